@@ -148,7 +148,7 @@ impl Verb for Dedup {
         shown.bar.clear();
         let done = done.map_err(|e| refused(first, &e))?;
         if !self.dry_run {
-            // What is reported is on disk.
+            // Reported results must be on disk.
             spa.sync()?;
         }
         let rows: Vec<_> = targets.iter().map(|target| target.name.as_str()).zip(&done.found).collect();
@@ -217,8 +217,8 @@ impl Dedup {
     }
 }
 
-/// Tells the user at a terminal that `dedup=on` does not change what is stored already. Programs take a line on standard
-/// error for a failure, so nothing is written elsewhere.
+/// Informs the user at a terminal that `dedup=on` does not change existing data. Programs take a line on
+/// standard error for a failure, so nothing is written elsewhere.
 pub(crate) fn remark(settings: &[String], target: &Target, ctx: &Ctx) {
     const LEAST: u64 = 1 << 20;
     let turns_on = |word: &String| word.strip_prefix("dedup=").is_some_and(|value| value != "off");

@@ -5,9 +5,9 @@
 //! parsed form the permissions it needs on each dataset, and checks them. A command that is not listed here is
 //! refused.
 //!
-//! Differs from OpenZFS: an operation that would do as root what the user could not do (mounts, keys in files,
-//! clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`, streams, and
-//! delegating sets.
+//! Differs from OpenZFS: an operation that would do as root more than the user could do (mounts, keys in
+//! files, clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`,
+//! streams, and delegating sets.
 
 mod receive;
 
@@ -292,7 +292,7 @@ fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
     Ok(vec![all])
 }
 
-/// A raw stream of what is encrypted tells nothing but sizes, so other permissions are enough for it.
+/// A raw stream of encrypted data reveals only sizes, so other permissions are enough for it.
 #[doc(alias = "zfs_secpolicy_send_impl")]
 fn sent(v: &crate::zfs::send::Send, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     let names = v.names();

@@ -57,12 +57,12 @@ impl StreamOut {
         Ok(())
     }
 
-    /// Writes some; 0: nobody has read for a moment.
+    /// Writes some bytes; 0: the reader took nothing for a moment.
     fn some(&self, bytes: &[u8]) -> io::Result<usize> {
         let out = self.out.as_fd();
         match rustix::io::pwritev2(out, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
             Err(Errno::AGAIN) => {}
-            // Files, and what does not know that.
+            // Files, and targets that do not support that.
             Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL) => return self.plain(bytes),
             other => return Ok(other?),
         }

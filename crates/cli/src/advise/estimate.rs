@@ -31,7 +31,7 @@ impl Mean {
         (mean, Z * (variance / self.n).sqrt())
     }
 
-    /// What is saved when the mean is the share that is stored, in percent: lower bound, estimate, upper bound.
+    /// Savings when the mean is the stored share, in percent: lower bound, estimate, upper bound.
     pub fn saved(&self) -> [f64; 3] {
         let (mean, error) = self.get();
         [mean + error, mean, mean - error].map(|stored| (100.0 * (1.0 - stored)).clamp(-100.0, 100.0))

@@ -33,7 +33,8 @@ pub struct Block {
 }
 
 impl Inventory {
-    /// Lists the files below `top` in its file system. What cannot be read is left out, and so is what time does not allow.
+    /// Lists the files below `top` in its file system. Unreadable files are skipped, and so are those for
+    /// which the time does not suffice.
     pub fn of(top: &Path, time: Duration, interrupt: &Interrupt) -> Self {
         let started = Instant::now();
         let mut all = Self { files: Vec::new(), bytes: 0, is_whole: true };

@@ -44,7 +44,7 @@ fn stored(algorithm: Algorithm, level: u8, data: &[u8]) -> u64 {
         .map_or(plain, |small| bytes_of(&small).next_multiple_of(SECTOR).min(plain))
 }
 
-/// A kind of compression, and what is measured of it.
+/// A kind of compression, and its measurements.
 struct Kind {
     name: &'static str,
     algorithm: Algorithm,
@@ -72,7 +72,7 @@ impl Kind {
         self.share.add(size as f64 / bytes_of(data).next_multiple_of(SECTOR).max(1) as f64);
         if let Some(small) = compress(self.algorithm, self.level, data, data.len()) {
             let (mut out, started) = (vec![0; data.len()], Instant::now());
-            // What was compressed here can be decompressed; the time is all that counts.
+            // The block was compressed here, so it can be decompressed; only the time counts.
             let _ = decompress(self.algorithm, &small, &mut out);
             *reading += started.elapsed();
         }

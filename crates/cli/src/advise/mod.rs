@@ -104,7 +104,7 @@ struct Choice {
     name: String,
     /// Share of the bytes that is saved, in percent: lower bound, estimate, upper bound.
     saves: [f64; 3],
-    /// What it costs, for the table.
+    /// Its cost, for the table.
     cost: String,
     /// The same as numbers.
     costs: Vec<(&'static str, f64)>,
@@ -119,7 +119,7 @@ struct Advice {
     bytes: u64,
     /// A sentence.
     says: String,
-    /// What to type.
+    /// The command to type.
     command: Option<String>,
 }
 

@@ -1,8 +1,9 @@
 //! `aquifer bench`: measures pools on devices, files, a directory or in an existing pool, for users.
 //!
-//! [`target`] refuses what is in use, [`plan`] chooses sizes, [`tables`] lists the measurements, [`pool`] makes and destroys what
-//! they run on, [`work`] is the measured work on a [`store`] (the mount, or the engine in this process). [`scratch`] states what
-//! exists outside of this process and how it is removed after a crash.
+//! [`target`] refuses targets in use, [`plan`] chooses sizes, [`tables`] lists the measurements, [`pool`]
+//! creates and destroys the pools that they run on, [`work`] is the measured work on a [`store`] (the mount,
+//! or the engine in this process). [`scratch`] states what exists outside of this process and how it is
+//! removed after a crash.
 
 mod commands;
 mod engine;
@@ -105,7 +106,7 @@ pub struct Bench {
     pub targets: Vec<String>,
 }
 
-/// What was measured, for the heading and JSON.
+/// Facts of the run, for the heading and JSON.
 struct About {
     plan: Plan,
     place: String,

@@ -222,7 +222,7 @@ impl Bed {
             None => self.commands.run(&["zpool", "export", &self.parent]).map(drop)?,
         }
         for disk in &self.disks {
-            // What cannot be dropped makes cold reads warmer; it is no error.
+            // Pages that cannot be dropped make cold reads warmer; it is no error.
             let _ = File::open(disk)
                 .and_then(|file| Ok(rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?));
         }
@@ -245,7 +245,7 @@ impl Bed {
     /// Destroys the pool or the dataset, and clears the labels.
     ///
     /// # Errors
-    /// Of the pool, with what is left.
+    /// Errors of the pool, with the remaining parts.
     pub fn destroy(mut self) -> Result<(), Failure> {
         self.remove()
     }

@@ -85,7 +85,7 @@ pub struct Results {
     pub name: &'static str,
     /// Its heading.
     pub title: String,
-    /// The names of the columns that say what was measured.
+    /// The names of the columns that identify the measurement.
     pub keys: Vec<&'static str>,
     /// The names and units of the others.
     pub columns: Vec<(&'static str, Unit)>,

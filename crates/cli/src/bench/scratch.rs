@@ -1,4 +1,4 @@
-//! The benchmark's own directory, and the removal of what a killed benchmark has left.
+//! The benchmark's own directory, and the removal of a killed benchmark's remains.
 //!
 //! `$TMPDIR/aquifer-bench-UID-PID` (mode 0700) contains `lock`, locked by the running benchmark; `run`, the files of its own
 //! daemon; `mnt`, where its file systems are mounted; and `note`, one line for each thing outside of it. The note is written
@@ -62,7 +62,7 @@ impl Scratch {
         Commands::apart(&self.dir.join("run"))
     }
 
-    /// Notes what is about to be made: `disks DIR` or `dataset NAME`.
+    /// Records the object that is about to be created: `disks DIR` or `dataset NAME`.
     ///
     /// # Errors
     /// If it cannot be written; then the thing must not be made.
@@ -78,7 +78,7 @@ impl Scratch {
     /// Removes everything of this benchmark.
     ///
     /// # Errors
-    /// What could not be removed, with the way to remove it.
+    /// The parts that could not be removed, with the way to remove them.
     pub fn finish(self) -> Result<(), Failure> {
         remove(&self.dir)
     }
@@ -102,7 +102,7 @@ fn pool_of(dir: &Path) -> String {
     format!("{PREFIX}-{}", name.rsplit('-').next().unwrap_or_default())
 }
 
-/// Removes what killed benchmarks of this user have left; returns a line for each.
+/// Removes the remains of killed benchmarks of this user; returns a line for each.
 pub fn sweep() -> Vec<String> {
     let Ok(entries) = fs::read_dir(std::env::temp_dir()) else { return Vec::new() };
     let (start, user) = (prefix(), rustix::process::geteuid().as_raw());

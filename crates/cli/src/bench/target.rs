@@ -138,7 +138,7 @@ fn held_by(path: &Path, meta: &fs::Metadata) -> Option<String> {
     mount.or_else(|| loops.map(|name| format!("/dev/{name} is made of it")).next())
 }
 
-/// What a device or file contains, in words.
+/// Describes the content of a device or file.
 fn content(path: &Path, file: &fs::File, disk: bool) -> Option<String> {
     if let Some(usage) = in_use(path) {
         return Some(match usage {

@@ -1,7 +1,7 @@
 //! `zfs allow` and `zfs unallow`: delegated permissions, stored and shown.
 //!
-//! The daemon's own socket is its owner's alone. On a second one everybody else may look, and do what was allowed
-//! ([`crate::guests`]).
+//! The daemon's own socket is its owner's alone. On a second one other users may read, and use delegated
+//! permissions ([`crate::guests`]).
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -119,7 +119,7 @@ impl Options {
         self.set.is_none() && !flags.contains(&true)
     }
 
-    /// Who, what (if it is said), and which dataset.
+    /// Parses the users, the permissions (if given), and the dataset.
     #[doc(alias = "parse_allow_args")]
     fn read(&self, words: &[String]) -> Result<Read, Failure> {
         let nobody = self.create || self.set.is_some();
@@ -136,7 +136,7 @@ impl Options {
             _ => return Err(Failure::usage("wrong number of parameters")),
         };
         let perms = perms.map(|perms| perms.split(',').map(str::to_owned).collect::<Vec<_>>());
-        // What nobody can set nobody needs to be allowed to set.
+        // Read-only properties can't be set, so no permission for them exists.
         let is_property =
             |word: &str| ZfsProp::from_name(word).is_some_and(|prop| prop.info().attr != PropAttr::ReadOnly);
         for perm in perms.iter().flatten() {
@@ -171,7 +171,7 @@ impl Options {
     fn who(&self, word: &str) -> Result<Who, Failure> {
         let number = word.parse::<u64>().ok();
         let (users, groups) = (Names::users(), Names::groups());
-        // A bare number is somebody's only if there is such a somebody.
+        // A bare number is a user or a group only if one with that id exists.
         let (named, there) =
             (users.id(word).map(Who::User).or_else(|| groups.id(word).map(Who::Group)), |names: &Names| {
                 number.filter(|id| names.name(*id).is_some())
@@ -212,7 +212,7 @@ fn show(name: &str, ctx: &mut Ctx) -> Outcome {
     Ok(Exit::OK)
 }
 
-/// What is said of one dataset.
+/// The output for one dataset.
 #[doc(alias = "print_fs_perms")]
 fn page(dir: &Dir) -> Result<String, Failure> {
     let (users, groups) = (Names::users(), Names::groups());

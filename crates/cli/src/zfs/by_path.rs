@@ -1,7 +1,7 @@
 //! Datasets that are named by a path in them: `zfs list /tank/a`.
 //!
-//! A path is looked up by the client, never by the daemon, whose own mounts may answer it: the client says the mount point
-//! that the path is in, and the daemon knows what is mounted there.
+//! A path is looked up by the client, never by the daemon, whose own mounts may answer it: the client sends
+//! the mount point that the path is in, and the daemon knows its file system.
 
 use std::ffi::OsString;
 use std::fs;
@@ -17,7 +17,7 @@ fn is_path(word: &str) -> bool {
     word.starts_with('/') || word.starts_with("./")
 }
 
-/// What the kernel says of ours.
+/// The kernel's marker of our mounts.
 const TYPE: &str = " - fuse.zfs ";
 
 /// A command line with the mount points in the place of paths.
@@ -43,7 +43,8 @@ fn mount_point(path: &str, mounts: &str) -> Option<String> {
     places.max_by_key(String::len)
 }
 
-/// The names of datasets that words mean, in the daemon. What is no mount point of ours is said, and left out.
+/// Resolves words to names of datasets, in the daemon. Words that are no mount point of ours are reported and
+/// skipped.
 pub fn datasets(words: &[String], ctx: &mut Ctx) -> (Vec<String>, bool) {
     let (mut names, mut missed) = (Vec::new(), false);
     for word in words {

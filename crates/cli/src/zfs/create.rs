@@ -62,7 +62,7 @@ pub struct Create {
     pub name: String,
 }
 
-/// What is made.
+/// The kind of dataset to create.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     Filesystem(FsShape),
@@ -227,7 +227,7 @@ impl Create {
         Ok(())
     }
 
-    /// Makes what is missing above, the highest first.
+    /// Creates missing parents, the highest first.
     #[doc(alias = "zfs_create_ancestors")]
     fn make_parents(&self, target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
         make_ancestors(&self.name, target, !self.unmounted, ctx)

@@ -1,4 +1,4 @@
-//! `zfs destroy`: file systems, volumes, snapshots and bookmarks, with what depends on them.
+//! `zfs destroy`: file systems, volumes, snapshots and bookmarks, with their dependents.
 
 use std::collections::HashSet;
 use std::io::Write;
@@ -271,8 +271,9 @@ fn reclaimed(target: &Target, snapshots: &[&Step]) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// What can go before a snapshot that is in use, and why not more: as in OpenZFS snapshots go together, and what is
-/// below goes before. Those that go with their file system are its mount's business.
+/// Returns the steps that can run before a snapshot that is in use, and the reason to stop there: as in
+/// OpenZFS snapshots are destroyed together, and descendants before them. Snapshots destroyed with their file
+/// system are handled by its unmount.
 fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, Option<String>), Failure> {
     let is_head = |step: &Step| matches!(step, Step::Head(_));
     let heads: HashSet<&str> = steps.iter().filter(|step| is_head(step)).map(Step::name).collect();
@@ -296,9 +297,9 @@ fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, O
     Ok((steps, None))
 }
 
-/// Destroys in the order of the steps, a bounded number of file systems and volumes in each txg: what a txg changes is in memory
-/// until it is written. Snapshots that follow one another go in one. Returns the steps that failed, and why, when others had been
-/// done before.
+/// Destroys in the order of the steps, a bounded number of file systems and volumes in each txg: the changes
+/// of a txg are in memory until they are written. Consecutive snapshots share one txg. Returns the steps that
+/// failed, and why, when others had been done before.
 ///
 /// # Errors
 /// Why the first step failed: nothing was changed.
@@ -344,7 +345,7 @@ fn first_txg(steps: &[Step]) -> usize {
     full.map_or(steps.len(), |last| last + 1)
 }
 
-/// What a task did.
+/// Result of a task.
 struct Ended {
     /// Steps done.
     done: usize,
@@ -426,7 +427,7 @@ fn chosen(head: &Dataset, spec: &str) -> Result<Vec<Dataset>, Failure> {
     Ok(all.into_iter().filter(|snapshot| picked.contains(&part(snapshot))).collect())
 }
 
-/// What goes, in the order in which it can.
+/// The steps of a destroy, in a possible order.
 pub(super) struct Plan<'a> {
     target: &'a Target,
     pub(super) steps: Vec<Step>,
@@ -476,7 +477,7 @@ impl<'a> Plan<'a> {
             let name = dataset_name(&snapshot.dsl, number)?;
             let name = name.split('@').next().unwrap_or_default().to_owned();
             let dir = self.target.view.dsl.dir(&name)?;
-            // Whoever names a snapshot names none of its clones, wherever they are.
+            // Naming a snapshot names none of its clones, wherever they are.
             let named = !self.only_snapshots && is_at_or_below(&name, &self.target.name);
             if !named && !self.seen.contains(&dir.phys.head_dataset_obj) {
                 self.clones.push(name);

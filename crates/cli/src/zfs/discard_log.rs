@@ -1,5 +1,5 @@
-//! `zfs discard-log`: gives up what an intent log holds that can't be replayed. OpenZFS has no such verb: it frees such a
-//! log by itself.
+//! `zfs discard-log`: discards an intent log that can't be replayed. OpenZFS has no such verb: it frees such
+//! a log by itself.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `zfs holds`: what keeps snapshots from being destroyed.
+//! `zfs holds`: lists the holds that keep snapshots from being destroyed.
 
 use std::io::Write;
 

@@ -10,7 +10,7 @@ use zcommon::features::Feature;
 use super::target::Target;
 use crate::verb::Failure;
 
-/// Why what an interrupted receive has left is not mounted.
+/// Reason why a partially received dataset is not mounted.
 const PARTLY_RECEIVED: &str =
     "Contains partially completed state from \"zfs receive -s\", which can be resumed with \"zfs send -t\"";
 
@@ -19,7 +19,7 @@ const PARTLY_RECEIVED: &str =
 pub enum Asked {
     /// With others, or by another command: a dataset that is not to be mounted is skipped.
     No,
-    /// By name: what keeps it from being mounted is an error.
+    /// By name: an obstacle to mounting it is an error.
     ByName,
     /// By name and `-f`.
     Forced,

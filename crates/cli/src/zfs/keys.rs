@@ -108,7 +108,7 @@ fn roots(
     Ok(found)
 }
 
-/// What is done to some keys, and how it is told.
+/// An operation on some keys, and its report.
 struct Round<'a> {
     /// All that are found: those that are done already are passed over, and a line says how many there were.
     many: bool,
@@ -293,7 +293,7 @@ fn failed_with(lead: &'static str) -> impl Fn(String) -> Failure {
     move |what| Failure::MinusOne(format!("{lead}: {what}"))
 }
 
-/// What is said of a key.
+/// Key options of a command.
 #[derive(Debug, Clone, Default)]
 struct KeyWishes {
     format: Option<KeyFormat>,
@@ -373,7 +373,7 @@ fn read_key(
     }
     if fetch::is_remote(location) {
         let session = ctx.session()?;
-        // Who is not the owner does not show who the owner is, nor has his files read.
+        // A delegated user's request uses neither the owner's environment nor the owner's files.
         let env = if session.guest.is_some() { &BTreeMap::new() } else { &session.env };
         return fetch::apart(location, env, &session.cwd).map_err(Failure::failed);
     }

@@ -120,7 +120,7 @@ impl List {
 
     fn print_json(&self, ctx: &mut Ctx, rows: &[DatasetRow], columns: &[PropName]) -> Result<(), Failure> {
         let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
-        // Whoever asks for numbers means exact ones.
+        // A request for numbers means exact ones.
         let literal = self.lines.literal || self.json.json_int;
         let mut datasets = Map::new();
         for row in rows {

@@ -228,7 +228,7 @@ impl Unmount {
         Ok(exit)
     }
 
-    /// A file system and what is mounted below it; a failure leaves the others as they are.
+    /// Unmounts a file system and those mounted below it; a failure leaves the others as they are.
     #[doc(alias = "zfs_unmountall")]
     fn below(&self, pool: &Arc<Imported>, dataset: &str, at: &Path, ctx: &mut Ctx) -> Outcome {
         let names = pool.mounts.below(dataset, at);
@@ -241,7 +241,7 @@ impl Unmount {
     }
 
     fn one(&self, pool: &Arc<Imported>, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
-        // As on Linux: what is in use stays, forced or not.
+        // As on Linux: a file system in use stays mounted, forced or not.
         unmount(pool, name, false)?;
         if self.unload_keys
             && let Err(failure) = unload_key_of(&Target::of(name, ctx)?)
@@ -253,7 +253,7 @@ impl Unmount {
     }
 }
 
-/// Unmounts a file system. As in OpenZFS a failure names the place, which is what a user has to look at.
+/// Unmounts a file system. As in OpenZFS a failure names the mount point, which the user has to check.
 #[doc(alias = "unmount_one")]
 pub fn unmount(pool: &Imported, name: &str, force: bool) -> Result<(), Failure> {
     let place = pool.mounts.at(name).unwrap_or_else(|| PathBuf::from(name));
@@ -306,7 +306,8 @@ fn property(target: &Target, prop: ZfsProp) -> Result<String, Failure> {
     Ok(found.map(|found| found.value(true).to_owned()).unwrap_or_default())
 }
 
-/// Whether `zfs unmount -a` is about a mount. Those by mount(8) are not, and those that nobody mounts with `-a`.
+/// Whether `zfs unmount -a` is about a mount. Legacy mounts are not, and neither are those that `zfs mount
+/// -a` does not mount.
 fn is_for_all(target: &Target) -> Result<bool, Failure> {
     let by_hand = target.name.contains('@') || mountpoint(target)? == LEGACY;
     Ok(!by_hand && property(target, ZfsProp::Canmount)? != "noauto")
@@ -330,7 +331,7 @@ pub fn mount_pool(pool: &str, options: &[String], ctx: &mut Ctx) -> Outcome {
     Ok(if failures.is_empty() { Exit::OK } else { Exit::FAILED })
 }
 
-/// Mounts a file system and all below it as their properties say; gives what could not be mounted.
+/// Mounts a file system and all below it according to their properties; returns the failures.
 pub fn mount_below(root: &Target, mounter: &dyn Mounter) -> Result<Vec<String>, Failure> {
     Ok(mount_sorted(below(root)?, mounter, &[]))
 }
@@ -339,7 +340,7 @@ fn below(root: &Target) -> Result<Vec<Target>, Failure> {
     Ok(root.tree()?.into_iter().map(|dir| Target { name: dir.name, ..root.clone() }).collect())
 }
 
-/// Mounts file systems by place, so that none hides another; gives what could not be mounted. Those whose key is not
+/// Mounts file systems by place, so that none hides another; returns the failures. Those whose key is not
 /// loaded wait for it.
 fn mount_sorted(all: Vec<Target>, mounter: &dyn Mounter, options: &[String]) -> Vec<String> {
     let mut failures = Vec::new();
@@ -360,7 +361,7 @@ fn mount_sorted(all: Vec<Target>, mounter: &dyn Mounter, options: &[String]) -> 
     failures.iter().filter_map(Failure::message).collect()
 }
 
-/// Mounts file systems whose places are apart; gives what failed.
+/// Mounts file systems with disjoint mount points; returns the failures.
 fn mount_together(together: &[&Target], mounter: &dyn Mounter, options: &[String]) -> Vec<Failure> {
     let mut failures = Vec::new();
     for some in together.chunks(NOTED) {
@@ -388,7 +389,7 @@ pub(super) fn mounter(ctx: &mut Ctx) -> Result<Arc<dyn Mounter>, Failure> {
     ctx.registry()?.mounter().ok_or_else(|| Failure::failed("this process can't mount"))
 }
 
-/// Whether it is mounted. A mount that somebody is just taking away is waited for.
+/// Whether it is mounted. Waits for an unmount that is under way.
 pub(super) fn stands(target: &Target) -> bool {
     const LISTED: &str = "/proc/self/mountinfo";
     for _ in 0..ENDING_ROUNDS {
@@ -403,7 +404,7 @@ pub(super) fn stands(target: &Target) -> bool {
     true
 }
 
-/// Mounts one file system. `asked`: it was named, so what keeps it from being mounted is an error.
+/// Mounts one file system. `asked`: it was named, so an obstacle to mounting it is an error.
 fn mount_one(
     target: &Target,
     mounter: &dyn Mounter,
@@ -478,7 +479,7 @@ pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
     Ok(mounted.into_iter().filter(|name| followers.contains(name)).collect())
 }
 
-/// Folders that mounts leave behind: those of mount points that nobody chose, but that come from a dataset's name.
+/// Folders that mounts leave behind: those of default mount points, which follow from a dataset's name.
 ///
 /// Whether we made such a folder isn't known; as in OpenZFS it goes when it is empty.
 #[derive(Debug, Default)]
@@ -509,7 +510,7 @@ impl Left {
         Self::by(&Target::root(pool, view), pool.mounts.all().iter().map(|(name, _)| name))
     }
 
-    /// Removes those that are empty. What stays is no failure.
+    /// Removes the empty folders. Remaining ones are no failure.
     pub fn remove(mut self) {
         self.0.sort_by_key(|(at, _)| Reverse(at.components().count()));
         let places: Vec<&Path> = self.0.iter().map(|(at, _)| at.as_path()).collect();

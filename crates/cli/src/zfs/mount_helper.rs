@@ -1,4 +1,4 @@
-//! `mount.zfs`: what `mount -t zfs` and lines of fstab call.
+//! `mount.zfs`: the helper that `mount -t zfs` and lines of fstab call.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use super::target::Target;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Set when `zfs mount` is what calls: then the file system's own mount point is meant.
+/// Set when `zfs mount` is the caller: then the file system's own mount point is meant.
 const ASKED_BY_ZFS: &str = "zfsutil";
 /// Options that are for programs around mounts.
 const FOR_OTHERS: [&str; 7] = ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "owner"];

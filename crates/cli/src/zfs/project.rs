@@ -46,7 +46,7 @@ pub struct Project {
     pub paths: Vec<PathBuf>,
 }
 
-/// What is done with each file.
+/// The operation on each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
     List,
@@ -106,7 +106,7 @@ fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
 }
 
 impl Project {
-    /// One of the names given, and what is in it.
+    /// Works on one of the given names, and on its content.
     fn target(&self, path: &Path, work: Work, ctx: &mut Ctx) -> Result<(), Failure> {
         let kind = fs::metadata(path).map_err(cannot("stat", path))?.file_type();
         if !kind.is_file() && !kind.is_dir() {
@@ -155,7 +155,7 @@ impl Project {
                 return Err(Failure::Interrupted);
             }
             let path = entry.path();
-            // What was removed meanwhile is not missed; what is neither file nor directory has no project.
+            // Entries removed meanwhile are ignored; only files and directories have a project.
             let Ok(kind) = entry.file_type() else { continue };
             if !kind.is_file() && !kind.is_dir() {
                 continue;

@@ -1,4 +1,4 @@
-//! The properties of one dataset, snapshot or bookmark: from what the engine found to what is printed.
+//! The properties of one dataset, snapshot or bookmark: from the engine's values to the printed ones.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use zcommon::props::{DatasetTypes, PropDefault, PropInfo, PropType, ZfsProp};
 use crate::output::row::{DatasetKind, Prop, Source};
 use crate::output::value::{Raw, dataset as printed};
 
-/// What property tables say of inheritance, for the engine.
+/// The property tables' facts on inheritance, for the engine.
 pub(crate) const RULES: PropRules = PropRules {
     is_inherited: |name| ZfsProp::from_name(name).is_none_or(|p| p.info().inheritable()),
     is_for_snapshots: |name| {
@@ -25,10 +25,10 @@ pub(crate) const RULES: PropRules = PropRules {
     },
 };
 
-/// What a row stands for.
+/// The object of a row.
 #[derive(Debug)]
 pub enum Node {
-    /// A head or a snapshot, and what the head is.
+    /// A head or a snapshot, and the head's kind.
     Dataset(Dataset, HeadKind),
     /// A bookmark of the head of that name.
     Bookmark(String, BookmarkInfo),
@@ -54,7 +54,7 @@ impl Node {
         }
     }
 
-    /// What it is.
+    /// Its type.
     pub fn kind(&self) -> DatasetKind {
         match self {
             Node::Dataset(dataset, _) if dataset.is_snapshot() => DatasetKind::Snapshot,
@@ -64,7 +64,7 @@ impl Node {
         }
     }
 
-    /// The transaction group that created it.
+    /// The txg that created it.
     pub fn createtxg(&self) -> u64 {
         match self {
             Node::Dataset(dataset, _) => dataset.phys.creation_txg,
@@ -83,7 +83,7 @@ pub fn types_of(kind: DatasetKind) -> DatasetTypes {
     }
 }
 
-/// Reads the properties of one node; what is needed is read when first asked for.
+/// Reads the properties of one node; each source is read when it is first needed.
 #[derive(Debug)]
 pub struct Props<'a> {
     node: &'a Node,
@@ -93,7 +93,7 @@ pub struct Props<'a> {
     zpl: OnceCell<BTreeMap<&'static str, u64>>,
     volume: OnceCell<Option<(u64, u64)>>,
     notes: RefCell<Vec<String>>,
-    /// What options of its mount hide; `None` when it isn't mounted.
+    /// Property values that options of its mount override; `None` when it isn't mounted.
     mounted: Option<Hidden>,
 }
 
@@ -183,7 +183,7 @@ impl<'a> Props<'a> {
         all.filter(|name| name.contains(':')).map(str::to_owned).collect()
     }
 
-    /// What could not be read so far. That a key is missing is no damage.
+    /// Returns the read errors so far. A missing key is not reported as damage.
     pub fn take_notes(&self) -> Vec<String> {
         self.notes.take()
     }
@@ -220,7 +220,7 @@ impl<'a> Props<'a> {
         self.stats.get_or_init(read).as_ref()
     }
 
-    /// What the object set itself keeps; empty while a receive is unfinished.
+    /// Properties in the object set itself; empty while a receive is unfinished.
     fn zpl(&self, name: &str) -> Option<u64> {
         let read = || {
             let Node::Dataset(dataset, HeadKind::Filesystem) = self.node else { return BTreeMap::new() };
@@ -284,7 +284,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// What only heads have.
+    /// Properties of heads only.
     fn of_head(&self, prop: ZfsProp) -> Option<(Raw, Source)> {
         use ZfsProp as P;
         let counts = matches!(prop, P::FilesystemCount | P::SnapshotCount);
@@ -318,7 +318,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// What only snapshots have.
+    /// Properties of snapshots only.
     fn of_snapshot(&self, prop: ZfsProp) -> Option<(Raw, Source)> {
         use ZfsProp as P;
         if !matches!(prop, P::Clones | P::Numclones | P::Userrefs | P::DeferDestroy) {
@@ -374,7 +374,7 @@ impl<'a> Props<'a> {
         (Raw::Number(n), set.unwrap_or(if n == 0 { Source::Default } else { Source::Local }))
     }
 
-    /// What somebody set, or the default; a statistic that is not there has no default.
+    /// The setting, or the default; a missing statistic has no default.
     fn setting(&self, prop: ZfsProp) -> Option<(Raw, Source)> {
         let info = prop.info();
         if let Some(setting) = self.settings().and_then(|s| s.get(info.name)) {

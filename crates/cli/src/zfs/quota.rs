@@ -29,7 +29,7 @@ pub fn split(settings: Vec<(String, PropValue)>) -> (Vec<Quota>, Vec<(String, Pr
 /// The table of a quota, and the id in it.
 ///
 /// # Errors
-/// When nobody is called so.
+/// When no such user, group or project exists.
 pub fn resolve(kind: UserQuotaProp, who: &str) -> Result<(QuotaKind, u64), String> {
     let (quota, names) = match kind {
         UserQuotaProp::UserQuota => (QuotaKind::User, Some(Names::users())),
@@ -53,7 +53,7 @@ pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut 
     let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
     let env: &Env = &spa.pool.env;
     let txs = Arc::clone(spa);
-    // Not opened for use: whoever has it mounted may have files open that are removed already.
+    // Loaded without cleaning the delete queue: where it is mounted, removed files may still be open.
     let fs = FsWriter::load(&live.objset, txs, Arc::clone(&env.clock), Options::default(), env.guid());
     fs.and_then(|fs| fs.set_quota(quota, id, limit)).map_err(text)?;
     spa.sync().map_err(text)

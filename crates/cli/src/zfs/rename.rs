@@ -95,7 +95,7 @@ impl Rename {
         };
         let left =
             if self.unmounted { Left::default() } else { Left::by(target, names.iter().chain([&self.old])) };
-        // What was mounted below is mounted anew, where its new name belongs.
+        // File systems mounted below are mounted again, at the place of their new names.
         for name in &names {
             unmount(&target.pool, name, self.force)?;
         }

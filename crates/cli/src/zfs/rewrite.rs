@@ -15,7 +15,7 @@ use crate::ctx::Ctx;
 use crate::progress::Progress;
 use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 
-/// Bytes of a piece: what an interrupt waits for.
+/// Bytes of a piece: an interrupt waits for its end.
 const PIECE: u64 = 16 << 20;
 /// `ZFS_REWRITE_PHYSICAL`.
 const PHYSICAL: u64 = 1;

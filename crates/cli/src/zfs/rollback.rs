@@ -1,7 +1,7 @@
 //! `zfs rollback`. A file system that is mounted stays mounted ([`daemon::mounts::Mount::rollback`]).
 //!
-//! Differs from OpenZFS: whether anything that has to go is in use is asked before the first of it goes. OpenZFS destroys
-//! what it can, and then does not go back.
+//! Differs from OpenZFS: checks that none of the newer snapshots and clones is in use before it destroys the
+//! first of them. OpenZFS destroys those that it can, and then does not roll back.
 
 use clap::Args;
 use engine::dsl::Dataset;
@@ -73,7 +73,7 @@ impl Verb for Rollback {
 }
 
 impl Rollback {
-    /// Destroys what is newer, and goes back.
+    /// Destroys newer snapshots and their clones, and rolls back.
     fn carry_out(
         &self,
         target: &Target,
@@ -122,8 +122,8 @@ impl Rollback {
         })
     }
 
-    /// Destroys what has to go in tasks of their own if there are clones and the pool can't free their trees in later txgs: large ones
-    /// are then emptied first. Returns the steps that are left.
+    /// Runs the destroy steps in tasks of their own if there are clones and the pool can't free their trees
+    /// in later txgs: large ones are then emptied first. Returns the steps that are left.
     fn empty_clones(&self, target: &Target, steps: Vec<Step>, ctx: &mut Ctx) -> engine::Result<Vec<Step>> {
         let has_clones = steps.iter().any(|step| matches!(step, Step::Head(_)));
         if !has_clones || target.pool.spa()?.feature(Feature::AsyncDestroy).is_some() {
@@ -139,7 +139,7 @@ impl Rollback {
         }
     }
 
-    /// Unmounts clones that will go, all of them or none. Gives those that were mounted.
+    /// Unmounts clones that will be destroyed, all of them or none. Returns those that were mounted.
     #[doc(alias = "rollback_destroy_dependent")]
     fn unmount_clones(&self, target: &Target, steps: &[Step], ctx: &mut Ctx) -> Result<Vec<String>, Failure> {
         let mut gone = Vec::new();
@@ -183,7 +183,7 @@ impl Rollback {
     }
 }
 
-/// Snapshots that somebody holds or visits.
+/// Snapshots with holds or open mounts.
 fn in_use(target: &Target, steps: &[Step]) -> Result<Vec<String>, Failure> {
     let mut used = Vec::new();
     for step in steps {

@@ -83,7 +83,7 @@ pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> R
     Ok(all)
 }
 
-/// A row, the names of the user properties it has beside those wanted, and what could not be read.
+/// A row, the names of the user properties it has beside those wanted, and read errors.
 fn row(
     props: &Props<'_>,
     node: &Node,
@@ -212,8 +212,8 @@ fn user_quota(dataset: &Dataset, kind: UserQuotaProp, who: &str, eyes: Option<Ey
     Some(number(n, nice))
 }
 
-/// The words of `-o` for `zfs list`, and what they stand for. `all` is every visible property that some
-/// dataset has, the name first; `space` is how space is used.
+/// The words of `-o` for `zfs list`, and their properties. `all` is every visible property that some dataset
+/// has, the name first; `space` is how space is used.
 pub fn list_columns(words: &[String]) -> Result<Vec<PropName>, Failure> {
     let mut columns = Vec::new();
     for word in words.iter().flat_map(|w| w.split(',')).map(str::trim) {
@@ -239,7 +239,7 @@ const SPACE: [ZfsProp; 7] = [
     ZfsProp::Usedbychildren,
 ];
 
-/// What `all` stands for, user properties apart.
+/// The native properties that `all` stands for.
 pub fn all_native() -> impl Iterator<Item = ZfsProp> {
     ZfsProp::ALL.iter().copied().filter(|p| p.info().visible)
 }

@@ -73,7 +73,7 @@ impl Types {
     }
 }
 
-/// What to walk over.
+/// The datasets to walk over.
 #[derive(Debug, Clone)]
 pub struct Selection {
     /// Types that make a row.
@@ -86,7 +86,7 @@ pub struct Selection {
     pub snapshots_by_pool: bool,
 }
 
-/// A pool that is open, with what its datasets may use in all.
+/// A pool that is open, with the space that its datasets may use in all.
 #[derive(Debug)]
 pub struct OpenPool {
     /// The pool.
@@ -95,7 +95,7 @@ pub struct OpenPool {
     pub usable: u64,
 }
 
-/// What a walk found: rows, and whether something could not be opened.
+/// Result of a walk: rows, and whether something could not be opened.
 #[derive(Debug, Default)]
 pub struct Found {
     /// Nodes, each with the index of its pool.
@@ -113,7 +113,8 @@ pub struct Found {
     met: HashSet<u64>,
     /// Directories visited.
     visited: usize,
-    /// How often changes could reach the disk meanwhile: what was opened before is to be looked up again.
+    /// Counts pauses during which changes could reach the disk: after one, opened datasets must be looked up
+    /// again.
     round: u64,
 }
 
@@ -122,7 +123,7 @@ const AT_ONCE: usize = 512;
 /// Directories that are visited before changes may reach the disk.
 const PIECE: usize = 256;
 
-/// A directory, its head, and what that is.
+/// A directory, its head, and the head's type.
 struct Opened {
     dir: Dir,
     head: engine::Result<(HeadKind, Dataset)>,
@@ -316,7 +317,7 @@ impl Found {
         }
     }
 
-    /// A directory's head and, as far as wanted, what hangs from it.
+    /// Visits a directory's head and, as far as wanted, its snapshots and bookmarks.
     fn visit_dir(
         &mut self,
         index: usize,

@@ -62,7 +62,7 @@ impl Verb for Set {
     }
 }
 
-/// What is done while file systems are not mounted.
+/// Work that is done while file systems are not mounted.
 type Work<'a> = Box<dyn FnOnce(&mut Ctx) -> Result<(), Failure> + 'a>;
 
 impl Set {
@@ -103,7 +103,7 @@ impl Set {
         }
         unheeded::tell(name, &stored);
         unheeded::remember(target, &stored);
-        // Of the values of `canmount` only `off` concerns what is mounted.
+        // Of the values of `canmount` only `off` affects present mounts.
         let moves = stored.iter().any(|(prop, value)| match prop.as_str() {
             "canmount" => value.number() == Some(0),
             prop => prop == "mountpoint",
@@ -131,7 +131,7 @@ impl Set {
     }
 }
 
-/// What had no place and has one now is mounted. The property is set, whatever comes of it.
+/// Mounts file systems that had no mount point and have one now. The property stays set even if that fails.
 fn mount_waiting(waiting: &[String], ctx: &mut Ctx) {
     for name in waiting {
         if let Err(failure) = mount_created(name, ctx) {
@@ -141,7 +141,7 @@ fn mount_waiting(waiting: &[String], ctx: &mut Ctx) {
     }
 }
 
-/// What OpenZFS says when a setting is refused.
+/// OpenZFS' message when a setting is refused.
 #[doc(alias = "zfs_setprop_error")]
 fn reason(e: &engine::Error, props: &[String]) -> String {
     let quota = props.iter().any(|prop| matches!(prop.as_str(), "quota" | "refquota"));
@@ -166,7 +166,7 @@ fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, Prop
     }
 }
 
-/// Sets a volume's reservation to what all of it may need.
+/// Sets a volume's reservation to the space that all of it may need.
 pub(super) fn reserve_all(target: &Target, ctx: &mut Ctx) -> Result<(), String> {
     let (name, bytes) = (target.name.clone(), whole_size(target)?);
     let setting = [("refreservation", Some(PropValue::Number(bytes)))];
@@ -174,7 +174,7 @@ pub(super) fn reserve_all(target: &Target, ctx: &mut Ctx) -> Result<(), String> 
     done.map_err(|e| reason(&e, &[]))
 }
 
-/// What a volume may need when all of it is written.
+/// The space that a volume may need when all of it is written.
 fn whole_size(target: &Target) -> Result<u64, String> {
     let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
@@ -185,7 +185,7 @@ fn whole_size(target: &Target) -> Result<u64, String> {
     Ok(bytes)
 }
 
-/// Gives a volume another size.
+/// Changes the size of a volume.
 #[doc(alias = "zvol_set_volsize")]
 fn resize(target: &Target, size: u64) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();

@@ -84,7 +84,7 @@ impl Snapshot {
     }
 }
 
-/// Takes snapshots in one transaction group.
+/// Takes snapshots in one txg.
 fn take(
     target: &Target,
     names: Vec<String>,

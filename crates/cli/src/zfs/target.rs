@@ -70,7 +70,7 @@ impl Target {
         self.view.dsl.dataset(&self.name).is_ok()
     }
 
-    /// What properties it may have.
+    /// Dataset types that determine its properties.
     pub fn types(&self) -> Result<DatasetTypes, Failure> {
         if self.name.contains('@') {
             self.dataset()?;

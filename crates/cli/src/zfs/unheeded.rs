@@ -90,13 +90,13 @@ fn all(dsl: &Arc<Dsl>) -> BTreeSet<u64> {
     dirs.filter(|dir| !own(dir).is_empty()).map(|dir| dir.number).collect()
 }
 
-/// What there is to say of one directory.
+/// The notes on one directory.
 fn of(dsl: &Arc<Dsl>, number: u64) -> engine::Result<Vec<String>> {
     let dir = Dir::open(dsl, number, dir_name(dsl, number)?)?;
     Ok(own(&dir).into_iter().map(|note| format!("{}: {note}", dir.name)).collect())
 }
 
-/// The notes on what is set on a directory itself.
+/// The notes on a directory's own settings.
 fn own(dir: &Dir) -> Vec<String> {
     let Ok(Some(zap)) = dir.dsl.zap(dir.phys.props_zapobj) else { return Vec::new() };
     let set = |prop: &ZfsProp| {

@@ -83,7 +83,7 @@ impl Verb for Upgrade {
     }
 }
 
-/// What came of it.
+/// Result counts.
 #[derive(Debug, Default)]
 struct Counts {
     upgraded: usize,

@@ -1,4 +1,4 @@
-//! `zfs userspace`, `groupspace`, `projectspace`: who uses how much, and may.
+//! `zfs userspace`, `groupspace`, `projectspace`: usage and quotas by owner.
 
 use std::cmp::Ordering;
 
@@ -94,9 +94,9 @@ struct Row {
 }
 
 impl Row {
-    /// `None` for a word, and for objects where nobody counts them.
+    /// `None` for a word, and for objects where they are not counted.
     fn number(&self, field: Field) -> Option<u64> {
-        // What is used has a quota, if only 0, and the other way round.
+        // An owner with usage has a quota, if only 0, and vice versa.
         let pair = |this: Option<u64>, other: Option<u64>| this.or(other.map(|_| 0));
         match field {
             Field::Type | Field::Name => None,

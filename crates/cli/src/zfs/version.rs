@@ -1,4 +1,4 @@
-//! Versions of file systems: giving one a newer version, and what its pool can count since.
+//! Versions of file systems: upgrades, and the accounting that a newer version allows.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -18,7 +18,7 @@ pub fn check(target: &Target, version: u64) -> Result<(), String> {
     }
 }
 
-/// Gives a file system a version, and counts what is in it for its owners where that has not been done.
+/// Sets a file system's version, and counts its files for their owners where that has not been done.
 #[doc(alias("zfs_set_version", "zfs_ioc_userspace_upgrade"))]
 pub fn set(target: &Target, version: u64) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();
@@ -27,10 +27,10 @@ pub fn set(target: &Target, version: u64) -> Result<(), String> {
     let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
     let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
     let (env, txs) = (&spa.pool.env, Arc::clone(spa));
-    // Not opened for use: whoever has it mounted may have files open that are removed already.
+    // Loaded without cleaning the delete queue: where it is mounted, removed files may still be open.
     let fs = FsWriter::load(&live.objset, txs, Arc::clone(&env.clock), Options::default(), env.guid());
     fs.and_then(|fs| fs.set_version(version)).map_err(text)?;
     spa.sync().map_err(text)?;
-    // What is mounted counts in the background already: this waits for it.
+    // A mounted file system counts in the background already: this waits for it.
     spa.begin_accounts(&live, &AtomicBool::new(false)).map(drop).map_err(text)
 }

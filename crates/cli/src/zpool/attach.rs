@@ -1,7 +1,7 @@
 //! `zpool attach`, `zpool replace` and `zpool detach`.
 //!
-//! Source of what is said: `zpool_do_attach_or_replace`, zpool_main.c; `zpool_vdev_attach`, `zpool_vdev_detach`,
-//! libzfs_pool.c; OpenZFS 2.4.
+//! Source of the messages: `zpool_do_attach_or_replace`, zpool_main.c; `zpool_vdev_attach`,
+//! `zpool_vdev_detach`, libzfs_pool.c; OpenZFS 2.4.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -212,7 +212,7 @@ impl Verb for Detach {
     }
 }
 
-/// What is to be done when the vdevs of a pool have changed.
+/// Updates the imported pool, the cache file and the history after a change of vdevs.
 fn changed(pool: &Arc<Imported>, ctx: &mut Ctx) -> Result<(), Failure> {
     pool.look_again();
     ctx.registry()?.note(pool)?;

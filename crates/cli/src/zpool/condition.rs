@@ -1,4 +1,4 @@
-//! What is the matter with a pool that is open: one finding, the gravest.
+//! The condition of an open pool: one finding, the gravest.
 
 use zcommon::status::{Errata, PoolStatus};
 use zutil::PoolCandidate;

@@ -62,7 +62,7 @@ pub struct Create {
     pub vdevs: Vec<String>,
 }
 
-/// What the properties ask for.
+/// Settings from the properties.
 #[derive(Debug)]
 struct Wishes {
     version: u64,
@@ -121,7 +121,7 @@ impl Verb for Create {
         let mut wishes = wishes;
         let (quotas, fs_props) = quota::split(std::mem::take(&mut wishes.fs_props));
         wishes.fs_props = fs_props;
-        // Once the pool is there, nobody wants to hear that it can't be.
+        // Errors must be found before the pool exists.
         quotas.iter().try_for_each(|(kind, who, _)| quota::resolve(*kind, who).map(drop)).map_err(cannot)?;
         let secrets = ctx.registry()?.env()?.secrets;
         let encryption = encryption(&mut wishes.fs_props, &name, &*secrets, ctx).map_err(cannot)?;
@@ -149,11 +149,11 @@ impl Verb for Create {
     }
 }
 
-/// What OpenZFS says when a pool is too old for what is wanted of it.
+/// OpenZFS' message when a pool is too old for a request.
 #[doc(alias = "EZFS_BADVERSION")]
 pub const TOO_OLD: &str = "pool and or dataset must be upgraded to set this property or value";
 
-/// What OpenZFS says when the pool could not be made.
+/// OpenZFS' message when the pool could not be created.
 fn reason(e: &engine::Error) -> String {
     match e.kind() {
         engine::Kind::Exists => "pool already exists".to_owned(),
@@ -162,7 +162,7 @@ fn reason(e: &engine::Error) -> String {
 }
 
 impl Create {
-    /// Refuses what is no property, before anything else is looked at.
+    /// Refuses unknown properties, before any other check.
     #[doc(alias = "add_prop_list")]
     fn check_words(&self) -> Result<(), Failure> {
         for (name, value) in settings::split(&self.pool_props).unwrap_or_default() {
@@ -287,7 +287,7 @@ impl Wishes {
     }
 }
 
-/// Puts what is fixed at creation aside; the rest is a setting.
+/// Separates properties that are fixed at creation; the rest are settings.
 pub fn shape(
     fs: &mut FsShape,
     settings: &mut Vec<(String, PropValue)>,

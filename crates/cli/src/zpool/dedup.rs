@@ -1,7 +1,7 @@
-//! What `zpool status -D` says of the dedup tables.
+//! The dedup tables in `zpool status -D`.
 //!
-//! Source: `print_dedup_stats`, zpool_main.c, OpenZFS 2.3. Differs from OpenZFS: `-DD` says no more than `-D`, as nobody
-//! counts what of the tables is in the cache.
+//! Source: `print_dedup_stats`, zpool_main.c, OpenZFS 2.3. Differs from OpenZFS: `-DD` prints no more than
+//! `-D`, as the cached parts of the tables are not counted.
 
 use std::io::{self, Write};
 
@@ -50,7 +50,7 @@ impl Size {
 }
 
 fn look(view: &PoolView<'_>) -> (Size, Totals) {
-    // What can't be read is the pool's trouble, not that of this report.
+    // Read errors are reported elsewhere, not here.
     let tables = tables(&view.pool.mos, &mut Vec::new());
     let tree = view.pool.tree();
     (Size::of(view, &tables), Totals::of(&tables, &|bp| deflated(&tree, bp)))
@@ -70,8 +70,8 @@ pub fn print(view: &PoolView<'_>, out: &mut dyn Write) -> io::Result<()> {
 
 /// The same for a pool's JSON.
 ///
-/// Nobody counts what of the tables is in the cache; `cspace` is then all of them, as OpenZFS has it for a system that
-/// doesn't tell.
+/// The cached parts of the tables are not counted; `cspace` is then the size of all, as in OpenZFS on a
+/// system without that count.
 #[doc(alias = "dedup_stats_nvlist")]
 pub fn object(view: &PoolView<'_>, form: &Form<'_>) -> Value {
     let (size, totals) = look(view);

@@ -36,7 +36,7 @@ impl Verb for Destroy {
     }
 }
 
-/// What OpenZFS says of a pool that can't be let go.
+/// OpenZFS' message for a pool that can't be exported or destroyed.
 pub fn gone(action: &str, pool: &str, e: &engine::Error) -> Failure {
     match e.kind() {
         _ if e.what().starts_with(CANNOT_UNMOUNT) && action == "destroy" => {

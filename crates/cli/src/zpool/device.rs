@@ -1,7 +1,7 @@
 //! Verbs of `zpool` on single devices: `offline`, `online`, `clear`.
 //!
-//! Differs from OpenZFS: `online -e` uses what files and partitions have, and
-//! does not make a partition larger.
+//! Differs from OpenZFS: `online -e` uses the size of files and partitions, and does not make a partition
+//! larger.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ fn why(e: &engine::Error) -> String {
     }
 }
 
-/// Does it to each device, and says what could not be done; the pool's history and the cache file get to know.
+/// Runs an operation for each device, and reports failures; updates the pool's history and the cache file.
 fn each(
     devices: &[String],
     pool: &Arc<Imported>,

@@ -4,11 +4,11 @@
 
 use zcommon::draid::{DraidConfig, MAX_CHILDREN, MAX_PARITY, MAX_SPARES};
 
-/// Data disks of a group where nobody says.
+/// Default number of data disks of a group.
 #[doc(alias = "VDEV_DRAID_DEFAULT_DATA")]
 const DEFAULT_DATA: u64 = 8;
 
-/// What was typed.
+/// The parsed word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DraidWord {
     /// Parity disks of a group.

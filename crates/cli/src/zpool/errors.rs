@@ -30,8 +30,8 @@ pub fn logged(pool: &Pool, ctx: &mut Ctx) -> Vec<LoggedError> {
     found
 }
 
-/// How many errors the pool knows of, and with `list` the names of what they are in. `live` is the pool if it is imported:
-/// errors that wait for the next txg count, too.
+/// Returns the number of known errors of the pool, and with `list` the names of the damaged files. `live` is
+/// the pool if it is imported: errors that wait for the next txg count, too.
 #[doc(alias("spa_get_errlog", "spa_approx_errlog_size"))]
 pub fn known_errors(pool: &Pool, live: Option<&Spa>, list: bool, ctx: &mut Ctx) -> KnownErrors {
     let mut found = logged(pool, ctx);
@@ -94,7 +94,7 @@ impl<'a> Namer<'a> {
                 }
             }
         }
-        // A head that was destroyed or can't be read: what was logged is all that is known.
+        // A head that was destroyed or can't be read: only the logged number is known.
         if found.is_empty() { vec![error.objset] } else { found.into_keys().collect() }
     }
 

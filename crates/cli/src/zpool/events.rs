@@ -1,4 +1,4 @@
-//! `zpool events`: what happened to the pools since the daemon began.
+//! `zpool events`: events of the pools since the daemon began.
 //!
 //! Differs from OpenZFS: events belong to pools and are numbered in each; those of pools that are gone are kept as long
 //! as the daemon lives. `-c` forgets all of them.
@@ -71,7 +71,7 @@ impl Verb for Events {
 }
 
 impl Events {
-    /// What was not printed yet, in the order of time.
+    /// Events that were not printed yet, in the order of time.
     fn new_events(&self, rings: &[Arc<Ring>], seen: &mut HashMap<*const Ring, u64>) -> Vec<Event> {
         let mut all = Vec::new();
         for ring in rings {

@@ -54,7 +54,7 @@ impl Export {
         let pool = ctx.pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
         let name = pool.name();
         if !pool.is_read_only() {
-            // A suspended pool can't keep what is done to it, and still has to go.
+            // A suspended pool can't record its history, and must be exported all the same.
             ctx.log(&pool).or_else(|e| if self.force { Ok(()) } else { Err(e) })?;
         }
         let left = Left::by_pool(&pool);

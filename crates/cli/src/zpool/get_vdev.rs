@@ -1,7 +1,7 @@
 //! `zpool get PROPERTY POOL VDEV…` and `… POOL all-vdevs`: properties of vdevs.
 //!
-//! Operations and errors are counted from an import on, so all are 0 of a pool that is only looked at. A vdev with parts
-//! did what its parts did; errors it has none of its own.
+//! Operations and errors are counted from an import on, so all are 0 for a pool that is not imported. A vdev
+//! with children has the sum of their operations, and no errors of its own.
 //!
 //! Differs from OpenZFS: a flush is no operation that counts. A draid is found by its name, too.
 
@@ -22,19 +22,19 @@ use crate::output::value::number_or_word;
 /// Vdevs above a vdev at most.
 const MAX_DEPTH: usize = 16;
 
-/// A vdev, and what is above it.
+/// A vdev, and its ancestors.
 pub struct VdevView<'a> {
     view: &'a PoolView<'a>,
     /// The vdev.
     pub node: &'a VdevNode,
-    /// What it is part of; `None`: it is the root.
+    /// Its parent; `None`: it is the root.
     parent: Option<&'a VdevNode>,
     /// The top-level vdev that it is part of.
     top: Option<&'a VdevNode>,
     config: Option<VdevConfig>,
 }
 
-/// All vdevs of a pool, the root first; what is left of removed ones has no properties.
+/// All vdevs of a pool, the root first; remains of removed ones have no properties.
 pub fn all<'a>(view: &'a PoolView<'a>) -> Vec<VdevView<'a>> {
     let mut found = Vec::new();
     collect(view, &view.tree, &mut Vec::new(), &mut found);
@@ -103,7 +103,7 @@ impl VdevView<'_> {
         }
     }
 
-    /// All properties that this kind of vdev has, and what users set besides.
+    /// All properties of this kind of vdev, and its user properties.
     pub fn all(&self) -> Vec<(String, Prop)> {
         let visible = VdevProp::ALL.iter().filter(|p| p.info().visible && **p != VdevProp::Name);
         let native = visible.filter(|p| **p != VdevProp::RaidzExpanding || self.is_raidz_top());
@@ -131,7 +131,7 @@ impl VdevView<'_> {
         self.is_top() && self.node.kind == "raidz"
     }
 
-    /// The vdev's ZAP, where what somebody set is kept.
+    /// The vdev's ZAP with its settings.
     fn zap(&self) -> Option<Zap> {
         let number = vdev_props::object(&self.config.as_ref()?.nvlist)?;
         Zap::open(&self.view.pool.mos.object(number).ok()?).ok()
@@ -252,7 +252,7 @@ impl VdevView<'_> {
         }
     }
 
-    /// What somebody set, or the default. What is never done to a device, or not counted, was done 0 times.
+    /// The setting, or the default. Operations that never happen, or are not counted, have the count 0.
     fn setting(&self, prop: VdevProp) -> Prop {
         let info = prop.info();
         let stored = self.zap().and_then(|zap| zap.lookup(info.name.as_bytes()).ok().flatten());

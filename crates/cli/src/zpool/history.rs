@@ -1,4 +1,4 @@
-//! `zpool history`: what was done to a pool.
+//! `zpool history`: the operations on a pool.
 
 use std::io::Write;
 

@@ -1,8 +1,8 @@
 //! `zpool import`: the pools that could be imported, as OpenZFS lists them; and, of each, the moments
 //! that can be opened. Importing itself: [`super::import_one`].
 //!
-//! Differs from OpenZFS: pools are listed in the order of their names; what is odd about devices goes to
-//! the log, and with `--moments` to standard error; `--moments`, `--rebuild`, `-g`, `-L` and `-P` are additions.
+//! Differs from OpenZFS: pools are listed in the order of their names; remarks on devices go to the log, and
+//! with `--moments` to standard error; `--moments`, `--rebuild`, `-g`, `-L` and `-P` are additions.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -148,7 +148,7 @@ impl Verb for Import {
 }
 
 impl Import {
-    /// Importing is the daemon's, which knows what is imported.
+    /// The daemon imports, as it knows the imported pools.
     pub fn home(&self) -> Home {
         match () {
             () if self.moments => Home::Here,
@@ -174,8 +174,8 @@ impl Import {
         Ok(zutil::search(&found.devices))
     }
 
-    /// Tells of something odd: the user, who asks with `--moments`, else the log. Programs that read the list as OpenZFS
-    /// prints it take a line on standard error for a failure.
+    /// Reports a remark: to the user with `--moments`, else to the log. Programs that parse OpenZFS' list
+    /// take a line on standard error for a failure.
     fn note(&self, ctx: &mut Ctx, text: &str) {
         match ctx.session {
             _ if self.moments => ctx.warn(text),

@@ -1,5 +1,5 @@
-//! What is left of a pool whose newest state cannot be opened: the newest older state that can, how much older it is, and
-//! which files changed since.
+//! Older states of a pool whose newest state cannot be opened: the newest older state that can, how much
+//! older it is, and which files changed since.
 //!
 //! The changes are found as far as the states that do not open can be read: of these, the newest whose meta object set opens
 //! names the datasets' roots, which are compared with those of the state that opens. The output is bounded.
@@ -30,7 +30,7 @@ use crate::zfs::diff::changes::{Side, of_object};
 /// Changed files that are named.
 const MAX_CHANGES: usize = 50;
 
-/// Prints what older state opens, if the newest does not and an older one does.
+/// Prints the newest older state that opens, if the newest does not.
 pub(super) fn say(candidate: &PoolCandidate, env: &Env, ctx: &mut Ctx) -> Result<(), Failure> {
     let source = zutil::import::source(candidate);
     let options = OpenOptions { rewind: true, force: true, ..OpenOptions::default() };

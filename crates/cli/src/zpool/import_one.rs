@@ -1,7 +1,7 @@
 //! `zpool import POOL`: takes pools into the daemon.
 //!
-//! Differs from OpenZFS: what can't be kept right by this build is refused by name, and can be imported with
-//! `-o readonly=on`.
+//! Differs from OpenZFS: a pool that this build can't write correctly is refused with the reason, and can be
+//! imported with `-o readonly=on`.
 
 use std::io::Write;
 
@@ -24,7 +24,7 @@ use crate::settings::{self, PoolSetting, When, of_pool};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::LoadKey;
 
-/// What the options ask for.
+/// Settings from the options.
 #[derive(Debug, Clone)]
 struct Wishes {
     manner: Manner,
@@ -48,7 +48,7 @@ impl Import {
         let registry = ctx.registry()?;
         let mut found = self.found(ctx)?;
         found.retain(|pool| pool.is_destroyed() == self.destroyed);
-        // What is imported here is not to be imported.
+        // Pools that are imported already are skipped.
         let known: Vec<u64> = registry.all().iter().map(|pool| pool.guid()).collect();
         let Some(wanted) = &self.pool else {
             found.retain(|pool| !known.contains(&pool.guid));
@@ -237,7 +237,7 @@ impl Import {
     }
 }
 
-/// Says what going back to a transaction group costs, if it is one.
+/// Reports the cost of a rewind to a txg, if there is one.
 #[doc(alias = "zpool_rewind_exclaim")]
 fn say_rewind(
     candidate: &PoolCandidate,

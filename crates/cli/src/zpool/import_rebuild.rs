@@ -1,4 +1,5 @@
-//! `zpool import --rebuild`: says what of a pool's space maps and tables is damaged, and derives them from its blocks.
+//! `zpool import --rebuild`: reports damaged space maps and tables of a pool, and derives them from its
+//! blocks.
 //!
 //! Additions to OpenZFS: `--rebuild` (`--rebuild-space`), `--accept-unreadable`.
 
@@ -25,7 +26,8 @@ const TELL_EVERY: Duration = Duration::from_secs(10);
 const MAX_LISTED: usize = 20;
 
 impl Import {
-    /// Says what a rebuild would do, or walks the pool and returns what is to be written. `None` after a dry run.
+    /// Reports the steps of a rebuild, or walks the pool and returns the derived structures. `None` after a
+    /// dry run.
     pub(super) fn derive(
         &self,
         candidate: &PoolCandidate,

@@ -2,8 +2,8 @@
 //!
 //! With `-l` and `-q` how long requests take and how many wait; with `-w` and `-r` histograms of times and sizes instead.
 //!
-//! Differs from OpenZFS: counts are those of devices, added up for vdevs that consist of several, so a mirror shows what
-//! both sides wrote.
+//! Differs from OpenZFS: counts are those of devices, added up for vdevs that consist of several, so a mirror
+//! shows the writes of both sides.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -82,12 +82,12 @@ struct Counts {
 }
 
 impl Counts {
-    /// How much of what came since `before` is a second's worth.
+    /// Factor that converts counts since `before` to counts per second.
     fn scale(self, before: Self) -> f64 {
         1.0 / (self.at - before.at).max(1e-9)
     }
 
-    /// A second's worth of what came since `before`.
+    /// Counts per second since `before`.
     fn since(self, before: Self) -> [u64; 4] {
         let scale = self.scale(before);
         let mut rates = self.numbers;
@@ -98,7 +98,7 @@ impl Counts {
     }
 }
 
-/// A vdev in a report: its name with its indentation, space if it has its own, and what it did.
+/// A vdev in a report: its name with its indentation, space if it has its own, and its operations.
 struct Line {
     name: String,
     is_pool: bool,
@@ -111,7 +111,7 @@ struct Line {
     path: Option<String>,
 }
 
-/// What a vdev did since it was looked at the last time.
+/// Operations of a vdev since the last report.
 struct Did {
     rates: [u64; 4],
     extended: Extended,
@@ -204,7 +204,7 @@ impl Iostat {
         Ok((lines, exit))
     }
 
-    /// What is said of a word that is neither a pool nor a vdev.
+    /// The failure for a word that is neither a pool nor a vdev.
     fn unknown(&self, word: &str) -> Failure {
         let Some(pool) = self.pools.first() else {
             return Failure::failed("Unable to parse pools/vdevs list.\n");
@@ -260,9 +260,9 @@ impl Iostat {
         writeln!(out, "{more}")
     }
 
-    /// What stands behind the name, as far as there is something.
+    /// The cells behind the name, as far as they have values.
     fn cells(&self, line: &Line) -> Vec<String> {
-        // What has no space of its own has none, for a script that reads exact numbers.
+        // A vdev without space of its own has 0, for a script that reads exact numbers.
         let none = if self.scripted && self.literal { "0" } else { "-" };
         let dash = || none.to_owned();
         let count = |n: u64| count(n, self.literal);
@@ -367,7 +367,7 @@ impl Report<'_, '_> {
         self.lines.push(Line { name, is_pool: false, space, did, ends: false, path });
     }
 
-    /// What a vdev did since it was looked at the last time.
+    /// Operations of a vdev since the last report.
     fn did(&mut self, vdev: &VdevNode) -> Did {
         let (counts, extended) = self.counts(vdev);
         let counts = Counts { at: self.view.imported_for().unwrap_or(1.0), ..counts };

@@ -22,7 +22,7 @@ pub struct Group {
 /// Width of a column with numbers for people.
 const WIDTH: usize = 5;
 
-/// What is always shown.
+/// The columns that are always shown.
 pub const DEFAULT: Group = Group {
     top: &[("capacity", 2), ("operations", 2), ("bandwidth", 2)],
     bottom: &["alloc", "free", "read", "write", "read", "write"],

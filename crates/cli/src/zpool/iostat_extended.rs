@@ -9,7 +9,7 @@ use zcommon::units::{nicenum, nicetime};
 
 use super::iostat_columns::{Group, count, print_header, time};
 
-/// What this build does not do yet: scrub, trim, rebuild.
+/// Columns of scrub, trim and rebuild, which this build does not fill yet.
 const IDLE: usize = 3;
 /// Least width of the column with the buckets.
 const BUCKET_WIDTH: usize = 10;
@@ -74,7 +74,7 @@ impl Extended {
         }
     }
 
-    /// What came since `before`; the queues are as they are now.
+    /// Counts since `before`; the queues have their present lengths.
     pub fn since(self, before: &Self) -> Self {
         if before.queues.is_empty() {
             return self;

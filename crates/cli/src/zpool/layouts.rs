@@ -1,4 +1,4 @@
-//! How vdevs stand in a pool that is not there yet: what `zpool create -n` and `zpool add -n` print.
+//! The layout of a pool that does not exist yet, for `zpool create -n` and `zpool add -n`.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ impl Sections {
         self.spares.push((0, name));
     }
 
-    /// Adds what was typed.
+    /// Adds the vdevs of the command line.
     pub fn add_new(&mut self, new: &Vdevs) {
         new.tops.iter().for_each(|top| self.add(top.class, lines_of(top)));
         new.cache.iter().for_each(|leaf| self.add_cache(shown(leaf)));

@@ -37,7 +37,7 @@ pub struct VdevCells<'a> {
     pub literal: bool,
 }
 
-/// Vdevs below a heading of their own: the heading, what JSON calls it and what it calls each vdev's class.
+/// Vdevs below a heading of their own: the heading, its name in JSON and the class of its vdevs in JSON.
 struct Section<'a> {
     heading: &'static str,
     key: &'static str,
@@ -117,7 +117,7 @@ impl VdevCells<'_> {
         vdevs.iter().map(object).collect()
     }
 
-    /// What is known of one vdev; space is that of top-level vdevs, the size also that of devices.
+    /// The value of a property for one vdev; space is that of top-level vdevs, the size also that of devices.
     #[doc(alias = "print_list_stats")]
     fn cell(&self, vdev: &VdevNode, prop: ZpoolProp) -> String {
         use ZpoolProp as P;

@@ -162,7 +162,7 @@ impl ZpoolVerb {
 }
 
 impl ZpoolVerb {
-    /// Scripts that add columns to what it prints.
+    /// Scripts that add columns to its output.
     pub fn scripts(&self) -> Option<scripts::Scripts> {
         match self {
             Self::Status(v) => v.scripts(),
@@ -214,7 +214,7 @@ impl Verb for Zpool {
     }
 }
 
-/// What JSON says of a pool before its properties.
+/// The JSON entries of a pool before its properties.
 #[doc(alias = "fill_pool_info")]
 fn pool_object(view: &prop::PoolView<'_>, style: &JsonStyle) -> Map<String, Value> {
     let mut map = Map::new();

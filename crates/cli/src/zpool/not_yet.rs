@@ -1,13 +1,14 @@
-//! Verbs that can't be done yet: what is wrong with the pools, devices and datasets that they name is said first.
+//! Verbs that are not supported yet: faults of the pools, devices and datasets that they name are reported
+//! first.
 
 use crate::ctx::Ctx;
 use crate::unsupported_usage::{Form, Line};
 use crate::verb::Failure;
 
-/// Looks at what a line names.
+/// Checks the names in a line.
 ///
 /// # Errors
-/// What is wrong with that.
+/// The fault of a name.
 pub fn check(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
     match form.command {
         "zpool" => check_pool(line, ctx),

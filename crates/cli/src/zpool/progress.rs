@@ -1,4 +1,4 @@
-//! What `zpool status -i` and `-t` say of a device: how far it is initialized, and trimmed.
+//! The progress of initialize and trim per device, for `zpool status -i` and `-t`.
 //!
 //! Differs from OpenZFS: of work that was suspended, how much is done is read off where it stopped, whatever is free there.
 
@@ -52,7 +52,7 @@ pub struct Progress {
 }
 
 impl Work {
-    /// What the pool knows of a leaf; nothing of one without a ZAP.
+    /// The pool's record of a leaf; empty for one without a ZAP.
     pub fn on(self, view: &PoolView<'_>, vdev: &VdevNode) -> Progress {
         let config = view.pool.config.nvlist("vdev_tree").and_then(|root| find(root, vdev.guid));
         let number = config.and_then(|list| list.u64(LEAF_ZAP)).filter(|number| *number != 0);
@@ -64,7 +64,7 @@ impl Work {
         Progress { state, done: if state == COMPLETE { all } else { done.min(all) }, all, time }
     }
 
-    /// What stands behind a device's other columns; without `wanted` only what is going on.
+    /// The text behind a device's other columns; without `wanted` only operations under way.
     #[doc(alias("print_status_initialize", "print_status_trim"))]
     pub fn note(self, progress: Progress, wanted: bool, possible: bool) -> String {
         let (doing, done, undone) = match self {

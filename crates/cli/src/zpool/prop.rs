@@ -1,4 +1,4 @@
-//! The properties of a pool: from what the engine found to what is printed.
+//! The properties of a pool: from the engine's values to the printed ones.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -40,12 +40,12 @@ const FAILMODE_CONTINUE: u64 = 1;
 /// The version from which on features count.
 const FEATURES_VERSION: u64 = 5000;
 
-/// What is the matter with a pool, and what to do.
+/// The status of a pool, and the recommended action.
 #[derive(Debug)]
 pub struct Advice {
-    /// What is the matter.
+    /// The status.
     pub status: Option<String>,
-    /// What to do.
+    /// The action.
     pub action: Option<String>,
     /// Of the message that OpenZFS has on it.
     pub id: Option<&'static str>,
@@ -62,7 +62,7 @@ pub struct PoolView<'a> {
     pub facts: Option<MosFacts>,
     /// Space of the pool and its vdevs.
     pub space: PoolSpace,
-    /// What is known of each vdev in numbers.
+    /// Sizes of each vdev.
     pub sizes: Sizes,
     live: Option<Arc<Imported>>,
     stats: PoolStats,
@@ -124,7 +124,7 @@ impl<'a> PoolView<'a> {
         self.live.as_ref().and_then(|live| live.spa().ok())?.suspension()
     }
 
-    /// What `zpool status` says is the matter, and what to do. OpenZFS's words blame devices for every suspension.
+    /// The texts of `zpool status` for status and action. OpenZFS's words blame devices for every suspension.
     pub fn advice(&self, condition: PoolStatus) -> Advice {
         let is_told = matches!(condition, PoolStatus::IoFailureWait | PoolStatus::IoFailureContinue);
         if let Some(ours) = self.suspension().filter(|why| is_told && why.is_ours) {
@@ -141,7 +141,7 @@ impl<'a> PoolView<'a> {
         Advice { status, action, id: condition.message_id() }
     }
 
-    /// Whether who writes to a suspended pool is told so, instead of waiting.
+    /// Whether writes to a suspended pool fail instead of waiting.
     pub fn fails_on(&self) -> bool {
         matches!(self.settings.get("failmode"), Some(PropValue::Number(FAILMODE_CONTINUE)))
     }
@@ -155,7 +155,7 @@ impl<'a> PoolView<'a> {
         })
     }
 
-    /// Whether a device in use lacks what was written while it was not.
+    /// Whether a device in use lacks writes from a time when it was out of use.
     pub fn lacks_something(&self, guid: u64) -> bool {
         self.leaf(guid).is_some_and(|leaf| leaf.device().is_some() && !leaf.dtl.read().is_empty())
     }
@@ -171,8 +171,8 @@ impl<'a> PoolView<'a> {
         self.leaf(guid).map_or(0, |leaf| leaf.stats.slow.load(Ordering::Relaxed))
     }
 
-    /// Direct requests whose checksums were wrong because somebody changed their bytes meanwhile. Nobody can: what comes
-    /// through a mount is copied before it is summed, direct or not.
+    /// Direct requests whose checksums were wrong because their bytes changed meanwhile. Always 0: data from
+    /// a mount is copied before the checksum is computed, direct or not.
     #[doc(alias = "vs_dio_verify_errors")]
     pub fn direct_errors(&self, _vdev: u64) -> u64 {
         0
@@ -189,7 +189,7 @@ impl<'a> PoolView<'a> {
         })
     }
 
-    /// Whether a leaf's device could be told what is free on it: files always, disks that say so; none that is not open.
+    /// Whether a leaf's device supports trim: files always, disks that report it; none that is not open.
     #[doc(alias = "vdev_has_trim")]
     pub fn can_be_trimmed(&self, vdev: &VdevNode) -> bool {
         let is_open = matches!(vdev.health.state, VdevState::Healthy | VdevState::Degraded);
@@ -241,8 +241,8 @@ impl<'a> PoolView<'a> {
         }
     }
 
-    /// What went wrong on a device since the pool was imported, or errors were cleared: reads, writes, checksums. None
-    /// of a pool that is only looked at.
+    /// Errors of a device since the import, or since they were cleared: reads, writes, checksums. None for a
+    /// pool that is not imported.
     pub fn errors_of(&self, guid: u64) -> [u64; 3] {
         self.leaf(guid).map(|leaf| leaf.errors.counts()).unwrap_or_default()
     }
@@ -270,7 +270,7 @@ impl<'a> PoolView<'a> {
         Prop::text(state, Source::Local)
     }
 
-    /// Guids of features that the pool has and this program does not know, with what is said of them.
+    /// Guids of features that the pool has and this program does not know, with their descriptions.
     pub fn unsupported(&self) -> Vec<(String, Prop)> {
         let f = &self.pool.features;
         let unknown = |guid: &&String| Feature::from_guid(guid).is_none();
@@ -368,7 +368,7 @@ impl<'a> PoolView<'a> {
         }
     }
 
-    /// What somebody set, or the default.
+    /// The setting, or the default.
     fn setting(&self, prop: ZpoolProp) -> Prop {
         let info = prop.info();
         let (value, source) = match (self.settings.get(info.name), info.default) {
@@ -414,7 +414,7 @@ fn labels_tree(candidate: &PoolCandidate) -> VdevNode {
     tree
 }
 
-/// Whether the kind of device can be told what is free on it.
+/// Whether the kind of device supports trim.
 pub(super) fn is_trimmable(vdev: &VdevNode) -> bool {
     let path = vdev.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)));
     path.is_some_and(|path| vdev.kind == "file" || can_discard(path))
@@ -433,7 +433,7 @@ fn stat(n: u64, nice: String, literal: String) -> Prop {
     Prop { nice, literal, number: Some(n), source: Source::None, received: None }
 }
 
-/// What stands where there is no value.
+/// The placeholder where there is no value.
 pub fn dash() -> Prop {
     Prop::text("-", Source::None)
 }

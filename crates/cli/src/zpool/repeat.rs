@@ -1,7 +1,7 @@
 //! `zpool list 5 3`: the same report every five seconds, three times, and with `-T` the time before each.
 //!
-//! Differs from OpenZFS: the pools are found and opened anew each time, as whoever has them imported goes on
-//! writing.
+//! Differs from OpenZFS: the pools are found and opened anew each time, as an importing process may write to
+//! them meanwhile.
 
 use std::io::Write;
 use std::thread;
@@ -47,7 +47,7 @@ impl Repeat {
         self.interval.is_some()
     }
 
-    /// With one more report, for who leaves out the first.
+    /// With one more report, for callers that omit the first.
     pub fn one_more(self) -> Self {
         Self { count: self.count.map(|count| count.saturating_add(1)), ..self }
     }

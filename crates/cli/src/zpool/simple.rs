@@ -141,7 +141,7 @@ fn refused(shown: &dyn std::fmt::Display, state: &str, pool: &str) -> Failure {
     Failure::failed(what)
 }
 
-/// Writes zeros over the labels there are, and counts them. What is no label is left alone.
+/// Writes zeros over the labels there are, and counts them. Areas that are no label are left alone.
 #[doc(alias = "zpool_clear_label")]
 fn clear(device: &dyn blkdev::BlockDevice) -> std::io::Result<u32> {
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(0);

@@ -1,7 +1,6 @@
-//! What is known of each vdev in numbers: what `zpool list -v`, `zpool status -j` and `zpool get` of a vdev
-//! show.
+//! Sizes of each vdev, for `zpool list -v`, `zpool status -j` and `zpool get` of a vdev.
 //!
-//! Differs from OpenZFS: nothing of it counts what a pool did since its import, as it was not imported.
+//! Differs from OpenZFS: none of it counts operations since the import, as the pool may not be imported.
 
 use std::collections::BTreeMap;
 
@@ -33,10 +32,11 @@ pub struct VdevSizes {
     pub size: u64,
     /// The same as users count it, without parity.
     pub deflated: u64,
-    /// What a device must have to take this one's place.
+    /// Size that a replacement of this device must have.
     #[doc(alias = "vs_rsize")]
     pub replaceable: u64,
-    /// What could be added as the devices are now (top-level vdevs; of a pool in use, what is below them, too).
+    /// Space that the devices could add at their present sizes (top-level vdevs; in a pool in use, vdevs
+    /// below them, too).
     #[doc(alias = "vs_esize")]
     pub expandable: u64,
     /// Of the device itself.
@@ -46,7 +46,7 @@ pub struct VdevSizes {
     pub checkpoint: u64,
     /// Fragmentation in percent, where the vdev knows it.
     pub fragmentation: Option<u64>,
-    /// Without labels: for metaslabs and what is too little for one.
+    /// Without labels: for metaslabs, and the rest that is too small for one.
     #[doc(alias = "vdev_asize")]
     pub usable: u64,
     /// Log2 of the smallest block: a top-level vdev's own, else that of the device.
@@ -57,7 +57,7 @@ pub struct VdevSizes {
 #[derive(Debug, Clone, Default)]
 pub struct Sizes {
     by_guid: BTreeMap<u64, VdevSizes>,
-    /// What the pool could grow by: the expandable bytes of its normal class.
+    /// The possible growth of the pool: the expandable bytes of its normal class.
     pub expandable: u64,
 }
 
@@ -104,7 +104,7 @@ impl Sizes {
         sizes
     }
 
-    /// Adds what the cache devices in use hold.
+    /// Adds the contents of cache devices in use.
     pub fn add_caches(&mut self, caches: &[CacheStats]) {
         for cache in caches {
             if let Some(sizes) = self.by_guid.get_mut(&cache.leaf.guid) {
@@ -113,7 +113,7 @@ impl Sizes {
         }
     }
 
-    /// What is known of the vdev of this guid.
+    /// The sizes of the vdev of this guid.
     pub fn get(&self, guid: u64) -> VdevSizes {
         self.by_guid.get(&guid).copied().unwrap_or_default()
     }
@@ -135,7 +135,7 @@ impl Sizes {
     }
 }
 
-/// What a top-level vdev must offer at least: its metaslabs.
+/// Minimum size of a top-level vdev: its metaslabs.
 fn least(top: &VdevNode) -> u64 {
     top.asize - top.asize % metaslab(top)
 }
@@ -187,7 +187,7 @@ impl Devices<'_> {
         }
     }
 
-    /// What a pool in use knows of a vdev.
+    /// Expandable bytes of a vdev of a pool in use.
     fn expandable(&self, vdev: &VdevNode) -> Option<u64> {
         Some(growth::expandable(self.live?, vdev.guid))
     }
@@ -199,8 +199,8 @@ impl Devices<'_> {
         VdevSizes { physical, replaceable, ..VdevSizes::default() }
     }
 
-    /// A cache device: while its pool is in use there is room for blocks, all but the header. What it holds
-    /// is added by [`Sizes::add_caches`].
+    /// A cache device: while its pool is in use there is room for blocks, all but the header. Its content is
+    /// added by [`Sizes::add_caches`].
     fn cache(&self, vdev: &VdevNode) -> VdevSizes {
         let whole = self.whole(vdev);
         if self.live.is_none() || whole.physical == 0 {
@@ -212,7 +212,7 @@ impl Devices<'_> {
     }
 }
 
-/// Log2 of what a device that is in use reads and writes at least.
+/// Log2 of the minimum I/O size of a device in use.
 fn sector_shift(vdev: &VdevNode, candidate: &PoolCandidate) -> u64 {
     match candidate.member(vdev.guid) {
         Some(member) if vdev.health.state == VdevState::Healthy => {

@@ -1,6 +1,6 @@
 //! `zpool split`.
 //!
-//! Source of what is said: `zpool_do_split`, zpool_main.c; `zpool_vdev_split`, libzfs_pool.c; OpenZFS 2.4.
+//! Source of the messages: `zpool_do_split`, zpool_main.c; `zpool_vdev_split`, libzfs_pool.c; OpenZFS 2.4.
 
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -58,7 +58,7 @@ pub struct Split {
     pub devices: Vec<String>,
 }
 
-/// What the new pool gets.
+/// Settings of the new pool.
 struct Wishes {
     stored: Vec<(String, PropValue)>,
     manner: Manner,

@@ -204,7 +204,7 @@ fn add_unheeded(report: &mut StatusReport, view: &PoolView<'_>) {
     report.action.get_or_insert_with(|| UNHEEDED_ACTION.to_owned());
 }
 
-/// What `-x` does not mention.
+/// Conditions that `-x` does not mention.
 fn is_fine(condition: PoolStatus) -> bool {
     use PoolStatus as S;
     matches!(condition, S::Ok | S::VersionOlder | S::FeatDisabled | S::CompatibilityErr | S::IncompatibleFeat)
@@ -255,7 +255,7 @@ impl Status {
         }
     }
 
-    /// What stands behind a vdev's counts and the note on it: columns of scripts, and what goes on.
+    /// The text behind a vdev's counts and its note: columns of scripts, and operations under way.
     fn more(&self, view: &PoolView<'_>, vdev: &VdevNode) -> String {
         let path = vdev.path.as_deref().filter(|_| !self.scripts.is_empty());
         let mut more = path
@@ -300,7 +300,7 @@ fn wrap(text: &str) -> String {
     text.replace('\n', "\n\t")
 }
 
-/// What stands behind a vdev's counts.
+/// The note behind a vdev's counts.
 fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
     let path = || vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
     match vdev.health.aux.text() {

@@ -1,4 +1,4 @@
-//! What `zpool status -j` says of one pool, as OpenZFS 2.3.2 prints it.
+//! The output of `zpool status -j` for one pool, as in OpenZFS 2.3.2.
 //!
 //! With `--json-flat-vdevs` all vdevs, of whatever class, stand in one map, each behind its parts, and at the same
 //! time in such a map of each vdev that they are part of; a vdev then names its parent, but for those right below a
@@ -69,7 +69,7 @@ struct Writer<'a> {
     form: Form<'a>,
 }
 
-/// What the user wants to see.
+/// Options of the output.
 #[derive(Debug, Clone, Copy)]
 pub struct Chosen {
     /// How vdevs are called.
@@ -82,15 +82,15 @@ pub struct Chosen {
     pub initialized: bool,
     /// How far devices are trimmed.
     pub trimmed: bool,
-    /// What the power of devices' slots is.
+    /// Show the power state of devices' slots.
     pub power: bool,
     /// How many direct requests had a wrong checksum.
     pub direct: bool,
-    /// What the dedup tables hold.
+    /// Show the contents of the dedup tables.
     pub dedup: bool,
 }
 
-/// What `zpool status -e` shows: a vdev that is not well or had errors, and what it is in.
+/// Whether `zpool status -e` shows a vdev: it is not healthy or had errors, or a descendant is or had.
 #[doc(alias = "vdev_health_check_cb")]
 pub fn is_unhealthy(view: &PoolView<'_>, vdev: &VdevNode) -> bool {
     let ill =
@@ -135,7 +135,7 @@ pub fn pool(
     map.into()
 }
 
-/// What JSON says of a vdev before anything else.
+/// The first JSON entries of a vdev.
 #[doc(alias = "fill_vdev_info")]
 pub fn vdev_info(vdev: &VdevNode, name: String, style: &JsonStyle) -> Map<String, Value> {
     let mut map = Map::new();
@@ -154,7 +154,7 @@ pub fn vdev_info(vdev: &VdevNode, name: String, style: &JsonStyle) -> Map<String
     map
 }
 
-/// The same for a vdev that stands in a class because of what it is part of.
+/// The same for a vdev whose class follows from its parent.
 pub fn with_class(mut map: Map<String, Value>, class: &str) -> Map<String, Value> {
     map.insert("class".into(), json!(class));
     map
@@ -198,7 +198,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The vdevs with what they consist of.
+    /// The vdevs with their children.
     fn all(&self, vdevs: &[&VdevNode], class: &str, parent: Option<&str>) -> Map<String, Value> {
         let mut all = Map::new();
         for vdev in vdevs.iter().filter(|vdev| !self.chosen.unhealthy || is_unhealthy(self.view, vdev)) {
@@ -261,7 +261,7 @@ impl Writer<'_> {
         map
     }
 
-    /// What is going on with a device, as far as somebody wants to know.
+    /// Adds the requested operations under way on a device.
     fn work(&self, vdev: &VdevNode, map: &mut Map<String, Value>) {
         let Chosen { initialized, trimmed, power, .. } = self.chosen;
         if power {

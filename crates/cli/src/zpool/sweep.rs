@@ -64,7 +64,7 @@ pub struct Trim {
     pub names: Vec<String>,
 }
 
-/// What is to be done, and to what.
+/// An operation, and its devices.
 struct Work<'a> {
     kind: SweepKind,
     command: SweepCommand,

@@ -1,4 +1,4 @@
-//! `zpool upgrade`: what versions and features there are, which pools lack some, and giving them what they lack.
+//! `zpool upgrade`: lists versions and features, and the pools that lack some, and upgrades pools.
 
 use std::io::Write;
 use std::sync::Arc;

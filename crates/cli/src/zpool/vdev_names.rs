@@ -18,7 +18,7 @@ pub struct VdevNames {
 }
 
 impl VdevNames {
-    /// The same for whoever prints names.
+    /// The same for printing names.
     pub fn style(self) -> NameStyle {
         NameStyle { guids: self.guids, full_paths: self.full_paths, follow_links: self.follow_links }
     }

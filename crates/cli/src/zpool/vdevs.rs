@@ -39,7 +39,7 @@ const SIZE_FUZZ: u64 = 16 << 20;
 pub struct Group {
     /// How its devices stand together.
     pub kind: Kind,
-    /// What it serves.
+    /// Its allocation class.
     pub class: AllocBias,
     /// Its devices.
     pub leaves: Vec<Leaf>,
@@ -249,7 +249,7 @@ fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
     })
 }
 
-/// What the user does not want to hear.
+/// Objections that the user overrides.
 #[derive(Debug, Clone, Copy)]
 pub struct Silenced {
     /// That devices seem to be in use.
@@ -265,14 +265,14 @@ impl Silenced {
     }
 }
 
-/// What stands in the way of using the devices.
+/// Objections to using the devices.
 #[derive(Debug, Default)]
 pub struct Objections {
     lines: Vec<String>,
 }
 
 impl Objections {
-    /// All that is not silenced. What can't be overridden never is.
+    /// Returns all that are not silenced. Some can't be overridden and never are.
     #[doc(alias("check_in_use", "check_replication"))]
     pub fn of(vdevs: &Vdevs, silenced: Silenced, ctx: &Ctx, known: Option<&Group>) -> Self {
         let mut all = Self::default();
@@ -292,7 +292,7 @@ impl Objections {
             None => self.foreign(leaf, force),
             Some(InUse::Spare(_)) if spare => {}
             Some(InUse::Spare(guid)) => {
-                // A spare that no pool here has is nobody's.
+                // A spare without an imported pool is free.
                 let pool = aux_of(guid, ctx);
                 self.lines
                     .extend(pool.map(|pool| format!("{shown} is reserved as a hot spare for pool {pool}")));
@@ -322,7 +322,7 @@ impl Objections {
         self.lines.extend(kind.map(line));
     }
 
-    /// Vdevs that protect less than the others. What logs are made of is their own matter.
+    /// Vdevs that protect less than the others. Log vdevs are exempt.
     fn replication(&mut self, vdevs: &Vdevs, known: Option<&Group>) {
         let tops: Vec<&Group> = vdevs.tops.iter().filter(|top| top.class != AllocBias::Log).collect();
         tops.iter().for_each(|group| self.alike(group));
@@ -471,7 +471,7 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
 /// Why a device could not be opened.
 #[derive(Debug)]
 pub enum NotOpened {
-    /// Somebody has it.
+    /// It is in use.
     Held,
     /// It is smaller than any pool's device.
     TooSmall,
@@ -479,7 +479,7 @@ pub enum NotOpened {
     Other(String),
 }
 
-/// Opens the devices: from here on nobody else can have them.
+/// Opens the devices: from here on no other process can use them.
 pub fn open(
     vdevs: &Vdevs,
     ashift: Option<u32>,
@@ -498,7 +498,7 @@ pub fn open(
     })
 }
 
-/// As [`open`], with the caller's words for what goes wrong.
+/// As [`open`], with the caller's words for errors.
 pub fn open_as(
     vdevs: &Vdevs,
     ashift: Option<u32>,

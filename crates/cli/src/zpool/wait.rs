@@ -60,7 +60,7 @@ pub struct Wait {
     pub interval: Option<f64>,
 }
 
-/// What can be waited for.
+/// Activities that can be waited for.
 const ACTIVITIES: [&str; 9] =
     ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
 
@@ -130,7 +130,7 @@ impl Verb for Wait {
 }
 
 impl Wait {
-    /// What each activity has left, in bytes, under its heading.
+    /// Prints the remaining bytes of each activity under its heading.
     #[doc(alias = "print_wait_status_row")]
     fn report(&self, rows: &[(&str, Option<u64>)], first: bool, ctx: &mut Ctx) -> Result<(), Failure> {
         let least = if self.literal { 20 } else { 6 };

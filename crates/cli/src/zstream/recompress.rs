@@ -104,7 +104,7 @@ impl Verb for Decompress {
 }
 
 impl Decompress {
-    /// Gives what there is to say.
+    /// Returns messages.
     fn stream(&self, from: impl Read, to: &mut dyn Write) -> Result<Vec<String>, Failure> {
         let mut said = Vec::new();
         rewrite(from, to, &|_| Ok(()), &mut |drr, payload| {
@@ -114,7 +114,7 @@ impl Decompress {
         Ok(said)
     }
 
-    /// Decompresses the record, if it is meant; gives what there is to say.
+    /// Decompresses the record, if it is selected; returns a message.
     fn record(&self, drr: &mut Drr, payload: &mut Vec<u8>) -> Option<String> {
         let DrrBody::Write(write) = &mut drr.body else { return None };
         let at = |block: &&Block| block.object == write.object && block.offset == write.offset;
@@ -137,7 +137,7 @@ impl Decompress {
     }
 }
 
-/// What is encrypted can't be compressed.
+/// Encrypted blocks can't be recompressed.
 fn refuse_raw(begin: &mut DrrBody) -> Result<(), Failure> {
     match begin {
         DrrBody::Begin(begin) if begin.features() & stream_feature::RAW != 0 => {
@@ -251,7 +251,7 @@ mod tests {
             let small = recompressed(word, &plain);
             assert!(word == "zle" || small.len() < plain.len() / 2, "{word}: {}", small.len());
             assert_eq!(recompressed("off", &small), plain, "{word}");
-            // The real one, where it is installed, reads what we wrote.
+            // The real zstream, where it is installed, reads our stream.
             let mut real = std::process::Command::new("/usr/sbin/zstream");
             let file = tempfile::NamedTempFile::new().unwrap();
             std::fs::write(file.path(), &small).unwrap();

@@ -42,7 +42,7 @@ impl Verb for Redup {
 }
 
 impl Redup {
-    /// Writes the stream; gives how many records there were, and how many of them were references.
+    /// Writes the stream; returns the number of records, and of references among them.
     fn convert(&self, to: &mut dyn Write) -> Result<(u64, u64), Failure> {
         let cannot = |e: std::io::Error| Failure::failed(format!("{}: {e}", self.file.display()));
         let open = || File::open(&self.file).map_err(cannot);
@@ -154,7 +154,7 @@ mod tests {
         if let Ok(real) = std::process::Command::new("/usr/sbin/zstream").arg("redup").arg(&file).output() {
             assert_eq!(real.stdout, out);
         }
-        // A reference to what did not come.
+        // A reference to a record that is missing.
         let cut = [&stream[..312], &stream[stream.len() - 312..]].concat();
         std::fs::write(&file, cut).unwrap();
         assert!(Redup { verbose: false, file }.convert(&mut Vec::new()).is_err());

@@ -17,7 +17,7 @@ pub(super) fn malformed(what: impl std::fmt::Display) -> Failure {
     Failure::failed(format!("invalid stream: {what}"))
 }
 
-/// The stream and the checksum of what was read of it.
+/// The stream and the checksum of the bytes read so far.
 pub(super) struct Input<R> {
     from: R,
     sum: Fletcher4,
@@ -30,7 +30,7 @@ impl<R: Read> Input<R> {
         Self { from, sum: Fletcher4::new(false), endian: Endian::Little }
     }
 
-    /// The next record, and the checksum of what came before it; `None` at the end.
+    /// The next record, and the checksum of the bytes before it; `None` at the end.
     pub(super) fn record(&mut self, check: bool) -> Result<Option<(Drr, Cksum)>, Failure> {
         let mut bytes = Vec::with_capacity(DRR_SIZE);
         self.from.by_ref().take(DRR_SIZE as u64).read_to_end(&mut bytes)?;
@@ -104,7 +104,7 @@ impl<'a> Output<'a> {
         Self { to, sum: Fletcher4::new(false) }
     }
 
-    /// Writes a record with what follows it. Checksums are made anew, but where a sender left them out.
+    /// Writes a record with its payload. Checksums are recomputed, except where the sender left them out.
     #[doc(alias = "dump_record")]
     pub(super) fn put(&mut self, mut drr: Drr, payload: &[u8], endian: Endian) -> io::Result<()> {
         if matches!(drr.body, DrrBody::Begin(_)) {
@@ -126,8 +126,8 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Copies a stream, each record but BEGIN and END as `change` leaves it with its payload; `begin` may refuse a BEGIN, or
-/// change what it says.
+/// Copies a stream, each record but BEGIN and END as `change` leaves it with its payload; `begin` may refuse
+/// a BEGIN, or change it.
 pub(super) fn rewrite(
     from: impl Read,
     to: &mut dyn Write,

@@ -1,4 +1,4 @@
-//! `zstream token`: what a resume token says: where an interrupted receive stopped.
+//! `zstream token`: prints a resume token, the position where an interrupted receive stopped.
 //!
 //! `engine::dsl::props::resume` reads and makes tokens. Differs from OpenZFS: it needs no kernel module.
 

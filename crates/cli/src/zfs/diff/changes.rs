@@ -1,4 +1,4 @@
-//! Which objects may have changed, and what became of each.
+//! Finds objects that may have changed, and the change of each.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ const XATTR_DIR: &[u8] = b"<xattrdir>";
 pub(crate) struct Change {
     /// `+`, `-`, `M` or `R`.
     pub(crate) sign: char,
-    /// What kind of file.
+    /// Type of the file.
     pub(super) kind: FileKind,
     /// Its path below the file system's root; before it was renamed.
     pub(crate) path: Vec<u8>,
@@ -89,7 +89,7 @@ impl Side {
     }
 }
 
-/// What became of an object between two states.
+/// Returns the changes of an object between two states.
 #[doc(alias = "write_inuse_diffs_one")]
 pub(crate) fn of_object(from: &Side, to: &Side, number: u64) -> Vec<Change> {
     let line = |sign: char, side: &(Inode, Vec<u8>)| Change {

@@ -1,4 +1,4 @@
-//! `zfs diff`: what changed between a snapshot and a later one, or the file system as it is.
+//! `zfs diff`: changes between a snapshot and a later one, or the present file system.
 //!
 //! A file system's objects lie in an array. Blocks of that array that are the same in both states hold the
 //! same objects; in the others each object is looked at in both states ([`changes`]).
@@ -144,13 +144,13 @@ impl Moment {
 impl Drop for Moment {
     fn drop(&mut self) {
         let (name, tag) = (self.name.clone(), self.tag.clone());
-        // What can't be released now is when the pool is imported next.
+        // A hold that can't be released now is released at the next import.
         let _ = self.pool.spa().and_then(|spa| spa.dsl_task(move |tasks| tasks.release(&name, &tag)));
     }
 }
 
 impl Diff {
-    /// What paths begin with.
+    /// Prefix of the paths.
     fn place(&self, to: &Dataset) -> Result<Vec<u8>, Failure> {
         let head = to.dir()?.head()?;
         let kind = head.kind()?;

@@ -147,7 +147,7 @@ fn sent_name(begin: &DrrBegin) -> Result<String, Failure> {
     }
 }
 
-/// What a stream that can't be read is told as.
+/// The failure for a stream that can't be read.
 fn of_stream(e: &engine::Error, action: &str) -> Failure {
     match e.what().contains("interrupted") {
         true => Failure::Interrupted,
@@ -163,7 +163,7 @@ impl Receive {
         Target::of(&self.name, ctx).is_ok_and(|target| target.exists())
     }
 
-    /// `-A`: what an interrupted receive has kept goes.
+    /// `-A`: destroys the state of an interrupted receive.
     fn abort(&self, ctx: &mut Ctx) -> Outcome {
         let others = self.without_pool || self.last_part || self.dry || self.resumable || self.unmounted;
         if others || self.name.contains('@') {

@@ -23,7 +23,7 @@ use crate::zfs::keys::encryption;
 use crate::zfs::mount::{mount_created, unmount};
 use crate::zfs::target::Target;
 
-/// What a package says of a stream.
+/// A package's facts on a stream.
 #[derive(Debug, Clone, Copy)]
 pub struct Listed<'s> {
     /// Properties of the dataset.
@@ -43,7 +43,7 @@ pub struct Stream<'s> {
     pub begin: DrrBegin,
     /// The same, with its list.
     pub item: Item,
-    /// What the sender was asked to send: the rest of a name is appended to the target's.
+    /// The dataset named in the send command: the rest of a name is appended to the target's.
     pub root: &'s str,
     /// Of a package.
     pub listed: Option<Listed<'s>>,
@@ -52,7 +52,8 @@ pub struct Stream<'s> {
 /// Receives a stream.
 ///
 /// # Errors
-/// What OpenZFS says, and the record where something was wrong. The target is then as it was, or keeps what came (`-s`).
+/// OpenZFS' message, and the record with the fault. The target is then unchanged, or keeps the received part
+/// (`-s`).
 #[doc(alias = "zfs_receive_one")]
 pub fn receive(
     verb: &Receive,
@@ -200,7 +201,7 @@ fn wish(
     Ok(wish)
 }
 
-/// Begins, fills, ends; or gives up.
+/// Begins, fills and ends a receive, or aborts it.
 fn fill(
     verb: &Receive,
     wish: Wish,
@@ -233,7 +234,7 @@ fn fill(
     });
     let done = done.and_then(|()| end(&receiver, place, target).map_err(|e| refused(&e)));
     if done.is_err() {
-        // What can't be destroyed now is when the pool is imported next.
+        // A dataset that can't be destroyed now is destroyed at the next import.
         let _ = receiver.abort(verb.resumable);
     }
     done
@@ -250,7 +251,7 @@ fn end(receiver: &Receiver, place: &Place, target: &Target) -> engine::Result<()
     mounts.rollback(&place.dataset, &content, Box::new(|| receiver.end().map(drop)))
 }
 
-/// What OpenZFS says of a refusal.
+/// OpenZFS' message for a refusal.
 fn sentence(e: &Error, name: &str) -> String {
     match e.kind() {
         Kind::Quota => format!("destination {name} space quota exceeded."),
@@ -261,7 +262,7 @@ fn sentence(e: &Error, name: &str) -> String {
     }
 }
 
-/// What is said of a stream that broke off or is damaged.
+/// The failure for a stream that broke off or is damaged.
 #[doc(alias = "recv_ecksum_set_aux")]
 fn broken(e: &Error, verb: &Receive, place: &Place, target: &Target, receiver: &Receiver) -> Failure {
     if e.what().contains("interrupted") && !verb.resumable {

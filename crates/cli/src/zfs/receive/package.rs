@@ -19,7 +19,7 @@ pub(super) struct Package {
     list: NvList,
 }
 
-/// What the list says of a snapshot's dataset.
+/// The list's facts on a snapshot's dataset.
 pub(super) struct Found<'p> {
     pub(super) dataset: &'p NvList,
     /// The name behind the `@`.
@@ -51,7 +51,7 @@ impl Package {
         text(&self.list, name)
     }
 
-    /// All below a dataset was sent, with what it looks like there.
+    /// Whether the package describes all datasets below its first one, so that the target can be reconciled.
     fn is_recursive(&self) -> bool {
         !self.list.contains("not_recursive") && self.list.contains("fss")
     }
@@ -68,7 +68,7 @@ pub(super) fn text(list: &NvList, name: &str) -> Option<String> {
 /// Receives a package.
 ///
 /// # Errors
-/// As [`one::receive`], of the first stream that can't be received; what follows it is not.
+/// As [`one::receive`], for the first stream that can't be received; later streams are skipped.
 #[doc(alias = "zfs_receive_package")]
 pub fn receive(
     verb: &Receive,
@@ -107,7 +107,7 @@ pub fn receive(
             _ => return Err(failed(PLAIN, "invalid stream (bad record type)")),
         };
         let sent = sent_name(&begin)?;
-        // The first stream is of what the sender was asked to send.
+        // The first stream is of the dataset named in the send command.
         let dataset = sent.split('@').next().unwrap_or_default();
         let root = root.get_or_insert_with(|| dataset.to_owned()).clone();
         let found = package.find(begin.toguid);
@@ -127,7 +127,7 @@ pub fn receive(
         let wishes = if is_first { wishes } else { &below };
         one::receive(verb, wishes, Stream { begin, item, root: &root, listed }, input, ctx)?;
     }
-    // What was received may be the new parent of what is here.
+    // Received datasets may be new parents of existing ones.
     let done = reconcile.map_or(Ok(true), |mut reconcile| reconcile.run(ctx))?;
     if package.list.contains("raw") && !verb.dry {
         roots::restore(&package, &top(verb, head)?, ctx)?;

@@ -1,4 +1,4 @@
-//! Which snapshot a stream becomes, and whether what stands there lets it.
+//! Determines the snapshot that a stream becomes, and whether existing datasets there allow it.
 
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, DatasetKind};
@@ -26,7 +26,7 @@ pub struct Place {
     pub exists: bool,
     /// It will be another one than before: a full stream, or a clone.
     pub is_new: bool,
-    /// What messages begin with.
+    /// Prefix of messages.
     pub action: &'static str,
     /// The stream goes on.
     pub resumes: bool,
@@ -87,7 +87,7 @@ impl Receive {
     /// Where the stream of `begin` goes.
     ///
     /// # Errors
-    /// What OpenZFS says to a stream that can't go there.
+    /// OpenZFS' message for a stream that can't go there.
     #[doc(alias = "zfs_receive_one")]
     pub(super) fn place(
         &self,
@@ -134,7 +134,7 @@ impl Receive {
             let none = || failed(action, format!("local origin for clone {whole} does not exist"));
             place.origin = Some(found.ok_or_else(none)?);
         }
-        // Below the topmost dataset a renamed one is found by what the stream builds on.
+        // Below the topmost dataset a renamed one is found by the stream's base.
         let inner =
             self.without_pool || self.last_part || sent.get(root.len()..).is_some_and(|r| r.starts_with('/'));
         if !is_new
@@ -240,7 +240,7 @@ impl Receive {
     }
 }
 
-/// Whether it is what an interrupted receive has left.
+/// Whether it is the rest of an interrupted receive.
 fn is_partial(dataset: &Dataset) -> bool {
     engine::dsl::props::resume::state(dataset).is_ok_and(|state| state.is_some())
 }

@@ -1,4 +1,4 @@
-//! Properties of what is received: those of the stream, and what the command line says instead.
+//! Properties of received datasets: those of the stream, and overrides of the command line.
 
 use std::io::Write;
 
@@ -16,7 +16,7 @@ use crate::settings::{When, of_dataset, split};
 use crate::verb::Failure;
 use crate::zfs::target::Target;
 
-/// What `-o` and `-x` say.
+/// Settings of `-o` and `-x`.
 #[derive(Debug, Default)]
 pub struct Wishes {
     /// The snapshot that a full stream becomes a clone of.
@@ -29,7 +29,7 @@ pub struct Wishes {
     pub inherited: Vec<String>,
 }
 
-/// What a stream is of, as far as properties depend on it.
+/// Type of a stream's dataset, as far as properties depend on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Kind {
     /// File system or volume.
@@ -103,7 +103,7 @@ impl Wishes {
         Ok(Self { origin, set, left, inherited: Vec::new() })
     }
 
-    /// What holds for the datasets below the first one of a package.
+    /// The settings for the datasets below the first one of a package.
     pub fn below(&self) -> Self {
         let inherited = self.set.iter().map(|(name, _)| canonical(name)).collect();
         Self { left: self.left.clone(), inherited, ..Self::default() }
@@ -213,7 +213,8 @@ fn of_a_number(name: &str) -> bool {
         && !matches!(name, "context" | "fscontext" | "defcontext" | "rootcontext")
 }
 
-/// Sets the stream's properties as received ones, and what the command line wants. `name`: a dataset or a snapshot.
+/// Sets the stream's properties as received ones, and those of the command line. `name`: a dataset or a
+/// snapshot.
 ///
 /// Properties of the stream that the caller has no permission for stay as they are; a message names each.
 pub fn apply(
@@ -266,8 +267,9 @@ pub fn apply(
     done.map_err(|e| failed(PLAIN, why(&e)))
 }
 
-/// Sets the properties that say how blocks are written on the dataset that is about to be filled, so that they hold for what
-/// is received: on the target itself if it is `new`, otherwise on its hidden child, which goes with a failed receive.
+/// Sets the properties that say how blocks are written on the dataset that is about to be filled, so that
+/// they apply to the received blocks: on the target itself if it is `new`, otherwise on its hidden child,
+/// which goes with a failed receive.
 pub fn apply_to_blocks(
     (name, new): (&str, bool),
     list: Option<&NvList>,

@@ -1,9 +1,9 @@
-//! Packages of `send -R -i` and `-I`: what the sender renamed, promoted or destroyed since the last package is renamed, promoted
-//! and, with `-F`, destroyed here.
+//! Packages of `send -R -i` and `-I`: datasets and snapshots that the sender renamed, promoted or destroyed
+//! since the last package are renamed, promoted and, with `-F`, destroyed here.
 //!
-//! Datasets and snapshots of both sides are matched by the guids of snapshots. A pass changes what it can; a change may
-//! make others possible, so passes repeat while they make progress. Names that are taken meanwhile are bridged by
-//! temporary ones, `recv-PID-N`.
+//! Datasets and snapshots of both sides are matched by the guids of snapshots. A pass makes the changes that
+//! are possible; a change may enable others, so passes repeat while they make progress. Names that are taken
+//! meanwhile are bridged by temporary ones, `recv-PID-N`.
 //!
 //! Each change is a verb of its own (`zfs destroy -d`, `zfs rename`, `zfs promote`) with its mounts and messages, and
 //! with its permissions for users other than the owner.
@@ -59,12 +59,12 @@ pub(super) struct Reconcile<'r> {
     temporary: u32,
 }
 
-/// What a pass came to.
+/// Result of a pass.
 #[derive(Debug, Default)]
 struct Pass {
     again: bool,
     progress: bool,
-    /// Guids of what was destroyed.
+    /// Guids of destroyed snapshots and datasets.
     destroyed: BTreeSet<u64>,
 }
 
@@ -238,7 +238,7 @@ impl<'r> Reconcile<'r> {
         let parent = sent.u64("parentfromsnap").unwrap_or(0);
         let moved = parent != 0 && local.parent_from != 0 && parent != local.parent_from;
         if moved && pass.destroyed.contains(&local.parent_from) {
-            // What the parent is must be looked up again.
+            // The parent must be looked up again.
             (pass.progress, pass.again) = (true, true);
             return Ok(());
         }

@@ -13,7 +13,7 @@
 //! streams are, so nothing of them is left on disk when the daemon ends. `-d` is the bookmark of a redacted stream, or a
 //! folder or device with images when it has a `/` and no `#`.
 //!
-//! Source: `zfs_do_send`, zfs_main.c; libzfs_sendrecv.c, OpenZFS 2.4, for the options and what is said.
+//! Source: `zfs_do_send`, zfs_main.c; libzfs_sendrecv.c, OpenZFS 2.4, for the options and messages.
 
 mod one;
 mod package;
@@ -115,7 +115,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// What is printed: 0 nothing, 1 sizes, 2 blocks too.
+    /// The level of output: 0 nothing, 1 sizes, 2 blocks too.
     fn verbosity(&self) -> u8 {
         if (self.parsable || self.title) && self.verbose == 0 { 1 } else { self.verbose }
     }
@@ -167,7 +167,7 @@ impl Send {
         }
     }
 
-    /// What can't be meant.
+    /// Refuses invalid combinations of options.
     fn check(&self) -> Result<(), Failure> {
         let o = &self.options;
         let usage = |what: &str| Err(Failure::usage(what));

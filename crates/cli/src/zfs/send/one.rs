@@ -1,4 +1,5 @@
-//! One stream: of a snapshot, a file system or a volume; of what is left of one; of what a receive left.
+//! One stream: of a snapshot, a file system or a volume; the rest of an interrupted one; or of a partially
+//! received dataset.
 
 use engine::Error;
 use engine::dsl::Dataset;
@@ -22,7 +23,7 @@ fn cannot(name: &str, why: &str) -> Failure {
     Failure::failed(format!("warning: cannot send '{name}': {why}"))
 }
 
-/// The whole name of what an incremental stream builds on, which may be given without its dataset.
+/// The full name of an incremental stream's base, which may be given without its dataset.
 fn whole_name(from: &str, to: &str, ctx: &mut Ctx) -> String {
     let dataset = to.split('@').next().unwrap_or_default();
     if !from.contains(['@', '#']) {
@@ -38,7 +39,7 @@ fn dataset_of(name: &str) -> &str {
     name.split(['@', '#']).next().unwrap_or_default()
 }
 
-/// What a stream of `to` builds on: its name, what it is, and what the engine wants to know.
+/// The base of a stream of `to`, and the engine's description of it.
 #[doc(alias = "dmu_send")]
 fn base(scene: &Scene, to: &Dataset, name: &str) -> Result<(Base, From), Failure> {
     let is_clone = dataset_of(name) != dataset_of(&to.name);
@@ -162,7 +163,7 @@ fn write(
     exit(true)
 }
 
-/// What a token says.
+/// Values of a resume token.
 struct State {
     toname: String,
     toguid: u64,
@@ -271,7 +272,7 @@ fn by_guid(scene: &Scene, state: &State, ctx: &Ctx) -> Result<Dataset, Failure> 
     if let Some(found) = named.clone().filter(|found| found.phys.guid == state.toguid) {
         return Ok(found);
     }
-    // What others may send was looked up by name.
+    // Permissions of delegated users were checked by name.
     let is_owner = ctx.session.as_ref().is_none_or(|session| session.guest.is_none());
     if is_owner
         && let Some(found) =
@@ -297,7 +298,7 @@ fn snapshots(scene: &Scene, name: &str) -> Result<Vec<Dataset>, Failure> {
     Ok(all)
 }
 
-/// What the stream built on: a snapshot of that guid anywhere, or a bookmark that redacts the same.
+/// Finds the base of a resumed stream: a snapshot of that guid anywhere, or a bookmark that redacts the same.
 fn from_by_guid(scene: &Scene, state: &State, to: &Dataset) -> Result<(Base, From, String), Failure> {
     let fits = |s: &Dataset| s.phys.guid == state.fromguid && state.from_redact.is_none();
     let name = match snapshots(scene, &scene.pool.name)?.into_iter().find(fits) {

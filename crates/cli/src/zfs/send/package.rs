@@ -1,7 +1,7 @@
 //! Several snapshots in one stream: `-I`, `-R`.
 //!
-//! The list of datasets ([`tree`]) says what there is; here each dataset's snapshots are sent in turn, each building on
-//! the one before, and a clone not before its origin, a child not before its parent.
+//! The list of datasets ([`tree`]) describes all of them; here each dataset's snapshots are sent in turn,
+//! each building on the one before, and a clone not before its origin, a child not before its parent.
 //!
 //! Source: `zfs_send`, `dump_filesystems`, `dump_filesystem`, `dump_snapshot`, libzfs_sendrecv.c, OpenZFS 2.4.
 
@@ -36,7 +36,7 @@ struct Step {
     from: Option<Dataset>,
 }
 
-/// What is to be sent.
+/// The streams to send.
 #[derive(Default)]
 struct Plan {
     steps: Vec<Step>,
@@ -69,7 +69,7 @@ pub(super) fn send(source: &PoolSource, o: &Options, (top, to): (&str, &str), ct
     package.run(ctx)
 }
 
-/// The part after the `@` of what the package builds on; or whether that is the dataset's origin.
+/// The part after the `@` of the package's base; or whether that is the dataset's origin.
 fn origin_or_from(scene: &Scene, o: &Options, head: &Dataset) -> Result<(Option<String>, bool), Failure> {
     let Some(from) = o.from() else { return Ok((None, false)) };
     let Some((dataset, part)) = from.split_once('@') else { return Ok((Some(from.to_owned()), false)) };
@@ -147,7 +147,7 @@ impl Package<'_> {
                 break;
             }
         }
-        // The receiver keeps what came whole, whatever failed afterwards.
+        // The receiver keeps completely received snapshots, whatever failed afterwards.
         match sent {
             Ok(()) => {}
             Err(Failure::Failed(why)) => {

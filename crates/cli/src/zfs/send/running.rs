@@ -20,7 +20,7 @@ use crate::verb::Failure;
 const PATIENCE: Duration = Duration::from_secs(300);
 const TICK: Duration = Duration::from_millis(50);
 
-/// What is printed while a stream is written.
+/// Output while a stream is written.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::zfs) struct Report {
     /// Lines each second at all.
@@ -75,7 +75,7 @@ impl Output {
         Ok(Self { to })
     }
 
-    /// What was kept goes to `ctx.out`.
+    /// Writes the kept output to `ctx.out`.
     pub(super) fn finish(mut self, ctx: &mut Ctx) -> Result<(), Failure> {
         self.flush()?;
         if let To::Memory(all) = &self.to
@@ -107,7 +107,7 @@ pub(in crate::zfs) fn watched<T: Send>(
     ctx: &mut Ctx,
     work: impl FnOnce(&Meter) -> engine::Result<T> + Send,
 ) -> engine::Result<T> {
-    // What waits for this command must not wait for the stream.
+    // Work that waits for this command must not wait for the stream.
     ctx.let_sync();
     thread::scope(|scope| {
         let working = scope.spawn(|| work(meter));
@@ -144,7 +144,7 @@ fn line(meter: &Meter, name: &str, report: Report) -> String {
     }
 }
 
-/// The failure of a stream: what was printed so far stands; a reader that went away is no news.
+/// The failure of a stream: the output so far stays; a closed reader is not reported.
 pub(super) fn failure(e: &Error, name: &str, reason: impl Fn(&Error) -> String) -> Failure {
     match e.kind() {
         Kind::Interrupted => Failure::Interrupted,

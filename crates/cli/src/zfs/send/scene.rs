@@ -53,7 +53,7 @@ impl Scene {
         self.pool.dsl.dataset(name)
     }
 
-    /// A dataset by name, or what `zfs` says when there is none.
+    /// A dataset by name, or the message of `zfs` when there is none.
     pub(super) fn must(&self, name: &str) -> std::result::Result<Dataset, Failure> {
         self.dataset(name).map_err(|e| Failure::cannot("open", name, why(&e)))
     }
@@ -148,7 +148,7 @@ impl Scene {
     }
 }
 
-/// What stands behind `cannot send 'X': ` for a failure.
+/// The text behind `cannot send 'X': ` for a failure.
 pub(super) fn reason(e: &Error) -> String {
     match e.kind() {
         Kind::KeyMissing | Kind::KeyWrong => "dataset key must be loaded".to_owned(),

@@ -16,7 +16,7 @@ use crate::ctx::Ctx;
 use crate::verb::Failure;
 use crate::zfs::prop::{Node, Props};
 
-/// What an incremental stream builds on, as far as its size depends on it.
+/// The base of an incremental stream, as far as its size depends on it.
 #[derive(Debug)]
 pub(super) enum Base {
     /// Nothing.
@@ -27,7 +27,8 @@ pub(super) enum Base {
     Bookmark(Box<BookmarkInfo>),
 }
 
-/// The length of a stream. What the accounts of space can't tell is found by making the stream without its blocks.
+/// The length of a stream. Where the space accounts do not suffice, it is measured by generating the stream
+/// without its blocks.
 #[doc(alias = "zfs_ioc_send_space")]
 pub(super) fn of(scene: &Scene, to: &Dataset, base: &Base, options: &Options, ctx: &mut Ctx) -> Result<u64> {
     let counted = |ctx: &mut Ctx| {
@@ -77,7 +78,7 @@ fn record_size(dataset: &Dataset) -> Result<u64> {
     Ok(size.unwrap_or(128 << 10))
 }
 
-/// The line of one stream. `from` is what it builds on, as it is to be named.
+/// The line of one stream. `from` is the name of its base.
 #[doc(alias = "send_print_verbose")]
 pub(super) fn line(to: &str, from: Option<&str>, size: u64, parsable: bool) -> String {
     if parsable {

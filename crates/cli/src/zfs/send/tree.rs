@@ -36,7 +36,7 @@ pub(super) struct Head {
     pub list: NvList,
 }
 
-/// What is gathered, and how.
+/// Parameters of gathering the list.
 pub(super) struct Gather<'a> {
     /// The pool.
     pub scene: &'a Scene,
@@ -54,7 +54,7 @@ pub(super) struct Gather<'a> {
     pub wanted: &'a dyn Fn(&str) -> bool,
 }
 
-/// What of the datasets above counts.
+/// Facts inherited from the datasets above.
 #[derive(Clone, Copy, Default)]
 struct Above {
     from_guid: u64,

@@ -1,4 +1,4 @@
-//! What `zpool status -j` says of what a pool was busy with.
+//! The activities of a pool in `zpool status -j`.
 
 use serde_json::{Map, Value, json};
 use zutil::names::{NameStyle, vdev_name};

@@ -1,4 +1,4 @@
-//! What a pool was or is busy with: scrub and resilver, removal, checkpoint, expansion.
+//! Past and present activities of a pool: scrub and resilver, removal, checkpoint, expansion.
 //!
 //! Differs from OpenZFS: the time left is told at any speed, from the first seconds on; a paused scrub of a pool that is
 //! not imported is taken to have been paused when the pool was last written.
@@ -35,7 +35,7 @@ mod state {
     pub(super) const CANCELED: u64 = 3;
 }
 
-/// Everything that `zpool status` tells of a pool's doings; what can't be read is left out.
+/// The activities that `zpool status` shows; unreadable ones are skipped.
 #[derive(Debug, Clone, Default)]
 pub struct Activity {
     scan: Option<Scan>,
@@ -139,12 +139,12 @@ impl Scan {
         }))
     }
 
-    /// What an import takes as read and checked already.
+    /// Bytes that count as read and checked already.
     fn issued(&self) -> u64 {
         self.examined.saturating_sub(self.skipped)
     }
 
-    /// What has to be read and checked in all.
+    /// Bytes to read and check in all.
     fn wanted(&self) -> u64 {
         self.to_examine.saturating_sub(self.skipped)
     }

@@ -1,4 +1,4 @@
-//! The lines of `zpool status` on what a pool was busy with.
+//! The lines of `zpool status` on activities of a pool.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -18,7 +18,7 @@ type Columns = Vec<(String, usize)>;
 pub struct Filler {
     scripts: Vec<PathBuf>,
     json: bool,
-    /// What came since the end of the last report.
+    /// Bytes since the end of the last report.
     kept: Vec<u8>,
 }
 
@@ -28,7 +28,7 @@ impl Filler {
         Self { scripts, json, kept: Vec::new() }
     }
 
-    /// Takes what comes next; a report that is whole goes on.
+    /// Takes more bytes; passes complete reports on.
     pub fn add(&mut self, bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
         self.kept.extend_from_slice(bytes);
         let end = Mark::End.text().into_bytes();
@@ -41,7 +41,7 @@ impl Filler {
         Ok(())
     }
 
-    /// Lets go what is left.
+    /// Passes the rest on.
     pub fn finish(&mut self, out: &mut dyn Write) -> io::Result<()> {
         let rest = std::mem::take(&mut self.kept);
         if rest.is_empty() { Ok(()) } else { self.report(&String::from_utf8_lossy(&rest), out) }
@@ -92,7 +92,7 @@ impl Filler {
     }
 }
 
-/// All columns that there are, each as wide as what is in it.
+/// All columns, each as wide as its content.
 #[doc(alias = "process_unique_cmd_columns")]
 fn columns(said: &BTreeMap<String, Said>) -> Columns {
     let mut columns = Columns::new();
@@ -106,7 +106,7 @@ fn columns(said: &BTreeMap<String, Said>) -> Columns {
     columns
 }
 
-/// A device's cell; what is empty is a dash.
+/// A device's cell; an empty one is a dash.
 fn cell<'a>(said: &'a Said, name: &str) -> &'a str {
     let value = said.cells.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
     if value.trim().is_empty() { "-" } else { value }

@@ -1,11 +1,11 @@
-//! `zpool status -c SCRIPT,…` and `zpool iostat -c SCRIPT,…`: what scripts say of each device, as columns.
+//! `zpool status -c SCRIPT,…` and `zpool iostat -c SCRIPT,…`: output of scripts for each device, as columns.
 //!
-//! Scripts run as who typed the command, in that process, never in the daemon, which may have more rights. Whoever makes
-//! the report leaves marks where columns belong ([`mark`]); the command reads it report by report, runs the scripts of the
-//! devices in it, and puts their columns there ([`fill`]).
+//! Scripts run as the user of the command, in its process, never in the daemon, which may have more rights.
+//! The report contains marks at the places of the columns ([`mark`]); the command reads it report by report,
+//! runs the scripts of the devices in it, and puts their columns there ([`fill`]).
 //!
-//! Source: zpool-iostat(8), and zpool_main.c, zpool_iter.c, OpenZFS 2.3. Differs from OpenZFS: what a script prints reaches
-//! the terminal without control characters.
+//! Source: zpool-iostat(8), and zpool_main.c, zpool_iter.c, OpenZFS 2.3. Differs from OpenZFS: a script's
+//! output reaches the terminal without control characters.
 
 mod fill;
 pub mod mark;
@@ -30,7 +30,7 @@ use crate::verb::{Exit, Failure, Outcome};
 #[doc(alias = "ZPOOL_SCRIPTS_DIR")]
 const SYSTEM: &str = "/etc/zfs/zpool.d";
 
-/// What `-c` asks for.
+/// The scripts of `-c`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scripts {
     /// The verb, for the list of scripts.
@@ -163,7 +163,7 @@ impl Write for Filling {
 
 impl Drop for Filling {
     fn drop(&mut self) {
-        // Whatever is left is text of a report that failed; who reads it may be gone.
+        // The rest is text of a report that failed; its reader may be gone.
         let _ = self.filler.finish(&mut *self.out).and_then(|()| self.out.flush());
     }
 }

@@ -1,4 +1,4 @@
-//! Running scripts: their environment, and what they say of a device.
+//! Running scripts: their environment, and their output for a device.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,17 +12,17 @@ use std::thread;
 /// Scripts at once, for each processor: most wait for a disk.
 const AT_ONCE: usize = 5;
 
-/// What scripts said of a device.
+/// Output of scripts for a device.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Said {
     /// Columns in their order, with the device's cells.
     pub cells: Vec<(String, String)>,
-    /// What has no column: the last line of a script, when it is no `name=value`.
+    /// Output without a column: the last line of a script, when it is no `name=value`.
     pub others: Vec<String>,
 }
 
 impl Said {
-    /// Takes what one script printed. A column that is there already stays as it is.
+    /// Takes the output of one script. A column that is there already stays as it is.
     #[doc(alias = "vdev_process_cmd_output")]
     fn take(&mut self, output: &str) {
         for line in output.lines() {
@@ -74,7 +74,7 @@ fn one(scripts: &[PathBuf], path: &str) -> Said {
     said
 }
 
-/// What a script says of itself.
+/// The help text of a script.
 #[doc(alias = "print_zpool_script_help")]
 pub fn help(script: &Path) -> Vec<String> {
     let output = output(Command::new(script).arg("-h")).unwrap_or_default();
