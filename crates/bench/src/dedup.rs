@@ -1,4 +1,4 @@
-//! `bench --dedup DIR [MIB]`: what deduplication costs and saves, against the same work without it.
+//! `bench --dedup DIR [MIB]`: cost and savings of deduplication, compared with the same work without it.
 //!
 //! A pool gets a dedup table that is ten times larger than the cache. Then the same bytes are written with `dedup=off` and
 //! `dedup=sha256` in turns, each several times, both with checksum sha256; a row shows the medians and their ratio. All
@@ -43,7 +43,7 @@ struct Bench {
     records: u64,
 }
 
-/// What one run took.
+/// Measurements of one run.
 #[derive(Clone, Copy)]
 struct Took {
     wall: Duration,

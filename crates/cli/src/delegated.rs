@@ -77,7 +77,7 @@ pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Resu
     match (is_given(command, guest, private, ctx), private) {
         (Ok(true), _) => Ok(()),
         (Ok(false), _) => Err(refusal(command)),
-        // A user who may not view pools does not learn which names exist.
+        // A user without permission to view pools must not learn which names exist.
         (Err(_), true) => Err(refusal(command)),
         (Err(why), false) => Err(why),
     }

@@ -1,8 +1,8 @@
 //! Send streams on their way out: bytes go to the descriptor as they are made.
 //!
 //! A reader that takes nothing must not hold a thread of the daemon for ever, so nothing here waits in a system call:
-//! pipes and sockets are written without waiting, and between two attempts a client that went away, or an interrupt,
-//! is noticed. Readers of users who are not the owner have five minutes for the next piece.
+//! pipes and sockets are written without waiting, and between two attempts a closed connection, or an
+//! interrupt, is noticed. Readers of users who are not the owner have five minutes for the next piece.
 
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, IoSlice, Write};

@@ -208,7 +208,8 @@ fn an_existing_pool_keeps_everything_it_had() {
     assert_eq!(code, 0, "{err}");
     assert!(err.contains("removed what an interrupted benchmark had left"), "{err}");
     assert_eq!(live.ok("zfs list -H -o name"), "tank\ntank/home\n");
-    // The same after a restart of the machine, which empties the temporary directory; what only has a similar name stays.
+    // The same after a restart of the machine, which empties the temporary directory; objects that only have
+    // a similar name stay.
     live.ok("zfs create -o aquifer:bench=/nowhere tank/aquifer-bench-1");
     live.ok("zfs create tank/aquifer-bench-2");
     let (code, _, err) = run(&live, &format!("bench {SMALL} -t fsync tank"));

@@ -14,7 +14,7 @@ use testkit::ztest;
 const KEPT: [&str; 8] =
     ["basic", "classes", "dedup-fast", "draid1", "encrypted", "legacy-v28", "reflink", "removed"];
 
-/// What zdb prints after the block statistics of a pool with a checkpoint.
+/// The text that zdb prints after the block statistics of a pool with a checkpoint.
 const CHECKPOINT: &str = "\n\nCheckpointed uberblock found:";
 
 fn has(tool: &str) -> bool {

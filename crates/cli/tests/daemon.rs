@@ -119,7 +119,8 @@ fn devices_of_pools_are_not_taken() {
     live.export_and_verify("other");
 }
 
-/// Who had a device may still be letting it go; who keeps it is told of.
+/// A device may still be in the process of being released, which is waited for; a process that keeps it is
+/// named.
 #[test]
 fn a_device_that_is_let_go_is_waited_for() {
     let live = Live::new();
@@ -289,7 +290,7 @@ fn properties_are_set_inherited_and_refused() {
     live.ok("zfs set org.example:note=hello tank/a");
     assert_eq!(live.ok("zfs get -H -o value org.example:note tank/a/b"), "hello\n");
     live.ok("zfs set userquota@1000=10M tank/a");
-    // What the kernel's OpenZFS exits with.
+    // Exit codes of the kernel's OpenZFS.
     let codes = [("zfs set used=1 tank", 255), ("zfs set a:b=1 tank/nope", 1), ("zfs load-key tank", 255)];
     codes.into_iter().for_each(|(line, code)| assert_eq!(live.run(line).code, code, "{line}"));
     assert_eq!(live.run("zfs list tank/nope").out, "");
@@ -353,7 +354,7 @@ fn encrypted_datasets_have_their_keys_loaded_and_changed() {
     live.export_and_verify("tank");
 }
 
-/// What was answered with success is there after the daemon is killed, however often and whenever.
+/// Changes acknowledged with success survive kills of the daemon, at any time and any number of times.
 #[test]
 fn nothing_answered_is_lost_when_the_daemon_is_killed() {
     let live = Live::new();
@@ -397,7 +398,7 @@ fn nothing_answered_is_lost_when_the_daemon_is_killed() {
     live.export_and_verify("tank");
 }
 
-/// Whoever lists sees no half of what others change.
+/// Lists never show half of a concurrent change.
 #[test]
 fn lists_are_whole_while_others_change() {
     let live = Live::new();

@@ -1,4 +1,4 @@
-//! Users who are not the pools' owner: what was allowed works, nothing else does.
+//! Users who are not the pools' owner: delegated operations work, nothing else does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
@@ -145,7 +145,7 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may("zfs release tag tank/a@x");
     house.may("zfs bookmark tank/a@x tank/a#x");
     house.may("zfs destroy -r tank/a@x");
-    // What is destroyed counts, not what is looked through for it.
+    // Permissions are needed for destroyed objects, not for those examined for it.
     house.owner("zfs snapshot tank/a@only");
     house.owner(&format!("zfs unallow -d {GUEST} destroy tank/a"));
     house.may("zfs destroy -r tank/a@only");
@@ -180,7 +180,7 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may_not("zfs mount -a");
     house.may_not("arcstat -o /etc/aquifer-was-here 0.1 1");
 
-    // Who creates has what is given at creation, there only.
+    // The creator of a dataset has the create-time permissions, there only.
     house.may("zfs create tank/a/mine");
     house.may("zfs set compression=lz4 tank/a/mine");
     house.may("zfs rename tank/a/mine tank/a/own");
@@ -241,7 +241,7 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     house.owner(&format!("zfs allow -u {GUEST} receive,create,mount tank/in/mine"));
     house.owner("zfs allow -c snapshot tank/in/mine");
     may("zfs receive tank/in/mine/x", &mine);
-    // The receiver of a dataset has what is granted at creation.
+    // The receiver of a dataset has the create-time permissions.
     house.may("zfs snapshot tank/in/mine/x@own");
     house.may_not("zfs snapshot tank/in/mine@own");
     // -e: tank/in/mine/sub is permitted, tank/in/other and tank/in/sub are not.
@@ -330,7 +330,7 @@ fn everybody_may_look_and_is_refused_all_else() {
     for line in ["zpool status", "zpool list tank", "zfs list", "zpool history tank"] {
         house.may_not(line);
     }
-    // What is refused tells nobody which names there are.
+    // Refusals do not reveal which names exist.
     for verb in [
         "zfs destroy NAME",
         "zfs snapshot NAME@y",
@@ -344,7 +344,7 @@ fn everybody_may_look_and_is_refused_all_else() {
     }
     house.owner(&format!("zfs allow -u {GUEST} snapshot tank/a"));
     house.may("zfs snapshot tank/a@z");
-    // A daemon that is killed leaves nobody in the belief that there are no pools.
+    // After a kill of the daemon, users are not told that there are no pools.
     house.live.signal("-KILL");
     let run = house.guest("zpool status");
     assert!(run.code == 1 && run.err.contains("ended unexpectedly"), "{run:?}");

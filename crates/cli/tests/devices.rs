@@ -37,7 +37,7 @@ fn a_disk_goes_offline_and_comes_back() {
     );
     live.ok("zfs create tank/while");
 
-    // It is so until somebody changes it.
+    // The state lasts until it is changed.
     live.signal("-KILL");
     assert_eq!(state_of(&live.ok("zpool status tank"), &a), "OFFLINE");
     live.ok("zpool export tank");
@@ -131,7 +131,7 @@ fn a_mirror_grows_with_its_disks() {
     [&a, &b].into_iter().for_each(|disk| {
         std::fs::File::options().write(true).open(disk).unwrap().set_len(400 << 20).unwrap();
     });
-    // Size and what could be added: of the pool, the mirror and its disks.
+    // SIZE and EXPANDSZ of the pool, the mirror and its disks.
     let sizes = || {
         let list = live.ok("zpool list -Hv tank");
         let columns = |line: &str| {

@@ -50,7 +50,7 @@ fn a_mirror_comes_and_goes() {
     live.ok(&format!("zpool detach tank {a}"));
     live.ok(&format!("zpool detach tank {b}"));
     assert_eq!(names(&live), "tank c");
-    // What has left is free for others.
+    // Detached disks are free for other pools.
     live.ok(&format!("zpool create -O mountpoint=none other {a}"));
     live.ok("zpool destroy other");
     let history = live.ok("zpool history -i tank");

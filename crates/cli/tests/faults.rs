@@ -1,4 +1,4 @@
-//! What becomes of an error of this program, and what is left of keys.
+//! Consequences of an error of this program, and remains of keys in memory.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, clippy::expect_used, reason = "tests")]
 
 mod live;
@@ -114,7 +114,7 @@ fn a_key_is_gone_from_memory_once_it_is_unloaded() {
     let daemon = live.pid().unwrap();
     let needles =
         [("raw", &raw[..]), ("hex", &other), ("hex", hex.as_bytes()), ("passphrase", phrase.as_bytes())];
-    // The search finds what is there.
+    // The search finds existing bytes.
     match found(daemon, &raw) {
         None => return eprintln!("SKIPPED: the memory of other processes can't be read here"),
         Some(count) => assert!(count > 0),

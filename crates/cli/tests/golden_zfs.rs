@@ -1,8 +1,7 @@
 //! Every property of every dataset, snapshot and bookmark of the golden pools, as OpenZFS printed them.
 //!
-//! What OpenZFS printed is the state of some transaction group before the export; exporting changes space a
-//! little. So each pool is asked at all the moments that can still be opened, newest first, until one of
-//! them agrees in everything.
+//! OpenZFS' output is the state of some txg before the export; exporting changes space a little. So each pool
+//! is read at all txgs that can still be opened, newest first, until one of them agrees in everything.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test that can't go on must say so")]
 
@@ -63,7 +62,7 @@ fn the_newest_moment_differs_in_space_only() {
     }
 }
 
-/// What OpenZFS printed, without what can't be expected of us.
+/// OpenZFS' output, without the lines that we can't match.
 fn expected(pool: &Golden) -> Vec<Line> {
     let text = std::fs::read_to_string(pool.dir.join("zfs-get.txt")).expect("zfs-get.txt");
     let by_fuse = pool.name == "zfs-fuse-v23";
@@ -81,7 +80,7 @@ fn expected(pool: &Golden) -> Vec<Line> {
     .collect()
 }
 
-/// What we print. Of zfs-fuse's pool only what zfs-fuse knew is compared.
+/// Our output. For zfs-fuse's pool only properties that zfs-fuse knew are compared.
 fn actual(pool: &Golden, txg: u64) -> Vec<Line> {
     let txg = txg.to_string();
     let mut args = vec!["zfs", "get", "-Hp", "-T", &txg];
@@ -208,7 +207,7 @@ fn holds_and_space_since_a_snapshot() {
     let get = |property: &str, name: &str| {
         aquifer(&["zfs", "get", "-Hp", "-o", "value", "-d", &dir, property, name]).out
     };
-    // Since the snapshot just before it is what `written` says; a bookmark counts as its snapshot.
+    // `written` counts from the snapshot just before it; a bookmark counts as its snapshot.
     assert_eq!(get("written@one", "tank@two"), get("written", "tank@two"));
     assert_eq!(get("written@two", "tank"), get("written", "tank"));
     assert_eq!(get("written#mark", "tank@two"), get("written@one", "tank@two"));

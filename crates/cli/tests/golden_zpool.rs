@@ -1,4 +1,4 @@
-//! What `zpool` prints of the golden pools, as OpenZFS printed it before they were exported.
+//! The output of `zpool` for the golden pools, as OpenZFS printed it before they were exported.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test that can't go on must say so")]
 
@@ -21,8 +21,8 @@ const NOT_COMPARED: [&str; 2] = [
 const NEWER_FEATURES: [&str; 3] =
     ["feature@dynamic_gang_header", "feature@block_cloning_endian", "feature@physical_rewrite"];
 
-/// Blocks that were freed count as allocated for two more transaction groups, in OpenZFS's memory only: while
-/// the pool was imported it may have said more than is on disk, never less.
+/// Freed blocks count as allocated for two more txgs, in OpenZFS's memory only: while the pool was imported
+/// it may have printed more than is on disk, never less.
 const FREES_IN_FLIGHT: [&str; 3] = ["allocated", "free", "capacity"];
 
 fn read(pool: &Golden, file: &str) -> String {
@@ -126,7 +126,7 @@ fn history_is_the_same_line_for_line() {
         let expected = read(pool, "history.txt");
         let mut later = actual.lines().filter(|line| !expected.lines().any(|l| l == *line));
         assert!(expected.lines().all(|line| actual.lines().any(|l| l == line)), "{}", pool.name);
-        // What was done after the text was taken: the export, and an import and export more.
+        // Operations after the text was recorded: the export, and an import and export more.
         let later_words = [
             " zpool export ",
             " reflow pause ",
@@ -154,7 +154,7 @@ fn status_is_the_same_but_for_paths() {
                 expected.replace("/tmp/t/known-errors/", "tank:/").replace("ONLINE 0 0 4", "ONLINE 0 0 0");
             words.push("-v");
         }
-        // What a checkpoint holds grew until the export: look at every moment.
+        // The space of a checkpoint grew until the export: check every txg.
         let same = moments(pool).into_iter().any(|txg| {
             let txg = txg.to_string();
             let run = aquifer(&[&words[..], &["-T", &txg]].concat());
@@ -165,7 +165,7 @@ fn status_is_the_same_but_for_paths() {
     }
 }
 
-/// A status without the lines of a job that runs: its heading and what is indented below it.
+/// A status without the lines of a job that runs: its heading and the indented lines below it.
 fn without_job(text: &str) -> String {
     let mut of_job = false;
     let lines = text.lines().filter(|line| {
@@ -217,8 +217,9 @@ fn json_has_the_same_values() {
     assert_eq!(json["pools"]["tank"]["vdevs"]["tank"]["vdevs"].as_object().map(|m| m.len()), Some(1));
 }
 
-/// What OpenZFS's own code (libzpool 2.3.2, the pools imported for reading) and its `zpool get -p all POOL all-vdevs`
-/// said, but for properties that change with each read or that need the space maps loaded.
+/// The values that OpenZFS's own code (libzpool 2.3.2, the pools imported for reading) and its `zpool get -p
+/// all POOL all-vdevs` printed, except properties that change with each read or that need the space maps
+/// loaded.
 #[test]
 fn every_property_of_every_vdev() {
     const OF_THE_MOMENT: [&str; 6] =

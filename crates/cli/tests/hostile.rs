@@ -37,7 +37,7 @@ const COMMANDS: &[&str] = &[
     "zdb -lu DIR/disk1",
 ];
 
-/// Runs one command; says what was wrong with how it ended.
+/// Runs one command; returns an error when it did not end properly.
 fn ends(line: &str, dir: &Path) -> Result<(), String> {
     let line = line.replace("DIR", &dir.display().to_string());
     let script = format!("ulimit -v {MEMORY}; exec \"$0\" {line} > /dev/null 2> '{}/err'", dir.display());

@@ -1,5 +1,5 @@
-//! An intent log that can't be replayed, from the command line: what the mount says, what `-o ro` and `readonly=on` show, and how
-//! the log is given up.
+//! An intent log that can't be replayed, from the command line: the message of the mount, the content under
+//! `-o ro` and `readonly=on`, and discarding the log.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;

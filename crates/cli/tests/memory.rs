@@ -1,4 +1,4 @@
-//! What the daemon keeps in memory: its settings, its counters, and that it keeps its promise.
+//! Memory of the daemon: settings, counters, and the documented limits.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
@@ -109,7 +109,7 @@ fn the_promise_of_memory_is_kept_under_load() {
     }
     const ARC: u64 = 16 * MIB;
     const DIRTY: u64 = 16 * MIB;
-    /// What `docs/memory.md` allows for everything else.
+    /// The limit of `docs/memory.md` for everything else.
     const REST: u64 = 128 * MIB;
     let live = Live::new();
     conf(&live, &format!("zfs_arc_max = {ARC}\nzfs_dirty_data_max = {DIRTY}\n"));

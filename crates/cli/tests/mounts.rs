@@ -211,7 +211,7 @@ fn a_rollback_destroys_nothing_while_something_of_it_is_used() {
     let before = fs::OpenOptions::new().append(true).open(&file).unwrap();
     live.ok("zfs rollback -R tank@a");
     assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank@a\n");
-    // Who had the file open goes on with it as it was.
+    // A process that had the file open continues with the same file.
     assert_eq!(fs::read(&file).unwrap(), b"a");
     before.write_at(b"x", 0).unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"ax");
@@ -231,7 +231,7 @@ fn a_rollback_leaves_mounted_what_was() {
         fs::write(at.join(name), name).unwrap();
     }
     let (device, stood) = (fs::metadata(&at).unwrap().dev(), at.join("stays"));
-    // Somebody who stands there, looks for the file and then waits.
+    // A process with its working directory there that looks for the file and then waits.
     let mut child = Command::new("sh");
     let child =
         child.arg("-c").arg("cat file; read go; test ! -e file && echo new > other").current_dir(&stood);
@@ -259,7 +259,7 @@ fn access_control_lists_come_and_go_with_their_property() {
     let Some(at) = mounted(&live, "") else { return };
     let file = at.join("file");
     fs::write(&file, "x").unwrap();
-    // The owner, somebody, the group, a mask, others.
+    // The owner, a named user, the group, a mask, others.
     let entries =
         [(1u16, 6u16, u32::MAX), (2, 6, 1000), (4, 4, u32::MAX), (16, 6, u32::MAX), (32, 0, u32::MAX)];
     let mut list = 2u32.to_le_bytes().to_vec();
@@ -344,7 +344,7 @@ fn mounts_tell_of_themselves_and_go_in_order() {
         (&item["filesystem"], item["mountpoint"].as_str()),
         (&"tank/a/b".into(), at.join("a/b").to_str())
     );
-    // What an option hides is told as temporary.
+    // A property that an option overrides is shown as temporary.
     live.ok("zfs mount -o remount,ro tank/a");
     assert_eq!(live.ok("zfs get -H -o value,source readonly tank/a"), "on\ttemporary\n");
     assert!(has(&at.join("a"), "ro"));
@@ -357,7 +357,7 @@ fn mounts_tell_of_themselves_and_go_in_order() {
         assert_eq!(live.ok(&format!("zfs get -H -o name type {}", path.display())), format!("{name}\n"));
     }
     assert_eq!(live.fails("zfs list /proc/self"), "'/proc/self': not a ZFS filesystem\n");
-    // What is below goes first; a mount comes back with its place.
+    // Mounts below go first; a mount returns with its mount point.
     live.ok("zfs unmount tank/a");
     assert_eq!((mounted("tank/a"), mounted("tank/a/b")), ("no".to_owned(), "no".to_owned()));
     live.ok(&format!("zfs set mountpoint={} tank/a", at.join("other").display()));
@@ -389,7 +389,7 @@ fn what_umount_took_away_is_closed_by_who_may_wait() {
     live.ok("zfs unmount -a");
     fs::write(at.join("file"), "not on disk yet").unwrap();
     umount();
-    // Whoever only asks keeps the pool quiet, so that nothing can be written until he is done.
+    // A query holds the pool quiet, so that nothing can be written until it ends.
     assert_eq!(live.ok("zfs get -H -o value type tank/a"), "filesystem\n");
     live.ok(&mount);
     assert_eq!(fs::read_to_string(at.join("file")).unwrap(), "not on disk yet");

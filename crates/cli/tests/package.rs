@@ -56,7 +56,7 @@ fn links_act(bin: &Path) {
     assert!(run("zfs", &["version"]).starts_with("zfs-2."));
     let refused = Command::new(bin.join("zdb")).arg("--no-such-option").output().unwrap();
     assert!(!refused.status.success());
-    // A shell asks for what can come next.
+    // A shell asks for completions.
     let asked = Command::new(bin.join("zpool"))
         .args(["--", "zpool", "stat"])
         .env("AQUIFER_COMPLETE", "bash")
@@ -86,7 +86,7 @@ fn what_is_installed_acts_by_its_name_and_goes_again() {
     }
     let unit = fs::read_to_string(prefix.join("lib/systemd/system/aquifer.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/local/sbin/aquifer daemon --stay"), "{unit}");
-    // Settings that somebody wrote stay.
+    // An administrator's settings stay.
     let conf = dest.path().join("etc/aquifer/aquifer.conf");
     fs::write(&conf, "zfs_arc_max = 1G\n").unwrap();
     ok(install("install"));
@@ -132,7 +132,7 @@ fn the_debian_package_leaves_an_installed_openzfs_alone() {
         "{listed}"
     );
 
-    // A machine where somebody has a zpool already.
+    // A machine that has another zpool already.
     let machine = tempfile::tempdir().unwrap();
     let theirs = machine.path().join("usr/sbin/zpool");
     for dir in ["usr/sbin", "var/lib/dpkg/info", "var/lib/dpkg/updates"] {
@@ -225,7 +225,7 @@ fn shells_complete_values_of_properties_and_words_of_vdevs() {
         ] {
             let mut words = completed(shell, dir.path(), line);
             words.retain(|word| !word.is_empty());
-            // Bash replaces what is behind the last `=` only.
+            // Bash replaces only the part behind the last `=`.
             let typed = line.rsplit(' ').next().unwrap();
             let lead = typed.split_once('=').map(|(name, _)| format!("{name}=")).unwrap_or_default();
             let mut words: Vec<_> = words.iter().map(|w| w.strip_prefix(&lead).unwrap_or(w)).collect();

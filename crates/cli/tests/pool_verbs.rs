@@ -1,4 +1,4 @@
-//! What is done to whole pools and to their vdevs, from the command line.
+//! Operations on whole pools and their vdevs, from the command line.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
@@ -403,7 +403,7 @@ fn a_pool_whose_log_was_removed_is_written() {
     live.export_and_verify("removedlog");
 }
 
-/// What the kernel's OpenZFS 2.3.2 says and exits with.
+/// Messages and exit codes are those of the kernel's OpenZFS 2.3.2.
 #[test]
 fn refusals_are_in_the_kernels_words() {
     let live = Live::new();
@@ -522,7 +522,8 @@ fn a_checkpoint_is_taken_gone_back_to_and_discarded() {
     live.export_and_verify("tank");
 }
 
-/// What is wrong with the words of a command is said first, with OpenZFS's exit codes; so with verbs that are missing.
+/// Errors in the words of a command are reported first, with OpenZFS's exit codes; also for unsupported
+/// verbs.
 #[test]
 fn words_are_looked_at_first() {
     let live = Live::new();
@@ -571,7 +572,7 @@ fn devices_are_removed() {
     assert!(memory.starts_with(&format!("Memory that will be used after removing {b}: ")), "{memory}");
     let exact = live.ok(&format!("zpool remove -np tank {b}"));
     assert!(exact.trim_end().rsplit(' ').next().unwrap().parse::<u64>().unwrap() >= 24, "{exact}");
-    // What is left would be too small with what is kept back.
+    // The remaining vdevs would be too small, with the slop space.
     assert_eq!(live.fails(&format!("zpool remove tank {b}")), format!("cannot remove {b}: out of space\n"));
     let large = live.disk("large", 512);
     live.ok(&format!("zpool add -f tank {large}"));

@@ -46,7 +46,7 @@ fn a_tree_has_a_project_a_quota_and_an_account() {
     let nul = live.ok(&format!("zfs project -c -0 -r -p 43 {tree}"));
     assert_eq!(nul, format!("{tree}\0{sub}\0{old}\0"));
 
-    // What is new has it, too, and is counted.
+    // New files have it, too, and are counted.
     fs::write(mount.join("tree/sub/new"), vec![8; 1 << 20]).unwrap();
     assert!(live.ok(&format!("zfs project {}", at("tree/sub/new"))).starts_with("   42 "));
     live.ok("zpool sync");
@@ -114,7 +114,7 @@ fn accounts_begin_when_the_pool_can_keep_them() {
     fs::write(mount.join("four"), "").unwrap();
     live.ok("zfs set version=current tank");
     assert_eq!((objects("userspace"), objects("projectspace")), ("5\n".to_owned(), "5\n".to_owned()));
-    // Only what changed since weighs something for projects, or what it had was taken from nothing.
+    // For projects only later changes count, and files that leave one may make its usage negative.
     let used: u64 = live.ok("zfs projectspace -H -p -o used tank").trim().parse().unwrap();
     assert!(used.cast_signed().unsigned_abs() < 3 * 5000, "{used}");
     live.export_and_verify("tank");

@@ -1,4 +1,4 @@
-//! `zfs receive` in a daemon: messages, properties, what is kept of a stream that breaks off.
+//! `zfs receive` in a daemon: messages, properties, the kept part of a stream that breaks off.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
 
@@ -148,7 +148,7 @@ fn what_openzfs_receives_is_received() {
     let run = fed(&live, "zfs receive -u tank/dst", &stream);
     assert_eq!((run.code, run.err.as_str()), (0, ""));
 
-    // What zstream redup does to the last record: it gets a sum of all.
+    // As zstream redup does with the last record: it gets a checksum of all.
     let mut bytes = std::fs::read(&stream).expect("a stream");
     let last = bytes.len() - 8;
     bytes[last..].copy_from_slice(&7u64.to_le_bytes());
@@ -158,7 +158,7 @@ fn what_openzfs_receives_is_received() {
     live.export_and_verify("tank");
 }
 
-/// What the sender renamed, promoted and destroyed is renamed, promoted and, with -F, destroyed.
+/// Renames, promotions and, with -F, destroys of the sender are repeated.
 #[test]
 fn packages_rename_promote_and_destroy() {
     let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));

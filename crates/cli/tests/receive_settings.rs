@@ -1,4 +1,5 @@
-//! `zfs receive` in a daemon: what `-o`, `-x`, `-h` and raw packages make of properties, holds and encryption roots.
+//! `zfs receive` in a daemon: the effect of `-o`, `-x`, `-h` and raw packages on properties, holds and
+//! encryption roots.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
 

@@ -108,7 +108,7 @@ fn what_cannot_be_redacted_is_refused_in_openzfs_words() {
         assert_eq!((run.code, run.err.as_str()), (code, said), "{words}");
     }
     assert_eq!(live.run("zfs redact tank/src@a new").code, 2);
-    // What is redacted itself, a bookmark of it, and its stream.
+    // A redacted snapshot, a bookmark of it, and its stream.
     let stream = std::fs::File::open(pool.dir.join("redacted.zstream")).unwrap();
     let mut receive = live.command("zfs receive -u tank/less");
     assert!(receive.stdin(stream).status().unwrap().success());

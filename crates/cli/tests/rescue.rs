@@ -1,4 +1,4 @@
-//! Damaged pools, from the command line: what is said of them, and how they come back.
+//! Damaged pools, from the command line: messages about them, and their recovery.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;

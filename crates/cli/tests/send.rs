@@ -1,4 +1,4 @@
-//! `zfs send` of golden pools beside the streams that OpenZFS 2.3.2 made of them, and what it says.
+//! `zfs send` of golden pools compared with the streams that OpenZFS 2.3.2 made of them, and its messages.
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that can't go on must say so")]
 
@@ -52,7 +52,7 @@ fn sizes_and_refusals_are_in_openzfs_words() {
     let first: Vec<&str> = lines.lines().map(|line| line.rsplit_once('\t').unwrap().0).collect();
     let kid = ["full\ttank/src/kid@a", "incremental\ta\ttank/src/kid@b", "size"];
     assert_eq!(first, [&["full\ttank/src@a", "incremental\ta\ttank/src@b"][..], &kid].concat());
-    // What accounts can't tell is counted: the length is exact then.
+    // Where the space accounts do not suffice, the stream is counted: the length is exact then.
     let real = std::fs::metadata(pool.dir.join("redacted.zstream")).expect("a golden stream").len();
     let sizes = zfs_send(&pool, &["-nP", "--redact", "book", "tank/src@a"]);
     assert_eq!(text(&sizes.stdout), format!("full\ttank/src@a\t{real}\nsize\t{real}\n"));

@@ -56,7 +56,7 @@ fn damaged_golden_pools() {
     }
 }
 
-/// Copies what is not zero: the images are sparse.
+/// Copies bytes that are not zero: the images are sparse.
 fn copy(from: &Path, to: &Path) -> Vec<u64> {
     let (source, target) = (File::open(from).unwrap(), File::create(to).unwrap());
     let size = source.metadata().unwrap().len();

@@ -1,5 +1,5 @@
 //! `zdb -d`, `-i`, `-O`, `-r`, `-B` on pools that OpenZFS made: against its own zdb where that is installed,
-//! against what it printed else; and on pools from an enemy.
+//! against its recorded output else; and on forged pools.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
@@ -37,7 +37,7 @@ const LINES: &[(&str, &str)] = &[
     ("compress", "-dddddd tank 0:-1:z"),
 ];
 
-/// Streams, with the SHA-256 of what OpenZFS makes of them.
+/// Streams, with the SHA-256 of OpenZFS' output for them.
 const STREAMS: &[(&str, &str, &str)] = &[
     ("basic", "92", "ca93ad741b107d5490419bebe6e26ca28f1e767bf57f185e6c2b666e343ca73c"),
     ("basic", "96 eLc", "159908acbd2b3190c229d913070ad91e25153096284a74f29a15eb26e87e89b4"),
@@ -126,7 +126,7 @@ fn a_file_is_copied_out() {
     assert_eq!(ours(&pool, "-O tank data/no/such").0, 2);
 }
 
-/// Runs a whole dump of the pool in `dir`; says what was wrong with how it ended.
+/// Runs a whole dump of the pool in `dir`; returns an error when it did not end properly.
 fn survives(dir: &Path, pool: &str) -> Result<(), String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_aquifer"));
     command.args(["zdb", "-e", "-p"]).arg(dir).args(["-dddddd", pool]);

@@ -1,9 +1,9 @@
-//! `aquifer zdb` against the real zdb, byte by byte, on every golden pool; and against what the real one
-//! printed once, where it is not installed.
+//! `aquifer zdb` against the real zdb, byte by byte, on every golden pool; and against the recorded output of
+//! the real one, where it is not installed.
 //!
-//! Not compared, because it must differ: `-k` (zdb pretends to write a txg when it rewinds), numbers of `-s` (what
-//! each program itself read), standard error, and bytes that zdb 2.3.2 prints from memory that it never filled
-//! (`-R` with an lsize and no `d`).
+//! Not compared, because it must differ: `-k` (zdb pretends to write a txg when it rewinds), numbers of `-s`
+//! (each program's own reads), standard error, and bytes that zdb 2.3.2 prints from memory that it never
+//! filled (`-R` with an lsize and no `d`).
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
@@ -16,7 +16,7 @@ use testkit::golden::{self, Golden};
 
 /// Everything at four depths, in one run each.
 const DEPTHS: [&str; 4] = ["-uCDTmMh", "-uCCDDTTmmMMhh", "-uuuuDDDTTTmmm", "-DDDDDTTTTmmmm"];
-/// What is also kept as text in the repository.
+/// Output that is also kept as text in the repository.
 const KEPT: [(&str, &str); 3] =
     [("basic", "-uCDTmMh"), ("mirror3", "-uuuuDDDTTTmmm"), ("reflink", "-DDDDDTTTTmmmm")];
 
@@ -142,7 +142,8 @@ fn headers_of_zstd_blocks_follow_their_pointers() {
     }
 }
 
-/// What `-x` copies while metadata is walked is enough to do it again from the copy, for the real zdb, too.
+/// The blocks that `-x` copies during a walk of the metadata suffice to repeat the walk from the copy, for
+/// the real zdb, too.
 #[test]
 fn what_is_read_is_copied() {
     let Some(pool) = golden::get("basic") else { return };
@@ -182,7 +183,7 @@ fn kept(pool: &str, option: &str) -> PathBuf {
     here.join("tests/data/zdb").join(format!("{pool}{option}.txt"))
 }
 
-/// What the real zdb printed when these files were made (`AQUIFER_KEEP_ZDB=1` makes them anew).
+/// Output matches the real zdb's, recorded in these files (`AQUIFER_KEEP_ZDB=1` records it again).
 #[test]
 fn kept_texts_of_zdb_are_matched() {
     for (name, option) in KEPT {

@@ -1,4 +1,4 @@
-//! What the real zdb and zhack print of a pool that we wrote is what our zdb prints of it.
+//! Our zdb prints the same as the real zdb and zhack for a pool that we wrote.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

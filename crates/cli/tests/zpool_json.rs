@@ -22,7 +22,7 @@ const UNKNOWN: [&str; 8] = [
     "txg",
     "phys_space",
     "rep_dev_size",
-    // What is said of features that are not enabled depends on which are known.
+    // The texts on features that are not enabled depend on the known features.
     "status",
     "action",
 ];

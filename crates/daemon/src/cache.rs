@@ -33,7 +33,7 @@ impl Cache {
         Self { lock: id.map(|id| (lock, id)), ..Self::at(path) }
     }
 
-    /// Refuses to write what belongs to another daemon.
+    /// Refuses to write a file that belongs to another daemon.
     fn check_owner(&self) -> io::Result<()> {
         let Some((lock, id)) = &self.lock else { return Ok(()) };
         match id_of(lock).is_some_and(|now| now != *id) {

@@ -57,8 +57,8 @@ pub fn watch(memory: &Arc<Memory>) {
     }
 }
 
-/// Bytes of the process from which on freed memory is returned without delay: what docs/memory.md promises for everything
-/// but the cache and one pool's changes is left then.
+/// Bytes of the process from which on freed memory is returned without delay: the share that docs/memory.md
+/// allows for everything but the cache and one pool's changes remains then.
 fn near(memory: &Memory) -> u64 {
     let limits = [Limit::ArcMax, Limit::DirtyMax].map(|limit| memory.limits.get(limit));
     limits.into_iter().fold(0, u64::saturating_add)

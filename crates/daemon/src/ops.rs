@@ -114,7 +114,7 @@ pub struct ImportPool {
     pub open: OpenOptions,
     /// The manner of the import.
     pub manner: Manner,
-    /// What a walk over the pool derived: it replaces space maps and tables.
+    /// Result of a walk over the pool, which replaces space maps and tables.
     pub derived: Option<Derived>,
 }
 

@@ -314,7 +314,7 @@ pub struct Registry {
     events: Mutex<VecDeque<Arc<Events>>>,
 }
 
-/// Gives a pool the devices of its hot spares.
+/// Opens the devices of a pool's hot spares.
 #[derive(Debug)]
 struct Lender {
     registry: Weak<Registry>,

@@ -1,4 +1,4 @@
-//! What can be wrong with a packed list, and where.
+//! Errors of packed lists, with their places.
 
 use thiserror::Error;
 

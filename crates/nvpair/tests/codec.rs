@@ -69,7 +69,8 @@ fn bytes_are_those_of_libnvpair() {
     assert_eq!((ours.len(), differing.count()), (xdr.len(), 21));
 }
 
-/// The label configurations of real devices, and what `zdb -l` printed for them. The last is a big-endian machine's.
+/// The label configurations of real devices, and the output of `zdb -l` for them. The last is a big-endian
+/// machine's.
 #[test]
 fn labels_decode_print_and_encode_as_they_were() {
     let labels: [(&[u8], &str); 4] = [

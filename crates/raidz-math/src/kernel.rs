@@ -1,8 +1,8 @@
 //! The loop over a segment: sums by Horner's rule, all parity rows in one pass over the data.
 //!
 //! For each stride of bytes: start from zero; for each data column, double Q, quadruple R, add the column
-//! to all. What comes out is the parity; or, with known parity added, the syndromes, of which each
-//! missing column is a linear combination.
+//! to all. The result is the parity; or, with known parity added, the syndromes, of which each missing column
+//! is a linear combination.
 
 use crate::MAX_PARITY;
 use crate::gf::Solution;
@@ -54,7 +54,7 @@ pub(crate) fn run(segment: &mut Segment<'_>) {
 /// Computes bytes from `start` (a multiple of nothing in particular) in whole strides; where it stopped.
 ///
 /// # Safety
-/// Only below an entry function that has enabled what `V` needs.
+/// Only below an entry function that has enabled the target features of `V`.
 #[inline(always)]
 pub(crate) unsafe fn strides<V: Vector>(segment: &mut Segment<'_>, start: usize) -> usize {
     // SAFETY: the contract is the caller's, handed on.
@@ -205,7 +205,7 @@ unsafe fn pack<V: Vector, const P: bool, const Q: bool, const R: bool, const W: 
     }
 }
 
-/// Writes the `N` missing columns. With P in use, the last is what the others leave of P's syndrome.
+/// Writes the `N` missing columns. With P in use, the last is P's syndrome minus the others.
 #[inline(always)]
 unsafe fn solve<V: Vector, const P: bool, const N: usize, const W: usize>(
     syndromes: &[[V; W]; MAX_PARITY],

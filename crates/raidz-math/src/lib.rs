@@ -10,8 +10,8 @@
 //! ```
 //!
 //! So with x_j = 2^(n-1-j), parity row k is the sum of x_j^k D_j: rows of a Vandermonde matrix. Any m of the
-//! three rows, restricted to any m columns, can be inverted for up to 255 data columns; that is what
-//! [`reconstruct`] does. A column that is shorter than its row's parity counts as zeros past its end.
+//! three rows, restricted to any m columns, can be inverted for up to 255 data columns; [`reconstruct`] does
+//! that. A column that is shorter than its row's parity counts as zeros past its end.
 //!
 //! Layout: `gf` (the field and small matrices), `segment` (one stretch where every column is whole or
 //! absent), `kernel` (the loop, generic over vector types), `scalar` and `x86` (the vector types).
@@ -75,9 +75,9 @@ pub fn generate(data: &[&[u8]], parity: &mut [&mut [u8]]) -> Result<(), RaidzErr
 
 /// Rebuilds the columns with the numbers in `missing`, in place.
 ///
-/// `columns` is the whole row: `nparity` parity columns, then the data columns. What a missing column
-/// holds is ignored and overwritten; its length must be right. A parity column that wasn't read and
-/// isn't wanted either is given as an empty slice: it is neither used nor rebuilt.
+/// `columns` is the whole row: `nparity` parity columns, then the data columns. The content of a missing
+/// column is ignored and overwritten; its length must be right. A parity column that wasn't read and isn't
+/// wanted either is passed as an empty slice: it is neither used nor rebuilt.
 ///
 /// # Errors
 /// Any [`RaidzError`]; nothing has been written then.

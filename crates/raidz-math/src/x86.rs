@@ -37,13 +37,13 @@ pub(crate) fn has_avx512() -> bool {
 
 #[target_feature(enable = "avx2")]
 pub(crate) fn avx2(segment: &mut Segment<'_>, start: usize) -> usize {
-    // SAFETY: this function enables what the vector type needs.
+    // SAFETY: this function enables the target features of the vector type.
     unsafe { strides::<Avx2>(segment, start) }
 }
 
 #[target_feature(enable = "avx512f,avx512bw,gfni")]
 pub(crate) fn avx512(segment: &mut Segment<'_>, start: usize) -> usize {
-    // SAFETY: this function enables what the vector type needs.
+    // SAFETY: this function enables the target features of the vector type.
     unsafe { strides::<Avx512>(segment, start) }
 }
 
@@ -94,7 +94,7 @@ impl Vector for Avx2 {
         unsafe {
             let shifted = _mm256_and_si256(_mm256_slli_epi16(self.0, 2), _mm256_set1_epi8(0xfc_u8 as i8));
             let top_two = _mm256_and_si256(_mm256_srli_epi16(self.0, 6), _mm256_set1_epi8(3));
-            // What the two bits that fall out leave: 4 times 0x00, 0x40, 0x80 and 0xc0, reduced.
+            // The values to add for the two bits shifted out: 4 times 0x00, 0x40, 0x80 and 0xc0, reduced.
             let fixes = _mm256_setr_epi8(
                 0, 0x1d, 0x3a, 0x27, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, //
                 0, 0x1d, 0x3a, 0x27, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
@@ -189,8 +189,8 @@ mod tests {
         ways
     }
 
-    /// What `way` and then single bytes make of a row of six columns, of which `missing` are to be solved
-    /// for; without any, parity for the `rows`.
+    /// The result of `way`, then of single bytes, for a row of six columns, of which `missing` are
+    /// reconstructed; without any, the parity of the `rows`.
     fn compute(way: Way, rows: [bool; 3], missing: &[usize], len: usize) -> [Vec<u8>; 3] {
         let mut bytes = vec![0; len * 9];
         stdx::rng::Rng::new(len as u64).fill(&mut bytes);

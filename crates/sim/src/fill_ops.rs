@@ -338,7 +338,7 @@ impl Files {
         let count = random.below(records.max(1)) + 1;
         let (from, to) = (random.below(records.max(1)) * self.record, cloned * self.record);
         match fs.clone_range((CloneFrom::File(fs, source), from), (number, to), count * self.record, true) {
-            // What cannot be cloned is copied by the kernel: here it is written.
+            // The kernel copies ranges that cannot be cloned: here they are written.
             Err(e) if matches!(e.kind(), ErrorKind::Invalid | ErrorKind::Busy) => {
                 fs.write(number, to, &bytes(random, self.record), true)?;
                 self.clone = Some((number, cloned + 1));

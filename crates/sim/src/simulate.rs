@@ -447,7 +447,7 @@ impl Run {
         if !why.is_ours || spa.begin().is_ok() || spa.sync().is_ok() {
             return Err(format!("a transaction broke off, and the pool goes on: {why:?}"));
         }
-        // A writer that waited for space closed groups: what those hold of the step has no number.
+        // A writer that waited for space closed txgs: their parts of the step have no number.
         let whole = spa.txgs.synced() == synced;
         let events = self.record.take();
         let mut replay = Replay::new(self.base.clone());

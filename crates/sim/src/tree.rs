@@ -22,7 +22,8 @@ pub struct Copied {
     pub bytes: u64,
 }
 
-/// Copies what is below `from` into the directory `to`: files, directories and symbolic links, with their modes.
+/// Copies the tree below `from` into the directory `to`: files, directories and symbolic links, with their
+/// modes.
 pub fn copy_in(fs: &FsWriter, from: &Path, to: u64) -> Result<Copied> {
     let mut total = Copied::default();
     let mut waiting = vec![(from.to_path_buf(), to)];

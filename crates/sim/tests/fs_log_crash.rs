@@ -1,5 +1,5 @@
-//! Power cuts of a mounted file system: what fsync promised is there when it is mounted again, the rest is whole or
-//! not there, and no block is lost or leaked.
+//! Power cuts of a mounted file system: changes acknowledged by fsync are there at the next mount, other
+//! changes are there completely or not at all, and no block is lost or leaked.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,7 +26,7 @@ struct Seen(u32, u64, Arc<Vec<u8>>, BTreeMap<Vec<u8>, Vec<u8>>);
 
 type State = BTreeMap<&'static str, Seen>;
 
-/// What a step left, and the names that it changed something of.
+/// State after a step, and the names that it changed.
 struct Step {
     state: State,
     touched: BTreeSet<&'static str>,
@@ -91,7 +91,7 @@ fn change(fs: &FsWriter, random: &mut Rng) -> zpl::Result<BTreeSet<&'static str>
     touched.extend(NAMES.into_iter().filter(|name| find(fs, name) == Some(number)));
     let at = random.below(400_000);
     match random.below(14) {
-        // What a rewrite leaves as it was must stay, too.
+        // Blocks that a rewrite leaves unchanged must stay, too.
         12.. => {
             let mut same = vec![0; 1 + random.below(200_000) as usize];
             let at = (at / 2) & !0x3fff;
@@ -136,7 +136,7 @@ fn quiet() -> Overrides {
     Overrides { atime: Some(false), ..Overrides::default() }
 }
 
-/// What is done to a file system.
+/// Parameters of the work on a file system.
 #[derive(Clone, Copy)]
 struct Work {
     settings: &'static [(&'static str, u64)],
@@ -146,7 +146,7 @@ struct Work {
     overlap: bool,
 }
 
-/// Changes a file system; gives what each step left. Promises are marked.
+/// Changes a file system; returns the state after each step. Acknowledged steps are marked.
 fn run(spa: &Arc<Spa>, record: &Record, gate: &Gate, work: Work) -> Vec<Step> {
     let Work { steps, seed, overlap, .. } = work;
     let always = work.settings.contains(&("sync", 1));
@@ -180,7 +180,7 @@ fn run(spa: &Arc<Spa>, record: &Record, gate: &Gate, work: Work) -> Vec<Step> {
     all
 }
 
-/// Imports an image, mounts, and compares; gives how many records were done again.
+/// Imports an image, mounts, and compares; returns the number of replayed records.
 fn checked(image: &[Pages], promised: u64, next: u64, all: &[Step]) -> Result<u64, String> {
     let devices = world::as_devices(&world::disks_of(image));
     let source = world::found(&devices).ok_or("no pool is found")?;

@@ -25,8 +25,8 @@ fn plain(machine: Machine, recordsize: u64) -> Case {
     }
 }
 
-/// What counted as nothing: spill blocks, a first block that gets longer, indirect blocks, blocks of dnodes, and what was
-/// freed a moment ago.
+/// Blocks that once were not charged: spill blocks, a growing first block, indirect blocks, blocks of dnodes,
+/// and blocks freed just before.
 #[test]
 fn what_is_no_data_counts_too() {
     let wide = Machine { ashift: Some(12), ..Shape::Raidz(3).into() };

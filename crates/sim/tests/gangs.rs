@@ -1,5 +1,5 @@
 //! Space so fragmented that also the blocks of the MOS are gangs: every pass over it writes them again where they are,
-//! or a transaction group finds no end.
+//! or a txg never converges.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

@@ -1,4 +1,4 @@
-//! A process is killed, not the machine: what it wrote is in the system's memory, and may be on no disk.
+//! A process is killed, not the machine: its writes are in the system's page cache, and may be on no disk.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;

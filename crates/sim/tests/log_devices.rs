@@ -47,7 +47,7 @@ fn fail(disk: &FaultyDevice) {
     disk.inject(Fault::ReadError(LABELS..DISK_SIZE - LABELS));
 }
 
-/// The file, and what it holds.
+/// Checks the file, and its content.
 fn holds_what_was_synced(spa: &Arc<Spa>) {
     let fs = mount(spa, POOL, Overrides::default()).unwrap();
     let file = fs.lookup(fs.root, b"file").unwrap().unwrap().object;

@@ -1,5 +1,5 @@
-//! The intent log and numbers of objects that are used again: what was done to a file that went is not done to the
-//! next one of its number.
+//! The intent log and numbers of objects that are used again: operations on a removed file are not replayed
+//! on the next file with its number.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use sim::world::{self, Machine, POOL, Shape};
 use zpl::FileKind;
 use zpl::write::{FsWriter, NewNode, Overrides, RenameKind, mount};
 
-/// Changes a file, which nobody asks to be synced, and has it go.
+/// Changes a file without a sync, and removes it.
 type Going = fn(&FsWriter, u64);
 
 fn written_and_replaced(fs: &FsWriter, file: u64) {
@@ -27,8 +27,8 @@ fn resized_without_a_name(fs: &FsWriter, file: u64) {
 }
 
 /// A file goes, and while that is on its way to the disk, at its write number `writes`, another is made and synced.
-/// Then the power fails. Gives whether the new one had the number of the one that went; `None` when the group has
-/// fewer writes.
+/// Then the power fails. Returns whether the new one had the number of the removed one; `None` when the txg
+/// has fewer writes.
 fn number_is_used_again(going: Going, writes: u64) -> Option<bool> {
     let machine = Machine::from(Shape::Single);
     let (env, gate) = (world::env(writes), Arc::new(Gate::default()));
@@ -46,7 +46,7 @@ fn number_is_used_again(going: Going, writes: u64) -> Option<bool> {
     going(&fs, old);
     let made = |is_held| {
         let new = create(b"c");
-        // The first takes what was made, the second what is kept for that number.
+        // The first commit writes the creation, the second the records kept for that number.
         fs.fsync(other).unwrap();
         fs.fsync(new).unwrap();
         (is_held, new, disks[0].pages())

@@ -1,5 +1,5 @@
-//! Power cuts during `zfs receive -s`, with the streams of golden pools: what a cut left is continued by the stream that its
-//! token asks for, and is then what an uninterrupted receive makes, stream for stream.
+//! Power cuts during `zfs receive -s`, with the streams of golden pools: an interrupted receive is continued
+//! with the stream that its token asks for, and then equals an uninterrupted receive, stream for stream.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
@@ -92,7 +92,7 @@ impl Case {
         }
     }
 
-    /// The stream that the state of a partial receive asks for, made from what `whole` has.
+    /// The stream that the state of a partial receive asks for, made from the datasets of `whole`.
     fn rest(&self, whole: &Pool, pool: &Pool) -> Option<Vec<u8>> {
         let target = pool.dsl.dataset(self.to.split_once('@').unwrap().0).ok()?;
         let filled = target.dir().unwrap().child(RECEIVE_CHILD).unwrap().map(|child| child.head().unwrap());
@@ -243,7 +243,8 @@ fn cases() -> Vec<(&'static str, Case)> {
         let clone = Case { origin: Some(at("src@a")), to: at("clone@b"), ..more.clone() };
         all.push(("clone", clone.clone()));
         all.push(("clone of a full stream", Case { stream: full_b.clone(), from: None, ..clone.clone() }));
-        // What the origin has above the last object of the stream must go, also when the receive was continued.
+        // Objects of the origin above the last object of the stream must be freed, also when the receive was
+        // continued.
         let above =
             Case { origin: Some(format!("{POOL}@o")), files: 400, base: Vec::new(), from: None, ..clone };
         all.push(("clone of a larger origin", Case { stream: full_b.clone(), ..above }));

@@ -24,7 +24,7 @@ const DATA: Range<u64> = 4 << 20..63 << 20;
 #[derive(Debug)]
 struct Stubborn {
     disk: Arc<Disk>,
-    /// What was written since the last flush, and how many writes are still to fail.
+    /// Ranges written since the last flush, and the number of writes still to fail.
     state: Mutex<(Vec<Range<u64>>, usize)>,
 }
 

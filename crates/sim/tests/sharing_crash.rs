@@ -1,5 +1,5 @@
-//! Power cuts during out-of-band dedup: files have what fsync promised, and every image is whole, with the references of its
-//! clone tables.
+//! Power cuts during out-of-band dedup: files have the changes acknowledged by fsync, and every image is
+//! consistent, with the references of its clone tables.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;

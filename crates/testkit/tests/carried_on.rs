@@ -1,4 +1,4 @@
-//! OpenZFS's own engine goes on with pools that we wrote, and we go on with what it made of them.
+//! OpenZFS's own engine continues pools that we wrote, and we continue its pools.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
@@ -41,7 +41,7 @@ fn with_mount(spa: &Arc<Spa>, change: impl FnOnce(&FsWriter)) {
     fs.unmount().unwrap();
 }
 
-/// Imports, checks what was there, adds a file, exports; then zdb has the word.
+/// Imports, checks the content, adds a file, exports; then zdb checks the pool.
 fn go_on(dir: &Path, round: u64) {
     let spa = pools::import_dir(dir, POOL).unwrap();
     (0..round).for_each(|seed| check(&spa, &format!("file-{seed}"), seed));

@@ -118,7 +118,7 @@ fn a_cloned_file_shares_its_blocks_until_the_last_reference_ends() {
     a.punch(one, 8 * 4096, 4 * 4096).unwrap();
     let (two, three) =
         (a.create(a.root, b"two", &node()).unwrap(), b.create(b.root, b"three", &node()).unwrap());
-    // What is not on disk yet is waited for.
+    // Cloning waits for blocks that are not on disk yet.
     assert_eq!(clone_all((&a, one), (&a, two)), bytes.len() as u64);
     // A clone that is not on disk yet is one, too.
     assert_eq!(clone_all((&a, two), (&b, three)), bytes.len() as u64);
@@ -128,7 +128,7 @@ fn a_cloned_file_shares_its_blocks_until_the_last_reference_ends() {
     // A block over itself.
     assert_eq!(a.clone_range((CloneFrom::File(&a, two), 0), (one, 0), 4096 * 3, true).unwrap(), 4096 * 3);
     assert_eq!(counted(&spa), (97, 194));
-    // What is cloned and overwritten, cut off or removed in the same txg was never counted.
+    // Clones that are overwritten, truncated or removed in the same txg are never counted.
     let four = a.create(a.root, b"four", &node()).unwrap();
     let five = a.create(a.root, b"five", &node()).unwrap();
     clone_all((&a, one), (&a, four));
@@ -386,7 +386,7 @@ fn compressed_and_embedded_blocks_are_cloned() {
     random_work(8, |spa| NAMES.iter().for_each(|name| set(spa, name, "compression", 15)), Judge::USUAL);
 }
 
-/// What OpenZFS cloned is cloned on, and freed to nothing.
+/// OpenZFS' clones are cloned again, and freed completely.
 #[test]
 fn golden_clones_are_cloned_and_freed() {
     let Some(golden) = golden::get("reflink") else { return };

@@ -1,4 +1,4 @@
-//! What is damaged fails where it is used, and nothing else does: neither the pool nor other files.
+//! Damaged blocks fail where they are used, and nothing else does: neither the pool nor other files.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::os::unix::fs::FileExt;
@@ -72,7 +72,7 @@ fn a_file_that_lost_an_indirect_block_does_not_stop_the_pool() {
     refused(fs.truncate(file, 0));
     fs.write(file, 0, &[1; 4096], true).unwrap();
     let other = create(&fs, b"other", 100);
-    // It has no name any more, but what can't be found can't be freed.
+    // It has no name any more, but blocks that can't be found can't be freed.
     fs.unlink(fs.root, b"file").unwrap();
     fs.fsync(0).unwrap();
     spa.sync().unwrap();

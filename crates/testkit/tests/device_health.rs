@@ -1,5 +1,5 @@
-//! Disks that fail, are taken out of use and come back while a pool is written: how they are then, what is read, and
-//! what real zdb says of the pool.
+//! Disks that fail, are taken out of use and come back while a pool is written: their states, the results of
+//! reads, and real zdb's verdict on the pool.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -35,7 +35,7 @@ struct Bench {
     disks: Vec<Arc<FaultyDevice>>,
     spa: Arc<Spa>,
     file: (u64, u64),
-    /// What the file holds.
+    /// The file's expected content.
     model: Vec<u8>,
     round: u8,
 }
@@ -150,7 +150,7 @@ fn reimported(dir: &Path, file: (u64, u64), model: &[u8]) -> Arc<Spa> {
     spa
 }
 
-/// A disk stops working: it is faulted, left alone, and what it lacks is known when it comes back.
+/// A disk stops working: it is faulted and no longer used, and its DTL is complete when it comes back.
 #[test]
 fn a_dead_disk_is_faulted_and_never_believed_when_it_is_back() {
     let raidz = |children| VdevSpec::Raidz { parity: 1, children };
@@ -178,7 +178,7 @@ fn a_dead_disk_is_faulted_and_never_believed_when_it_is_back() {
         (0..2).for_each(|_| bench.write());
         assert_eq!(bench.leaf(1).errors.counts(), [0; 3], "what is known to be stale is not even tried");
         assert!(bench.leaf(1).dtl.read().is_empty(), "a resilver has brought what it lacked");
-        // What was written while it came back may take another one.
+        // Writes during its return may need another resilver.
         let told = [bench.told("resilver_start"), bench.told("resilver_finish")];
         assert!(told[0] > 0 && told[0] == told[1], "{told:?}");
         bench.spa.offline(bench.guid(0), false).unwrap();
@@ -218,7 +218,7 @@ fn offline_outlives_an_export_unless_it_is_temporary() {
     }
 }
 
-/// What works but fails too often is given up; what gives wrong bytes too often is only called degraded.
+/// A working disk that fails too often is faulted; one that returns wrong bytes too often is only degraded.
 #[test]
 fn too_many_errors_are_too_many() {
     let mut bench = Bench::mirror();
@@ -245,7 +245,7 @@ fn too_many_errors_are_too_many() {
     assert_eq!(bench.health(0), Health::ONLINE);
 }
 
-/// How many are too many is a property: of the vdev, or else of what it is part of.
+/// The limits are properties of the vdev, or else of its ancestors.
 #[test]
 fn properties_say_how_many_errors_are_too_many() {
     let mut bench = Bench::mirror();
@@ -297,7 +297,7 @@ fn pulled_disks_are_removed_and_the_last_one_is_not_given_up() {
     assert_eq!(bench.spa.sync().unwrap_err().kind(), Kind::Suspended);
     assert_eq!(bench.spa.begin().unwrap_err().kind(), Kind::Suspended);
     assert!(bench.health(0).is_readable());
-    // When the disks are back, what was synced is there.
+    // When the disks are back, synced data is there.
     let (file, model, dir) = (bench.file, bench.model.clone(), bench.dir);
     drop(bench.spa);
     drop(reimported(dir.path(), file, &model));
@@ -345,7 +345,8 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
     }
 }
 
-/// A disk that comes back without what it had taken is not believed; without another copy the pool stays as it was.
+/// A disk that returns without acknowledged writes is detected; without another copy the pool stays
+/// suspended.
 #[test]
 fn a_disk_that_forgot_its_writes_is_noticed() {
     let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
@@ -391,8 +392,9 @@ fn a_disk_that_forgot_its_writes_is_noticed() {
     }
 }
 
-/// A flush fails once, and the system forgets what it could not write: the group is not committed over it. What is still
-/// in memory is written again; a mirror goes on at once, and knows which side lacks the group.
+/// A flush fails once, and the system drops the pages that it could not write: the txg is not committed over
+/// it. Blocks still in memory are written again; a mirror continues at once, and the DTL of the failed side
+/// gets the txg.
 #[test]
 fn what_a_failed_flush_has_lost_is_not_committed() {
     let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
@@ -410,7 +412,7 @@ fn what_a_failed_flush_has_lost_is_not_committed() {
             bench.spa.sync().unwrap();
         }
         bench.read();
-        // What is on the disks themselves, as a power cut leaves it.
+        // The content of the disks themselves, as after a power cut.
         let crashed = tempfile::tempdir().unwrap();
         pools::copy(bench.dir.path(), crashed.path());
         drop(reimported(crashed.path(), bench.file, &bench.model));
@@ -418,7 +420,7 @@ fn what_a_failed_flush_has_lost_is_not_committed() {
     }
 }
 
-/// Who was told that a change failed, because the pool is suspended, does not find it done when the pool goes on.
+/// A change that failed because the pool is suspended does not take effect when the pool is resumed.
 #[test]
 fn a_change_that_failed_at_a_suspension_does_not_come_later() {
     let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
@@ -439,8 +441,8 @@ fn a_change_that_failed_at_a_suspension_does_not_come_later() {
     bench.export(&[]);
 }
 
-/// A panic in the middle of a change: the pool is suspended for good, nobody blames its disks, and what was last on disk
-/// is there at the next import.
+/// A panic in the middle of a change: the pool is suspended for good, its disks are not blamed, and the last
+/// synced state is there at the next import.
 #[test]
 fn half_a_change_never_reaches_the_disk() {
     let mut bench = Bench::mirror();

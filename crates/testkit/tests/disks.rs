@@ -191,7 +191,7 @@ fn a_disk_becomes_a_mirror_and_the_mirror_a_disk() {
     bench.spa.detach(bench.guid("disk2")).unwrap();
     assert_eq!((bench.shape(), bench.guid("disk3")), ("disk3".to_owned(), top), "it has the mirror's guid");
     assert_eq!(bench.spa.detach(top).unwrap_err().what(), "only applicable to mirror and replacing vdevs");
-    // What has left is no pool by itself.
+    // Detached disks are no pool by themselves.
     for name in ["disk1", "disk2"] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::copy(bench.path(name), dir.path().join(name)).unwrap();
@@ -250,7 +250,7 @@ fn a_disk_is_reconstructed_sequentially_and_scrubbed_and_is_right_alone() {
     bench.end();
 }
 
-/// Whatever txg power is lost after, the reconstruction ends, and what is left alone is right.
+/// Whichever txg power is lost after, the reconstruction ends, and the new disk alone has the right data.
 #[test]
 fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
     let bench = Bench::new(2, VdevSpec::Mirror);
@@ -318,7 +318,7 @@ fn another_disk_begins_a_reconstruction_anew_and_a_detach_cancels_it() {
     bench.end();
 }
 
-/// A source whose reads fail is replaced by another; what a source has changed in silence is mended by the scrub.
+/// A source whose reads fail is replaced by another; silent corruption of a source is repaired by the scrub.
 #[test]
 fn sources_with_latent_errors_are_mended_from_the_others() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);

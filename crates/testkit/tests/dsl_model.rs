@@ -1,5 +1,5 @@
-//! Random sequences of dataset operations, held to a recount: what every block on disk says of used, referenced
-//! and unique space must be what datasets and directories record.
+//! Random sequences of dataset operations, checked by a recount: used, referenced and unique space counted
+//! from all blocks on disk must equal the values in datasets and directories.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ fn places(all: &[Block]) -> BTreeMap<((u32, u64), u64), i64> {
     all.iter().filter_map(|(at, birth, size)| Some((((*at)?, *birth), size.used))).collect()
 }
 
-/// Recounts a directory with all below; gives what its parent is charged with.
+/// Recounts a directory with all below; returns the charge of its parent.
 fn recount(view: &MosView<'_>, number: u64, name: &str) -> u64 {
     let dir = view.dir(number).unwrap();
     let mut expected = [0i64; 5];
@@ -268,7 +268,7 @@ fn fill(random: &mut Random, handle: &Arc<engine::dmu::Handle>, tx: &engine::dmu
     }
 }
 
-/// One random operation; what can't be done is refused.
+/// One random operation; impossible ones are refused.
 fn operate(spa: &Spa, random: &mut Random, count: usize) -> String {
     let (heads, snaps) = all_names(spa);
     let head = random.pick(&heads).unwrap().clone();
@@ -444,7 +444,7 @@ fn clones_have_livelists() {
     }
 }
 
-/// Pools of OpenZFS: its accounts are what a recount gives, and stay so while we change its datasets.
+/// Pools of OpenZFS: its accounts equal a recount, and stay so while we change its datasets.
 #[test]
 fn accounts_of_golden_pools() {
     for name in ["quotas", "mirror3"] {
@@ -491,7 +491,7 @@ fn accounts_of_old_pools() {
     }
 }
 
-/// A pool may be suspended within the group that makes a dataset: whoever lists it finds what is in memory.
+/// A pool may be suspended within the txg that creates a dataset: a list shows the state in memory.
 #[test]
 fn a_new_head_is_known_before_it_is_on_disk() {
     let dir = tempfile::tempdir().unwrap();

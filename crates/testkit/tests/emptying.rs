@@ -1,5 +1,5 @@
-//! Large file systems of pools without `async_destroy` are emptied before they are destroyed; a crash at any point of that leaves
-//! what the next import destroys.
+//! Large file systems of pools without `async_destroy` are emptied before they are destroyed; the next import
+//! after a crash at any point destroys the rest.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
@@ -101,7 +101,7 @@ fn end(spa: Arc<Spa>, dir: &Path) {
     }
 }
 
-/// A crash now: what an import of the images destroys, and what zdb says afterwards.
+/// A crash now: checks the datasets that an import of the images destroys, and zdb's verdict afterwards.
 fn crash(dir: &Path, left: &[&str]) {
     let copy = tempfile::tempdir().unwrap();
     pools::copy(dir, copy.path());

@@ -1,4 +1,4 @@
-//! What happens to a pool is told, and what is lost is written into its error log.
+//! Changes of a pool are posted as events, and lost blocks are written to its error log.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! raidz vdevs that get another disk: what real zdb says at each stop, and after the end.
+//! raidz vdevs that get another disk: real zdb's verdict at each stop, and after the end.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
@@ -213,7 +213,7 @@ fn any_one_disk_may_be_lost_after_an_expansion() {
     }
 }
 
-/// The pool has no sync thread: between two calls its images are what power lost then would leave.
+/// The pool has no sync thread: between two calls its images are those that a power cut would leave.
 #[test]
 fn power_may_be_lost_after_each_txg() {
     let mut bench = Bench::new(1, 3, 12);

@@ -1,5 +1,5 @@
-//! Gang headers of the size of an allocation: gangs within gangs make `dynamic_gang_header` active; OpenZFS 2.4 reads what
-//! is written before and after.
+//! Gang headers of the size of an allocation: gangs within gangs make `dynamic_gang_header` active; OpenZFS
+//! 2.4 reads blocks written before and after.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 

@@ -1,4 +1,4 @@
-//! Pools whose devices have grown: what they have then, what real zdb says of them, and when they grow by themselves.
+//! Pools whose devices have grown: their new size, real zdb's verdict, and automatic growth.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -46,7 +46,7 @@ impl Bench {
         tree.config.walk().into_iter().find(|vdev| vdev.path.as_deref() == path).unwrap().guid
     }
 
-    /// Bytes of metaslabs, and what could be added.
+    /// Bytes of metaslabs, and expandable bytes.
     fn size(&self) -> (u64, u64) {
         let tree = self.spa.pool.tree();
         (self.spa.space.vdev_stats(0).unwrap().space, expandable(&tree, tree.config.children[0].guid))
@@ -144,7 +144,7 @@ fn a_vdev_grows_when_all_of_its_devices_did() {
     }
 }
 
-/// What a pool says of itself when it is opened.
+/// The pool's internal history entries.
 fn history(spa: &Spa) -> Vec<String> {
     let text = |list: &nvpair::NvList| list.str("history_internal_str").map(str::to_owned);
     spa.events().after(0).iter().filter_map(|event| text(&event.payload)).collect()

@@ -1,6 +1,6 @@
 //! Hostile pools: whatever an image says, opening and reading it ends soon, in bounded memory, without panic.
 //!
-//! `AQUIFER_HOSTILE=TEXT` runs the lies whose names contain the text, and tells what came of each.
+//! `AQUIFER_HOSTILE=TEXT` runs the forgeries whose names contain the text, and prints the result of each.
 //! `AQUIFER_HOSTILE_ROUNDS=N` makes up N changed images of each kind instead of a few, from
 //! `AQUIFER_HOSTILE_SEED` on.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
@@ -47,7 +47,7 @@ fn reset_peak() {
     let _ = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Runs one image's work on a thread of its own; says what was wrong with how it ended.
+/// Runs one image's work on a thread of its own; returns an error when it did not end properly.
 fn bounded<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
     reset_peak();
     let before = PANICS.load(Ordering::SeqCst);

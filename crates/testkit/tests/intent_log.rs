@@ -212,7 +212,7 @@ fn a_rewrite_that_changes_nothing_leaves_the_block_to_the_object() {
     }
 }
 
-/// Volumes of OpenZFS with a log: claimed, replayed, and what they were.
+/// Volumes of OpenZFS with a log: claimed, replayed, and with their content.
 #[test]
 fn volumes_of_openzfs_are_replayed() {
     let Some(golden) = golden::get("zvol") else { return };

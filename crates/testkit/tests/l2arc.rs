@@ -1,5 +1,5 @@
 //! Cache devices: blocks that were read come from there again, also after another import, also from one that OpenZFS
-//! filled; what is wrong or gone on them costs nothing but a read. Real zdb judges what we write.
+//! filled; damaged or lost blocks on them cost nothing but a read. Real zdb judges what we write.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ impl Bench {
         Self::on(|device| device)
     }
 
-    /// With a cache device that is what `wrap` makes of a file.
+    /// With a cache device made from a file by `wrap`.
     fn on(wrap: impl FnOnce(Device) -> Device) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let env = Env::system(64 << 20).unwrap();
@@ -127,7 +127,7 @@ impl Bench {
     }
 }
 
-/// What real zdb says of a cache device; `None` without zdb.
+/// Output of real zdb for a cache device; `None` without zdb.
 fn zdb(path: &Path) -> Option<String> {
     let Ok(out) = Command::new("zdb").arg("-lll").arg(path).output() else {
         eprintln!("SKIPPED: there is no zdb here");
@@ -215,7 +215,7 @@ fn freed_blocks_and_small_devices_and_datasets_without_secondarycache_are_left_o
     bench.read_all();
     bench.feed();
     assert!(bench.count(L2::DataAsize) > 0);
-    // All is overwritten: what the device has of it is forgotten.
+    // All is overwritten: the device's copies are dropped.
     let data = bench.spa.datasets.open(&*bench.spa, bench.file.0).unwrap();
     let object = data.objset.handle(bench.file.1).unwrap();
     let tx = bench.spa.begin().unwrap();

@@ -1,4 +1,4 @@
-//! Deadlists, livelists and block lists of the golden pools: their counts are what we count, and edited copies of
+//! Deadlists, livelists and block lists of the golden pools: their counts equal ours, and edited copies of
 //! them stay right.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
@@ -106,7 +106,7 @@ fn counted(pool: &Copies, list: &BlockList<'_>, births: std::ops::RangeInclusive
     (sum, blocks)
 }
 
-/// Counts of one deadlist; gives the number of blocks in it.
+/// Checks the counts of one deadlist; returns the number of blocks in it.
 fn check(pool: &Copies, list: &DeadList<'_>) -> u64 {
     if list.is_old() {
         let list = BlockList::open(pool, list.number()).unwrap();

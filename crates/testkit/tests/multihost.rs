@@ -1,4 +1,4 @@
-//! A pool with `multihost=on` tells others that it is in use, and those who import it listen.
+//! A pool with `multihost=on` writes heartbeats, and imports watch for them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::os::unix::fs::FileExt;
@@ -71,7 +71,7 @@ fn a_pool_that_was_left_is_imported_after_a_wait() {
     assert!(begun.elapsed() >= Duration::from_secs(20));
     spa.export().unwrap();
     drop(spa);
-    // What is exported is nobody's.
+    // An exported pool has no owner.
     let begun = std::time::Instant::now();
     import_elsewhere(other.path()).unwrap().export().unwrap();
     assert!(begun.elapsed() < Duration::from_secs(15));

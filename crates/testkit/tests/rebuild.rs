@@ -30,7 +30,7 @@ fn view(dir: &Path, name: &str) -> Arc<Pool> {
     engine::spa::open(&env, zutil::import::source(&candidate(dir, name)), OpenOptions::default()).unwrap()
 }
 
-/// What is damaged, as a rebuild finds it.
+/// The damage that a rebuild finds.
 fn damage(dir: &Path, name: &str) -> Vec<Damage> {
     assess(&view(dir, name), &AtomicBool::new(false))
 }
@@ -148,7 +148,7 @@ fn write_on(spa: &Arc<Spa>, name: &str) {
     }
 }
 
-/// Damages `what`, rebuilds, and lets zdb judge; then writes on and lets it judge again.
+/// Damages `what`, rebuilds, and lets zdb judge; then writes more and lets it judge again.
 fn mended(dir: &Path, what: &str, judges: &[Judge]) {
     let name = name_of(dir);
     if hurt(dir, &name, what) == 0 {

@@ -47,7 +47,8 @@ fn a_list_is_the_kernels() {
     }
 }
 
-/// With respect to several snapshots only what all of them changed is redacted; with one that changed nothing, nothing.
+/// With respect to several snapshots only blocks that all of them changed are redacted; with one that changed
+/// nothing, none.
 #[test]
 fn what_one_snapshot_left_alone_is_sent() {
     let Some(pool) = golden::get("streams") else { return };

@@ -119,7 +119,7 @@ impl Bench {
     }
 }
 
-/// No leak, and the counts of features agree with what is there.
+/// No leak, and the counts of features agree with the pool's content.
 fn check(dir: &Path) {
     for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
         judge.verify(dir, POOL).unwrap();
@@ -140,7 +140,7 @@ fn a_disk_is_removed_and_everything_is_there() {
     bench.judged();
     bench.read(first, 1, BLOCKS);
     bench.read(second, 2, BLOCKS);
-    // What is freed is freed where it went.
+    // Blocks are freed at their new places.
     bench.free(first);
     let third = bench.write(3, BLOCKS);
     bench.judged();
@@ -210,7 +210,7 @@ fn vdevs_are_removed_one_after_another() {
         bench.judged();
         bench.read(objects[3], 3, 150);
     }
-    // What is left would not hold it with what is kept back.
+    // The remaining vdevs, less the slop space, would not hold the data.
     let refused = bench.spa.remove(bench.guid(3)).unwrap_err();
     assert_eq!(refused.what(), "out of space");
 }
@@ -343,7 +343,7 @@ fn a_raidz_is_refused_and_nothing_changes() {
 fn a_mapping_is_condensed_when_much_of_it_is_obsolete() {
     let mut bench = Bench::disks();
     let objects: Vec<u64> = (0..40).map(|seed| bench.write(seed, 10)).collect();
-    // Holes between what is left, so that the mapping has many entries.
+    // Holes between the remaining blocks, so that the mapping has many entries.
     objects.iter().skip(1).step_by(4).for_each(|object| bench.free(*object));
     bench.spa.remove(bench.guid(1)).unwrap();
     bench.finish();

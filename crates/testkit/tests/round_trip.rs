@@ -1,4 +1,5 @@
-//! Golden pools imported for writing, written, exported, and judged by zdb and by what OpenZFS saw in them.
+//! Golden pools imported for writing, written, exported, and judged by zdb and by OpenZFS' recorded view of
+//! them.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeSet;
@@ -124,7 +125,7 @@ impl Copy {
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
 
-    /// What is there now.
+    /// The present content.
     fn tree(&self, covers: &Covers) -> Outcome<Tree> {
         let env = Env::system(64 << 20).unwrap();
         let dirs = [self.dir.path().to_owned()];
@@ -147,7 +148,7 @@ fn datasets(spa: &Spa) -> Outcome<(Vec<String>, Vec<String>)> {
     Ok((heads, snaps))
 }
 
-/// Cuts holes into some files and writes others over. Gives dataset and object of what was changed.
+/// Cuts holes into some files and overwrites others. Returns dataset and object of the changed files.
 fn change(spa: &Arc<Spa>) -> Outcome<BTreeSet<(u64, u64)>> {
     change_some(spa, 2)
 }
@@ -185,7 +186,7 @@ fn change_some(spa: &Arc<Spa>, every: usize) -> Outcome<BTreeSet<(u64, u64)>> {
     Ok(touched)
 }
 
-/// Destroys what can be destroyed: every other snapshot, then `all` of them and every dataset.
+/// Destroys all that can be destroyed: every other snapshot, then `all` of them and every dataset.
 fn destroy(spa: &Arc<Spa>, all: bool) -> Outcome<usize> {
     let (mut heads, snaps) = datasets(spa)?;
     heads.sort_by_key(|name| std::cmp::Reverse(name.len()));
@@ -221,7 +222,7 @@ fn shared(copy: &Copy) -> Outcome {
     copy.go_back()
 }
 
-/// What a dedup table says of its entries in sum is what they say one by one.
+/// The totals of a dedup table equal the sums over its entries.
 fn statistics_are_right(spa: &Arc<Spa>) -> Outcome {
     let mut notes = Vec::new();
     let tree = spa.pool.tree();

@@ -41,7 +41,7 @@ fn look(objset: &std::sync::Arc<engine::dmu::Objset>, seen: &mut Seen) {
                 seen.files += 1;
                 if let (Some(again), Some(spill)) = (again.spill, spill) {
                     seen.spilled += 1;
-                    // A spill block that was larger once keeps its size and what stood there.
+                    // A spill block that was larger once keeps its size and its old bytes.
                     assert!(again.len() <= spill.len(), "{at}");
                     let used = used(&again);
                     assert_eq!(again[..used], spill[..used], "{at}");

@@ -1,5 +1,4 @@
-//! Scrub and resilver: what they repair, what they report, how they go on after an export, and what becomes of a scan when
-//! datasets change beside it.
+//! Scrub and resilver: repairs, reports, continuation after an export, and scans while datasets change.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
@@ -167,7 +166,7 @@ fn a_scrub_repairs_what_redundancy_covers() {
     }
 }
 
-/// What is lost is in the log of errors, by object, until a scrub no longer finds it.
+/// Lost blocks are in the log of errors, by object, until a scrub no longer finds them.
 #[test]
 fn lost_blocks_are_logged_until_they_are_gone() {
     let bench = Bench::new(1, |mut leaves| VdevSpec::Leaf(leaves.remove(0)));
@@ -186,7 +185,7 @@ fn lost_blocks_are_logged_until_they_are_gone() {
     bench.export();
 }
 
-/// A scan goes on after an export where it stopped, and meets what a whole one meets.
+/// A scan continues after an export where it stopped, and visits the same blocks as an uninterrupted one.
 #[test]
 fn a_scrub_goes_on_after_an_export() {
     let mut bench = Bench::new(3, raidz(1));
@@ -273,7 +272,7 @@ fn datasets_change_beside_a_scan() {
     }
 }
 
-/// A disk that comes back is brought up to date with what it missed, and can replace the others from then on.
+/// A disk that comes back gets the writes that it missed, and can replace the others from then on.
 #[test]
 fn a_disk_that_comes_back_is_resilvered() {
     for mut bench in [Bench::new(2, VdevSpec::Mirror), Bench::new(3, raidz(1))] {

@@ -10,7 +10,7 @@ use ondisk::Endian;
 use ondisk::drr::{Drr, DrrBody, stream_feature};
 use testkit::golden::{self, Golden};
 
-/// Bytes of a record without what follows it.
+/// Bytes of a record without its payload.
 const RECORD: usize = 312;
 
 fn stream(pool: &Golden, to: &str, from: Option<&str>, flags: SendFlags) -> Vec<u8> {
@@ -61,7 +61,7 @@ fn first_difference(a: &[u8], b: &[u8]) -> Option<usize> {
     a.iter().zip(b).position(|(a, b)| a != b)
 }
 
-/// The bookmark `#book` of `tank/src` leaves out what `tank/red@r` changed.
+/// The bookmark `#book` of `tank/src` redacts the blocks that `tank/red@r` changed.
 #[test]
 fn a_redacted_stream_is_openzfs_byte_for_byte() {
     let Some(pool) = golden::get("streams") else { return };
@@ -101,7 +101,7 @@ fn records(stream: &[u8]) -> Vec<(DrrBody, &[u8])> {
     all
 }
 
-/// From wherever a receive stopped, a stream goes on with the object at hand and then has what was left.
+/// From wherever a receive stopped, a stream continues with the object at hand and then has the rest.
 #[test]
 fn a_stream_goes_on_from_any_block() {
     let Some(pool) = golden::get("streams") else { return };

@@ -108,7 +108,7 @@ fn run(tops: impl FnOnce(&Path) -> Vec<TopSpec>, without: &[Feature], groups: u6
             zdb::verify(dir.path(), "space").unwrap();
         }
     }
-    // Nothing is left but what is used: the space maps, too.
+    // Only used space remains: in the space maps, too.
     load.spa.export().unwrap();
     drop(load);
     zdb::verify(dir.path(), "space").unwrap();

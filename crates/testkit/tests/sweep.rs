@@ -1,4 +1,5 @@
-//! `zpool initialize` and `zpool trim`: all free space is met, nothing else is touched, and what was cut goes on.
+//! `zpool initialize` and `zpool trim`: all free space is covered, nothing else is touched, and interrupted
+//! work continues.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::fs::File;
@@ -143,7 +144,7 @@ fn initialized_whole(disks: usize, make: impl Fn(Vec<LeafSpec>) -> VdevSpec) {
     bench.order(SweepKind::Initialize, SweepCommand::Start);
     bench.finish(SweepKind::Initialize);
     let (all, filled) = bench.initialized();
-    // What was freed meanwhile is not met.
+    // Space freed meanwhile is not covered.
     assert!(all > 32 << 20 && filled >= all / 100 * 98, "{filled} of {all}");
     assert!(bench.read());
     let bench = bench.again();

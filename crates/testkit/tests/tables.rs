@@ -15,7 +15,7 @@ use engine::zio::alloc::{AllocRequest, Allocator, Class};
 use stdx::RangeSet;
 use testkit::golden;
 
-/// What is free in each metaslab, the logs included, leaves what the pool counts as allocated.
+/// The size less the free space of all metaslabs, the logs included, equals the pool's allocated count.
 #[test]
 fn maps_and_logs_agree_with_the_sums() {
     for golden in golden::all() {
@@ -43,7 +43,7 @@ fn maps_and_logs_agree_with_the_sums() {
     }
 }
 
-/// An allocator opened on a pool knows what is free, gives out only that, and counts as the pool counts.
+/// An allocator opened on a pool knows the free space, allocates only from it, and counts as the pool counts.
 #[test]
 fn an_allocator_gives_out_what_is_free() {
     for golden in golden::all() {
@@ -93,7 +93,7 @@ fn dsize(pool: &Pool) -> impl Fn(&ondisk::Blkptr) -> u64 {
     move |bp| engine::zio::deflated(&tree, bp)
 }
 
-/// Every entry of every dedup table, counted anew, gives the statistics that the pool keeps.
+/// The statistics that the pool keeps equal a recount of every entry of every dedup table.
 #[test]
 fn dedup_entries_agree_with_their_statistics() {
     for golden in golden::all() {
@@ -126,7 +126,7 @@ fn dedup_entries_agree_with_their_statistics() {
     }
 }
 
-/// The additional references of all clones are what the pool counts.
+/// The additional references of all clones equal the pool's counts.
 #[test]
 fn clone_entries_agree_with_their_totals() {
     for golden in golden::all() {

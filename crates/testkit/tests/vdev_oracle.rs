@@ -3,7 +3,7 @@
 //! `zdb` names each block's place, size, birth and checksum; a plan that reads all columns must find
 //! bytes with that checksum, and no parity or padding that contradicts them. Then up to as many
 //! children as there is parity are taken away, or filled with noise, and all blocks must still be
-//! found. And a plan that writes the block's bytes must put on each child just what is there.
+//! found. And a plan that writes the block's bytes must produce exactly the bytes on each child.
 //!
 //! Runs on the golden pools, and on fresh pools by `ztest`; says so and passes where there are none or no `zdb`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]

@@ -59,7 +59,7 @@ impl Bench {
         create(&self.env, new, &|_, _| Ok(())).unwrap()
     }
 
-    /// What zdb says; `None` when it is not installed.
+    /// Output of zdb; `None` when it is not installed.
     fn zdb(&self, args: &[&str]) -> Option<String> {
         zdb(self.dir.path(), args)
     }
@@ -144,7 +144,7 @@ fn a_pool_of_all_classes_passes_zdb() {
     }
 }
 
-/// A disk dies: the pool goes on, and what the disk lacks is written down where OpenZFS looks for it.
+/// A disk dies: the pool stays in use, and the disk's DTL is stored where OpenZFS looks for it.
 #[test]
 fn what_a_dead_disk_lacks_is_recorded() {
     for raidz in [false, true] {
@@ -163,7 +163,8 @@ fn what_a_dead_disk_lacks_is_recorded() {
     }
 }
 
-/// Everything of one side is overwritten with noise: what is then read is mended, and found whole the second time.
+/// Everything of one side is overwritten with noise: blocks that are then read are repaired, and found right
+/// the second time.
 #[test]
 fn reads_mend_what_is_bad() {
     let mut bench = Bench::new();
@@ -184,7 +185,7 @@ fn reads_mend_what_is_bad() {
             let object = object.unwrap();
             (0..=object.dnode.maxblkid).for_each(|blkid| drop(object.block(blkid).unwrap()));
         }
-        // What mends is not waited for by readers.
+        // Readers do not wait for repairs.
         std::thread::sleep(std::time::Duration::from_millis(300));
         spa.pool.zio.stats.repaired.load(Ordering::Relaxed) - before
     };

@@ -74,7 +74,7 @@ fn look(object: &Object, seen: &mut Seen) {
     if zap.fat_header().is_none() && seen.micro > 20 {
         return;
     }
-    // A copy takes new entries, gives up the old ones, and is sound all along.
+    // A copy takes new entries, loses the old ones, and stays valid throughout.
     let mut changed = original;
     let mut edit = ZapEdit::open(&mut changed).unwrap();
     let named = zap.fat_header().is_none_or(|h| !h.flags.has(ZapFlags::UINT64_KEY));

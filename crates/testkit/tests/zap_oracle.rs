@@ -46,7 +46,7 @@ fn pool(dir: &Path) -> Arc<Spa> {
     create(&env, new, &|_, _| Ok(())).unwrap()
 }
 
-/// What zdb says; `None`, with a notice, where it is not installed.
+/// Output of zdb; `None`, with a notice, where it is not installed.
 fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
     let out = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(args).output();
     let Ok(out) = out else {
@@ -59,7 +59,7 @@ fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
     Some(text)
 }
 
-/// A ZAP and what should be in it.
+/// A ZAP and its expected entries.
 struct Table {
     number: u64,
     model: BTreeMap<Key, u64>,

@@ -1,4 +1,4 @@
-//! A file system that keeps names in memory and nothing else: what the transport alone costs.
+//! A file system that keeps names in memory and nothing else: measures the cost of the transport alone.
 //!
 //! It answers the requests of a program that creates, looks up, writes and removes files in one directory, with the
 //! capabilities and cache lifetimes of a live mount, so that both get the same requests. Written bytes are dropped,

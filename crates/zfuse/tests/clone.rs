@@ -1,4 +1,4 @@
-//! `copy_file_range` on a mount shares blocks, and copies what cannot be shared.
+//! `copy_file_range` on a mount shares blocks, and copies ranges that cannot be shared.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod bench;

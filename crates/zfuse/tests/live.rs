@@ -15,7 +15,7 @@ use zfuse::LiveOptions;
 use zpl::CaseSensitivity;
 use zpl::write::NewFs;
 
-/// One operation; what it gave, so that two can be compared.
+/// One operation; returns its result as text, so that two can be compared.
 type Op = Box<dyn Fn(&Path) -> io::Result<String>>;
 
 fn done(result: io::Result<()>) -> io::Result<String> {
@@ -195,7 +195,7 @@ fn times_attributes_and_holes_are_kept() {
     bench.end();
 }
 
-/// A POSIX access control list as `getxattr` gives it: tag, permissions and id of each entry.
+/// A POSIX access control list as `getxattr` returns it: tag, permissions and id of each entry.
 fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
     let entry = |(tag, perm, id): &(u16, u16, u32)| {
         [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
@@ -223,7 +223,7 @@ fn new_files_inherit_posix_access_control_lists() {
     let (file, sub) = (dir.join("file"), dir.join("sub"));
     fs::OpenOptions::new().write(true).create_new(true).mode(0o646).open(&file).unwrap();
     fs::create_dir(&sub).unwrap();
-    // Neither the umask nor what the directory does not allow is in them.
+    // Neither the umask nor permissions that the directory's default list denies are in them.
     assert_eq!((get(&file, "access").unwrap(), mode(&file)), (list(6, 5, 4, 0), 0o640));
     assert_eq!(get(&file, "default").unwrap_err(), rustix::io::Errno::NODATA);
     assert_eq!((get(&sub, "access").unwrap(), mode(&sub)), (list(7, 5, 7, 0), 0o770));
@@ -233,7 +233,7 @@ fn new_files_inherit_posix_access_control_lists() {
     assert_eq!(get(&file, "access").unwrap(), list(6, 5, 1, 5));
     setxattr(&file, "system.posix_acl_access", &list(4, 0, 6, 0), XattrFlags::empty()).unwrap();
     assert_eq!(mode(&file), 0o460);
-    // What a mode can say is no list.
+    // A list that a mode can express is not stored.
     let plain = acl(&[(1, 6, NONE), (4, 4, NONE), (32, 0, NONE)]);
     setxattr(&file, "system.posix_acl_access", &plain, XattrFlags::empty()).unwrap();
     assert_eq!((mode(&file), get(&file, "access").unwrap_err()), (0o640, rustix::io::Errno::NODATA));
@@ -314,7 +314,7 @@ fn appended_records_of_several_writers_are_whole() {
                 }
             });
         }
-        // Who looks meanwhile sees no half of a record at the beginning.
+        // A concurrent stat sees no half of a record at the beginning.
         scope.spawn(|| (0..200).for_each(|_| drop(fs::metadata(&path).map(|meta| meta.len()))));
     });
     let bytes = fs::read(&path).unwrap();
@@ -418,7 +418,7 @@ fn set_id_bits_are_gone_for_the_kernel_too_when_another_user_has_changed_the_fil
         work(&path).unwrap();
         assert_eq!(mode(), 0o6777, "{name} by root");
     }
-    // What decides is the mode that the kernel has when it runs a program, which it does not ask for then.
+    // The mode in the kernel's cache decides when it runs a program; it does not ask for it then.
     let path = bench.mnt().join("id");
     let program = fs::read("/usr/bin/id").unwrap();
     fs::write(&path, &program).unwrap();
@@ -435,7 +435,7 @@ fn set_id_bits_are_gone_for_the_kernel_too_when_another_user_has_changed_the_fil
         [before, runs_as()]
     });
     assert_eq!(users.unwrap(), ["0", "65534"]);
-    // What nobody can run loses the bit, too.
+    // A file that is not executable loses the bit, too.
     let path = bench.mnt().join("data");
     fs::write(&path, b"").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4666)).unwrap();
@@ -513,7 +513,7 @@ fn flags_of_a_directory_protect_its_names() {
         refused("rename out", fs::rename(dir.join("file"), bench.mnt().join("file")));
         refused("rename within", fs::rename(dir.join("file"), dir.join("other")));
         refused("rename over", fs::rename(&out, dir.join("file")));
-        // New names are what a directory that is appended to is for.
+        // An append-only directory accepts new names.
         let new: [(&str, io::Result<()>); 5] = [
             ("create", fs::write(dir.join("new"), b"")),
             ("mkdir", fs::create_dir(dir.join("newdir"))),
@@ -524,7 +524,7 @@ fn flags_of_a_directory_protect_its_names() {
         for (what, result) in new {
             if flag == IFlags::APPEND { result.unwrap() } else { refused(what, result) }
         }
-        // What is in it can be changed, the directory itself can't.
+        // Its files can be changed, the directory itself can't.
         fs::write(dir.join("file"), b"text").unwrap();
         refused("chmod", fs::set_permissions(&dir, fs::Permissions::from_mode(0o700)));
     }

@@ -1,4 +1,4 @@
-//! Real mounts of golden pools, held to what OpenZFS saw in them through the kernel.
+//! Real mounts of golden pools, compared with OpenZFS' view of them through the kernel.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;
@@ -171,7 +171,7 @@ fn access_control_lists_are_hidden_where_they_do_not_count() {
         };
         files.values().filter(has).count()
     };
-    // The clone has what its origin has, and not the property.
+    // The clone has its origin's files, but not the property.
     assert!(lists("modern") > 0);
     assert_eq!(lists("cloned"), 0);
     mounted.unmount().unwrap();

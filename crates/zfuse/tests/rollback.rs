@@ -1,5 +1,5 @@
-//! A mounted file system gets the content of a snapshot: the mount stays, and who has files open goes on with them as the
-//! snapshot has them. Then real zdb looks at the pool.
+//! A mounted file system gets the content of a snapshot: the mount stays, and open files continue with the
+//! snapshot's content. Then real zdb checks the pool.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::cell::RefCell;
@@ -154,9 +154,9 @@ fn who_has_files_open_goes_on_with_what_the_snapshot_has() {
     let mut names: Vec<_> = fs::read_dir(&at).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     names.sort();
     assert_eq!(names, ["dir", "kept", "removed", "same"]);
-    // Who stood in a folder still does.
+    // A process's working directory stays valid.
     assert_eq!(statat(&folder, "moved", rustix::fs::AtFlags::empty()).unwrap().st_size, 5);
-    // What is gone can't be used, and stays so when others get its number.
+    // A removed file can't be used, and stays so when another file gets its number.
     let number = new.metadata().err().map(|e| e.raw_os_error());
     assert_eq!(number, Some(Some(Errno::STALE.raw_os_error())));
     for round in 0..40 {
@@ -170,7 +170,7 @@ fn who_has_files_open_goes_on_with_what_the_snapshot_has() {
     // The lock is held still.
     let busy = flock(open(at.join("kept")), FlockOperation::NonBlockingLockExclusive);
     assert_eq!(busy.unwrap_err(), Errno::WOULDBLOCK);
-    // What is written now is there.
+    // New writes are there.
     kept.write_all_at(b"FI", 0).unwrap();
     kept.sync_all().unwrap();
     assert_eq!(text(at.join("kept")), "FIrst");

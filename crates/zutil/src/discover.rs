@@ -44,7 +44,7 @@ pub struct FoundDevice {
     pub identity: Identity,
     /// Size and sectors.
     pub geometry: Geometry,
-    /// What its labels say.
+    /// Its labels.
     pub labels: DeviceLabels,
 }
 
@@ -68,18 +68,18 @@ impl FoundDevice {
 /// Something that was named or found and could not be looked at.
 #[derive(Debug, Clone)]
 pub struct Skipped {
-    /// What.
+    /// The skipped path.
     pub path: PathBuf,
     /// Why.
     pub why: String,
 }
 
-/// What a search found.
+/// Result of a search.
 #[derive(Debug, Clone, Default)]
 pub struct Discovery {
     /// Devices with labels, in the order of their names.
     pub devices: Vec<FoundDevice>,
-    /// What could not be read: no permission, device errors, missing paths.
+    /// Paths that could not be read: no permission, device errors, missing paths.
     pub skipped: Vec<Skipped>,
 }
 

@@ -36,8 +36,8 @@ pub fn select(candidates: Vec<PoolCandidate>, wanted: &str) -> Result<PoolCandid
     }
 }
 
-/// Opens the devices of a candidate and gathers what the engine needs to open the pool. Devices that
-/// can't be opened are left out, as if missing.
+/// Opens the devices of a candidate and gathers the engine's inputs for opening the pool. Devices that can't
+/// be opened are left out, as if missing.
 pub fn source(candidate: &PoolCandidate) -> ImportSource {
     source_with(candidate, blkdev::OpenOptions::default())
 }

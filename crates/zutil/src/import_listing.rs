@@ -1,4 +1,4 @@
-//! What `zpool import` prints for a pool that could be imported, byte for byte as OpenZFS 2.3.2 does.
+//! The output of `zpool import` for a pool that could be imported, byte for byte as in OpenZFS 2.3.2.
 //!
 //! Labels alone tell most of it. OpenZFS goes on to load the pool's metadata and shows the configuration
 //! from there, with all top-level vdevs, allocation classes, spares and cache devices, and whether
@@ -16,7 +16,7 @@ use crate::search::PoolCandidate;
 use crate::tree::VdevNode;
 use zcommon::health::Health;
 
-/// What the pool's metadata adds to its labels.
+/// Facts from the pool's metadata that its labels lack.
 #[derive(Debug, Clone)]
 pub struct MosFacts {
     /// The vdev tree of the pool's own configuration, with `bias` of top-level vdevs filled in. Paths are put
@@ -88,8 +88,8 @@ pub fn render(pool: &PoolCandidate, outcome: &LoadOutcome, options: ListingOptio
 }
 
 impl LoadOutcome {
-    /// What the newest label alone makes impossible: its version, or a feature that reading needs.
-    /// There is no point in trying to load such a pool.
+    /// The reason in the newest label why the pool can't be opened: its version, or a feature that reading
+    /// needs. There is no point in trying to load such a pool.
     pub fn from_label(pool: &PoolCandidate) -> Option<Self> {
         if !spa_version_is_supported(pool.version) {
             return Some(Self::VersionNewer);
@@ -389,7 +389,7 @@ fn action_text(reason: Reason, state: VdevState, errata: u64) -> Option<&'static
     })
 }
 
-/// What to do about each known fault of old software (`zpool_errata_t`).
+/// The action for each known fault of old software (`zpool_errata_t`).
 fn errata_action(errata: u64) -> Option<&'static str> {
     Some(match errata {
         1 => {

@@ -16,7 +16,7 @@ use ondisk::label::{LABELS, NVLIST_SIZE, PHYS_OFFSET, PHYS_SIZE, label_offset, l
 use ondisk::{Eck, EckPhys, Endian};
 use zcommon::vdev::PoolState;
 
-/// What the checksum trailer says of a label's block.
+/// Result of checking the checksum trailer of a label's block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
     /// The checksum is right for this place on the device.
@@ -45,7 +45,7 @@ pub struct LabelCopy {
     pub index: u32,
     /// Where it starts on the device, in bytes.
     pub offset: u64,
-    /// What its checksum says.
+    /// Result of its checksum.
     pub trust: Trust,
     /// Its configuration.
     pub config: Result<NvList, LabelFault>,
@@ -107,7 +107,7 @@ impl DeviceLabels {
         others
     }
 
-    /// Log2 of the sector size that the chosen configuration gives for its top-level vdev.
+    /// Log2 of the sector size of its top-level vdev in the chosen configuration.
     pub fn ashift(&self) -> Option<u32> {
         let ashift = self.best()?.nvlist("vdev_tree")?.u64("ashift")?;
         u32::try_from(ashift).ok().filter(|ashift| *ashift < 32)

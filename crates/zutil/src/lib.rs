@@ -1,5 +1,5 @@
-//! What the tools need around the engine: which devices carry labels, which pools they make up, and
-//! how an importable pool is shown.
+//! Support for the tools around the engine: finds devices with labels, groups them into pools, and shows
+//! importable pools.
 //!
 //! ```text
 //! paths ─ discover ─▶ FoundDevice (labels) ─ search ─▶ PoolCandidate (config, devices, notes)

@@ -1,5 +1,5 @@
-//! Loads a candidate's own metadata, for what its labels can't tell a listing: every top-level vdev,
-//! allocation classes, spares and cache devices, disabled features, an unfinished resilver.
+//! Loads a candidate's own metadata, for facts that a listing needs and its labels lack: every top-level
+//! vdev, allocation classes, spares and cache devices, disabled features, an unfinished resilver.
 
 use engine::Kind;
 use engine::env::Env;
@@ -28,7 +28,7 @@ const REBUILD_STATE_ACTIVE: u64 = 1;
 /// `zpool_errata_t`: encrypted snapshots made before `bookmark_v2`.
 const ERRATA_ZOL_8308_ENCRYPTION: u64 = 4;
 
-/// Opens the pool, read-only, and gathers what a listing shows of it.
+/// Opens the pool, read-only, and gathers the facts for a listing.
 pub fn load(env: &Env, candidate: &PoolCandidate) -> LoadOutcome {
     if let Some(outcome) = LoadOutcome::from_label(candidate)
         && !matches!(outcome, LoadOutcome::VersionNewer)
@@ -54,8 +54,8 @@ fn examine(pool: &Pool) -> LoadOutcome {
     facts(pool).map_or(LoadOutcome::Corrupt, |facts| LoadOutcome::Loaded(Box::new(facts)))
 }
 
-/// What an open pool's metadata adds to its labels.
-/// `None` when the configuration in the MOS can't be read: the labels' has gaps where devices are missing.
+/// Facts from an open pool's metadata that its labels lack. `None` when the configuration in the MOS can't be
+/// read: the labels' has gaps where devices are missing.
 pub fn facts(pool: &Pool) -> Option<MosFacts> {
     let config = pool.config.nvlist("vdev_tree")?;
     let mut tree = VdevNode::from_config(config)?;

@@ -1,4 +1,4 @@
-//! What a vdev is called in listings.
+//! Names of vdevs in listings.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,10 +1,9 @@
 //! From labels to pools.
 //!
-//! A label knows its pool, its own vdev, and the top-level vdev that it belongs to, whole; not the
-//! other top-level vdevs, only how many there are and which are holes. So the configuration of a pool
-//! is put together from the newest label of each top-level vdev, in the frame that the newest label of
-//! all gives. What no label describes becomes `missing`. Then each leaf gets the path at which a device
-//! with its guid was found.
+//! A label describes its pool, its own vdev, and its complete top-level vdev; of the other top-level vdevs it
+//! has only the number and the positions of holes. So the configuration of a pool is put together from the
+//! newest label of each top-level vdev, in the frame of the newest label of all. A vdev that no label
+//! describes becomes `missing`. Then each leaf gets the path at which a device with its guid was found.
 //!
 //! Differs from OpenZFS: where two devices carry the same guid (a copied disk), the one with the newer
 //! label is used before the one at the expected path; contradictions are reported as notes.
@@ -47,7 +46,7 @@ pub struct PoolCandidate {
     pub name: String,
     /// Its guid.
     pub guid: u64,
-    /// What its newest label says of it.
+    /// Its state in the newest label.
     pub state: PoolState,
     /// Txg of the newest label.
     pub txg: u64,
@@ -66,7 +65,7 @@ pub struct PoolCandidate {
     pub config: NvList,
     /// Devices by leaf guid; spares and cache devices of any pool are among them.
     pub members: BTreeMap<u64, Member>,
-    /// What a person should know.
+    /// Remarks for the user.
     pub notes: Vec<Note>,
 }
 
@@ -252,7 +251,7 @@ fn placeholder(kind: &str, id: u64) -> NvList {
     list
 }
 
-/// What an import is given: the pool's own facts and the whole tree.
+/// The configuration for an import: the pool's own facts and the whole tree.
 fn pool_config(label: &NvList, tree: NvList) -> NvList {
     const KEPT: [&str; 13] = [
         "version",

@@ -1,4 +1,4 @@
-//! A vdev tree as a configuration describes it, reduced to what finding and showing a pool need.
+//! A vdev tree as a configuration describes it, reduced to the parts for finding and showing a pool.
 
 use nvpair::NvList;
 

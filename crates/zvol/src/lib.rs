@@ -69,8 +69,7 @@ impl Volume {
         self.content().read_at(offset, out).map_err(|e| e.in_dataset(&self.name))
     }
 
-    /// As [`Volume::read_at`], but carries on past what can't be read: those ranges are zeros in
-    /// `out` and listed.
+    /// As [`Volume::read_at`], but continues past unreadable ranges: they are zeros in `out` and listed.
     pub fn read_lossy(&self, offset: u64, out: &mut [u8]) -> (usize, Vec<Unreadable>) {
         let (len, mut bad) = self.content().read_lossy(offset, out);
         for u in &mut bad {

@@ -35,11 +35,11 @@ pub struct LiveVolume {
     ranges: Ranges,
     size: AtomicU64,
     closed: AtomicBool,
-    /// What its intent log held when it was opened.
+    /// The replay of its intent log at the opening.
     pub replayed: Replayed,
 }
 
-/// Opens the volume `name` of a pool for writing. What its intent log still holds is done first.
+/// Opens the volume `name` of a pool for writing. First replays its intent log.
 ///
 /// # Errors
 /// `Busy` when it is open already, `Unsupported` for a file system.
@@ -136,7 +136,7 @@ impl LiveVolume {
         self.handle.free_long(offset.div_ceil(size), end / size, &|| self.begin(true)).map(drop)
     }
 
-    /// Fails when the range is not all in the device; else gives its end.
+    /// Fails when the range is not all in the device; else returns its end.
     fn end(&self, offset: u64, len: u64) -> Result<u64> {
         let end = offset.checked_add(len).filter(|end| *end <= self.size());
         end.ok_or_else(|| Error::new(Kind::Invalid, "past the end of the volume"))

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use testkit::golden::Golden;
 
-/// What a command line gave.
+/// Result of a command line.
 #[derive(Debug)]
 pub struct Run {
     /// Exit code.
@@ -22,7 +22,7 @@ fn output(args: &[&str]) -> std::process::Output {
     command.args(args).env("TZ", "UTC").output().expect("the program starts")
 }
 
-/// What the program prints, as it is.
+/// The unchanged output of the program.
 pub fn aquifer_bytes(args: &[&str]) -> Vec<u8> {
     output(args).stdout
 }
@@ -58,7 +58,7 @@ pub fn options(pool: &Golden) -> Vec<String> {
     options
 }
 
-/// Transaction groups that the pool's uberblocks lead to, newest first.
+/// Txgs of the pool's uberblocks, newest first.
 pub fn moments(pool: &Golden) -> Vec<u64> {
     let found = zutil::import::candidates(std::slice::from_ref(&pool.dir));
     let candidate = zutil::import::select(found, pool.pool_name()).expect("the pool is found");

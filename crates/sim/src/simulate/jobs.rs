@@ -1,8 +1,8 @@
 //! Jobs of an administrator beside the workload: top-level vdevs come and go, a raidz is expanded, checkpoints are taken,
 //! discarded and returned to, leaves are initialized and trimmed.
 //!
-//! Each command is accepted or refused in the words of OpenZFS; a refusal changes nothing. What was accepted continues
-//! during the following rounds, through faults, restarts and power cuts.
+//! Each command is accepted or refused in the words of OpenZFS; a refusal changes nothing. An accepted job
+//! continues during the following rounds, through faults, restarts and power cuts.
 
 use std::sync::Arc;
 
@@ -164,7 +164,7 @@ impl Run {
         Err(format!("jobs do not end: bytes left to remove, expand, discard {left:?}"))
     }
 
-    /// Gives up the checkpoint, if there is one: what it keeps would not become free.
+    /// Discards the checkpoint, if there is one: the space that it keeps would not become free.
     pub(super) fn discard(&mut self) -> Result<(), String> {
         if self.ask(|run| run.actor.spa.discard_checkpoint())? {
             self.actor.tell("the checkpoint is discarded".into());

@@ -129,7 +129,7 @@ impl Forge {
         for target in &self.targets {
             target.write(at, bytes)?;
         }
-        // The pool must not use what it has read ahead.
+        // The pool must not use blocks that it has read ahead.
         self.pool.tree().leaves().for_each(|leaf| leaf.changed(at, bytes.len() as u64));
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Forged send streams, with checksums that are right unless the checksum is what is forged.
+//! Forged send streams, with right checksums unless the checksum itself is forged.
 #![allow(
     clippy::expect_used,
     clippy::indexing_slicing,
@@ -273,7 +273,7 @@ impl Victim {
     /// Receives the stream with the changes of [`forge`]. Returns whether the pool took it.
     ///
     /// # Errors
-    /// What the pool should not have done: an error that does not name the record, a changed target, a panic.
+    /// Wrong behaviour of the pool: an error that does not name the record, a changed target, a panic.
     pub fn attack(&mut self, changes: &[u8]) -> Result<bool, String> {
         let forged = forge(&self.items, changes);
         self.runs += 1;

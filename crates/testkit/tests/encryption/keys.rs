@@ -27,7 +27,7 @@ fn family(dir: &Path) -> Arc<Spa> {
     create(&spa, &at("a/kid/deep"), other.clone()).unwrap();
     create(&spa, &at("a/clear"), Encryption { cipher: Cipher::Off, key: None }).unwrap();
     create(&spa, &at("b"), encrypted(Suite::Aes256Ccm, KeyFormat::Passphrase)).unwrap();
-    // What can't be meant.
+    // Invalid combinations.
     refused(create(&spa, &at("x"), other), Kind::Invalid);
     let keyed = Encryption { cipher: Cipher::Inherit, key: Some(own_key(KeyFormat::Raw)) };
     refused(create(&spa, &at("x"), keyed), Kind::Invalid);

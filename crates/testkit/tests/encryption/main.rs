@@ -44,7 +44,7 @@ fn material(format: KeyFormat) -> Vec<u8> {
     }
 }
 
-/// What zdb wants behind `-K`; it can't be given raw keys.
+/// The argument of zdb's `-K`, which does not accept raw keys.
 fn for_zdb(format: KeyFormat) -> Option<String> {
     (format != KeyFormat::Raw).then(|| String::from_utf8(material(format)).unwrap())
 }
@@ -102,7 +102,7 @@ fn fill(fs: &FsWriter, seed: u64) {
 fn check(spa: &Spa, name: &str, seed: u64) {
     let dataset = spa.pool.dsl.dataset(name).unwrap();
     let fs = zpl::Filesystem::open(&dataset).unwrap();
-    // What is small enough to lie in its pointer does not; what says nothing is authenticated.
+    // Encrypted blocks are never embedded; metadata without user data is only authenticated.
     let (objset, tiny) = (dataset.objset().unwrap(), fs.resolve(b"tiny", true).unwrap().number());
     let pointer = |number| objset.object(number).unwrap().dnode.blkptrs()[0];
     assert!(pointer(tiny).is_encrypted() && pointer(tiny).ndvas() == 1);

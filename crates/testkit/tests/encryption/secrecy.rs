@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What must not be found on the disk.
+/// Bytes that must not be found on the disk.
 const NEEDLE: &[u8] = b"haystack-has-this-needle";
 
 fn occurrences(dir: &Path, what: &[u8]) -> usize {
@@ -58,7 +58,7 @@ fn nothing_is_written_in_the_clear() {
         create(&spa, name, encrypted(suite, KeyFormat::Raw)).unwrap();
         let fs = mount(&spa, name, Overrides::default()).unwrap();
         needle_in(&fs, NEEDLE);
-        // What is written twice in one group is written in place.
+        // A block written twice in one txg is written in place.
         spa.sync().unwrap();
         let large = fs.lookup(fs.root, b"large").unwrap().unwrap().object;
         (0..5).for_each(|i| fs.write(large, i * 7777, NEEDLE, true).unwrap());
@@ -92,7 +92,7 @@ fn nothing_is_written_in_the_clear() {
         drop(tx);
         log.commit(ZVOL_OBJECT).unwrap();
     }
-    // What the log alone has when the power goes.
+    // Data that only the log has at the power cut.
     for fs in &mounted {
         let last = fs.create(fs.root, b"last", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
         fs.write(last, 0, &[NEEDLE, &body(2, 200_000)[..]].concat(), true).unwrap();
@@ -129,7 +129,7 @@ fn nothing_is_written_in_the_clear() {
     spa.export().unwrap();
     drop((log, objset, spa));
     assert_eq!(occurrences(crashed.path(), NEEDLE), 0);
-    // The search finds what is there.
+    // The search finds existing bytes.
     let spa = pools::import_dir(crashed.path(), POOL).unwrap();
     needle_in(&writer(&spa, POOL), NEEDLE);
     spa.export().unwrap();
@@ -150,7 +150,7 @@ fn without_a_key_nothing_is_written_at_all() {
     let fs = writer(&spa, POOL);
     let file = fs.create(fs.root, NEEDLE, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     fs.write(file, 0, NEEDLE, true).unwrap();
-    // Behind the back of those who use it.
+    // While the dataset is in use.
     spa.pool.dsl.keys.unload(root.dir).unwrap();
     refused(spa.sync(), Kind::Suspended);
     drop((fs, spa));

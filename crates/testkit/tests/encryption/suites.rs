@@ -1,4 +1,5 @@
-//! Every suite and form of key, gang blocks, and what OpenZFS encrypted: files that real zdb reads with the key.
+//! Every suite and form of key, gang blocks, and datasets encrypted by OpenZFS: files that real zdb reads
+//! with the key.
 
 use super::*;
 
@@ -63,7 +64,7 @@ fn gangs_of_encrypted_blocks() {
     let dir = tempfile::tempdir().unwrap();
     let spa =
         pools::create_fs_dir(dir.path(), POOL, 128 << 20, encrypted(Suite::ON, KeyFormat::Hex)).unwrap();
-    // The pool's root is its encryption root; what is made below inherits.
+    // The pool's root is its encryption root; new descendants inherit it.
     let name = format!("{POOL}/below");
     create(&spa, &name, Encryption::default()).unwrap();
     // Only data blocks.
@@ -107,7 +108,7 @@ fn sha256(bytes: &[u8]) -> String {
     words.iter().map(|word| format!("{word:016x}")).collect()
 }
 
-/// What we do in each dataset that OpenZFS made.
+/// Our changes in each of OpenZFS' datasets.
 fn change(spa: &Arc<Spa>, name: &str) {
     let fs = mount(spa, name, Overrides::default()).unwrap();
     let dir = fs.create(fs.root, b"ours", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
@@ -189,7 +190,8 @@ fn what_openzfs_encrypted_goes_on_with_us() {
     }
 }
 
-/// `zfs rewrite -P` seals each block anew, and raw streams have to have what has another MAC: the blocks are new.
+/// `zfs rewrite -P` seals each block anew, and raw streams need every block whose MAC changed: such blocks
+/// count as new.
 #[test]
 fn blocks_that_are_sealed_anew_keep_no_birth() {
     let dir = tempfile::tempdir().unwrap();

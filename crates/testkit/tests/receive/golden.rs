@@ -29,8 +29,8 @@ pub fn assert_same(ours: &[u8], real: &[u8]) {
     assert_eq!(ours.len(), real.len());
 }
 
-/// Records without checksums and names, with what follows them. What is free behind the last block of an object is left
-/// out: a stream does not say where an object ends that has holes there.
+/// Records without checksums and names, with their payloads. Frees behind the last block of an object are
+/// left out: a stream does not say where an object ends that has holes there.
 fn records(stream: &[u8]) -> Vec<(DrrBody, Vec<u8>)> {
     let mut from = stream;
     let mut input = Input::new(&mut from);
@@ -45,7 +45,7 @@ fn records(stream: &[u8]) -> Vec<(DrrBody, Vec<u8>)> {
             }
             DrrBody::End(end) => end.checksum = [0; 4],
             DrrBody::Write(write) => {
-                // What was sent as it reads is stored as the receiver's properties say.
+                // Blocks sent uncompressed are stored according to the receiver's properties.
                 write.key = if write.compressiontype == 0 { DdtKey::default() } else { write.key };
                 ends.insert(write.object, write.offset + write.logical_size);
             }
@@ -150,7 +150,7 @@ fn a_raw_stream_of_a_dataset_with_children_of_other_keys_opens_with_its_own() {
     assert!(!Tree::read(&opened, &covers).expect("every file").files.is_empty());
 }
 
-/// Every file is what the manifest says.
+/// Every file equals its manifest entry.
 pub fn assert_holds(opened: &Arc<Pool>, pool: &Golden, manifest: &str, dataset: &str) {
     let covers = Covers { dataset: dataset.into(), recursive: false, checkpoint: false };
     let wanted = pool.manifest(manifest).expect("a manifest");

@@ -1,5 +1,5 @@
-//! Streams that OpenZFS made, received into pools of ours: judged by zdb, by what the source held, and by sending what
-//! was received again.
+//! Streams that OpenZFS made, received into pools of ours: judged by zdb, by the content of the source, and
+//! by sending the received snapshots again.
 
 #![allow(
     clippy::expect_used,

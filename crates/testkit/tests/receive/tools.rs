@@ -1,4 +1,4 @@
-//! Receiving into a pool of ours, and what it is worth afterwards.
+//! Receiving into a pool of ours, and checks of the result.
 
 use std::path::Path;
 use std::sync::Arc;

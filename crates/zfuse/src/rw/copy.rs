@@ -1,6 +1,7 @@
 //! `copy_file_range`: blocks are cloned. The kernel sends it for two files of one mount, which includes those in
-//! `.zfs/snapshot`; what cannot be cloned it copies through its page cache, when it is told that the request is not
-//! supported. It writes back cached pages of both ranges before, and drops those of the target after.
+//! `.zfs/snapshot`; it copies ranges that cannot be cloned through its page cache, when the answer is that
+//! the request is not supported. It writes back cached pages of both ranges before, and drops those of the
+//! target after.
 //!
 //! A clone request (`FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE`) never arrives: the kernel has no such request in FUSE.
 
@@ -10,7 +11,7 @@ use zpl::write::CloneFrom;
 use super::Live;
 use crate::node::Node;
 
-/// Whether the kernel copies what could not be cloned.
+/// Whether the kernel copies the range after this error of a clone.
 pub(super) fn is_left_to_kernel(e: &Error) -> bool {
     matches!(e.kind(), Kind::Invalid | Kind::OtherDevice | Kind::Unsupported | Kind::Busy)
 }

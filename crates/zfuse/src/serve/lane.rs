@@ -45,7 +45,7 @@ impl Lane {
             | Opcode::Releasedir => Self::Names,
             Opcode::Read | Opcode::Lseek => Self::Read,
             Opcode::Write => Self::Write,
-            // What is to be cloned may have to be on disk first.
+            // Blocks to clone may have to be on disk first.
             Opcode::CopyFileRange | Opcode::CopyFileRange64 => Self::Sync,
             Opcode::Fsync | Opcode::Fsyncdir => Self::Sync,
             Opcode::Setattr

@@ -6,8 +6,9 @@
 //!                                      there is nothing to read          └──── reads the next one ◀────┘  in the lane
 //! ```
 //!
-//! **No handoff.** The reader of a connection answers what it reads, and reads again; it waits a moment for the next
-//! request before it sleeps ([`spin`]). No other thread is woken meanwhile, unless requests pile up behind it.
+//! **No handoff.** The reader of a connection answers its request itself, and reads again; it waits a moment
+//! for the next request before it sleeps ([`spin`]). No other thread is woken meanwhile, unless requests pile
+//! up behind it.
 //!
 //! **A waiting request delays no other.** Requests of a mount are classified by the resources they may wait for
 //! ([`lane`]): names for a cold block, writes for space among the dirty data, fsync for a log write. Each lane of
