@@ -389,7 +389,8 @@ impl Spa {
             hold.txg()
         };
         if let Err(why) = self.wait_synced(txg) {
-            // A caller that was told so may do it again, or something else: it must not come later.
+            // A caller that gets this error may repeat the change, or make another: the first one must not
+            // happen later.
             let what = "the change was begun: it is made when the pool goes on ('zpool clear'), and lost if the pool is \
                         exported by force";
             return match taken.swap(true, Ordering::AcqRel) {

@@ -303,7 +303,7 @@ fn pulled_disks_are_removed_and_the_last_one_is_not_given_up() {
     drop(reimported(dir.path(), file, &model));
 }
 
-/// Changes a part of the file, and asks for the group; how that ended.
+/// Changes a part of the file, and asks for the txg; how that ended.
 fn change(bench: &mut Bench, byte: u8) -> engine::Result<()> {
     let tx = bench.spa.begin().unwrap();
     let bytes = vec![byte; FILE / 2];
@@ -313,7 +313,7 @@ fn change(bench: &mut Bench, byte: u8) -> engine::Result<()> {
     bench.spa.sync()
 }
 
-/// All disks go away in the middle of a group: it waits, and goes on when they are back.
+/// All disks go away in the middle of a txg: it waits, and goes on when they are back.
 #[test]
 fn a_suspended_pool_goes_on_where_it_stopped() {
     let raidz = |children| VdevSpec::Raidz { parity: 1, children };

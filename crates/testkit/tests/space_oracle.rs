@@ -1,4 +1,4 @@
-//! Pools in which much is written and freed over many groups, so that space maps grow, are flushed and written anew;
+//! Pools in which much is written and freed over many txgs, so that space maps grow, are flushed and written anew;
 //! real zdb says at several moments whether they are right.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 

@@ -263,7 +263,7 @@ fn what_the_kernel_keeps_is_right() {
     assert_eq!(ioctl_getflags(&file).unwrap() & IFlags::NODUMP, IFlags::NODUMP);
     let after = fs::metadata(&path).unwrap();
     assert!((after.ctime(), after.ctime_nsec()) > (before.ctime(), before.ctime_nsec()));
-    // Space is known when the group is on disk.
+    // Space is known when the txg is on disk.
     fs::write(&path, &noise).unwrap();
     assert!(settle().blocks() >= 2048);
     fs::remove_file(&path).unwrap();

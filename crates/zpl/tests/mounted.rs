@@ -350,7 +350,7 @@ fn unlinked_files_are_removed_at_the_next_mount() {
     }
     fs.unlink(fs.root, b"file").unwrap();
     bench.spa.sync().unwrap();
-    // A file that gets its name late: the log can't make it, so the commit waits for its group.
+    // A file that gets its name late: the log can't make it, so the commit waits for its txg.
     let late = fs.create_unnamed(fs.root, &node(FileKind::Regular, 0o600)).unwrap();
     fs.write(late, 0, b"late", true).unwrap();
     fs.link(late, fs.root, b"late").unwrap();

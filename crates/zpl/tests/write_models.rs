@@ -21,7 +21,7 @@ fn cut(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     model[at..at + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Bytes of one file under random writes, cuts, holes and appends, with groups written in between.
+/// Bytes of one file under random writes, cuts, holes and appends, with txgs written in between.
 fn bytes_of_a_file(seed: u64, recordsize: u64, (span, most): (u64, u64), steps: u64) {
     let bench = Bench::new(512 << 20, |_| {});
     let fs = bench.writer(Options { recordsize, ..Options::default() });

@@ -113,7 +113,7 @@ impl LiveVolume {
         self.handle.dnode().datablksz().max(1)
     }
 
-    /// Space it takes, in bytes, as of the last group on disk.
+    /// Space it takes, in bytes, as of the last txg on disk.
     pub fn used(&self) -> u64 {
         self.handle.dnode().used_bytes()
     }

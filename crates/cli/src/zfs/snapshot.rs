@@ -112,7 +112,7 @@ fn take(
     })
 }
 
-/// Makes a snapshot, once more when another of the same dataset was made in the same group: as OpenZFS does, until it
+/// Makes a snapshot, once more when another of the same dataset was made in the same txg: as OpenZFS does, until it
 /// is the only one.
 #[doc(alias = "dsl_sync_task")]
 pub(crate) fn of_its_own_group<T>(mut take: impl FnMut() -> engine::Result<T>) -> engine::Result<T> {

@@ -130,7 +130,7 @@ impl ArcCache {
         }
     }
 
-    /// Starts reading a block; `done` is told its bytes, perhaps before this returns.
+    /// Starts reading a block; `done` is called with its bytes, perhaps before this returns.
     pub fn read_async(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form, done: Waiter) {
         self.start(bp, at, ReadOptions { form, ..ReadOptions::default() }, false, done);
     }

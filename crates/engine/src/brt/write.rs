@@ -1,9 +1,10 @@
 //! Clone tables of a pool that is being written: references that begin and end.
 //!
 //! The references of a txg are counted together ([`Tables::add`]) before anything that the txg frees. The first entry of
-//! a vdev makes its table. A block that has an entry is not freed: its entry loses a reference, and goes with the last additional one. A region's
-//! counter tells without a read that no block in it has an entry. Entries change at once; counters and heads are
-//! written, and tables without entries removed, when the pass ends ([`Tables::sync`]).
+//! a vdev makes its table. A block that has an entry is not freed: its entry loses a reference, and goes with
+//! the last additional one. A region's counter shows without a read that no block in it has an entry. Entries
+//! change at once; counters and heads are written, and tables without entries removed, when the pass ends
+//! ([`Tables::sync`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,7 +63,7 @@ pub struct Added {
 pub struct Tables {
     all: Mutex<BTreeMap<u64, Live>>,
     saved: AtomicU64,
-    /// Why the tables tell nothing, while they are made anew.
+    /// The reason why the tables are unknown, while they are rebuilt.
     unknown: Mutex<Option<Error>>,
 }
 
@@ -147,7 +148,8 @@ impl Tables {
         Ok(())
     }
 
-    /// A reference to a block ends (syncing context). True when others are left, and when a damaged table does not tell.
+    /// A reference to a block ends (syncing context). Returns true when others are left, or when the table is
+    /// damaged.
     #[doc(alias = "brt_entry_decref")]
     pub fn release(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
         if self.unknown.lock().is_some() {
@@ -355,7 +357,7 @@ impl Live {
     }
 }
 
-/// Whether an error says that bytes are lost for good, not that a device is away.
+/// Whether an error means that bytes are lost for good, not that a device is absent.
 fn is_damage(e: &Error) -> bool {
     matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop)
 }

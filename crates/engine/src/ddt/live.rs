@@ -30,7 +30,7 @@ const LEAST_LEAVES: u64 = 32;
 /// Leaves that it reads at most.
 const MOST_LEAVES: u64 = 2048;
 
-/// Whether an error says that bytes are lost for good, not that a device is away.
+/// Whether an error means that bytes are lost for good, not that a device is absent.
 pub(super) fn is_damage(e: &Error) -> bool {
     matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop)
 }

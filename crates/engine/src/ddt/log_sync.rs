@@ -3,7 +3,7 @@
 //!
 //! A table with a log has two sides. The active side takes new records; the flushing side is emptied into the ZAPs. When it
 //! is empty, and the active side is old or large enough, they change places. An entry in a log hides the same key's entry
-//! in a ZAP; the active side hides the flushing side. A record says in which ZAP the key's entry is, if in any.
+//! in a ZAP; the active side hides the flushing side. A record names the ZAP of the key's entry, if any.
 //!
 //! Crash argument: records, the checkpoint and the ZAPs are of the MOS: a txg changes them together.
 //!

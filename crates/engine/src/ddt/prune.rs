@@ -1,7 +1,7 @@
 //! Pruning dedup tables: entries with one reference leave, so that tables of data without duplicates stay small.
 //!
-//! A pruned block stays where it is. Its pointer still says that it is listed; when it is freed and no entry names its
-//! place, it is freed as any other ([`super::write::Tables::free`]).
+//! A pruned block stays where it is. Its pointer still has the dedup bit; when it is freed and no entry names
+//! its place, it is freed as any other ([`super::write::Tables::free`]).
 //!
 //! Crash argument: each batch is a sync task; a batch that is not on disk has not happened.
 //!
@@ -23,7 +23,7 @@ use crate::zap::ZapEdit;
 const BATCH: usize = 50_000;
 /// Entries that are looked for at a time.
 const MOST: usize = 20 * BATCH;
-/// Ages, by powers of two of hours, that a choice by percentage tells apart.
+/// Age classes, by powers of two of hours, for a choice by percentage.
 #[doc(alias = "HIST_BINS")]
 const AGES: usize = 64;
 /// Seconds of an hour.

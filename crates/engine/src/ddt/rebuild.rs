@@ -1,7 +1,8 @@
 //! Dedup tables made anew from the blocks of the pool.
 //!
-//! A block pointer with the dedup bit holds all that an entry says: key, addresses, birth. The number of such pointers is
-//! the number of references. So a walk over the pool yields every entry, also the entries of a table that cannot be read.
+//! A block pointer with the dedup bit holds all fields of an entry: key, addresses, birth. The number of such
+//! pointers is the number of references. So a walk over the pool yields every entry, also the entries of a
+//! table that cannot be read.
 //!
 //! [`Tables::unknown`] stands in for the tables until [`Tables::replace`] stores the derived entries, in the txg in which the
 //! old objects go: a block that is freed in between leaks.

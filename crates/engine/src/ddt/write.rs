@@ -467,7 +467,7 @@ fn is_named(old: &Blkptr, bp: &Blkptr, phys: &DdtPhys) -> bool {
     old.dedup() && filled(bp, phys, old.logical_birth()).same_block(old)
 }
 
-/// An entry of a log that says that its key has none.
+/// A log entry for a key without copies.
 pub(super) fn no_copies() -> DdtPhys {
     unused(FLAT)
 }

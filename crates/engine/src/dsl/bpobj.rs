@@ -278,7 +278,7 @@ impl<'p> BlockList<'p> {
         Ok(bytes.as_chunks::<8>().0.iter().map(|w| u64::from_le_bytes(*w)).collect())
     }
 
-    /// Calls `visit` for each block in this list and those below, the newest first, until it says to stop.
+    /// Calls `visit` for each block in this list and those below, the newest first, until it returns to stop.
     #[doc(alias = "bpobj_iterate_nofree")]
     pub fn iterate(&self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
         let mut todo = vec![self.number];

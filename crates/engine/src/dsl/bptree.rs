@@ -31,9 +31,9 @@ const ENTRY: u64 = BptreeEntry::SIZE as u64;
 pub enum Outcome {
     /// All its blocks are freed.
     Freed,
-    /// Enough for now; the entry's bookmark says where to go on.
+    /// Paused; the entry's bookmark has the position to continue from.
     Paused,
-    /// It can't be read on; the entry's bookmark says where.
+    /// A block can't be read; the entry's bookmark has its position.
     Unreadable,
 }
 
@@ -112,8 +112,8 @@ pub fn entries(objects: &dyn Objects, number: u64) -> Result<Vec<BptreeEntry>> {
     Ok(all?.into_iter().filter(|entry| entry.birth_txg != DONE).collect())
 }
 
-/// Works trees off with `free`, which frees blocks, says how much space they had, and sets the entry's bookmark
-/// when it doesn't come to the end. Says whether it stopped at a pause.
+/// Frees trees with `free`, which frees blocks, returns their space, and sets the entry's bookmark when it
+/// doesn't reach the end. Returns whether it stopped at a pause.
 #[doc(alias = "bptree_iterate")]
 pub fn work(
     objects: &dyn Objects,

@@ -171,7 +171,7 @@ impl KeyStore {
         })
     }
 
-    /// Says where salts, IVs and new keys come from: the pool can be written from now on.
+    /// Sets the source of salts, IVs and new keys: the pool can be written from now on.
     pub fn set_secrets(&self, secrets: &Arc<dyn Secrets>) {
         *self.secrets.write() = Some(Arc::clone(secrets));
     }

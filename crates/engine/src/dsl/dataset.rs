@@ -104,13 +104,13 @@ impl Dataset {
         open.map_err(|e| self.name_the_key(e).in_dataset(&self.name))
     }
 
-    /// The object set as it is in memory while its first group is not on disk: a suspended pool stays so.
+    /// The object set as it is in memory while its first txg is not on disk: a suspended pool stays so.
     fn unwritten(&self) -> Option<Arc<Objset>> {
         let writer = self.phys.bp.is_hole().then(|| self.dsl.writer.get()).flatten()?;
         Some(writer.upgrade()?.opened(self.number)?.objset.view())
     }
 
-    /// Says which key a missing one is.
+    /// Adds the name of a missing key to an error.
     fn name_the_key(&self, e: Error) -> Error {
         if e.kind() != Kind::KeyMissing {
             return e;

@@ -92,7 +92,7 @@ impl Pool {
     }
 }
 
-/// A block of its own: place and birth say which.
+/// A unique block, identified by place and birth.
 fn block(place: u64, birth: u64) -> Blkptr {
     let mut words = [0; 16];
     words[0] = 1 + place % 7;

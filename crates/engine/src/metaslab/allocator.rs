@@ -38,7 +38,7 @@ use crate::zio::alloc::Class;
 
 /// Bytes of a gang header.
 pub(super) const GANG_HEADER: u64 = 512;
-/// Most bytes that a DVA can tell.
+/// Maximum size that a DVA can hold.
 const MAX_ASIZE: u64 = ((1 << 24) - 1) << 9;
 /// Ranges that all loaded metaslabs together may have before idle ones are forgotten.
 const MAX_LOADED_RANGES: u64 = 1 << 20;
@@ -228,7 +228,7 @@ impl SpaceAllocator {
         Ok(())
     }
 
-    /// A vdev has become larger: it has metaslabs for all that its configuration says now (syncing context).
+    /// Adds metaslabs to a vdev up to the size in its configuration (syncing context).
     ///
     /// # Errors
     /// When that many metaslabs are too many; nothing has changed then.

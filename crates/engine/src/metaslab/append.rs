@@ -34,13 +34,13 @@ impl Addition {
         Self { from: map.head.length, map, anew: false, words: Vec::new() }
     }
 
-    /// Instead of all that the map says so far.
+    /// Starts over, replacing the map's present content.
     pub fn anew(mut map: MapState) -> Self {
         map.head = SpaceMapPhys { object: map.head.object, ..SpaceMapPhys::default() };
         Self { map, from: 0, anew: true, words: Vec::new() }
     }
 
-    /// Says of all `ranges` that they were allocated, or freed.
+    /// Appends entries for all `ranges`, allocated or freed.
     #[doc(alias = "space_map_write")]
     pub fn ranges(
         &mut self,

@@ -112,7 +112,7 @@ impl SpaceAllocator {
         removed.as_ref()?.evacuation.as_ref().map(|evacuation| evacuation.copies.lock().clone())
     }
 
-    /// Free pieces of a vdev, as its space maps tell.
+    /// Free pieces of a vdev, from its space maps.
     pub fn free_pieces(&self, vdev: u64) -> u64 {
         let vdev = self.vdev(vdev);
         let pieces = |slab: &Arc<Metaslab>| {

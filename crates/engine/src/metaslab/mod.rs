@@ -78,7 +78,7 @@ pub fn head(object: &Object) -> Result<SpaceMapPhys> {
     SpaceMapPhys::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))
 }
 
-/// Tells of every entry of the space map in `object`, in the order they were written.
+/// Calls `tell` with every entry of the space map in `object`, in the order they were written.
 pub fn replay(object: &Object, decoder: SpaceMapDecoder, tell: &mut dyn FnMut(SpaceMapEntry)) -> Result<()> {
     each(object, decoder, &mut |item| {
         if let SpaceMapItem::Entry(entry, _) = item {

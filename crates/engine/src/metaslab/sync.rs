@@ -81,7 +81,7 @@ impl SpaceAllocator {
         self.sync.lock().logs.insert(txg, LogRecord { map });
     }
 
-    /// True when the txg has changes that the maps do not say yet.
+    /// True when the txg has changes that are not in the maps yet.
     pub fn is_dirty(&self, txg: u64) -> bool {
         !self.changed(txg).is_empty()
     }

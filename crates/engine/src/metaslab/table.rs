@@ -35,7 +35,7 @@ pub struct Metaslab {
 }
 
 impl Metaslab {
-    /// Bytes allocated, as its own map says.
+    /// Bytes allocated, from its own map.
     pub fn allocated(&self) -> u64 {
         self.head.as_ref().map_or(0, |head| u64::try_from(head.alloc).unwrap_or(0))
     }

@@ -208,7 +208,7 @@ pub(super) fn create(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) 
     all
 }
 
-/// The allocator of a pool as its maps say.
+/// The allocator of a pool, from its maps.
 pub(super) fn reload(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) -> SpaceAllocator {
     let all = SpaceAllocator::new(forms, Some(Arc::new(store.clone())));
     let objects = store.0.lock().clone();

@@ -379,7 +379,7 @@ fn what_is_taken_back_can_be_used_at_once() {
     let dvas: Vec<Dva> = (0..256).map(|_| one(&all, want(4096, 4))).collect();
     all.unallocate(&dvas[7], 4);
     assert_eq!(one(&all, want(4096, 4)).offset, dvas[7].offset);
-    // Once the map says so, it goes the long way.
+    // Once it is in the map, it becomes an ordinary free.
     all.sync(4, 1, &mut *store.0.lock()).unwrap();
     all.unallocate(&dvas[9], 4);
     assert!(all.allocate(&want(4096, 4)).is_err());
@@ -417,7 +417,7 @@ fn a_map_that_cant_be_read_is_left_alone() {
     assert_eq!(again.take_notes().len(), 1);
 }
 
-/// A source that says of one map that a piece was allocated twice.
+/// A source with one map in which a piece was allocated twice.
 #[derive(Debug)]
 struct Twice;
 

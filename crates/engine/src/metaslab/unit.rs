@@ -26,7 +26,7 @@ use super::log::Change;
 use super::policy::{self, Weight};
 use crate::error::{Error, Kind, Result};
 
-/// Groups of transactions that may have allocations at once.
+/// Txgs that may have allocations at once.
 pub(super) const TXGS: usize = 4;
 /// Txgs for which freed space is kept as it is.
 #[doc(alias = "TXG_DEFER_SIZE")]
@@ -113,7 +113,7 @@ pub(super) struct State {
     pub unwritten: bool,
     /// Bytes of it that are settled: the rest is of the txg that is being synced.
     pub synced_length: u64,
-    /// Bytes allocated as the maps say.
+    /// Bytes allocated according to the maps.
     pub allocated: u64,
     /// By how much that changed in the syncing txg.
     pub allocated_now: i64,
@@ -234,8 +234,8 @@ impl Metaslab {
     }
 
     /// Allocates `size` bytes for `txg`; `far_from`: not near that offset. `None` when there is no such piece or the
-    /// metaslab is not loaded. Also tells when this is the
-    /// txg's first change here, and when the metaslab has used up the kind of pieces for which it was chosen.
+    /// metaslab is not loaded. Also reports whether this is the txg's first change here, and whether the
+    /// metaslab has used up the kind of pieces for which it was chosen.
     pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<Placed> {
         let mut guard = self.lock();
         let state = &mut *guard;

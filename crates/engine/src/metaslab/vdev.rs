@@ -122,7 +122,7 @@ impl Vdev {
         self.groups.iter().find(|group| group.slabs.binary_search_by_key(&id, |slab| slab.id).is_ok())
     }
 
-    /// Divides metaslabs among classes. The emptiest, as its own map says, is for the intent log.
+    /// Divides metaslabs among classes. The emptiest, according to its own map, is for the intent log.
     pub fn groups(top: &Arc<TopSlot>, bias: AllocBias, slabs: &[Arc<Metaslab>]) -> Vec<Arc<Group>> {
         let class = match bias {
             AllocBias::Normal => Class::Normal,

@@ -130,7 +130,7 @@ impl Receiver {
         if body.flags & drr_flag::RAW_BYTESWAP != 0 {
             return Err(big_endian());
         }
-        // Blocks that are not compressed say so with the number of "off".
+        // Uncompressed blocks have the number of "off".
         let compression =
             if body.compressiontype == 0 { CompressType::Off.raw() } else { body.compressiontype };
         let params = sealed(body.salt, body.iv, body.mac);

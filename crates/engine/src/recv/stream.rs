@@ -91,7 +91,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// Says at which record of the stream something is wrong.
+    /// Adds the position of the faulty record to an error.
     pub fn place(&self, e: Error, name: &str, offset: u64) -> Error {
         let space = if name.is_empty() { "" } else { " " };
         let what =

@@ -217,7 +217,7 @@ fn key(dataset: &Dataset, objset: &Objset, from: &From) -> Result<NvList> {
     Ok(list)
 }
 
-/// The key object of the encryption root, which tells the format of the user's key.
+/// The key object of the encryption root, which has the format of the user's key.
 fn root_key(dataset: &Dataset, root: u64) -> Result<Zap> {
     let mos = &dataset.dsl.mos;
     let dir = Zap::open(&mos.object(root)?)?;

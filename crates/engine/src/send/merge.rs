@@ -270,8 +270,8 @@ impl<S: Sink> Sink for Merge<'_, S> {
 }
 
 impl<S: Sink> Merge<'_, S> {
-    /// The stream's own list redacts blocks `start..cut` of its first run, whatever else says something of them; where
-    /// the older list does from the same block on, the receiver has them redacted already.
+    /// The stream's own list redacts blocks `start..cut` of its first run, whatever else covers them; where
+    /// the older list covers them from the same block on, the receiver has them redacted already.
     fn redacted_over(&mut self, start: u64, cut: u64) -> Result<()> {
         let Some(run) = self.redact.front else { return Ok(()) };
         let mut at = start;

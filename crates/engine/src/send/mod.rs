@@ -72,7 +72,7 @@ pub struct From {
     pub guid: u64,
     /// Txg of the snapshot: only younger blocks are sent.
     pub txg: u64,
-    /// Tells the IVs of an encrypted snapshot apart; 0: none.
+    /// Distinguishes the IVs of an encrypted snapshot; 0: none.
     pub ivset_guid: u64,
     /// The stream makes a clone of the snapshot.
     pub is_clone: bool,
@@ -138,7 +138,7 @@ pub fn send(dataset: &Dataset, from: Option<From>, flags: SendFlags, out: &mut d
     send_with(dataset, &Options { from, flags, ..Options::default() }, out, &Meter::default())
 }
 
-/// As [`send`], with all options. `meter` counts on the way, and stops the stream when it is told to.
+/// As [`send`], with all options. `meter` counts on the way, and stops the stream on request.
 ///
 /// # Errors
 /// `Unsupported` when blocks of directories are too large for the flags, `NotFound` when the stream is to go on in an

@@ -39,7 +39,8 @@ impl Begin {
     }
 }
 
-/// Tells of everything in the object set. Holes are told of whenever they were made: old ones don't know it.
+/// Passes everything in the object set to `to`. Holes are passed whatever their birth: old ones don't record
+/// it.
 pub(super) fn walk(objset: &Arc<Objset>, begin: Begin, to: &mut dyn Sink, meter: &Meter) -> Result<()> {
     let meta = objset.special(SpecialObject::Meta).ok_or_else(|| Error::corrupt("no meta dnode"))?;
     Walk { begin, to, meter, seen: HashSet::new() }.object(&Arc::new(meta))

@@ -97,7 +97,7 @@ pub enum Step {
     Share,
 }
 
-/// Told how far a run is.
+/// Receives the progress of a run.
 pub trait Watch {
     /// Pass `pass` (from 0 on) met `done` bytes of blocks in this step, in this walk. Returns false to end the run.
     fn goes_on(&mut self, pass: u64, step: Step, done: u64) -> bool;

@@ -4,7 +4,7 @@ use ondisk::{Blkptr, ChecksumType};
 
 use super::walk::Spot;
 
-/// Bit of the property word that says that a dedup table lists the block.
+/// Bit of the property word for blocks listed in a dedup table.
 const DEDUP: u64 = 1 << 62;
 
 /// What equal blocks have in common: checksum, sizes, compression, type, byte order, copies.
@@ -50,7 +50,8 @@ pub fn print_of(bp: &Blkptr) -> Option<u64> {
     Some(mixed & !1)
 }
 
-/// Fingerprints of a range, as wide as memory allows. The lowest bit of a kept one says that it occurred more than once.
+/// Fingerprints of a range, as wide as memory allows. The lowest bit of a kept one is set when it occurred
+/// more than once.
 #[derive(Debug)]
 pub struct Prints {
     first: u64,

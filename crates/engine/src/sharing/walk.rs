@@ -10,9 +10,9 @@ use crate::dmu::Object;
 use crate::dmu::dirty::CloneSource;
 use crate::error::{Error, Kind, Result};
 
-/// Bytes of blocks after which the caller is told.
+/// Bytes of blocks between progress reports.
 const TOLD: u64 = 16 << 20;
-/// Blocks after which the caller is told.
+/// Blocks between progress reports.
 const TOLD_BLOCKS: u64 = 1024;
 
 /// A data block.
@@ -102,7 +102,7 @@ struct Met {
     step: Step,
     bytes: u64,
     blocks: u64,
-    /// When the caller was told: bytes and blocks.
+    /// Bytes and blocks at the last progress report.
     told: (u64, u64),
 }
 

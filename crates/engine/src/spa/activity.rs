@@ -3,8 +3,8 @@
 //! An activity has up to two sides, and each method has a default that does nothing:
 //!
 //! - [`Activity::sync`] runs in syncing context of every txg, at each [`Moment`]. It changes the MOS and the
-//!   configuration, in a bounded amount of work. [`Activity::is_due`] tells the sync thread whether a txg is needed for it
-//!   though no user changes anything.
+//!   configuration, in a bounded amount of work. [`Activity::is_due`] returns whether a txg is needed for it
+//!   although nothing else changes.
 //! - [`Activity::step`] runs in open context on a thread of the pool ([`Spa::start_steps`]). It may begin transactions, run
 //!   sync tasks and wait for devices. A step is bounded: pausing, canceling and export wait for the step under way.
 //!

@@ -84,7 +84,7 @@ impl Spa {
         ashifts.all(|ashift| ashift == first).then_some(first)
     }
 
-    /// Gives the pool a new guid, so that a copy of its disks can be told from it: the one `wanted`, or any.
+    /// Sets a new guid, so that a copy of the pool's disks is distinct from it: `wanted`, or a random one.
     #[doc(alias = "spa_change_guid")]
     pub fn reguid(&self, wanted: Option<u64>) -> Result<u64> {
         self.sync_task(move |spa, _| {
@@ -101,13 +101,13 @@ impl Spa {
         })
     }
 
-    /// Says in the labels that the pool is destroyed. Its blocks stay as they are.
+    /// Marks the pool as destroyed in its labels. Its blocks stay as they are.
     #[doc(alias = "spa_destroy")]
     pub fn destroy(&self) -> Result<()> {
         self.close_as(PoolState::Destroyed)
     }
 
-    /// Writes everything, says in the labels that the pool is exported, and stops.
+    /// Writes everything, marks the pool as exported in its labels, and stops.
     ///
     /// # Errors
     /// When the last txg could not be written; the pool is then as a crash would leave it.

@@ -1,8 +1,9 @@
 //! `zpool attach` and `zpool replace`: another leaf takes its place beside one of the pool.
 //!
 //! Where the old leaf stands alone, a new vdev is put above both: a `mirror` for attach, `replacing` for replace, `spare`
-//! when the new leaf is a hot spare. A mirror just gets one more child. The new leaf lacks everything: its DTL says so in
-//! the txg that brings it, and a resilver fills it. `replacing` and `spare` are dissolved by [`super::detach`].
+//! when the new leaf is a hot spare. A mirror just gets one more child. The new leaf lacks everything: its
+//! DTL covers all txgs up to the one that adds it, and a resilver fills it. `replacing` and `spare` are
+//! dissolved by [`super::detach`].
 //!
 //! In a leaf's place with the same path, the old leaf is renamed to `path/old`, which cannot be opened.
 //!

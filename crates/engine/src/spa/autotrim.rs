@@ -1,4 +1,4 @@
-//! `autotrim=on`: devices are told of space soon after it was freed.
+//! `autotrim=on`: devices are trimmed soon after space was freed.
 //!
 //! The allocator records ranges that become free ([`crate::metaslab`]). Every `zfs_trim_txg_batch` txgs these
 //! ranges are lent and trimmed on all leaves of their vdev, except ranges that are too short, and leaves that

@@ -76,8 +76,9 @@ impl Spa {
         Ok(inherited(&at, dir, SECONDARYCACHE)?.and_then(|value| value.number()).unwrap_or(ALL))
     }
 
-    /// Takes a cache device into use that the pool lists under `guid`. The caller has made sure that the device's label
-    /// says so: its header is overwritten when it does not fit. False when it is too small or in use already.
+    /// Takes a cache device into use that the pool lists under `guid`. The caller has checked the device's
+    /// label: its header is overwritten when it does not fit. Returns false when it is too small or in use
+    /// already.
     #[doc(alias = "l2arc_add_vdev")]
     pub fn use_cache(&self, guid: u64, path: &str, device: Device) -> bool {
         let geometry = device.geometry();

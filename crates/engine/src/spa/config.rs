@@ -96,7 +96,7 @@ impl PoolConfig {
         });
     }
 
-    /// Changes every vdev's list, the root's first; `work` is told the depth, 0 for the root.
+    /// Changes every vdev's list, the root's first; `work` gets the depth, 0 for the root.
     pub fn change_all(&mut self, work: &mut dyn FnMut(&mut NvList, usize) -> Result<()>) -> Result<()> {
         self.dirty = true;
         change_below(&mut self.root, 0, work)?;

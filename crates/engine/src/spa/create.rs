@@ -82,7 +82,8 @@ pub fn create(env: &Env, new: NewPool, fill_root: FillRoot<'_>) -> Result<Arc<Sp
     create_encrypted(env, new, Encryption::default(), fill_root)
 }
 
-/// Makes the pool, its root file system encrypted as is said, and leaves it open for writing, without a sync thread.
+/// Creates the pool, with the given encryption of its root file system, and leaves it open for writing,
+/// without a sync thread.
 ///
 /// # Errors
 /// As [`create`]; `Invalid` for encryption without a key and the other way round.

@@ -44,7 +44,7 @@ impl Spa {
         })
     }
 
-    /// Takes a device for faulted, because the administrator says so; one that is needed only becomes degraded.
+    /// Marks a device as faulted at the administrator's request; one that is required only becomes degraded.
     #[doc(alias = "vdev_fault")]
     pub fn fault(&self, guid: u64, temporary: bool) -> Result<()> {
         self.sync_task(move |spa, _| {

@@ -2,7 +2,7 @@
 //!
 //! There are two, of the current scrub (or since the last one) and of the one before. Without the feature
 //! `head_errlog` a log is one ZAP whose names are bookmarks; with it, a ZAP from dataset to another ZAP,
-//! whose names also tell the birth of the block, so that a snapshot that shares it is found too.
+//! whose names also have the birth of the block, so that a snapshot that shares it is found too.
 //!
 //! Format source: spa_errlog.c, OpenZFS 2.3.
 

@@ -62,7 +62,7 @@ impl Events {
         self.after(eid)
     }
 
-    /// Forgets all of them; says how many there were.
+    /// Drops all events; returns their number.
     #[doc(alias = "zpool events -c")]
     pub fn clear(&self) -> usize {
         std::mem::take(&mut self.state.lock().kept).len()

@@ -131,7 +131,7 @@ impl Spa {
         self.events.post(&self.pool.env, class.to_owned(), list);
     }
 
-    /// A request that a device failed, which is no read: those are told with the block that was wanted.
+    /// Reports a failed request that is no read: failed reads are reported with their block.
     pub(super) fn report_failure(&self, leaf: &Leaf, failure: &Failure) {
         let class = "ereport.fs.zfs.io";
         if !self.diagnosis.may_report(leaf.guid, self.pool.env.clock.monotonic()) {
@@ -145,7 +145,7 @@ impl Spa {
         self.events.post(&self.pool.env, class.to_owned(), list);
     }
 
-    /// From now on the pool is told.
+    /// Registers the pool for reports of its reads.
     pub(super) fn watch(self: &Arc<Self>) {
         self.pool.zio.set_faults(Arc::new(Sink(Arc::downgrade(self))));
     }

@@ -147,8 +147,8 @@ impl Spa {
         self.growth.on.store(on, Ordering::Relaxed);
     }
 
-    /// Measures the devices of a vdev (syncing context). Of those that `counts` says all bytes count from now on, if they
-    /// are well.
+    /// Measures the devices of a vdev (syncing context). Leaves selected by `counts` now use their full size,
+    /// if they are healthy.
     pub(super) fn measure(&self, top: &Top, counts: &dyn Fn(&Leaf) -> bool) {
         for leaf in top.leaves() {
             if leaf.measure() {

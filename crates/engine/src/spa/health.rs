@@ -48,7 +48,7 @@ const REMEMBERED: usize = 10_000;
 #[doc(alias = "VDEV_PROP_IO_N")]
 const LIMITS: [&str; 6] = ["io_n", "io_t", "checksum_n", "checksum_t", "slow_io_n", "slow_io_t"];
 
-/// Errors of a device that are told in a second.
+/// Maximum error reports of a device per second.
 #[doc(alias = "zfs_checksum_events_per_second")]
 const REPORTS: u32 = 20;
 
@@ -57,7 +57,7 @@ const REPORTS: u32 = 20;
 struct Serd(VecDeque<Duration>);
 
 impl Serd {
-    /// Takes in so many errors; whether there are too many now, which is told once.
+    /// Adds `count` errors; returns whether there are now too many, once.
     #[doc(alias = "fmd_serd_eng_record")]
     fn note(&mut self, count: u64, limit: Limit, now: Duration) -> bool {
         let most = limit.count.clamp(1, REMEMBERED);
@@ -176,7 +176,8 @@ impl Diagnosis {
         slow != seen
     }
 
-    /// Whether one more error of the device may be told now: a bad one must not push everything else out of the events.
+    /// Whether one more error of the device may be reported now: a bad device must not push all other events
+    /// out of the list.
     pub fn may_report(&self, guid: u64, now: Duration) -> bool {
         self.0.lock().entry(guid).or_default().reports.allows(now)
     }
@@ -190,7 +191,7 @@ impl Diagnosis {
 /// How long a state is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Keep {
-    /// Until it is changed: the configuration says it.
+    /// Until it is changed: it is in the configuration.
     Recorded,
     /// Until the pool is exported.
     UntilExport,
@@ -269,7 +270,7 @@ impl Spa {
         self.note_health(leaf, before, keep);
     }
 
-    /// Notes and tells the state that a device has got.
+    /// Records a device's new state and posts an event.
     pub(super) fn note_health(&self, leaf: &Leaf, before: Health, keep: Keep) {
         let health = leaf.health();
         let shown = if keep == Keep::Recorded { health } else { Health::ONLINE };

@@ -75,7 +75,7 @@ impl Hooks for Unborn<'_> {
     }
 
     fn log(&self, _: &str, _: &str, _: u64, _: &str, _: &Tx) -> Result<()> {
-        // The record of the pool's creation says it all.
+        // The record of the pool's creation suffices.
         Ok(())
     }
 }

@@ -166,7 +166,7 @@ fn trust(zio: &Arc<Zio>, source: &ImportSource, config: &NvList, reflow: Option<
     Ok(())
 }
 
-/// Decodes an object that holds a packed nvlist; its bonus says how long it is.
+/// Decodes an object that holds a packed nvlist; its bonus has the length.
 pub fn packed_nvlist(object: &Object) -> Result<NvList> {
     let size = object.dnode.bonus().first_chunk::<8>().map(|b| u64::from_le_bytes(*b));
     let size = size.filter(|&n| n <= MAX_NVLIST.min(object.max_offset()));

@@ -1,4 +1,4 @@
-//! Multihost protection: a heartbeat tells other machines that the pool is in use.
+//! Multihost protection: a heartbeat shows other machines that the pool is in use.
 //!
 //! While the property `multihost` is on, an uberblock with the time and a sequence number goes to a reserved slot of one
 //! label at a time, about once a second for all devices together. An import of a pool that another machine

@@ -1,7 +1,7 @@
 //! Properties of a pool: set by the administrator, or computed by the pool.
 //!
-//! Nothing here says how a value is printed. Properties that only an imported pool has (`load_guid`,
-//! `altroot`, `cachefile`) are not here.
+//! Printing of values is elsewhere. Properties that only an imported pool has (`load_guid`, `altroot`,
+//! `cachefile`) are not here.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub struct PoolStats {
     pub size: u64,
     /// Bytes allocated of that.
     pub allocated: u64,
-    /// Percent; `None` where space maps are too old to tell.
+    /// Percent; `None` where space maps are too old for it.
     pub fragmentation: Option<u64>,
     /// Bytes that only the checkpoint uses.
     pub checkpoint: u64,
@@ -106,7 +106,7 @@ fn dedup_table_size(pool: &Pool) -> Result<u64> {
     for entry in pool.directory()?.to_vec()? {
         let name = entry.name_lossy();
         let Some(number) = entry.value.first().filter(|_| name.starts_with("DDT-")) else { continue };
-        // A table's name says how its entries are stored; a name without that is a table's own directory.
+        // A table's name includes the form of its entries; a name without it is a table's own directory.
         if name.contains("-zap-") {
             count(number);
         } else if name != mos::DDT_STATS

@@ -1,7 +1,7 @@
 //! The import of a pool whose space maps and tables are made anew from a walk over its blocks.
 //!
-//! Space maps, their logs, dedup tables and clone tables say nothing that block pointers do not say. `scan::rebuild` walks
-//! the pool and derives their content ([`Derived`]); this module writes it.
+//! All content of space maps, their logs, dedup tables and clone tables follows from block pointers.
+//! `scan::rebuild` walks the pool and derives their content ([`Derived`]); this module writes it.
 //!
 //! The txg that claims the intent logs, the first one, replaces everything at once:
 //!

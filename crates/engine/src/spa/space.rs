@@ -1,8 +1,8 @@
 //! Space of a pool and of its top-level vdevs: how much there is, is allocated, and is fragmented.
 //!
 //! A top-level vdev is cut into metaslabs of equal size; the rest at its end is not used. Each metaslab that
-//! was ever written has a space map whose head tells how much of it is allocated; with `log_spacemap` the
-//! changes since its last flush stand in pool-wide logs, which are replayed here.
+//! was ever written has a space map whose head has its allocated bytes; with `log_spacemap` the changes since
+//! its last flush stand in pool-wide logs, which are replayed here.
 //!
 //! Users see *deflated* space: sizes are scaled by the allocated size of a 128 KiB block on the vdev, so that
 //! a raidz shows about its usable capacity. The pool keeps back some *slop* (1/32, within bounds) so that a
@@ -44,7 +44,7 @@ pub struct Metaslab {
     pub space_map: u64,
     /// Bytes allocated, logs included.
     pub allocated: u64,
-    /// Fragmentation of its free space in percent; `None` when its map is too old to tell.
+    /// Fragmentation of its free space in percent; `None` when its map is too old for it.
     pub fragmentation: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ impl VdevSpace {
         self.metaslabs.iter().map(|m| m.size).fold(0, u64::saturating_add)
     }
 
-    /// Fragmentation of its free space in percent; `None` where its maps are too old to tell.
+    /// Fragmentation of its free space in percent; `None` where its maps are too old for it.
     pub fn fragmentation(&self) -> Option<u64> {
         fragmentation::of_vdev(self)
     }

@@ -22,7 +22,7 @@ use crate::vdev::label::init_leaf;
 use crate::vdev::leaf::Leaf;
 use crate::zap::Zap;
 
-/// Labels every spare and cache device; cache devices get a header that says they are empty.
+/// Labels every spare and cache device; cache devices get an empty header.
 pub(super) fn label_all(layout: &Layout, facts: &PoolFacts, pool_guid: u64, env: &Env) -> Result<()> {
     let executor = &*env.executor;
     for entry in &layout.spares {

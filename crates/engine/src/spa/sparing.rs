@@ -65,7 +65,7 @@ impl Activity for Sparing {
 }
 
 impl Spa {
-    /// Says where the devices of hot spares are had. From then on spares take over by themselves.
+    /// Sets the source of hot spares' devices. From then on spares take over by themselves.
     pub fn set_spares(&self, source: Arc<dyn SpareSource>) {
         *self.sparing.source.write() = Some(source);
         self.spares_wanted();

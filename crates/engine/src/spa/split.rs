@@ -8,9 +8,9 @@
 //! Order of writes:
 //! 1. Intent logs are emptied, sweeps of the leaves suspended, and a txg of the old pool notes the leaves that leave
 //!    (`split_list`).
-//! 2. In syncing context of the next txg of the old pool the leaves leave its tree; all writes through the tree before are
-//!    waited for. From here on the old pool writes to the leaves that stay only.
-//! 3. The new pool writes its first txg, whose labels say that it is exported, and is closed.
+//! 2. In syncing context of the next txg of the old pool the leaves leave its tree; the split waits for all
+//!    writes through the old tree. From here on the old pool writes to the leaves that stay only.
+//! 3. The new pool writes its first txg, whose labels mark it as exported, and is closed.
 //! 4. The txg of the old pool is committed, with a configuration without the leaves.
 //!
 //! Why power may be lost at any moment: until step 3 commits, labels of all leaves are those of the old pool, and its

@@ -16,7 +16,7 @@ use super::Spa;
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 
-/// Told of a suspension, on any thread; must be short.
+/// Called on a suspension, on any thread; must be short.
 pub type Told = Arc<dyn Fn(&Suspension) + Send + Sync>;
 
 /// Why nothing is written any more.
@@ -90,8 +90,8 @@ impl Spa {
         Some(suspension)
     }
 
-    /// Notes that the intent log of `dataset` is being replayed: a suspension by an error of this program then says how the
-    /// pool is imported without meeting that log again.
+    /// Records that the intent log of `dataset` is being replayed: the message of a suspension by an error of
+    /// this program then explains how to import the pool without that log.
     ///
     /// # Errors
     /// `Invalid` for a log that [`Spa::refuse_logs`] names.
@@ -129,7 +129,7 @@ impl Spa {
         replaying.keys().map(told).collect()
     }
 
-    /// From now on `told` is told when the pool is suspended, once each time.
+    /// Sets the callback for suspensions; `told` is called once for each.
     pub fn when_suspended(&self, told: Told) {
         *self.telling.listener.lock() = Some(told);
         self.tell_suspension();

@@ -38,7 +38,7 @@ pub struct Request {
     pub end: u64,
 }
 
-/// Told the end of each read, on the executor's threads.
+/// Called at the end of each read, on the executor's threads.
 pub type Told = Box<dyn Fn(&Request, ReadOutcome) + Send + Sync>;
 
 #[derive(Default)]

@@ -1,8 +1,9 @@
 //! The walk over one object set: its intent log, if wanted, then its root and every block below.
 //!
-//! Blocks born up to a txg (that of the dataset's previous snapshot, say) are passed over with everything below them.
-//! The visitor can pause the walk at a data block; another walk goes on there, in the order of OpenZFS's bookmarks. Metadata
-//! is read without keys, through the cache, and read ahead in a window of children.
+//! Blocks born up to a txg (that of the dataset's previous snapshot, say) are skipped with everything below
+//! them. The visitor can pause the walk at a data block; another walk continues there, in the order of
+//! OpenZFS's bookmarks. Metadata is read without keys, through the cache, and read ahead in a window of
+//! children.
 //!
 //! The walk is one thread's; the work of reading ahead (checksum, decompression) is the executor's.
 //!
@@ -90,7 +91,7 @@ impl Visit<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stop;
 
-/// Told of everything that the walk meets, on the walk's thread.
+/// Receives everything that the walk visits, on the walk's thread.
 pub trait Visitor {
     /// A block pointer that is no hole: stored, embedded, or redacted.
     fn block(&mut self, visit: &Visit<'_>) -> Result<(), Stop>;
@@ -109,7 +110,7 @@ pub trait Visitor {
     }
 }
 
-/// Which blocks of an object set count: those born after the one group and up to the other.
+/// Which blocks of an object set count: those born after the one txg and up to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Births {
     /// Blocks allocated up to this txg are passed over with everything below them ([`Blkptr::accounting_birth`]).
@@ -208,13 +209,13 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The same with intent logs: of one that is not claimed, the blocks born up to this group.
+    /// The same with intent logs: of one that is not claimed, the blocks born up to this txg.
     #[must_use]
     pub fn with_logs(self, until: u64) -> Self {
         Self { log_until: Some(until), ..self }
     }
 
-    /// Tells the visitor of something that cannot be read.
+    /// Reports an unreadable block to the visitor.
     pub fn tell(&mut self, at: Bookmark, error: &Error) {
         self.visitor.unreadable(at, error);
     }

@@ -33,7 +33,8 @@ pub(super) fn write_all(executor: &dyn Executor, writes: Vec<LeafWrite>) -> Vec<
     all(executor, writes, |write, done| write.leaf.write(write.offset, write.data, done))
 }
 
-/// Flushes all leaves, while the group `next` is the next to be on disk, and waits; which of them succeeded, in their order.
+/// Flushes all leaves and waits; returns which flushes succeeded, in their order. `next` is the next txg to
+/// be on disk.
 pub(super) fn flush_all(executor: &dyn Executor, leaves: &[Arc<Leaf>], next: u64) -> Vec<bool> {
     all(executor, leaves.to_vec(), |leaf, done| leaf.flush(next, done))
 }

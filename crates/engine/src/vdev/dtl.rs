@@ -1,11 +1,11 @@
-//! Dirty time logs: which transaction groups a leaf may lack.
+//! Dirty time logs: which txgs a leaf may lack.
 //!
 //! A leaf that was absent, or failed a write, lacks something of that txg. The log is kept in the MOS (see
 //! `spa` for how) so that a resilver later copies just that.
 
 use stdx::RangeSet;
 
-/// Transaction groups a leaf may have missed, as half-open ranges, ascending, disjoint, not touching.
+/// Txgs a leaf may have missed, as half-open ranges, ascending, disjoint, not touching.
 #[doc(alias = "DTL_MISSING")]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Dtl(Vec<(u64, u64)>);

@@ -17,8 +17,8 @@ use super::top::Top;
 /// All keys of a state.
 const KEYS: [&str; 5] = ["offline", "faulted", "degraded", "removed", "aux_state"];
 
-/// The state in which a leaf must be when its pool is opened, if its configuration says so. Of a leaf that is there
-/// and should be out of use, the device is not taken.
+/// The recorded state that a leaf must have when its pool is opened, if any. The device of a present leaf
+/// that should be out of use is not opened.
 pub fn recorded(config: &VdevConfig, is_there: bool) -> Option<Health> {
     let is_set = |key: &str| config.nvlist.u64(key).unwrap_or(0) != 0;
     let external = config.nvlist.str("aux_state") == Some("external");

@@ -1,4 +1,4 @@
-//! Writing labels and uberblocks: the step that makes a transaction group real.
+//! Writing labels and uberblocks: the step that makes a txg real.
 //!
 //! A leaf has four labels, L0 and L1 at its front, L2 and L3 at its end, each with the pool's configuration and a
 //! ring of uberblocks. The pool *is* the best uberblock that can be read anywhere, and a configuration that is
@@ -14,9 +14,9 @@
 //! - before step 3 has written anything, the best uberblock is that of `n - 1`. Nothing that it refers to has been
 //!   overwritten: space freed in the last txgs is not used again yet. Even labels that are already newer, or torn,
 //!   are passed over, since the odd ones still have the configuration that goes with `n - 1`.
-//! - within step 3 a slot is torn or not, which its checksum tells. Slot `n` modulo the ring never holds one of
-//!   the last uberblocks, so `n - 1` is whole. If any slot `n` is whole the pool is at `n`, for which everything
-//!   became durable in steps 1 and 2; the even labels have its configuration.
+//! - within step 3 a slot may be torn, which its checksum detects. Slot `n` modulo the ring never holds one
+//!   of the last uberblocks, so `n - 1` is whole. If any slot `n` is whole the pool is at `n`, for which
+//!   everything became durable in steps 1 and 2; the even labels have its configuration.
 //! - within step 4 the even labels are whole.
 //!
 //! With multihost protection the last slots of each ring are left to its heartbeat.
@@ -57,7 +57,7 @@ pub struct ConfigSync<'a> {
     pub tree: &'a Tree,
     /// Helps while waiting.
     pub executor: &'a dyn Executor,
-    /// The uberblock; its txg says which slot.
+    /// The uberblock; its txg determines the slot.
     pub uberblock: &'a Uberblock,
     /// Returns the label of each leaf, when the configuration changed; `None`: only uberblocks are written.
     pub label: Option<&'a dyn Fn(&Leaf) -> NvList>,

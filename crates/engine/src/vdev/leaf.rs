@@ -128,7 +128,7 @@ pub struct LeafState {
     /// A failure happened since the last [`Leaf::take_alarm`].
     alarm: AtomicBool,
     failures: Mutex<Vec<Failure>>,
-    /// The group that was next to be on disk when a flush failed last; 0: none has.
+    /// The txg that was next to be on disk when a flush failed last; 0: none has.
     doubted: AtomicU64,
     /// Flushes that failed.
     failed_flushes: AtomicU64,
@@ -249,7 +249,7 @@ impl Leaf {
         self.counted.load(Ordering::Acquire)
     }
 
-    /// Bytes that its device has now; 0 when it is out of use or can't tell.
+    /// Present size of its device; 0 when it is out of use or its size is unknown.
     pub fn measured(&self) -> u64 {
         self.device().and_then(|device| device.measure().ok()).unwrap_or(0)
     }
@@ -326,7 +326,8 @@ impl Leaf {
         }
     }
 
-    /// Tells the device that bytes are unused; they read as anything afterwards. No write may be under way there.
+    /// Trims bytes of the device; reads of them return arbitrary bytes afterwards. No write may be in flight
+    /// there.
     #[doc(alias = "zio_trim")]
     pub fn trim(self: &Arc<Self>, offset: u64, len: u64, done: WriteDone) {
         let Some(queue) = self.queue() else {
@@ -347,7 +348,7 @@ impl Leaf {
         }
     }
 
-    /// Makes all writes durable that completed before this call, while the group `next` is the next to be on disk. Costs
+    /// Makes all writes that completed before this call durable; `next` is the next txg to be on disk. Costs
     /// nothing when there were none since the last flush.
     ///
     /// Data written before a failed flush may be lost although later flushes succeed: the system reports a
@@ -375,10 +376,10 @@ impl Leaf {
         self.inject.decide(|| Request { io, offset, len, size: self.size() })
     }
 
-    /// Whether a flush has failed since the group `since` was the next to be on disk.
+    /// Whether a flush has failed since the txg `since` was the next to be on disk.
     pub fn is_doubted(&self, since: u64) -> bool {
         let doubted = self.doubted.load(Ordering::Acquire);
-        // The group before may have reached the disk while that flush was under way.
+        // The txg before may have reached the disk while that flush was under way.
         doubted != 0 && doubted.saturating_add(1) >= since
     }
 

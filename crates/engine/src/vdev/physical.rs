@@ -1,7 +1,8 @@
 //! Where a part of a top-level vdev's address space stands on one of its children.
 //!
-//! Blocks begin anywhere, so this is told of sectors, not of blocks: a raidz of `n` children has sector `s` on child
-//! `s % n` in row `s / n`; a draid has within each of its groups `width` children that hold a sector of each row.
+//! Blocks begin anywhere, so this is defined for sectors, not for blocks: a raidz of `n` children has sector
+//! `s` on child `s % n` in row `s / n`; a draid has within each of its groups `width` children that hold a
+//! sector of each row.
 //!
 //! Source: `vdev_xlate`, `vdev_raidz_xlate`, `vdev_draid_xlate`, OpenZFS 2.4.
 

@@ -82,7 +82,7 @@ pub struct ChildResult {
 pub enum Fault {
     /// The device is absent or failed the read.
     Unreadable,
-    /// The device is known to lack writes of that transaction group (DTL).
+    /// The device is known to lack writes of that txg (DTL).
     Stale,
     /// The bytes are wrong.
     Wrong,
@@ -141,8 +141,8 @@ pub enum Depth {
 pub trait ReadPlan: Send {
     /// The first step.
     fn start(&mut self, children: &dyn Children) -> Step;
-    /// Takes the results of the last `Issue`, in any order. `judge` tells whether candidate bytes
-    /// are right; it is called with exactly the size asked.
+    /// Takes the results of the last `Issue`, in any order. `judge` returns whether candidate bytes are
+    /// right; it is called with exactly the size asked.
     fn resume(
         &mut self,
         children: &dyn Children,

@@ -42,7 +42,7 @@ const GAP: u64 = 32 << 10;
 /// Longest joined read.
 const MAX_RUN: u64 = 1 << 20;
 
-/// Told once, on a device's thread: must be short and hand real work to an executor.
+/// Called once, on a device's thread: must be short and hand real work to an executor.
 pub type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
 
 struct Request {
@@ -147,7 +147,7 @@ impl Queue {
     }
 
     /// The bytes in `[offset, offset + len)` of the device have been changed, and no read that begins after
-    /// this may get the old ones. To be called when a write has ended, before its caller is told.
+    /// this may get the old ones. Must be called when a write has ended, before its callback runs.
     pub fn changed(&self, offset: u64, len: u64) {
         self.windows.forget(offset, len);
     }
@@ -255,7 +255,7 @@ impl Queue {
             state.writes.active -= 1;
             state.written += 1;
         }
-        // No read that begins after a writer was told may get old bytes.
+        // No read that begins after a writer's callback may get old bytes.
         self.changed(run.start, run.len());
         let alone = run.writes.len() == 1;
         if result.is_ok() || alone {

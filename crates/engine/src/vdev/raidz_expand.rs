@@ -2,7 +2,7 @@
 //!
 //! Attaching a disk moves every sector of the vdev, in its logical order, from rows of `n` children
 //! to rows of `n + 1`. Blocks keep the parity and the row width that they were written with, their
-//! *logical width*, which follows from the transaction group of their birth; only where their
+//! *logical width*, which follows from the txg of their birth; only where their
 //! sectors stand changes.
 //!
 //! While that reflow is under way, sectors below `ReflowState::offset` have moved. A row that
@@ -21,10 +21,10 @@ use super::plan::Area;
 use super::raidz::{RaidzGeometry, RowPlace};
 use super::stripe::{Column, Grid};
 
-/// Growth of a raidz vdev, as its config tells.
+/// Expansion of a raidz vdev, from its config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Expansion {
-    /// For each completed expansion the first transaction group that wrote at the new width, oldest
+    /// For each completed expansion the first txg that wrote at the new width, oldest
     /// first (`raidz_expand_txgs`).
     pub txgs: Vec<u64>,
     /// Set while another expansion is under way (`raidz_expanding`); the disk being attached is
@@ -90,8 +90,8 @@ impl ReflowState {
         }
     }
 
-    /// Takes `ub_raidz_reflow_info` apart: 55 bits of 512-byte sectors, 9 bits of state of which 1
-    /// says that the scratch area holds the moved bytes.
+    /// Takes `ub_raidz_reflow_info` apart: 55 bits of 512-byte sectors, 9 bits of state; state 1 means that
+    /// the scratch area holds the moved bytes.
     pub fn from_uberblock(reflow_info: u64) -> Self {
         const SCRATCH_VALID: u64 = 1;
         let sectors = reflow_info & ((1 << OFFSET_BITS) - 1);
@@ -181,7 +181,7 @@ impl RaidzGeometry {
         Self { expansion: Some(Expansion { txgs, reflow: Some(reflow) }), ..self.clone() }
     }
 
-    /// The same vdev, whose config says that it is being expanded, in a state that is known from before.
+    /// The same vdev, which is being expanded according to its config, in an already known state.
     #[must_use]
     pub(super) fn resumed(&self, reflow: ReflowState) -> Self {
         self.with_reflow(reflow)

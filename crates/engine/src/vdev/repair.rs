@@ -5,7 +5,7 @@
 //!
 //! The caller answers for two things: that the bytes are right, by the block's checksum; and that the block is
 //! still the pool's. Space of a block that was freed meanwhile may hold another by now, and mending the old one
-//! would destroy it. Freed space is not used again for two transaction groups, so a block that was referred to
+//! would destroy it. Freed space is not used again for two txgs, so a block that was referred to
 //! when the read began may be mended when it ends.
 
 use std::io;

@@ -17,7 +17,7 @@ fn random_block(rng: &mut Rng, size: u64) -> Vec<u8> {
     block
 }
 
-/// Writes a block the way the grid says, on all sides of each child; everything else is noise.
+/// Writes a block as the grid lays it out, on all sides of each child; everything else is noise.
 fn lay_out(grid: &Grid, block: &[u8], leaves: &mut Leaves) {
     let mut block = block.to_vec();
     block.resize(grid.size as usize, 0);
@@ -345,7 +345,7 @@ fn damage_older_than_the_expansion_is_recovered() {
     }
 }
 
-/// Children with several leaves: one of them suffices, whatever the others say.
+/// Children with several leaves: one of them suffices, whatever the others return.
 #[test]
 fn any_good_side_serves() {
     let mut rng = Rng::new(8);

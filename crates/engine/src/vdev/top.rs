@@ -191,7 +191,7 @@ impl Top {
         }
     }
 
-    /// Says that another top has taken its place in the tree.
+    /// Records that another top has taken its place in the tree.
     pub fn set_replaced(&self) {
         self.replaced.store(true, Ordering::SeqCst);
     }

@@ -133,8 +133,8 @@ impl Tree {
         self.config.children.iter().any(|own| own.id == top.id && is_alike(own, top))
     }
 
-    /// The same vdevs with another one in the place `id`, or none, as `config` says. Leaves that `config` does not have are
-    /// left out.
+    /// The same vdevs with another one in the place `id`, or none, according to `config`. Leaves that
+    /// `config` does not have are dropped.
     #[must_use]
     pub fn with_top(&self, config: VdevConfig, id: u64, top: Option<Arc<Top>>) -> Self {
         let mut tops = self.tops.clone();
@@ -172,7 +172,7 @@ impl Tree {
         self.leaves.values()
     }
 
-    /// Whether [`Tree::dirty_dtls`] has something to tell.
+    /// Whether [`Tree::dirty_dtls`] would return any.
     pub fn has_dirty_dtls(&self) -> bool {
         self.leaves.values().any(|leaf| leaf.has_changed_dtl())
     }

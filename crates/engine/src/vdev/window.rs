@@ -27,7 +27,7 @@ pub struct Waiter<D> {
     pub offset: u64,
     /// Bytes.
     pub len: u64,
-    /// Told the result.
+    /// Called with the result.
     pub done: D,
 }
 
@@ -53,7 +53,7 @@ pub enum Found<D> {
     Here(Buf, D),
     /// It waits for a window that is on its way.
     Joined,
-    /// The caller must read the window that starts here, then tell [`Windows::arrived`].
+    /// The caller must read the window that starts here, then call [`Windows::arrived`].
     Read(u64),
     /// It does not lie within one window: the caller must read it plainly.
     Not(Waiter<D>),

@@ -22,7 +22,8 @@ use crate::txg::SIZE;
 /// be readable.
 pub type WriteOutcome = Result<Vec<u64>>;
 
-/// Told once, on a device's thread or before the call returns: must be short and hand real work to an executor.
+/// Called once, on a device's thread or before the call returns: must be short and hand real work to an
+/// executor.
 pub type WriteBlockDone = Box<dyn FnOnce(WriteOutcome) + Send>;
 
 /// Called when every leaf has been flushed, or with the error.

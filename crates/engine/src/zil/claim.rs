@@ -20,8 +20,8 @@
 //! Blocks that are to be cloned are on disk. Until the log is freed each record holds a reference to each of its
 //! blocks ([`Claimed::clones`]), so that replay finds them whatever happens to the files that they were cloned from.
 //!
-//! Source: `zil_claim`, `zil_parse`, zil.c, OpenZFS 2.3. Differs from it: a block that is already allocated
-//! although the log says it is new ends the log, like a failed claim.
+//! Source: `zil_claim`, `zil_parse`, zil.c, OpenZFS 2.3. Differs from it: an already allocated block that is
+//! new according to the log ends the log, like a failed claim.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

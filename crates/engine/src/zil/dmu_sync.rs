@@ -47,7 +47,7 @@ enum Outcome {
     At(Blkptr),
     /// The log takes the data.
     Copy,
-    /// It was freed: a later record of the log says so.
+    /// It was freed: a later record of the log frees it.
     Gone,
 }
 

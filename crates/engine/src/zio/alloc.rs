@@ -32,7 +32,7 @@ pub struct AllocRequest {
     pub copies: u8,
     /// Class to start with.
     pub class: Class,
-    /// Transaction group that the block is born in.
+    /// Txg that the block is born in.
     pub txg: u64,
     /// Mark the DVAs as gang headers.
     pub gang: bool,

@@ -74,8 +74,8 @@ impl Zio {
     }
 }
 
-/// The stored forms that the logical bytes of a block can have had, by the pointer's compression. zstd has levels, which
-/// a pointer does not tell.
+/// The stored forms that the logical bytes of a block can have had, by the pointer's compression. zstd has
+/// levels, which a pointer does not record.
 pub(crate) fn stored_forms(bp: &Blkptr, logical: &[u8]) -> impl Iterator<Item = AlignedBuf> {
     /// Levels of zstd and fast zstd, the default first; levels unknown to the encoder are passed over.
     const LEVELS: std::ops::RangeInclusive<u8> = 0..=123;

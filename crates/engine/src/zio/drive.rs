@@ -15,16 +15,16 @@ use crate::vdev::plan::{ChildRead, ChildResult, Depth, Outcome, ReadPlan, Step};
 use crate::vdev::queue::ReadDone;
 use crate::vdev::top::Top;
 
-/// Tells whether candidate bytes are the block's.
+/// Returns whether candidate bytes are the block's.
 pub type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
-/// Told once how the plan ended.
+/// Called once with the outcome of the plan.
 pub type OutcomeDone = Box<dyn FnOnce(Outcome) + Send>;
 
 /// A plan on its way.
 pub struct Drive {
     /// The top-level vdev that is read.
     pub top: Arc<Top>,
-    /// Birth of the block, for leaves that lack some transaction groups.
+    /// Birth of the block, for leaves that lack some txgs.
     pub txg: u64,
     /// The plan that returns the next reads.
     pub plan: Box<dyn ReadPlan>,
@@ -32,7 +32,7 @@ pub struct Drive {
     pub judge: Judge,
     /// Where plans are resumed.
     pub executor: Arc<dyn Executor>,
-    /// Told the end.
+    /// Called at the end.
     pub done: OutcomeDone,
 }
 
@@ -115,7 +115,7 @@ struct Below {
 }
 
 impl Below {
-    /// Reads a raidz or draid that is a side of a mirror. Which of its own copies are bad is not told.
+    /// Reads a raidz or draid that is a side of a mirror. Its own bad copies are not reported.
     fn read(&self, top: Arc<Top>, read: &ChildRead, done: ReadDone) {
         let absent = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let Ok(plan) = top.plan(read.offset, read.len, self.txg, Depth::First) else {

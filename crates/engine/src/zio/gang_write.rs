@@ -5,7 +5,7 @@
 //! them all. A gang's DVA counts the header's space and
 //! that of everything below it. Format source: `zio_gbh_phys_t`, zio.h, OpenZFS 2.3.
 //!
-//! A gang that the same group wrote already is written over piece by piece ([`rewrite`]): passes over the MOS would find
+//! A gang that the same txg wrote already is written over piece by piece ([`rewrite`]): passes over the MOS would find
 //! no end if each allocated anew.
 //!
 //! Crash argument: as for any new block; the header is written after its pieces. Only blocks that nothing on
@@ -49,7 +49,7 @@ struct Pieces {
     end: Option<(Gang, WriteDone)>,
 }
 
-/// Writes `data` (compressed and checked already: `bp` says so) as a gang.
+/// Writes `data` (compressed and checksummed already, as `bp` records) as a gang.
 pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, txg: u64, done: WriteDone) {
     let unit = u64::try_from(GANG_SIZE).unwrap_or(MIN_BLOCK_SIZE);
     let copies = match props.gang_copies {
@@ -68,7 +68,7 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
     write_pieces(zio, Gang { bp, header, header_size, in_place: false, props, txg }, &data, parts, done);
 }
 
-/// Writes `data` over the gang `old` of the same size that the same group wrote. Waits until headers were read.
+/// Writes `data` over the gang `old` of the same size that the same txg wrote. Waits until headers were read.
 #[doc(alias = "zio_rewrite_gang")]
 pub(super) fn rewrite(
     zio: &Arc<Zio>,

@@ -3,8 +3,8 @@
 //! A read passes these stages: embedded or hole (done at once) → cache device, if one has it ([`stored`]) → copies (each DVA in turn; gang
 //! blocks are assembled, removed vdevs remapped, redundancy tried through the vdev's read plan, every
 //! candidate judged by the block's checksum) → open (decrypt or authenticate) → decompress → byte
-//! order. No stage waits: devices complete on their threads, stages run on the executor, and the end
-//! is told to a callback. [`Zio::read_wait`] is for callers from outside.
+//! order. No stage waits: devices complete on their threads, stages run on the executor, and a callback
+//! receives the result. [`Zio::read_wait`] is for callers from outside.
 //!
 //! Differs from OpenZFS: there is no zio tree with per-type pipelines; a logical read owns a small
 //! state machine per copy, because redundancy is decided in the read plans.
@@ -110,7 +110,7 @@ pub struct ReadOutcome {
     pub damage: Vec<Damage>,
 }
 
-/// Told once, on an executor's thread or the caller's.
+/// Called once, on an executor's thread or the caller's.
 pub type ReadDone = Box<dyn FnOnce(ReadOutcome) + Send>;
 
 /// Opens and makes protected blocks: set by the dsl layer, which knows datasets and their keys.
@@ -127,9 +127,9 @@ pub trait KeySource: Send + Sync + std::fmt::Debug {
     fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<crypt::Mac>;
 }
 
-/// Told of damage that a read met and got around, or did not.
+/// Receives damage found by reads, repaired or not.
 pub trait FaultSink: Send + Sync + std::fmt::Debug {
-    /// `repaired` says that good bytes were had from elsewhere.
+    /// `repaired`: good bytes were found elsewhere.
     fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[Damage], repaired: bool);
 
     /// Good bytes of a block born in `birth` could not be written over bad ones.
@@ -173,7 +173,7 @@ pub struct Zio {
     dedup: RwLock<Option<Arc<dyn DedupTables>>>,
     /// Smallest allocation of any vdev, in bytes.
     min_alloc: AtomicU64,
-    /// The last group that is on disk.
+    /// The last txg that is on disk.
     synced: AtomicU64,
     /// Faults injected by `zinject`.
     pub inject: BlockFaults,
@@ -205,8 +205,8 @@ impl Zio {
         })
     }
 
-    /// Says which group is on disk. Blocks born later may be rewritten in place while they are read, and are not
-    /// mended.
+    /// Sets the txg that is on disk. Blocks born later may be rewritten in place while they are read, and are
+    /// not mended.
     pub fn set_synced(&self, txg: u64) {
         self.synced.store(txg, Ordering::Release);
     }
@@ -287,7 +287,7 @@ impl Zio {
         self.stored.read().clone()
     }
 
-    /// Says that gang headers may fill a whole minimum allocation (`dynamic_gang_header`).
+    /// Sets whether gang headers may fill a whole minimum allocation (`dynamic_gang_header`).
     pub fn set_wide_gangs(&self, on: bool) {
         self.wide_gangs.store(on, Ordering::Relaxed);
     }
@@ -347,7 +347,7 @@ impl Zio {
         keys.ok_or_else(|| Error::new(Kind::KeyMissing, "the dataset's key is not loaded"))
     }
 
-    /// Starts reading a block; `done` is told the end, perhaps before this returns.
+    /// Starts reading a block; `done` is called with the result, perhaps before this returns.
     pub fn read(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, done: ReadDone) {
         let zio = Arc::clone(self);
         let pointer = *bp;

@@ -296,7 +296,7 @@ fn untransformed(error: FaultError) -> Error {
 /// The error of a block of which no copy is good.
 fn lost(zio: &Zio, damage: &[Damage]) -> Error {
     let tree = zio.tree();
-    // Of stripes that contradict their parity nothing tells which disk is wrong.
+    // For stripes that contradict their parity the wrong disk is unknown.
     let unreadable = !damage.is_empty() && damage.iter().all(|d| d.bad.fault == Fault::Unreadable);
     let (kind, what) = if unreadable {
         (Kind::Io, "no copy of the block can be read: devices are missing or fail")
@@ -310,7 +310,7 @@ fn lost(zio: &Zio, damage: &[Damage]) -> Error {
     }
 }
 
-/// A byte range of a top-level vdev, born in a transaction group.
+/// A byte range of a top-level vdev, born in a txg.
 #[derive(Debug, Clone, Copy)]
 pub struct Range {
     /// Top-level vdev.

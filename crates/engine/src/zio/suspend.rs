@@ -12,7 +12,7 @@
 //! not flushed, and so may a disk whose flush failed. All of them are read again, from the device itself,
 //! before the pool is resumed or the txg is committed.
 //!
-//! Lock order: the state's lock is taken before those of transaction groups; requests go on when it is free again.
+//! Lock order: the state's lock is taken before those of txgs; requests go on when it is free again.
 //!
 //! Differs from OpenZFS: reads of outside callers fail instead of waiting; written blocks are checked.
 
@@ -30,7 +30,7 @@ use crate::types::Bookmark;
 use crate::vdev::leaf::{Leaf, PastCaches};
 use crate::vdev::plan::Depth;
 
-/// Told that something is held, and why.
+/// Called when a request is held, with the reason.
 pub type Held = Arc<dyn Fn(&Error) + Send + Sync>;
 /// Goes on with a request (`true`), or ends it with its error.
 pub(super) type Request = Box<dyn FnOnce(bool) + Send>;
@@ -68,7 +68,7 @@ impl std::fmt::Debug for SuspendedIo {
 }
 
 impl SuspendedIo {
-    /// From now on requests are held; `sink` is told when one is.
+    /// From now on requests are held; `sink` is called for each.
     pub fn open(&self, sink: Held) {
         self.state.lock().sink = Some(sink);
     }
@@ -144,7 +144,7 @@ pub(crate) fn is_of_devices(e: &Error) -> bool {
     matches!(e.kind(), Kind::Io | Kind::NoDevice)
 }
 
-/// Blocks of the group that is being written, by the vdev and the offset of each copy; none overlaps another.
+/// Blocks of the txg that is being written, by the vdev and the offset of each copy; none overlaps another.
 #[derive(Default)]
 struct Written(BTreeMap<(u32, u64), Blkptr>);
 
@@ -168,14 +168,14 @@ impl Written {
 /// How to treat a leaf that has lost a block which other leaves have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cure {
-    /// Its DTL says that it lacks the block's group.
+    /// Its DTL gets the block's txg.
     Note,
     /// The block is written again.
     Rewrite,
 }
 
 impl Zio {
-    /// Reads everything that was written since [`SuspendedIo::settle`] for groups up to `txg` and lies on a vdev of one of
+    /// Reads everything that was written since [`SuspendedIo::settle`] for txgs up to `txg` and lies on a vdev of one of
     /// `suspects`, from these devices themselves. A block that has no good copy there, but is still in the system's memory,
     /// is written again.
     ///

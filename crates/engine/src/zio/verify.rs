@@ -110,7 +110,7 @@ fn trailer_judge(kind: ChecksumType, bp: &Blkptr) -> Result<Judge> {
 const LOG_UNIT: usize = 4096;
 /// Where the trailer stands in the chain header: after a word, a block pointer and a word.
 const LOG_ECK: usize = LOG_NUSED + 8;
-/// Where the chain header says how many bytes are used.
+/// Offset of the used bytes in the chain header.
 const LOG_NUSED: usize = 8 + 128;
 
 /// Checks an intent-log block that carries its trailer in the chain header in front (`zil_chain_t`):

@@ -5,10 +5,10 @@
 //!  share ([`super::dedup`]) → in place, or allocate → (gang) → every copy
 //! ```
 //!
-//! Runs on the executor; devices complete on their threads; the end is told to a callback.
+//! Runs on the executor; devices complete on their threads; a callback receives the result.
 //!
 //! Crash argument: a new block goes to space that no uberblock on disk refers to. A block is written in place
-//! only when the same group wrote it before, so nothing on disk refers to it either.
+//! only when the same txg wrote it before, so nothing on disk refers to it either.
 //!
 //! Differs from OpenZFS: one function a stage instead of a generic pipeline; a copy that could not be written is
 //! allocated anew elsewhere at once.
@@ -105,7 +105,7 @@ pub struct WriteRequest {
     /// `old`. A gang, an embedded block and a new entry of a dedup table are new all the same, as OpenZFS has it.
     #[doc(alias = "zp_rewrite")]
     pub keeps_birth: bool,
-    /// The group that is being written.
+    /// The txg that is being written.
     pub txg: u64,
     /// Where it stands.
     pub at: Bookmark,
@@ -114,7 +114,7 @@ pub struct WriteRequest {
     pub may_wait: bool,
 }
 
-/// Told the pointer; its fill count is the caller's to set.
+/// Called with the pointer; the caller sets its fill count.
 pub type WriteDone = Box<dyn FnOnce(Result<Blkptr>) + Send>;
 
 /// A block's stored form.
@@ -125,7 +125,7 @@ enum Stored {
 }
 
 impl Zio {
-    /// Starts writing a block; `done` is told the end.
+    /// Starts writing a block; `done` is called with the result.
     pub fn write(self: &Arc<Self>, request: WriteRequest, done: WriteDone) {
         let zio = Arc::clone(self);
         self.executor().spawn_waiting(Box::new(move || zio.write_now(&request, done)));
@@ -176,7 +176,7 @@ impl Zio {
         }
     }
 
-    /// Writes a prepared block: in place, or where the allocator says.
+    /// Writes a prepared block: in place, or where the allocator chooses.
     pub(super) fn write_placed(self: &Arc<Self>, block: Prepared, done: WriteDone) {
         let Prepared { request, mut bp, data } = block;
         let (props, old, psize) = (&request.props, &request.old, bp.psize());

@@ -245,7 +245,7 @@ impl FsWriter {
         self.mounted.get().map(|mounted| &mounted.place.spa)
     }
 
-    /// The last group on disk; `None` when it is not mounted.
+    /// The last txg on disk; `None` when it is not mounted.
     pub(super) fn synced(&self) -> Option<u64> {
         self.mounted.get().map(|mounted| mounted.place.spa.txgs.synced())
     }
@@ -270,7 +270,7 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Space of the dataset, as of the last group on disk.
+    /// Space of the dataset, as of the last txg on disk.
     #[doc(alias = "zfs_statvfs")]
     pub fn space(&self) -> Result<Space> {
         let Mounted { place, .. } = self.mounted()?;

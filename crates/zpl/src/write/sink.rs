@@ -105,7 +105,7 @@ pub enum LogOp<'a> {
         object: u64,
         whiteout: Option<NewFile>,
     },
-    /// Bytes were written; they can be read back from the file while the transaction's group is not on disk. `sync`:
+    /// Bytes were written; they can be read back from the file while the transaction's txg is not on disk. `sync`:
     /// every commit writes it, not only one of this file.
     Write { object: u64, offset: u64, data: &'a [u8], block_size: u64, sync: bool },
     /// Blocks of a range became references to blocks of other files: `pointers`, holes included.

@@ -113,7 +113,7 @@ impl CacheDevice {
         self.logs.iter().map(|log| L2arcProp(log.prop).psize()).sum()
     }
 
-    /// The header that says how it is now.
+    /// The header for the present state.
     pub(super) fn header(&self, pool: u64) -> L2arcDevHdr {
         let empty = super::place::empty_header(pool, self.leaf.guid, self.place, self.log_entries);
         L2arcDevHdr {

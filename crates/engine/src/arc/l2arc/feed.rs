@@ -103,8 +103,8 @@ impl L2arc {
         self.limit(Limit::L2WriteMax).saturating_add(boost)
     }
 
-    /// Starts a round on the next device if one is due; `may` tells whether the dataset of that number lets its metadata
-    /// (true) or data be written. To be called often.
+    /// Starts a round on the next device if one is due; `may` returns whether the dataset of that number
+    /// allows its metadata (true) or data to be cached. Must be called often.
     #[doc(alias("l2arc_feed_thread", "l2arc_write_buffers"))]
     pub fn feed(self: &Arc<Self>, may: &mut dyn FnMut(u64, bool) -> bool) -> Fed {
         let now = self.env.clock.monotonic();

@@ -283,7 +283,7 @@ fn footprint(data: &Buf) -> u64 {
     u64::try_from(data.footprint()).unwrap_or(u64::MAX).saturating_add(HEADER)
 }
 
-/// Whether cache devices may have the block at all: one whose stored bytes can be told from others.
+/// Whether cache devices may have the block at all: its checksum must identify its stored bytes.
 fn is_eligible(bp: &Blkptr) -> bool {
     let sum = bp.checksum().filter(|kind| !kind.is_embedded()).and_then(crate::zio::verify::algorithm);
     let is_judged = sum.is_some_and(|sum| sum != checksum::Algorithm::Off);

@@ -83,7 +83,7 @@ impl Hands {
     }
 
     /// Makes room for `distance` bytes behind the hand, which begins again at the start when the end is too near.
-    /// `evicted` is told each range whose content is lost.
+    /// `evicted` is called with each range whose content is lost.
     #[doc(alias = "l2arc_evict")]
     pub fn make_room(&mut self, place: Place, distance: u64, mut evicted: impl FnMut(&Self, u64, u64)) {
         if self.hand.saturating_add(distance) > place.end {

@@ -100,7 +100,8 @@ pub struct Change {
 }
 
 impl Said {
-    /// The bytes of a block of `size` bytes; `None` when nothing is said. `read` reads a block on disk.
+    /// The bytes of a block of `size` bytes; `None` when the change does not define them. `read` reads a
+    /// block on disk.
     ///
     /// # Errors
     /// As [`StoredBlock::open`]; `Unsupported` for a redacted block; errors of `read`.

@@ -1,8 +1,8 @@
 //! Checks whether a txg can write a change.
 //!
 //! Writing or freeing a block replaces the indirect blocks above it, which must be read first. A damaged one would
-//! stop the txg, and with it the whole pool, long after the caller was told of success. So the indirect blocks of
-//! the path are read before anything is changed, and the caller of the change gets the error.
+//! stop the txg, and with it the whole pool, long after the call has returned success. So the indirect blocks
+//! of the path are read before anything is changed, and the caller of the change gets the error.
 //!
 //! The MOS is exempt: it is changed while a txg is written, and the pool cannot work without it.
 

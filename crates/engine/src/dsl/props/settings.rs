@@ -14,7 +14,7 @@ use crate::zap::Zap;
 /// End of the name of an entry that came with a stream.
 #[doc(alias = "ZPROP_RECVD_SUFFIX")]
 const RECEIVED: &str = "$recvd";
-/// End of the name of an entry that says "inherited, whatever was received".
+/// Suffix of the name of an entry that means "inherited, regardless of a received value".
 #[doc(alias = "ZPROP_INHERIT_SUFFIX")]
 const INHERIT: &str = "$inherit";
 

@@ -99,7 +99,7 @@ pub struct Crypto {
     pub salt: Option<u64>,
     /// The dataset whose key opens it.
     pub root: String,
-    /// Tells the IVs of received snapshots apart.
+    /// Distinguishes the IVs of received snapshots.
     pub ivset_guid: Option<u64>,
 }
 

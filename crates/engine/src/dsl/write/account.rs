@@ -41,7 +41,7 @@ struct Sums {
     bookmarks: BTreeMap<String, Delta>,
     allocs: Vec<Blkptr>,
     frees: Vec<Blkptr>,
-    /// The group has changed the livelist.
+    /// The txg has changed the livelist.
     lived: bool,
 }
 
@@ -63,11 +63,11 @@ struct Lists {
     dead: Vec<Blkptr>,
     allocs: Vec<Blkptr>,
     frees: Vec<Blkptr>,
-    /// Nothing did before in this group.
+    /// Nothing did before in this txg.
     first: bool,
 }
 
-/// The account of one dataset while a group is written.
+/// The account of one dataset while a txg is written.
 #[derive(Debug)]
 pub struct Account<'a> {
     at: MosTx<'a>,
@@ -138,7 +138,7 @@ impl<'a> Account<'a> {
         livelist::review(at, &at.dataset(self.number)?)
     }
 
-    /// Writes blocks to the lists. However many a group frees, few are in memory.
+    /// Writes blocks to the lists. However many a txg frees, few are in memory.
     fn write_lists(&self, lists: &Lists) -> Result<()> {
         DeadList::open(&self.at, self.phys.deadlist_obj)?.insert(&lists.dead, false)?;
         let Some(list) = self.livelist else { return Ok(()) };

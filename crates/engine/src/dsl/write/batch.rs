@@ -42,8 +42,8 @@ impl<'a> Batch<'a> {
         self.lists.remove(&number).map_or_else(|| DeadList::open(self.at, number), Ok)
     }
 
-    /// Tells the bookmarks of a head that a snapshot is destroyed. Says whether one of them needs the deadlist key of the
-    /// snapshot.
+    /// Updates the bookmarks of a head for a destroyed snapshot. Returns whether one of them needs the
+    /// snapshot's deadlist key.
     pub fn note_in_bookmarks(&mut self, head: u64, number: u64, snap: &DslDataset) -> Result<bool> {
         if self.marks.as_ref().is_none_or(|marks| marks.head != head) {
             self.marks = Some(Marks::read(self.at, head)?);

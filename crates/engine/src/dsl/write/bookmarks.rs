@@ -1,7 +1,7 @@
 //! Bookmarks: a snapshot's txg and guid, which outlive it.
 //!
 //! With the feature `bookmark_written` a bookmark also knows the size of its snapshot and how much of that was
-//! freed before the next snapshot came, so that "written since" can be told later.
+//! freed before the next snapshot came, so that "written since" can be computed later.
 
 use std::collections::BTreeMap;
 

@@ -403,7 +403,7 @@ pub(super) fn hand_over(at: &MosTx<'_>, keys: &KeyStore, change: &Handover) -> R
     Ok(())
 }
 
-/// Refuses settings of properties that say how a dataset is encrypted.
+/// Refuses settings of properties that define a dataset's encryption.
 #[doc(alias = "dsl_crypto_can_set_keylocation")]
 pub(super) fn check_setting(at: &MosView<'_>, dir: u64, prop: &str, value: Option<&PropValue>) -> Result<()> {
     match prop {

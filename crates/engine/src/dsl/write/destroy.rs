@@ -111,7 +111,7 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
     tree::note_snapshots_changed(at, snap.dir_obj)
 }
 
-/// The snapshot before one that goes no longer knows it; says whether the latter was the first of a clone.
+/// Unlinks a destroyed snapshot from the one before it; returns whether it was the first of a clone.
 fn unlink_previous(at: &MosTx<'_>, number: u64, snap: &DslDataset) -> Result<bool> {
     if snap.prev_snap_obj == 0 {
         return Ok(false);

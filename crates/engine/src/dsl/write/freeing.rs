@@ -2,7 +2,8 @@
 //!
 //! Each txg frees some of it. The rest belongs to `$FREE`; after a crash it is found as the last txg left it.
 //!
-//! A tree is freed from its leaves to its root ([`super::tree_walk`]); its entry says where the next group goes on.
+//! A tree is freed from its leaves to its root ([`super::tree_walk`]); its entry has the position where the
+//! next txg continues.
 
 use std::ops::ControlFlow;
 
@@ -124,7 +125,7 @@ fn process_trees(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
     Ok(())
 }
 
-/// Frees a tree's blocks born after `birth` in this very group.
+/// Frees a tree's blocks born after `birth` in this very txg.
 pub(super) fn free_now(at: &MosTx<'_>, root: &Blkptr, birth: u64) -> Result<Delta> {
     let walk = |tell: &mut dyn FnMut(&Blkptr) -> Result<()>| {
         let mut entry = BptreeEntry { bp: *root, birth_txg: birth, ..BptreeEntry::default() };

@@ -51,9 +51,9 @@ pub struct LiveDataset {
     pub number: u64,
     /// Its object set.
     pub objset: Arc<LiveObjset>,
-    /// Features that it begins to use, by group.
+    /// Features that it begins to use, by txg.
     features: Mutex<BTreeMap<u64, BTreeSet<Feature>>>,
-    /// Flags that it gets, by group.
+    /// Flags that it gets, by txg.
     flags: Mutex<BTreeMap<u64, u64>>,
     /// Progress of a resumable receive for its token, by txg.
     resume: Mutex<BTreeMap<u64, [u64; 3]>>,
@@ -62,7 +62,7 @@ pub struct LiveDataset {
     watcher: Mutex<Option<Watcher>>,
 }
 
-/// Told that properties may have changed.
+/// Called when properties may have changed.
 struct Watcher(Arc<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Watcher {
@@ -85,26 +85,26 @@ impl LiveDataset {
         })
     }
 
-    /// Its object set gets flags with this group.
+    /// Its object set gets flags with this txg.
     pub fn add_flags(&self, flags: ObjsetFlags, tx: &Tx) -> Result<()> {
         *self.flags.lock().entry(tx.txg()).or_default() |= flags.0;
         self.objset.touch(tx)
     }
 
-    /// A receive that breaks off goes on at this object and offset, after so many bytes of the stream, once the group of `tx`
+    /// A receive that breaks off goes on at this object and offset, after so many bytes of the stream, once the txg of `tx`
     /// is on disk.
     #[doc(alias("ds_resume_object", "ds_resume_offset", "ds_resume_bytes"))]
     pub(crate) fn set_resume(&self, tx: &Tx, state: [u64; 3]) {
         self.resume.lock().insert(tx.txg(), state);
     }
 
-    /// The dataset uses a feature from this group on.
+    /// The dataset uses a feature from this txg on.
     #[doc(alias = "ds_feature_activation")]
     pub fn use_feature(&self, feature: Feature, tx: &Tx) {
         self.features.lock().entry(tx.txg()).or_default().insert(feature);
     }
 
-    /// Whether a group changed it that may not be on disk.
+    /// Whether a txg changed it that may not be on disk.
     fn is_changed(&self) -> bool {
         (0..txg::SIZE).any(|slot| self.objset.is_dirty(u64::try_from(slot).unwrap_or(0)))
     }
@@ -291,12 +291,12 @@ impl DslPool {
         })
     }
 
-    /// Whether a group changed a dataset.
+    /// Whether a txg changed a dataset.
     pub fn is_dirty(&self, txg: u64) -> bool {
         self.open.lock().values().any(|dataset| dataset.objset.is_dirty(txg))
     }
 
-    /// Writes all datasets that the group changed.
+    /// Writes all datasets that the txg changed.
     #[doc(alias = "dsl_pool_sync")]
     pub fn sync(&self, hooks: &dyn Hooks, tx: &Tx) -> Result<()> {
         self.close_unused();
@@ -352,7 +352,7 @@ impl DslPool {
         account.close(root)
     }
 
-    /// The MOS' own blocks changed by so much since this was last said.
+    /// Accounts the change of the MOS' own blocks since the last call.
     #[doc(alias = "dsl_pool_mos_diduse_space")]
     pub fn mos_used(
         &self,

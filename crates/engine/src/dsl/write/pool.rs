@@ -127,7 +127,7 @@ fn all_dirs(at: &MosTx<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
 pub fn upgrade_dir_clones(at: &MosTx<'_>) -> Result<()> {
     let root = root_dir(at)?;
     create_dir(at, Some((root, special_dir::FREE)))?;
-    // Of the new form, whatever the version still says.
+    // Of the new form, although the version is still the old one.
     let new = NewObject::with_bonus(ObjectType::BPOBJ, lists::BLOCK, ObjectType::BPOBJ_HDR, SUBLISTS_BONUS);
     let free = at.create_object(new)?;
     at.zap_add(MOS_DIRECTORY_OBJECT, mos::FREE_BPOBJ, free)?;

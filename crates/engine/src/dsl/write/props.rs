@@ -14,7 +14,7 @@ use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 
-/// Entry that says that there are received properties at all.
+/// Entry that marks a dataset as having received properties.
 #[doc(alias = "ZPROP_HAS_RECVD")]
 const HAS_RECVD: &str = "$hasrecvd";
 

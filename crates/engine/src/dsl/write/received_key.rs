@@ -39,7 +39,7 @@ pub struct RawKey {
     pub portable_mac: [u8; OBJSET_MAC],
     /// The object that holds the dnodes, as it is on the sender's side, without blocks.
     pub meta: Dnode,
-    /// Tells the IVs of the snapshot apart.
+    /// Distinguishes the IVs of the snapshot.
     pub to_ivset_guid: u64,
     from_ivset_guid: u64,
 }

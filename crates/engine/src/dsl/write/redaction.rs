@@ -1,11 +1,12 @@
 //! Redaction lists: made empty with their bookmark, filled by further transactions, complete with the last one.
 //!
-//! The object has [`RedactBlock`] entries in its blocks, and a bonus buffer ([`RedactionList`]) that says how many there
-//! are, with respect to which snapshots, and up to which place of the snapshot the list goes. With more snapshots than a
-//! bonus buffer has room for, the same bytes are in a spill block.
+//! The object has [`RedactBlock`] entries in its blocks, and a bonus buffer ([`RedactionList`]) with their
+//! number, the redaction snapshots, and the position in the snapshot up to which the list goes. With more
+//! snapshots than a bonus buffer has room for, the same bytes are in a spill block.
 //!
-//! Crash argument: entries, their number and the place they reach are changed by one transaction. A list whose search was
-//! cut off says so, is not accepted by a send, and is continued by the same `zfs redact` from that place.
+//! Crash argument: entries, their number and the place they reach are changed by one transaction. A list
+//! whose search was interrupted is marked as incomplete, is not accepted by a send, and is continued by the
+//! same `zfs redact` from that place.
 //!
 //! Source: `redaction_list_phys_t`, `dsl_bookmark_create_sync_impl_snap`, `redaction_list_update_sync`, OpenZFS 2.4.
 

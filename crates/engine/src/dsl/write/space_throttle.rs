@@ -1,5 +1,5 @@
 //! Whether writers must wait, or are refused, because there is no space: asked before every transaction, so
-//! the answer is worked out once a group.
+//! the answer is worked out once a txg.
 //!
 //! Unsynced changes are charged with the most that they may allocate. While that could be too much, writers
 //! wait for a txg: then the real allocation is known, and frees have taken effect. Writers are refused when
@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 
 /// Bytes that a transaction is taken to change at least.
 const LEAST_CHANGE: u64 = 4096;
-/// Groups that are waited for before a writer is refused.
+/// Txgs that are waited for before a writer is refused.
 const PATIENCE: usize = 4;
 /// The same while there is room but other writers take it: a waiting writer is refused only when they take
 /// all of it.
@@ -27,13 +27,13 @@ const LONG_PATIENCE: usize = 64;
 pub trait SpaceSource: Hooks {
     /// The datasets.
     fn datasets(&self) -> &DslPool;
-    /// The last group on disk.
+    /// The last txg on disk.
     fn synced(&self) -> u64;
-    /// Changed bytes in all open groups.
+    /// Changed bytes in all open txgs.
     fn dirty(&self) -> u64;
-    /// Bytes on disk that all blocks which open groups have to write take at most, if none can be compressed.
+    /// Bytes on disk that all blocks which open txgs have to write take at most, if none can be compressed.
     fn needed(&self) -> u64;
-    /// Bytes that were freed and can't be used for some groups.
+    /// Bytes that were freed and can't be used for some txgs.
     fn deferred(&self) -> u64;
     /// Bytes on disk that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata.
     fn inflation(&self) -> u64;
@@ -43,7 +43,7 @@ pub trait SpaceSource: Hooks {
     fn sync(&self) -> Result<()>;
 }
 
-/// Room of one dataset, as of a group.
+/// Room of one dataset, as of a txg.
 #[derive(Debug, Default)]
 pub struct SpaceThrottles {
     /// The txg, and the room in it: for operations that take space, and for those that free some.
@@ -53,12 +53,12 @@ pub struct SpaceThrottles {
 }
 
 impl SpaceThrottles {
-    /// Room as of the last group on disk. `netfree` as in [`room`].
+    /// Room as of the last txg on disk. `netfree` as in [`room`].
     pub fn of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<Room> {
         Ok(self.as_of(pool, dataset, netfree)?.0)
     }
 
-    /// Room, and the group it is of.
+    /// Room, and the txg it is of.
     fn as_of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<(Room, u64)> {
         let synced = pool.synced();
         let mut known = self.known.lock();

@@ -217,7 +217,7 @@ pub fn create_snapshot(at: &MosTx<'_>, head_number: u64, name: &str) -> Result<u
     at.change_dataset(number, |dataset| *dataset = snapshot)?;
     copy_features(at, head_number, number)?;
     if crypto::key_object(at, head.dir_obj)?.is_some() && at.enabled(Feature::BookmarkV2) {
-        // Tells the IVs of this snapshot from those of another that was received in its place.
+        // Distinguishes the IVs of this snapshot from those of another that was received in its place.
         at.set_extra(number, dsl_dataset::IVSET_GUID, at.fsid())?;
     }
     relink_previous(at, &head, head_number, number)?;

@@ -1,8 +1,8 @@
 //! The blocks of a destroyed object set, from the leaves to the root and from front to back.
 //!
-//! A walk may stop before any data block; a bookmark says where it goes on, in the form that OpenZFS writes, so either
-//! implementation goes on where the other stopped. Blocks before the bookmark may be in other use already and are not
-//! read.
+//! A walk may stop before any data block; a bookmark has the position to continue from, in OpenZFS' form, so
+//! either implementation continues where the other stopped. Blocks before the bookmark may be in other use
+//! already and are not read.
 //!
 //! Source: dmu_traverse.c, OpenZFS 2.3.
 
@@ -23,7 +23,7 @@ use crate::zio::Form;
 #[doc(alias = "ZB_DESTROYED_OBJSET")]
 const DESTROYED: u64 = u64::MAX;
 
-/// Is told each block, and whether the walk may stop before it: then `Break` stops it.
+/// Called with each block, and whether the walk may stop before it: then `Break` stops it.
 pub(super) type Tell<'a> = &'a mut dyn FnMut(&Blkptr, bool) -> Result<ControlFlow<()>>;
 
 /// Why a walk ends early.
@@ -64,7 +64,7 @@ impl Walk<'_, '_> {
         !bp.is_hole() && !bp.is_redacted() && bp.accounting_birth() > self.birth
     }
 
-    /// Tells a block; the walk may stop before it when there is a bookmark for that.
+    /// Passes a block to the callback; the walk may stop before it when there is a bookmark for that.
     fn tell(&mut self, bp: &Blkptr, pause: Option<StoredBookmark>) -> Step {
         match ((self.tell)(bp, pause.is_some()).map_err(Stop::Failed)?, pause) {
             (ControlFlow::Break(()), Some(here)) => Err(Stop::Paused(here)),
@@ -172,7 +172,7 @@ fn unreadable(at: Bookmark, shift: u32) -> StoredBookmark {
     let level = u32::try_from(at.level).unwrap_or(0);
     let first = at.blkid.checked_shl(level.saturating_mul(shift)).unwrap_or(0);
     match at.object {
-        // A bookmark at a block of dnodes would say that its objects are done.
+        // A bookmark at a block of dnodes would mean that its objects are done.
         0 => stored(first_object(first), 0),
         object => stored(object, first),
     }

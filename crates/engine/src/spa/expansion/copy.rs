@@ -2,7 +2,7 @@
 //!
 //! The copy of a sector that was damaged is damaged, too, and stands on another child: a block that lacks one sector of a row
 //! because its child had lost it must not lack another because a child loses the copy. So each copy is flushed and read back
-//! from the device before the position says that it is there.
+//! from the device before the position covers it.
 
 use std::io;
 use std::sync::Arc;

@@ -3,7 +3,8 @@
 //! The geometry of reads and writes while sectors move is [`crate::vdev::raidz_expand`]'s. This module moves them.
 //!
 //! The state on disk is `ub_raidz_reflow_info` of the uberblock, a position and whether the moved bytes stand in the
-//! scratch area; the vdev's configuration says that it is being expanded, its ZAP how many bytes were copied and when.
+//! scratch area; the vdev's configuration marks it as being expanded, its ZAP has the number of copied bytes
+//! and the times.
 //!
 //! States, each a position (`n` is the width before):
 //! 1. *Attached*: position 0. Every block is read at width `n`.
@@ -306,7 +307,7 @@ impl Spa {
         ZapEdit::open(&mut self.mos.handle(number)?.edit(tx))?.update(name, before.saturating_add(bytes))
     }
 
-    /// Ends the expansion when the uberblock on disk says that everything has moved.
+    /// Ends the expansion when everything has moved according to the uberblock on disk.
     #[doc(alias = "raidz_reflow_complete_sync")]
     fn end_expansion(&self, tx: &Tx) -> Result<()> {
         let Some(top) = self.expanding_top() else { return Ok(()) };

@@ -62,7 +62,7 @@ pub enum VdevSpec {
     Draid {
         /// Parity, data, children, spares.
         config: DraidConfig,
-        /// The devices, as many as the config says.
+        /// The devices, as many as in the config.
         children: Vec<LeafSpec>,
     },
 }

@@ -25,8 +25,9 @@
 //! the record's `max_txg`: whether it was reset before the crash or not, the slice after the import resets it. Completion
 //! changes record, feature, DTLs, and the scrub's state in one txg.
 //!
-//! A leaf that is replaced is the source of its own copy wherever it can be read: no checksum tells whether another side is
-//! right, and the copy must not have that side's damage when the old leaf, which was right, is detached.
+//! A leaf that is replaced is the source of its own copy wherever it can be read: no checksum shows whether
+//! another side is right, and the copy must not have that side's damage when the old leaf, which was right,
+//! is detached.
 //!
 //! While a reconstruction is under way or about to begin, no resilver or scrub begins.
 //!
@@ -205,7 +206,7 @@ impl Spa {
         self.reconstruction.active.store(is_active, Ordering::Release);
     }
 
-    /// Whether a record says that a reconstruction is under way.
+    /// Whether a reconstruction is under way according to a record.
     pub(super) fn has_rebuild_record(&self, at: &MosView<'_>) -> bool {
         self.rebuild_records(at).iter().any(Recorded::is_active)
     }

@@ -73,7 +73,7 @@ fn words(record: &VdevRebuild) -> [u64; WORDS] {
 
 impl Spa {
     /// The top-level vdevs that have a ZAP, each with its record. As in OpenZFS, a record that is missing or cannot be read
-    /// counts as empty: the DTLs tell which leaves lack something.
+    /// counts as empty: the DTLs show which leaves lack something.
     #[doc(alias = "vdev_rebuild_load")]
     pub(super) fn rebuild_records(&self, mos: &MosView<'_>) -> Vec<Recorded> {
         let root = self.config.lock().root().clone();

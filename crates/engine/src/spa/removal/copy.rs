@@ -37,7 +37,7 @@ struct Join<T> {
     results: Vec<Option<T>>,
 }
 
-/// Told how a request ended.
+/// Called with the result of a request.
 pub(in crate::spa) type Told<T> = Box<dyn FnOnce(T) + Send>;
 /// Starts a request.
 pub(in crate::spa) type Start<'a, T> = Box<dyn FnOnce(Told<T>) + 'a>;

@@ -202,8 +202,8 @@ impl Spa {
         Ok(())
     }
 
-    /// Devices that have left the pool get labels that say so, when that is on disk. One that cannot be labelled any more has
-    /// a guid that the pool does not know.
+    /// Relabels devices that have left the pool, once that is on disk. One that cannot be labelled any more
+    /// has a guid that the pool does not know.
     #[doc(alias = "VDEV_LABEL_REMOVE")]
     pub(in crate::spa) fn relabel_left(&self) {
         let leaving = std::mem::take(&mut *self.removing.leaving.lock());

@@ -1,7 +1,7 @@
 //! The objects of a mapping: the mapping itself, its obsolete counts, and the births.
 //!
-//! All are arrays that are only appended to. The counts, 32 bits for each entry, say how many bytes of the entry are
-//! obsolete; condensing brings them up to date.
+//! All are arrays that are only appended to. The counts, 32 bits for each entry, are the obsolete bytes of
+//! the entry; condensing brings them up to date.
 
 use std::sync::Arc;
 

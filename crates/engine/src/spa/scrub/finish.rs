@@ -75,7 +75,7 @@ impl Spa {
         self.note_whole(&whole);
     }
 
-    /// The configuration says no more that these leaves are being filled.
+    /// Removes the marks of these leaves' resilver from the configuration.
     #[doc(alias("vdev_resilver_txg", "vdev_rebuild_txg"))]
     pub(in crate::spa) fn note_whole(&self, leaves: &[u64]) {
         if leaves.is_empty() {

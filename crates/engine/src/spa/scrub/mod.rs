@@ -1,7 +1,7 @@
 //! Scrub and resilver.
 //!
 //! A *scrub* reads every block of the pool with all its copies and parity, rewrites bad copies and counts
-//! them. A *resilver* is a scrub of the blocks that some leaf may lack, as its DTL says, which writes them
+//! them. A *resilver* is a scrub of the blocks that some leaf may lack according to its DTL, and writes them
 //! there. Both are one scan, with one state in the MOS ([`crate::dsl::write::scan_state`]), which OpenZFS can
 //! continue, as this module continues its.
 //!

@@ -174,7 +174,7 @@ impl Visitor for Slice<'_> {
     }
 
     fn unreadable(&mut self, _: Bookmark, _: &Error) {
-        // The block itself was met and is read, all copies of it: that read tells.
+        // The block itself was met and is read, all copies of it: that read reports damage.
     }
 
     fn pauses(&mut self, _: Bookmark) -> bool {

@@ -20,7 +20,7 @@ use crate::types::Bookmark;
 pub(super) enum Walked {
     /// To its end.
     Ended,
-    /// The slice is over; the state says where to go on.
+    /// The slice is over; the state has the position to continue from.
     Paused,
 }
 

@@ -21,7 +21,7 @@ pub(super) fn of_metaslab(histogram: &[u64; 32], shift: u32) -> u64 {
     u64::try_from(bad.checked_div(total).unwrap_or(0)).unwrap_or(0)
 }
 
-/// Fragmentation of a vdev: the mean of its metaslabs by free space, unless half of them can't tell.
+/// Fragmentation of a vdev: the mean of its metaslabs by free space, unless it is unknown for half of them.
 #[doc(alias = "metaslab_group_fragmentation")]
 pub(super) fn of_vdev(vdev: &VdevSpace) -> Option<u64> {
     let known =
@@ -33,7 +33,7 @@ pub(super) fn of_vdev(vdev: &VdevSpace) -> Option<u64> {
     mean(known.into_iter())
 }
 
-/// Fragmentation of a class: the mean of its vdevs by free space, if all of them can tell.
+/// Fragmentation of a class: the mean of its vdevs by free space, if it is known for all of them.
 #[doc(alias = "metaslab_class_fragmentation")]
 pub(super) fn of_class<'a>(vdevs: impl Iterator<Item = &'a VdevSpace>) -> Option<u64> {
     let used = vdevs.filter(|v| !v.metaslabs.is_empty());

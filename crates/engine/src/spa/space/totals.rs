@@ -77,7 +77,7 @@ impl PoolSpace {
         self.data_vdevs().map(VdevSpace::allocated).fold(0, u64::saturating_add)
     }
 
-    /// The `fragmentation` property in percent; `None` where maps are too old to tell.
+    /// The `fragmentation` property in percent; `None` where maps are too old for it.
     pub fn fragmentation(&self) -> Option<u64> {
         fragmentation::of_class(self.normal())
     }

@@ -140,7 +140,7 @@ impl Spa {
 }
 
 impl Sweep {
-    /// Changes the state, and notes and tells that (syncing context).
+    /// Changes the state, records it and posts an event (syncing context).
     #[doc(alias("vdev_initialize_change_state", "vdev_trim_change_state"))]
     pub(super) fn change(&self, spa: &Spa, to: SweepState, options: TrimOptions, tx: &Tx) -> Result<()> {
         let from = {

@@ -12,8 +12,8 @@
 //!
 //! An import continues active sweeps. One whose leaf cannot be written waits for it, and is canceled when it is faulted.
 //!
-//! Differs from OpenZFS: a resumed sweep begins where the stored offset says, where OpenZFS passes over as many bytes more as a
-//! label has; secure trim is not supported.
+//! Differs from OpenZFS: a resumed sweep begins at the stored offset, where OpenZFS skips further bytes of a
+//! label's size; secure trim is not supported.
 
 mod commands;
 mod work;
@@ -40,7 +40,7 @@ pub use commands::{SweepCommand, SweepRefusal, TrimOptions};
 pub enum SweepKind {
     /// It writes a pattern.
     Initialize,
-    /// It tells the device that the space is unused.
+    /// Reports unused space to the device.
     Trim,
 }
 
@@ -234,7 +234,7 @@ impl Spa {
         find(config.root(), leaf)?.u64(LEAF_ZAP).filter(|zap| *zap != 0)
     }
 
-    /// The sweep of a leaf, as its ZAP says when it is not known yet. `None` for a leaf without a ZAP.
+    /// The sweep of a leaf, read from its ZAP when it is not in memory yet. `None` for a leaf without a ZAP.
     fn sweep_of(&self, kind: SweepKind, leaf: u64) -> Result<Option<Arc<Sweep>>> {
         if let Some(known) = self.sweeps.get(kind, leaf) {
             return Ok(Some(known));
