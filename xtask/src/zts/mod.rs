@@ -19,6 +19,7 @@
 //! the kernel module and what is put in its place is said in [`room`]; results go to plain lines ([`results`]).
 
 mod inside;
+mod loops;
 mod results;
 mod room;
 mod runfile;

@@ -5,21 +5,23 @@
 //! suite's own helper programs and real `zhack`, `zstream`, `ztest` are beside them. All of it ends with the group:
 //! mounts with the mount namespace, daemons and strays with the process namespace.
 //!
+//! `/dev` is the group's own and contains only its loop devices ([`super::loops`]), so that groups side by side do not
+//! find each other's pools.
+//!
 //! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. Module parameters and kstats are
 //! mapped in the suite's library (`shim.ksh`): a parameter with the name of one of the daemon's settings is that
 //! setting, and a kstat is the daemon's counter of that name. Any other parameter does not exist, so its test fails
 //! and is listed with that reason, except for `zfs_admin_snapshot`, which is always on here. OpenZFS's event daemon
 //! is a program that does nothing, with empty settings: the daemon itself does its work for pools, and tests of it fail.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use super::Options;
+use super::loops::Loops;
 use super::results::Line;
 use super::runfile::Group;
 
@@ -32,14 +34,22 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Makes the file system and starts this program again inside.
 const ENTER: &str = r#"
 set -e
-room=$1; tree=$2; shift 2
+room=$1; tree=$2; nodes=$3; shift 3
 mount --make-rprivate /
 mkdir -p "$room/mem"
 mount -t tmpfs tmpfs "$room/mem"
 root=$room/mem/root
 mkdir -p "$room/mem/up" "$room/mem/work" "$root"
 mount -t overlay overlay -o "lowerdir=$tree,upperdir=$room/mem/up,workdir=$room/mem/work" "$root"
-for part in dev proc sys; do mount --rbind /$part "$root/$part"; done
+for part in proc sys; do mount --rbind /$part "$root/$part"; done
+mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+for node in null zero full random urandom tty ptmx fuse kmsg $nodes; do cp -a "/dev/$node" "$root/dev/"; done
+mkdir -m 1777 "$root/dev/shm"
+mkdir "$root/dev/pts"
+mount --rbind /dev/pts "$root/dev/pts"
+mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+ln -s /proc/self/fd "$root/dev/fd"
+for number in 0:stdin 1:stdout 2:stderr; do ln -s "/proc/self/fd/${number%:*}" "$root/dev/${number#*:}"; done
 mount -t tmpfs tmpfs "$root/sys/module"
 mkdir -p "$root/sys/module/zfs/parameters"
 echo 1 > "$root/sys/module/zfs/parameters/zfs_admin_snapshot"
@@ -72,10 +82,11 @@ pub fn run(group: &Group, options: &Options) -> Result<Vec<Line>, String> {
     lines
 }
 
-/// The folder of a run and the loop devices over its files.
+/// The folder of a run and its loop devices; the first of them are the disks over its files.
 struct Room {
     path: PathBuf,
     disks: Vec<String>,
+    loops: Loops,
 }
 
 impl Room {
@@ -86,7 +97,7 @@ impl Room {
         for part in ["var", "tools"] {
             fs::create_dir_all(path.join(part)).map_err(told)?;
         }
-        let mut room = Self { path: path.clone(), disks: Vec::new() };
+        let mut room = Self { path: path.clone(), disks: Vec::new(), loops: Loops::reserve(options.disks)? };
         let open = |part| output(Command::new("chmod").args([part, "var"]).current_dir(&path));
         open("1777")?;
         copy(&options.binary, &path.join("tools/aquifer"))?;
@@ -96,8 +107,9 @@ impl Room {
         for disk in 0..options.disks {
             let file = path.join(format!("var/file-vdev{disk}"));
             fs::File::create(&file).and_then(|file| file.set_len(DISK_BYTES)).map_err(told)?;
-            let node = output(Command::new("losetup").args(["--show", "-f"]).arg(&file))?;
-            room.disks.push(node.trim().trim_start_matches("/dev/").to_owned());
+            let name = room.loops.name(disk);
+            output(Command::new("losetup").arg(Path::new("/dev").join(&name)).arg(&file))?;
+            room.disks.push(name);
         }
         Ok(room)
     }
@@ -121,6 +133,7 @@ impl Room {
                 "enter",
             ])
             .args([&self.path, &options.tree])
+            .arg(self.loops.names().join(" "))
             .args([
                 &group.name,
                 &group.pre,
@@ -149,39 +162,13 @@ impl Room {
             Err(format!("{}: the room ended with {status}", group.name))
         }
     }
-
-    /// Loop devices over files of the room, the tests' own too.
-    fn loops(&self) -> Vec<String> {
-        let mut inodes = BTreeSet::new();
-        walk(&self.path.join("var"), &mut inodes);
-        let listed = output(Command::new("losetup").args(["-l", "-n", "--raw", "-O", "NAME,BACK-INO"]));
-        let listed = listed.unwrap_or_default();
-        let ours = listed.lines().filter_map(|line| line.split_once(' '));
-        let ours =
-            ours.filter(|(_, inode)| inode.trim().parse().is_ok_and(|inode: u64| inodes.contains(&inode)));
-        ours.map(|(name, _)| name.to_owned()).collect()
-    }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        for node in self.loops() {
-            let _ = output(Command::new("losetup").args(["-d", &node]));
-        }
+        self.loops.detach();
         if let Err(why) = fs::remove_dir_all(&self.path) {
             eprintln!("zts: {}: {why}", self.path.display());
-        }
-    }
-}
-
-/// Inode numbers of the files below a folder.
-fn walk(folder: &Path, inodes: &mut BTreeSet<u64>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-        let Ok(meta) = entry.metadata() else { continue };
-        if meta.is_dir() {
-            walk(&entry.path(), inodes);
-        } else if meta.is_file() {
-            inodes.insert(meta.ino());
         }
     }
 }
@@ -191,7 +178,7 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 }
 
 /// What a command printed, or what it complained of.
-fn output(command: &mut Command) -> Result<String, String> {
+pub(super) fn output(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     let out = command.output().map_err(|e| format!("{name}: {e}"))?;
     if out.status.success() {
