@@ -38,7 +38,7 @@ pub enum Algorithm {
     Zle,
     /// LZ4: fast, the default of OpenZFS.
     Lz4,
-    /// Zstandard; levels as [`zstd::Level`] says.
+    /// Zstandard; levels as in [`zstd::Level`].
     Zstd,
 }
 

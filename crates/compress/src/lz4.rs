@@ -1,4 +1,4 @@
-//! LZ4 with ZFS's length prefix: the prefix tells the stream from the padding behind it.
+//! LZ4 with ZFS's length prefix: the prefix separates the stream from the padding behind it.
 
 use lzzzz::lz4;
 

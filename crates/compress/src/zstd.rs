@@ -2,8 +2,8 @@
 //!
 //! The header is 8 bytes: the frame's length, big-endian, and a word with encoder version and level.
 //! That word was once a C bit field, so hosts of either byte order wrote it their own way; in each
-//! layout the version's top byte is 0, which tells them apart ([`Header::parse`]). Decoding needs
-//! neither version nor level. The frame has no magic number, content size or checksum.
+//! layout the version's top byte is 0, which distinguishes them ([`Header::parse`]). Decoding needs neither
+//! version nor level. The frame has no magic number, content size or checksum.
 //!
 //! Differs from OpenZFS: a level that it doesn't know isn't an error (the block's checksum has been
 //! verified already); the encoder is newer than 1.4.5, so the same level produces other (valid) bytes.
@@ -62,7 +62,7 @@ impl Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Level(u8);
 
-/// Number of `zstd-fast` without a figure; those with one follow it. OpenZFS reads no block that says so.
+/// Number of `zstd-fast` without a figure; those with one follow it. OpenZFS reads no block with this number.
 const FAST_BASE: u8 = 102;
 /// The figures that `zstd-fast-N` may have, in the order of their numbers.
 const FAST: [i32; 21] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 500, 1000];

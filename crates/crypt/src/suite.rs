@@ -35,8 +35,8 @@ pub(crate) enum Mode {
     Gcm,
 }
 
-/// An encryption suite, as its number on disk says (`zio_encrypt`; 0 inherit, 1 on and 2 off are
-/// settings, not suites).
+/// An encryption suite, by its number on disk (`zio_encrypt`; 0 inherit, 1 on and 2 off are settings, not
+/// suites).
 #[doc(alias = "zio_encrypt")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names say it")]

@@ -254,7 +254,7 @@ impl Registry {
                     None => engine::spa::import(&env, source, &options)?,
                 };
                 spa.start_thread()?;
-                // From now on the labels say that it is in use.
+                // From now on the labels mark it as in use.
                 spa.sync_task(|_, _| Ok(()))?;
                 Imported::live(spa, new.candidate, new.manner)
             }
@@ -320,7 +320,7 @@ impl Registry {
         })
     }
 
-    /// Destroys a pool: its labels say so, and searches no longer find it.
+    /// Destroys a pool: its labels are marked, and searches no longer find it.
     pub fn destroy(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
         self.let_go(name, force, true, Spa::destroy)
     }

@@ -421,8 +421,9 @@ impl Drop for Turn<'_> {
 }
 
 /// Whether writing to another user's stream has no effect beyond that user's rights: this process writes to a file
-/// with its own rights (quotas and set-id bits do not apply to root), and a socket may tell its other end that root
-/// wrote. So the stream must be a pipe or a terminal; a client with another stream copies from a pipe.
+/// with its own rights (quotas and set-id bits do not apply to root), and a socket may reveal to its other
+/// end that root wrote. So the stream must be a pipe or a terminal; a client with another stream copies from
+/// a pipe.
 pub(crate) fn is_harmless(stream: &OwnedFd) -> bool {
     let kind = rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode));
     match kind {

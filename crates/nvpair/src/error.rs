@@ -71,7 +71,7 @@ pub enum EncodeError {
     /// A name or string has a NUL byte inside.
     #[error("NUL byte inside the name or value of {0:?}")]
     Nul(String),
-    /// A value takes more than the 2 GiB that a pair's size field can say.
+    /// A value takes more than the 2 GiB that a pair's size field can hold.
     #[error("value of {0:?} is too large")]
     TooLarge(String),
     /// Lists nest deeper than the decoders accept.

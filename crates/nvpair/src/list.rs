@@ -92,7 +92,7 @@ impl NvList {
         self.get(name).is_some()
     }
 
-    /// Adds a pair at the end; the list's flags say which earlier pairs it replaces.
+    /// Adds a pair at the end; the list's flags determine which earlier pairs it replaces.
     pub fn add(&mut self, name: impl Into<NvString>, value: impl Into<NvValue>) -> &mut Self {
         let (name, value) = (name.into(), value.into());
         if self.flags.contains(NvFlags::UNIQUE_NAME) {
@@ -124,7 +124,7 @@ impl NvList {
         Self::decode_prefix(bytes).map(|(list, _, _)| list)
     }
 
-    /// As [`NvList::decode`]; says the encoding and how many bytes the list took.
+    /// As [`NvList::decode`]; also returns the encoding and the bytes of the list.
     pub fn decode_prefix(bytes: &[u8]) -> Result<(Self, Encoding, usize)> {
         let mut cursor = Cursor::new(bytes);
         let encoding = decode_header(&mut cursor)?;

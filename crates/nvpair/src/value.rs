@@ -176,7 +176,7 @@ impl NvType {
         matches!(self as i32, 10..=17 | 20 | 24..=26)
     }
 
-    /// Whether a pair of this type may say that it holds `count` elements.
+    /// Whether a pair of this type may hold `count` elements.
     pub(crate) fn allows_count(self, count: i64) -> bool {
         match self {
             Self::Boolean => count == 0,
@@ -187,7 +187,7 @@ impl NvType {
 }
 
 impl NvValue {
-    /// Number of elements, as the pair's header says it: 0 for `Boolean`, 1 for scalars.
+    /// Number of elements, as in the pair's header: 0 for `Boolean`, 1 for scalars.
     pub fn element_count(&self) -> usize {
         match self {
             Self::Boolean => 0,

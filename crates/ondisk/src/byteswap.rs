@@ -36,7 +36,7 @@ fn words_at(bytes: &mut [u8], start: usize, len: usize, width: Words) {
     }
 }
 
-/// Swaps a block (or bonus buffer) by how its type says.
+/// Swaps a block (or bonus buffer) according to its type.
 pub fn swap(kind: Byteswap, bytes: &mut [u8]) {
     match kind {
         Byteswap::Uint8 => {}

@@ -60,7 +60,7 @@ impl Byteswap {
     }
 }
 
-/// A DMU object type, any byte; [`ObjectType::is_valid`] says whether OpenZFS knows it.
+/// A DMU object type, any byte; [`ObjectType::is_valid`] returns whether OpenZFS knows it.
 #[doc(alias = "dmu_object_type_t")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ObjectType(pub u8);

@@ -298,7 +298,7 @@ impl Dnode {
         self.behind_bonus = behind.into();
     }
 
-    /// Sets or clears the spill block's pointer, and the flag that says so. The bonus must leave room for it.
+    /// Sets or clears the spill block's pointer, and its flag. The bonus must leave room for it.
     pub fn set_spill(&mut self, bp: Option<Blkptr>) {
         self.spill = bp;
         self.flags.0 &= !DnodeFlags::SPILL_BLKPTR.0;

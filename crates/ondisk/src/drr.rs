@@ -1,9 +1,9 @@
 //! Records of send streams.
 //!
 //! A stream is a sequence of records of 312 bytes, each perhaps followed by a payload. All but the
-//! first end with a fletcher4 of the stream so far (their own checksum field left out); the END
-//! record carries the checksum of everything before it. A stream is in its sender's byte order: the
-//! magic number of its BEGIN tells. Source: `dmu_replay_record_t`, zfs_ioctl.h, OpenZFS 2.3.
+//! first end with a fletcher4 of the stream so far (without their own checksum field); the END record carries
+//! the checksum of everything before it. A stream is in its sender's byte order: given by the magic number of
+//! its BEGIN. Source: `dmu_replay_record_t`, zfs_ioctl.h, OpenZFS 2.3.
 
 use crate::ddt::DdtKey;
 use crate::fields::{Field, Raw, field_struct};

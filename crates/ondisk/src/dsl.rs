@@ -169,7 +169,7 @@ word_struct! {
         compressed_freed_before_next_snap: u64,
         /// The same before compression.
         uncompressed_freed_before_next_snap: u64,
-        /// Tells encrypted snapshots' IV sets apart.
+        /// Distinguishes the IV sets of encrypted snapshots.
         ivset_guid: u64,
     }
 }

@@ -29,7 +29,7 @@ pub struct GangHeader {
 
 impl GangHeader {
     /// Decodes a whole header block, which has been byte-swapped if need be ([`crate::byteswap::words`],
-    /// all 64-bit words but the trailer, which tells its own order).
+    /// all 64-bit words but the trailer, which has its own order).
     pub fn from_bytes(block: &[u8]) -> Result<Self, Malformed> {
         if block.len() < GANG_SIZE || block.len() > 1 << 24 {
             return Err(Malformed::new("gang header", format!("{} bytes", block.len())));

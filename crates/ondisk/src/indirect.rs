@@ -1,7 +1,7 @@
 //! Indirect vdevs: where the data of a removed top-level vdev went.
 //!
-//! The mapping is an array sorted by source offset; the births say in which txg each part was
-//! copied. Source: vdev_indirect_mapping.h, vdev_indirect_births.h, OpenZFS 2.3.
+//! The mapping is an array sorted by source offset; the births are the txgs in which each part was copied.
+//! Source: vdev_indirect_mapping.h, vdev_indirect_births.h, OpenZFS 2.3.
 
 use crate::words::word_struct;
 use crate::{Dva, MIN_BLOCK_SHIFT};

@@ -1,7 +1,7 @@
 //! Cache devices (L2ARC): the header that makes their contents survive, and its log blocks.
 //!
-//! Both are written in the byte order of their writer; the magic number tells. Source: arc_impl.h,
-//! OpenZFS 2.3.
+//! Both are written in the byte order of their writer, given by the magic number. Source: arc_impl.h, OpenZFS
+//! 2.3.
 
 use crate::blkptr::BLKPTR_SIZE;
 use crate::byteswap::{self, Words};

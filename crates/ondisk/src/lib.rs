@@ -3,8 +3,8 @@
 //! No I/O and no clock. Each structure has up to two types: `XxxPhys` is the raw little-endian
 //! image and may hold any bytes; the type without the suffix is its checked, in-core form. A block
 //! of the other byte order goes through [`byteswap`] once, where the buffer is filled, so decoders
-//! only ever meet little-endian bytes (the exceptions say so: uberblocks and labels carry a magic
-//! number that tells their order).
+//! only ever meet little-endian bytes (the exceptions are documented: uberblocks and labels have a magic
+//! number for their order).
 //!
 //! Bytes from disk are hostile: no decoder here panics, loops without bound, or allocates more than
 //! its input justifies.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Attribute numbers, sizes and layouts are per dataset, in two ZAPs below its SA master node. These
-//! buffers are not swapped with their block: the magic number tells the order, and only the layout
-//! knows where the integers are. Source: sa_impl.h, zfs_sa.c, OpenZFS 2.3.
+//! buffers are not swapped with their block: the magic number determines the order, and only the layout knows
+//! where the integers are. Source: sa_impl.h, zfs_sa.c, OpenZFS 2.3.
 
 mod encode;
 

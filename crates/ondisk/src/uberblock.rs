@@ -1,8 +1,8 @@
 //! Uberblocks: the roots of the pool, one for each synced txg, in a ring in every label.
 //!
-//! 27 words of 64 bits, in the byte order of the machine that wrote them; the magic number tells.
-//! The rest of the slot is reserved, its last 40 bytes are the checksum trailer ([`crate::Eck`]).
-//! Source: `uberblock_t`, uberblock_impl.h, OpenZFS 2.3.
+//! 27 words of 64 bits, in the byte order of the machine that wrote them, given by the magic number. The rest
+//! of the slot is reserved, its last 40 bytes are the checksum trailer ([`crate::Eck`]). Source:
+//! `uberblock_t`, uberblock_impl.h, OpenZFS 2.3.
 
 use std::cmp::Ordering;
 
@@ -155,7 +155,7 @@ impl Uberblock {
         self.mmp_config = fail_intervals.min(0xffff) << 48 | u64::from(seq) << 32 | interval | 7;
     }
 
-    /// Says that its writer knows of multihost protection and has it off.
+    /// Records that its writer supports multihost protection and has it off.
     pub fn clear_mmp(&mut self) {
         (self.mmp_magic, self.mmp_delay, self.mmp_config) = (MMP_MAGIC, 0, 0);
     }

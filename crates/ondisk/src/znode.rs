@@ -58,8 +58,8 @@ pub fn dirent_object(value: u64) -> u64 {
     value & ((1 << 48) - 1)
 }
 
-/// Kind of file in a directory entry's value: the high four bits of the mode. 0 in old file systems,
-/// which don't say.
+/// Kind of file in a directory entry's value: the high four bits of the mode. 0 in old file systems, which
+/// don't record it.
 #[doc(alias = "ZFS_DIRENT_TYPE")]
 pub fn dirent_type(value: u64) -> u8 {
     (value >> 60) as u8

@@ -35,7 +35,7 @@ impl Failed {
         Self { text: "interrupted".to_owned(), is_stopped: true }
     }
 
-    /// Whether it says that a dataset is not there.
+    /// Whether it reports a missing dataset.
     pub(crate) fn is_missing(&self) -> bool {
         self.text.contains("dataset does not exist")
     }

@@ -1,14 +1,14 @@
 //! `aquifer replicate`: keeps a dataset, or a tree of them, equal to another one, here or on another machine.
 //!
 //! ```text
-//! place      where a side is, and how commands reach it
+//! place      the location of a side, and how commands reach it
 //! host       runs zfs on a side
 //! look       datasets, snapshots and bookmarks of a side
-//! plan       what has to be sent, from both sides' states alone
-//! retention  which snapshots a rule keeps
+//! plan       the streams to send, from both sides' states alone
+//! retention  the snapshots that a rule keeps
 //! pump       bytes from one command to the other: counted, limited, stopped
 //! run        one replication: snapshot, plan, send, hold, prune
-//! verify     compares what both sides have in a snapshot
+//! verify     compares both sides' content of a snapshot
 //! status     whether a target is behind
 //! config     standing jobs from a file
 //! report     lines, a bar, JSON

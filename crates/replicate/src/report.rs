@@ -28,7 +28,7 @@ impl std::fmt::Debug for Report {
 }
 
 impl Report {
-    /// A report on standard error; with `quiet` only problems are told.
+    /// A report on standard error; with `quiet` only problems are reported.
     pub fn new(quiet: bool) -> Self {
         let (began, last) = (Instant::now(), Instant::now());
         Self { quiet, bar: None, total: 0, done: 0, began, last, steps: Vec::new(), problems: Vec::new() }

@@ -31,7 +31,7 @@ const SPANS: [(&str, Span); 6] = [
 ];
 
 impl Span {
-    /// The number of the span that a time is in. `at` tells snapshots of one time apart.
+    /// The number of the span that a time is in. `at` distinguishes snapshots of the same time.
     fn of(self, seconds: u64, at: usize) -> u64 {
         let days = seconds / DAY;
         let (year, month, _) = civil(days);

@@ -62,7 +62,7 @@ struct Run<'a> {
     report: &'a mut Report,
     /// Datasets that failed, by relative name.
     failed: BTreeSet<String>,
-    /// Problems that were told.
+    /// Problems that were reported.
     told: BTreeSet<(String, String)>,
 }
 

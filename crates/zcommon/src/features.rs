@@ -33,7 +33,7 @@ impl FeatureFlags {
     /// Active from the moment it is enabled.
     #[doc(alias = "ZFEATURE_FLAG_ACTIVATE_ON_ENABLE")]
     pub const ACTIVATE_ON_ENABLE: Self = Self(4);
-    /// Each dataset that uses the feature says so, and counts once.
+    /// Each dataset that uses the feature has an entry, and counts once.
     #[doc(alias = "ZFEATURE_FLAG_PER_DATASET")]
     pub const PER_DATASET: Self = Self(8);
     /// Enabled when a pool is created or on request, never by a general upgrade.

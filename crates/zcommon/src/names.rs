@@ -109,7 +109,8 @@ pub fn check_entity(name: &str) -> Result<(), NameError> {
     loop {
         let end = rest.find(['/', '@', '#']);
         let (component, tail) = end.and_then(|at| rest.split_at_checked(at)).unwrap_or((rest, ""));
-        // A slash can only be the last byte here if nothing follows it: say so rather than that nothing follows.
+        // A slash can only be the last byte here if nothing follows it: report that rather than an empty
+        // component.
         if component.is_empty() && tail.is_empty() && name.ends_with('/') {
             return Err(NameError::TrailingSlash);
         }

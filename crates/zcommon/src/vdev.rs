@@ -132,7 +132,7 @@ numbered! {
         Offline = 2,
         /// Pulled out.
         Removed = 3,
-        /// Could not be opened; the aux says why.
+        /// Could not be opened; the aux has the reason.
         CantOpen = 4,
         /// Given up on because of its errors.
         Faulted = 5,
@@ -175,13 +175,13 @@ numbered! {
         IoFailure = 12,
         /// The intent log can't be read.
         BadLog = 13,
-        /// Told from outside to be faulted.
+        /// Faulted on request.
         External = 14,
         /// The device is another pool's since `zpool split`.
         SplitPool = 15,
         /// Its sectors are larger than the vdev's.
         BadAshift = 16,
-        /// Told from outside to be faulted, for good.
+        /// Faulted on request, persistently.
         ExternalPersist = 17,
         /// In use by another host.
         Active = 18,
@@ -249,7 +249,7 @@ impl VdevState {
 }
 
 impl VdevAux {
-    /// The word in `zpool status -j`; none where there is no reason to tell.
+    /// The word in `zpool status -j`; none without a reason.
     #[doc(alias = "vdev_aux_str")]
     pub fn word(self) -> Option<&'static str> {
         Some(match self {

@@ -12,7 +12,7 @@ use rustix::net::{
 };
 
 const PROGRAM: &str = "fusermount3";
-/// The environment variable that tells the helper the descriptor for sending the connection.
+/// The environment variable with the helper's descriptor for sending the connection.
 const WAY: &str = "_FUSE_COMMFD";
 
 /// Mounts with these options and returns the connection.

@@ -1,6 +1,6 @@
 //! Access control lists: NFSv4 entries as ZFS keeps them, and their text.
 //!
-//! Every file has one; a trivial one says no more than the mode does. POSIX ACLs are something else:
+//! Every file has one; a trivial one expresses no more than the mode does. POSIX ACLs are something else:
 //! they are kept as extended attributes (see [`crate::Inode::xattr`]). Source: zfs_acl.c, OpenZFS 2.3.
 
 use std::fmt::Write;
@@ -30,7 +30,7 @@ pub enum AclForm {
 pub struct Acl {
     /// How it was stored.
     pub form: AclForm,
-    /// True when it says no more than the mode.
+    /// True when it expresses no more than the mode.
     pub trivial: bool,
     /// The entries, in order.
     pub aces: Vec<Ace>,

@@ -37,7 +37,7 @@ impl FileKind {
         })
     }
 
-    /// The type that a mode says.
+    /// The type in a mode.
     pub fn from_mode(mode: u64) -> Option<Self> {
         Self::from_dirent_type(((mode >> 12) & 0xf) as u8)
     }
@@ -108,8 +108,8 @@ pub struct Rdev {
 impl Rdev {
     /// From the 64-bit word that is stored, whose form depends on the system that made it: illumos
     /// puts the major number in the high half; Linux stores its own number, with 20 bits of minor
-    /// number; zfs-fuse stored the C library's, with 8. A major number of 0, which real devices don't
-    /// have, tells them apart.
+    /// number; zfs-fuse stored the C library's, with 8. A major number of 0, which real devices don't have,
+    /// distinguishes them.
     #[doc(alias = "zfs_cmpldev")]
     pub fn from_expldev(raw: u64) -> Self {
         match ((raw >> 32) as u32, (raw >> 20) as u32) {
@@ -231,7 +231,7 @@ impl Words {
         }
     }
 
-    /// The attributes; `None` when the mode says no known type.
+    /// The attributes; `None` when the mode has no known type.
     pub(crate) fn attr(&self, blksize: u32, blocks: u64) -> Option<Attr> {
         let kind = FileKind::from_mode(self.mode)?;
         Some(Attr {

@@ -24,7 +24,7 @@ pub struct Dirent {
     pub name: Vec<u8>,
     /// The object it names.
     pub object: u64,
-    /// The type that it says; `None` in file systems of version 1, whose entries don't.
+    /// The type in it; `None` in file systems of version 1, whose entries lack it.
     pub kind: Option<FileKind>,
 }
 

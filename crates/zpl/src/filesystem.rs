@@ -20,7 +20,7 @@ pub const MAX_VERSION: u64 = 5;
 /// First version with system attributes.
 #[doc(alias = "ZPL_VERSION_SA")]
 pub(crate) const VERSION_SA: u64 = 5;
-/// First version whose directory entries say the type.
+/// First version whose directory entries have the type.
 #[doc(alias = "ZPL_VERSION_DIRENT_TYPE")]
 pub(crate) const VERSION_DIRENT_TYPE: u64 = 2;
 /// First version with FUIDs, and with lists of access control entries of their form.
@@ -78,7 +78,7 @@ pub struct Filesystem {
     pub objset: Arc<Objset>,
     /// Version of the POSIX layer, 1 to 5.
     pub version: u64,
-    /// Guid of the dataset, which tells file systems apart across renames.
+    /// Guid of the dataset, which identifies the file system across renames.
     pub guid: u64,
     /// Object of the root directory.
     pub root: u64,

@@ -8,7 +8,7 @@ use ondisk::znode::pflags;
 use crate::attr::Time;
 use crate::write::Settings;
 
-/// Object number in a record; the bits above say how many slots its dnode has.
+/// Object number in a record; the bits above are the slots of its dnode.
 pub(crate) const OBJECT_MASK: u64 = (1 << 48) - 1;
 
 /// Which attributes a setattr sets, as Linux writes it (`ATTR_*`).

@@ -16,7 +16,7 @@ use ondisk::label::MIN_DEVICE_SIZE;
 
 use crate::label::DeviceLabels;
 
-/// Where devices are looked for when nothing is said, best names first.
+/// Default directories for the search for devices, best names first.
 #[doc(alias = "zpool_default_search_paths")]
 pub const DEFAULT_DIRS: [&str; 9] = [
     "/dev/disk/by-vdev",
@@ -127,7 +127,7 @@ pub fn probe(path: &Path) -> io::Result<Option<FoundDevice>> {
     }))
 }
 
-/// A device that is open already, under a name of its own; `number` tells devices apart.
+/// A device that is open already, under a name of its own; `number` distinguishes devices.
 pub fn from_device(device: &dyn BlockDevice, number: u64) -> FoundDevice {
     FoundDevice {
         names: vec![(0, PathBuf::from(device.name()))],

@@ -42,7 +42,7 @@ pub fn source(candidate: &PoolCandidate) -> ImportSource {
     source_with(candidate, blkdev::OpenOptions::default())
 }
 
-/// As [`source`], with devices opened as `options` say.
+/// As [`source`], with devices opened with `options`.
 pub fn source_with(candidate: &PoolCandidate, options: blkdev::OpenOptions) -> ImportSource {
     gathered(candidate, candidate.open(options))
 }

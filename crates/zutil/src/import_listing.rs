@@ -1,9 +1,9 @@
 //! The output of `zpool import` for a pool that could be imported, byte for byte as in OpenZFS 2.3.2.
 //!
-//! Labels alone tell most of it. OpenZFS goes on to load the pool's metadata and shows the configuration
-//! from there, with all top-level vdevs, allocation classes, spares and cache devices, and whether
-//! features are disabled. A caller that can load it passes [`LoadOutcome::Loaded`]; without it, the
-//! labels' own view is shown.
+//! Labels alone have most of it. OpenZFS then loads the pool's metadata and shows the configuration from
+//! there, with all top-level vdevs, allocation classes, spares and cache devices, and whether features are
+//! disabled. A caller that can load it passes [`LoadOutcome::Loaded`]; without it, the labels' own view is
+//! shown.
 
 use zcommon::features::Feature;
 use zcommon::vdev::{PoolState, VdevAux, VdevState};

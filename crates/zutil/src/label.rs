@@ -1,9 +1,9 @@
 //! The four labels of a device: read, checked one by one, and the best of them chosen.
 //!
-//! Any one label is enough. Each copy is judged alone, so that a listing can say which of the four are
-//! torn; the choice then falls on
-//! 1. the vdev that most of the usable copies speak of (a disk that was used before may still carry
-//!    labels of its former pool), earlier copies deciding a tie, and
+//! Any one label is enough. Each copy is judged alone, so that a listing can name the torn ones of the four;
+//! the choice then falls on
+//! 1. the vdev named in most of the usable copies (a disk that was used before may still carry labels of its
+//!    former pool), earlier copies deciding a tie, and
 //! 2. of that vdev's copies a verified one before an unverified one, then the newest txg.
 //!
 //! Differs from OpenZFS: its search takes the first copy that decodes and never checks the checksum;

@@ -39,7 +39,7 @@ pub struct Member {
     pub device: FoundDevice,
 }
 
-/// A pool that could be imported, as far as labels tell.
+/// A pool that could be imported, judging by labels.
 #[derive(Debug, Clone)]
 pub struct PoolCandidate {
     /// The pool's name.

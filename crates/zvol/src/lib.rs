@@ -88,7 +88,7 @@ impl Volume {
         self.content().span(offset, end)
     }
 
-    /// Tells `prefetch` of a read that is to come, so that a sequential reader is read ahead of.
+    /// Announces a coming read to `prefetch`, so that sequential readers get read-ahead.
     pub fn read_ahead(&self, prefetch: &mut Prefetch, offset: u64, len: u64) {
         prefetch.observe(&self.object, offset, len.min(self.size.saturating_sub(offset)));
     }

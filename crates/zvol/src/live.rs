@@ -70,7 +70,7 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
     let replayed = match done {
         Ok(replayed) => replayed,
         Err(e) => {
-            // In a pool that is suspended; why it is says more.
+            // Closing fails in a suspended pool, whose reason is more useful than this error.
             if zil.close().is_err() {
                 zil.abandon();
             }

@@ -1,4 +1,4 @@
-//! Dedup tables made anew from the blocks of the pool.
+//! Rebuilds dedup tables from the blocks of the pool.
 //!
 //! A block pointer with the dedup bit holds all fields of an entry: key, addresses, birth. The number of such
 //! pointers is the number of references. So a walk over the pool yields every entry, also the entries of a

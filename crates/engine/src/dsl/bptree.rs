@@ -41,8 +41,8 @@ pub enum Outcome {
 const DNODES: u64 = (dnode::DNODE_BLOCK_SIZE >> dnode::DNODE_SHIFT) as u64;
 
 /// Whether freeing, which goes from leaves to roots and from front to back, has passed the block at `level` and `blkid`
-/// of `object`. `shift`: of blocks in an indirect block of that object. `resume` is the data block where freeing goes on,
-/// all zeros before it began; of a block of dnodes all objects are freed.
+/// of `object`. `shift`: of blocks in an indirect block of that object. `resume` is the data block where
+/// freeing continues, all zeros before it began; a block of dnodes is freed after all its objects.
 #[doc(alias = "zbookmark_subtree_completed")]
 pub fn has_passed(resume: &Bookmark, object: u64, (level, blkid): (i64, u64), shift: u32) -> bool {
     if *resume == Bookmark::default() {
@@ -63,7 +63,7 @@ pub fn has_passed(resume: &Bookmark, object: u64, (level, blkid): (i64, u64), sh
     }
 }
 
-/// The first object in a block of dnodes: where freeing goes on when that block can't be read.
+/// The first object in a block of dnodes: where freeing continues when that block can't be read.
 pub fn first_object(blkid: u64) -> u64 {
     blkid.saturating_mul(DNODES).max(1)
 }

@@ -254,8 +254,8 @@ impl SpaceAllocator {
         })
     }
 
-    /// A vdev has become another object (a disk is a mirror now): it keeps its metaslabs. One without metaslabs is passed
-    /// over.
+    /// A vdev has become another object (a disk is a mirror now): it keeps its metaslabs. A vdev without
+    /// metaslabs is skipped.
     pub fn set_top(&self, top: &Arc<Top>) {
         if let Some(vdev) = self.vdev(top.id) {
             vdev.top.set(Arc::clone(top));

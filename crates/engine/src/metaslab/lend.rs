@@ -15,7 +15,7 @@ use super::unit::Metaslab;
 
 impl SpaceAllocator {
     /// Lends the first free range of the vdev at or after `from`, of at most `most` bytes, to `work`; returns the range and
-    /// what `work` returned. `None` when nothing is free there. Metaslabs that cannot be read are passed over.
+    /// what `work` returned. `None` when nothing is free there. Metaslabs that cannot be read are skipped.
     pub fn with_free<T>(
         &self,
         vdev: u64,

@@ -272,7 +272,7 @@ impl Receiver {
         handle.set_spill(&tx, Some(bytes.as_slice().into()))
     }
 
-    /// A range that the sender left out.
+    /// Handles a range that the sender redacted.
     #[doc(alias("receive_redact", "dmu_redact"))]
     pub(super) fn redact(&mut self, body: &DrrRedact) -> Result<()> {
         self.in_order(body.object, body.offset, body.length)?;

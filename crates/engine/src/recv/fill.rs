@@ -101,7 +101,8 @@ pub struct Receiver {
     pub(super) raw: bool,
     /// Spill blocks are sent for all objects that have some.
     pub(super) spill: bool,
-    /// Object and offset of the last write: they only go up, so that a stream can go on where it was cut.
+    /// Object and offset of the last write: they only increase, so that a stream can be resumed where it was
+    /// cut.
     pub(super) last: (u64, u64),
     /// The highest number of an object that the stream names.
     pub(super) highest: u64,
@@ -149,7 +150,8 @@ impl Receiver {
         &self.begun
     }
 
-    /// Takes the records up to END. `going` is asked after each, with the bytes read so far, whether to go on.
+    /// Takes the records up to END. After each, `going` is called with the bytes read so far, and returns
+    /// whether to continue.
     ///
     /// # Errors
     /// Naming record and offset: of the stream, as [`Input::record`], `Io` when it ends without END; of the pool.
@@ -211,7 +213,7 @@ impl Receiver {
         if frees { self.spa.begin_free() } else { self.spa.begin() }
     }
 
-    /// The stream would go on here if it broke off once `tx` is on disk.
+    /// Records the position from which the stream can be resumed once `tx` is on disk.
     #[doc(alias = "save_resume_state")]
     pub(super) fn note(&self, tx: &Tx, object: u64, offset: u64) {
         if self.begun.wish.resumable {

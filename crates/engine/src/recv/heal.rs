@@ -26,8 +26,9 @@ use crate::types::Bookmark;
 use crate::zio::correct::{padded, stored_forms};
 use crate::zio::{Form, ReadOptions, transform};
 
-/// Repairs the snapshot that `wish` names with the rest of a stream whose BEGIN has been read. `going` is asked after each
-/// record, with the bytes read so far, whether to go on. Returns the number of blocks that were repaired.
+/// Repairs the snapshot that `wish` names with the rest of a stream whose BEGIN has been read. After each
+/// record, `going` is called with the bytes read so far, and returns whether to continue. Returns the number
+/// of blocks that were repaired.
 ///
 /// # Errors
 /// As [`super::Receiver::fill`]; `Checksum` for a damaged block that the stream does not repair, `Unsupported` if the stream

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! stream   records with their checksums, read with bounded memory; no transaction is open meanwhile
-//! fill     which record goes where, what is allowed, where an interrupted receive goes on
+//! fill     dispatch of records, checks, the position of an interrupted receive
 //! objects  OBJECT, FREEOBJECTS, OBJECT_RANGE
 //! blocks   WRITE, WRITE_EMBEDDED, FREE, SPILL, REDACT
 //! heal     damaged blocks of a snapshot are repaired with a stream of the same snapshot

@@ -58,7 +58,7 @@ impl fmt::Display for What {
     }
 }
 
-/// Which tables must be made anew.
+/// The tables that must be rebuilt.
 pub fn which(damage: &[Damage]) -> Which {
     let clones = damage.iter().any(|damage| matches!(damage.what, What::Clones(_)));
     // A clone of a block with the dedup bit may be counted in either table: without the clone tables, only new dedup tables

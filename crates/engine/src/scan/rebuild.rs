@@ -44,11 +44,11 @@ const TELL_EVERY: u64 = 1 << 12;
 /// How to walk.
 #[derive(Debug)]
 pub struct Options<'a> {
-    /// Tables to be made anew.
+    /// Tables to rebuild.
     pub which: Which,
     /// Sectors per pass.
     pub window: u64,
-    /// Go on although blocks cannot be read: the space below them becomes free.
+    /// Continue although blocks cannot be read: the space below them becomes free.
     pub accept: bool,
     /// Set when the user requests a stop.
     pub stop: &'a AtomicBool,

@@ -22,7 +22,7 @@ pub(super) enum Event {
     Hole { object: Arc<Object>, start: u64, end: u64, birth: u64 },
     /// A data block.
     Data { object: Arc<Object>, bp: Blkptr, blkid: u64 },
-    /// Blocks whose content is left out, of `size` bytes each.
+    /// Redacted blocks, of `size` bytes each.
     Redact { object: u64, start: u64, end: u64, size: u64 },
     /// A spill block, after all data of its object.
     Spill { object: Arc<Object>, bp: Blkptr },

@@ -188,7 +188,7 @@ impl<'a, S: Sink> Merge<'a, S> {
 
     /// Blocks that are redacted at the receiver, and are not any more.
     fn unredacted(&mut self, run: Run) -> Result<()> {
-        // An object that was removed since is met by the walk.
+        // The walk handles an object that was removed since.
         let Some(object) = self.object(run.object)? else { return Ok(()) };
         let last = run.end.min(object.dnode.maxblkid.saturating_add(1));
         let mut at = run.start;

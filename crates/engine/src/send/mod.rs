@@ -1,15 +1,15 @@
 //! Send streams: a snapshot as a sequence of records that another pool can receive.
 //!
 //! ```text
-//! begin      the BEGIN record: which features, which name, whose key
+//! begin      the BEGIN record: features, name, key
 //! walk       the object set in the order of objects and offsets, from where a receive stopped
-//! merge      what is met, beside redaction lists
+//! merge      events of the walk merged with redaction lists
 //! redact     the blocks of a snapshot that clones changed, for redaction lists
-//! ahead      blocks are read before they are wanted
-//! records    what is met becomes records; neighbouring frees become one
+//! ahead      blocks are read before they are needed
+//! records    events become records; neighbouring frees are joined
 //! stream     records with their running checksum
 //! compound   the records around the streams of several snapshots
-//! estimate   how long a stream will be, without making it
+//! estimate   the length of a stream, without making it
 //! ```
 //!
 //! A stream describes every object, the content of every block, and everything else as free; so it can be
@@ -120,9 +120,9 @@ pub struct Options {
     pub from: Option<From>,
     /// Features that it may use.
     pub flags: SendFlags,
-    /// Object and byte offset from which a receive goes on.
+    /// Object and byte offset from which a receive is resumed.
     pub resume: Option<(u64, u64)>,
-    /// The bookmark whose blocks are left out: the number of its redaction list.
+    /// The bookmark whose blocks are redacted: the number of its redaction list.
     pub redact: Option<u64>,
     /// The dataset is the rest of an interrupted receive; its stream has no END record.
     pub saved: Option<Saved>,
@@ -141,8 +141,9 @@ pub fn send(dataset: &Dataset, from: Option<From>, flags: SendFlags, out: &mut d
 /// As [`send`], with all options. `meter` counts on the way, and stops the stream on request.
 ///
 /// # Errors
-/// `Unsupported` when blocks of directories are too large for the flags, `NotFound` when the stream is to go on in an
-/// object that the dataset lacks, `KeyMissing`, `Interrupted`, and errors of reads and of `out`.
+/// `Unsupported` when blocks of directories are too large for the flags, `NotFound` when the stream is to be
+/// resumed in an object that the dataset lacks, `KeyMissing`, `Interrupted`, and errors of reads and of
+/// `out`.
 pub fn send_with(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Meter) -> Result<()> {
     write(dataset, options, out, meter).map_err(|e| e.in_dataset(&dataset.name))
 }

@@ -21,7 +21,7 @@ const AHEAD: usize = 16;
 pub(super) struct Begin {
     /// Blocks that are not younger are skipped.
     pub from_txg: u64,
-    /// Objects before the first and blocks of it before the second are passed over.
+    /// Objects before the first and blocks of it before the second are skipped.
     pub resume: (u64, u64),
     /// Holes behind the end of their object are met, too.
     pub past_end: bool,

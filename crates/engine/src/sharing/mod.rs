@@ -15,8 +15,8 @@
 //! Writers are not held up: within the transaction each block is compared with the pointers that were judged, on both sides,
 //! and a block that changed is left as it is.
 //!
-//! Left out: encrypted blocks (equal content does not look equal), blocks without a checksum, embedded ones. Blocks with
-//! other numbers of copies are not equal: sharing would change the redundancy of a file.
+//! Excluded: encrypted blocks (equal content does not look equal), blocks without a checksum, embedded ones.
+//! Blocks with other numbers of copies are not equal: sharing would change the redundancy of a file.
 //!
 //! Differs from OpenZFS: it has nothing like this; on disk the result is the same as that of `copy_file_range`.
 

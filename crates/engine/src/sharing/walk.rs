@@ -1,7 +1,8 @@
 //! Walks over the data blocks of datasets that are in use.
 //!
-//! Objects and blocks are met through the handles that writers change, so a walk never follows a freed indirect block:
-//! a block that waits to be written is left out, and one that changes during the walk is met before or after.
+//! Objects and blocks are read through the handles that writers change, so a walk never follows a freed
+//! indirect block: a block that waits to be written is skipped, and one that changes during the walk is
+//! visited in its old or new state.
 
 use ondisk::{Blkptr, ObjectType, ObjsetType};
 

@@ -70,12 +70,12 @@ pub enum Moment {
     Last,
 }
 
-/// How long an activity's steps may go on, and so when they are done without threads.
+/// Expected duration of an activity's steps; determines when they run without threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
     /// They end soon, and give space back: [`Spa::start_steps`] does all before it returns.
     AtOnce,
-    /// They may go on for days: [`Spa::run_steps`] does one.
+    /// They may take days: [`Spa::run_steps`] does one.
     ByStep,
 }
 
@@ -113,7 +113,7 @@ pub trait Activity: Send + Sync + std::fmt::Debug {
         Ok(Step::Done)
     }
 
-    /// How long its steps may go on.
+    /// Expected duration of its steps.
     fn pace(&self) -> Pace {
         Pace::AtOnce
     }

@@ -79,7 +79,7 @@ fn trim(spa: &Spa, top: &Top) {
                 let promise = Promise::default();
                 let theirs = promise.clone();
                 leaf.trim(from + DATA_START, to - from, Box::new(move |result| theirs.set(result)));
-                // A device that cannot do it goes on without.
+                // A device without support for trim stays in use without it.
                 let _ = promise.wait(&*spa.pool.env.executor);
             }
         }

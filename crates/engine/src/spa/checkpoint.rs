@@ -7,7 +7,7 @@
 //!
 //! States: none → exists → discarding → none. Discarding begins with the removal of the noted uberblock; then each txg frees
 //! a bounded part of the checkpoint space maps, and the feature's count goes down with the last of them. The feature active
-//! without an uberblock is the state `discarding` on disk, in which an import goes on.
+//! without an uberblock is the state `discarding` on disk, which an import continues.
 //!
 //! Why power may be lost at any moment: each state and each part is written with one txg. Going back is import's work
 //! ([`super::import`]).

@@ -248,7 +248,7 @@ impl Spa {
         true
     }
 
-    /// Whether the pool could not go on without the device. Logs can always be done without.
+    /// Whether the pool needs the device to stay in use. Logs are never needed.
     pub(super) fn is_needed(&self, leaf: &Leaf, top: &Top) -> bool {
         top.bias != AllocBias::Log && top.requires(leaf)
     }

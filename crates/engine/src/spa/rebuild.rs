@@ -1,4 +1,4 @@
-//! The import of a pool whose space maps and tables are made anew from a walk over its blocks.
+//! The import of a pool whose space maps and tables are rebuilt from a walk over its blocks.
 //!
 //! All content of space maps, their logs, dedup tables and clone tables follows from block pointers.
 //! `scan::rebuild` walks the pool and derives their content ([`Derived`]); this module writes it.
@@ -41,7 +41,7 @@ const WITH_HISTOGRAM: usize = 320;
 /// Most metaslabs of one vdev whose maps are looked for.
 const MAX_METASLABS: u64 = 1 << 20;
 
-/// Which tables are made anew. Space maps always are.
+/// The tables to rebuild. Space maps always are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Which {
     /// Dedup tables.

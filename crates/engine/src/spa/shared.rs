@@ -31,7 +31,7 @@ const FULL: u64 = 85;
 /// Bytes that a large one keeps free at most.
 const LARGE_REST: u64 = 1 << 33;
 
-/// Flushing the logs of dedup tables goes on though no user changes anything.
+/// Flushing the logs of dedup tables continues without other changes.
 #[derive(Debug, Default)]
 pub(super) struct LogFlush;
 

@@ -65,7 +65,7 @@ pub struct OpenOptions {
     pub rewind: bool,
     /// The state at the pool's checkpoint.
     pub checkpoint: bool,
-    /// Go on although a feature that reading needs is unknown, or the MOS config can't be read.
+    /// Continue although a feature that reading needs is unknown, or the MOS config can't be read.
     pub force: bool,
     /// The source's config is that of a pool that is being split off: the MOS has that of the pool it is taken from.
     pub split: bool,

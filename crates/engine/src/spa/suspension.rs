@@ -67,7 +67,7 @@ pub struct ReplayNote<'a> {
 
 impl Drop for ReplayNote<'_> {
     fn drop(&mut self) {
-        // A suspension goes on naming the replay that it began in.
+        // A suspension keeps naming the replay that it began in.
         if self.spa.txgs.suspended().is_none() {
             self.spa.telling.replaying.lock().remove(&self.dataset);
         }

@@ -41,8 +41,8 @@ use crate::zio::suspend::Cure;
 const MAX_PASSES: u64 = 60;
 /// Number of txgs after the next one to be on disk that may have written blocks.
 const OPEN_AHEAD: u64 = 2;
-/// Changed objects of the MOS from which a task writes them before it goes on: some 20 MiB. Few in test builds, so that every test of
-/// datasets and power cuts meets it.
+/// Number of changed MOS objects from which a task writes them before it continues: some 20 MiB. Small in
+/// test builds, so that every test of datasets and power cuts reaches it.
 const EARLY_OBJECTS: usize = if cfg!(debug_assertions) { 24 } else { 2048 };
 /// Block of the packed configuration.
 #[doc(alias = "SPA_CONFIG_BLOCKSIZE")]

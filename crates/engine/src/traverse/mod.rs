@@ -1,5 +1,5 @@
-//! Walks over an object set: every block pointer once, in an order in which a later walk can go on, and the blocks read
-//! in device order when asked.
+//! Walks over an object set: every block pointer once, in an order in which a later walk can continue, and
+//! the blocks read in device order when asked.
 //!
 //! - [`walk`]: the order, its bounds by birth, pauses;
 //! - `log`: intent logs, as a walk meets them;

@@ -101,10 +101,10 @@ pub trait Visitor {
         Ok(())
     }
 
-    /// Something that leads to other blocks can't be read; the walk goes on behind it.
+    /// A block that leads to others can't be read; the walk continues behind it.
     fn unreadable(&mut self, at: Bookmark, error: &Error);
 
-    /// Whether the walk stops before this place, to go on there later ([`dataset`]).
+    /// Whether the walk stops before this place, to continue there later ([`dataset`]).
     fn pauses(&mut self, _at: Bookmark) -> bool {
         false
     }
@@ -113,7 +113,7 @@ pub trait Visitor {
 /// Which blocks of an object set count: those born after the one txg and up to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Births {
-    /// Blocks allocated up to this txg are passed over with everything below them ([`Blkptr::accounting_birth`]).
+    /// Blocks allocated up to this txg are skipped with everything below them ([`Blkptr::accounting_birth`]).
     pub after: u64,
     /// Blocks written after this txg ([`Blkptr::physical_birth`]) are only followed: something below them may be older.
     pub until: u64,
@@ -126,7 +126,7 @@ pub struct Paused(pub Bookmark);
 /// Meets the block pointers of one object set, without its intent log, from `from` on (`None`: from its root).
 ///
 /// # Errors
-/// Where to go on, when the visitor paused the walk or stopped it.
+/// The position to continue from, when the visitor paused the walk or stopped it.
 pub fn dataset(
     arc: &Arc<ArcCache>,
     visitor: &mut dyn Visitor,
@@ -194,7 +194,7 @@ impl Owner<'_> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk that meets everything, intent logs left out.
+    /// A walk that visits everything except intent logs.
     pub fn new(arc: &'a Arc<ArcCache>, visitor: &'a mut dyn Visitor) -> Self {
         let births = Births { after: 0, until: u64::MAX };
         Self {
@@ -222,8 +222,9 @@ impl<'a> Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Whether the visitor pauses before this place, and whether an earlier walk met everything below it. Pauses come at
-    /// roots and data blocks only, as OpenZFS can go on nowhere else, and not in objects of accounting.
+    /// Lets the visitor pause before this place, and returns whether an earlier walk visited everything below
+    /// it. Pauses are at roots and data blocks only, as OpenZFS can continue nowhere else, and not in objects
+    /// of accounting.
     #[doc(alias("dsl_scan_check_suspend", "dsl_scan_check_resume"))]
     fn is_met(&mut self, owner: &Owner<'_>, at: Bookmark) -> Result<bool, Stop> {
         let Some(last) = self.resume else {
@@ -309,7 +310,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether a walk that goes on below this block met the block itself before it paused.
+    /// Whether a resumed walk below this block visited the block itself before it paused.
     fn is_resuming(&self, owner: &Owner<'_>, at: Bookmark) -> bool {
         self.resume.is_some_and(|last| owner.position(at) < owner.position(last))
     }

@@ -12,8 +12,8 @@
 //!
 //! Why each moment is safe to lose power in:
 //! - before step 3 has written anything, the best uberblock is that of `n - 1`. Nothing that it refers to has been
-//!   overwritten: space freed in the last txgs is not used again yet. Even labels that are already newer, or torn,
-//!   are passed over, since the odd ones still have the configuration that goes with `n - 1`.
+//!   overwritten: space freed in the last txgs is not used again yet. Even labels that are already newer, or
+//!   torn, are ignored, since the odd ones still have the configuration that goes with `n - 1`.
 //! - within step 3 a slot may be torn, which its checksum detects. Slot `n` modulo the ring never holds one
 //!   of the last uberblocks, so `n - 1` is whole. If any slot `n` is whole the pool is at `n`, for which
 //!   everything became durable in steps 1 and 2; the even labels have its configuration.

@@ -57,7 +57,7 @@ struct State {
     waiting: BTreeMap<(u64, u64), Request>,
     arrivals: u64,
     active: usize,
-    /// Where the last run ended: the elevator goes on from there.
+    /// Where the last run ended: the elevator continues from there.
     head: u64,
     writes: Writes,
     /// Device writes that have completed, and how many of them a completed flush covers.

@@ -155,7 +155,7 @@ impl StripePlan {
         self.proceed(0, judge)
     }
 
-    /// Goes on from phase to phase until there is something to ask or the end is reached.
+    /// Advances from state to state until there is something to read or the plan ends.
     fn proceed(&mut self, gap: u64, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         let Some(grid) = &self.grid else {
             return Step::Done(Outcome::default());

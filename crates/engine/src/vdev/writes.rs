@@ -33,7 +33,7 @@ pub(super) struct Writes {
     arrivals: u64,
     /// Runs on the device.
     pub active: usize,
-    /// Where the last run ended: the elevator goes on from there.
+    /// Where the last run ended: the elevator continues from there.
     head: u64,
 }
 

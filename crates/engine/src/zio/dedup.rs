@@ -234,7 +234,7 @@ impl Zio {
         (own.request.old, own.request.keeps_birth) = (Blkptr::default(), false);
         if !extends {
             let finish = move |outcome: Result<Blkptr>| {
-                // A write that waited for devices was made anew, perhaps with another IV.
+                // A write that waited for devices was repeated, perhaps with another IV.
                 let ours =
                     |written: &Blkptr| written.dedup() && written.checksum_words() == bp.checksum_words();
                 let kept = outcome.as_ref().ok().filter(|written| ours(written));

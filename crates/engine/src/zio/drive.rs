@@ -36,11 +36,11 @@ pub struct Drive {
     pub done: OutcomeDone,
 }
 
-/// Plans that go on within one another on one thread.
+/// Maximum plans nested within one another on one thread.
 const MAX_DEPTH: u32 = 4;
 
 thread_local! {
-    /// Plans that go on within one another on this thread now.
+    /// Plans nested within one another on this thread now.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
@@ -68,7 +68,7 @@ impl Drive {
         self.follow(step);
     }
 
-    /// Lets the executor go on with the plan.
+    /// Hands the plan to the executor.
     fn hand_over(self: Box<Self>, results: Vec<ChildResult>) {
         let executor = Arc::clone(&self.executor);
         executor.spawn(Box::new(move || self.resume(results)));
@@ -136,8 +136,8 @@ fn arrived(gather: &Mutex<Gather>, result: ChildResult) {
     drive.hand_over(results);
 }
 
-/// All reads of a step are issued. When all were answered meanwhile, the plan goes on right here: no other
-/// thread has to be woken for bytes that were at hand.
+/// All reads of a step are issued. When all have completed meanwhile, the plan continues right here: no other
+/// thread has to be woken for bytes in memory.
 fn issued(gather: &Mutex<Gather>) {
     let mut state = gather.lock();
     state.issuing = false;

@@ -129,7 +129,7 @@ impl Logical {
         leaf.read(offset, size, done);
     }
 
-    /// Goes on after the read of a cache device. Whatever it returned, the pool has the block, too.
+    /// Continues after the read of a cache device. Whatever it returned, the pool has the block, too.
     fn cached(mut self: Box<Self>, stored: &dyn StoredCache, found: &Found, data: Option<Buf>) {
         let psize = usize::try_from(self.bp.psize()).unwrap_or(usize::MAX);
         let data = data.filter(|data| data.len() >= psize).map(|data| data.slice(0..psize));

@@ -12,7 +12,7 @@
 //! not flushed, and so may a disk whose flush failed. All of them are read again, from the device itself,
 //! before the pool is resumed or the txg is committed.
 //!
-//! Lock order: the state's lock is taken before those of txgs; requests go on when it is free again.
+//! Lock order: the state's lock is taken before those of txgs; requests are reissued after its release.
 //!
 //! Differs from OpenZFS: reads of outside callers fail instead of waiting; written blocks are checked.
 
@@ -32,7 +32,7 @@ use crate::vdev::plan::Depth;
 
 /// Called when a request is held, with the reason.
 pub type Held = Arc<dyn Fn(&Error) + Send + Sync>;
-/// Goes on with a request (`true`), or ends it with its error.
+/// Reissues a request (`true`), or ends it with its error.
 pub(super) type Request = Box<dyn FnOnce(bool) + Send>;
 
 thread_local! {

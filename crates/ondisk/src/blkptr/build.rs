@@ -151,7 +151,7 @@ impl Blkptr {
         self.set_word(11, iv2 | fill);
     }
 
-    /// Says whether the block is listed in the dedup table.
+    /// Sets whether the block is listed in the dedup table.
     #[doc(alias = "BP_SET_DEDUP")]
     pub fn set_dedup(&mut self, dedup: bool) {
         self.set_word(6, self.prop() & !(1 << 62) | u64::from(dedup) << 62);

@@ -91,7 +91,7 @@ const CKSUM: usize = 12;
 
 /// A block pointer in core: all 16 words kept, read through accessors.
 ///
-/// Any words make one; [`Blkptr::verify`] says whether they make sense.
+/// Any words make one; [`Blkptr::verify`] checks them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Blkptr {
     words: [u64; 16],

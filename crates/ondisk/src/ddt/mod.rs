@@ -1,9 +1,9 @@
 //! Dedup tables: from a block's checksum to its places and reference count.
 //!
 //! Each checksum function has up to three ZAPs (ditto, duplicate, unique). The key is five words,
-//! the value a byte that tells compression and byte order, then words, zle-compressed or plain. A
-//! traditional value has four variants (ditto, one, two, three copies); a flat one (`fast_dedup`)
-//! has one, and new entries first go to a log. Source: ddt.h, ddt_impl.h, ddt_zap.c, OpenZFS 2.3.
+//! the value a byte with compression and byte order, then words, zle-compressed or plain. A traditional value
+//! has four variants (ditto, one, two, three copies); a flat one (`fast_dedup`) has one, and new entries
+//! first go to a log. Source: ddt.h, ddt_impl.h, ddt_zap.c, OpenZFS 2.3.
 
 mod encode;
 
@@ -173,8 +173,8 @@ pub fn decompress_value(stored: &[u8], size: usize) -> Result<Vec<u8>, Malformed
     Ok(out)
 }
 
-// zle with its usual limit: a byte up to 63 says how many literal bytes follow (less one), above
-// that how many zeros there are (less 63).
+// zle with its usual limit: a byte up to 63 is the number of literal bytes that follow (less one), above that
+// the number of zeros (plus 63).
 fn unzle(mut packed: &[u8], size: usize) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(size.min(1 << 16));
     while out.len() < size {

@@ -108,7 +108,7 @@ pub struct LeafEntry {
     pub chunk: u16,
     /// Hash of its name.
     pub hash: u64,
-    /// Tells names with the same hash apart.
+    /// Distinguishes names with the same hash.
     pub cd: u32,
     /// Bytes of each integer of the value: 1, 2, 4 or 8.
     pub value_intlen: u8,

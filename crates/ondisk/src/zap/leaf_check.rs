@@ -11,7 +11,7 @@ fn bad(detail: String) -> Malformed {
 
 impl Leaf<'_> {
     /// Checks that each chunk is used exactly once, that each entry stands on the chain of its hash and has a
-    /// `cd` of its own, that arrays are as long as their entries say, and that the counts are right.
+    /// `cd` of its own, that arrays have the lengths in their entries, and that the counts are right.
     pub fn verify(&self, words: bool) -> Result<(), Malformed> {
         let mut used = vec![false; self.chunks.len()];
         let mut entries = 0u16;

@@ -61,7 +61,7 @@ impl LeafArray<'_> {
 pub struct NewEntry<'a> {
     /// Hash of its name.
     pub hash: u64,
-    /// Tells it from others of the same hash; `None`: the lowest that is free.
+    /// Distinguishes it from others of the same hash; `None`: the lowest that is free.
     pub cd: Option<u32>,
     /// Name with its NUL, or key words.
     pub name: LeafArray<'a>,

@@ -50,7 +50,7 @@ pub struct MicroEntry<'a> {
     pub name: &'a [u8],
     /// The value.
     pub value: u64,
-    /// Tells names with the same hash apart.
+    /// Distinguishes names with the same hash.
     pub cd: u32,
 }
 

@@ -70,13 +70,13 @@ impl<'a> LogBlock<'a> {
         Ok(Self { chain, endian, records })
     }
 
-    /// The block's sequence number, as its pointer says.
+    /// The block's sequence number, from its pointer.
     pub fn sequence(bp: &Blkptr) -> u64 {
         let [.., seq] = bp.checksum_words();
         seq
     }
 
-    /// The dataset's object number, as the block's pointer says.
+    /// The dataset's object number, from the block's pointer.
     pub fn objset(bp: &Blkptr) -> u64 {
         let [_, _, objset, _] = bp.checksum_words();
         objset

@@ -143,7 +143,7 @@ pub struct Write<'a> {
 pub struct Setattr<'a> {
     /// Fixed fields.
     pub lr: LrSetattr,
-    /// Optional attributes, when the mask of Linux says so.
+    /// Optional attributes, if flagged in the mask of Linux.
     pub attr: Option<LrAttr>,
     /// The rest: domains of new owner and group.
     pub rest: &'a [u8],
@@ -193,7 +193,7 @@ pub enum LogRecord<'a> {
     Unknown(&'a [u8]),
 }
 
-/// Bit of a setattr's mask that says that optional attributes follow, as Linux writes it.
+/// Bit of a setattr's mask for following optional attributes, as Linux writes it.
 const ATTR_XVATTR: u64 = 1 << 31;
 
 impl<'a> LogRecord<'a> {

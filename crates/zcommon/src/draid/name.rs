@@ -7,7 +7,7 @@ use thiserror::Error;
 
 use super::{MAX_CHILDREN, MAX_PARITY, MAX_SPARES};
 
-/// The numbers that a draid vdev's name says.
+/// The numbers in a draid vdev's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DraidConfig {
     /// Parity disks of a group, 1 to 3.
@@ -63,7 +63,7 @@ pub enum DraidNameError {
     },
 }
 
-/// Reads a full name: parity 1 unless said, data and children required, no spares unless said.
+/// Reads a full name: parity defaults to 1, data and children are required, spares default to 0.
 impl FromStr for DraidConfig {
     type Err = DraidNameError;
 

@@ -72,7 +72,7 @@ mod tests {
         assert!(!compatibility_set("openzfs-2.0-freebsd").unwrap().contains(&Feature::Edonr));
     }
 
-    /// The files of an installed OpenZFS say the same.
+    /// The files of an installed OpenZFS have the same sets.
     #[test]
     fn sets_are_those_of_installed_files() {
         for name in compatibility_sets() {

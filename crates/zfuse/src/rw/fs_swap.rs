@@ -46,7 +46,7 @@ use super::Live;
 /// A name that no file has: a path component cannot contain this.
 const NO_NAME: &[u8] = b"/";
 
-/// The bit of a handle that says that the file was opened for writing; the others are those of its generation.
+/// The bit of a handle for a file opened for writing; the others are those of its generation.
 pub(super) const WRITES: u64 = 1 << 63;
 
 /// A handle of a file of this generation, opened with these flags.

@@ -44,7 +44,7 @@ pub(super) fn record(state: &mut State<'_>, txtype: u64, said: LogRecord<'_>) ->
     }
 }
 
-/// A record may come after the removal of its file: then it says nothing.
+/// A record may come after the removal of its file: then it is ignored.
 fn late<'s>(state: &'s mut State<'_>, number: u64) -> Result<Option<&'s mut Stored>> {
     state.find(number)
 }

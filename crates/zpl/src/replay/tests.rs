@@ -164,7 +164,7 @@ fn attributes_change() {
 fn records_that_make_no_sense_are_errors_or_nothing() {
     let Some(fs) = filesystem() else { return };
     let mut state = State::new(&fs);
-    // A file that is gone: late records say nothing.
+    // A file that is gone: late records are ignored.
     let (txtype, record) = write(1 << 41, 0, b"x");
     apply::record(&mut state, txtype, record).unwrap();
     let file = fs.resolve(b"d/one", true).unwrap().number();

@@ -325,7 +325,7 @@ pub fn exec_hint(mode: u64, aces: &[Ace]) -> u64 {
     if mode & 0o111 == 0o111 && !denied { pflags::NO_EXECS_DENIED } else { 0 }
 }
 
-/// Whether a list says no more than a mode can.
+/// Whether a list expresses no more than a mode can.
 #[doc(alias = "ace_trivial_common")]
 pub fn is_trivial(aces: &[Ace]) -> bool {
     aces.iter().all(|ace| {

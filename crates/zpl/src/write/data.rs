@@ -181,7 +181,7 @@ impl FsWriter {
         })
     }
 
-    /// Tells the log of a write; `sync`: every commit writes it.
+    /// Logs a write; `sync`: every commit writes it.
     pub(super) fn log_write(&self, tx: &Tx, node: &Node, (offset, data): (u64, &[u8]), sync: bool) {
         let block_size = node.handle.block_size();
         self.log_of(node, tx, &LogOp::Write { object: node.number, offset, data, block_size, sync });

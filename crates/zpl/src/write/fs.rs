@@ -66,7 +66,7 @@ pub struct Options {
     pub max_name: usize,
     /// `atime`.
     pub atime: bool,
-    /// `relatime`: access times are kept only where they tell something.
+    /// `relatime`: access times are updated only where that adds information.
     pub relatime: bool,
     /// New files have projects (feature `project_quota`).
     pub projects: bool,

@@ -158,7 +158,7 @@ fn mount_some(
         Ok(replayed) => replayed,
         Err(e) => {
             fs.set_sink(None);
-            // In a pool that is suspended; why it is says more.
+            // Closing fails in a suspended pool, whose reason is more useful than this error.
             if zil.close().is_err() {
                 zil.abandon();
             }

@@ -117,7 +117,7 @@ impl FsWriter {
         self.rename_given((lr.sdoid, source), (lr.tdoid, target), kind, ids.unwrap_or_default(), given)
     }
 
-    /// A write makes the file no longer than it said, however long the block is that holds it.
+    /// A write extends the file only to its own end, however long the block of the record is.
     fn replay_write(&self, object: u64, end: u64, data: Option<(u64, &[u8])>) -> Result<()> {
         let size = self.node(object)?.word(self.fields.size);
         if let Some((offset, bytes)) = data {

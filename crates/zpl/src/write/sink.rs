@@ -84,7 +84,7 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy)]
 #[expect(missing_docs, reason = "the fields are those of the records")]
 pub enum LogOp<'a> {
-    /// A file was made; with `acl` when it inherited or was given more than its mode says.
+    /// A file was made; with `acl` when it inherited or was given more than its mode expresses.
     Create {
         what: Created,
         dir: u64,

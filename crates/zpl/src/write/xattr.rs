@@ -96,7 +96,7 @@ impl FsWriter {
     /// Sets an extended attribute; `None` removes it.
     ///
     /// # Errors
-    /// `Exists` and `NotFound` as `mode` says; `NotFound` for one to be removed that is not there.
+    /// `Exists` and `NotFound` according to `mode`; `NotFound` for one to be removed that is not there.
     #[doc(alias = "zpl_xattr_set")]
     pub fn set_xattr(&self, number: u64, name: &[u8], value: Option<&[u8]>, mode: XattrMode) -> Result<()> {
         self.settled(number, || self.set_xattr_now(number, name, value, mode))

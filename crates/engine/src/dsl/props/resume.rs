@@ -1,4 +1,4 @@
-//! The token with which an interrupted receive goes on.
+//! The token with which an interrupted receive is resumed.
 //!
 //! ```text
 //! 1-9d9a479bc-b8-789c63…

@@ -96,7 +96,7 @@ pub fn usage(objset: &Arc<Objset>, account: Account) -> Result<BTreeMap<u64, Usa
     Ok(all)
 }
 
-/// Id, whether objects are counted, and the number; entries that are no ids are left out.
+/// Id, whether objects are counted, and the number; entries that are no ids are skipped.
 fn counts(zap: &Zap) -> Result<Vec<(u64, bool, u64)>> {
     let parse = |name: &str, value: Option<u64>| {
         let (id, is_objects) = match name.strip_prefix(OBJACCT_PREFIX) {

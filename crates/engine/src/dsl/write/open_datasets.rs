@@ -91,8 +91,8 @@ impl LiveDataset {
         self.objset.touch(tx)
     }
 
-    /// A receive that breaks off goes on at this object and offset, after so many bytes of the stream, once the txg of `tx`
-    /// is on disk.
+    /// Once the txg of `tx` is on disk, an interrupted receive is resumed at this object and offset, after so
+    /// many bytes of the stream.
     #[doc(alias("ds_resume_object", "ds_resume_offset", "ds_resume_bytes"))]
     pub(crate) fn set_resume(&self, tx: &Tx, state: [u64; 3]) {
         self.resume.lock().insert(tx.txg(), state);

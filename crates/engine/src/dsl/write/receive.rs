@@ -74,7 +74,7 @@ pub struct Wish {
     pub encryption: Encryption,
     /// A raw stream's key.
     pub key: Option<RawKey>,
-    /// Where a stream that goes on does so: object and offset.
+    /// Position of a resumed stream: object and offset.
     pub resumes: Option<(u64, u64)>,
 }
 

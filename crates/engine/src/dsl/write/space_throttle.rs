@@ -75,7 +75,7 @@ impl SpaceThrottles {
         Ok((if netfree { frees } else { takes }, synced))
     }
 
-    /// Waits until a change of the dataset may go on.
+    /// Waits until a change of the dataset may proceed.
     ///
     /// # Errors
     /// `NoSpace`, or `Quota` when it is the dataset's or an ancestor's.

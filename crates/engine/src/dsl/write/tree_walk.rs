@@ -28,7 +28,7 @@ pub(super) type Tell<'a> = &'a mut dyn FnMut(&Blkptr, bool) -> Result<ControlFlo
 
 /// Why a walk ends early.
 enum Stop {
-    /// The receiver had enough; it goes on here.
+    /// The callback asked for a pause; the walk continues here.
     Paused(StoredBookmark),
     /// A block needed from here on can't be read.
     Unreadable(StoredBookmark),

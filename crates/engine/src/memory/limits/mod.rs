@@ -68,11 +68,11 @@ pub enum Limit {
     L2FeedMinMs,
     /// Whether a round that wrote much is followed by the next one soon.
     L2FeedAgain,
-    /// Whether blocks that were read ahead and not used are left out.
+    /// Whether blocks that were read ahead and not used are excluded.
     L2NoPrefetch,
     /// Whether only blocks seen more than once are written.
     L2MfuOnly,
-    /// Whether blocks on special and dedup vdevs are left out.
+    /// Whether blocks on special and dedup vdevs are excluded.
     L2ExcludeSpecial,
     /// Maximum percentage of the memory for blocks that headers may take.
     L2MetaPercent,

@@ -1,8 +1,8 @@
 //! The place of a block: class, vdev and metaslab.
 //!
 //! Vdevs of a class take turns: each receives about a mebibyte for each of its data disks, more if more of it is free
-//! than of the others, so that all fill evenly. A vdev with a backlog of writes is passed over while others have none.
-//! Copies of a block go to consecutive vdevs. A class without space falls back on the next.
+//! than of the others, so that all fill evenly. A vdev with a backlog of writes is skipped while others have
+//! none. Copies of a block go to consecutive vdevs. A class without space falls back on the next.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -92,7 +92,7 @@ pub struct PoolFacts {
     pub comment: Option<String>,
     /// The property of that name, when set.
     pub compatibility: Option<String>,
-    /// Host that has it imported; 0 is left out.
+    /// Host that has it imported; 0 is omitted.
     pub hostid: u64,
     /// The same by name.
     pub hostname: String,

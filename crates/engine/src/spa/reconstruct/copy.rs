@@ -47,8 +47,8 @@ fn pieces(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
     ranges.iter().flat_map(cut).collect()
 }
 
-/// Copies `ranges` (bytes of the vdev) and flushes the targets; `txg` is the txg that is being written. A piece that no
-/// source can read is counted and left out.
+/// Copies `ranges` (bytes of the vdev) and flushes the targets; `txg` is the txg that is being written. A
+/// piece that no source can read is counted and skipped.
 ///
 /// # Errors
 /// Of a target that cannot be written or flushed, or an offset that overflows.

@@ -9,9 +9,10 @@
 //! - *Begin*: [`NOT_YET`](super::vdev_change::NOT_YET) txgs after the attach. All txgs whose writes may have missed the leaf
 //!   are on disk then, and `max_txg` of the record is the newest of them.
 //! - *Slice*: at the end of a txg's work. The vdev is replaced by one that holds back writes to a range
-//!   ([`Top::holding`]); requests that began before are waited for; the ranges that are not free are copied and the targets
-//!   flushed; the writes go on; the record of the txg has the end of the range. Intent log blocks and direct writes, which
-//!   are not bound to a txg, cannot overtake the copy. Later writes reach all leaves by themselves.
+//!   ([`Top::holding`]); the txg waits for requests that began before; the ranges that are not free are
+//!   copied and the targets flushed; the writes continue; the record of the txg has the end of the range.
+//!   Intent log blocks and direct writes, which are not bound to a txg, cannot overtake the copy. Later
+//!   writes reach all leaves by themselves.
 //! - *Complete*: the end of the last metaslab is reached. The leaves' DTLs lose the txgs up to `max_txg`, unless a range
 //!   could not be read from any side: then all stays in the DTLs, and a healing resilver follows in place of the scrub.
 //! - *Canceled*: no leaf is left to be filled; one cannot be written; there is no leaf that lacks nothing, or the vdev is

@@ -18,7 +18,7 @@ pub(in crate::spa) const REBUILDING: &str = "currently sequentially resilvering"
 /// A command for the pool's scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanCommand {
-    /// A scrub begins, or one that is paused goes on.
+    /// Begins a scrub, or resumes a paused one.
     Scrub,
     /// As `Scrub`, of the blocks born after the last scrubbed txg.
     #[doc(alias = "zpool scrub -C")]

@@ -60,7 +60,7 @@ impl Spa {
     #[doc(alias("vdev_dtl_reassess", "vdev_dtl_should_excise"))]
     fn excise(&self, after: u64, until: u64) {
         let mut failed = self.scanning.failed.lock().clone();
-        // Copies of a removal under way are no blocks yet: a leaf that missed some goes on lacking them.
+        // Copies of a removal under way are no blocks yet: a leaf that missed some still lacks them.
         failed.append(&mut self.copied_in());
         let mut whole = Vec::new();
         for leaf in self.pool.zio.tree().leaves() {

@@ -5,13 +5,13 @@
 //! there. Both are one scan, with one state in the MOS ([`crate::dsl::write::scan_state`]), which OpenZFS can
 //! continue, as this module continues its.
 //!
-//! Each txg does a *slice* of the scan in syncing context, after its tasks: the walk goes on where the last slice stopped,
-//! its blocks are read in device order, and all reads and repairs end before the slice does. So no block is freed and
-//! written anew while the scan holds its pointer: blocks that this txg frees are not allocated in the next
-//! two. A slice is as long as nothing waits for the txg, within bounds.
+//! Each txg does a *slice* of the scan in syncing context, after its tasks: the walk continues where the last
+//! slice stopped, its blocks are read in device order, and all reads and repairs end before the slice does.
+//! So no block is freed and written anew while the scan holds its pointer: blocks that this txg frees are not
+//! allocated in the next two. A slice is as long as nothing waits for the txg, within bounds.
 //!
 //! States: none → scanning ⇄ paused → finished, or canceled. Why power may be lost at any moment: the state is written with
-//! the txg of its slice; after a crash the scan goes on from the slice before, and reads some blocks twice.
+//! the txg of its slice; after a crash the scan continues from the slice before, and reads some blocks twice.
 //! Repairs only write the right bytes of a block.
 //!
 //! Lock order: the locks here are leaf locks.
@@ -96,7 +96,7 @@ pub(super) struct Scanning {
     active: AtomicBool,
     /// The last slice met nothing, as a vdev is away: the next one has time.
     stalled: AtomicBool,
-    /// Births of blocks that could not be read or repaired: leaves that lack them go on lacking them.
+    /// Births of blocks that could not be read or repaired: leaves that lack them still do after the scan.
     #[doc(alias = "DTL_SCRUB")]
     failed: Mutex<BTreeSet<u64>>,
     pass: Mutex<ScanPass>,

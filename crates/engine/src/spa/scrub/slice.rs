@@ -211,8 +211,8 @@ impl Spa {
     }
 }
 
-/// A scan that OpenZFS began may be about to read dedup tables first, and to pass over their blocks later. Everything is
-/// scanned here, which is never less.
+/// A scan that OpenZFS began may be about to read dedup tables first, and to skip their blocks later.
+/// Everything is scanned here, so nothing is missed.
 fn forget_tables(scan: &mut DslScan) {
     scan.ddt_class_max = 0;
     scan.ddt_bookmark = ondisk::pool::DdtBookmark { class: 1, ..ondisk::pool::DdtBookmark::default() };

@@ -13,7 +13,7 @@ use crate::vdev::top::{Layout, Top};
 /// A command for sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SweepCommand {
-    /// They begin, or go on where they were suspended.
+    /// Begin, or resume suspended ones.
     Start,
     /// They end for good.
     Cancel,
@@ -28,7 +28,7 @@ pub enum SweepCommand {
 pub struct TrimOptions {
     /// Bytes a second on the leaf, at most; 0: as many as it takes.
     pub rate: u64,
-    /// Metaslabs in which nothing was ever allocated are passed over (a tunable of OpenZFS).
+    /// Skip metaslabs in which nothing was ever allocated (a tunable of OpenZFS).
     pub partial: bool,
     /// The device is to make the bytes unreadable.
     pub secure: bool,

@@ -110,7 +110,7 @@ struct Progress {
     /// Seconds since 1970 of the last start or end.
     time: u64,
     options: TrimOptions,
-    /// Where the walk goes on, in the address space of the top-level vdev.
+    /// Position from which the walk continues, in the address space of the top-level vdev.
     cursor: u64,
     /// The ZAP does not have it yet.
     changed: bool,

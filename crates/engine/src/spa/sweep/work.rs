@@ -27,7 +27,7 @@ const TRIM_LENT: u64 = 16 << 20;
 
 /// Result of one range.
 enum Done {
-    /// The walk goes on behind it.
+    /// The walk continues behind it.
     On,
     /// The device is away.
     Away,

@@ -64,7 +64,7 @@ impl Tasks<'_> {
         }
     }
 
-    /// Goes on where an interrupted receive stopped.
+    /// Resumes an interrupted receive.
     #[doc(alias("dmu_recv_resume_begin_check", "dmu_recv_resume_begin_sync"))]
     pub(super) fn resume(&self, wish: Wish, found: names::Found) -> Result<Begun> {
         let child = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
