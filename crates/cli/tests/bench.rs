@@ -149,7 +149,7 @@ fn used_devices_are_refused_and_stay_as_they_are() {
         assert_eq!((code, out.as_str()), (1, ""), "{err}");
         err
     };
-    // The pool is imported: its daemon has the file, whatever -f says.
+    // The pool is imported: its daemon has the file, even with -f.
     for words in [format!("{other} {used}"), format!("-f {other} {used}")] {
         let said = refused(&words);
         assert!(said.contains("it is in use: another process has it as a device"), "{said}");

@@ -539,7 +539,7 @@ fn accounts_of_others_need_the_permission() {
     let others = "userquota@0\t-\ngroupquota@0\t-\nuserused@0\t-\n";
     assert_eq!(get("userquota@0,groupquota@0,userused@0"), others);
     assert_eq!(house.may("zfs list -Hp -o name,userquota@0 tank/a"), "tank/a\t-\n");
-    // Of projects none is one's own.
+    // No project is a user's own.
     assert_eq!(get("projectused@0"), "projectused@0\t-\n");
     let owner = house.owner("zfs get -Hp -o value userquota@0 tank/a");
     assert_eq!(owner, "20971520\n");

@@ -188,7 +188,7 @@ fn times_sizes_and_queues_of_requests() {
     assert_eq!(live.run("zpool iostat -rl tank").code, 2);
 }
 
-/// Of a pool that should be imported and can't be, the reason is told where one looks for it.
+/// The reason why a pool can't be imported again is shown by the usual commands.
 #[test]
 fn a_pool_whose_disk_is_gone_is_not_forgotten() {
     let live = Live::new();
@@ -233,7 +233,8 @@ impl Drop for Thin {
     }
 }
 
-/// A disk takes nothing more, so the pool is suspended; it goes on when there is room again, or is let go by force.
+/// A disk takes no more writes, so the pool is suspended; it is resumed when there is room again, or exported
+/// by force.
 #[test]
 fn a_suspended_pool_is_cleared_or_let_go() {
     let live = Live::new();

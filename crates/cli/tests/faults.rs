@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 use live::{Live, Run};
 
-/// A pool `tank`, mounted by a daemon with these variables; `None`, said so, where nothing can be mounted.
+/// A pool `tank`, mounted by a daemon with these variables; `None`, with a notice, where nothing can be
+/// mounted.
 fn mounted(live: &Live, variables: &[(&str, &str)]) -> Option<PathBuf> {
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: no /dev/fuse here");
@@ -38,7 +39,7 @@ fn a_request_that_panics_suspends_the_pool_and_nothing_else() {
     live.ok("zpool sync tank");
     let failed = fs::write(at.join("unlucky"), "x").unwrap_err();
     assert_eq!(failed.raw_os_error(), Some(5), "{failed}");
-    // The daemon lives, reads go on, changes are refused.
+    // The daemon lives, reads continue, changes are refused.
     assert_eq!(fs::read(at.join("before")).unwrap(), b"on disk");
     assert_eq!(fs::write(at.join("after"), "x").unwrap_err().raw_os_error(), Some(5));
     live.ok("zfs create other/child");

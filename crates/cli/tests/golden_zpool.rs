@@ -143,7 +143,7 @@ fn history_is_the_same_line_for_line() {
 fn status_is_the_same_but_for_paths() {
     for pool in golden::all().iter().filter(|p| p.name != "zfs-fuse-v23") {
         let dir = pool.dir.display().to_string();
-        // How far a job has come goes on until the export, and its rate is known only while it runs.
+        // The progress of a job grows until the export, and its rate is known only while it runs.
         let runs = ["rebuild-cut", "removal-cut", "expand-cut"].contains(&pool.name.as_str());
         let seen = |text: &str| squeezed(&if runs { without_job(text) } else { text.to_owned() });
         let mut expected = seen(&read(pool, "status.txt"));

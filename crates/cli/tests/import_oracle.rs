@@ -1,7 +1,7 @@
 //! `aquifer zpool import` against the real `zpool import`, byte by byte.
 //!
 //! The real one needs a kernel module; a preloaded shim has libzpool do the module's part in user space
-//! (crates/testkit/oracle). Needs zpool, libzpool and a C compiler, and says loudly when it has to skip.
+//! (crates/testkit/oracle). Needs zpool, libzpool and a C compiler, and prints a notice when it has to skip.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::path::{Path, PathBuf};

@@ -10,7 +10,7 @@ use live::Live;
 
 const LINES: [&str; 2] = ["TX_REMOVE", "TX_WRITE"];
 
-/// The forged pool, imported without mounts; `None`, said so, where nothing can be mounted.
+/// The forged pool, imported without mounts; `None`, with a notice, where nothing can be mounted.
 fn imported(live: &Live) -> Option<String> {
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: no /dev/fuse here");

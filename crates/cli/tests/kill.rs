@@ -1,4 +1,4 @@
-//! The daemon killed under load, a few times; `make kill` goes on from any seed.
+//! The daemon killed under load, a few times; `make kill` continues from any seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use live::Live;
 
-/// A pool `tank`, mounted; `None`, said so, where nothing can be mounted.
+/// A pool `tank`, mounted; `None`, with a notice, where nothing can be mounted.
 fn mounted(live: &Live, options: &str) -> Option<PathBuf> {
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: no /dev/fuse here");

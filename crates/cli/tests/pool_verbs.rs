@@ -235,7 +235,7 @@ fn spares_and_cache_devices_are_not_taken() {
     live.ok("zpool export tank");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     for disk in [&spare, &cache] {
-        // Not by another daemon either, and whatever is said.
+        // Not by another daemon either, and not even with `-f`.
         let why = other.fails(&format!("zpool create -f -O mountpoint=none other {disk}"));
         assert!(
             why.starts_with("cannot create 'other': one or more vdevs refer to the same device"),

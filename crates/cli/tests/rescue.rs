@@ -27,7 +27,7 @@ fn file(spa: &Arc<Spa>, name: &[u8], byte: u8) {
     fs.unmount().unwrap();
 }
 
-/// A pool that was not exported, with a file `old`; `work` goes on with it.
+/// A pool that was not exported, with a file `old`; `work` changes it further.
 fn pool(dir: &Path, work: impl FnOnce(&Arc<Spa>)) {
     let spa = pools::create_fs_dir(dir, POOL, 128 << 20, Default::default()).unwrap();
     file(&spa, b"old", 7);

@@ -1,4 +1,4 @@
-//! `aquifer zdb` on damaged pools: every option comes to an end and never panics.
+//! `aquifer zdb` on damaged pools: every option terminates and never panics.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used, clippy::panic, reason = "tests")]
 
 mod common;

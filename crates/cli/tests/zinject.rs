@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use live::{Live, Run};
 
-/// A mirror `tank` of the disks `a` and `b`, mounted at the path; `None`, said so, where nothing can be mounted.
+/// A mirror `tank` of the disks `a` and `b`, mounted at the path; `None`, with a notice, where nothing can be
+/// mounted.
 fn mirror(live: &Live) -> Option<PathBuf> {
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: no /dev/fuse here");

@@ -2,7 +2,7 @@
 //! it for the golden pools (`tests/data/json`; the pools' folder is written as `DIR` there).
 //!
 //! The configurations came from OpenZFS's own "try import", which neither counts allocated space nor looks for
-//! spares and cache devices; those two it was told of.
+//! spares and cache devices; those two were passed to it.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test that can't go on must say so")]
 

@@ -183,8 +183,8 @@ pub struct Gate {
 
 impl Gate {
     /// Runs `slow` on a thread of its own up to the write number `writes` that it submits itself, then `meanwhile`
-    /// here, with an argument that says whether `slow` has reached that write and is not over, then the rest of
-    /// `slow`. If `meanwhile` waits for `slow`, `slow` continues after a second.
+    /// here, with whether `slow` has reached that write and is not finished, then the rest of `slow`. If
+    /// `meanwhile` waits for `slow`, `slow` continues after a second.
     pub fn overlap<T>(
         &self,
         writes: u64,

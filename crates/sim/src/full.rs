@@ -290,7 +290,8 @@ impl Full {
         Ok(())
     }
 
-    /// Repeats one kind of operation until it is refused, while the other threads do the same with kinds of theirs.
+    /// Repeats one kind of operation until it is refused, while the other threads do the same with their
+    /// kinds.
     fn fill(&mut self, kind: Kind, most: u64) -> Result<()> {
         let (spa, fs, random) = (&self.spa, &self.fs, &mut self.random);
         let mut beside = Vec::new();

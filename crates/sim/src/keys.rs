@@ -51,7 +51,8 @@ fn unlock_one(pool: &Pool, name: &str, key: u64) -> Result<(), String> {
     }
 }
 
-/// Checks a pool without keys: encrypted datasets return an error that says so; the rest of the pool is usable.
+/// Checks a pool without keys: encrypted datasets return the error for a missing key; the rest of the pool is
+/// usable.
 pub fn stay_locked(spa: &Arc<Spa>, model: &Model) -> Result<(), String> {
     for (name, head) in model.heads.iter().filter(|(_, head)| head.encrypted) {
         match open(spa, name, head) {

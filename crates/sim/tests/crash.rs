@@ -1,4 +1,4 @@
-//! Power cuts in bounded number; `make crash` goes on from any seed.
+//! Power cuts in bounded number; `make crash` continues from any seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

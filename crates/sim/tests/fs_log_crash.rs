@@ -142,7 +142,7 @@ struct Work {
     settings: &'static [(&'static str, u64)],
     steps: u64,
     seed: u64,
-    /// Steps go on while txgs are on their way to the disks.
+    /// Steps continue while txgs are written.
     overlap: bool,
 }
 

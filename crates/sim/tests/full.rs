@@ -1,4 +1,4 @@
-//! Pools of every layout, filled to the last byte and emptied; `sim full SEED COUNT` goes on from any seed.
+//! Pools of every layout, filled to the last byte and emptied; `sim full SEED COUNT` continues from any seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Power cuts while space maps and tables are made anew: at each moment the pool is either as it was, and the rebuild begins
-//! again, or whole.
+//! Power cuts while space maps and tables are rebuilt: at each moment the pool is either as it was, and the
+//! rebuild begins again, or whole.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The whole engine from a seed, a few of them; `make simulate` goes on from any.
+//! The whole engine from a seed, a few of them; `make simulate` continues from any seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

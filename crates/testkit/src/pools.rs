@@ -48,7 +48,8 @@ pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Resu
     let env = Env::system(64 << 20)?;
     let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
     let candidate = select(candidates(&[dir.to_path_buf()]), pool)?;
-    // One of them was not exported by its creator. The one with a checkpoint was, whatever its checkpoint says.
+    // One of them was not exported by its creator. The one with a checkpoint was, although its checkpoint is
+    // of an active pool.
     let force = !open.checkpoint;
     let how = ImportOptions { open, hostid: 7, hostname: "elsewhere".into(), force, ..Default::default() };
     import(&env, source_with(&candidate, options), &how)

@@ -313,7 +313,7 @@ fn change(bench: &mut Bench, byte: u8) -> engine::Result<()> {
     bench.spa.sync()
 }
 
-/// All disks go away in the middle of a txg: it waits, and goes on when they are back.
+/// All disks go away in the middle of a txg: it waits, and continues when they are back.
 #[test]
 fn a_suspended_pool_goes_on_where_it_stopped() {
     let raidz = |children| VdevSpec::Raidz { parity: 1, children };

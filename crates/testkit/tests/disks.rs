@@ -447,7 +447,8 @@ fn imported(golden: &Golden) -> Bench {
 }
 
 /// Carries a golden pool's job to its end: `wanted` is the shape then. A scrub finds nothing to repair, both zdbs find
-/// neither error nor leak, and every file is as its manifest says. Returns the pool, opened again read-only.
+/// neither error nor leak, and every file equals its manifest entry. Returns the pool, opened again
+/// read-only.
 fn to_its_end(golden: &Golden, bench: Bench, wanted: &str) -> Arc<Pool> {
     bench.spa.sync().unwrap();
     bench.spa.sync().unwrap();

@@ -1,4 +1,5 @@
-//! Hostile pools: whatever an image says, opening and reading it ends soon, in bounded memory, without panic.
+//! Hostile pools: whatever an image contains, opening and reading it ends soon, in bounded memory, without
+//! panic.
 //!
 //! `AQUIFER_HOSTILE=TEXT` runs the forgeries whose names contain the text, and prints the result of each.
 //! `AQUIFER_HOSTILE_ROUNDS=N` makes up N changed images of each kind instead of a few, from

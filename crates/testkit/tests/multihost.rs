@@ -80,7 +80,7 @@ fn a_pool_that_was_left_is_imported_after_a_wait() {
     }
 }
 
-/// A clock that goes on when it is told to.
+/// A clock that advances on request.
 #[derive(Debug, Default)]
 struct Stopped(AtomicU64);
 
@@ -94,7 +94,7 @@ impl stdx::clock::Clock for Stopped {
     }
 }
 
-/// A process that was stopped may go on when another machine has the pool already.
+/// A stopped process may continue when another machine has the pool already.
 #[test]
 fn a_pool_whose_owner_was_stopped_for_too_long_is_not_written() {
     let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(Stopped::default()));

@@ -1,4 +1,5 @@
-//! Space maps and tables made anew from the blocks: each kind of object damaged, on pools of many layouts; both zdbs judge.
+//! Space maps and tables rebuilt from the blocks: each kind of object damaged, on pools of many layouts; both
+//! zdbs judge.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;

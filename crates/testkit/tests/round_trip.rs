@@ -83,7 +83,7 @@ impl Copy {
         }
     }
 
-    /// Files that are not as OpenZFS saw them, except those of which `touched` says dataset and object.
+    /// Returns files that differ from OpenZFS' view of them, except those in `touched` (dataset and object).
     fn compare(&self, touched: &BTreeSet<(u64, u64)>) -> Outcome {
         let live = self.golden.manifests().into_iter().find(|(name, _)| name == "live");
         let Some((name, covers)) = live else { return Ok(()) };

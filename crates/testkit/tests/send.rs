@@ -1,5 +1,5 @@
 //! Send streams of golden pools beside those that OpenZFS made of them: full, with all of `-Lec`, incremental from a
-//! snapshot and from a bookmark, redacted, raw; and streams that go on where a receive stopped.
+//! snapshot and from a bookmark, redacted, raw; and streams that continue where a receive stopped.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test that can't go on must say so")]
 

@@ -52,7 +52,7 @@ fn new_pool(dir: &Path, checksum: u64) -> Arc<Spa> {
     spa
 }
 
-/// Goes on, and does some work when it is told of a step.
+/// Continues the run, and does some work at each step.
 struct With<F>(F);
 
 impl<F: FnMut(Step) -> bool> Watch for With<F> {

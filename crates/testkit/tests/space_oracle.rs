@@ -1,5 +1,5 @@
-//! Pools in which much is written and freed over many txgs, so that space maps grow, are flushed and written anew;
-//! real zdb says at several moments whether they are right.
+//! Pools in which much is written and freed over many txgs, so that space maps grow, are flushed and
+//! condensed; real zdb checks them at several moments.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;
@@ -125,7 +125,7 @@ fn with_logs() {
     run(disk, &[], 30, Limits::default());
 }
 
-/// Few logs may stay, so that many metaslabs are flushed; small maps are written anew often.
+/// Few logs may stay, so that many metaslabs are flushed; small maps are condensed often.
 #[test]
 fn with_few_logs() {
     let limits = Limits { logged_block: 1024, logs: 5, log_blocks: 10, ..Limits::default() };

@@ -125,7 +125,7 @@ fn both_halves_are_pools() {
     assert_eq!(Bench::shape(&bench.spa), shape(&[("file", 0), ("file", 0), ("file", 0)]));
     let dir = bench.dir.path();
     check(dir, "new");
-    // The old pool goes on, and the new one does not notice.
+    // The old pool stays in use, and the new one is not affected.
     fill(&bench.spa, bench.file.0, 1000);
     let spa = pools::import_dir(dir, "new").unwrap();
     assert_eq!((spa.pool.guid, Bench::shape(&spa)), (guid, shape(&[("file", 0), ("hole", 0), ("file", 0)])));

@@ -187,7 +187,7 @@ fn a_suspended_sweep_goes_on_after_an_import() {
     assert!(filled > 1 << 20 && filled < all / 2, "{filled} of {all}");
     bench.order(kind, SweepCommand::Start);
     assert!(bench.spa.sweep_left(kind, &[]).unwrap() <= whole, "it goes on where it was");
-    // This one is cut by a crash, and goes on by itself.
+    // This one is interrupted by a crash, and continues by itself.
     bench.spa.run_steps();
     bench.spa.sync().unwrap();
     let Bench { dir, spa, file, disks } = bench;

@@ -5,7 +5,8 @@
 //! children as there is parity are taken away, or filled with noise, and all blocks must still be
 //! found. And a plan that writes the block's bytes must produce exactly the bytes on each child.
 //!
-//! Runs on the golden pools, and on fresh pools by `ztest`; says so and passes where there are none or no `zdb`.
+//! Runs on the golden pools, and on fresh pools by `ztest`; prints a notice and passes where there are none
+//! or no `zdb`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail loudly")]
 

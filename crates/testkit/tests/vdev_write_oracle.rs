@@ -84,7 +84,7 @@ fn classed(vdev: VdevSpec, class: AllocBias) -> TopSpec {
     TopSpec { vdev, class, ashift: None }
 }
 
-/// Makes the pool, writes some txgs, lets `harm` befall it, writes some more, and has zdb check every block.
+/// Creates the pool, writes some txgs, applies `harm`, writes some more, and has zdb check every block.
 fn check(bench: &Bench, spec: &PoolSpec, harm: impl FnOnce()) -> Option<String> {
     let spa = bench.pool(spec);
     (0..3).for_each(|_| spa.sync().unwrap());

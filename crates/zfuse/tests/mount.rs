@@ -13,7 +13,7 @@ use testkit::golden::{self, Golden};
 use testkit::manifest::Record;
 use zfuse::{MountOptions, Mounted};
 
-/// Mounts, or says why that can't be tried here.
+/// Mounts, or prints why that is not possible here.
 fn mount(golden: &Golden, dataset: &str, at: &Path) -> Option<Mounted> {
     if !Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: no /dev/fuse here");

@@ -28,7 +28,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None`, said so, where nothing can be mounted.
+    /// `None`, with a notice, where nothing can be mounted.
     fn new() -> Option<Self> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("SKIPPED: no /dev/fuse here");

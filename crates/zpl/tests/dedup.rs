@@ -202,7 +202,7 @@ fn work(fast: bool, dedup: u64, seed: u64) {
     drop(fs);
     bed.spa.sync().unwrap();
     bed.judge();
-    // The next import goes on with the tables as they are on disk.
+    // The next import continues with the tables as they are on disk.
     let Bed { dir, spa } = bed;
     spa.export().unwrap();
     drop(spa);

@@ -1,5 +1,5 @@
-//! Intent logs that can't be replayed: the mount is refused and says why, the log stays, other file systems are mounted,
-//! and the log can be given up.
+//! Intent logs that can't be replayed: the mount is refused with the reason, the log stays, other file
+//! systems are mounted, and the log can be given up.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
@@ -102,7 +102,8 @@ fn a_replay_that_panics_or_finds_no_room_leaves_the_log_as_it_was() {
     }
 }
 
-/// A panic within a transaction suspends the pool; the suspension says how it is imported without the replay.
+/// A panic within a transaction suspends the pool; the suspension's message explains the import without the
+/// replay.
 #[test]
 fn a_replay_that_suspends_the_pool_says_the_way_out() {
     let (dir, _) = forged();

@@ -1,7 +1,7 @@
 //! Every file of images made by old versions of ZFS (pool versions 1 to 15, file system versions 1 to
 //! 3, sparc's byte order, zstd by FreeBSD on ppc64), compared with the output of zdb.
 //!
-//! The images are part of OpenZFS's test suite; where it or zdb is not installed, the test says so.
+//! The images are part of OpenZFS's test suite; where it or zdb is not installed, the test prints a notice.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ pub struct Inventory {
     pub files: Vec<(PathBuf, u64, u64)>,
     /// Bytes of all.
     pub bytes: u64,
-    /// No file was left out.
+    /// No file was skipped.
     pub is_whole: bool,
 }
 

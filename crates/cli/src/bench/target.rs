@@ -74,8 +74,8 @@ fn is_disk(path: &Path) -> bool {
 /// Checks that a device or file may be overwritten and returns its size.
 ///
 /// # Errors
-/// If it cannot be written; if it is mounted or otherwise open as a device, whatever `force` says; and without `force` if it
-/// contains a ZFS label, a file system, a partition table or, as a file, any data.
+/// If it cannot be written; if it is mounted or otherwise open as a device, even with `force`; and without
+/// `force` if it contains a ZFS label, a file system, a partition table or, as a file, any data.
 pub fn check(path: &Path, force: bool) -> Result<u64, Failure> {
     let shown = &path.display();
     let meta = fs::metadata(path).map_err(|e| Failure::cannot("open", shown, strerror(&e)))?;

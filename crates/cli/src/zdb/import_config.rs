@@ -50,7 +50,7 @@ fn pick(from: &NvList, names: &[&str]) -> NvList {
     names.iter().filter_map(|name| Some((*name, from.get(name)?.clone()))).collect()
 }
 
-/// The path comes last for a found device, because the search sets it anew.
+/// The path comes last for a found device, because the search replaces it.
 fn vdev(candidate: &PoolCandidate, config: &NvList, depth: usize) -> NvList {
     let mut list = config.clone();
     let found = config.u64("guid").is_some_and(|guid| candidate.member(guid).is_some());

@@ -113,7 +113,7 @@ fn change(
 type Read = (Vec<Scope>, Option<Vec<String>>, String);
 
 impl Options {
-    /// Whether nothing is said of whom it is about.
+    /// Whether no option names users, a set or a scope.
     fn is_bare(&self) -> bool {
         let flags = [self.local, self.descendent, self.user, self.group, self.everyone, self.create];
         self.set.is_none() && !flags.contains(&true)

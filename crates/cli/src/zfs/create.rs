@@ -23,7 +23,7 @@ use crate::settings::{self, When, of_dataset};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::create::shape;
 
-/// Block of a volume, unless told otherwise.
+/// Default block size of a volume.
 #[doc(alias = "ZVOL_DEFAULT_BLOCKSIZE")]
 const VOLBLOCKSIZE: u64 = 16 << 10;
 

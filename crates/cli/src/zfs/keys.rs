@@ -110,7 +110,7 @@ fn roots(
 
 /// An operation on some keys, and its report.
 struct Round<'a> {
-    /// All that are found: those that are done already are passed over, and a line says how many there were.
+    /// All keys found: those already in the wanted state are skipped, and a line reports their number.
     many: bool,
     /// Whether a key that is loaded, or one that isn't, is done already.
     done_when_loaded: bool,

@@ -313,7 +313,8 @@ fn is_for_all(target: &Target) -> Result<bool, Failure> {
     Ok(!by_hand && property(target, ZfsProp::Canmount)? != "noauto")
 }
 
-/// Mounts a file system that was just made, if its properties say so. One whose key is not loaded waits for it.
+/// Mounts a file system that was just made, if its properties allow it. One whose key is not loaded waits for
+/// it.
 pub fn mount_created(name: &str, ctx: &mut Ctx) -> Outcome {
     let target = Target::of(name, ctx)?;
     if lacks_key(&target) {
@@ -471,7 +472,7 @@ pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
     pool.mounts.below(dataset, Path::new("/"))
 }
 
-/// Those of them that are where the dataset's mount point says.
+/// Those of them whose mount point follows from the dataset's.
 #[doc(alias = "changelist_gather")]
 pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
     let followers: BTreeSet<String> = followers(target)?.collect();
@@ -579,7 +580,8 @@ fn mount_again(names: &[&String], ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// File systems that are not mounted, at and below a dataset, of those that are where its mount point says.
+/// File systems that are not mounted, at and below a dataset, of those whose mount point follows from its
+/// own.
 pub fn waiting_below(target: &Target) -> Result<Vec<String>, Failure> {
     Ok(followers(target)?.filter(|name| target.pool.mounts.at(name).is_none()).collect())
 }

@@ -142,7 +142,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// A mount option counts where it says something else than the property.
+    /// Returns the value of a mount option where it differs from the property.
     fn temporary(&self, prop: ZfsProp, value: &Prop) -> Option<Prop> {
         let hidden = self.mounted.as_ref()?.iter().rev().find(|(hidden, _)| *hidden == prop);
         let (_, on) = hidden?;

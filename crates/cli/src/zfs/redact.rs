@@ -1,6 +1,6 @@
 //! `zfs redact`: a bookmark that lists the blocks of a snapshot that snapshots of its clones changed.
 //!
-//! The list is written as the search goes on, so a command that was interrupted is continued by running it again.
+//! The list is written during the search, so an interrupted command is continued by running it again.
 //!
 //! Source: `zfs_do_redact`, zfs_main.c, OpenZFS 2.4, for messages and exit codes, which are error numbers.
 

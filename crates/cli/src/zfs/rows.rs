@@ -50,7 +50,7 @@ pub fn sort_column(property: &str, reverse: bool) -> Result<SortColumn, Failure>
 pub struct Rows {
     /// One a node.
     pub rows: Vec<DatasetRow>,
-    /// Names of the user properties that were not asked for by name, in the order in which they are met.
+    /// Names of the user properties that were not requested by name, in the order in which they are found.
     pub user_names: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ pub enum Users {
     Named,
 }
 
-/// Names of all user properties in force anywhere, in the order in which they are met.
+/// Names of all user properties in force anywhere, in the order in which they are found.
 pub fn user_names(found: &Found) -> Vec<String> {
     let mut seen = HashSet::new();
     let names = found.nodes.iter().flat_map(|(index, node)| {

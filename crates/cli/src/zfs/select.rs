@@ -82,7 +82,7 @@ pub struct Selection {
     pub recurse: bool,
     /// How deep; `None`: all the way.
     pub depth: Option<u32>,
-    /// Snapshots found on the way make rows only where the pool's `listsnapshots` says so.
+    /// Snapshots found on the way make rows only where the pool's `listsnapshots` is on.
     pub snapshots_by_pool: bool,
 }
 
@@ -102,7 +102,7 @@ pub struct Found {
     pub nodes: Vec<(usize, Node)>,
     /// The pools.
     pub pools: Vec<OpenPool>,
-    /// Something was named that is not there; it was said on standard error.
+    /// A named object does not exist; it was reported on standard error.
     pub failed: bool,
     /// The pools changed since the first of the nodes was found, see [`Ctx::breathe`].
     pub outdated: bool,

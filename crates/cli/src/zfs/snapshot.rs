@@ -40,7 +40,7 @@ impl Verb for Snapshot {
         for name in &self.names {
             let cannot = |what: String| Failure::cannot("create snapshot", name, what);
             let Some((dataset, snap)) = name.split_once('@') else {
-                // The usage says it all.
+                // The usage suffices.
                 return Err(Failure::usage(""));
             };
             check_snapshot(name).and_then(|()| check_component(snap)).map_err(|e| cannot(e.to_string()))?;

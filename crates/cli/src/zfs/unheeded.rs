@@ -1,7 +1,7 @@
 //! Settings that are kept and of which nothing comes in this build.
 //!
-//! Programs take a line on standard error for a failure, so they are told of in the daemon's log when they are made, and in
-//! `zpool status` for as long as they stand.
+//! Programs take a line on standard error for a failure, so they are reported in the daemon's log when they
+//! are made, and in `zpool status` for as long as they exist.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn line(prop: &str, value: &PropValue) -> Option<String> {
     Some(format!("{prop}={word}: {why}"))
 }
 
-/// Tells the log of those among new settings of a dataset.
+/// Logs those among new settings of a dataset.
 pub fn tell(name: &str, settings: &[(String, PropValue)]) {
     for note in settings.iter().filter_map(|(prop, value)| line(prop, value)) {
         eprintln!("{name}: {note}");

@@ -200,7 +200,7 @@ fn is_cache(pool: &Imported, word: &str) -> bool {
     facts.is_some_and(|facts| facts.l2cache.iter().any(|vdev| means(vdev, word)))
 }
 
-/// Says that a device that was brought online is not well; to `expand`, whether it worked before.
+/// Warns that a device that was brought online is not healthy; with `expand`, also whether it worked before.
 fn remains_faulty(word: &str, health: Health, expand: Option<bool>, ctx: &mut Ctx) -> std::io::Result<()> {
     writeln!(ctx.out, "warning: device '{word}' onlined, but remains in faulted state")?;
     let advice = match health.state {

@@ -1,4 +1,4 @@
-//! `draid2:4d:11c:1s` as it may be typed: everything but the word itself may be left out.
+//! Parses `draid2:4d:11c:1s`: everything but the word `draid` is optional.
 //!
 //! Source: `draid_config_by_type`, zpool_vdev.c, OpenZFS 2.3.
 

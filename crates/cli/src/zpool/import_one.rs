@@ -200,7 +200,7 @@ impl Import {
         }
     }
 
-    /// Says whether an older state would open, where the newest does not.
+    /// Reports whether an older state would open, where the newest does not.
     fn try_rewind(&self, candidate: &PoolCandidate, ctx: &mut Ctx) -> Outcome {
         let env = ctx.registry()?.env()?;
         let source = zutil::import::source(candidate);

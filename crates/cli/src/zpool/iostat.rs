@@ -166,7 +166,7 @@ impl Iostat {
         }
     }
 
-    /// Tells vdevs from pools: behind one pool all are its vdevs, without one they may be of any.
+    /// Separates vdevs from pools: behind one pool all are its vdevs, without one they may be of any.
     fn take_vdevs(&mut self, ctx: &mut Ctx) {
         let known = self.source.candidates(ctx);
         let is_pool =

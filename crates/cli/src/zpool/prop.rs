@@ -420,7 +420,7 @@ pub(super) fn is_trimmable(vdev: &VdevNode) -> bool {
     path.is_some_and(|path| vdev.kind == "file" || can_discard(path))
 }
 
-/// Whether a disk says that it can discard.
+/// Whether a disk reports support for discard.
 fn can_discard(path: &Path) -> bool {
     let Ok(meta) = fs::metadata(path) else { return false };
     let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));

@@ -52,7 +52,7 @@ impl Repeat {
         Self { count: self.count.map(|count| count.saturating_add(1)), ..self }
     }
 
-    /// Makes the report as often as asked for, or until the user stops it. The report is told whether it is the
+    /// Makes the report as often as asked for, or until the user stops it. The report gets whether it is the
     /// first; `plain` is false for JSON, which has no place for the time.
     pub fn run(
         self,

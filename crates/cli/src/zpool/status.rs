@@ -1,7 +1,7 @@
 //! `zpool status`: how a pool and its vdevs are.
 //!
 //! Differs from OpenZFS: a pool that is not imported has counted no errors; devices are judged as an import
-//! would find them now. `-x` with nothing to say says so.
+//! would find them now. `-x` without findings reports that.
 
 use std::io::Write;
 
@@ -190,7 +190,7 @@ const LACKING_ACTION: &str = "Wait for the resilver, or begin it anew with 'zpoo
 const UNHEEDED: &str = "Some settings have no effect in this build:";
 const UNHEEDED_ACTION: &str = "None: they are kept for OpenZFS, which heeds them. 'zfs inherit' clears them.";
 
-/// Says which settings of datasets have no effect.
+/// Adds the settings of datasets that have no effect.
 fn add_unheeded(report: &mut StatusReport, view: &PoolView<'_>) {
     let lines = view.imported().map(unheeded::lines).unwrap_or_default();
     if lines.is_empty() {

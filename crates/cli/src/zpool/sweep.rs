@@ -71,7 +71,7 @@ struct Work<'a> {
     options: TrimOptions,
     wait: bool,
     devices: &'a [String],
-    /// A device that cannot be trimmed is passed over.
+    /// A device that cannot be trimmed is skipped.
     is_lenient: bool,
 }
 

@@ -46,7 +46,7 @@ impl Verb for Upgrade {
             }
             () => {}
         }
-        // A pool that there isn't is said first.
+        // A missing pool is reported first.
         let pools = self.pools.iter().map(|name| named(name, ctx)).collect::<Result<Vec<_>, _>>();
         if let Err(failure) = &pools {
             ctx.warn(failure.message().unwrap_or_default());

@@ -1,7 +1,7 @@
 //! `zstream recompress` and `zstream decompress`: the blocks of a stream in another compression, or in none.
 //!
 //! Source: zstream(8), OpenZFS 2.3. Differs from OpenZFS: streams with redaction records pass, which its `zstream` ends
-//! at; and a record of which `off` says that it is not compressed must have the length for that.
+//! at; and a record marked as uncompressed by `off` must have the matching length.
 
 use std::io::{self, Read, Write};
 
@@ -185,7 +185,7 @@ fn expand(kind: CompressType, write: &DrrWrite, payload: &[u8]) -> Option<Vec<u8
     compress::decompress(algorithm(kind)?.0, payload, &mut plain).ok().map(|()| plain)
 }
 
-/// The payload of a record, compressed if that makes it shorter by a sector; the record says so.
+/// The payload of a record, compressed if that makes it shorter by a sector; recorded in the record.
 fn store(write: &mut DrrWrite, kind: CompressType, level: u8, plain: Vec<u8>) -> Vec<u8> {
     let packed = algorithm(kind).and_then(|(algorithm, own)| {
         let level = if own == 0 { level } else { own };

@@ -1,4 +1,4 @@
-//! `zstream redup`: a stream that says "as over there" of blocks that it has had already, with those blocks in full.
+//! `zstream redup`: expands a deduplicated stream: references to earlier blocks become full records.
 //!
 //! Source: zstream(8), OpenZFS 2.3.
 

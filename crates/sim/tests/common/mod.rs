@@ -7,7 +7,7 @@ use sim::image::Pages;
 use sim::world::POOL;
 use testkit::zdb::Judge;
 
-/// Every block has its checksum, and none is leaked, says OpenZFS.
+/// Checks with OpenZFS that every block has its checksum, and none is leaked.
 pub fn show(image: &[Pages]) {
     // Older ones don't know how old a block is that moved.
     if !Judge::NEWEST.installed() {

@@ -43,7 +43,7 @@ fn family(dir: &Path) -> Arc<Spa> {
     spa
 }
 
-/// Each key says how many directories share it; zdb counts blocks, and datasets that are encrypted.
+/// Each key counts the directories that share it; zdb counts blocks, and datasets that are encrypted.
 fn judged(dir: &Path) {
     let spa = pools::import_dir(dir, POOL).unwrap();
     let mut uses: BTreeMap<u64, u64> = BTreeMap::new();

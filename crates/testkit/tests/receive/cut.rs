@@ -1,4 +1,4 @@
-//! Streams that break off, and go on; also where OpenZFS began.
+//! Streams that break off and are resumed, also those that OpenZFS began to receive.
 
 use engine::dsl::props::resume;
 use engine::send::{Meter, Options, SendFlags, send_with};
@@ -39,7 +39,7 @@ fn state(pool: &Pool, name: &str) -> Option<NvList> {
     resume::state(&pool.dsl.dataset(name).expect("a dataset")).expect("its state")
 }
 
-/// Receives in pieces: each stream is cut at the record after a share of it, and the next one goes on.
+/// Receives in pieces: each stream is cut at the record after a share of it, and the next one continues.
 fn in_pieces(pool: &str, file: &str, to: &str, flags: SendFlags) {
     let Some(golden) = golden::get(pool) else { return };
     let whole = read(&golden, file);

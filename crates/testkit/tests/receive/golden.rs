@@ -39,7 +39,7 @@ fn records(stream: &[u8]) -> Vec<(DrrBody, Vec<u8>)> {
         let mut body = item.drr.body;
         match &mut body {
             DrrBody::Begin(begin) => {
-                // Only a stream that redacts anew says so.
+                // Only a stream with redactions of its own has the flag.
                 begin.versioninfo &= !(stream_feature::REDACTED << 2);
                 begin.toname = Raw([0; 256]);
             }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 const SPIN: Duration = Duration::from_micros(20);
 /// Successes that are remembered.
 const MOST: u32 = 8;
-/// Luck that a failure takes: spinning goes on while three of four waits find a request, since a failure costs more
-/// processor time than a success saves.
+/// Luck that a failure takes: spinning continues while three of four waits find a request, since a failure
+/// costs more processor time than a success saves.
 const LOSS: u32 = 3;
 /// Waits without luck until the next try.
 const PROBE: u32 = 64;

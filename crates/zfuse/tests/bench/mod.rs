@@ -29,7 +29,7 @@ impl Bench {
         Self::made(options, |new| new)
     }
 
-    /// `None`, said so, where nothing can be mounted.
+    /// `None`, with a notice, where nothing can be mounted.
     pub fn made(options: LiveOptions, change: impl FnOnce(NewFs) -> NewFs) -> Option<Self> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("SKIPPED: no /dev/fuse here");

@@ -79,7 +79,7 @@ impl Bench {
         Filesystem::open(&pool.dsl.dataset("wpool").unwrap()).unwrap()
     }
 
-    /// Real zdb's output; empty (and said so) where there is none.
+    /// Real zdb's output; empty (with a notice) where there is none.
     pub fn zdb(&self, args: &[&str]) -> String {
         let out = Command::new("zdb").args(["-e", "-p"]).arg(self.dir.path()).args(args).output();
         let Ok(out) = out else {

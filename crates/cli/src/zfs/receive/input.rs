@@ -20,7 +20,7 @@ use crate::verb::Failure;
 
 /// Bytes that are read at once.
 const BUFFER: usize = 1 << 20;
-/// How long a read waits before it asks whether to go on, in nanoseconds.
+/// Interval in nanoseconds after which a waiting read checks whether to continue.
 const TICK: i64 = 200_000_000;
 /// Longest pause of the sender of a user other than the owner.
 const PATIENCE: Duration = Duration::from_secs(300);

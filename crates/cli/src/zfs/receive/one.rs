@@ -125,7 +125,7 @@ pub fn receive(
     Ok(())
 }
 
-/// Holds the snapshot as the sender does. Holds that cannot be are left out.
+/// Holds the snapshot as the sender does. Impossible holds are skipped.
 fn hold(place: &Place, tags: &NvList, target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
     if !delegated::may_hold(&place.dataset, ctx)? {
         return Ok(());

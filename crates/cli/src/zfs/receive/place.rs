@@ -28,7 +28,7 @@ pub struct Place {
     pub is_new: bool,
     /// Prefix of messages.
     pub action: &'static str,
-    /// The stream goes on.
+    /// The stream resumes an interrupted receive.
     pub resumes: bool,
 }
 

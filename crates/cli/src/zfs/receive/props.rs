@@ -42,11 +42,12 @@ pub struct Kind {
     pub raw: bool,
 }
 
-/// Properties that say how new blocks are written. They are set before the first block arrives.
+/// Properties that affect how new blocks are written. They are set before the first block arrives.
 const OF_BLOCKS: [&str; 6] =
     ["compression", "checksum", "copies", "dedup", "redundant_metadata", "special_small_blocks"];
 
-/// Whether a property says how a new dataset is encrypted: it is set when the dataset is made, and only then.
+/// Whether a property defines the encryption of a new dataset: it is set at the creation of the dataset, and
+/// only then.
 pub fn is_of_keys(name: &str) -> bool {
     matches!(name, "encryption" | "keyformat" | "keylocation" | "pbkdf2iters")
 }
@@ -158,7 +159,7 @@ impl Wishes {
         all.map(|(name, value)| of_dataset(name, value, types, When::Later)).collect()
     }
 
-    /// Whether the property comes from the command line or the parent, whatever the stream says.
+    /// Whether the property comes from the command line or the parent, regardless of the stream.
     fn hides(&self, name: &str) -> bool {
         self.left.iter().chain(&self.inherited).any(|hidden| hidden == name)
     }
@@ -177,8 +178,8 @@ fn canonical(name: &str) -> String {
     }
 }
 
-/// Properties of a stream, as they are stored. Those that are not known here, or can't be set, are left out, and so is the
-/// place of the key, which only encryption roots have: see [`super::roots`].
+/// Properties of a stream, as they are stored. Those that are not known here, or can't be set, are skipped,
+/// and so is the key's location, which only encryption roots have: see [`super::roots`].
 fn received(list: &NvList) -> Vec<(String, PropValue)> {
     let mut all = Vec::new();
     for pair in list.iter() {
@@ -267,7 +268,7 @@ pub fn apply(
     done.map_err(|e| failed(PLAIN, why(&e)))
 }
 
-/// Sets the properties that say how blocks are written on the dataset that is about to be filled, so that
+/// Sets the properties that affect how blocks are written on the dataset that is about to be filled, so that
 /// they apply to the received blocks: on the target itself if it is `new`, otherwise on its hidden child,
 /// which goes with a failed receive.
 pub fn apply_to_blocks(

@@ -34,7 +34,7 @@ enum Change {
     Location(String),
 }
 
-/// Makes the datasets at and below `top` encryption roots, or not, as the package says.
+/// Makes the datasets at and below `top` encryption roots, or not, according to the package.
 ///
 /// # Errors
 /// If a dataset is to inherit the key of a parent that is not encrypted, or the pool cannot be changed.

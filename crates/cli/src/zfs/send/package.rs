@@ -44,7 +44,7 @@ struct Plan {
     needed: Vec<Dataset>,
     /// The last snapshot was found in the last dataset.
     found: bool,
-    /// Something could not be sent, and was told.
+    /// Something could not be sent, and was reported.
     failed: bool,
 }
 

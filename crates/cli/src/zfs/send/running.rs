@@ -27,7 +27,7 @@ pub(in crate::zfs) struct Report {
     pub progress: bool,
     /// Tabs and plain numbers.
     pub parsable: bool,
-    /// From 2 on blocks are told, too.
+    /// From 2 on blocks are reported, too.
     pub verbosity: u8,
 }
 

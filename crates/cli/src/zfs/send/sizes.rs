@@ -1,4 +1,4 @@
-//! How long a stream will be, as `-v`, `-n` and `-P` tell it.
+//! The length of a stream, as `-v`, `-n` and `-P` print it.
 
 use std::io::Write;
 

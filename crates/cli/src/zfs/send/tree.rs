@@ -70,7 +70,7 @@ pub(super) fn single(scene: &Scene, o: &Options, to: &Dataset, ctx: &mut Ctx) ->
 }
 
 impl Gather<'_> {
-    /// Looks at everything that the package tells of.
+    /// Reads everything that the package describes.
     ///
     /// # Errors
     /// A dataset that lacks the snapshot, or is encrypted and not sent raw.

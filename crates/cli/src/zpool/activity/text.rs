@@ -48,7 +48,7 @@ impl Activity {
     }
 }
 
-/// Hours from which on no time is told.
+/// Hours from which on no time is shown.
 const SLOW_HOURS: u64 = 30 * 24;
 
 fn now() -> u64 {
