@@ -580,8 +580,7 @@ fn mount_again(names: &[&String], ctx: &mut Ctx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// File systems that are not mounted, at and below a dataset, of those whose mount point follows from its
-/// own.
+/// Unmounted file systems at and below a dataset whose mount points follow from the dataset's.
 pub fn waiting_below(target: &Target) -> Result<Vec<String>, Failure> {
     Ok(followers(target)?.filter(|name| target.pool.mounts.at(name).is_none()).collect())
 }

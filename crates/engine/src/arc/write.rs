@@ -144,7 +144,7 @@ pub fn write_each<T>(
         batch.add(request, Box::new(over));
         waiting.push_back(Started { tag, promise, data, logical });
         held = held.saturating_add(bytes);
-        // Those that are written wait for their turn; a slow one at the front must not let them become many.
+        // Finished requests wait for their turn; a slow one at the front must not let them accumulate.
         while held > flow.window.saturating_mul(2)
             && let Some(first) = waiting.pop_front()
         {

@@ -45,12 +45,12 @@ pub(super) fn first_hash(bucket: usize) -> Option<u64> {
 }
 
 impl Known {
-    /// Of a table without ZAPs.
+    /// The index of a table without ZAPs.
     pub fn complete() -> Self {
         Self { covered: BUCKETS, ..Self::nothing() }
     }
 
-    /// Of a table that has not been read.
+    /// The index of a table that has not been read.
     pub fn nothing() -> Self {
         Self {
             buckets: vec![Vec::new(); BUCKETS],

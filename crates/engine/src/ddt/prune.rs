@@ -32,7 +32,7 @@ const HOUR: u64 = 3600;
 /// Which entries are pruned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Prune {
-    /// Those not changed for so many seconds.
+    /// Entries not changed for so many seconds.
     Age(u64),
     /// The oldest, so many of a hundred, 1 to 100.
     Percentage(u64),

@@ -158,7 +158,7 @@ fn is_same(a: &Blkptr, b: &Blkptr) -> bool {
 }
 
 fn listed(bp: &Blkptr, variant: u8, refcnt: u64) -> DdtPhys {
-    // Of an encrypted block the third address is salt and IV, as in the entry.
+    // The third address of an encrypted block is salt and IV, as in the entry.
     let [a0, a1, b0, b1, c0, c1, ..] = *bp.words();
     let class_start = (variant == FLAT).then_some(0);
     let dva_words = [[a0, a1], [b0, b1], [c0, c1]];

@@ -46,7 +46,7 @@ pub trait Lists: Objects {
     fn empty_lists(&self, count: usize) -> Result<Vec<u64>>;
     /// The shared empty list, if there is one.
     fn shared(&self) -> Result<Option<u64>>;
-    /// Some uses of the shared empty list end. After the last use it is gone: its number may come again.
+    /// Some uses of the shared empty list end. After the last use it is freed: its number may be reused.
     #[doc(alias = "bpobj_decr_empty")]
     fn release_shared(&self, uses: usize) -> Result<()>;
 

@@ -123,7 +123,7 @@ pub struct Handler {
     pub guid: u64,
     /// Its effect.
     pub action: Action,
-    /// Of [`ALWAYS`] matched requests, the number that is injected; 0: all.
+    /// Number of injected requests per [`ALWAYS`] matched ones; 0: all.
     pub frequency: u64,
     matched: AtomicU64,
     injected: AtomicU64,

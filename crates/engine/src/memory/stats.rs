@@ -69,9 +69,9 @@ pub enum L2 {
     WriteBytes,
     /// Rounds that had something to write.
     WritesSent,
-    /// Of these, rounds that have ended.
+    /// Finished rounds among them.
     WritesDone,
-    /// Of these, rounds that failed.
+    /// Failed rounds among them.
     WritesError,
     /// Always 0: no lock is held across a round.
     WritesLockRetry,
@@ -227,7 +227,7 @@ pub struct Stats {
     pub misses: ByPurpose,
     /// Blocks that were read ahead and then requested.
     pub prefetch_used: AtomicU64,
-    /// Those of [`Stats::prefetch_used`] whose read was still in progress.
+    /// Blocks of [`Stats::prefetch_used`] whose read was still in progress.
     pub prefetch_joined: AtomicU64,
     /// Cache devices.
     pub second: L2Stats,

@@ -207,7 +207,7 @@ impl SpaceAllocator {
         Ok(of.unflushed_array.load(Ordering::Relaxed))
     }
 
-    /// Of removed vdevs, their number, the bytes that are obsolete and the bytes of the obsolete space map.
+    /// Returns for each removed vdev its number, its obsolete bytes and the size of its obsolete space map.
     pub fn obsolete(&self) -> Vec<(u64, u64, u64)> {
         let removed = self.removed.read();
         let removed = removed.iter().filter(|(_, removed)| removed.evacuation.is_none());

@@ -43,7 +43,7 @@ pub(super) struct Removed {
     pub evacuation: Option<Evacuation>,
 }
 
-/// How far the removal of a vdev has come.
+/// Progress of the removal of a vdev.
 #[derive(Debug, Default)]
 pub(super) struct Evacuation {
     /// Copies made so far.

@@ -27,7 +27,7 @@ const MAX_TRIES: usize = 100;
 /// Bytes for each data disk before the next vdev has its turn.
 #[doc(alias = "metaslab_aliquot")]
 const ALIQUOT: u64 = 1 << 20;
-/// So many bytes more on their way to each disk, and others come first.
+/// Bytes in flight per disk that form one step of a backlog: vdevs with fewer steps come first.
 #[doc(alias = "zfs_vdev_queue_depth_pct")]
 const BACKLOG: u64 = 4 << 20;
 /// No metaslab.
@@ -84,7 +84,7 @@ pub(super) struct Group {
     pub space: u64,
     /// Bytes allocated as written, and such as wait to be allocatable again.
     pub allocated: AtomicI64,
-    /// Of these, the ones that wait.
+    /// The part of `allocated` that waits.
     pub deferred: AtomicI64,
     aliquot: u64,
     /// Disks that data is spread over.
@@ -157,7 +157,7 @@ impl Vdev {
         let mut new: Vec<_> = new.collect();
         let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
         let normal = self.groups.first().is_some_and(|group| group.class == Class::Normal);
-        // Of a vdev that was too small for a log of its own, the emptiest metaslab is one of the new.
+        // In a vdev that was too small for a log of its own, the emptiest metaslab is a new one.
         let keeps_log = normal && self.groups.len() == 1 && slabs.len() > EMBEDDED_LOG_MIN_METASLABS;
         let log = if keeps_log { new.pop() } else { None };
         let mut groups = self.groups.clone();

@@ -54,7 +54,7 @@ pub struct Options<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// How far the walk is.
+/// Progress of the walk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     /// This pass, from 1.

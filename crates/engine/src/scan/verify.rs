@@ -228,7 +228,7 @@ pub fn verify(
     if options.which != Which::None {
         report.derived = assess(pool, options.stop);
         if !report.derived.is_empty() {
-            // Of a pool that is being written, a map may change while it is read: damage is found again.
+            // A map of a pool in use may change while it is read; real damage is found again.
             let again = assess(pool, options.stop);
             report.derived.retain(|damage| again.iter().any(|other| other.what == damage.what));
         }

@@ -33,9 +33,9 @@ pub(super) struct Begin {
 
 /// Redaction lists that a stream is made with.
 pub(super) struct Lists<'a> {
-    /// Of the bookmark whose blocks are redacted.
+    /// List of the bookmark whose blocks are redacted.
     pub redact: Option<&'a Redaction>,
-    /// Of the bookmark that the stream builds on.
+    /// List of the bookmark that the stream builds on.
     pub from: Option<&'a Redaction>,
 }
 

@@ -72,10 +72,10 @@ impl Target {
         Ok(Self { name: name.to_owned(), dataset, snapped: phys.prev_snap_txg })
     }
 
-    /// Bytes that the dataset refers to: what a walk meets, about.
+    /// Bytes that the dataset refers to, about those that a walk visits.
     ///
     /// # Errors
-    /// Those of reading the MOS.
+    /// Errors of reading the MOS.
     pub fn referenced(&self, spa: &Spa) -> Result<u64> {
         Ok(spa.datasets.view().dataset(self.dataset.number)?.referenced_bytes)
     }
@@ -130,9 +130,9 @@ pub struct Found {
     pub already: Amount,
     /// Blocks equal to another one elsewhere; in a dry run by their checksums, weak ones too.
     pub equal: Amount,
-    /// Of the equal ones: replaced by a reference.
+    /// Equal blocks replaced by a reference.
     pub shared: Amount,
-    /// Of the equal ones: snapshots of the dataset hold them, so that their space comes back with those.
+    /// Equal blocks held by snapshots of the dataset: their space is freed with the snapshots.
     pub held: Amount,
     /// Blocks that only a weak checksum took for equal.
     pub different: Amount,

@@ -16,7 +16,7 @@ pub struct Look {
 }
 
 impl Look {
-    /// Of a stored block; `None` if its content cannot be compared.
+    /// The look of a stored block; `None` if its content cannot be compared.
     pub fn of(bp: &Blkptr) -> Option<Self> {
         if bp.is_hole() || bp.is_embedded() || bp.is_redacted() || bp.is_encrypted() {
             return None;

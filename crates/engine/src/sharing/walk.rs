@@ -98,7 +98,7 @@ impl<'r> Run<'r> {
     }
 }
 
-/// How far a walk is.
+/// Progress of a walk.
 struct Met {
     step: Step,
     bytes: u64,

@@ -122,7 +122,7 @@ pub trait Activity: Send + Sync + std::fmt::Debug {
 /// The activities of a pool.
 #[derive(Debug)]
 pub(super) struct Activities {
-    /// Those that live as long as the pool, in the order in which `sync` calls them.
+    /// Activities that exist as long as the pool, in the order in which `sync` calls them.
     all: Vec<Arc<dyn Activity>>,
     steps: Arc<Steps>,
 }
@@ -141,7 +141,7 @@ struct Steps {
     added: Condvar,
     /// Started and not done.
     count: AtomicUsize,
-    /// Of these, the ones of [`Pace::AtOnce`].
+    /// The ones of [`Pace::AtOnce`] among `count`.
     urgent: AtomicUsize,
     /// Threads that wait for an activity.
     idle: AtomicUsize,

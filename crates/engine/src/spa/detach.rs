@@ -202,7 +202,7 @@ impl Spa {
             (true, _) => (first, last),
             (_, true) => (last, first),
             _ => {
-                // Of several spares those that are not needed can serve others.
+                // Unneeded spares of several become free for other vdevs.
                 let second = vdev.children.get(1).filter(|_| vdev.children.len() > 2)?;
                 let spares = has(second, "is_spare") && has(last, "is_spare");
                 return (spares && is_whole(last)).then_some(second.guid);

@@ -215,7 +215,7 @@ impl Spa {
         if !bp.dedup() {
             return self.release(&tables, bp, tx);
         }
-        // Of a listed block only the entry knows when it is free.
+        // Only its entry knows when a listed block is free.
         if self.shared.ddt.free(self, bp)? { Ok(()) } else { self.release(&tables, bp, tx) }
     }
 

@@ -44,7 +44,7 @@ impl Newest {
         Self(Arc::new(read))
     }
 
-    /// Those that are on the devices now.
+    /// Reads the uberblocks that are on the devices now.
     pub fn read(&self) -> Vec<Uberblock> {
         (self.0)()
     }

@@ -29,7 +29,7 @@ pub struct Suspension {
 }
 
 impl Suspension {
-    /// Of the error that callers get.
+    /// Derives the suspension from the error that callers get.
     pub fn of(why: &Error) -> Self {
         let of_devices = |e: &Error| matches!(e.kind(), Kind::Io | Kind::NoDevice | Kind::Checksum);
         let is_ours = !why.causes().any(of_devices);

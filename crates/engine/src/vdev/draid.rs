@@ -182,8 +182,8 @@ impl DraidGeometry {
         base.checked_add(u64::from(start + place >= self.disks()) * ROW_HEIGHT)
     }
 
-    /// Of the group of logical byte `offset`: its first place in the permutation, its slice, and where `offset` is on the
-    /// children that it does not wrap around to.
+    /// For the group of logical byte `offset`: its first place in the permutation, its slice, and the place
+    /// of `offset` on the children that it does not wrap around to.
     fn row(&self, offset: u64) -> Option<(u64, u64, u64)> {
         let width = self.group_width();
         let group = offset / self.group_size();

@@ -65,8 +65,9 @@ pub struct ConfigSync<'a> {
     pub multihost: bool,
     /// Any number: which top-level vdevs take the uberblock when not all do.
     pub choice: u64,
-    /// Of leaves, by guid, the flushes that had failed when all blocks of the txg were known to be there
-    /// ([`Leaf::failed_flushes`]): one that has failed since then counts as the flush of step 1. Of others nothing is asked.
+    /// Failed flushes of leaves, by guid, when all blocks of the txg were known to be there
+    /// ([`Leaf::failed_flushes`]): one that has failed since then counts as the flush of step 1. Other leaves
+    /// are not checked.
     pub known: &'a HashMap<u64, u64>,
 }
 

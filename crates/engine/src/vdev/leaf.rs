@@ -123,7 +123,7 @@ pub struct LeafState {
     slot: RwLock<Slot>,
     /// Bytes of its device when it was last measured; 0: it was never there.
     size: AtomicU64,
-    /// Of these, the bytes that count for the size of the vdev that it is part of.
+    /// The part of `size` that counts for the size of its vdev.
     counted: AtomicU64,
     /// A failure happened since the last [`Leaf::take_alarm`].
     alarm: AtomicBool,
@@ -244,7 +244,7 @@ impl Leaf {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Of [`Leaf::size`], the bytes that count for the size of the vdev that it is part of.
+    /// The part of [`Leaf::size`] that counts for the size of its vdev.
     pub fn counted(&self) -> u64 {
         self.counted.load(Ordering::Acquire)
     }
@@ -480,7 +480,7 @@ fn absent() -> io::Error {
 pub struct PastCaches(Vec<Arc<Leaf>>);
 
 impl PastCaches {
-    /// Of these leaves, from now on.
+    /// Makes reads of these leaves bypass caches from now on.
     pub fn of(leaves: Vec<Arc<Leaf>>) -> Self {
         leaves.iter().for_each(|leaf| leaf.read_past_caches(true));
         Self(leaves)

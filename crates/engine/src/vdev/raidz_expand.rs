@@ -32,7 +32,7 @@ pub struct Expansion {
     pub reflow: Option<ReflowState>,
 }
 
-/// How far a reflow has come, and where the moved bytes stand (`ub_raidz_reflow_info`).
+/// Position of a reflow, and the place of the moved bytes (`ub_raidz_reflow_info`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes of the vdev, from its start, that have been moved.

@@ -18,7 +18,7 @@ pub const SIZES: usize = 25;
 #[doc(alias = "zio_slow_io_ms")]
 const SLOW: Duration = Duration::from_secs(30);
 
-/// Who asks, and for what.
+/// Class of a request, by its kind and its urgency.
 #[doc(alias = "zio_priority_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IoClass {
@@ -69,7 +69,7 @@ impl<const N: usize> Histogram<N> {
     }
 }
 
-/// Of one class of requests.
+/// Statistics of one class of requests.
 #[derive(Debug, Default)]
 pub struct ClassStats {
     /// Nanoseconds in the queue.
@@ -84,7 +84,7 @@ pub struct ClassStats {
     pub active: AtomicU64,
 }
 
-/// Of reads, or of writes.
+/// Statistics of reads, or of writes.
 #[derive(Debug, Default)]
 pub struct KindStats {
     /// Nanoseconds from the request to its end.
@@ -93,7 +93,7 @@ pub struct KindStats {
     pub disk: Histogram<LATENCIES>,
 }
 
-/// Of one leaf.
+/// Statistics of one leaf.
 #[derive(Debug, Default)]
 pub struct LeafStats {
     classes: [ClassStats; 4],
@@ -110,7 +110,7 @@ pub(super) struct Arrival {
 }
 
 impl LeafStats {
-    /// Of one class.
+    /// Statistics of one class.
     pub fn class(&self, class: IoClass) -> &ClassStats {
         let [sync_read, sync_write, async_read, async_write] = &self.classes;
         match class {
@@ -121,7 +121,7 @@ impl LeafStats {
         }
     }
 
-    /// Of reads, or of writes.
+    /// Statistics of reads, or of writes.
     pub fn kind(&self, write: bool) -> &KindStats {
         let [reads, writes] = &self.kinds;
         if write { writes } else { reads }

@@ -29,7 +29,7 @@ pub struct Change {
     pub devices: Devices,
     /// Leaves whose guid or path changes: the new guid, and the one in the old tree.
     pub renamed: HashMap<u64, u64>,
-    /// How far an expansion of a raidz has come (`ub_raidz_reflow_info`), for tops that are built anew.
+    /// Position of a raidz expansion (`ub_raidz_reflow_info`), for tops that are rebuilt.
     pub reflow: Option<u64>,
 }
 

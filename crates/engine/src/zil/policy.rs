@@ -20,7 +20,7 @@ const COPIED: u64 = 7680;
 #[doc(alias = "zfs_sync_type_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
-    /// Those that callers request.
+    /// Operations whose commit callers request.
     #[default]
     Standard,
     /// Every operation before it returns.

@@ -55,7 +55,7 @@ const MENDING_TICK: std::time::Duration = std::time::Duration::from_millis(1);
 pub struct ReadOptions {
     /// Stop at the first good copy, or check them all.
     pub depth: Depth,
-    /// How far the bytes are transformed.
+    /// Degree of transformation of the bytes.
     pub form: Form,
     /// Overwrite bad copies with good bytes, where the pool is being written. Only for a pointer that the pool
     /// refers to as the read begins: see [`crate::vdev::repair`].
@@ -69,7 +69,7 @@ pub struct ReadOptions {
     pub second: Second,
 }
 
-/// How far the bytes of a block are transformed.
+/// Degree of transformation of a block's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Form {
     /// Decrypted or authenticated, decompressed, little-endian: the consumers' form.

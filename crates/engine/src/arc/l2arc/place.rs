@@ -77,7 +77,7 @@ pub struct Hands {
 }
 
 impl Hands {
-    /// Those of an empty device.
+    /// The hands of an empty device.
     pub fn of_empty(place: Place) -> Self {
         Self { hand: place.start, evict: place.start, first: true }
     }

@@ -240,7 +240,7 @@ impl L2arc {
             }
             (End::Aborted, _) => format!("aborted, restored {count} blocks"),
         };
-        // Nothing that could be restored at another time is on it.
+        // The device holds nothing that a later rebuild could restore.
         let is_empty = end == End::Done && count == 0;
         if !is_empty {
             device.mode = Mode::Idle;

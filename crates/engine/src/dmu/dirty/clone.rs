@@ -39,7 +39,7 @@ pub enum CloneSource {
 }
 
 impl CloneSource {
-    /// Of a pointer that is on disk when txg `synced` is. `None` for a hole.
+    /// From a pointer that is on disk with txg `synced`; `bp` is `None` for a hole.
     fn of(bp: Option<Blkptr>, synced: u64) -> Result<Self> {
         let Some(bp) = bp.filter(|bp| !bp.is_hole()) else { return Ok(Self::Hole) };
         if bp.level() != 0 {

@@ -323,7 +323,7 @@ impl Marks {
         self.all.is_empty()
     }
 
-    /// Those of txgs from `first` to `last`.
+    /// Bookmarks with creation txgs from `first` to `last`.
     fn within(&mut self, first: u64, last: u64) -> &mut [(String, ZfsBookmark, usize)] {
         let from = self.all.partition_point(|(_, phys, _)| phys.creation_txg < first);
         let to = self.all.partition_point(|(_, phys, _)| phys.creation_txg <= last);

@@ -44,7 +44,7 @@ impl Delta {
         }
     }
 
-    /// Of sizes as they are on disk.
+    /// From sizes as they are on disk.
     pub fn of(used: u64, compressed: u64, uncompressed: u64) -> Self {
         Self {
             used: used.cast_signed(),

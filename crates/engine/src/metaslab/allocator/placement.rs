@@ -26,7 +26,7 @@ impl SpaceAllocator {
         let first = self.first_group(class, groups, done);
         let backlogs = groups.iter().map(|group| group.backlog()).collect::<Vec<_>>();
         let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
-        // Those that are behind come last; among equals each has its turn.
+        // Vdevs with a backlog come last; equal ones take turns.
         order.sort_by_key(|at| backlogs.get(*at));
         for at in order {
             let group = groups.get(at)?;

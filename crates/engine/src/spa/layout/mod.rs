@@ -36,7 +36,7 @@ pub struct LeafSpec {
     pub path: String,
     /// A disk or partition, else a file.
     pub is_disk: bool,
-    /// Of a disk: whether the pool owns all of it.
+    /// For a disk: whether the pool owns all of it.
     pub whole_disk: Option<bool>,
     /// Name that stays when the path changes.
     pub devid: Option<String>,

@@ -51,7 +51,7 @@ fn pieces(ranges: &[(u64, u64)]) -> Vec<(u64, u64)> {
 /// piece that no source can read is counted and skipped.
 ///
 /// # Errors
-/// Of a target that cannot be written or flushed, or an offset that overflows.
+/// When a target cannot be written or flushed, or an offset overflows.
 pub(super) fn copy(
     executor: &dyn Executor,
     sides: &Sides,

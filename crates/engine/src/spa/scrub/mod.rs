@@ -73,7 +73,7 @@ impl ScanFunc {
     }
 }
 
-/// How far this run of the program has brought a scan, in bytes: see `pss_pass_*` of OpenZFS.
+/// Progress of a scan during this run of the program, in bytes: see `pss_pass_*` of OpenZFS.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[doc(alias = "pool_scan_stat_t")]
 pub struct ScanPass {
