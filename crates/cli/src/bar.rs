@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use zcommon::units::nicebytes;
 
-/// How often it is drawn.
+/// Interval of drawing.
 const INTERVAL: Duration = Duration::from_millis(200);
 /// Clears the line.
 const CLEAR: &str = "\r\x1b[K";

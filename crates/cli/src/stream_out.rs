@@ -27,7 +27,7 @@ pub struct StreamOut {
     page: Vec<u8>,
     /// Set when the client went away, or wants to stop.
     gone: Arc<AtomicBool>,
-    /// How long a reader may take nothing; `None`: as long as it is there.
+    /// Maximum time without progress of a reader; `None`: no limit while it is connected.
     patience: Option<Duration>,
 }
 

@@ -252,7 +252,7 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     may_not("zfs receive -d tank/in", &other);
     may("zfs receive -d tank/in/mine", &sub);
     house.may("zfs snapshot tank/in/mine/src@own");
-    // Of a package each dataset counts.
+    // Permissions are needed for each dataset of a package.
     house.owner("zfs create tank/two");
     house.owner(&format!("zfs allow -l -u {GUEST} receive,create,mount tank/two"));
     may_not("zfs receive tank/two/all", &tree);

@@ -69,7 +69,7 @@ fn occurrences(bytes: &[u8], needle: &[u8]) -> usize {
     starts.filter(|(at, _)| bytes[*at..].starts_with(needle)).count()
 }
 
-/// How often the memory of a process has these bytes; `None` where it can't be read.
+/// Counts these bytes in the memory of a process; `None` where it can't be read.
 fn found(pid: i32, needle: &[u8]) -> Option<usize> {
     use std::os::unix::fs::FileExt;
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;

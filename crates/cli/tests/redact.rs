@@ -155,7 +155,7 @@ fn what_builds_on_redacted_snapshots_is_received() {
     let said = "cannot mount 'tank/less': Dataset is not complete, was created by receiving a redacted zfs send stream.\n";
     assert_eq!(live.fails("zfs mount tank/less"), said);
     assert_eq!(live.fails("zfs mount -f tank/less"), "cannot mount 'tank/less': dataset is busy\n");
-    // Of one of the redaction snapshots, and of one that is none.
+    // From one of the redaction snapshots, and from one that is none.
     send("zfs send -i tank/src@1 tank/a@s");
     received("zfs receive -u tank/less-a");
     send("zfs send -i tank/src@1 tank/c@s");

@@ -117,7 +117,7 @@ fn a_pool_grows_by_what_its_devices_have_gained() {
     std::fs::remove_dir_all(&dir).expect("removed");
 }
 
-/// Of a pool in use: the keys of the kernel's OpenZFS 2.3.2 for a pool with the same vdevs.
+/// Keys for a pool in use: those of the kernel's OpenZFS 2.3.2 for a pool with the same vdevs.
 #[test]
 fn vdevs_of_a_pool_in_use_have_the_kernels_keys() {
     let live = Live::new();

@@ -69,8 +69,8 @@ fn wrap_aad(suite: Suite, guid: u64, version: u64) -> Result<Vec<u8>> {
     Ok(words.iter().take(used).flat_map(|w| w.to_le_bytes()).collect())
 }
 
-/// How many block keys are kept: a writer's current one and those of the last few salts read. Each
-/// dedup block has a salt of its own; deriving a key takes some microseconds.
+/// Number of cached block keys: a writer's current one and those of the last few salts read. Each dedup block
+/// has a salt of its own; deriving a key takes some microseconds.
 const CACHED_KEYS: usize = 16;
 
 /// The keys of one dataset (shared by its snapshots and clones), ready to open and make blocks.

@@ -65,7 +65,7 @@ impl KeyFormat {
 pub struct Pbkdf2 {
     /// The salt as a number; its little-endian bytes are hashed.
     pub salt: u64,
-    /// How many rounds.
+    /// Number of rounds.
     pub iters: u64,
 }
 

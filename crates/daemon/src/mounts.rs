@@ -90,7 +90,7 @@ pub trait Mount: Debug + Send + Sync {
     /// mounted, and open files that also exist in the snapshot stay open.
     ///
     /// # Errors
-    /// Those of `work`, and then nothing has changed; `Unsupported` if it must be unmounted first.
+    /// Errors of `work`, and then nothing has changed; `Unsupported` if it must be unmounted first.
     fn rollback(&self, _to: &str, _work: Work<'_>) -> Result<()> {
         Err(Error::unsupported("this mount cannot stay"))
     }

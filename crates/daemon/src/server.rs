@@ -41,7 +41,7 @@ const GUESTS: usize = 32;
 /// Maximum concurrent commands of one such user, so that none can exclude the others.
 const OF_ONE_GUEST: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a daemon without pools waits for the next command.
+/// Time that a daemon without pools waits for the next command.
 const IDLE: Duration = Duration::from_secs(2);
 
 /// The caller.

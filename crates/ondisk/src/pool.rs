@@ -266,7 +266,8 @@ impl BrtVdev {
 }
 
 word_struct! {
-    /// How far a metaslab's space map is behind: one for each metaslab, in an object of the vdev.
+    /// The txg from which a metaslab's changes are only in logs: one for each metaslab, in an object of the
+    /// vdev.
     #[doc(alias = "metaslab_unflushed_phys_t")]
     MetaslabUnflushed = "unflushed txg", 8 bytes {
         /// Changes since this txg are only in log space maps.

@@ -11,7 +11,7 @@ use std::time::Duration;
 use crate::Around;
 use crate::place::{Place, Reach};
 
-/// How often a running command is looked at.
+/// Interval of checks of a running command.
 const TICK: Duration = Duration::from_millis(20);
 /// Most bytes of a command's error output that are kept.
 const MAX_ERR: u64 = 64 << 10;

@@ -162,7 +162,7 @@ impl One<'_> {
         let to = self.to?;
         let snapshots = self.from.snapshots.iter().map(|s| (s.guid, s.createtxg, format!("@{}", s.name)));
         let bookmarks = self.from.bookmarks.iter().map(|b| (b.guid, b.createtxg, format!("#{}", b.name)));
-        // Of a snapshot and its bookmark the snapshot is taken.
+        // A snapshot is preferred to its bookmark.
         let all = bookmarks.chain(snapshots).filter(|(guid, ..)| to.by_guid(*guid).is_some());
         let (guid, createtxg, base) = all.max_by_key(|(_, createtxg, _)| *createtxg)?;
         let at = to.by_guid(guid)?;

@@ -26,7 +26,7 @@ use crate::{Around, Job};
 
 /// Plans that are made in one run: one for each partial receive that goes on, and one more.
 const ROUNDS: usize = 10_000;
-/// How often a transfer is looked at.
+/// Interval of checks of a transfer.
 const TICK: Duration = Duration::from_millis(50);
 /// Time for a receiver to store the received data when the run is stopped.
 const PATIENCE: Duration = Duration::from_secs(60);

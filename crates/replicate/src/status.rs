@@ -8,7 +8,7 @@ use crate::run::look;
 use crate::time::now;
 use crate::{Around, Job};
 
-/// How far a target is.
+/// State of a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum State {
     /// It has everything, or is not older than allowed.

@@ -14,7 +14,7 @@ use crate::streams::{Item, Items};
 
 /// Items that one stream may be ahead of the other.
 const AHEAD: usize = 256;
-/// How often the user's wish to stop is looked for.
+/// Interval of checks for an interrupt.
 const TICK: Duration = Duration::from_millis(200);
 
 /// The two sides of a comparison.

@@ -23,7 +23,7 @@ pub struct Volume {
     name: String,
     block: u64,
     open: Option<Arc<LiveVolume>>,
-    /// How far it was written in order.
+    /// End of the part written in order.
     end: u64,
 }
 

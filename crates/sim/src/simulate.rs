@@ -325,7 +325,7 @@ impl Run {
         let spa = Arc::clone(&self.actor.spa);
         let tree = spa.pool.tree();
         let idle = self.idle();
-        // Those of logs and classes have to be reliable.
+        // Devices of logs and classes have to be reliable.
         let of_data = tree.tops().filter(|top| top.bias == AllocBias::Normal && !top.is_removed());
         let mut leaves: Vec<u64> = of_data.flat_map(|top| top.leaves()).map(|leaf| leaf.guid).collect();
         leaves.sort_unstable();

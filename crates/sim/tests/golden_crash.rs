@@ -29,7 +29,7 @@ const OTHERS: [&str; 16] = [
     "unclean-log",
     "legacy-v28",
 ];
-/// Those whose blocks are shared.
+/// Pools with shared blocks.
 const SHARED: [&str; 3] = ["dedup-fast", "dedup-legacy", "reflink"];
 
 /// Checks `images` of a golden pool; shows real zdb one in `shown`.

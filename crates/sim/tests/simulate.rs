@@ -11,7 +11,7 @@ use sim::world::{Machine, Shape};
 
 const ROUNDS: u64 = 60;
 
-/// How often each thing happened that does not happen in every run.
+/// Counts of events that do not happen in every run.
 type Counts = Mutex<BTreeMap<&'static str, u64>>;
 
 fn run(seed: u64, machine: Machine, counts: &Counts) {

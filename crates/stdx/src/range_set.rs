@@ -83,7 +83,7 @@ impl RangeSet {
         near.map(move |(&s, &e)| (s.max(start), e.min(end))).filter(|(s, e)| s < e)
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.ranges.len()
     }
@@ -93,7 +93,7 @@ impl RangeSet {
         self.ranges.is_empty()
     }
 
-    /// How many numbers are in the set.
+    /// Count of numbers in the set.
     pub fn covered(&self) -> u64 {
         self.covered
     }

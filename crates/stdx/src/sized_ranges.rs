@@ -134,12 +134,12 @@ impl SizedRanges {
         self.by_size.last().map_or(0, |&(len, _)| len)
     }
 
-    /// How many ranges have `2^i` up to twice that, by `i`.
+    /// Number of ranges with `2^i` up to twice that, by `i`.
     pub fn histogram(&self) -> &[u64; BUCKETS] {
         &self.histogram
     }
 
-    /// How many ranges there are.
+    /// Number of ranges.
     pub fn len(&self) -> usize {
         self.by_offset.len()
     }
@@ -149,7 +149,7 @@ impl SizedRanges {
         self.by_offset.is_empty()
     }
 
-    /// How many numbers are in the set.
+    /// Count of numbers in the set.
     pub fn covered(&self) -> u64 {
         self.covered
     }

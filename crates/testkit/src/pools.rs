@@ -35,7 +35,7 @@ pub fn copy(from: &Path, to: &Path) {
 /// Imports the pool on the images of a directory for writing, even if it was not exported; without a sync thread.
 ///
 /// # Errors
-/// Those of [`engine::spa::import()`].
+/// Errors of [`engine::spa::import()`].
 pub fn import_dir(dir: &Path, pool: &str) -> Result<Arc<Spa>> {
     import_at(dir, pool, engine::spa::OpenOptions::default())
 }
@@ -43,7 +43,7 @@ pub fn import_dir(dir: &Path, pool: &str) -> Result<Arc<Spa>> {
 /// Like [`import_dir`], at the requested state.
 ///
 /// # Errors
-/// Those of [`engine::spa::import()`].
+/// Errors of [`engine::spa::import()`].
 pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Result<Arc<Spa>> {
     let env = Env::system(64 << 20)?;
     let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
@@ -78,7 +78,7 @@ pub fn open(path: &Path) -> Device {
 /// A new pool with all features known to the real zdb; `fill` fills its root object set.
 ///
 /// # Errors
-/// Those of [`engine::spa::create()`].
+/// Errors of [`engine::spa::create()`].
 pub fn create_pool(env: &Env, name: &str, tops: Vec<TopSpec>, fill: FillRoot<'_>) -> Result<Arc<Spa>> {
     create_with(env, name, tops, Encryption::default(), fill)
 }
@@ -107,7 +107,7 @@ fn create_with(
 /// A new pool on one image in a directory, without a file system.
 ///
 /// # Errors
-/// Those of [`engine::spa::create()`].
+/// Errors of [`engine::spa::create()`].
 pub fn create_dir(dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
     create_pool(&Env::system(64 << 20)?, name, one_image(dir, size), &|_, _| Ok(()))
 }
@@ -115,7 +115,7 @@ pub fn create_dir(dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
 /// Like [`create_dir`], in the caller's environment.
 ///
 /// # Errors
-/// Those of [`engine::spa::create()`].
+/// Errors of [`engine::spa::create()`].
 pub fn create_in(env: &Env, dir: &Path, name: &str, size: u64) -> Result<Arc<Spa>> {
     create_pool(env, name, one_image(dir, size), &|_, _| Ok(()))
 }
@@ -123,7 +123,7 @@ pub fn create_in(env: &Env, dir: &Path, name: &str, size: u64) -> Result<Arc<Spa
 /// A new pool on one image (`disk1`) in a directory, with a file system at its root.
 ///
 /// # Errors
-/// Those of [`engine::spa::create_encrypted()`].
+/// Errors of [`engine::spa::create_encrypted()`].
 pub fn create_fs_dir(dir: &Path, name: &str, size: u64, encryption: Encryption) -> Result<Arc<Spa>> {
     let env = Env::system(64 << 20)?;
     let fs = new_fs(&env);

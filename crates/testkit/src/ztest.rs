@@ -36,7 +36,7 @@ pub const MIRRORED: Kind =
 
 /// By then ztest has created the pool and its datasets.
 const SET_UP: u64 = 12;
-/// How long ztest works on the created pool.
+/// Time that ztest works on the created pool.
 const WORK: Duration = Duration::from_secs(5);
 /// Total time limit.
 const LIMIT: Duration = Duration::from_secs(45);

@@ -14,7 +14,7 @@ use ondisk::{Endian, Uberblock};
 use testkit::golden;
 use zcommon::vdev::PoolState;
 
-/// How many labels and uberblocks of a device came out the same.
+/// Number of equal labels and uberblocks of a device.
 fn check(path: &Path) -> (usize, usize) {
     let file = File::open(path).unwrap();
     let size = file.metadata().unwrap().len();

@@ -90,7 +90,7 @@ impl Bench {
         self.dir.path().join(format!("disk{number}"))
     }
 
-    /// Of the space that is free now on all leaves: bytes in all, and bytes that hold the pattern.
+    /// Free space on all leaves: total bytes, and bytes with the pattern.
     fn initialized(&self) -> (u64, u64) {
         let tree = self.spa.pool.tree();
         let (mut all, mut filled) = (0, 0);

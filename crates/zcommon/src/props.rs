@@ -50,9 +50,9 @@ pub enum PropAttr {
 pub enum PropDefault {
     /// No value at all.
     None,
-    /// Of a string property.
+    /// Default of a string property.
     String(&'static str),
-    /// Of a number or index property.
+    /// Default of a number or index property.
     Number(u64),
 }
 

@@ -74,7 +74,7 @@ impl Place {
             let dataset = mounted(&mounts).find(|(_, at)| *at == path).map(|(source, _)| source.to_owned());
             return Ok(Self { path, dataset });
         }
-        // Of several mounts of that name the newest one is seen.
+        // The newest of several mounts of that name is visible.
         let at = mounted(&mounts).filter(|(source, _)| *source == name).last().map(|(_, at)| at);
         let path = at.ok_or_else(|| {
             Failure::cannot("advise on", name, "it is neither a directory nor a mounted file system")

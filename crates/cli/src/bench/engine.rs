@@ -62,7 +62,7 @@ impl EnginePool {
     /// Waits until everything is on disk.
     ///
     /// # Errors
-    /// Of the devices.
+    /// Errors of the devices.
     pub fn sync(&self) -> Result<(), Failure> {
         self.spa.sync().map(drop).map_err(failed)
     }
@@ -70,7 +70,7 @@ impl EnginePool {
     /// Closes the file systems and exports the pool.
     ///
     /// # Errors
-    /// Of the devices.
+    /// Errors of the devices.
     pub fn export(self) -> Result<(), Failure> {
         for fs in self.systems.values() {
             fs.unmount().map_err(failed)?;

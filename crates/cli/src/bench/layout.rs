@@ -21,7 +21,7 @@ impl Layout {
         match count {
             0 | 1 => {}
             2 | 3 => all.push(one("mirror", "mirror", 1, count - 1)),
-            // Of an odd number one mirror has three devices.
+            // With an odd number one mirror has three devices.
             _ => all.push(one("mirrors", "mirror", count / 2, 1)),
         }
         let single = [("raidz1", 3, 1), ("raidz2", 4, 2), ("raidz3", 5, 3)];

@@ -31,7 +31,7 @@ fn charts(results: &Results) -> Vec<Chart<'_>> {
 /// Prints bars for each measured column.
 ///
 /// # Errors
-/// Of the output.
+/// Errors of the output.
 pub fn bars(results: &Results, out: &mut dyn Write) -> io::Result<()> {
     for chart in charts(results) {
         writeln!(out, "\n{}", chart.title)?;

@@ -186,7 +186,7 @@ impl Bed {
     /// Waits until everything is on disk.
     ///
     /// # Errors
-    /// Of the pool.
+    /// Errors of the pool.
     pub fn sync(&self) -> Result<(), Failure> {
         match &self.engine {
             Some(engine) => engine.sync(),
@@ -202,7 +202,7 @@ impl Bed {
     /// of an existing pool are unmounted and mounted, which leaves the daemon's cache.
     ///
     /// # Errors
-    /// Of the pool.
+    /// Errors of the pool.
     pub fn cool(&mut self) -> Result<(), Failure> {
         if self.is_own {
             self.export()?;

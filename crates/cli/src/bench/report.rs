@@ -105,7 +105,7 @@ impl Results {
     /// Prints the table for readers: medians, half the range of the runs in percent, and limits.
     ///
     /// # Errors
-    /// Of the output.
+    /// Errors of the output.
     pub fn print(&self, out: &mut dyn Write, literal: bool) -> io::Result<()> {
         writeln!(out, "{}", self.title)?;
         let heading = |(name, unit): &(&'static str, Unit)| match unit {
@@ -128,7 +128,7 @@ impl Results {
     /// Prints one line for each cell, with tabs: table, keys (joined by commas), column, unit, median, slowest and fastest run, limit.
     ///
     /// # Errors
-    /// Of the output.
+    /// Errors of the output.
     pub fn print_lines(&self, out: &mut dyn Write, literal: bool) -> io::Result<()> {
         for (keys, cells) in &self.rows {
             for ((column, unit), cell) in self.columns.iter().zip(cells) {

@@ -109,7 +109,7 @@ impl Tables<'_> {
     /// Measures one table.
     ///
     /// # Errors
-    /// Of the pool, or the user's wish to stop.
+    /// Errors of the pool, or an interruption by the user.
     pub fn measure(&mut self, which: Which) -> Result<Results, Failure> {
         match which {
             Which::Layouts => self.layouts(),

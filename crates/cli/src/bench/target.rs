@@ -199,7 +199,7 @@ fn size_of(file: &fs::File) -> u64 {
 /// Free bytes of the file system of a directory that an ordinary user may take.
 ///
 /// # Errors
-/// Of the system.
+/// Errors of the system.
 pub fn free_in(dir: &Path) -> Result<u64, Failure> {
     let stat =
         rustix::fs::statvfs(dir).map_err(|e| Failure::cannot("open", dir.display(), strerror(&e.into())))?;

@@ -32,7 +32,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Those of this process.
+    /// The rights of this process.
     pub fn of_process() -> Self {
         let uid = rustix::process::geteuid();
         Self { root: uid.is_root(), uid: uid.as_raw() }

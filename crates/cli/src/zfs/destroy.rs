@@ -223,7 +223,7 @@ impl Destroy {
         let left = Left::by(target, &heads);
         let done = destroy_all(target, steps, self.defer, ctx);
         if done.is_ok() {
-            // Of a file system that stays after all the folder is in use, or made again.
+            // The folder of a file system that stays after all is in use, or is created again.
             left.remove();
         }
         match done {

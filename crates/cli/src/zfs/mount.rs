@@ -23,7 +23,7 @@ use crate::output::json::{document, print};
 use crate::output::row::Source;
 use crate::verb::{Exit, Failure, Outcome, Verb, each};
 
-/// How long the end of a mount is waited for, and how often it is looked for.
+/// Interval and number of checks for the end of a mount.
 const ENDING: Duration = Duration::from_millis(10);
 const ENDING_ROUNDS: usize = 100;
 /// Mounts that are made before they are noted.
@@ -472,7 +472,7 @@ pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
     pool.mounts.below(dataset, Path::new("/"))
 }
 
-/// Those of them whose mount point follows from the dataset's.
+/// The mounted file systems among them whose mount points follow from the dataset's.
 #[doc(alias = "changelist_gather")]
 pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
     let followers: BTreeSet<String> = followers(target)?.collect();

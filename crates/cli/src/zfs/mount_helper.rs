@@ -82,7 +82,7 @@ impl Verb for MountHelper {
 }
 
 impl MountHelper {
-    /// Those that are meant for the file system.
+    /// The options for the file system.
     fn options(&self) -> Vec<String> {
         let ours = |option: &&String| {
             let word = option.as_str();

@@ -112,7 +112,7 @@ impl<'a> Props<'a> {
         }
     }
 
-    /// Of a file system that may be mounted, with options that hide properties.
+    /// Sets the mount's options that override properties; `None`: not mounted.
     #[must_use]
     pub fn mounted(self, mounted: Option<Hidden>) -> Self {
         Self { mounted, ..self }

@@ -16,7 +16,7 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// One command takes snapshots of one pool, and one of each dataset.
 const ONE_BY_ONE: &str = "cannot create snapshots : multiple snapshots of same fs not allowed";
-/// How often a snapshot is tried: each time at least one other of the same dataset is made.
+/// Maximum attempts of a snapshot: each time at least one other of the same dataset is created.
 const TRIES: u32 = 10_000;
 
 /// Create snapshots, all of a pool's at the same moment.

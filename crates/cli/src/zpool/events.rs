@@ -19,7 +19,7 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Columns that the payload is indented by, each level.
 const INDENT: usize = 8;
-/// How often is looked for new events.
+/// Interval of checks for new events.
 const POLL: Duration = Duration::from_millis(20);
 
 /// Print what happened to pools.

@@ -344,7 +344,7 @@ impl Report<'_, '_> {
         }
     }
 
-    /// Those that are asked for, at and below a vdev.
+    /// The requested vdevs at and below a vdev.
     fn chosen(&mut self, vdev: &VdevNode, words: &[String], depth: usize) {
         if words.iter().any(|word| means(vdev, word)) {
             self.line(vdev, depth);

@@ -93,7 +93,7 @@ impl Group {
         if literal { self.exact } else { WIDTH }
     }
 
-    /// How many columns it has.
+    /// Number of its columns.
     pub fn columns(&self) -> usize {
         self.bottom.len()
     }

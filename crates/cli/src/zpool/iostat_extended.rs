@@ -1,4 +1,4 @@
-//! How long a vdev's requests take, how many wait, how large they are: `-l`, `-q`, `-w` and `-r` of `zpool iostat`.
+//! Latencies, queues and sizes of a vdev's requests: `-l`, `-q`, `-w` and `-r` of `zpool iostat`.
 
 use std::io::{self, Write};
 use std::sync::atomic::Ordering;
@@ -28,9 +28,9 @@ pub struct Extended {
 /// Which histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// How long (`-w`).
+    /// Latencies (`-w`).
     Latency,
-    /// How large (`-r`).
+    /// Request sizes (`-r`).
     Size,
 }
 
@@ -44,7 +44,7 @@ fn merged(a: &[Vec<u64>], b: &[Vec<u64>], with: impl Fn(u64, u64) -> u64) -> Vec
 }
 
 impl Extended {
-    /// Of one device.
+    /// The counters of one device.
     pub fn of(leaf: &Leaf) -> Self {
         let stats = &leaf.stats;
         let kinds = [false, true].map(|write| stats.kind(write));
@@ -62,7 +62,7 @@ impl Extended {
         this
     }
 
-    /// Of a vdev that consists of several.
+    /// The sum for a vdev with several devices.
     pub fn plus(self, other: Self) -> Self {
         if self.queues.is_empty() {
             return other;

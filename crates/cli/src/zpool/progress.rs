@@ -40,7 +40,7 @@ const SUSPENDED: u64 = 3;
 const COMPLETE: u64 = 4;
 const STATES: [&str; 5] = ["NONE", "ACTIVE", "CANCELED", "SUSPENDED", "COMPLETE"];
 
-/// How far it is.
+/// The progress.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Progress {
     state: u64,

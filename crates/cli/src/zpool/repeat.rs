@@ -12,10 +12,10 @@ use crate::output::time::zoned_clock;
 use crate::source::{PoolSource, Timestamp};
 use crate::verb::{Exit, Failure, Outcome};
 
-/// How often is looked whether the user wants to stop.
+/// Interval of checks for an interrupt.
 const POLL: Duration = Duration::from_millis(50);
 
-/// How often a report is made.
+/// Interval and number of reports.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Repeat {
     interval: Option<Duration>,

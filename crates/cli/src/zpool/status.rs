@@ -98,7 +98,8 @@ impl Verb for Status {
 }
 
 impl Status {
-    /// Of OpenZFS's `-d`, which has no value, and ours, which has: one before a path is ours, and no pool's name has a `/`.
+    /// Separates OpenZFS's `-d`, without a value, from ours, with one: a `-d` before a path is ours, as no
+    /// pool's name has a `/`.
     fn take_devices(&mut self) {
         while self.direct > 0
             && let Some(at) = self.pools.iter().position(|name| name.contains('/'))

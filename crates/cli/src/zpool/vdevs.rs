@@ -399,7 +399,7 @@ fn parity(group: &Group) -> u64 {
     }
 }
 
-/// Of a vdev with parity and a mirror: the one with parity and the mirror.
+/// For a vdev with parity and a mirror: returns the one with parity and the mirror.
 #[doc(alias = "is_raidz_mirror")]
 fn raidz_and_mirror<'a>(a: &'a Group, b: &'a Group) -> Option<(&'a Group, &'a Group)> {
     match (a.kind, b.kind) {

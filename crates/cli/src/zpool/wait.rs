@@ -16,7 +16,7 @@ use crate::ctx::Ctx;
 use crate::output::time::zoned_clock;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// How often a command that waits looks.
+/// Interval of checks of a waiting command.
 const TICK: Duration = Duration::from_millis(50);
 
 /// Waits until `is_done`, or the pool is no longer imported, or the user interrupts.

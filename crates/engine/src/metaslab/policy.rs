@@ -17,7 +17,7 @@ const DF_MAX_SEARCH: u64 = 16 << 20;
 /// But so many pieces are looked at in any case.
 #[doc(alias = "metaslab_min_search_count")]
 const DF_MIN_COUNT: u32 = 100;
-/// A map is condensed when it is so many percent of what it could be.
+/// A map is condensed when it has so many percent of its condensed size.
 #[doc(alias = "zfs_condense_pct")]
 const CONDENSE_PERCENT: u64 = 200;
 /// And has more than so many blocks.

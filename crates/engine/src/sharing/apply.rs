@@ -120,8 +120,8 @@ impl Run<'_> {
 
     /// Replaces the blocks of the batch in one transaction.
     ///
-    /// Both sides are checked within it. What an earlier txg changed is seen here; what the same txg changes is written after the
-    /// new references are counted.
+    /// Both sides are checked within it. Changes of an earlier txg are visible here; changes of the same txg
+    /// are written after the new references are counted.
     pub(super) fn flush(&mut self, batch: &mut Batch) -> Result<()> {
         if batch.pairs.is_empty() {
             return Ok(());

@@ -45,7 +45,7 @@ pub struct Stream<'s> {
     pub item: Item,
     /// The dataset named in the send command: the rest of a name is appended to the target's.
     pub root: &'s str,
-    /// Of a package.
+    /// Its facts in a package, if it is part of one.
     pub listed: Option<Listed<'s>>,
 }
 

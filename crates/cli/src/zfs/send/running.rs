@@ -16,7 +16,7 @@ use crate::output::time;
 use crate::stream_out::StreamOut;
 use crate::verb::Failure;
 
-/// How long a reader of a user who is not the owner may take for the next piece.
+/// Time limit for the reader of a delegated user to take the next piece.
 const PATIENCE: Duration = Duration::from_secs(300);
 const TICK: Duration = Duration::from_millis(50);
 

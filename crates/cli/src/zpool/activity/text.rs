@@ -140,7 +140,7 @@ impl Removal {
         lines
     }
 
-    /// How far the copy has come by `now`, in seconds since 1970.
+    /// Progress of the copy at `now`, in seconds since 1970.
     fn progress(&self, now: u64) -> String {
         let rate = (self.copied.max(1) / now.saturating_sub(self.start).max(1)).max(1);
         let minutes = self.to_copy.saturating_sub(self.copied) / rate / 60;
