@@ -1,18 +1,24 @@
-//! Names that need not be the same bytes: a pool made by zfs-fuse with a file system of each kind.
+//! Names that need not be the same bytes, and operations on names that fail halfway.
 //!
-//! `data/names.tar.zst` is pool `zpltest`, version 23, with `ci` (casesensitivity=insensitive), `nd`
+//! `data/names.tar.zst` is pool `zpltest`, version 23, made by zfs-fuse, with `ci` (casesensitivity=insensitive), `nd`
 //! (normalization=formD) and `kc` (both: insensitive, formKC). Each has 300 files `File-Number-NNNN.Txt`,
 //! which makes the directory a fat ZAP hashed by folded names, and nine odd ones; `ci` also
 //! `SmallDir/MiXed`. The expected results are those of zfs-fuse for the same names.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+mod common;
+
 use std::path::Path;
 use std::sync::Arc;
 
+use common::Bench;
+
 use engine::env::Env;
 use engine::spa::OpenOptions;
+use engine::{Kind, Result};
 use testkit::golden;
-use zpl::{CaseSensitivity, Filesystem};
+use zpl::write::{FsWriter, NewNode, Options, RenameKind, XattrMode};
+use zpl::{CaseSensitivity, FileKind, Filesystem};
 
 fn filesystem(name: &str) -> Arc<Filesystem> {
     let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/names.tar.zst");
@@ -80,4 +86,175 @@ fn every_listed_name_is_found() {
             assert_eq!(dir.lookup(&entry.name).unwrap(), Some(entry));
         }
     }
+}
+
+fn file() -> NewNode<'static> {
+    NewNode::new(FileKind::Regular, 0o644, 0, 0)
+}
+
+fn directory() -> NewNode<'static> {
+    NewNode::new(FileKind::Directory, 0o755, 0, 0)
+}
+
+/// Every object with its attributes and extended attributes, and the entries of directories.
+fn everything(fs: &FsWriter) -> Vec<String> {
+    let mut all = Vec::new();
+    for number in 1..2000 {
+        let Ok(mut attr) = fs.attr(number) else { continue };
+        // A ZAP that grew for a name stays longer.
+        (attr.blksize, attr.blocks) = (0, 0);
+        let names = fs.xattr_names(number).unwrap();
+        let values: Vec<_> = names.iter().map(|name| (name, fs.xattr(number, name).unwrap())).collect();
+        let mut entries = fs.entries(number).unwrap_or_default();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        if attr.kind == FileKind::Directory {
+            assert_eq!(attr.size, entries.len() as u64 + 2, "directory {number}");
+        }
+        all.push(format!("{number}: {attr:?} {values:?} {entries:?}"));
+    }
+    all
+}
+
+fn assert_clean(bench: &Bench) {
+    for _ in 0..2 {
+        bench.spa.sync().unwrap();
+    }
+    let text = bench.zdb(&["-bcc", "wpool"]);
+    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
+/// A directory whose ZAP has no space for one more name that is equal but for case.
+fn full_directory(fs: &FsWriter) -> (u64, impl Iterator<Item = Vec<u8>> + use<>) {
+    let dir = fs.create(fs.root, b"full", &directory()).unwrap();
+    let mut names = (0..1 << 10).map(|bits| {
+        let flip = |(at, c): (usize, &u8)| if bits >> at & 1 == 1 { c.to_ascii_uppercase() } else { *c };
+        b"abcdefghij".iter().enumerate().map(flip).collect::<Vec<u8>>()
+    });
+    for name in names.by_ref() {
+        if let Err(e) = fs.create(dir, &name, &file()) {
+            assert_eq!(e.kind(), Kind::NoSpace, "{e}");
+            break;
+        }
+    }
+    (dir, names)
+}
+
+#[test]
+fn a_directory_without_space_for_a_name_loses_nothing() {
+    let bench = Bench::new(256 << 20, |new| new.case = CaseSensitivity::Mixed);
+    let fs = bench.writer(Options::default());
+    let moved = fs.create(fs.root, b"moved", &file()).unwrap();
+    fs.create(fs.root, b"sub", &directory()).unwrap();
+    let (dir, mut names) = full_directory(&fs);
+    let unnamed = fs.create_unnamed(fs.root, &file()).unwrap();
+    let before = everything(&fs);
+    let mut next = || names.next().unwrap();
+    let refused = |what: &str, done: Result<()>| {
+        assert_eq!(done.unwrap_err().kind(), Kind::NoSpace, "{what}");
+        assert_eq!(everything(&fs), before, "{what}");
+    };
+    refused("create", fs.create(dir, &next(), &file()).map(drop));
+    refused("mkdir", fs.create(dir, &next(), &directory()).map(drop));
+    refused("symlink", fs.create(dir, &next(), &NewNode::symlink(b"target", 0, 0)).map(drop));
+    refused("link", fs.link(moved, dir, &next()));
+    refused("link of an unnamed file", fs.link(unnamed, dir, &next()));
+    for kind in [RenameKind::Plain, RenameKind::NoReplace, RenameKind::Whiteout] {
+        for name in [b"moved".as_slice(), b"sub"] {
+            let done = fs.rename((fs.root, name), (dir, &next()), kind, (0, 0));
+            refused(&format!("rename {kind:?}"), done);
+        }
+    }
+    // There is space for a name that is there.
+    fs.rename((fs.root, b"moved"), (dir, b"abcdefghij"), RenameKind::Plain, (0, 0)).unwrap();
+    assert_eq!(fs.lookup(dir, b"abcdefghij").unwrap().unwrap().object, moved);
+    fs.close_file(unnamed).unwrap();
+    drop(fs);
+    assert_clean(&bench);
+}
+
+/// Does `work` with its first step failing, then its second, and so on until none fails.
+fn with_each_step_failing(fs: &FsWriter, what: &str, work: impl Fn() -> Result<()>) {
+    let before = everything(fs);
+    for failing in 1.. {
+        fs.fail_step(failing);
+        let done = work();
+        fs.fail_step(0);
+        match done {
+            Err(e) => assert_eq!(e.kind(), Kind::Io, "{what}, step {failing}: {e}"),
+            Ok(()) => {
+                assert!(failing > 2, "{what} has several steps");
+                assert_ne!(everything(fs), before, "{what}");
+                return;
+            }
+        }
+        assert_eq!(everything(fs), before, "{what}, step {failing}");
+    }
+}
+
+/// Operations on names, each with a step that fails; `commit`: with txgs between them.
+fn steps_fail(version: u64, commit: bool) {
+    let bench = Bench::new(256 << 20, |new| new.version = version);
+    let fs = bench.writer(Options { xattr_sa: false, ..Options::default() });
+    let root = fs.root;
+    let at = |name: &str| fs.lookup(root, name.as_bytes()).unwrap().unwrap().object;
+    let does = |what: &str, work: &dyn Fn() -> Result<()>| {
+        with_each_step_failing(&fs, what, work);
+        if commit {
+            bench.spa.sync().unwrap();
+        }
+    };
+    let rename = |from: &[u8], to: (u64, &[u8]), kind| fs.rename((root, from), to, kind, (0, 0));
+    let long = [b'n'; 4000];
+    for name in ["a", "b", "c", "d"] {
+        does("create", &|| fs.create(root, name.as_bytes(), &file()).map(drop));
+    }
+    for name in ["dir", "sub", "empty"] {
+        does("mkdir", &|| fs.create(root, name.as_bytes(), &directory()).map(drop));
+    }
+    does("symlink", &|| fs.create(root, b"s", &NewNode::symlink(&long, 0, 0)).map(drop));
+    does("link", &|| fs.link(at("a"), at("dir"), b"a2"));
+    does("unlink of one name", &|| fs.unlink(at("dir"), b"a2"));
+    does("xattr", &|| fs.set_xattr(at("a"), b"user.x", Some(b"old"), XattrMode::Set));
+    does("xattr again", &|| fs.set_xattr(at("a"), b"user.x", Some(&long), XattrMode::Set));
+    does("second xattr", &|| fs.set_xattr(at("a"), b"user.y", Some(b"y"), XattrMode::Set));
+    does("xattr goes", &|| fs.set_xattr(at("a"), b"user.y", None, XattrMode::Set));
+    if version == 5 {
+        fs.set_options(Options::default());
+        does("xattr is packed", &|| fs.set_xattr(at("a"), b"user.x", Some(b"x"), XattrMode::Set));
+        let large = vec![1; 40 << 10];
+        does("xattr is not packed", &|| fs.set_xattr(at("a"), b"user.x", Some(&large), XattrMode::Set));
+    }
+    does("rename", &|| rename(b"a", (at("dir"), b"a"), RenameKind::Plain));
+    does("rename over a file", &|| rename(b"b", (at("dir"), b"a"), RenameKind::Plain));
+    does("rename of a directory", &|| rename(b"sub", (at("dir"), b"sub"), RenameKind::Plain));
+    does("exchange", &|| rename(b"c", (at("dir"), b"sub"), RenameKind::Exchange));
+    does("rename over a directory", &|| rename(b"empty", (root, b"c"), RenameKind::Plain));
+    does("whiteout", &|| rename(b"d", (at("dir"), b"d"), RenameKind::Whiteout));
+    does("whiteout of a directory", &|| rename(b"c", (at("dir"), b"c"), RenameKind::Whiteout));
+    does("rmdir", &|| fs.rmdir(at("dir"), b"c"));
+    does("unlink", &|| fs.unlink(root, b"s"));
+    let open = fs.lookup(at("dir"), b"a").unwrap().unwrap().object;
+    fs.open_file(open).unwrap();
+    does("unlink of an open file", &|| fs.unlink(at("dir"), b"a"));
+    let unnamed = fs.create_unnamed(root, &file()).unwrap();
+    does("link of an unnamed file", &|| fs.link(unnamed, root, b"named"));
+    fs.close_file(unnamed).unwrap();
+    fs.close_file(open).unwrap();
+    drop(fs);
+    assert_clean(&bench);
+}
+
+#[test]
+fn a_step_that_fails_undoes_those_before() {
+    steps_fail(5, false);
+}
+
+#[test]
+fn a_step_that_fails_undoes_those_before_in_files_on_disk() {
+    steps_fail(5, true);
+}
+
+#[test]
+fn a_step_that_fails_undoes_those_before_in_old_versions() {
+    steps_fail(4, true);
 }

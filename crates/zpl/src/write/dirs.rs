@@ -1,6 +1,7 @@
 //! Entries of directories. Source: zfs_dir.c, OpenZFS 2.3.
 
-use engine::dmu::Tx;
+use std::sync::Arc;
+
 use engine::zap::{Zap, ZapEdit};
 use engine::{Error, Kind, Result};
 use ondisk::znode::{dirent_object, dirent_type};
@@ -8,6 +9,7 @@ use zcommon::features::Feature;
 
 use super::fs::FsWriter;
 use super::node::Node;
+use super::steps::Steps;
 use crate::attr::FileKind;
 use crate::dir::{Dirent, is_sound};
 use crate::filesystem::VERSION_DIRENT_TYPE;
@@ -96,41 +98,62 @@ impl FsWriter {
 
     /// Adds an entry and updates the directory's attributes; the caller updates the file.
     #[doc(alias = "zfs_link_create")]
-    pub(super) fn add_entry(&self, tx: &Tx, dir: &Node, name: &[u8], to: (u64, FileKind)) -> Result<()> {
-        if name.len() > OLD_MAX_NAME {
-            self.txs.use_feature(Feature::Longname, tx)?;
-        }
-        ZapEdit::open(&mut dir.handle.edit(tx))?.insert(name, self.dirent(to.0, to.1))?;
-        self.entry_changed(tx, dir, 1, i64::from(to.1 == FileKind::Directory))
-    }
-
-    /// Removes an entry by its stored name.
-    #[doc(alias = "zfs_link_destroy")]
-    pub(super) fn remove_entry(&self, tx: &Tx, dir: &Node, name: &[u8], kind: FileKind) -> Result<()> {
-        ZapEdit::open(&mut dir.handle.edit(tx))?.remove(name)?;
-        self.entry_changed(tx, dir, -1, -i64::from(kind == FileKind::Directory))
-    }
-
-    /// Makes an entry name another file.
-    pub(super) fn replace_entry(
+    pub(super) fn add_entry(
         &self,
-        tx: &Tx,
-        dir: &Node,
+        steps: &Steps<'_>,
+        dir: &Arc<Node>,
         name: &[u8],
         to: (u64, FileKind),
-        subdirs: i64,
     ) -> Result<()> {
-        ZapEdit::open(&mut dir.handle.edit(tx))?.update(name, self.dirent(to.0, to.1))?;
-        self.entry_changed(tx, dir, 0, subdirs)
+        self.may_fail()?;
+        if name.len() > OLD_MAX_NAME {
+            self.txs.use_feature(Feature::Longname, steps)?;
+        }
+        ZapEdit::open(&mut dir.handle.edit(steps))?.insert(name, self.dirent(to.0, to.1))?;
+        let (of, name) = (Arc::clone(dir), name.to_vec());
+        steps.inverse(move |_, tx| ZapEdit::open(&mut of.handle.edit(tx))?.remove(&*name));
+        self.entry_changed(steps, dir, 1, i64::from(to.1 == FileKind::Directory))
     }
 
-    fn entry_changed(&self, tx: &Tx, dir: &Node, entries: i64, subdirs: i64) -> Result<()> {
-        let now = self.now();
-        self.change(tx, dir, |state| {
-            state.add(self.fields.size, entries)?;
-            state.add(self.fields.links, subdirs)?;
-            state.time(self.fields.mtime, now)?;
-            state.time(self.fields.ctime, now)
+    /// Removes an entry, of a file of type `kind`, by its stored name.
+    #[doc(alias = "zfs_link_destroy")]
+    pub(super) fn remove_entry(
+        &self,
+        steps: &Steps<'_>,
+        dir: &Arc<Node>,
+        entry: &Dirent,
+        kind: FileKind,
+    ) -> Result<()> {
+        self.may_fail()?;
+        ZapEdit::open(&mut dir.handle.edit(steps))?.remove(&*entry.name)?;
+        let (of, name, word) = (Arc::clone(dir), entry.name.clone(), self.dirent(entry.object, kind));
+        steps.inverse(move |_, tx| ZapEdit::open(&mut of.handle.edit(tx))?.insert(&*name, word));
+        self.entry_changed(steps, dir, -1, -i64::from(kind == FileKind::Directory))
+    }
+
+    /// Makes an entry, of a file of type `kind`, name another file.
+    pub(super) fn replace_entry(
+        &self,
+        steps: &Steps<'_>,
+        dir: &Arc<Node>,
+        (entry, kind): (&Dirent, FileKind),
+        to: (u64, FileKind),
+    ) -> Result<()> {
+        self.may_fail()?;
+        ZapEdit::open(&mut dir.handle.edit(steps))?.update(&*entry.name, self.dirent(to.0, to.1))?;
+        let (of, name, word) = (Arc::clone(dir), entry.name.clone(), self.dirent(entry.object, kind));
+        steps.inverse(move |_, tx| ZapEdit::open(&mut of.handle.edit(tx))?.update(&*name, word));
+        let subdirs = i64::from(to.1 == FileKind::Directory) - i64::from(kind == FileKind::Directory);
+        self.entry_changed(steps, dir, 0, subdirs)
+    }
+
+    fn entry_changed(&self, steps: &Steps<'_>, dir: &Arc<Node>, entries: i64, subdirs: i64) -> Result<()> {
+        let (f, now) = (&self.fields, self.now());
+        self.change_step(steps, dir, &[f.size, f.links, f.mtime, f.ctime], |state| {
+            state.add(f.size, entries)?;
+            state.add(f.links, subdirs)?;
+            state.time(f.mtime, now)?;
+            state.time(f.ctime, now)
         })
     }
 }

@@ -117,14 +117,16 @@ impl FsWriter {
         }
         match node {
             Ok(node) if node.kind == FileKind::Directory && node.word(self.fields.size) > 2 => {
-                self.dequeue(&tx, number)?;
-                self.free_xattr_dir(&tx, number)
+                self.attempt(&tx, |steps| {
+                    self.dequeue(steps, number)?;
+                    self.free_xattr_dir(steps, number)
+                })
             }
             Ok(node) => {
                 self.doom(&node);
                 Ok(())
             }
-            Err(e) if e.kind() == Kind::NotFound => self.dequeue(&tx, number),
+            Err(e) if e.kind() == Kind::NotFound => self.attempt(&tx, |steps| self.dequeue(steps, number)),
             Err(e) => Err(e),
         }
     }
@@ -151,8 +153,10 @@ impl FsWriter {
         self.check_freeable(node)?;
         let tx = self.begin_for(0, true)?;
         let _names = self.names.read();
-        self.dequeue(&tx, node.number)?;
-        self.free_file(&tx, node)
+        self.attempt(&tx, |steps| {
+            self.dequeue(steps, node.number)?;
+            self.free_file(steps, node)
+        })
     }
 
     /// Does one step with the first file; unreadable files stay in the delete queue. Returns false when

@@ -1,6 +1,29 @@
-//! A deliberate panic, in builds with debug assertions only: tests check its consequences.
+//! Deliberate errors: tests check their consequences.
 
-/// Panics when `name` is the one in the variable `AQUIFER_PANIC_AT` of the environment. Called in the middle of a change.
+use std::sync::atomic::Ordering;
+
+use engine::{Error, Kind, Result};
+
+use super::fs::FsWriter;
+
+impl FsWriter {
+    /// For tests of operations of several steps: the `count`th step from now on fails. 0: none.
+    pub fn fail_step(&self, count: u64) {
+        self.fails.store(count, Ordering::Relaxed);
+    }
+
+    /// Called before each step of an operation: fails where [`FsWriter::fail_step`] says so.
+    pub(super) fn may_fail(&self) -> Result<()> {
+        let left = &self.fails;
+        if left.load(Ordering::Relaxed) > 0 && left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            return Err(Error::new(Kind::Io, "a step fails on purpose"));
+        }
+        Ok(())
+    }
+}
+
+/// In builds with debug assertions only: panics when `name` is the one in the variable `AQUIFER_PANIC_AT` of the
+/// environment. Called in the middle of a change.
 #[cfg(debug_assertions)]
 #[allow(clippy::panic, reason = "that is the purpose")]
 pub(super) fn break_off(name: &[u8]) {

@@ -126,6 +126,8 @@ pub struct FsWriter {
     pub(super) replaying: AtomicBool,
     /// It was unmounted.
     pub(super) closed: AtomicBool,
+    /// Steps until one fails: see [`FsWriter::fail_step`].
+    pub(super) fails: AtomicU64,
 }
 
 impl FsWriter {
@@ -184,6 +186,7 @@ impl FsWriter {
             mounted: OnceLock::new(),
             replaying: AtomicBool::new(false),
             closed: AtomicBool::new(false),
+            fails: AtomicU64::new(0),
         }))
     }
 

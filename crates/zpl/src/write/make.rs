@@ -15,6 +15,7 @@ use super::fields::NewAttrs;
 use super::fs::FsWriter;
 use super::node::{Node, State};
 use super::sink::{Created, LogOp, NewFile, Settings};
+use super::steps::Steps;
 use super::znode::{self, put_target};
 use crate::attr::{FileKind, Time};
 use crate::filesystem::{VERSION_FUID, VERSION_SA};
@@ -100,7 +101,8 @@ impl FsWriter {
         let tx = self.begin()?;
         let _names = self.names.read();
         let _entries = dir.entries.lock();
-        let (node, file, acl) = self.make_in(&tx, &dir, name, new, Birth::Named)?;
+        let (node, file, acl) =
+            self.attempt(&tx, |steps| self.make_in(steps, &dir, name, new, Birth::Named))?;
         super::fault::break_off(name);
         let what = match new.kind {
             FileKind::Directory => Created::Directory,
@@ -115,7 +117,7 @@ impl FsWriter {
     /// Creates a file with a name in `dir`, whose entries are locked. Also returns the values for the log.
     pub(super) fn make_in(
         &self,
-        tx: &Tx,
+        steps: &Steps<'_>,
         dir: &Arc<Node>,
         name: &[u8],
         new: &NewNode<'_>,
@@ -128,11 +130,11 @@ impl FsWriter {
             return Err(Error::not_found("the directory was removed"));
         }
         self.check_names(dir, false)?;
-        let (node, file, acl) = self.make(tx, dir, new, birth)?;
+        let (node, file, acl) = self.make(steps, dir, new, birth)?;
         if let Some(settings) = &new.settings {
-            self.apply(tx, &node, settings)?;
+            self.apply(steps, &node, settings)?;
         }
-        self.add_entry(tx, dir, name, (node.number, new.kind))?;
+        self.add_entry(steps, dir, name, (node.number, new.kind))?;
         Ok((node, file, acl))
     }
 
@@ -143,17 +145,19 @@ impl FsWriter {
         self.check_names(&dir, false)?;
         let tx = self.begin()?;
         let _names = self.names.read();
-        let (node, ..) = self.make(&tx, &dir, new, Birth::Unnamed)?;
-        node.opens.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
-        self.enqueue(&tx, node.number)?;
-        Ok(node.number)
+        self.attempt(&tx, |steps| {
+            let (node, ..) = self.make(steps, &dir, new, Birth::Unnamed)?;
+            self.enqueue(steps, node.number)?;
+            node.opens.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
+            Ok(node.number)
+        })
     }
 
     /// Creates the object. Also returns the list when it is not trivial.
     #[doc(alias = "zfs_mknode")]
     pub(super) fn make(
         &self,
-        tx: &Tx,
+        steps: &Steps<'_>,
         dir: &Arc<Node>,
         new: &NewNode<'_>,
         birth: Birth,
@@ -161,6 +165,7 @@ impl FsWriter {
         if new.target.is_some_and(|t| t.is_empty() || t.len() > MAX_TARGET) {
             return Err(Error::new(Kind::TooLong, "the target of a symbolic link has 1 to 4095 bytes"));
         }
+        let tx: &Tx = steps;
         let is_dir = new.kind == FileKind::Directory;
         let (parent_mode, parent_flags) = (dir.word(self.fields.mode), dir.word(self.fields.flags));
         let (mut gid, mut mode) = (new.gid, u64::from(new.kind.mode_bits()) | new.perm & 0o7777);
@@ -190,10 +195,14 @@ impl FsWriter {
         let kind = if is_dir { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
         let dnode_size = new.given.map_or(options.dnodesize, |g| g.slots * 512);
         let object = NewObject { dnode_size, ..znode::object(kind, ondisk::MIN_BLOCK_SIZE, is_znode) };
+        self.may_fail()?;
         let handle = match new.given {
             Some(given) => self.objset.create_object_at(tx, given.object, object)?,
             None => self.objset.create_object(tx, object)?,
         };
+        let number = handle.number;
+        steps.inverse(move |fs, tx| fs.free_object(tx, number));
+        self.may_fail()?;
         if is_dir {
             let salt = self.random.lock().next_u64();
             let zap = NewZap { normflags: self.normflags(), salt, ..NewZap::default() };
@@ -219,6 +228,9 @@ impl FsWriter {
         };
         if is_znode {
             self.put_list(tx, &mut built, &acl.aces)?;
+            if let Some(list) = self.list_object_of(&built)? {
+                steps.inverse(move |fs, tx| fs.objset.free_object(tx, list));
+            }
         }
         if let Some(target) = new.target {
             match is_znode {
@@ -239,6 +251,7 @@ impl FsWriter {
             rdev: attrs.rdev.unwrap_or(0),
         };
         self.forget(handle.number);
+        self.may_fail()?;
         let node = Node::new(handle, State { attrs: built, spill: None }, new.kind);
         self.store(tx, &node, &mut node.state.write())?;
         // A record has entries of the newer form; in an older file system the replay inherits the list again.
@@ -299,19 +312,21 @@ impl FsWriter {
         }
         self.check_names(&dir, false)?;
         let unnamed = self.in_queue(&tx, object)?;
-        if unnamed {
-            if !node.is_open() {
-                return Err(Error::not_found("the file was removed"));
-            }
-            self.dequeue(&tx, object)?;
+        if unnamed && !node.is_open() {
+            return Err(Error::not_found("the file was removed"));
         }
-        let now = self.now();
-        self.change(&tx, &node, |state| {
-            state.add(self.fields.links, 1)?;
-            state.attrs.set_word(self.fields.parent, dir.number)?;
-            state.time(self.fields.ctime, now)
+        let (f, now) = (&self.fields, self.now());
+        self.attempt(&tx, |steps| {
+            if unnamed {
+                self.dequeue(steps, object)?;
+            }
+            self.change_step(steps, &node, &[f.links, f.parent, f.ctime], |state| {
+                state.add(f.links, 1)?;
+                state.attrs.set_word(f.parent, dir.number)?;
+                state.time(f.ctime, now)
+            })?;
+            self.add_entry(steps, &dir, name, (object, node.kind))
         })?;
-        self.add_entry(&tx, &dir, name, (object, node.kind))?;
         match unnamed {
             // The log knows nothing of a file that was made without a name.
             true => self.log_nothing(&tx),

@@ -6,6 +6,7 @@
 //!     ├ names     create, link, unlink, rename; the delete queue
 //!     ├ data      read, write, truncate, holes; range locks
 //!     ├ setattr, xattr, acl, quota
+//!     ├ steps     operations of several steps happen whole or not at all
 //!     ├ sink      what each operation did, for the intent log ([`log`])
 //!     └ mount     properties, the intent log, space
 //! ```
@@ -42,6 +43,7 @@ mod replay;
 mod rewrite;
 mod setattr;
 pub mod sink;
+mod steps;
 mod xattr;
 mod znode;
 

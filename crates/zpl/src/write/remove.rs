@@ -14,6 +14,7 @@ use ondisk::znode::dirent_object;
 use super::fs::FsWriter;
 use super::node::Node;
 use super::sink::LogOp;
+use super::steps::Steps;
 
 impl FsWriter {
     /// Removes a name of a file that is no directory.
@@ -36,8 +37,10 @@ impl FsWriter {
             return Err(Error::new(Kind::IsDirectory, "is a directory"));
         }
         self.check_removable(&node)?;
-        self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
-        self.drop_link(&tx, &node)?;
+        self.attempt(&tx, |steps| {
+            self.remove_entry(steps, &dir, &entry, node.kind)?;
+            self.drop_link(steps, &node)
+        })?;
         let op =
             LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: false };
         self.log(&tx, &op);
@@ -61,8 +64,10 @@ impl FsWriter {
         self.check_names(&dir, true)?;
         self.check_empty(&node)?;
         self.check_removable(&node)?;
-        self.remove_entry(&tx, &dir, &entry.name, node.kind)?;
-        self.drop_link(&tx, &node)?;
+        self.attempt(&tx, |steps| {
+            self.remove_entry(steps, &dir, &entry, node.kind)?;
+            self.drop_link(steps, &node)
+        })?;
         let op = LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: true };
         self.log(&tx, &op);
         Ok(())
@@ -83,9 +88,10 @@ impl FsWriter {
     }
 
     /// A name of `node` is gone. With the last one goes the file, unless it is open.
-    pub(super) fn drop_link(&self, tx: &Tx, node: &Arc<Node>) -> Result<()> {
+    pub(super) fn drop_link(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<()> {
         let now = self.now();
-        let left = self.change(tx, node, |state| {
+        let attrs = [self.fields.links, self.fields.ctime];
+        let left = self.change_step(steps, node, &attrs, |state| {
             let links = state.word(self.fields.links).saturating_sub(1);
             // A directory's own `.` doesn't keep it.
             let links = if node.is_dir() && links <= 1 { 0 } else { links };
@@ -94,14 +100,15 @@ impl FsWriter {
             Ok(links)
         })?;
         match (left, node.is_open()) {
-            (0, true) => self.enqueue(tx, node.number)?,
+            (0, true) => self.enqueue(steps, node.number)?,
             (0, false) if node.is_long() => {
-                self.enqueue(tx, node.number)?;
-                self.doom(node);
+                self.enqueue(steps, node.number)?;
+                let node = Arc::clone(node);
+                steps.at_last(move |fs, _| fs.doom(&node));
             }
             // A file that can't be freed because of damage stays in the queue, without a name.
-            (0, false) if self.check_freeable(node).is_err() => self.enqueue(tx, node.number)?,
-            (0, false) => self.free_file(tx, node)?,
+            (0, false) if self.check_freeable(node).is_err() => self.enqueue(steps, node.number)?,
+            (0, false) => self.free_file(steps, node)?,
             _ => {}
         }
         Ok(())
@@ -112,18 +119,32 @@ impl FsWriter {
         node.handle.free_long(start, end, &|| self.begin_for(0, true)).map(drop)
     }
 
-    pub(super) fn enqueue(&self, tx: &Tx, number: u64) -> Result<()> {
+    pub(super) fn enqueue(&self, steps: &Steps<'_>, number: u64) -> Result<()> {
+        self.may_fail()?;
+        self.queue(steps, number)?;
+        steps.inverse(move |fs, tx| fs.unqueue(tx, number));
+        Ok(())
+    }
+
+    fn queue(&self, tx: &Tx, number: u64) -> Result<()> {
         let _alone = self.queue_lock.lock();
         ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.add_int(number)
+    }
+
+    fn unqueue(&self, tx: &Tx, number: u64) -> Result<()> {
+        let _alone = self.queue_lock.lock();
+        ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.remove_int(number)
     }
 
     pub(super) fn in_queue(&self, tx: &Tx, number: u64) -> Result<bool> {
         ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.has_int(number)
     }
 
-    pub(super) fn dequeue(&self, tx: &Tx, number: u64) -> Result<()> {
-        let _alone = self.queue_lock.lock();
-        ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.remove_int(number)
+    pub(super) fn dequeue(&self, steps: &Steps<'_>, number: u64) -> Result<()> {
+        self.may_fail()?;
+        self.unqueue(steps, number)?;
+        steps.inverse(move |fs, tx| fs.queue(tx, number));
+        Ok(())
     }
 
     /// Whether all that [`FsWriter::free_file`] frees can be read as far as freeing needs it.
@@ -144,22 +165,26 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Frees a file's object, and the extended attributes in their directory.
-    pub(super) fn free_file(&self, tx: &Tx, node: &Node) -> Result<()> {
+    /// Frees a file's object, and the extended attributes in their directory, at the end of the operation.
+    pub(super) fn free_file(&self, steps: &Steps<'_>, node: &Node) -> Result<()> {
         let xattrs = node.word(self.fields.xattr);
         if xattrs != 0 {
-            self.free_xattr_dir(tx, xattrs)?;
+            self.free_xattr_dir(steps, xattrs)?;
         }
-        self.free_list(tx, &node.state.read().attrs)?;
-        self.free_object(tx, node.number)
+        if let Some(list) = self.list_object_of(&node.state.read().attrs)? {
+            steps.free(list);
+        }
+        steps.free(node.number);
+        Ok(())
     }
 
-    pub(super) fn free_xattr_dir(&self, tx: &Tx, number: u64) -> Result<()> {
+    pub(super) fn free_xattr_dir(&self, steps: &Steps<'_>, number: u64) -> Result<()> {
         let dir = self.node(number)?;
         for entry in Zap::open(&self.object(&dir)?)?.entries() {
             let object = dirent_object(entry?.value.first().unwrap_or(0));
-            self.free_object(tx, object)?;
+            steps.free(object);
         }
-        self.free_object(tx, number)
+        steps.free(number);
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Moving names.
 //!
-//! The target's old file goes as by unlink or rmdir; a directory that moves takes its `..` along. A directory is
+//! The new name is added before the old one goes, because the target's ZAP may have no space for it. The target's old
+//! file goes last, as by unlink or rmdir; a directory that moves takes its `..` along. A directory is
 //! never moved below itself. Source: `zfs_rename`, zfs_vnops_os.c, OpenZFS 2.3.
 
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use ondisk::znode::pflags;
 use super::fs::FsWriter;
 use super::make::{Birth, Given, NewNode};
 use super::node::Node;
-use super::sink::{LogOp, RenameKind};
+use super::sink::{LogOp, NewFile, RenameKind};
+use super::steps::Steps;
 use crate::attr::FileKind;
 use crate::dir::Dirent;
 
@@ -68,10 +70,11 @@ impl FsWriter {
         let old = self.find(&target.dir, &target.name)?;
         if kind == RenameKind::Exchange {
             let old = old.ok_or_else(|| Error::not_found("no such file or directory"))?;
-            self.exchange(&tx, (&source, &entry, &node), (&target, &old))?;
+            self.attempt(&tx, |steps| self.exchange(steps, (&source, &entry, &node), (&target, &old)))?;
             return self.told(&tx, kind, (&source, &target), node.number, None);
         }
         let same_place = source.dir.number == target.dir.number;
+        let mut over = None;
         if let Some(old) = &old {
             let itself = same_place && old.name == entry.name;
             if old.object == entry.object && !(itself && entry.name != target.name) {
@@ -82,19 +85,20 @@ impl FsWriter {
                 return Err(exists());
             }
             if !itself {
-                self.replace(&tx, &target, old, &node)?;
+                over = Some((old, self.victim(&target, old, &node)?));
             }
         }
-        self.remove_entry(&tx, &source.dir, &entry.name, node.kind)?;
-        self.add_entry(&tx, &target.dir, &target.name, (node.number, node.kind))?;
-        self.moved(&tx, &node, target.dir.number)?;
-        let mut left = None;
-        if kind == RenameKind::Whiteout {
-            let new = NewNode { given: whiteout, ..NewNode::new(FileKind::CharDevice, 0, ids.0, ids.1) };
-            let (made, file, _) = self.make(&tx, &source.dir, &new, Birth::Named)?;
-            self.add_entry(&tx, &source.dir, &entry.name, (made.number, FileKind::CharDevice))?;
-            left = Some(file);
-        }
+        let leaves = (kind == RenameKind::Whiteout)
+            .then(|| NewNode { given: whiteout, ..NewNode::new(FileKind::CharDevice, 0, ids.0, ids.1) });
+        let left = self.attempt(&tx, |steps| {
+            self.add_target(steps, &target, over.as_ref(), &node)?;
+            let left = self.remove_source(steps, &source.dir, (&entry, &node), leaves.as_ref())?;
+            self.moved(steps, &node, target.dir.number)?;
+            if let Some((_, victim)) = &over {
+                self.drop_link(steps, victim)?;
+            }
+            Ok(left)
+        })?;
         self.told(&tx, kind, (&source, &target), node.number, left)
     }
 
@@ -104,15 +108,52 @@ impl FsWriter {
         kind: RenameKind,
         (source, target): (&End, &End),
         object: u64,
-        whiteout: Option<super::sink::NewFile>,
+        whiteout: Option<NewFile>,
     ) -> Result<()> {
         let (from, to) = ((source.dir.number, &*source.name), (target.dir.number, &*target.name));
         self.log(tx, &LogOp::Rename { kind, from, to, object, whiteout });
         Ok(())
     }
 
-    /// Removes the file at the target.
-    fn replace(&self, tx: &Tx, target: &End, old: &Dirent, node: &Node) -> Result<()> {
+    /// Gives the file its new name, in place of the file that has it.
+    fn add_target(
+        &self,
+        steps: &Steps<'_>,
+        target: &End,
+        over: Option<&(&Dirent, Arc<Node>)>,
+        node: &Node,
+    ) -> Result<()> {
+        let to = (node.number, node.kind);
+        match over {
+            Some((old, victim)) if old.name == target.name => {
+                self.replace_entry(steps, &target.dir, (*old, victim.kind), to)
+            }
+            Some((old, victim)) => {
+                self.add_entry(steps, &target.dir, &target.name, to)?;
+                self.remove_entry(steps, &target.dir, old, victim.kind)
+            }
+            None => self.add_entry(steps, &target.dir, &target.name, to),
+        }
+    }
+
+    /// Removes the old name, or leaves a new file there.
+    fn remove_source(
+        &self,
+        steps: &Steps<'_>,
+        dir: &Arc<Node>,
+        (entry, node): (&Dirent, &Node),
+        leaves: Option<&NewNode<'_>>,
+    ) -> Result<Option<NewFile>> {
+        let Some(new) = leaves else {
+            return self.remove_entry(steps, dir, entry, node.kind).map(|()| None);
+        };
+        let (made, file, _) = self.make(steps, dir, new, Birth::Named)?;
+        self.replace_entry(steps, dir, (entry, node.kind), (made.number, made.kind))?;
+        Ok(Some(file))
+    }
+
+    /// The file that stands at the target, which can be replaced.
+    fn victim(&self, target: &End, old: &Dirent, node: &Node) -> Result<Arc<Node>> {
         self.check_names(&target.dir, true)?;
         let victim = self.node(old.object)?;
         match (node.is_dir(), victim.is_dir()) {
@@ -122,22 +163,25 @@ impl FsWriter {
             (false, false) => {}
         }
         self.check_removable(&victim)?;
-        self.remove_entry(tx, &target.dir, &old.name, victim.kind)?;
-        self.drop_link(tx, &victim)
+        Ok(victim)
     }
 
     /// The file has a new place.
-    fn moved(&self, tx: &Tx, node: &Node, parent: u64) -> Result<()> {
-        let now = self.now();
-        self.change(tx, node, |state| {
-            let flags = state.word(self.fields.flags) | pflags::AV_MODIFIED;
-            state.attrs.set_word(self.fields.flags, flags)?;
-            state.attrs.set_word(self.fields.parent, parent)?;
-            state.time(self.fields.ctime, now)
+    fn moved(&self, steps: &Steps<'_>, node: &Arc<Node>, parent: u64) -> Result<()> {
+        let (f, now) = (&self.fields, self.now());
+        self.change_step(steps, node, &[f.flags, f.parent, f.ctime], |state| {
+            state.attrs.set_word(f.flags, state.word(f.flags) | pflags::AV_MODIFIED)?;
+            state.attrs.set_word(f.parent, parent)?;
+            state.time(f.ctime, now)
         })
     }
 
-    fn exchange(&self, tx: &Tx, one: (&End, &Dirent, &Arc<Node>), two: (&End, &Dirent)) -> Result<()> {
+    fn exchange(
+        &self,
+        steps: &Steps<'_>,
+        one: (&End, &Dirent, &Arc<Node>),
+        two: (&End, &Dirent),
+    ) -> Result<()> {
         let (source, entry, node) = one;
         let (target, old) = two;
         let other = self.node(old.object)?;
@@ -146,11 +190,10 @@ impl FsWriter {
         if other.is_dir() {
             self.check_not_below(&other, &source.dir)?;
         }
-        let subdirs = i64::from(other.is_dir()) - i64::from(node.is_dir());
-        self.replace_entry(tx, &source.dir, &entry.name, (other.number, other.kind), subdirs)?;
-        self.replace_entry(tx, &target.dir, &old.name, (node.number, node.kind), -subdirs)?;
-        self.moved(tx, node, target.dir.number)?;
-        self.moved(tx, &other, source.dir.number)
+        self.replace_entry(steps, &source.dir, (entry, node.kind), (other.number, other.kind))?;
+        self.replace_entry(steps, &target.dir, (old, other.kind), (node.number, node.kind))?;
+        self.moved(steps, node, target.dir.number)?;
+        self.moved(steps, &other, source.dir.number)
     }
 
     /// Fails when `dir` is `node` or lies below it.

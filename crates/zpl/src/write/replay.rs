@@ -12,7 +12,7 @@ use engine::{Error, Kind, Result};
 use stdx::{AlignedBuf, Buf};
 
 use super::fs::FsWriter;
-use super::make::{Birth, Given, NewNode};
+use super::make::{Given, NewNode};
 use super::sink::{RenameKind, Settings};
 use crate::attr::{FileKind, Time};
 use crate::record::{self, OBJECT_MASK};
@@ -95,7 +95,7 @@ impl FsWriter {
                 let node = self.node(s.lr.foid)?;
                 let tx = self.begin()?;
                 let value = Some(s.value).filter(|v| !v.is_empty());
-                self.pack(&tx, &node, s.name, value).map(drop)
+                self.attempt(&tx, |steps| self.pack(steps, &node, s.name, value)).map(drop)
             }
             LogRecord::AclV0(a) => self.set_acl(a.lr.foid, &aces(a.aces)?),
             LogRecord::Acl(a) => self.set_acl(a.foid, &aces(a.aces)?),
@@ -168,8 +168,6 @@ impl FsWriter {
         }
         let tx = self.begin()?;
         let _names = self.names.read();
-        let (dir, file, _) = self.make(&tx, &node, new, Birth::Hidden)?;
-        self.log_xattr_dir(&tx, &node, file);
-        self.change(&tx, &node, |state| state.attrs.set_word(self.fields.xattr, dir.number))
+        self.attempt(&tx, |steps| self.make_xattr_dir(steps, &node, new)).map(drop)
     }
 }

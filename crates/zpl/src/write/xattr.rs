@@ -16,7 +16,9 @@ use super::fs::FsWriter;
 use super::make::{Birth, NewNode};
 use super::node::{Node, State};
 use super::sink::{Created, LogOp, NewFile};
+use super::steps::Steps;
 use crate::attr::FileKind;
+use crate::dir::Dirent;
 use crate::filesystem::VERSION_SA;
 
 /// Bytes that packed attributes may take.
@@ -59,11 +61,7 @@ impl FsWriter {
             return Ok(Some(value.clone()));
         }
         let Some((_, file)) = self.xattr_file(&node, name)? else { return Ok(None) };
-        let (object, size) = (self.object(&file)?, file.word(self.fields.size));
-        let len = usize::try_from(size).ok().filter(|len| *len <= 64 << 20);
-        let mut value = vec![0; len.ok_or_else(|| Error::new(Kind::TooLong, "the value is too long"))?];
-        Content::new(&object, size).read_at(0, &mut value)?;
-        Ok(Some(value))
+        self.content(&file).map(Some)
     }
 
     /// Names of all extended attributes, each once.
@@ -125,25 +123,47 @@ impl FsWriter {
             }
             _ => {}
         }
+        self.attempt(&tx, |steps| self.put_xattr(steps, &node, (name, value), in_list, in_dir))
+    }
+
+    /// Sets or removes an attribute that is in the packed list or in the directory before, or in neither.
+    fn put_xattr(
+        &self,
+        steps: &Steps<'_>,
+        node: &Arc<Node>,
+        (name, value): (&[u8], Option<&[u8]>),
+        in_list: bool,
+        in_dir: Option<(Arc<Node>, Arc<Node>)>,
+    ) -> Result<()> {
         let may_pack = self.options.read().xattr_sa && self.version() >= VERSION_SA;
         let fits = may_pack && value.is_none_or(|v| v.len() <= MAX_PACKED_VALUE);
         let packed =
-            if fits || in_list { self.pack(&tx, &node, name, value.filter(|_| fits))? } else { false };
+            if fits || in_list { self.pack(steps, node, name, value.filter(|_| fits))? } else { false };
         if let Some((dir, file)) = in_dir.filter(|_| packed || value.is_none()) {
-            self.remove_entry(&tx, &dir, name, FileKind::Regular)?;
-            self.drop_link(&tx, &file)?;
-            let op = LogOp::Remove { dir: dir.number, name, object: file.number, dir_removed: false };
-            self.log_of(&node, &tx, &op);
+            let entry = Dirent { name: name.to_vec(), object: file.number, kind: None };
+            self.remove_entry(steps, &dir, &entry, FileKind::Regular)?;
+            self.drop_link(steps, &file)?;
+            let (node, object) = (Arc::clone(node), file.number);
+            steps.at_last(move |fs, tx| {
+                let op = LogOp::Remove { dir: dir.number, name: &entry.name, object, dir_removed: false };
+                fs.log_of(&node, tx, &op);
+            });
         }
         match value {
-            Some(value) if !(packed && fits) => self.set_in_dir(&tx, &node, name, value),
+            Some(value) if !(packed && fits) => self.set_in_dir(steps, node, name, value),
             _ => Ok(()),
         }
     }
 
     /// Sets or removes an attribute in the packed list; false when the list would grow too long.
     #[doc(alias = "zfs_sa_set_xattr")]
-    pub(super) fn pack(&self, tx: &Tx, node: &Node, name: &[u8], value: Option<&[u8]>) -> Result<bool> {
+    pub(super) fn pack(
+        &self,
+        steps: &Steps<'_>,
+        node: &Arc<Node>,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<bool> {
         let mut list = self.packed(&node.state.read())?;
         match value {
             Some(value) => {
@@ -158,8 +178,8 @@ impl FsWriter {
             return Ok(false);
         }
         let now = self.now();
-        self.change(tx, node, |state| {
-            self.to_attributes(tx, state)?;
+        self.change_step(steps, node, &[self.fields.dxattr, self.fields.ctime], |state| {
+            self.to_attributes(steps, state)?;
             if list.is_empty() {
                 state.attrs.remove(self.fields.dxattr);
             } else {
@@ -167,13 +187,16 @@ impl FsWriter {
             }
             state.time(self.fields.ctime, now)
         })?;
-        self.log_of(node, tx, &LogOp::Xattr { object: node.number, name, value });
+        let (node, name, value) = (Arc::clone(node), name.to_vec(), value.map(<[u8]>::to_vec));
+        steps.at_last(move |fs, tx| {
+            let op = LogOp::Xattr { object: node.number, name: &name, value: value.as_deref() };
+            fs.log_of(&node, tx, &op);
+        });
         Ok(true)
     }
 
     /// The hidden directory, made when there is none.
-    #[doc(alias = "zfs_make_xattrdir")]
-    fn xattr_dir(&self, tx: &Tx, node: &Arc<Node>) -> Result<Arc<Node>> {
+    fn xattr_dir(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<Arc<Node>> {
         let number = node.word(self.fields.xattr);
         if number != 0 {
             return self.dir(number);
@@ -181,39 +204,94 @@ impl FsWriter {
         let (uid, gid) = (node.word(self.fields.uid), node.word(self.fields.gid));
         let perm = 0o777 | node.word(self.fields.mode) & 0o1000;
         let new = NewNode::new(FileKind::Directory, perm, uid, gid);
-        let (dir, file, _) = self.make(tx, node, &new, Birth::Hidden)?;
-        self.change(tx, node, |state| state.attrs.set_word(self.fields.xattr, dir.number))?;
-        self.log_xattr_dir(tx, node, file);
+        self.make_xattr_dir(steps, node, &new)
+    }
+
+    #[doc(alias = "zfs_make_xattrdir")]
+    pub(super) fn make_xattr_dir(
+        &self,
+        steps: &Steps<'_>,
+        node: &Arc<Node>,
+        new: &NewNode<'_>,
+    ) -> Result<Arc<Node>> {
+        let (dir, file, _) = self.make(steps, node, new, Birth::Hidden)?;
+        let xattr = self.fields.xattr;
+        self.change_step(steps, node, &[xattr], |state| state.attrs.set_word(xattr, dir.number))?;
+        self.log_made(steps, node, (Created::XattrDirectory, node.number, b""), file);
         Ok(dir)
     }
 
-    pub(super) fn log_xattr_dir(&self, tx: &Tx, node: &Node, file: NewFile) {
-        let what = Created::XattrDirectory;
-        let op = LogOp::Create { what, dir: node.number, file, name: b"", target: None, acl: None };
-        self.log_of(node, tx, &op);
+    fn log_made(
+        &self,
+        steps: &Steps<'_>,
+        node: &Arc<Node>,
+        (what, dir, name): (Created, u64, &[u8]),
+        file: NewFile,
+    ) {
+        let (node, name) = (Arc::clone(node), name.to_vec());
+        steps.at_last(move |fs, tx| {
+            fs.log_of(&node, tx, &LogOp::Create { what, dir, file, name: &name, target: None, acl: None });
+        });
     }
 
-    fn set_in_dir(&self, tx: &Tx, node: &Arc<Node>, name: &[u8], value: &[u8]) -> Result<()> {
-        let dir = self.xattr_dir(tx, node)?;
+    fn set_in_dir(&self, steps: &Steps<'_>, node: &Arc<Node>, name: &[u8], value: &[u8]) -> Result<()> {
+        let dir = self.xattr_dir(steps, node)?;
         let file = match self.xattr_file(node, name)? {
-            Some((_, file)) => file,
+            Some((_, file)) => {
+                self.keep_value(steps, &file);
+                file
+            }
             None => {
                 let (uid, gid) = (node.word(self.fields.uid), node.word(self.fields.gid));
                 let new = NewNode::new(FileKind::Regular, 0o644, uid, gid);
-                let (made, file, _) = self.make_in(tx, &dir, name, &new, Birth::Hidden)?;
-                let (what, dir) = (Created::File, dir.number);
-                self.log_of(node, tx, &LogOp::Create { what, dir, file, name, target: None, acl: None });
+                let (made, file, _) = self.make_in(steps, &dir, name, &new, Birth::Hidden)?;
+                self.log_made(steps, node, (Created::File, dir.number, name), file);
                 made
             }
         };
-        self.resize(tx, &file, 0)?;
-        self.log_of(node, tx, &LogOp::Truncate { object: file.number, offset: 0, length: 0, sync: true });
-        self.resize(tx, &file, u64::try_from(value.len()).unwrap_or(0))?;
-        file.handle.write(tx, 0, value)?;
-        if node.word(self.fields.links) > 0 {
-            self.log_write(tx, &file, (0, value), true);
-        }
-        let now = self.now();
-        self.change(tx, node, |state| state.time(self.fields.ctime, now))
+        self.may_fail()?;
+        self.set_content(steps, &file, value)?;
+        let (f, now) = (&self.fields, self.now());
+        self.change_step(steps, node, &[f.ctime], |state| state.time(f.ctime, now))?;
+        let (node, value) = (Arc::clone(node), value.to_vec());
+        steps.at_last(move |fs, tx| {
+            let object = file.number;
+            fs.log_of(&node, tx, &LogOp::Truncate { object, offset: 0, length: 0, sync: true });
+            if node.word(fs.fields.links) > 0 {
+                fs.log_write(tx, &file, (0, &value), true);
+            }
+        });
+        Ok(())
+    }
+
+    fn set_content(&self, tx: &Tx, file: &Node, value: &[u8]) -> Result<()> {
+        self.resize(tx, file, 0)?;
+        self.resize(tx, file, u64::try_from(value.len()).unwrap_or(0))?;
+        file.handle.write(tx, 0, value)
+    }
+
+    /// The value that an attribute's file has comes back when a later step fails; one that cannot be read does not.
+    fn keep_value(&self, steps: &Steps<'_>, file: &Arc<Node>) {
+        let Ok(value) = self.content(file) else { return };
+        let (file, f) = (Arc::clone(file), &self.fields);
+        let times =
+            [f.mtime, f.ctime].map(|attr| (attr, file.state.read().attrs.get(attr).map(<[u8]>::to_vec)));
+        steps.inverse(move |fs, tx| {
+            fs.set_content(tx, &file, &value)?;
+            fs.change(tx, &file, |state| {
+                let set =
+                    |(attr, time): (_, Option<Vec<u8>>)| state.attrs.set(attr, time.unwrap_or_default());
+                times.into_iter().try_for_each(set)
+            })
+        });
+    }
+
+    /// The bytes of an attribute's file.
+    fn content(&self, file: &Node) -> Result<Vec<u8>> {
+        let (object, size) = (self.object(file)?, file.word(self.fields.size));
+        let len = usize::try_from(size).ok().filter(|len| *len <= 64 << 20);
+        let mut value = vec![0; len.ok_or_else(|| Error::new(Kind::TooLong, "the value is too long"))?];
+        Content::new(&object, size).read_at(0, &mut value)?;
+        Ok(value)
     }
 }

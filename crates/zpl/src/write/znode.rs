@@ -148,12 +148,15 @@ impl FsWriter {
         Ok(handle.number)
     }
 
+    /// The object that holds the list, if there is one.
+    pub(super) fn list_object_of(&self, attrs: &SaAttrs) -> Result<Option<u64>> {
+        let number = self.list_head(attrs)?.map_or(0, |head| head.extern_obj.get());
+        Ok((number != 0).then_some(number))
+    }
+
     /// Frees the object that holds the list, if there is one; the znode is to be changed or to go.
     pub(super) fn free_list(&self, tx: &Tx, attrs: &SaAttrs) -> Result<()> {
-        match self.list_head(attrs)?.map_or(0, |head| head.extern_obj.get()) {
-            0 => Ok(()),
-            number => self.objset.free_object(tx, number),
-        }
+        self.list_object_of(attrs)?.map_or(Ok(()), |number| self.objset.free_object(tx, number))
     }
 
     /// Makes system attributes of a znode.
