@@ -30,6 +30,10 @@ fn leaf(dir: &Path, name: &str, size: u64) -> LeafSpec {
 }
 
 fn new_pool(env: &Env, vdev: VdevSpec) -> Arc<Spa> {
+    versioned(env, vdev, 5000)
+}
+
+fn versioned(env: &Env, vdev: VdevSpec, version: u64) -> Arc<Spa> {
     let spec = PoolSpec {
         tops: vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }],
         ..PoolSpec::default()
@@ -38,8 +42,8 @@ fn new_pool(env: &Env, vdev: VdevSpec) -> Arc<Spa> {
     let new = NewPool {
         name: "oracle".into(),
         label_name: None,
-        version: 5000,
-        features: zcommon::features::of_openzfs_2_3(),
+        version,
+        features: if version == 5000 { zcommon::features::of_openzfs_2_3() } else { Vec::new() },
         layout,
         hostid: 1,
         hostname: "host".into(),
@@ -58,6 +62,27 @@ fn an_empty_pool() {
     }
     drop(spa);
     judged(dir.path());
+}
+
+/// Before version 3, space is counted with the parity of raidz, also after imports.
+#[test]
+fn versions_before_3_count_parity() {
+    for (version, ratio) in [(2, 512), (3, 341)] {
+        let dir = tempfile::tempdir().unwrap();
+        let env = Env::system(64 << 20).unwrap();
+        let leaves = (1..=3).map(|n| leaf(dir.path(), &format!("disk{n}"), 128 << 20)).collect();
+        let spa = versioned(&env, VdevSpec::Raidz { parity: 1, children: leaves }, version);
+        let counted = |spa: &Spa| spa.pool.zio.tree().top(0).unwrap().deflate_ratio();
+        assert_eq!(counted(&spa), ratio);
+        spa.export().unwrap();
+        drop(spa);
+        let spa = import_as_found(dir.path());
+        assert_eq!(counted(&spa), ratio);
+        (0..4).for_each(|_| spa.sync().unwrap());
+        spa.export().unwrap();
+        drop(spa);
+        judged(dir.path());
+    }
 }
 
 #[test]

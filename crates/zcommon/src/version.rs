@@ -15,6 +15,8 @@ const fn row(version: u64, description: &'static str) -> VersionInfo {
 
 /// Oldest pool version.
 pub const SPA_VERSION_INITIAL: u64 = 1;
+/// The first version whose pools count space without the parity of raidz.
+pub const SPA_VERSION_RAIDZ_DEFLATE: u64 = 3;
 /// Newest pool version without feature flags.
 pub const SPA_VERSION_BEFORE_FEATURES: u64 = 28;
 /// The pool version that uses feature flags.

@@ -14,6 +14,7 @@ use ondisk::{Blkptr, CompressType, Endian, MIN_BLOCK_SHIFT, ObjectType, ObjsetTy
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
+use zcommon::version::SPA_VERSION_RAIDZ_DEFLATE;
 
 use super::Spa;
 use super::config::PoolConfig;
@@ -41,7 +42,7 @@ use crate::txg::{self, Txgs};
 use crate::vdev::config::VdevConfig;
 use crate::vdev::label;
 use crate::vdev::leaf::Leaf;
-use crate::vdev::tree::Tree;
+use crate::vdev::tree::{Change, Tree};
 use crate::zap::{NewZap, Value, Zap, ZapEdit};
 use crate::zio::{Form, Zio};
 
@@ -101,7 +102,9 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     new.layout.check_features(|feature| new.features.contains(&feature))?;
     let root = new.layout.root(env.guid(), txg::INITIAL);
     let facts = facts(&new);
-    let tree = Tree::build(VdevConfig::parse(&root)?, None, &new.layout.devices, None)?;
+    let deflates = Some(new.version >= SPA_VERSION_RAIDZ_DEFLATE);
+    let change = Change { devices: new.layout.devices.clone(), deflates, ..Change::default() };
+    let tree = Tree::changed(VdevConfig::parse(&root)?, None, &change)?;
     label_all(env, &tree, &facts, &root)?;
     spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), env)?;
     let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
@@ -229,7 +232,9 @@ fn fill_mos(
     let created = dsl::write::pool::create(&at, &mut || features.create(&new.features, env.guid(), tx))?;
     let note = |name: &str, value: Value| ZapEdit::open(&mut directory.edit(tx))?.insert(name, value);
     note(mos::CREATION_VERSION, Value::from(new.version))?;
-    note(mos::DEFLATE, Value::from(1))?;
+    if zio.tree().deflates() {
+        note(mos::DEFLATE, Value::from(1))?;
+    }
     note(mos::SYNC_BPOBJ, Value::from(deferred_list(&at)?))?;
     note(mos::CHECKSUM_SALT, salt(env, zio))?;
     all_vdev_zaps(env, mos, tx)?;

@@ -15,7 +15,7 @@ use crate::dsl::Dsl;
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::VdevConfig;
-use crate::vdev::tree::Tree;
+use crate::vdev::tree::{Change, Tree};
 use crate::zap::Zap;
 use crate::zio::{Form, Zio};
 
@@ -91,10 +91,11 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let mos = open_mos(&arc, &uberblock.rootbp)?;
     let directory = Zap::open(&mos.object(names::MOS_DIRECTORY_OBJECT)?)?;
     let mut notes = Vec::new();
+    let deflates = Some(directory.lookup(names::mos::DEFLATE.as_bytes())?.is_some());
     let config = match trusted_config(&mos, &directory) {
         _ if options.split => source.config.clone(),
         Ok(config) => {
-            trust(&zio, source, &config, reflow)?;
+            trust(&zio, source, &config, Change { deflates, reflow, ..Change::default() })?;
             config
         }
         Err(e) => {
@@ -157,11 +158,12 @@ fn trusted_config(mos: &Arc<Objset>, directory: &Zap) -> Result<NvList> {
 }
 
 /// Puts the MOS config's tree in the place of the labels'.
-fn trust(zio: &Arc<Zio>, source: &ImportSource, config: &NvList, reflow: Option<u64>) -> Result<()> {
+fn trust(zio: &Arc<Zio>, source: &ImportSource, config: &NvList, change: Change) -> Result<()> {
     let vdevs =
         config.nvlist("vdev_tree").ok_or_else(|| Error::corrupt("the MOS config has no vdev tree"))?;
     let known = zio.tree();
-    let tree = Tree::build(VdevConfig::parse(vdevs)?, Some(&known), &source.devices, reflow)?;
+    let change = Change { devices: source.devices.clone(), ..change };
+    let tree = Tree::changed(VdevConfig::parse(vdevs)?, Some(&known), &change)?;
     zio.set_tree(Arc::new(tree));
     Ok(())
 }

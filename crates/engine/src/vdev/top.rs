@@ -68,6 +68,9 @@ pub struct Top {
     pub ashift: u32,
     /// Layout.
     pub layout: Layout,
+    /// Whether space is counted as its blocks use it, without parity, as in pools of version 3 and later.
+    #[doc(alias = "spa_deflate")]
+    deflates: bool,
     children: Vec<Vec<Side>>,
     /// Bytes of blocks that are being written here, shared with the tops that had its place in earlier trees.
     pub(super) in_flight: Arc<AtomicU64>,
@@ -120,12 +123,13 @@ pub struct View<'a> {
 impl Top {
     /// Builds a top from a checked config; `find` returns each leaf, and each raidz or draid that is no
     /// top-level vdev, by guid. `before` is the top at the same place in the tree before the change: its
-    /// bytes in flight count here, too.
+    /// bytes in flight count here, too. `deflates`: the pool counts space without parity.
     pub fn new(
         config: &VdevConfig,
         layout: Layout,
         find: &dyn Fn(u64) -> Option<Side>,
         before: Option<&Top>,
+        deflates: bool,
     ) -> Arc<Self> {
         let children = match config.kind {
             Kind::Raidz | Kind::Draid => config.children.iter().map(|c| sides(c, find)).collect(),
@@ -137,6 +141,7 @@ impl Top {
             bias: config.bias,
             ashift: config.ashift,
             layout,
+            deflates,
             children,
             in_flight: before.map(|top| Arc::clone(&top.in_flight)).unwrap_or_default(),
             writing: AtomicU64::new(0),
@@ -166,6 +171,7 @@ impl Top {
             bias: self.bias,
             ashift: self.ashift,
             layout,
+            deflates: self.deflates,
             children: self.children.clone(),
             in_flight: Arc::clone(&self.in_flight),
             writing: AtomicU64::new(0),
@@ -237,6 +243,7 @@ impl Top {
             bias,
             ashift,
             layout,
+            deflates: true,
             children,
             in_flight: Arc::default(),
             writing: AtomicU64::new(0),
@@ -365,9 +372,12 @@ impl Top {
         }
     }
 
-    /// Bytes of user space per sector of the vdev: 512 for mirrors and disks.
+    /// Bytes of user space per sector of the vdev: 512 for mirrors and disks, and in pools that count parity, too.
     #[doc(alias = "vdev_set_deflate_ratio")]
     pub fn deflate_ratio(&self) -> u64 {
+        if !self.deflates {
+            return 1 << ondisk::MIN_BLOCK_SHIFT;
+        }
         let sectors = self.asize_of(DEFLATE_BLOCK, 0) >> ondisk::MIN_BLOCK_SHIFT;
         DEFLATE_BLOCK.checked_div(sectors).unwrap_or(0)
     }

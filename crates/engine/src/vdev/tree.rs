@@ -31,6 +31,8 @@ pub struct Change {
     pub renamed: HashMap<u64, u64>,
     /// Position of a raidz expansion (`ub_raidz_reflow_info`), for tops that are rebuilt.
     pub reflow: Option<u64>,
+    /// Whether space is counted without parity (`DMU_POOL_DEFLATE`); `None`: as in the known tree.
+    pub deflates: Option<bool>,
 }
 
 /// The tree of one pool.
@@ -41,6 +43,7 @@ pub struct Tree {
     tops: Vec<Option<Arc<Top>>>,
     /// Ordered, so that operations on all leaves run in the same order in each run of a seed.
     leaves: BTreeMap<u64, Arc<Leaf>>,
+    deflates: bool,
 }
 
 impl Tree {
@@ -62,6 +65,7 @@ impl Tree {
     /// When a vdev's configuration is invalid.
     pub fn changed(config: VdevConfig, known: Option<&Tree>, change: &Change) -> Result<Self> {
         let (devices, reflow) = (&change.devices, change.reflow);
+        let deflates = change.deflates.unwrap_or_else(|| known.is_none_or(|tree| tree.deflates));
         let mut leaves = BTreeMap::new();
         for vdev in config.walk().into_iter().filter(|v| v.kind.is_leaf()) {
             let leaf = known.and_then(|tree| tree.known_leaf(vdev, &change.renamed));
@@ -82,7 +86,7 @@ impl Tree {
             }
             let before = known.and_then(|tree| tree.top(child.id));
             if let Some(same) = before.as_ref().filter(|top| {
-                known.is_some_and(|tree| tree.has(child))
+                known.is_some_and(|tree| tree.has(child) && tree.deflates == deflates)
                     && top.leaves().all(|leaf| is_one_of(&leaf, &leaves))
             }) {
                 if let Some(top) = tops.get_mut(slot) {
@@ -108,10 +112,10 @@ impl Tree {
                 None => leaves.get(&guid).cloned().map(Side::Leaf),
             };
             if let Some(top) = tops.get_mut(slot) {
-                *top = Some(Top::new(child, layout, &find, before.as_deref()));
+                *top = Some(Top::new(child, layout, &find, before.as_deref(), deflates));
             }
         }
-        Ok(Self { config, tops, leaves })
+        Ok(Self { config, tops, leaves, deflates })
     }
 
     /// The open leaf that a configuration means, under the guid and path that it has there.
@@ -144,7 +148,13 @@ impl Tree {
         let mut leaves = self.leaves.clone();
         let kept: std::collections::HashSet<u64> = config.walk().into_iter().map(|vdev| vdev.guid).collect();
         leaves.retain(|guid, _| kept.contains(guid));
-        Self { config, tops, leaves }
+        Self { config, tops, leaves, deflates: self.deflates }
+    }
+
+    /// Whether space is counted without parity.
+    #[doc(alias = "spa_deflate")]
+    pub fn deflates(&self) -> bool {
+        self.deflates
     }
 
     /// The top-level vdev of that number.
@@ -222,7 +232,7 @@ fn nested(top: &VdevConfig, leaves: &BTreeMap<u64, Arc<Leaf>>) -> Result<HashMap
         }
         let config = VdevConfig { ashift: top.ashift, ..vdev.clone() };
         let find = |guid| leaves.get(&guid).cloned().map(Side::Leaf);
-        found.insert(vdev.guid, Top::new(&config, layout(&config, None)?, &find, None));
+        found.insert(vdev.guid, Top::new(&config, layout(&config, None)?, &find, None, true));
     }
     Ok(found)
 }

@@ -198,6 +198,7 @@ mod tests {
             Layout::Mirror,
             &|guid| Some(Side::Leaf(Leaf::new(guid, String::new(), None))),
             None,
+            true,
         )
     }
 

@@ -67,7 +67,7 @@ impl Spa {
         let described = config.children.iter().find(|child| child.id == vdev);
         let described = described.ok_or_else(|| Error::corrupt("the indirect vdev is not in its tree"))?;
         let layout = Layout::Indirect(RwLock::new(Some(Arc::new(copies))));
-        let top = Top::new(described, layout, &|_| None, None);
+        let top = Top::new(described, layout, &|_| None, None, true);
         let tree = self.pool.zio.tree().with_top(config, vdev, Some(Arc::clone(&top)));
         self.destroy_leaves(at, &old)?;
         let unflushed = self.space.end_evacuation(top, &mut self.store_at(at))?;

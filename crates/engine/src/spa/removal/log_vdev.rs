@@ -45,7 +45,7 @@ impl Spa {
         let is_last = u64::try_from(tops).is_ok_and(|tops| vdev.saturating_add(1) == tops);
         let config = self.label_leaving(vdev, &old, (!is_last).then(|| hole(vdev)))?;
         let left = config.children.iter().find(|child| child.id == vdev);
-        let top = left.map(|left| Top::new(left, Layout::Absent, &|_| None, None));
+        let top = left.map(|left| Top::new(left, Layout::Absent, &|_| None, None, true));
         let tree = self.pool.zio.tree().with_top(config, vdev, top);
         self.destroy_leaves(at, &old)?;
         let unflushed = self.space.forget_top(vdev, &mut self.store_at(at))?;
