@@ -326,7 +326,7 @@ impl Run {
         let tree = spa.pool.tree();
         let idle = self.idle();
         // Devices of logs and classes have to be reliable.
-        let of_data = tree.tops().filter(|top| top.bias == AllocBias::Normal && !top.is_removed());
+        let of_data = tree.tops().filter(|top| spa.bias_of(top) == AllocBias::Normal && !top.is_removed());
         let mut leaves: Vec<u64> = of_data.flat_map(|top| top.leaves()).map(|leaf| leaf.guid).collect();
         leaves.sort_unstable();
         let count = u64::try_from(leaves.len()).unwrap_or(1);

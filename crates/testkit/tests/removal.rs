@@ -7,6 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::dmu::NewObject;
+use engine::dsl::props::PropValue;
+use engine::dsl::write::props::Source;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
@@ -46,10 +48,13 @@ impl Bench {
     }
 
     fn sized(size: u64, make: impl Fn(&dyn Fn(usize) -> LeafSpec) -> Vec<TopSpec>) -> Self {
+        Self::of(|dir| make(&|number| pools::leaf(&dir.join(format!("disk{number}")), size)))
+    }
+
+    fn of(make: impl Fn(&Path) -> Vec<TopSpec>) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let leaf = |number: usize| pools::leaf(&dir.path().join(format!("disk{number}")), size);
         let env = Env::system(0).unwrap();
-        let spa = pools::create_pool(&env, POOL, make(&leaf), &|_, _| Ok(())).unwrap();
+        let spa = pools::create_pool(&env, POOL, make(dir.path()), &|_, _| Ok(())).unwrap();
         let name = format!("{POOL}/data");
         let dataset =
             spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
@@ -325,6 +330,48 @@ fn log_devices_leave_a_hole_or_nothing() {
         bench.judged();
     }
     bench.read(object, 1, 50);
+}
+
+/// A small disk of the normal class, and larger special ones, which have blocks.
+fn with_special() -> (Bench, u64) {
+    let sizes = [192, 512, 384];
+    let bench = Bench::of(|dir| {
+        let leaf = |n: usize| VdevSpec::Leaf(pools::leaf(&dir.join(format!("disk{n}")), sizes[n] << 20));
+        let special = AllocBias::Special;
+        vec![top(leaf(0), AllocBias::Normal), top(leaf(1), special), top(leaf(2), special)]
+    });
+    let name = format!("{POOL}/data");
+    let small = ("special_small_blocks", Some(PropValue::Number(64 << 10)));
+    bench.spa.dsl_task(move |t| t.set(&name, &[small.clone()], Source::Local)).unwrap();
+    let object = bench.write(1, BLOCKS);
+    (bench, object)
+}
+
+impl Bench {
+    fn allocated(&self, vdev: u64) -> u64 {
+        self.spa.space.vdev_stats(vdev).unwrap().allocated
+    }
+}
+
+#[test]
+fn a_large_special_vdev_is_removed_into_its_class() {
+    let (mut bench, object) = with_special();
+    bench.judged();
+    let (normal, moved) = (bench.allocated(0), bench.allocated(1));
+    assert!(moved > 2 << 20, "{moved}");
+    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.finish();
+    assert_eq!(bench.kind(1), Some(Kind::Indirect));
+    // The normal class gets some metadata of the removal's own at most.
+    assert!(bench.allocated(0) < normal + (1 << 20), "{} {normal} {moved}", bench.allocated(0));
+    bench.judged();
+    // The last one of the class is removed to the normal class.
+    bench.spa.remove(bench.guid(2)).unwrap();
+    bench.finish();
+    bench.judged();
+    bench.read(object, 1, BLOCKS);
+    bench.free(object);
+    bench.judged();
 }
 
 #[test]

@@ -254,6 +254,12 @@ impl SpaceAllocator {
         })
     }
 
+    /// Whether the class has a vdev on which something is allocated.
+    #[doc(alias = "mc_groups")]
+    pub fn is_open(&self, class: Class) -> bool {
+        !self.tables().of(class).is_empty()
+    }
+
     /// A vdev has become another object (a disk is a mirror now): it keeps its metaslabs. A vdev without
     /// metaslabs is skipped.
     pub fn set_top(&self, top: &Arc<Top>) {

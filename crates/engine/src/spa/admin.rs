@@ -16,6 +16,7 @@ use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::AllocBias;
+use crate::vdev::top::Top;
 
 impl Spa {
     /// Adds top-level vdevs, spares and cache devices. `alike`: only vdevs with the ashift of the others, if those
@@ -68,6 +69,12 @@ impl Spa {
         Ok(())
     }
 
+    /// What a top-level vdev serves. A configuration of the MOS names logs only: the class of another vdev stands in its ZAP.
+    #[doc(alias = "vdev_alloc_bias")]
+    pub fn bias_of(&self, top: &Top) -> AllocBias {
+        self.space.bias(top.id).unwrap_or(top.bias)
+    }
+
     /// The ashift of all ordinary vdevs, if there is one.
     #[doc(alias("spa_min_ashift", "spa_max_ashift"))]
     pub(super) fn common_ashift(&self) -> Option<u64> {
@@ -75,7 +82,7 @@ impl Spa {
         let tops = config.root().nvlist_array("children").unwrap_or_default().iter();
         let ordinary = tops.filter(|top| {
             let id = top.u64("id").unwrap_or(u64::MAX);
-            let bias = self.pool.tree().top(id).map(|top| top.bias);
+            let bias = self.pool.tree().top(id).map(|top| self.bias_of(&top));
             bias == Some(AllocBias::Normal) && top.u64("is_log").unwrap_or(0) == 0
         });
         // Holes of removed logs have none.

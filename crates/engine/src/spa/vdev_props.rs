@@ -106,9 +106,9 @@ impl Spa {
         let forbidden = |config: &PoolConfig, id: u64| {
             config.top(id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0
         };
-        if !allowed && !forbidden(&config, top.id) && top.bias == AllocBias::Normal {
+        if !allowed && !forbidden(&config, top.id) && self.bias_of(&top) == AllocBias::Normal {
             let mut others = tree.tops().filter(|other| {
-                other.id != top.id && other.bias == AllocBias::Normal && !is_closed(other, &config)
+                other.id != top.id && self.bias_of(other) == AllocBias::Normal && !is_closed(other, &config)
             });
             if others.next().is_none() {
                 return Err(Error::new(Kind::Invalid, "it is the only vdev on which data can be allocated"));

@@ -132,10 +132,10 @@ impl Spa {
         entries: &mut Vec<MappingEntry>,
     ) -> Result<()> {
         let unit = 1_u64 << top.ashift;
-        let class = match top.bias {
-            AllocBias::Special => Class::Special,
-            AllocBias::Dedup => Class::Dedup,
-            AllocBias::Normal | AllocBias::Log => Class::Normal,
+        let class = match self.bias_of(top) {
+            AllocBias::Special if self.space.is_open(Class::Special) => Class::Special,
+            AllocBias::Dedup if self.space.is_open(Class::Dedup) => Class::Dedup,
+            _ => Class::Normal,
         };
         let allocator = self.pool.zio.allocator()?;
         let (mut source, mut len) = (start, end - start);

@@ -205,7 +205,8 @@ impl Spa {
             let layered =
                 config.kind == VdevKind::Mirror && config.children.iter().any(|c| !c.kind.is_leaf());
             let striped = matches!(config.kind, VdevKind::Raidz | VdevKind::Draid);
-            let of_class = tree.top(config.id).is_some_and(|other| other.bias == top.bias);
+            let of_class =
+                tree.top(config.id).is_some_and(|other| self.bias_of(&other) == self.bias_of(&top));
             if layered || striped || of_class && u64::from(config.ashift) != ashift {
                 return invalid();
             }
@@ -220,12 +221,12 @@ impl Spa {
         let tree = self.pool.zio.tree();
         let elsewhere = tree.tops().any(|other| {
             other.id != top.id
-                && other.bias == AllocBias::Normal
+                && self.bias_of(other) == AllocBias::Normal
                 && !other.is_removed()
                 && !vdev_props::is_closed(other, &config)
         });
         drop(config);
-        let fits = if top.bias != AllocBias::Normal {
+        let fits = if self.bias_of(top) != AllocBias::Normal {
             self.space.class_stats(Class::Normal).free() >= stats.allocated
         } else if closed {
             true
