@@ -39,6 +39,9 @@ pub struct VdevNode {
     pub removing: bool,
     /// A raidz expansion is under way.
     pub expanding: bool,
+    /// It waits for a resilver of its own.
+    #[doc(alias = "vs_resilver_deferred")]
+    pub deferred: bool,
     /// Data disks a group, children and spares of a draid.
     pub draid: Option<(u64, u64, u64)>,
     /// Usable bytes of a top-level vdev.
@@ -88,6 +91,7 @@ impl VdevNode {
             nparity: config.u64("nparity").unwrap_or(1),
             removing: number("removing") != 0 && config.str("type") != Some("indirect"),
             expanding: config.contains("raidz_expanding"),
+            deferred: config.contains("com.datto:resilver_defer"),
             draid,
             asize: number("asize"),
             ashift: number("ashift"),
@@ -114,6 +118,7 @@ impl VdevNode {
             nparity: 0,
             removing: false,
             expanding: false,
+            deferred: false,
             draid: None,
             asize: 0,
             ashift: 0,

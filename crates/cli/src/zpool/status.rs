@@ -307,7 +307,9 @@ fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
     match vdev.health.aux.text() {
         _ if vdev.not_present => format!("  {}", zcommon::vdev::was_at(&path())),
         "" if vdev.removing => "  (removing)".to_owned(),
-        "" if view.lacks_something(vdev.guid) && view.is_resilvering() => "  (resilvering)".to_owned(),
+        "" if view.lacks_something(vdev.guid) && view.is_resilvering() && !vdev.deferred => {
+            "  (resilvering)".to_owned()
+        }
         "" if view.lacks_something(vdev.guid) => "  (awaiting resilver)".to_owned(),
         "" => String::new(),
         text => format!("  {text}"),

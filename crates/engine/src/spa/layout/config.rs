@@ -71,7 +71,9 @@ pub const TOP_ZAP: &str = "com.delphix:vdev_zap_top";
 /// The root vdev's ZAP in the MOS.
 #[doc(alias = "ZPOOL_CONFIG_VDEV_ROOT_ZAP")]
 pub const ROOT_ZAP: &str = "com.klarasystems:vdev_zap_root";
-const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+/// In a leaf's configuration: it waits for a resilver of its own.
+#[doc(alias = "ZPOOL_CONFIG_RESILVER_DEFER")]
+pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 /// Entries that are in the MOS only.
 const MOS_ONLY: [&str; 4] = [LEAF_ZAP, TOP_ZAP, ROOT_ZAP, RESILVER_DEFER];
 

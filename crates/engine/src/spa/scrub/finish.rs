@@ -46,6 +46,7 @@ impl Spa {
         // A leaf that missed something since the scan began, or was away meanwhile, gets another one.
         *self.scanning.kept.lock() =
             self.lacking().filter(|(_, newest)| !complete || *newest <= scan.max_txg);
+        self.undefer_resilvers(at, scan.errors)?;
         self.rotate_errlog(at)?;
         let details = format!("errors={}", scan.errors);
         let what = if complete { "scan done" } else { "scan cancelled" };

@@ -1,16 +1,31 @@
 //! When a resilver is due: a leaf that is there lacks blocks.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use nvpair::{NvList, NvValue};
+use ondisk::pool::DslScan;
 use zcommon::features::Feature;
 
 use super::ScanFunc;
 use crate::dmu::Tx;
-use crate::dsl::write::scan_state;
+use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::Result;
 use crate::spa::Spa;
-use crate::vdev::leaf::Dtl;
+use crate::spa::layout::config::{RESILVER_DEFER, edit, find};
+use crate::vdev::leaf::{Dtl, Leaf};
 use crate::vdev::tree::Tree;
+
+/// Percent of a resilver from which on another one is deferred.
+const DEFER_PERCENT: u64 = 10;
+
+/// No leaf waits for a resilver any more.
+fn unmark(vdev: &mut NvList) {
+    vdev.remove(RESILVER_DEFER);
+    if let Some(NvValue::ListArray(children)) = vdev.get_mut("children") {
+        children.iter_mut().for_each(unmark);
+    }
+}
 
 /// Whether a leaf lacks copies that a removal has made. Their blocks are older, as old as the pool perhaps.
 ///
@@ -20,7 +35,72 @@ fn lacks_copies(tree: &Tree, dtl: &Dtl) -> bool {
     mappings.any(|mapping| mapping.births().iter().any(|birth| dtl.contains(birth.txg)))
 }
 
+/// Whether a resilver has done so little that it begins anew for a leaf that has joined.
+#[doc(alias = "zfs_resilver_defer_percent")]
+fn is_young(scan: &DslScan) -> bool {
+    scan.examined < scan.to_examine.saturating_sub(scan.skipped) / 100 * DEFER_PERCENT
+}
+
 impl Spa {
+    fn may_defer(&self) -> bool {
+        self.features.is_enabled(Feature::ResilverDefer)
+    }
+
+    /// Marks leaves that lack more than the resilver under way knows of: they get another one when it has ended. The feature
+    /// is active as long as leaves are marked.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read or written.
+    #[doc(alias("vdev_defer_resilver", "dsl_scan_assess_vdev"))]
+    pub(super) fn defer_resilvers(&self, at: &MosTx<'_>, scan: &DslScan) -> Result<()> {
+        if !self.may_defer() {
+            return Ok(());
+        }
+        let lacks_more = |leaf: &&Arc<Leaf>| {
+            let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
+            leaf.takes_resilver() && newest.is_some_and(|end| end > scan.max_txg.saturating_add(1))
+        };
+        let tree = self.pool.zio.tree();
+        let late: Vec<u64> = tree.leaves().filter(lacks_more).map(|leaf| leaf.guid).collect();
+        let is_new = !late.is_empty() && {
+            let mut config = self.config.lock();
+            let unmarked =
+                |guid: &&u64| find(config.root(), **guid).is_some_and(|leaf| !leaf.contains(RESILVER_DEFER));
+            let late: Vec<u64> = late.iter().filter(unmarked).copied().collect();
+            if !late.is_empty() {
+                config.change_root(|root| {
+                    for guid in &late {
+                        edit(root, *guid, &mut |leaf| {
+                            leaf.add(RESILVER_DEFER, NvValue::Boolean);
+                        });
+                    }
+                });
+            }
+            !late.is_empty()
+        };
+        match is_new && !at.active(Feature::ResilverDefer) {
+            true => at.count(Feature::ResilverDefer, 1),
+            false => Ok(()),
+        }
+    }
+
+    /// A scan has ended: the turn of the leaves that waited for that has come.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read or written.
+    #[doc(alias = "vdev_clear_resilver_deferred")]
+    pub(super) fn undefer_resilvers(&self, at: &MosTx<'_>, errors: u64) -> Result<()> {
+        if !at.active(Feature::ResilverDefer) {
+            return Ok(());
+        }
+        self.config.lock().change_root(unmark);
+        at.count(Feature::ResilverDefer, -1)?;
+        match self.lacking() {
+            Some(_) => self.log("starting deferred resilver", "", 0, &format!("errors={errors}"), at.tx),
+            None => Ok(()),
+        }
+    }
+
     /// The txgs that leaves may lack which could have them now: after the first, up to the second.
     #[doc(alias = "vdev_resilver_needed")]
     pub(in crate::spa) fn lacking(&self) -> Option<(u64, u64)> {
@@ -83,7 +163,7 @@ impl Spa {
             None if self.has_rebuild_record(&at) => Ok(()),
             None => self.begin_scan(&at, ScanFunc::Resilver),
             Some(mut scan) if joined => match ScanFunc::of(&scan) {
-                Some(ScanFunc::Resilver) if self.features.is_enabled(Feature::ResilverDefer) => Ok(()),
+                Some(ScanFunc::Resilver) if self.may_defer() && !is_young(&scan) => Ok(()),
                 Some(func) => {
                     self.finish_scan(&at, &mut scan, func, false)?;
                     self.begin_scan(&at, ScanFunc::Resilver)

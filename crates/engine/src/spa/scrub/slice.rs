@@ -198,6 +198,9 @@ impl Spa {
             self.scanning.active.store(false, Ordering::Release);
             return Ok(());
         };
+        if func == ScanFunc::Resilver {
+            self.defer_resilvers(&at, &scan)?;
+        }
         forget_tables(&mut scan);
         let mut slice = Slice::new(self, func);
         let walked = walk(&at, &mut scan, &mut slice)?;

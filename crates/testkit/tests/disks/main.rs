@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod deferral;
+
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +18,7 @@ use engine::spa::sparing::SpareSource;
 use engine::spa::{OpenOptions, Pool, Spa};
 use engine::vdev::config::AllocBias;
 use ondisk::names::vdev_top;
-use ondisk::pool::VdevRebuild;
+use ondisk::pool::{DslScan, VdevRebuild};
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
 use testkit::golden::Golden;
@@ -140,9 +142,13 @@ impl Bench {
     fn scrub_is_clean(&self) {
         self.spa.scan(ScanCommand::Scrub).unwrap();
         self.settle();
-        let view = engine::dsl::write::MosView { mos: &self.spa.mos };
-        let scan = engine::dsl::write::scan_state::load(&view).unwrap().unwrap();
+        let scan = self.scanned();
         assert_eq!((scan.processed, scan.errors), (0, 0), "{}", self.shape());
+    }
+
+    fn scanned(&self) -> DslScan {
+        let view = engine::dsl::write::MosView { mos: &self.spa.mos };
+        engine::dsl::write::scan_state::load(&view).unwrap().unwrap()
     }
 
     fn reimport(&mut self) {
@@ -231,8 +237,7 @@ fn a_disk_is_reconstructed_sequentially_and_scrubbed_and_is_right_alone() {
     assert_eq!((record.bytes_rebuilt, record.bytes_issued), (record.bytes_scanned, record.bytes_scanned));
     // The scrub that must follow.
     bench.settle();
-    let view = engine::dsl::write::MosView { mos: &bench.spa.mos };
-    let scan = engine::dsl::write::scan_state::load(&view).unwrap().unwrap();
+    let scan = bench.scanned();
     assert_eq!((scan.func, scan.state, scan.processed, scan.errors), (1, 2, 0, 0));
     assert!(scan.start_time >= record.end_time);
     let steps: Vec<String> = bench.spa.events().after(0).into_iter().map(|event| event.class).collect();
