@@ -104,9 +104,6 @@ impl Verb for Labelclear {
         let is_member =
             |pool: &str| Failure::failed(format!("{shown} is a member (ACTIVE) of pool \"{pool}\""));
         match devices::in_use(&leaf.path) {
-            None if zutil::discover::probe(&leaf.path).ok().flatten().is_none() => {
-                return Err(not_cleared());
-            }
             Some(InUse::Exported(pool)) if !self.force => return Err(refused(&shown, "exported", &pool)),
             Some(InUse::Active(pool)) if ctx.registry()?.get(&pool).is_some() => {
                 return Err(is_member(&pool));
