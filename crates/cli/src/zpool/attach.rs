@@ -12,7 +12,7 @@ use engine::Kind;
 use engine::spa::attach::{Attach as Request, NewDevice};
 use engine::spa::layout::VdevSpec;
 use engine::spa::scrub::ScanFunc;
-use engine::vdev::config::{AllocBias, VdevConfig};
+use engine::vdev::config::AllocBias;
 use nvpair::NvList;
 use zutil::tree::VdevNode;
 
@@ -66,8 +66,7 @@ pub(crate) struct How {
     /// Although the device seems to be in use.
     #[arg(short = 'f')]
     force: bool,
-    /// Reconstruct sequentially (mirrors and draid): without verifying checksums, which a scrub does afterwards. In a draid
-    /// this release fills the device by a healing resilver instead.
+    /// Reconstruct sequentially (mirrors and draid): without verifying checksums, which a scrub does afterwards.
     #[arg(short = 's')]
     sequential: bool,
     /// Return when the device has been filled.
@@ -92,9 +91,6 @@ impl Verb for Replace {
         line.run(&self.how, ctx)
     }
 }
-
-/// The notice on `-s` in a draid.
-const HEALED: &str = "filled by a healing resilver, which checks what it copies; sequential reconstruction of draid comes later";
 
 /// One command line.
 struct Line<'a> {
@@ -128,13 +124,7 @@ impl Line<'_> {
             Kind::Suspended => self.cannot(crate::session::suspended(&e)),
             _ => self.cannot(e.what()),
         })?;
-        let in_draid =
-            |top: &VdevConfig| top.kind.name() == "draid" && top.walk().iter().any(|v| v.guid == old.guid);
-        let healed = how.sequential && spa.pool.tree().config.children.iter().any(in_draid);
         drop(spa);
-        if healed {
-            writeln!(ctx.err, "{}: {HEALED}", self.new)?;
-        }
         changed(&pool, ctx)?;
         drop(pool);
         if how.wait { self.wait(ctx) } else { Ok(Exit::OK) }

@@ -69,8 +69,7 @@ pub struct Attach {
     pub device: NewDevice,
     /// It replaces the leaf.
     pub replacing: bool,
-    /// Fills the device by a sequential reconstruction, which a scrub follows: refused where OpenZFS has none. In a draid
-    /// the device is filled by a healing resilver instead.
+    /// Fills the device by a sequential reconstruction, which a scrub follows: refused where OpenZFS has none.
     pub sequential: bool,
 }
 

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use blkdev::Device;
 use nvpair::NvList;
 use parking_lot::RwLock;
+use zcommon::features::Feature;
 use zcommon::vdev::{VdevAux, VdevState};
 
 use super::Spa;
@@ -96,12 +97,16 @@ impl Spa {
         if tree.leaf(guid).is_some() {
             return None;
         }
+        let distributed = spare.str("type") == Some("dspare");
         let device = match spare.str("type") {
             Some("dspare") => None,
             _ => Some(source.device(guid, spare.str("path").unwrap_or_default())?),
         };
         let device = NewDevice::Spare { guid, device };
-        self.attach_now(Attach { target, device, replacing: true, sequential: false }, tx).ok()
+        // As OpenZFS's daemon does for distributed spares.
+        let rebuilds =
+            distributed && self.features.is_enabled(Feature::DeviceRebuild) && !self.is_resilvering();
+        self.attach_now(Attach { target, device, replacing: true, sequential: rebuilds }, tx).ok()
     }
 
     /// Leaves that a spare should stand in for.

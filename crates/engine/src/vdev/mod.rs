@@ -13,6 +13,7 @@ mod batch;
 mod compare;
 pub mod config;
 pub mod draid;
+pub mod draid_rows;
 pub mod dtl;
 mod gather;
 pub mod health;

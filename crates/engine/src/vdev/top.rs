@@ -157,10 +157,15 @@ impl Top {
         Some(self.replaced_by(Layout::Raidz(geometry.with_reflow(state)), copied))
     }
 
-    /// The same mirror, on which writes to `range` wait until [`Top::open_gate`]; `None` when it is no mirror or disk.
+    /// The same mirror or draid, on which writes to `range` wait until [`Top::open_gate`]; `None` when it is neither, nor a
+    /// disk.
     pub fn holding(&self, range: std::ops::Range<u64>) -> Option<Arc<Self>> {
-        let Layout::Mirror = &self.layout else { return None };
-        Some(self.replaced_by(Layout::Mirror, Some(range)))
+        let layout = match &self.layout {
+            Layout::Mirror => Layout::Mirror,
+            Layout::Draid(geometry) => Layout::Draid(geometry.clone()),
+            _ => return None,
+        };
+        Some(self.replaced_by(layout, Some(range)))
     }
 
     /// A top in the place of this one; its writes to `copied` wait.
@@ -307,41 +312,20 @@ impl Top {
         self.leaf_at(read.child, read.side, read.offset)
     }
 
-    /// The leaf that holds byte `offset` of a child's side.
+    /// The leaf that holds byte `offset` of a child's side. Where a distributed spare stands on several, one that lacks
+    /// nothing.
     pub fn leaf_at(&self, child: u32, side: u32, offset: u64) -> Option<Arc<Leaf>> {
-        let mut leaf = None;
-        self.follow(child, side, offset, &mut |side| {
-            if let Side::Leaf(found) = side {
-                leaf = Some(Arc::clone(found));
+        match self.side(child, side)? {
+            Side::Leaf(leaf) => Some(Arc::clone(leaf)),
+            side => {
+                let places = self.places_of(side, offset);
+                let rank = |path: &Vec<Arc<Leaf>>| {
+                    let is_there = path.last().is_some_and(|leaf| leaf.device().is_some());
+                    (is_there, path.iter().all(|leaf| leaf.dtl.read().is_empty()))
+                };
+                // The first of equals.
+                places.into_iter().rev().max_by_key(rank)?.pop()
             }
-        });
-        leaf
-    }
-
-    /// All leaves that stand for byte `offset` of a child's side: the one that holds it, and distributed spares
-    /// on the way to it.
-    pub(super) fn leaves_behind(&self, child: u32, side: u32, offset: u64) -> Vec<Arc<Leaf>> {
-        let mut leaves = Vec::new();
-        self.follow(child, side, offset, &mut |side| match side {
-            Side::Leaf(leaf) => leaves.push(Arc::clone(leaf)),
-            Side::DistributedSpare { spare, .. } => leaves.extend(spare.clone()),
-            Side::Nested(_) => {}
-        });
-        leaves
-    }
-
-    fn follow(&self, child: u32, side: u32, offset: u64, visit: &mut dyn FnMut(&Side)) {
-        let mut next = self.side(child, side);
-        // A spare may stand in for a child that another spare already replaced.
-        for _ in 0..self.children.len() {
-            let Some(side) = next else { return };
-            visit(side);
-            next = match (side, &self.layout) {
-                (Side::DistributedSpare { id, .. }, Layout::Draid(geometry)) => {
-                    geometry.spare_child(*id, offset).and_then(|child| self.side(child, 0))
-                }
-                _ => return,
-            };
         }
     }
 

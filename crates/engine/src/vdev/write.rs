@@ -39,8 +39,8 @@ struct Pending {
 
 struct State {
     left: usize,
-    /// Numbers of writes and sides that failed.
-    failed: Vec<(usize, u32)>,
+    /// Numbers of writes and of their places that failed.
+    failed: Vec<(usize, usize)>,
     done: Option<WriteBlockDone>,
 }
 
@@ -115,9 +115,13 @@ impl Top {
         let pending =
             Arc::new(Pending { top: Arc::clone(self), txg, offset, plan, state: Mutex::new(state) });
         for (number, write) in pending.plan.writes.iter().enumerate() {
-            for side in 0..self.side_count(write.child) {
-                pending.state.lock().left += 1;
-                pending.start(number, side, write, class);
+            let places = self.places(write.child, write.offset);
+            pending.state.lock().left += places.len().max(1);
+            if places.is_empty() {
+                pending.arrived(Some((number, 0)));
+            }
+            for (place, path) in places.iter().enumerate() {
+                pending.start((number, place), path.last(), write, class);
             }
         }
         pending.arrived(None);
@@ -208,22 +212,25 @@ impl Top {
 }
 
 impl Pending {
-    fn start(self: &Arc<Self>, number: usize, side: u32, write: &ChildWrite, class: IoClass) {
-        let leaf = self.top.leaf_at(write.child, side, write.offset);
+    fn start(
+        self: &Arc<Self>,
+        place: (usize, usize),
+        leaf: Option<&Arc<Leaf>>,
+        write: &ChildWrite,
+        class: IoClass,
+    ) {
+        let leaf = leaf.filter(|leaf| leaf.is_writable());
         let (Some(leaf), Some(at)) = (leaf, write.area.leaf_offset(write.offset)) else {
-            return self.arrived(Some((number, side)));
+            return self.arrived(Some(place));
         };
-        if !leaf.is_writable() {
-            return self.arrived(Some((number, side)));
-        }
         let pending = Arc::clone(self);
         let done = Box::new(move |result: io::Result<()>| {
-            pending.arrived(result.is_err().then_some((number, side)));
+            pending.arrived(result.is_err().then_some(place));
         });
         leaf.write_parts(at, write.parts.clone(), class, done);
     }
 
-    fn arrived(&self, failed: Option<(usize, u32)>) {
+    fn arrived(&self, failed: Option<(usize, usize)>) {
         let mut state = self.state.lock();
         state.failed.extend(failed);
         state.left -= 1;
@@ -237,30 +244,34 @@ impl Pending {
         }
     }
 
-    fn outcome(&self, failed: &[(usize, u32)]) -> WriteOutcome {
+    fn outcome(&self, failed: &[(usize, usize)]) -> WriteOutcome {
         if failed.is_empty() {
             return Ok(Vec::new());
         }
-        let on_no_side = |&(number, write): &(usize, &ChildWrite)| {
-            let sides = self.top.side_count(write.child);
-            failed.iter().filter(|(of, _)| *of == number).count()
-                == usize::try_from(sides).unwrap_or(usize::MAX)
-        };
-        let lost: Vec<usize> =
-            self.plan.writes.iter().enumerate().filter(on_no_side).map(|(number, _)| number).collect();
+        let (mut lost, mut missed) = (Vec::new(), Vec::new());
+        for (number, write) in self.plan.writes.iter().enumerate() {
+            let failures: Vec<usize> =
+                failed.iter().filter(|(of, _)| *of == number).map(|(_, place)| *place).collect();
+            if failures.is_empty() {
+                continue;
+            }
+            let places = self.top.places(write.child, write.offset);
+            let (bad, good): (Vec<_>, Vec<_>) =
+                places.into_iter().enumerate().partition(|(place, _)| failures.contains(place));
+            if good.is_empty() {
+                lost.push(number);
+            }
+            // A distributed spare has what one of the leaves below it has.
+            let has = |leaf: &Leaf| good.iter().any(|(_, path)| path.iter().any(|l| l.guid == leaf.guid));
+            missed.extend(bad.into_iter().flat_map(|(_, path)| path).filter(|leaf| !has(leaf)));
+        }
         if !self.plan.can_lose(&lost) {
             // Nothing will refer to the block there.
             let what = "too few devices took a write";
             return Err(Error::new(Kind::Io, what).on_vdev(&self.top.name).at_offset(self.offset));
         }
-        let mut missed = Vec::new();
-        for &(number, side) in failed {
-            let Some(write) = self.plan.writes.get(number) else { continue };
-            for leaf in self.top.leaves_behind(write.child, side, write.offset) {
-                leaf.miss(self.txg);
-                missed.push(leaf.guid);
-            }
-        }
+        missed.iter().for_each(|leaf| leaf.miss(self.txg));
+        let mut missed: Vec<u64> = missed.into_iter().map(|leaf| leaf.guid).collect();
         missed.sort_unstable();
         missed.dedup();
         Ok(missed)

@@ -13,7 +13,7 @@ use crate::vdev::stats::IoClass;
 
 /// Bytes of one request.
 #[doc(alias = "zfs_rebuild_max_segment")]
-const PIECE: u64 = 1 << 20;
+pub(super) const PIECE: u64 = 1 << 20;
 /// Requests whose bytes are in memory at once.
 const BATCH: usize = 16;
 
@@ -82,12 +82,12 @@ pub(super) fn copy(
     Ok(copied)
 }
 
-fn place(offset: u64) -> io::Result<u64> {
+pub(super) fn place(offset: u64) -> io::Result<u64> {
     Area::Data.leaf_offset(offset).ok_or_else(|| io::Error::other("an offset overflows"))
 }
 
 /// The first error.
-fn ended(results: Vec<Option<io::Result<()>>>) -> io::Result<()> {
+pub(super) fn ended(results: Vec<Option<io::Result<()>>>) -> io::Result<()> {
     let lost = || Err(io::Error::other("a request has no result"));
     results.into_iter().try_for_each(|result| result.unwrap_or_else(lost))
 }

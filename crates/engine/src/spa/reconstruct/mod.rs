@@ -1,5 +1,5 @@
-//! Sequential reconstruction of mirrors: a new leaf gets all allocated ranges of its top-level vdev in the order of their
-//! offsets, without block pointers and checksums. A scrub follows.
+//! Sequential reconstruction of mirrors and draids: a new leaf, or a distributed spare, gets all allocated ranges of its
+//! top-level vdev in the order of their offsets, without block pointers and checksums. A scrub follows.
 //!
 //! The state on disk is a record in the ZAP of the top-level vdev ([`record`]), with the offset up to which the leaves are
 //! done. A leaf that is to be filled has a `rebuild_txg`, the txg that attached it. While the record is *active*, it holds
@@ -15,9 +15,9 @@
 //!   writes reach all leaves by themselves.
 //! - *Complete*: the end of the last metaslab is reached. The leaves' DTLs lose the txgs up to `max_txg`, unless a range
 //!   could not be read from any side: then all stays in the DTLs, and a healing resilver follows in place of the scrub.
-//! - *Canceled*: no leaf is left to be filled; one cannot be written; there is no leaf that lacks nothing, or the vdev is
-//!   being removed, or is a draid. The DTLs stay: a healing resilver is due for every leaf that lacks
-//!   something.
+//! - *Canceled*: no leaf is left to be filled; one cannot be written; there is no leaf that lacks nothing (of a draid: more
+//!   leaves than its parity lack something), or the vdev is being removed. The DTLs stay: a healing resilver is due for
+//!   every leaf that lacks something.
 //!
 //! Why power may be lost at any moment. The DTLs cover everything until completion, so that no read relies on the copies.
 //! Before the uberblock of the attach nothing has happened. Between attach and begin there is no record: a healing resilver
@@ -35,10 +35,11 @@
 //! Lock order: the locks here are leaf locks.
 //!
 //! Format source: vdev_rebuild.c, OpenZFS 2.4. Differs from OpenZFS: copies are made in syncing context, with writes to one
-//! range held back, where OpenZFS closes a metaslab to allocation; a leaf that fails a write ends the reconstruction; draid
-//! is resilvered.
+//! range held back, where OpenZFS closes a metaslab to allocation; a leaf that fails a write ends the reconstruction; of a
+//! draid only the columns that are wanted are written.
 
 mod copy;
+mod draid;
 mod record;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -52,6 +53,7 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use self::copy::{Copied, Sides};
+use self::draid::Stripes;
 use self::record::{Recorded, state};
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
@@ -123,11 +125,19 @@ enum Slice {
 
 /// The next action for a vdev.
 enum Plan {
-    Copy(Sides),
+    Copy(Work),
     /// Another leaf has joined: all begins anew, when its txgs are on disk.
     Reset,
     Wait,
     Cancel,
+}
+
+/// How the leaves of a vdev get what they lack.
+enum Work {
+    /// Sides of a mirror are copied.
+    Mirror(Sides),
+    /// Columns of a draid are copied or computed.
+    Draid(Stripes),
 }
 
 impl Activity for Reconstruction {
@@ -191,7 +201,8 @@ impl Spa {
 
     /// Whether `top` (its configuration) can be reconstructed sequentially by this build.
     pub(super) fn can_rebuild(top: &NvList) -> bool {
-        ["mirror", "disk", "file", "replacing", "spare"].contains(&top.str("type").unwrap_or_default())
+        ["mirror", "draid", "disk", "file", "replacing", "spare"]
+            .contains(&top.str("type").unwrap_or_default())
     }
 
     /// Has the reconstruction for a leaf that has joined begin with the txg `begins`.
@@ -308,18 +319,22 @@ impl Spa {
         found
     }
 
-    fn plan(&self, top: &Top, record: &Recorded) -> Plan {
+    fn plan(&self, top: &Arc<Top>, record: &Recorded) -> Plan {
         let wanted = self.to_fill(top.id);
         let tree = self.pool.zio.tree();
         let targets: Vec<Arc<Leaf>> =
             wanted.iter().filter_map(|(guid, _)| tree.leaf(*guid).cloned()).collect();
         let removing = self.config.lock().top(top.id).is_some_and(|c| c.u64("removing") == Some(1));
-        let all_there = !targets.is_empty() && targets.iter().all(|leaf| leaf.is_writable());
-        if removing || !all_there || !matches!(top.layout, Layout::Mirror) {
+        let all_there = !targets.is_empty() && targets.iter().all(|leaf| leaf.takes_resilver());
+        if removing || !all_there || !matches!(top.layout, Layout::Mirror | Layout::Draid(_)) {
             return Plan::Cancel;
         }
         if wanted.iter().any(|(_, attached)| *attached > record.record.max_txg) {
             return Plan::Reset;
+        }
+        let guids: BTreeSet<u64> = targets.iter().map(|leaf| leaf.guid).collect();
+        if let Layout::Draid(_) = top.layout {
+            return self.plan_draid(top, guids, &targets);
         }
         let there: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.device().is_some()).collect();
         let sources: Vec<Arc<Leaf>> =
@@ -327,13 +342,26 @@ impl Spa {
         let leaving = self.replaced_by(top.id, &targets);
         let (leaving, staying): (Vec<_>, Vec<_>) =
             sources.into_iter().partition(|leaf| leaving.contains(&leaf.guid));
-        let guids: BTreeSet<u64> = targets.iter().map(|leaf| leaf.guid).collect();
         match (leaving.is_empty() && staying.is_empty(), there.iter().all(|leaf| guids.contains(&leaf.guid)))
         {
-            (false, _) => Plan::Copy(Sides { leaving, staying, targets }),
+            (false, _) => Plan::Copy(Work::Mirror(Sides { leaving, staying, targets })),
             // The old sides are away: the vdev cannot be read at all.
             (true, true) => Plan::Wait,
             (true, false) => Plan::Cancel,
+        }
+    }
+
+    fn plan_draid(&self, top: &Arc<Top>, targets: BTreeSet<u64>, leaves: &[Arc<Leaf>]) -> Plan {
+        let is_wanted = |leaf: &Leaf| targets.contains(&leaf.guid);
+        let lacks = |leaf: &Leaf| is_wanted(leaf) || leaf.is_out() || !leaf.dtl.read().is_empty();
+        if top.can_lose(&lacks) {
+            let leaving = self.replaced_by(top.id, leaves);
+            return Plan::Copy(Work::Draid(Stripes { top: Arc::clone(top), targets, leaving }));
+        }
+        // What is away may come back; what others lack as well is a resilver's.
+        match top.can_lose(&|leaf: &Leaf| is_wanted(leaf) || leaf.is_out()) {
+            true => Plan::Cancel,
+            false => Plan::Wait,
         }
     }
 
@@ -341,8 +369,8 @@ impl Spa {
     fn rebuild_slice(&self, at: &MosTx<'_>, mut top: Recorded) -> Result<Slice> {
         let vdev = self.pool.zio.tree().top(top.id);
         let plan = vdev.as_ref().map_or(Plan::Cancel, |vdev| self.plan(vdev, &top));
-        let sides = match plan {
-            Plan::Copy(sides) => sides,
+        let work = match plan {
+            Plan::Copy(work) => work,
             Plan::Cancel => return self.end_rebuild(at, top, state::CANCELED),
             Plan::Wait => return Ok(Slice::Stalled),
             Plan::Reset => {
@@ -359,7 +387,7 @@ impl Spa {
         let clock = || self.pool.env.clock.monotonic();
         let began = clock();
         while top.record.last_offset < self.space.end_of_slabs(top.id) {
-            let Ok(copied) = self.rebuild_range(&mut top, &sides, at.tx.txg()) else {
+            let Ok(copied) = self.rebuild_range(&mut top, &work, at.tx.txg()) else {
                 return self.end_rebuild(at, top, state::CANCELED);
             };
             self.note_rebuilt(&mut top, copied);
@@ -383,16 +411,24 @@ impl Spa {
 
     /// Copies the next range of a vdev while writes to it wait.
     #[doc(alias("vdev_rebuild_ranges", "vdev_rebuild_range"))]
-    fn rebuild_range(&self, top: &mut Recorded, sides: &Sides, txg: u64) -> std::io::Result<Copied> {
+    fn rebuild_range(&self, top: &mut Recorded, work: &Work, txg: u64) -> std::io::Result<Copied> {
         let most = if self.is_threaded() { STEP } else { SMALL_STEP };
         let (from, end) = (top.record.last_offset, self.space.end_of_slabs(top.id));
         let (_, reached) = self.space.not_allocatable(top.id, from..end, most);
+        let reached = match work {
+            Work::Mirror(_) => reached,
+            Work::Draid(stripes) => stripes.row_end(reached),
+        };
         let Some(held) = self.hold_writes(top.id, from..reached) else {
             return Err(std::io::Error::other("the vdev is gone"));
         };
         let (ranges, _) = self.space.not_allocatable(top.id, from..reached, u64::MAX);
         let ranges: Vec<(u64, u64)> = ranges.iter().collect();
-        let copied = copy::copy(&*self.pool.env.executor, sides, &ranges, txg);
+        let executor = &*self.pool.env.executor;
+        let copied = match work {
+            Work::Mirror(sides) => copy::copy(executor, sides, &ranges, txg),
+            Work::Draid(stripes) => stripes.copy(executor, &ranges, txg),
+        };
         held.open_gate();
         let copied = copied?;
         top.record.last_offset = reached;
@@ -404,7 +440,7 @@ impl Spa {
         Ok(Copied { read: scanned, ..copied })
     }
 
-    /// Replaces a mirror by one that holds back writes to `range`, and waits for requests that began before.
+    /// Replaces a vdev by one that holds back writes to `range`, and waits for requests that began before.
     fn hold_writes(&self, vdev: u64, range: Range<u64>) -> Option<Arc<Top>> {
         let zio = &self.pool.zio;
         let old = zio.tree();
