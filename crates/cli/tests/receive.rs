@@ -215,3 +215,40 @@ fn packages_rename_promote_and_destroy() {
     assert!(tame.iter().any(|line| line.starts_with("/new/kid@3")), "{tame:?}");
     live.export_and_verify("tank");
 }
+
+/// A target that has the state of an interrupted receive is destroyed with it, and so is a snapshot that the state builds on.
+#[test]
+fn interrupted_state_goes_with_its_target() {
+    let Some(pool) = golden::get("streams") else { return };
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 512)));
+    let stream = |name: &str| pool.dir.join(format!("{name}.zstream"));
+    let part = live.disks().join("part");
+    let interrupted = |name: &str, line: &str| {
+        let whole = std::fs::read(stream(name)).unwrap();
+        std::fs::write(&part, &whole[..whole.len() / 2]).unwrap();
+        let run = fed(&live, line, &part);
+        assert!(run.err.contains("Partially received snapshot is saved."), "{}", run.err);
+    };
+    let again = || {
+        assert_eq!(fed(&live, "zfs receive -u tank/dst", &stream("full-a")).code, 0);
+        interrupted("incr-a-b", "zfs receive -s -u tank/dst");
+    };
+    again();
+    let refused = "cannot destroy 'tank/dst': filesystem has children\nuse '-r' to destroy the following datasets:\n\
+                   tank/dst/%recv\ntank/dst@a\n";
+    assert_eq!(live.fails("zfs destroy tank/dst"), refused);
+    let refused = "cannot destroy 'tank/dst@a': snapshot has dependent clones\nuse '-R' to destroy the following \
+                   datasets:\ntank/dst/%recv\n";
+    assert_eq!(live.fails("zfs destroy tank/dst@a"), refused);
+    live.ok("zfs destroy -r tank/dst");
+    again();
+    live.ok("zfs destroy -R tank/dst@a");
+    let token = "zfs get -H -o value receive_resume_token tank/dst";
+    assert_eq!(live.ok(token), "-\n");
+    // State that builds on no snapshot.
+    interrupted("full-a", "zfs receive -s -F -u tank/dst");
+    assert!(live.ok(token).starts_with("1-"));
+    live.ok("zfs destroy tank/dst");
+    live.export_and_verify("tank");
+}

@@ -446,14 +446,17 @@ impl<'a> Plan<'a> {
         Self { target, steps, seen, only_snapshots, clones: Vec::new(), with_clones: Vec::new() }
     }
 
-    /// Everything below a directory, its snapshots, then itself.
+    /// Everything below a directory, its snapshots, then itself. As in OpenZFS a hidden child is reached only as the clone
+    /// of a snapshot: `%recv`, the state of an interrupted incremental receive.
     fn head(&mut self, dir: &Dir) -> Result<(), Failure> {
-        if dir.is_internal() || !self.seen.insert(dir.phys.head_dataset_obj) {
+        if !self.seen.insert(dir.phys.head_dataset_obj) {
             return Ok(());
         }
         for (part, number) in dir.children()? {
             let child = Dir::open(&dir.dsl, number, format!("{}/{part}", dir.name))?;
-            self.head(&child)?;
+            if !child.is_internal() {
+                self.head(&child)?;
+            }
         }
         let head = dir.head()?;
         for snapshot in head.snapshots()?.iter().rev() {

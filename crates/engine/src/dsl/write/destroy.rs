@@ -260,8 +260,13 @@ fn waiting_origin(at: &MosView<'_>, head: &DslDataset) -> Result<Option<u64>> {
 }
 
 /// Whether a head may be destroyed.
-#[doc(alias = "dsl_destroy_head_check_impl")]
 pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
+    check_head_after(at, number, 0)
+}
+
+/// Whether a head may be destroyed after `gone` of its children.
+#[doc(alias = "dsl_destroy_head_check_impl")]
+pub(super) fn check_head_after(at: &MosView<'_>, number: u64, gone: u64) -> Result<()> {
     let head = at.dataset(number)?;
     if head.is_snapshot() {
         return Err(Error::new(Kind::Invalid, "not a file system or volume"));
@@ -269,7 +274,7 @@ pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
     if head.prev_snap_obj != 0 && at.dataset(head.prev_snap_obj)?.next_snap_obj == number {
         return Err(Error::new(Kind::Busy, "the dataset has snapshots"));
     }
-    if at.zap_count(at.dir(head.dir_obj)?.child_dir_zapobj)? > 0 {
+    if at.zap_count(at.dir(head.dir_obj)?.child_dir_zapobj)? > gone {
         return Err(Error::new(Kind::Exists, "the dataset has children"));
     }
     if at.dir(head.dir_obj)?.parent_obj == 0 {

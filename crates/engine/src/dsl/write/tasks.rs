@@ -15,6 +15,7 @@ use super::crypto::{Encryption, NewKey};
 use super::mos_tx::{MosTx, version};
 use super::names::{self, Found};
 use super::open_datasets::{DslPool, LiveDataset};
+use super::receive::RECEIVE_CHILD;
 use super::tree::{Origin, use_feature};
 use super::{crypto, destroy, limits, livelist, log, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
@@ -240,6 +241,9 @@ impl Tasks<'_> {
     #[doc(alias = "dsl_destroy_head_begin_sync")]
     pub fn begin_destroy(&self, name: &str) -> Result<Begun> {
         let found = self.head(name)?;
+        if let Begun::Marked(part) = self.begin_destroy_received(&found, name)? {
+            return Ok(Begun::Marked(part));
+        }
         let head = self.at.dataset(found.head)?;
         let marked = head.flags & DslDataset::FLAG_INCONSISTENT != 0;
         if marked || !destroy::is_emptied_first(&self.at, &head) {
@@ -250,6 +254,18 @@ impl Tasks<'_> {
         self.at.change_dataset(found.head, |head| head.flags |= DslDataset::FLAG_INCONSISTENT)?;
         self.log("destroy begin", name, found.head, " ")?;
         Ok(Begun::Marked(found.head))
+    }
+
+    /// Destroys the state of an interrupted receive into a file system or volume that goes with it.
+    #[doc(alias = "zfs_ioc_destroy")]
+    fn begin_destroy_received(&self, found: &Found, name: &str) -> Result<Begun> {
+        let part = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
+        if part.is_none() || name.ends_with(RECEIVE_CHILD) {
+            return Ok(Begun::Destroyed);
+        }
+        self.refuse_used(found.head, name)?;
+        destroy::check_head_after(&self.at, found.head, 1).map_err(|e| e.in_dataset(name))?;
+        self.begin_destroy(&format!("{name}/{RECEIVE_CHILD}"))
     }
 
     /// Destroys a head by its number: one that a rollback or a receive has replaced, emptied by now.
