@@ -100,6 +100,19 @@ if python3 -m pip install -q --target "$work/py" zfs-autobackup >/dev/null 2>&1;
   export -f autobackup rounds
   check zfs-autobackup bash -c rounds
 else echo "zfs-autobackup               SKIPPED: can't be had"; fi
+
+if python3 -m pip install -q --target "$work/py" pyznap >/dev/null 2>&1; then
+  pyznap() { PYTHONPATH=$work/py python3 -c 'import sys; from pyznap.main import main; sys.exit(main())' --config "$work/pyznap.conf" "$@"; }
+  rounds() {
+    zfs create -o mountpoint=none scratch/py && zfs create -o mountpoint=none scratch/py/kid && zfs create -o mountpoint=none copies/py || return 1
+    printf '%s\n' '[scratch/py]' 'hourly = 1' 'daily = 1' 'snap = yes' 'clean = yes' 'dest = copies/py' > "$work/pyznap.conf"
+    pyznap snap && pyznap send && zfs create scratch/py/later || return 1
+    sleep 1
+    pyznap snap && pyznap send && pyznap snap --clean && same scratch/py copies/py && [ "$(snapshots copies/py/later | wc -l)" = 2 ]
+  }
+  export -f pyznap rounds
+  check pyznap bash -c rounds
+else echo "pyznap                       SKIPPED: can't be had"; fi
 zpool export copies || failed=1
 judge
 exit $failed
