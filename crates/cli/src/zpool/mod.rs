@@ -30,6 +30,7 @@ mod list_vdevs;
 pub(crate) mod not_yet;
 mod progress;
 pub mod prop;
+mod redundancy;
 mod remove;
 mod reopen;
 pub(crate) mod repeat;

@@ -18,6 +18,7 @@ use super::dedup;
 use super::errors::known_errors;
 use super::progress::Work;
 use super::prop::PoolView;
+use super::redundancy;
 use super::repeat::Repeat;
 use super::scripts::mark::Mark;
 use super::scripts::{Scripts, power};
@@ -161,6 +162,9 @@ impl Status {
             let mut report = self.report(&view, condition, errors);
             if lacking && is_fine(condition) {
                 (report.status, report.action) = (Some(wrap(LACKING)), Some(wrap(LACKING_ACTION)));
+            }
+            if let (Some(status), Some(more)) = (&mut report.status, redundancy::sentence(&view)) {
+                *status += &format!("\n\t{more}");
             }
             add_unheeded(&mut report, &view);
             report.print(&mut *ctx.out)?;

@@ -18,6 +18,7 @@ use super::activity::Activity;
 use super::dedup;
 use super::progress::Work;
 use super::prop::PoolView;
+use super::redundancy;
 use super::scripts;
 use crate::output::json::JsonStyle;
 use crate::output::status::KnownErrors;
@@ -112,7 +113,10 @@ pub fn pool(
     map.shift_remove("type");
     let lines = |text: &str| json!(format!("{}\n", wrap(text, "")));
     let advice = view.advice(condition);
-    if let Some(text) = advice.status {
+    if let Some(mut text) = advice.status {
+        if let Some(more) = redundancy::sentence(view) {
+            text += &format!("\n{more}");
+        }
         map.insert("status".into(), lines(&text));
     }
     if let Some(text) = advice.action {
