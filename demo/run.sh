@@ -3,6 +3,7 @@
 # every file back, and each compared with what OpenZFS saw before the damage. Nothing but the built binary and coreutils.
 # Act two: a raidz2 pool of our own, with this project's source tree in it, loses its power in the middle of a write.
 # Act three: what a new user does first, through the daemon and a mount.
+# Act four: what gzip and dedup cost, on one sample of 64 MiB of which half occurs twice.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -114,6 +115,49 @@ else
   run "$aquifer" zpool status tank
   diff -r tree/docs "$at/docs" && echo "every file is there without disk2"
   run "$aquifer" zpool export tank
+fi
+
+say "Act four. What gzip and dedup cost: the same 64 MiB, of which each half occurs twice"
+if [ ! -e /dev/fuse ]; then
+  echo "(there is no /dev/fuse here, so nothing can be mounted: skipped)"
+else
+  mkdir -p costs
+  export AQUIFER_RUN=$work/run
+  # Text, and bytes that do not compress, in equal parts: 32 MiB, twice.
+  find tree -type f -size -1024k ! -name '*.tar.*' -print0 | sort -z | xargs -0 cat > text
+  while [ "$(stat -c %s text)" -lt $((16 << 20)) ]; do cat text text > text2; mv text2 text; done
+  truncate -s 16M text
+  { cat text; head -c 16M /dev/urandom; } > half
+  cat half half > sample
+  rm half text
+  truncate -s 1G costs/disk
+  "$aquifer" zpool create -R "$work/root" -O recordsize=128k cost "$work/costs/disk"
+  now() { date +%s%N; }
+  alloc() { "$aquifer" zpool sync cost; "$aquifer" zpool list -Hpo allocated cost; }
+  memory() { awk '/^VmRSS/ { print $2 }' "/proc/$(cat run/lock)/status"; }
+  # Once before it counts, so that no row pays for the first use of anything.
+  "$aquifer" zfs create cost/first
+  cp sample root/cost/first/sample
+  "$aquifer" zpool sync cost
+  "$aquifer" zfs destroy cost/first
+  printf '\n%-12s %-6s %10s %12s %12s %10s\n' compression dedup "write MB/s" "delete ms" "memory KiB" "space MiB"
+  for compression in off gzip; do
+    for dedup in off on; do
+      "$aquifer" zfs create -o compression=$compression -o dedup=$dedup cost/fs
+      empty=$(alloc) resident=$(memory) from=$(now)
+      dd if=sample of=root/cost/fs/sample bs=1M conv=fsync status=none
+      to=$(now) took=$(($(alloc) - empty)) more=$(($(memory) - resident))
+      cmp sample root/cost/fs/sample
+      gone=$(now)
+      rm root/cost/fs/sample
+      "$aquifer" zpool sync cost
+      printf '%-12s %-6s %10d %12d %12d %10d\n' $compression $dedup $((67108864 / ((to - from) / 1000 + 1))) \
+        $((($(now) - gone) / 1000000)) "$more" $((took >> 20))
+      "$aquifer" zfs destroy cost/fs
+      "$aquifer" zpool sync cost
+    done
+  done
+  "$aquifer" zpool export cost
 fi
 
 say "Done: lost disks, a damaged disk, a power cut, a mistake: every byte back"

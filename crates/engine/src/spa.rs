@@ -22,6 +22,7 @@ mod activity;
 mod admin;
 pub mod attach;
 mod autotrim;
+mod balance;
 mod cache;
 pub mod checkpoint;
 pub mod config;
@@ -67,6 +68,7 @@ pub mod split;
 pub mod suspension;
 pub mod sweep;
 mod sync;
+mod tree_age;
 mod upgrade;
 mod vdev_change;
 pub mod vdev_props;
@@ -94,7 +96,7 @@ use self::removal::Removing;
 use self::shared::Shared;
 use self::suspension::Telling;
 use crate::dmu::dirty::sync::BlockOps;
-use crate::dmu::tx::{Dirty, FREED_BLOCK};
+use crate::dmu::tx::{Changed, Dirty, FREED_BLOCK};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::{DslPool, Tasks};
 use crate::error::{Error, Result};
@@ -146,6 +148,8 @@ pub struct Spa {
     pub features: FeatureSet,
     /// Blocks with more than one owner.
     pub shared: Shared,
+    /// Bytes that leave vdevs in txgs that are not on disk yet.
+    pub(super) leaving: Mutex<BTreeMap<u64, Changed>>,
     /// Configuration.
     pub config: Mutex<PoolConfig>,
     me: Weak<Spa>,
@@ -243,6 +247,7 @@ impl Spa {
             space,
             features,
             shared,
+            leaving: Mutex::default(),
             config,
             me: Weak::clone(me),
             uberblock: Mutex::new(uberblock),

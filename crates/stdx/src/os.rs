@@ -91,6 +91,21 @@ pub fn rewrite(file: &File, offset: u64, len: u64, flags: u64) -> io::Result<()>
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Bytes of a request of [`ask_rewrite`], and of its answer.
+pub const REWRITE_BYTES: usize = 4096;
+/// `_IOWR(0x83, 0x40, char[4096])`: a request of this program's mounts only.
+const REWRITE_CHOSEN: u32 = 0xd000_8340;
+
+/// Asks a mount of this program for what `zfs rewrite` does beyond OpenZFS's request; the answer replaces the request.
+///
+/// # Errors
+/// When the file system does not know the request.
+pub fn ask_rewrite(file: &File, message: &mut [u8; REWRITE_BYTES]) -> io::Result<()> {
+    // SAFETY: the request reads and writes 4,096 bytes, which `message` has.
+    let done = unsafe { libc::ioctl(file.as_raw_fd(), REWRITE_CHOSEN as _, message.as_mut_ptr()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

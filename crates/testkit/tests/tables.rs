@@ -77,6 +77,7 @@ fn an_allocator_gives_out_what_is_free() {
                 class: [Class::Normal, Class::Special, Class::Log, Class::Dedup][(i % 4) as usize],
                 txg,
                 gang: false,
+                evens_out: false,
                 fewer_will_do: false,
             };
             for dva in all.allocate(&request).unwrap_or_default() {

@@ -167,6 +167,22 @@ impl Tables {
         }
     }
 
+    /// Whether a block has more references than one; true when a damaged table does not tell. Changes nothing.
+    pub fn refers(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
+        if self.unknown.lock().is_some() {
+            return Ok(true);
+        }
+        let all = self.all.lock();
+        let Some(dva) = bp.dva(0) else { return Ok(false) };
+        let Some(table) = all.get(&u64::from(dva.vdev)) else { return Ok(false) };
+        let region = usize::try_from(dva.offset / table.head.rangesize.max(1)).unwrap_or(usize::MAX);
+        if table.damage.is_some() || table.counters.get(region).is_none_or(|counter| *counter == 0) {
+            return Ok(table.damage.is_some());
+        }
+        let mut edit = host.objects().edit(table.head.mos_entries)?;
+        Ok(ZapEdit::open(&mut *edit)?.lookup([dva.offset].as_slice())?.is_some())
+    }
+
     /// Writes changed counters and heads, and removes tables without entries.
     #[doc(alias = "brt_sync")]
     pub fn sync(&self, host: &dyn Host) -> Result<()> {

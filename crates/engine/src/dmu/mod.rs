@@ -4,6 +4,7 @@
 //! object's blocks through `nlevels - 1` levels of indirect blocks. All reads go through the cache; a pointer is
 //! checked against the level and size required by its position before it is followed.
 
+mod births;
 mod blocks;
 pub mod content;
 pub mod dirty;

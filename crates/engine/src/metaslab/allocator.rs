@@ -325,6 +325,32 @@ impl SpaceAllocator {
         Some(vdev.groups.iter().map(|group| group_stats(&vdev, group)).fold(SpaceStats::default(), add))
     }
 
+    /// Bytes that each open top-level vdev has more than its share of what its class has allocated, if it has more: those that
+    /// are to move, so that all are equally full. Log vdevs do not count.
+    pub fn surplus(&self) -> BTreeMap<u64, u64> {
+        let tables = self.tables();
+        let classes = [Class::Normal, Class::Special, Class::Dedup].map(|class| tables.of(class));
+        let mut surplus = BTreeMap::new();
+        for groups in classes {
+            let sum = |of: fn(&Group) -> u64| groups.iter().map(|group| u128::from(of(group))).sum::<u128>();
+            let (used, space) = (sum(Group::used), sum(|group| group.space));
+            for group in groups {
+                let share = used * u128::from(group.space) / space.max(1);
+                let more = u128::from(group.used()).saturating_sub(share);
+                // An hundredth of a vdev is no unevenness.
+                if more > u128::from(group.space / 100) {
+                    surplus.insert(group.vdev, u64::try_from(more).unwrap_or(u64::MAX));
+                }
+            }
+        }
+        surplus
+    }
+
+    /// Bytes that a block of `psize` bytes takes on a vdev if it is written in txg `txg`; `None` for a vdev without metaslabs.
+    pub fn asize_on(&self, vdev: u64, psize: u64, txg: u64) -> Option<u64> {
+        Some(self.vdev(vdev)?.top.get().asize_of(psize, txg))
+    }
+
     /// Bytes that each byte of the smallest block takes on the vdev where it takes most, for one copy. Log vdevs do not
     /// count.
     #[doc(alias("spa_get_worst_case_asize", "vdev_get_min_asize"))]

@@ -133,6 +133,7 @@ impl Pool {
             class: class[self.rng.below(5) as usize],
             txg,
             gang: self.rng.below(50) == 0,
+            evens_out: self.rng.below(10) == 0,
             fewer_will_do: self.rng.below(10) == 0,
         };
         match self.all.allocate(&request) {

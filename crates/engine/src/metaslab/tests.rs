@@ -18,7 +18,15 @@ use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
 fn want(psize: u64, txg: u64) -> AllocRequest {
-    AllocRequest { psize, copies: 1, class: Class::Normal, txg, gang: false, fewer_will_do: false }
+    AllocRequest {
+        psize,
+        copies: 1,
+        class: Class::Normal,
+        txg,
+        gang: false,
+        evens_out: false,
+        fewer_will_do: false,
+    }
 }
 
 fn one(all: &SpaceAllocator, request: AllocRequest) -> Dva {

@@ -232,6 +232,12 @@ impl Group {
         self.space.saturating_sub(u64::try_from(self.allocated.load(Ordering::Relaxed)).unwrap_or(0))
     }
 
+    /// Bytes allocated as written, without those that wait to be allocatable again.
+    pub fn used(&self) -> u64 {
+        let get = |n: &AtomicI64| n.load(Ordering::Relaxed);
+        u64::try_from(get(&self.allocated).saturating_sub(get(&self.deferred))).unwrap_or(0)
+    }
+
     /// How much it has to write already, for each of its disks, in steps: those with less come first. Blocks of intent
     /// logs are waited for one by one.
     #[doc(alias = "metaslab_group_throttle")]

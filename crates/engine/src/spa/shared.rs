@@ -219,6 +219,17 @@ impl Spa {
         if self.shared.ddt.free(self, bp)? { Ok(()) } else { self.release(&tables, bp, tx) }
     }
 
+    /// Whether a clone table lists each of `all`: it has more references than one, as of the txg on disk.
+    ///
+    /// # Errors
+    /// Those of [`Spa::begin`]; errors of reading the table.
+    pub fn are_cloned(&self, all: &[Blkptr]) -> Result<Vec<bool>> {
+        // Nothing is changed under it: objects of the MOS are opened under a transaction.
+        let tx = self.begin()?;
+        let tables = TablesAt { spa: self, within: self.mos.within(&tx) };
+        all.iter().map(|bp| self.shared.brt.refers(&tables, bp)).collect()
+    }
+
     /// Counts the references of the txg's clones, before anything that it frees.
     pub(super) fn count_clones(&self, tx: &Tx) -> Result<()> {
         if self.dirty.clones(tx.txg()) == 0 {

@@ -41,6 +41,7 @@ const PROPS: WriteProps = WriteProps {
     copies: 1,
     gang_copies: 0,
     class: Class::Log,
+    evens_out: false,
     embed: false,
     hole_birth: false,
     nopwrite: false,
@@ -67,8 +68,15 @@ pub(super) fn allocate(objset: &LiveObjset, size: u64, txg: u64) -> Result<Blkpt
     if crypt {
         zio.draw_crypt_params(objset.id, &mut bp)?;
     }
-    let request =
-        AllocRequest { psize: size, copies: 1, class: Class::Log, txg, gang: false, fewer_will_do: false };
+    let request = AllocRequest {
+        psize: size,
+        copies: 1,
+        class: Class::Log,
+        txg,
+        gang: false,
+        evens_out: false,
+        fewer_will_do: false,
+    };
     bp.set_dvas(&zio.allocator()?.allocate(&request)?);
     bp.set_births(txg, txg);
     Ok(bp)

@@ -36,6 +36,8 @@ pub struct AllocRequest {
     pub txg: u64,
     /// Mark the DVAs as gang headers.
     pub gang: bool,
+    /// Vdevs that are fuller than the class as a whole come last.
+    pub evens_out: bool,
     /// Give fewer copies rather than fail, but at least one (gang members).
     pub fewer_will_do: bool,
 }

@@ -56,8 +56,15 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
         0 => (props.copies + 1).min(if bp.is_encrypted() { 2 } else { 3 }),
         given => given,
     };
-    let request =
-        AllocRequest { psize: unit, copies, class: props.class, txg, gang: true, fewer_will_do: true };
+    let request = AllocRequest {
+        psize: unit,
+        copies,
+        class: props.class,
+        txg,
+        gang: true,
+        evens_out: props.evens_out,
+        fewer_will_do: true,
+    };
     let header = match zio.allocator().and_then(|a| a.allocate(&request)) {
         Ok(header) => header,
         Err(e) => return done(Err(e)),

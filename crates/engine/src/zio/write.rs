@@ -54,6 +54,8 @@ pub struct WriteProps {
     pub gang_copies: u8,
     /// Allocation class.
     pub class: Class,
+    /// It goes to the vdevs of the class that are less full than the others.
+    pub evens_out: bool,
     /// It may lie in its pointer.
     pub embed: bool,
     /// A hole remembers its birth.
@@ -290,6 +292,7 @@ impl Zio {
             class: props.class,
             txg,
             gang: false,
+            evens_out: props.evens_out,
             fewer_will_do: false,
         };
         self.allocator()?.allocate(&request)

@@ -6,6 +6,7 @@ use zpl::write::{Rewriting, Settings};
 
 use super::Live;
 use super::fs_swap::WRITES;
+use super::rewriting;
 use crate::attr::errno;
 use crate::wire::{Errno, FileHandle, INodeNo, ReplyIoctl};
 
@@ -43,7 +44,7 @@ fn word(bytes: &[u8], at: usize) -> Result<u32> {
     word.map(|b| u32::from_le_bytes(*b)).ok_or_else(|| Error::new(Kind::Invalid, "a short request"))
 }
 
-fn long(bytes: &[u8], at: usize) -> Result<u64> {
+pub(super) fn long(bytes: &[u8], at: usize) -> Result<u64> {
     Ok(u64::from(word(bytes, at)?) | u64::from(word(bytes, at + 4)?) << 32)
 }
 
@@ -57,6 +58,10 @@ impl Live {
         input: &[u8],
         reply: ReplyIoctl,
     ) {
+        if command == rewriting::CHOSEN {
+            let answer = self.rewrite_chosen(ino, handle.0 & WRITES != 0, input);
+            return reply.ioctl(0, &answer);
+        }
         if command == REWRITE && handle.0 & WRITES == 0 {
             return reply.error(Errno::EBADF);
         }

@@ -25,6 +25,7 @@ mod open_dirs;
 mod posix_acl;
 mod privileges;
 mod requests;
+mod rewriting;
 
 use std::fmt::Debug;
 use std::io;

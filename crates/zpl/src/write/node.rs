@@ -61,6 +61,10 @@ pub struct Node {
     pub(super) spilled: AtomicUsize,
     /// It has no name and is open no more: its blocks are being freed.
     doomed: AtomicBool,
+    /// It receives the content of another file ([`super::reblock`]) and refuses other writes.
+    reserved: AtomicBool,
+    /// The token of its owner; 0: it is not lent.
+    lent: AtomicU64,
 }
 
 impl Node {
@@ -76,6 +80,8 @@ impl Node {
             ranges: Ranges::default(),
             opens: AtomicU64::new(0),
             doomed: AtomicBool::new(false),
+            reserved: AtomicBool::new(false),
+            lent: AtomicU64::new(0),
         })
     }
 
@@ -107,6 +113,23 @@ impl Node {
         let open = self.opens.load(Ordering::SeqCst) > 0;
         self.doomed.store(!open, Ordering::SeqCst);
         !open
+    }
+
+    /// From now on it gets the content of another file, and nothing else.
+    pub(super) fn reserve(&self) {
+        self.reserved.store(true, Ordering::Release);
+    }
+
+    pub(super) fn lend(&self, token: u64) {
+        self.lent.store(token, Ordering::Release);
+    }
+
+    pub(super) fn is_lent(&self, token: u64) -> bool {
+        token != 0 && self.lent.load(Ordering::Acquire) == token
+    }
+
+    pub(super) fn is_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Acquire)
     }
 
     /// Whether it has more blocks than are freed at once.

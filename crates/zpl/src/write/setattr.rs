@@ -73,6 +73,9 @@ impl FsWriter {
 
     /// Fails for a file whose bytes may not be changed; `offset`: of a write, which may append.
     pub(super) fn check_writable(&self, node: &Node, offset: Option<u64>) -> Result<()> {
+        if node.is_reserved() {
+            return Err(Error::new(Kind::Busy, "the file gets the content of another"));
+        }
         let flags = node.word(self.fields.flags);
         let appends = offset.is_none_or(|at| at >= node.word(self.fields.size));
         let refused = flags & (pflags::IMMUTABLE | pflags::READONLY) != 0
@@ -203,7 +206,7 @@ impl FsWriter {
 
     /// Sets the project; files of old file systems get the attribute in its place, which readers rely on.
     #[doc(alias = "sa_add_projid")]
-    fn set_project(&self, tx: &Tx, state: &mut State, projid: u64) -> Result<()> {
+    pub(super) fn set_project(&self, tx: &Tx, state: &mut State, projid: u64) -> Result<()> {
         self.to_attributes(tx, state)?;
         if state.attrs.get(self.fields.projid).is_some() {
             return state.attrs.set_word(self.fields.projid, projid);

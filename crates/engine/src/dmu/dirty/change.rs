@@ -32,14 +32,27 @@ impl StoredBlock {
     }
 }
 
+/// How a block is written again with the same bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Again {
+    /// It keeps its logical birth.
+    pub keeps_birth: bool,
+    /// Whether it is deduplicated, whatever the property says; `None`: as that says.
+    pub dedup: Option<bool>,
+    /// It goes to the vdevs that are less full than the others of its class.
+    pub evens_out: bool,
+    /// It is written even if its checksum says that it is on disk as it would be.
+    pub always: bool,
+}
+
 /// A block's new content.
 #[derive(Debug, Clone)]
 pub enum Dirty {
     /// These bytes are to be written.
     Data(Buf),
-    /// These bytes, which the block has already, are to be written elsewhere: the block keeps its logical birth.
+    /// These bytes, which the block has already, are to be written again.
     #[doc(alias = "dr_rewrite")]
-    Moved(Buf),
+    Moved(Buf, Again),
     /// The block is already on disk (an intent-log write); this pointer replaces the old one.
     Written(Blkptr, Buf),
     /// These bytes are to be written unchanged.
@@ -54,7 +67,7 @@ pub enum Dirty {
 impl Dirty {
     fn said(&self) -> Said {
         match self {
-            Self::Data(buf) | Self::Moved(buf) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
+            Self::Data(buf) | Self::Moved(buf, _) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
             Self::Stored(block) => Said::Stored(block.clone()),
             Self::Pointer(bp) => Said::Pointer(*bp),
             Self::Cloned(bp) => Said::Cloned(*bp),
@@ -87,6 +100,8 @@ pub struct Change {
     pub forgets: bool,
     /// Block numbers freed.
     pub freed: RangeSet,
+    /// Of these, the numbers of which holes get the txg as their birth, too.
+    pub marked: RangeSet,
     /// Blocks written.
     pub blocks: BTreeMap<u64, Dirty>,
     /// The spill block.
@@ -172,7 +187,9 @@ impl Change {
     /// Overwrites part of block `blkid` if the txg has it, and it is long enough; returns whether it did.
     pub fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
         let mut block = match self.blocks.get_mut(&blkid) {
-            Some(Dirty::Data(buf) | Dirty::Moved(buf)) => std::mem::replace(buf, Buf::empty()).into_owned(),
+            Some(Dirty::Data(buf) | Dirty::Moved(buf, _)) => {
+                std::mem::replace(buf, Buf::empty()).into_owned()
+            }
             Some(Dirty::Written(_, buf)) => buf.clone().into_owned(),
             Some(Dirty::Stored(_) | Dirty::Pointer(_) | Dirty::Cloned(_)) | None => return false,
         };

@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
 use super::LiveObjset;
-use super::change::{Change, Dirty, Said, Spill, StoredBlock, overwrite};
+use super::change::{Again, Change, Dirty, Said, Spill, StoredBlock, overwrite};
 use super::needs::Needs;
 use crate::dmu::tx::Tx;
 use crate::dmu::{Object, edit::Edit};
@@ -250,17 +250,29 @@ impl Handle {
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
-    /// Writes block `blkid` again, elsewhere: `bytes` are its content on disk, and it keeps its logical birth. A later
-    /// write of the same txg replaces this.
+    /// Replaces a block; it is written even if it has the content that it had.
+    pub fn write_anew(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf) -> Result<()> {
+        let len = bytes.len();
+        self.check_way_to(tx, blkid)?;
+        let first = self.change(tx, |dnode, change| {
+            assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
+            dnode.maxblkid = dnode.maxblkid.max(blkid);
+            change.put(blkid, Dirty::Moved(bytes, Again { always: true, ..Again::default() }))
+        })?;
+        if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
+    }
+
+    /// Writes block `blkid` again, as `how` says: `bytes` are its content on disk. A later write of the same txg replaces
+    /// this.
     #[doc(alias = "dmu_buf_will_rewrite")]
-    pub fn move_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf) -> Result<()> {
+    pub fn move_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf, how: Again) -> Result<()> {
         let len = bytes.len();
         self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
             // Blocks that the txg writes or frees anyway keep their new state.
             let is_new = !change.gives_up(blkid) && !change.blocks.contains_key(&blkid);
-            is_new && change.put(blkid, Dirty::Moved(bytes))
+            is_new && change.put(blkid, Dirty::Moved(bytes, how))
         })?;
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
@@ -296,7 +308,7 @@ impl Handle {
         let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
         match change.and_then(|c| c.blocks.get(&blkid)) {
             None => Waiting::Nothing,
-            Some(Dirty::Data(bytes) | Dirty::Moved(bytes)) => Waiting::Bytes(bytes.clone()),
+            Some(Dirty::Data(bytes) | Dirty::Moved(bytes, _)) => Waiting::Bytes(bytes.clone()),
             Some(Dirty::Written(bp, _) | Dirty::Pointer(bp)) => Waiting::Written(*bp),
             // Only receives write such blocks, and they have no intent log. A clone has a record of its own, which is
             // later than that of a write.

@@ -19,6 +19,7 @@
 
 mod change;
 mod clone;
+mod exchange;
 mod handle;
 pub mod needs;
 mod object_sync;
@@ -39,7 +40,7 @@ use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
-pub use change::StoredBlock;
+pub use change::{Again, StoredBlock};
 pub use clone::CloneSource;
 pub(crate) use handle::Waiting;
 pub use handle::{Editor, Handle};

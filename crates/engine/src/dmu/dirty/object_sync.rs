@@ -153,12 +153,18 @@ impl Work {
             }
             Dirty::Written(bp, _) | Dirty::Pointer(bp) | Dirty::Cloned(bp) => Request::Known(*bp),
             Dirty::Data(bytes) => self.content(policy, blkid, bytes, old)?,
-            Dirty::Moved(bytes) => {
+            Dirty::Moved(bytes, how) => {
                 let mut request = self.content(policy, blkid, bytes, old)?;
                 if let Request::Write(request, _) = &mut request {
+                    if let Some(dedup) = how.dedup {
+                        request.props = policy.deduplicating(dedup).block(&self.dnode, 0);
+                    }
+                    request.props.nopwrite &= !how.always;
+                    request.props.evens_out = how.evens_out;
                     // A sealed block gets another MAC, and the dnode above authenticates it: a raw stream without the block
                     // could not be opened.
-                    request.keeps_birth = !old.is_hole() && !old.is_redacted() && !request.props.encrypt;
+                    request.keeps_birth =
+                        how.keeps_birth && !old.is_hole() && !old.is_redacted() && !request.props.encrypt;
                 }
                 request
             }

@@ -80,6 +80,14 @@ impl Policy {
         Self { copies: 1, meta: false, accounted: DnodeFlags(both), ..Self::meta() }
     }
 
+    /// The policy of blocks that are deduplicated, or are not, whatever the property says. Without the property, blocks have
+    /// the dataset's checksum if that is strong enough, else SHA-256.
+    pub fn deduplicating(&self, dedup: bool) -> Self {
+        let own = if self.checksum.is_dedup_strong() { self.checksum } else { ChecksumType::Sha256 };
+        let dedup = if dedup { self.dedup.or(Some((own, false))) } else { None };
+        Self { dedup, ..self.clone() }
+    }
+
     /// The write properties of a block of `object`: `level` 0 for data.
     #[doc(alias = "dmu_write_policy")]
     pub fn block(&self, object: &Dnode, level: u8) -> WriteProps {
@@ -146,6 +154,7 @@ impl Policy {
             complevel,
             copies: self.copies_of(kind, level, metadata),
             gang_copies: 0,
+            evens_out: false,
             class: self.class(kind, metadata, size),
             embed: self.embed && !self.encrypt,
             hole_birth: self.hole_birth,

@@ -149,7 +149,7 @@ fn remove(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
 
 /// The txg of a head's newest bookmark; 0 without one.
 #[doc(alias = "dsl_bookmark_latest_txg")]
-pub(super) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
+pub(crate) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
     Ok(all(at, head)?.last().map_or(0, |(_, phys, _)| phys.creation_txg))
 }
 

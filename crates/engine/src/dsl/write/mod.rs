@@ -20,7 +20,7 @@
 
 pub mod account;
 mod batch;
-mod bookmarks;
+pub(crate) mod bookmarks;
 pub mod crypto;
 pub mod destroy;
 pub mod freeing;

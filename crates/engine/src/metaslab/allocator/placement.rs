@@ -1,8 +1,9 @@
 //! The place of a block: class, vdev and metaslab.
 //!
 //! Vdevs of a class take turns: each receives about a mebibyte for each of its data disks, more if more of it is free
-//! than of the others, so that all fill evenly. A vdev with a backlog of writes is skipped while others have
-//! none. Copies of a block go to consecutive vdevs. A class without space falls back on the next.
+//! than of the others, so that all fill evenly. A vdev with a backlog of writes is skipped while others have none.
+//! A block that is moved to even vdevs out goes to those that are not fuller than their class. Copies of a block go to
+//! consecutive vdevs. A class without space falls back on the next.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,8 +27,10 @@ impl SpaceAllocator {
         let first = self.first_group(class, groups, done);
         let backlogs = groups.iter().map(|group| group.backlog()).collect::<Vec<_>>();
         let mut order: Vec<usize> = (0..count).map(|i| (first + i) % count).collect();
+        let mean = if request.evens_out { fullness(groups.iter().map(AsRef::as_ref)) } else { u128::MAX };
+        let is_fuller = |at: usize| groups.get(at).is_some_and(|group| fullness([&**group]) > mean);
         // Vdevs with a backlog come last; equal ones take turns.
-        order.sort_by_key(|at| backlogs.get(*at));
+        order.sort_by_key(|at| (is_fuller(*at), backlogs.get(*at)));
         for at in order {
             let group = groups.get(at)?;
             let asize = group.top.get().asize_of(request.psize, request.txg);
@@ -112,6 +115,15 @@ impl SpaceAllocator {
         };
         Error::new(kind, format!("no space for a block of {} bytes", request.psize))
     }
+}
+
+/// How full groups are together: used bytes of 2^20.
+fn fullness<'a>(groups: impl IntoIterator<Item = &'a Group>) -> u128 {
+    let add = |(used, space): (u128, u128), group: &Group| {
+        (used + u128::from(group.used()), space + u128::from(group.space))
+    };
+    let (used, space) = groups.into_iter().fold((0, 0), add);
+    (used << 20) / space.max(1)
 }
 
 /// A class and its fallbacks.

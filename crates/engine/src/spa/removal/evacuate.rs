@@ -141,8 +141,15 @@ impl Spa {
         let (mut source, mut len) = (start, end - start);
         while source < end {
             len = len.min(end - source);
-            let request =
-                AllocRequest { psize: len, copies: 1, class, txg, gang: false, fewer_will_do: false };
+            let request = AllocRequest {
+                psize: len,
+                copies: 1,
+                class,
+                txg,
+                gang: false,
+                evens_out: false,
+                fewer_will_do: false,
+            };
             let dva = match allocator.allocate(&request) {
                 Ok(dvas) => dvas.into_iter().next(),
                 Err(why) if len <= unit => return Err(why),

@@ -21,7 +21,10 @@ pub(super) fn free(
     match work.change.wipe {
         true if work.change.forgets => {}
         true => frees.all()?,
-        false if work.keeps() => frees.ranges()?,
+        false if work.keeps() => {
+            frees.ranges()?;
+            frees.marks()?;
+        }
         false => {}
     }
     Ok((frees.holes, frees.bytes))
@@ -57,6 +60,54 @@ impl Frees<'_, '_> {
             self.top(&old, |frees, bp, level, blkid| frees.range(bp, level, blkid, range))?;
         }
         Ok(())
+    }
+
+    /// Holes of marked ranges are born in this txg.
+    fn marks(&mut self) -> Result<()> {
+        if !self.policy.hole_birth || self.work.dnode.is_free() {
+            return Ok(());
+        }
+        let top = self.work.dnode.nlevels.saturating_sub(1);
+        let pointers = u64::try_from(self.work.dnode.nblkptr()).unwrap_or(0);
+        for range in self.work.change.marked.iter() {
+            for blkid in 0..pointers {
+                self.mark(top, blkid, range)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks the holes of data blocks `[start, end)` below a block of the new tree, each at the highest level at which it is one.
+    fn mark(&mut self, level: u8, blkid: u64, (start, end): (u64, u64)) -> Result<()> {
+        let shift = self.work.old.dnode.blocks_per_indirect_shift();
+        let below = shift.saturating_mul(u32::from(level));
+        let first = blkid.checked_shl(below).unwrap_or(u64::MAX);
+        let last = 1_u64.checked_shl(below).map_or(u64::MAX, |span| first.saturating_add(span - 1));
+        let is_freed = self.holes.get(usize::from(level)).is_some_and(|holes| holes.contains_key(&blkid));
+        if first >= end || last < start || is_freed {
+            return Ok(());
+        }
+        let written = self.work.change.blocks.range(first..=last).next().is_some();
+        let is_hole = !written && self.was_hole(level, blkid)?;
+        if is_hole && start <= first && last < end {
+            return self.hole(level, blkid);
+        }
+        if level == 0 {
+            return Ok(());
+        }
+        let children = blkid.checked_shl(shift).unwrap_or(u64::MAX);
+        let child_of = |at: u64| at.checked_shr(below - shift).unwrap_or(0);
+        let last = child_of(end.saturating_sub(1)).min(children.saturating_add((1 << shift) - 1));
+        (child_of(start).max(children)..=last).try_for_each(|child| self.mark(level - 1, child, (start, end)))
+    }
+
+    /// Whether the tree on disk has nothing there; one that grows is the first block of its new levels.
+    fn was_hole(&self, level: u8, blkid: u64) -> Result<bool> {
+        let old = &self.work.old;
+        match level < old.dnode.nlevels {
+            true => Ok(old.pointer(level, blkid)?.is_hole()),
+            false => Ok(blkid > 0 || old.dnode.blkptrs().iter().all(Blkptr::is_hole)),
+        }
     }
 
     /// Calls a function for each pointer of the dnode.

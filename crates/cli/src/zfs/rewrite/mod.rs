@@ -1,0 +1,393 @@
+//! `zfs rewrite`: blocks of files are written again where they take on today's properties.
+//!
+//! Works on files of a mount, as the user who calls it may: it asks no daemon. A file is rewritten piece by piece, so that
+//! the command can be interrupted and shows how far it is; each piece is whole whatever happens.
+//!
+//! Beyond OpenZFS: another record size, a choice of blocks, a limit of the rate, and `-n`. These need a mount of this program
+//! ([`request`]). A first pass over all files says what is written and what snapshots keep. What is as wanted is passed over, so
+//! a run that was interrupted goes on where it stopped.
+
+mod request;
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use stdx::os::rewrite;
+use zcommon::units::{nicenum, parse_nicenum};
+
+use self::request::{Choice, Refused, Tally};
+use crate::ctx::Ctx;
+use crate::progress::Progress;
+use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
+
+/// Bytes of a piece: an interrupt waits for its end.
+const PIECE: u64 = 16 << 20;
+/// `ZFS_REWRITE_PHYSICAL`.
+const PHYSICAL: u64 = 1;
+
+/// Write blocks of files again, with today's properties.
+#[derive(Debug, Args)]
+pub struct Rewrite {
+    /// Blocks keep their birth: incremental streams leave them out.
+    #[arg(short = 'P')]
+    pub physical: bool,
+    /// Directories in directories, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// Print the names of rewritten files.
+    #[arg(short = 'v')]
+    pub verbose: bool,
+    /// Stay in the file system of the directory.
+    #[arg(short = 'x')]
+    pub one_fs: bool,
+    /// At most so many bytes of each file.
+    #[arg(short = 'l', value_name = "LENGTH")]
+    pub length: Option<String>,
+    /// From this byte on.
+    #[arg(short = 'o', value_name = "OFFSET")]
+    pub offset: Option<String>,
+    /// Give files blocks of this size; without a size: of the property's.
+    #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
+    pub recordsize: Option<String>,
+    /// Only blocks whose move makes top-level vdevs equally full.
+    #[arg(long, conflicts_with = "recordsize")]
+    pub balance: bool,
+    /// Only blocks that take fewer sectors since their raidz was expanded.
+    #[arg(long, conflicts_with_all = ["recordsize", "balance"])]
+    pub compact: bool,
+    /// Only blocks outside of dedup tables, which enter one.
+    #[arg(long, conflicts_with_all = ["recordsize", "balance", "compact"])]
+    pub dedup: bool,
+    /// Only blocks of dedup tables, which get copies of their own.
+    #[arg(long, conflicts_with_all = ["recordsize", "balance", "compact", "dedup"])]
+    pub undedup: bool,
+    /// At most so many bytes a second.
+    #[arg(long, value_name = "RATE")]
+    pub limit: Option<String>,
+    /// Say what would be written and what snapshots would keep.
+    #[arg(short = 'n')]
+    pub dry: bool,
+    /// Files and directories.
+    #[arg(value_name = "DIRECTORY|FILE", required = true)]
+    pub paths: Vec<PathBuf>,
+}
+
+/// What is done with each file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// OpenZFS's request.
+    Plain,
+    /// Chosen blocks.
+    Some(Choice),
+    /// Blocks of this size; 0: of the property's.
+    Record(u64),
+}
+
+/// A run over files.
+struct Run<'a> {
+    of: &'a Rewrite,
+    form: Form,
+    offset: u64,
+    /// 0: to the end.
+    length: u64,
+    device: Option<u64>,
+    failed: bool,
+    /// This pass only counts.
+    dry: bool,
+    tally: Tally,
+    files: u64,
+    bytes: u64,
+    progress: Progress,
+    /// Bytes a second, and since when how many were written.
+    rate: Option<(u64, Instant, u64)>,
+}
+
+fn number(text: Option<&String>, what: &str) -> Result<u64, Failure> {
+    let Some(text) = text else { return Ok(0) };
+    parse_nicenum(text).map_err(|_| Failure::usage(format!("invalid {what} '{text}'")))
+}
+
+impl Rewrite {
+    fn form(&self) -> Result<Form, Failure> {
+        if let Some(text) = &self.recordsize {
+            let record = number(Some(text), "record size")?;
+            if record != 0 && (!record.is_power_of_two() || !(512..=16 << 20).contains(&record)) {
+                return Err(Failure::usage(format!(
+                    "invalid record size '{text}': a power of two from 512 to 16M"
+                )));
+            }
+            if self.physical || self.length.is_some() || self.offset.is_some() {
+                return Err(Failure::usage(
+                    "--recordsize changes whole files, whose blocks are new: not with -P, -l, -o",
+                ));
+            }
+            return Ok(Form::Record(record));
+        }
+        let chosen = [
+            (self.balance, Choice::Balance),
+            (self.compact, Choice::Compact),
+            (self.dedup, Choice::Dedup),
+            (self.undedup, Choice::Undedup),
+        ];
+        let chosen = chosen.into_iter().find(|(wanted, _)| *wanted).map(|(_, choice)| choice);
+        Ok(match chosen {
+            Some(choice) => Form::Some(choice),
+            None if self.dry => Form::Some(Choice::All),
+            None => Form::Plain,
+        })
+    }
+}
+
+impl Verb for Rewrite {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let length = number(self.length.as_ref(), "length")?;
+        let offset = number(self.offset.as_ref(), "offset")?;
+        let limit = number(self.limit.as_ref(), "rate")?;
+        if self.limit.is_some() && limit == 0 {
+            return Err(Failure::usage("a rate of nothing"));
+        }
+        let form = self.form()?;
+        let mut run = Run {
+            of: &self,
+            form,
+            offset,
+            length,
+            device: None,
+            failed: false,
+            dry: true,
+            tally: Tally::default(),
+            files: 0,
+            bytes: 0,
+            progress: Progress::bytes("rewrite", 0, true),
+            rate: None,
+        };
+        run.pass(ctx)?;
+        let first = if form == Form::Plain { None } else { Some(run.said()) };
+        if self.dry {
+            if let Some(said) = first {
+                writeln!(ctx.out, "{said}")?;
+            }
+            return Ok(if run.failed { Exit::FAILED } else { Exit::OK });
+        }
+        if let Some(said) = first.filter(|_| run.tally.written > 0) {
+            ctx.warn(said);
+        }
+        let quiet = form == Form::Plain && !ctx.err_is_terminal;
+        run.progress = Progress::bytes("rewrite", run.bytes, quiet);
+        run.rate = (limit > 0).then(|| (limit, Instant::now(), 0));
+        // What failed in the first pass fails again, and is told then.
+        (run.dry, run.failed) = (false, false);
+        let done = run.pass(ctx);
+        run.progress.finish();
+        done?;
+        Ok(if run.failed { Exit::FAILED } else { Exit::OK })
+    }
+}
+
+impl Run<'_> {
+    fn warn(&mut self, what: &str, path: &Path, why: &str, ctx: &mut Ctx) {
+        self.failed = true;
+        if !self.dry || self.of.dry {
+            ctx.warn(format!("failed to {what} {}: {why}", path.display()));
+        }
+    }
+
+    /// What the first pass found.
+    fn said(&self) -> String {
+        let Tally { written, kept, shared, .. } = self.tally;
+        let up_to = if self.form == Form::Some(Choice::Balance) { "up to " } else { "" };
+        let files = if self.files == 1 { "1 file".to_owned() } else { format!("{} files", self.files) };
+        let mut said = format!("{up_to}{} of {files} to write", nicenum(written));
+        if kept > 0 {
+            said += &format!("; snapshots keep the old blocks of {}", nicenum(kept));
+        }
+        if shared > 0 {
+            said += &format!("; left as snapshots, clones or dedup share it: {}", nicenum(shared));
+        }
+        said
+    }
+
+    /// Visits all files.
+    fn pass(&mut self, ctx: &mut Ctx) -> Result<(), Failure> {
+        for path in &self.of.paths {
+            match fs::symlink_metadata(path) {
+                Ok(meta) if meta.is_dir() => {
+                    self.device = self.of.one_fs.then(|| meta.dev());
+                    self.dir(path, ctx)?;
+                }
+                Ok(meta) => self.file(path, &meta, ctx)?,
+                Err(e) => self.warn("stat", path, &strerror(&e), ctx),
+            }
+        }
+        Ok(())
+    }
+
+    fn dir(&mut self, top: &Path, ctx: &mut Ctx) -> Result<(), Failure> {
+        let mut dirs = std::collections::VecDeque::from([top.to_owned()]);
+        while let Some(dir) = dirs.pop_front() {
+            let listed = fs::read_dir(&dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
+            let mut listed = match listed {
+                Ok(listed) => listed,
+                Err(e) => {
+                    self.warn("opendir", &dir, &strerror(&e), ctx);
+                    continue;
+                }
+            };
+            listed.sort_by_key(fs::DirEntry::file_name);
+            for entry in listed {
+                let path = entry.path();
+                match fs::symlink_metadata(&path) {
+                    Ok(meta) if self.device.is_some_and(|device| device != meta.dev()) => {}
+                    Ok(meta) if meta.is_dir() && self.of.recurse => dirs.push_back(path),
+                    Ok(meta) => self.file(&path, &meta, ctx)?,
+                    // It was removed meanwhile.
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                    Err(e) => self.warn("stat", &path, &strerror(&e), ctx),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Rewrites a regular file; others have no blocks.
+    fn file(&mut self, path: &Path, meta: &fs::Metadata, ctx: &mut Ctx) -> Result<(), Failure> {
+        if ctx.interrupt.is_set() {
+            return Err(Failure::Interrupted);
+        }
+        if !meta.is_file() {
+            return Ok(());
+        }
+        if self.dry && self.form == Form::Plain {
+            self.bytes += meta.len();
+            return Ok(());
+        }
+        let how = if self.dry {
+            OpenOptions::new().read(true).open(path)
+        } else {
+            OpenOptions::new().write(true).open(path)
+        };
+        let file = match how {
+            Ok(file) => file,
+            Err(e) => {
+                self.warn("open", path, &strerror(&e), ctx);
+                return Ok(());
+            }
+        };
+        let done = match self.dry {
+            true => self.count(&file, meta.len()),
+            false => self.one(path, &file, meta.len(), ctx),
+        };
+        match done {
+            Ok(done) if done && self.of.verbose && !(self.dry && !self.of.dry) => {
+                writeln!(ctx.out, "{}", path.display())?;
+            }
+            Ok(_) => {}
+            Err(Refused::Interrupted) => return Err(Failure::Interrupted),
+            Err(Refused::Told(why)) => self.warn("rewrite", path, &why, ctx),
+            Err(Refused::Failed(e)) => self.warn("rewrite", path, &strerror(&e), ctx),
+        }
+        Ok(())
+    }
+
+    /// The range of a file of `size` bytes.
+    fn range(&self, size: u64) -> (u64, u64) {
+        let end = if self.length == 0 { size } else { size.min(self.offset.saturating_add(self.length)) };
+        (self.offset.min(end), end)
+    }
+
+    /// Counts what is to be written of a file; false: nothing.
+    fn count(&mut self, file: &File, size: u64) -> Result<bool, Refused> {
+        let (start, end) = self.range(size);
+        let tally = match self.form {
+            Form::Record(record) => request::plan_record(file, record)?.unwrap_or_default(),
+            _ if start >= end => Tally::default(),
+            Form::Some(choice) => request::some(file, (start, end - start), choice, self.of.physical, true)?,
+            Form::Plain => Tally::default(),
+        };
+        self.tally.add(&tally);
+        self.bytes += end - start;
+        self.files += u64::from(tally.written > 0);
+        Ok(tally.written > 0)
+    }
+
+    /// Rewrites a file; false: nothing was to be done.
+    fn one(&mut self, path: &Path, file: &File, size: u64, ctx: &Ctx) -> Result<bool, Refused> {
+        let range = self.range(size);
+        match self.form {
+            Form::Record(record) => {
+                let mut pace = |worked, written| self.keep_pace(worked, written, ctx);
+                Ok(request::record(file, path, size, record, &mut pace)? > 0)
+            }
+            form => self.pieces(file, range, form, ctx),
+        }
+    }
+
+    fn pieces(
+        &mut self,
+        file: &File,
+        (start, end): (u64, u64),
+        form: Form,
+        ctx: &Ctx,
+    ) -> Result<bool, Refused> {
+        let flags = if self.of.physical { PHYSICAL } else { 0 };
+        let (mut at, mut any) = (start, form == Form::Plain);
+        while at < end {
+            let len = (end - at).min(PIECE);
+            let written = match form {
+                Form::Some(choice) => {
+                    request::some(file, (at, len), choice, self.of.physical, false)?.written
+                }
+                _ => {
+                    rewrite(file, at, len, flags)?;
+                    len
+                }
+            };
+            any |= written > 0;
+            at += len;
+            if !self.keep_pace(len, written, ctx) {
+                return Err(Refused::Interrupted);
+            }
+        }
+        Ok(any)
+    }
+
+    /// Shows how far it is, and waits where more was written than the limit allows; false: the user interrupted.
+    fn keep_pace(&mut self, worked: u64, written: u64, ctx: &Ctx) -> bool {
+        self.progress.add(worked);
+        let Some((limit, since, sum)) = &mut self.rate else { return !ctx.interrupt.is_set() };
+        *sum += written;
+        let due = *since + Duration::from_secs_f64(*sum as f64 / *limit as f64);
+        while let Some(left) = due.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            if ctx.interrupt.is_set() {
+                return false;
+            }
+            std::thread::sleep(left.min(Duration::from_millis(100)));
+        }
+        !ctx.interrupt.is_set()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::ctx::testing::captured;
+    use crate::verb::Exit;
+
+    #[test]
+    fn files_of_other_file_systems_are_refused_one_by_one() {
+        assert_eq!(captured(&["zfs", "rewrite"]).exit, Exit::USAGE);
+        assert_eq!(captured(&["zfs", "rewrite", "-l", "x", "/"]).exit, Exit::USAGE);
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("one"), b"bytes").unwrap();
+        let run = captured(&["zfs", "rewrite", "-v", dir.path().to_str().unwrap(), "/nowhere"]);
+        assert_eq!((run.exit, run.out.as_str()), (Exit::FAILED, ""));
+        assert!(
+            run.err.contains("failed to rewrite ") && run.err.contains("failed to stat /nowhere: "),
+            "{}",
+            run.err
+        );
+    }
+}
