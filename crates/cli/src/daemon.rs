@@ -45,6 +45,7 @@ impl Verb for Daemon {
         let _ = rustix::thread::set_name(c"aquifer");
         zfuse::mount_helper::work_apart();
         zfuse::raise_limits();
+        zfuse::use_io_uring(std::env::var_os("AQUIFER_IO_URING").is_some_and(|value| value == "1"));
         // The client that starts a daemon reads this process's standard output to its end, which another descriptor of it would put
         // off until the daemon ends.
         ctx.raw_out = None;

@@ -12,10 +12,11 @@ use std::sync::Arc;
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
+use fuse_transport::{Device, Line};
+
 use crate::helper;
 use crate::mount_helper::{self, Spot, Work};
-use crate::serve::{self, Line};
-use crate::wire::Filesystem;
+use crate::wire::{Filesystem, Served, greet};
 
 /// The subtype that `df -T` and `findmnt` show after `fuse.`.
 const SUBTYPE: &str = "zfs";
@@ -42,11 +43,17 @@ pub struct Place<'a> {
 pub fn spawn(files: Box<dyn Filesystem>, place: &Place<'_>) -> io::Result<(Arc<Line>, PathBuf)> {
     let (at, device) = attach(place)?;
     let device = device.map_or_else(|| helper::mount(&at, &helper_options(place)), Ok)?;
-    let line = serve::enter(device, files).inspect_err(|_| {
+    let line = serve(device, files).inspect_err(|_| {
         // The error to return is that of the failed start.
         let _ = detach(&at, true);
     })?;
     Ok((line, at))
+}
+
+fn serve(device: OwnedFd, mut files: Box<dyn Filesystem>) -> io::Result<Arc<Line>> {
+    let device = Device::new(device);
+    let reserved = greet(&device, files.as_mut())?;
+    fuse_transport::enter(device, Arc::new(Served(Arc::from(files))), reserved)
 }
 
 /// Fails if the open descriptors would leave too few for other purposes after a mount.

@@ -12,7 +12,6 @@
 //! numbers below child datasets contain the dataset in their upper bits.
 
 mod attr;
-mod crew;
 mod dir;
 mod fs;
 mod helper;
@@ -21,7 +20,6 @@ pub mod mount_helper;
 mod node;
 mod nothing;
 mod rw;
-mod serve;
 mod space;
 mod visitors;
 mod way;
@@ -34,13 +32,14 @@ use std::time::Duration;
 
 use engine::dsl::Dataset;
 use engine::spa::Pool;
+use fuse_transport::Line;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rw::fs_swap::{Done, FsSwap};
-use serve::Line;
-use wire::INodeNo;
+use wire::{INodeNo, Notifier};
 
+pub use fuse_transport::{use_io_uring, uses_io_uring};
 pub use kernel::{detach, raise_limits};
 pub use mount_helper::{Ready, Spot};
 pub use nothing::serve_nothing;
@@ -86,6 +85,15 @@ impl Mounted {
     /// The mount point, with links resolved.
     pub fn at(&self) -> &Path {
         &self.at
+    }
+
+    fn notifier(&self) -> Notifier {
+        Notifier::new(Arc::clone(&self.line.device))
+    }
+
+    /// Whether its requests come over io_uring; otherwise over `/dev/fuse`.
+    pub fn is_over_io_uring(&self) -> bool {
+        self.line.is_over_rings()
     }
 
     /// The number of its connection in `/sys/fs/fuse/connections`, derived from the text of `/proc/self/mountinfo`.
@@ -169,7 +177,7 @@ impl Mounted {
         let gate = self.gate.as_ref().ok_or_else(not_live)?;
         match gate.exchange(work, open) {
             Ok(Done::Other(found)) => {
-                gate.tell(&self.line.notifier(), &found);
+                gate.tell(&self.notifier(), &found);
                 Ok(())
             }
             Ok(Done::Same(why)) => Err(why),
@@ -206,11 +214,11 @@ impl Mounted {
         };
         if old.snapdir != options.snapdir {
             // The root's link count changes. A kernel without the root in its cache has nothing to drop.
-            let _ = self.line.notifier().inval_inode(INodeNo::ROOT, -1, 0);
+            let _ = self.notifier().inval_inode(INodeNo::ROOT, -1, 0);
         }
         let lists = old.posix_acl != options.posix_acl;
         if let Some(gate) = self.gate.as_ref().filter(|_| lists) {
-            gate.forget_attributes(&self.line.notifier());
+            gate.forget_attributes(&self.notifier());
         }
         told
     }

@@ -186,6 +186,10 @@ const FILES: &[(&str, &str)] = &[
 const ENVIRONMENT: &[(&str, &str)] = &[
     ("AQUIFER_RUN", "The directory of all files of a daemon; each directory has a daemon of its own."),
     ("AQUIFER_CONF", "The settings file."),
+    (
+        "AQUIFER_IO_URING",
+        "1: the daemon's mounts use FUSE over io_uring where the kernel has it and it is enabled.",
+    ),
     ("ZPOOL_IMPORT_PATH", "Directories that zpool import searches, separated by colons."),
 ];
 

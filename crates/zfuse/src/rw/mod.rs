@@ -35,13 +35,13 @@ use crate::wire::{INodeNo, Notifier};
 use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
+use fuse_transport::WorkLane as Lane;
 use parking_lot::{Mutex, RwLock};
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
 
 pub(crate) use posix_acl::is_list;
 
-use crate::crew::Lane;
 use crate::space::Space;
 use crate::{Mounted, Spot, fs, kernel};
 
@@ -227,7 +227,7 @@ pub fn mount_live<'a>(
     };
     let (line, at) = kernel::spawn(Box::new(fs_swap::Front(Arc::clone(&gate))), &place)?;
     // It is set only here.
-    let _ = notifier.set(line.notifier());
+    let _ = notifier.set(Notifier::new(Arc::clone(&line.device)));
     let also = Mutex::default();
     Ok(Mounted { line, at, also, options: Some(shared), gate: Some(gate), space })
 }

@@ -1,153 +1,39 @@
 //! Dispatches the bytes of a request to the method that answers it.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::device::Device;
+use fuse_transport::{Header, Opcode, Reply, Service, Words};
+
 use super::encode::moment;
 use super::filesystem::{Filesystem, Request};
 use super::reply::Answer;
-use super::words::Words;
 use super::{
     Errno, FileHandle, INodeNo, IoctlFlags, LockOwner, OpenFlags, RenameFlags, ReplyAttr, ReplyCopied,
     ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry, ReplyIoctl,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, TimeOrNow, WriteFlags,
 };
 
-/// The operation of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[doc(alias = "fuse_opcode")]
-#[allow(missing_docs)]
-pub enum Opcode {
-    Lookup,
-    Forget,
-    Getattr,
-    Setattr,
-    Readlink,
-    Symlink,
-    Mknod,
-    Mkdir,
-    Unlink,
-    Rmdir,
-    Rename,
-    Link,
-    Open,
-    Read,
-    Write,
-    Statfs,
-    Release,
-    Fsync,
-    Setxattr,
-    Getxattr,
-    Listxattr,
-    Removexattr,
-    Flush,
-    Init,
-    Opendir,
-    Readdir,
-    Releasedir,
-    Fsyncdir,
-    Create,
-    Interrupt,
-    Destroy,
-    Ioctl,
-    BatchForget,
-    Fallocate,
-    Readdirplus,
-    Rename2,
-    Lseek,
-    CopyFileRange,
-    CopyFileRange64,
-    Tmpfile,
-    Statx,
-    /// An unknown operation.
-    Other,
-}
+/// A file system as a service of the transport.
+#[derive(Debug)]
+pub struct Served(pub Arc<dyn Filesystem>);
 
-impl Opcode {
-    fn of(number: u32) -> Self {
-        match number {
-            1 => Self::Lookup,
-            2 => Self::Forget,
-            3 => Self::Getattr,
-            4 => Self::Setattr,
-            5 => Self::Readlink,
-            6 => Self::Symlink,
-            8 => Self::Mknod,
-            9 => Self::Mkdir,
-            10 => Self::Unlink,
-            11 => Self::Rmdir,
-            12 => Self::Rename,
-            13 => Self::Link,
-            14 => Self::Open,
-            15 => Self::Read,
-            16 => Self::Write,
-            17 => Self::Statfs,
-            18 => Self::Release,
-            20 => Self::Fsync,
-            21 => Self::Setxattr,
-            22 => Self::Getxattr,
-            23 => Self::Listxattr,
-            24 => Self::Removexattr,
-            25 => Self::Flush,
-            26 => Self::Init,
-            27 => Self::Opendir,
-            28 => Self::Readdir,
-            29 => Self::Releasedir,
-            30 => Self::Fsyncdir,
-            35 => Self::Create,
-            36 => Self::Interrupt,
-            38 => Self::Destroy,
-            39 => Self::Ioctl,
-            42 => Self::BatchForget,
-            43 => Self::Fallocate,
-            44 => Self::Readdirplus,
-            45 => Self::Rename2,
-            46 => Self::Lseek,
-            47 => Self::CopyFileRange,
-            51 => Self::Tmpfile,
-            52 => Self::Statx,
-            53 => Self::CopyFileRange64,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// The common header of requests.
-#[derive(Debug, Clone, Copy)]
-#[doc(alias = "fuse_in_header")]
-pub struct Header {
-    /// The operation.
-    pub opcode: Opcode,
-    /// Its number.
-    pub unique: u64,
-    /// The file or directory.
-    pub node: u64,
-    /// The user.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
-    /// The process.
-    pub pid: u32,
-}
-
-impl Header {
-    /// Splits a request into its header and the rest.
-    pub fn split(bytes: &[u8]) -> Option<(Self, Words<'_>)> {
-        let mut words = Words(bytes);
-        let (_len, opcode, unique) = (words.u32()?, Opcode::of(words.u32()?), words.u64()?);
-        let (node, uid, gid, pid) = (words.u64()?, words.u32()?, words.u32()?, words.u32()?);
-        let (_extensions, _padding) = (words.u16()?, words.u16()?);
-        Some((Self { opcode, unique, node, uid, gid, pid }, words))
+impl Service for Served {
+    fn answer(&self, header: &Header, words: Words<'_>, reply: Reply) {
+        dispatch(&*self.0, header, words, reply);
     }
 }
 
 /// Makes `files` answer a request. A malformed request is answered with an error.
-pub fn dispatch(files: &dyn Filesystem, device: &Arc<Device>, header: &Header, words: Words<'_>) {
-    let call = Call { files, device, header, req: Request::of(header) };
+fn dispatch(files: &dyn Filesystem, header: &Header, words: Words<'_>, reply: Reply) {
+    let call = Call { files, reply: Cell::new(Some(reply)), header, req: Request::of(header) };
     let done = match header.opcode {
         // These have no answer.
-        Opcode::Forget | Opcode::BatchForget => Some(()),
+        Opcode::Forget | Opcode::BatchForget => {
+            call.reply.take().map(Reply::forget);
+            Some(())
+        }
         Opcode::Destroy => {
             call.answer().send(&[]);
             Some(())
@@ -166,7 +52,7 @@ pub fn dispatch(files: &dyn Filesystem, device: &Arc<Device>, header: &Header, w
 
 struct Call<'a> {
     files: &'a dyn Filesystem,
-    device: &'a Arc<Device>,
+    reply: Cell<Option<Reply>>,
     header: &'a Header,
     req: Request,
 }
@@ -186,7 +72,8 @@ const CTIME: u32 = 1 << 10;
 
 impl Call<'_> {
     fn answer(&self) -> Answer {
-        Answer::new(self.device, self.header.unique)
+        // A second one, after a request that was too short, has nothing to send.
+        Answer::new(self.reply.take().unwrap_or_else(Reply::closed))
     }
 
     fn node(&self) -> INodeNo {

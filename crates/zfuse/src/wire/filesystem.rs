@@ -6,7 +6,8 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
-use super::dispatch::Header;
+use fuse_transport::Header;
+
 use super::{
     BsdFileFlags, Errno, FileHandle, INodeNo, IoctlFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
     ReplyAttr, ReplyCopied, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,

@@ -2,13 +2,11 @@
 
 use std::io;
 
+use fuse_transport::{Device, Header, MAX_BACKGROUND, MAX_WRITE, Opcode, PAYLOAD, Reserved, Words};
 use rustix::io::Errno;
 
-use super::device::Device;
-use super::dispatch::{Header, Opcode};
 use super::encode::Out;
 use super::filesystem::Filesystem;
-use super::words::Words;
 use super::{InitFlags, Request};
 
 /// The protocol version used here.
@@ -16,8 +14,6 @@ const MAJOR: u32 = 7;
 const MINOR: u32 = 40;
 /// The oldest supported minor version: answers have had their present formats since then (Linux 3.15).
 const OLDEST: u32 = 23;
-/// The maximum write request: readers of requests have buffers of that size.
-pub const MAX_WRITE: usize = 1 << 20;
 /// Bytes of a page, the kernel's unit of request sizes.
 const PAGE: u32 = 4096;
 /// Buffer for the first request: not less than the kernel's minimum.
@@ -69,6 +65,22 @@ impl KernelConfig {
         self.max_background = requests;
     }
 
+    /// Requests come over io_uring if the kernel offers that, and `reserve` does not fail.
+    fn join_rings(&mut self, reserve: impl FnOnce() -> io::Result<Option<Reserved>>) -> Option<Reserved> {
+        if !self.offered.contains(InitFlags::FUSE_OVER_IO_URING) {
+            return None;
+        }
+        let reserved = reserve().unwrap_or_else(|e| {
+            eprintln!("a mount uses /dev/fuse, not io_uring: {e}");
+            None
+        })?;
+        self.wanted |= InitFlags::FUSE_OVER_IO_URING;
+        // Requests and answers fit into the buffers of an entry.
+        self.max_write = self.max_write.min(u32::try_from(PAYLOAD).unwrap_or(u32::MAX));
+        self.max_background = self.max_background.min(MAX_BACKGROUND);
+        Some(reserved)
+    }
+
     fn answer(&self) -> Out {
         let bits = self.wanted.bits();
         let half = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
@@ -81,8 +93,9 @@ impl KernelConfig {
     }
 }
 
-/// Answers the first request, which is available once the file system is mounted.
-pub fn greet(device: &Device, files: &mut dyn Filesystem) -> io::Result<()> {
+/// Answers the first request, which is available once the file system is mounted. Returns what the connection uses
+/// if its further requests come over io_uring.
+pub fn greet(device: &Device, files: &mut dyn Filesystem) -> io::Result<Option<Reserved>> {
     let mut room = vec![0; ROOM];
     loop {
         let len = match device.read(&mut room) {
@@ -113,8 +126,9 @@ pub fn greet(device: &Device, files: &mut dyn Filesystem) -> io::Result<()> {
             device.send(header.unique, -e.raw_os_error().unwrap_or(libc::EIO), &[])?;
             return Err(e);
         }
+        let reserved = config.join_rings(fuse_transport::reserve);
         device.send(header.unique, 0, &[config.answer().bytes()])?;
-        return Ok(());
+        return Ok(reserved);
     }
 }
 

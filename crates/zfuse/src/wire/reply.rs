@@ -2,53 +2,31 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use super::device::Device;
+use fuse_transport::Reply;
+
 use super::encode::Out;
 use super::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo};
 
 /// The reply channel of one request.
 #[derive(Debug)]
-pub struct Answer {
-    device: Arc<Device>,
-    unique: u64,
-    open: bool,
-}
+pub struct Answer(Reply);
 
 impl Answer {
-    /// For the request of that number.
-    pub fn new(device: &Arc<Device>, unique: u64) -> Self {
-        Self { device: Arc::clone(device), unique, open: true }
+    /// Uses a reply of the transport.
+    pub fn new(reply: Reply) -> Self {
+        Self(reply)
     }
 
     /// Sends the answer.
-    pub fn send(mut self, parts: &[&[u8]]) {
-        self.give(0, parts);
+    pub fn send(self, parts: &[&[u8]]) {
+        self.0.send(parts);
     }
 
     /// Answers with an error.
-    pub fn fail(mut self, error: Errno) {
-        self.give(-error.code(), &[]);
-    }
-
-    fn give(&mut self, error: i32, parts: &[&[u8]]) {
-        self.open = false;
-        // A cancelled request, or a removed mount, has no recipient.
-        let sent = self.device.send(self.unique, error, parts);
-        if sent.is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL)) {
-            // The answer was rejected: the request still waits.
-            let _ = self.device.send(self.unique, -libc::EIO, &[]);
-        }
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        if self.open {
-            self.give(-libc::EIO, &[]);
-        }
+    pub fn fail(self, error: Errno) {
+        self.0.fail(error.code());
     }
 }
 

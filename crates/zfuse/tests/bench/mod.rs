@@ -35,6 +35,9 @@ impl Bench {
             eprintln!("SKIPPED: no /dev/fuse here");
             return None;
         }
+        // The name of the test program says over which transport it mounts.
+        let over_io_uring = module_path!().contains("io_uring");
+        zfuse::use_io_uring(over_io_uring);
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("pool")).unwrap();
         fs::create_dir(dir.path().join("mnt")).unwrap();
@@ -52,7 +55,16 @@ impl Bench {
             options,
             None,
         ) {
-            Ok(mounted) => Some(Self { dir, pool, mounted }),
+            Ok(mounted) if over_io_uring && !mounted.is_over_io_uring() => {
+                eprintln!(
+                    "SKIPPED: no FUSE over io_uring here (fuse.enable_uring is off, or Linux is older than 6.14)"
+                );
+                None
+            }
+            Ok(mounted) => {
+                assert_eq!(mounted.is_over_io_uring(), over_io_uring);
+                Some(Self { dir, pool, mounted })
+            }
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
                 eprintln!("SKIPPED: FUSE mounts are not allowed here: {e}");
                 None

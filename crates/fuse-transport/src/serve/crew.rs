@@ -15,7 +15,13 @@ use parking_lot::{Condvar, Mutex};
 /// Maximum idle time of a thread.
 const IDLE: Duration = Duration::from_secs(5);
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Work.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Runs a job on a thread that may wait.
+pub fn run(job: Job) {
+    CREW.run(job);
+}
 
 #[derive(Default)]
 struct Waiting {

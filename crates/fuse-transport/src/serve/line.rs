@@ -9,7 +9,8 @@ use parking_lot::{Condvar, Mutex};
 
 use super::lane::{ALL_THREADS, BYTES, COST, LANES, Lane};
 use super::spin::Spin;
-use crate::wire::{Device, Filesystem, Notifier};
+use super::{Service, Work};
+use crate::device::Device;
 
 /// Time after which a request is taken for one that has waited.
 const LONG: Duration = Duration::from_micros(300);
@@ -23,12 +24,20 @@ pub struct Load {
     bytes: AtomicUsize,
 }
 
+/// A request that can wait.
+pub trait Kept {
+    /// Its bytes.
+    fn len(&self) -> usize;
+    /// Makes it independent of the reader's buffer.
+    fn keep(self) -> Work;
+}
+
 /// A connection.
 #[derive(Debug)]
 pub struct Line {
     /// The channel to the kernel.
     pub device: Arc<Device>,
-    files: Mutex<Option<Arc<dyn Filesystem>>>,
+    files: Mutex<Option<Arc<dyn Service>>>,
     state: Mutex<State>,
     over: AtomicBool,
     ended: Condvar,
@@ -36,6 +45,7 @@ pub struct Line {
     wary: [AtomicU32; LANES],
     /// Whether readers find requests by spinning.
     pub spin: Spin,
+    over_rings: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -52,14 +62,14 @@ struct State {
 #[derive(Debug, Default)]
 struct Traffic {
     threads: usize,
-    waiting: VecDeque<Vec<u8>>,
+    waiting: VecDeque<Work>,
 }
 
 /// The fate of a request that was read.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Verdict {
-    /// It is answered now; otherwise it queues in its lane.
-    pub now: bool,
+#[derive(Debug)]
+pub struct Verdict<R> {
+    /// The request, if it is answered now; otherwise it queues in its lane.
+    pub now: Option<R>,
     /// The next one may be read.
     pub more: bool,
 }
@@ -68,7 +78,7 @@ pub struct Verdict {
 #[derive(Debug, Default)]
 pub struct After {
     /// A request from the queue.
-    pub next: Option<Vec<u8>>,
+    pub next: Option<Work>,
     /// Requests may be read again.
     pub resume: bool,
 }
@@ -80,7 +90,7 @@ fn allowed(own: usize, most: usize, all: usize, most_of_all: usize) -> bool {
 
 impl Line {
     /// A connection that is served by `files`.
-    pub fn new(device: Arc<Device>, files: Arc<dyn Filesystem>) -> Arc<Self> {
+    pub fn new(device: Arc<Device>, files: Arc<dyn Service>) -> Arc<Self> {
         Arc::new(Self {
             device,
             files: Mutex::new(Some(files)),
@@ -89,17 +99,28 @@ impl Line {
             ended: Condvar::new(),
             wary: Default::default(),
             spin: Spin::default(),
+            over_rings: AtomicBool::new(false),
         })
     }
 
     /// The file system that answers its requests; `None` once the connection is over.
-    pub fn files(&self) -> Option<Arc<dyn Filesystem>> {
+    pub fn files(&self) -> Option<Arc<dyn Service>> {
         self.files.lock().clone()
     }
 
-    /// The notifier of the kernel.
-    pub fn notifier(&self) -> Notifier {
-        Notifier::new(Arc::clone(&self.device))
+    /// Requests come over io_uring from now on.
+    pub(crate) fn joins_rings(&self) {
+        self.over_rings.store(true, Ordering::Release);
+    }
+
+    /// They do not any more.
+    pub(crate) fn leaves_rings(&self) {
+        self.over_rings.store(false, Ordering::Release);
+    }
+
+    /// Whether requests come over io_uring.
+    pub fn is_over_rings(&self) -> bool {
+        self.over_rings.load(Ordering::Acquire)
     }
 
     /// Whether the kernel has ended it and the last request is answered.
@@ -140,7 +161,7 @@ impl Line {
     }
 
     /// Registers a request that was read.
-    pub fn take_in(&self, lane: Lane, request: &[u8], load: &Load) -> Verdict {
+    pub fn take_in<R: Kept>(&self, lane: Lane, request: R, load: &Load) -> Verdict<R> {
         let mut state = self.state.lock();
         let cost = request.len().saturating_add(COST);
         state.bytes = state.bytes.saturating_add(cost);
@@ -148,17 +169,17 @@ impl Line {
         // Only `done` ends a pause: its caller re-arms the event, which the reader that met the limit left disarmed.
         state.paused |= !allowed(state.bytes, BYTES.0, all, BYTES.1);
         let more = !state.paused;
-        let Some(traffic) = state.lanes.get_mut(lane.index()) else { return Verdict { now: true, more } };
+        let Some(traffic) = state.lanes.get_mut(lane.index()) else {
+            return Verdict { now: Some(request), more };
+        };
         let threads = load.threads.load(Ordering::Acquire);
-        let now =
-            traffic.waiting.is_empty() && allowed(traffic.threads, lane.threads(), threads, ALL_THREADS);
-        if now {
+        if traffic.waiting.is_empty() && allowed(traffic.threads, lane.threads(), threads, ALL_THREADS) {
             traffic.threads = traffic.threads.saturating_add(1);
             load.threads.fetch_add(1, Ordering::AcqRel);
-        } else {
-            traffic.waiting.push_back(request.to_vec());
+            return Verdict { now: Some(request), more };
         }
-        Verdict { now, more }
+        traffic.waiting.push_back(request.keep());
+        Verdict { now: None, more }
     }
 
     /// Whether requests may be read: none has exceeded a bound, and the kernel has not ended the connection.

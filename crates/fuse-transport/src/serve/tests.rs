@@ -1,6 +1,5 @@
 //! Tests over a pair of sockets in place of the kernel.
 
-use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +10,12 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::lane::Lane;
 use super::line::Load;
-use super::{Line, enter};
-use crate::wire::{
-    Device, Errno, FileHandle, Filesystem, INodeNo, LockOwner, OpenFlags, ReplyEmpty, ReplyEntry, ReplyWrite,
-    Request, WriteFlags,
-};
+use super::{Line, Service, enter};
+use crate::device::Device;
+use crate::header::{Header, Opcode};
+use crate::reply::Reply;
+use crate::words::Words;
 
-const INIT: u32 = 26;
 const LOOKUP: u32 = 1;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
@@ -40,31 +38,26 @@ impl Slow {
     }
 }
 
-impl Filesystem for Slow {
-    fn lookup(&self, _req: &Request, _parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        assert_ne!(name, "panic");
-        reply.error(Errno::ENOENT);
-    }
-
-    fn fsync(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
-        self.wait();
-        reply.ok();
-    }
-
-    fn write(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _offset: u64,
-        data: &[u8],
-        _how: WriteFlags,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        self.wait();
-        reply.written(u32::try_from(data.len()).unwrap());
+impl Service for Slow {
+    fn answer(&self, header: &Header, mut words: Words<'_>, reply: Reply) {
+        match header.opcode {
+            Opcode::Lookup => match words.name() {
+                Some(name) => {
+                    assert_ne!(name, "panic");
+                    reply.fail(libc::ENOENT);
+                }
+                None => reply.fail(libc::EIO),
+            },
+            Opcode::Fsync => {
+                self.wait();
+                reply.send(&[]);
+            }
+            Opcode::Write => {
+                self.wait();
+                reply.send(&[&64u32.to_ne_bytes(), &[0; 4]]);
+            }
+            _ => reply.fail(libc::ENOSYS),
+        }
     }
 }
 
@@ -75,10 +68,7 @@ impl Kernel {
         let (kernel, ours) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         let kernel = Self(kernel);
-        let init = [7u32, 40, 1 << 17, 0].map(u32::to_ne_bytes).concat();
-        kernel.ask(INIT, 1, &init);
-        let line = enter(ours, Box::new(files.clone())).unwrap();
-        assert_eq!(kernel.answer(), Some((1, 0)));
+        let line = enter(Device::new(ours), Arc::new(files.clone()), None).unwrap();
         (kernel, line)
     }
 
@@ -161,12 +151,12 @@ fn a_line_that_is_paused_stays_so_until_an_answer_resumes_it() {
     let line = || Line::new(Arc::new(Device::new(socket())), Arc::new(Slow::default()));
     let (line, other, load) = (line(), line(), Load::default());
     let (large, small) = (vec![0; 30 << 20], [0; 64]);
-    assert!(other.take_in(Lane::Write, &large, &load).more);
+    assert!(other.take_in(Lane::Write, &large[..], &load).more);
     // All mounts together have too many bytes: the reader of this one leaves the event disarmed.
-    assert!(!line.take_in(Lane::Write, &large, &load).more);
+    assert!(!line.take_in(Lane::Write, &large[..], &load).more);
     other.done(Lane::Write, large.len(), &load);
     // A thread that was relieved of its role reads one more, although there is room again.
-    assert!(!line.take_in(Lane::Names, &small, &load).more);
+    assert!(!line.take_in(Lane::Names, &small[..], &load).more);
     assert!(line.done(Lane::Names, small.len(), &load).resume, "no thread would read this mount again");
     assert!(!line.done(Lane::Write, large.len(), &load).resume);
 }

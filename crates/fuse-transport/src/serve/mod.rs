@@ -23,14 +23,61 @@
 //!
 //! **Order**: FUSE requires none. The kernel sends dependent requests after the answer.
 
+mod crew;
 mod hall;
 mod lane;
 mod line;
+mod ring_readers;
 mod seat;
 mod spin;
 
+use std::fmt::Debug;
+
+pub use crew::Lane as WorkLane;
 pub use hall::enter;
 pub use line::Line;
+pub use ring_readers::reserve;
+
+use crate::header::Header;
+use crate::reply::Reply;
+use crate::uring::Body;
+use crate::words::Words;
+
+/// The maximum write request: readers of requests have buffers of that size.
+pub const MAX_WRITE: usize = 1 << 20;
+
+/// Answers the requests of a connection.
+pub trait Service: Debug + Send + Sync {
+    /// Answers a request, on this thread or later on another one. `words` are the bytes after the header.
+    fn answer(&self, header: &Header, words: Words<'_>, reply: Reply);
+}
+
+/// A request in the buffers of an entry.
+#[derive(Debug)]
+pub struct Held {
+    header: Header,
+    body: Body,
+    reply: Reply,
+}
+
+/// A request that waits in its lane.
+#[derive(Debug)]
+pub enum Work {
+    /// It was read from `/dev/fuse`.
+    Bytes(Vec<u8>),
+    /// It came over io_uring.
+    Held(Held),
+}
+
+impl line::Kept for &[u8] {
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    fn keep(self) -> Work {
+        Work::Bytes(self.to_vec())
+    }
+}
 
 #[cfg(test)]
 mod tests;

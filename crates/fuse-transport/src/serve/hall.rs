@@ -16,8 +16,12 @@ use rustix::io::Errno;
 
 use super::lane::Lane;
 use super::line::{Line, Load};
-use super::seat::{Seat, Watch};
-use crate::wire::{Device, Filesystem, Header, MAX_WRITE, dispatch, greet};
+use super::seat::{Seat, Source, Watch};
+use super::{Held, MAX_WRITE, Service, Work, ring_readers};
+use crate::device::Device;
+use crate::header::Header;
+use crate::reply::Reply;
+use crate::uring::{Queues, Reserved};
 
 /// The name of the threads.
 const NAME: &str = "fuse";
@@ -38,13 +42,13 @@ static HALL: OnceLock<Hall> = OnceLock::new();
 
 /// All mounts and threads of this process.
 #[derive(Debug)]
-struct Hall {
+pub struct Hall {
     epoll: OwnedFd,
     lines: RwLock<HashMap<u64, Arc<Line>>>,
     next: AtomicU64,
     crew: Mutex<Crew>,
-    load: Load,
-    watch: Watch,
+    pub(super) load: Load,
+    pub(super) watch: Watch,
     watched: Mutex<bool>,
     spare: Mutex<Vec<Vec<u8>>>,
 }
@@ -55,19 +59,24 @@ struct Crew {
     idle: usize,
 }
 
-/// Serves a newly mounted connection with `files`.
+/// Serves a connection whose first request has been answered. `reserved`: the answer said that requests come over
+/// io_uring.
 ///
 /// # Errors
-/// If the protocol negotiation fails, or no thread can be started.
-pub fn enter(device: OwnedFd, mut files: Box<dyn Filesystem>) -> io::Result<Arc<Line>> {
-    let device = Device::new(device);
-    greet(&device, files.as_mut())?;
+/// If no thread can be started.
+pub fn enter(device: Device, service: Arc<dyn Service>, reserved: Option<Reserved>) -> io::Result<Arc<Line>> {
     device.set_nonblocking()?;
-    hall()?.enter(Line::new(Arc::new(device), Arc::from(files)))
+    let line = hall()?.enter(Line::new(Arc::new(device), service))?;
+    if let Some(reserved) = reserved {
+        let rings = ring_readers::rings()?;
+        line.joins_rings();
+        Queues::open(&line, reserved, rings);
+    }
+    Ok(line)
 }
 
 /// The hall, with its watch: without one a request that waits would delay others.
-fn hall() -> io::Result<&'static Hall> {
+pub fn hall() -> io::Result<&'static Hall> {
     let hall = match HALL.get() {
         Some(hall) => hall,
         None => {
@@ -78,10 +87,13 @@ fn hall() -> io::Result<&'static Hall> {
     let mut watched = hall.watched.lock();
     if !*watched {
         thread::Builder::new().name(WATCH.to_owned()).spawn(|| {
-            hall.watch.run(|key, line| {
-                // Without another thread only the next request is delayed.
-                let _ = hall.man();
-                hall.listen(key, line);
+            hall.watch.run(|source| match source {
+                Source::Device(key, line) => {
+                    // Without another thread only the next request is delayed.
+                    let _ = hall.man();
+                    hall.listen(*key, line);
+                }
+                Source::Ring(ring) => hall.relieve_ring(ring),
             });
         })?;
         *watched = true;
@@ -135,7 +147,7 @@ impl Hall {
                 // The reader may stay with this connection for long; another thread waits for the other connections.
                 // Without one they are only delayed.
                 let _ = self.man();
-                self.watch.sit(&seat, key, &line);
+                self.watch.sit(&seat, Source::Device(key, Arc::clone(&line)));
                 self.attend(&seat, key, &line);
                 seat.leave();
             }
@@ -234,14 +246,14 @@ impl Hall {
             return true;
         };
         let verdict = line.take_in(lane, request, &self.load);
-        if !verdict.now {
+        if verdict.now.is_none() {
             // Without more, the answer that makes room lets another thread read.
             return verdict.more;
         }
         role.behind = if line.device.has_request() { role.behind + 1 } else { 0 };
         if verdict.more && role.reader && !line.may_wait(lane) && role.behind < BEHIND {
             let turn = seat.begin();
-            self.answer_all(key, line, lane, request);
+            self.answer_all(line, lane, request.len(), || answer(line, request));
             role.reader = seat.end(turn);
             return true;
         }
@@ -253,23 +265,32 @@ impl Hall {
             self.listen(key, line);
         }
         *role = Role::default();
-        self.answer_all(key, line, lane, request);
+        self.answer_all(line, lane, request.len(), || answer(line, request));
         verdict.more
     }
 
-    /// Answers a request, and those that queued in its lane meanwhile.
-    fn answer_all(&self, key: u64, line: &Arc<Line>, lane: Lane, request: &[u8]) {
+    /// Answers a request of that length, and those that queued in its lane meanwhile.
+    pub(super) fn answer_all(&self, line: &Arc<Line>, lane: Lane, len: usize, first: impl FnOnce()) {
         let begun = Instant::now();
-        answer(line, request);
+        first();
         line.took(lane, begun.elapsed());
-        let mut after = line.done(lane, request.len(), &self.load);
+        let mut after = line.done(lane, len, &self.load);
         loop {
             if after.resume {
-                self.listen(key, line);
+                self.listen_again(line);
             }
             let Some(next) = after.next else { return };
-            answer(line, &next);
-            after = line.done(lane, next.len(), &self.load);
+            let len = next.len();
+            next.answer(line);
+            after = line.done(lane, len, &self.load);
+        }
+    }
+
+    /// Lets a waiting thread read a connection that was paused.
+    fn listen_again(&self, line: &Arc<Line>) {
+        let key = self.lines.read().iter().find(|(_, other)| Arc::ptr_eq(other, line)).map(|(key, _)| *key);
+        if let Some(key) = key {
+            self.listen(key, line);
         }
     }
 
@@ -294,11 +315,41 @@ fn wanted() -> EventFlags {
     EventFlags::IN | EventFlags::ONESHOT
 }
 
+impl Work {
+    /// Answers it.
+    fn answer(self, line: &Line) {
+        match self {
+            Self::Bytes(bytes) => answer(line, &bytes),
+            Self::Held(held) => held.answer(line),
+        }
+    }
+
+    /// Its bytes.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Held(held) => held.body.len(),
+        }
+    }
+}
+
+impl Held {
+    /// Answers it.
+    pub(super) fn answer(self, line: &Line) {
+        let Self { header, body, reply } = self;
+        let Some(service) = line.files() else { return };
+        contained(&header, || service.answer(&header, body.words(), reply));
+    }
+}
+
 fn answer(line: &Line, request: &[u8]) {
-    let (Some(files), Some((header, words))) = (line.files(), Header::split(request)) else { return };
-    // A request that panics fails with an error; the thread continues with others.
-    let done = catch_unwind(AssertUnwindSafe(|| dispatch(&*files, &line.device, &header, words)));
-    if done.is_err() {
+    let (Some(service), Some((header, words))) = (line.files(), Header::split(request)) else { return };
+    contained(&header, || service.answer(&header, words, Reply::over(&line.device, header.unique)));
+}
+
+/// A request that panics fails with an error; the thread continues with others.
+fn contained(header: &Header, answer: impl FnOnce()) {
+    if catch_unwind(AssertUnwindSafe(answer)).is_err() {
         eprintln!(
             "a request of a mount ({:?}) failed by a fault of ours: it was answered with EIO",
             header.opcode

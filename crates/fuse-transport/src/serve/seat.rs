@@ -16,11 +16,21 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::line::Line;
+use crate::uring::Ring;
 
 /// Time between two looks: the delay that a request can cause to others is at most twice as long.
 const TICK: Duration = Duration::from_millis(1);
 /// Looks without a reader after which the watch sleeps.
 const IDLE_TICKS: u32 = 20;
+
+/// A source of requests with one reader at a time.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// A connection over `/dev/fuse`, and its key.
+    Device(u64, Arc<Line>),
+    /// A ring.
+    Ring(&'static Ring),
+}
 
 /// The place of one thread.
 #[derive(Debug, Default)]
@@ -29,8 +39,8 @@ pub struct Seat {
     turn: AtomicU64,
     /// The turn at the last look.
     seen: AtomicU64,
-    /// The connection that it reads, and its key.
-    reads: Mutex<Option<(u64, Arc<Line>)>>,
+    /// The source that it reads.
+    reads: Mutex<Option<Source>>,
 }
 
 impl Seat {
@@ -57,19 +67,18 @@ impl Seat {
         *self.reads.lock() = None;
     }
 
-    /// Ends a turn that the last look found, too, and passes its connection to `rearm`. Returns whether the seat is
-    /// taken.
-    fn relieve(&self, rearm: impl FnOnce(u64, &Arc<Line>)) -> bool {
-        // The lock is taken first: a turn that is still open belongs to this connection.
+    /// Ends a turn that the last look found, too, and passes its source to `rearm`. Returns whether the seat is taken.
+    fn relieve(&self, rearm: impl FnOnce(&Source)) -> bool {
+        // The lock is taken first: a turn that is still open belongs to this source.
         let reads = self.reads.lock();
         let turn = self.turn.load(Ordering::Acquire);
         let stays = self.seen.swap(turn, Ordering::Relaxed) == turn;
-        if let Some((key, line)) = reads.as_ref()
+        if let Some(source) = reads.as_ref()
             && turn & 1 == 1
             && stays
             && self.close(turn)
         {
-            rearm(*key, line);
+            rearm(source);
         }
         reads.is_some()
     }
@@ -96,9 +105,9 @@ impl Watch {
         self.seats.lock().retain(|other| !Arc::ptr_eq(other, seat));
     }
 
-    /// The thread of `seat` becomes the reader of a connection.
-    pub fn sit(&self, seat: &Seat, key: u64, line: &Arc<Line>) {
-        *seat.reads.lock() = Some((key, Arc::clone(line)));
+    /// The thread of `seat` becomes the reader of a source.
+    pub fn sit(&self, seat: &Seat, source: Source) {
+        *seat.reads.lock() = Some(source);
         if self.asleep.swap(false, Ordering::SeqCst)
             && let Some(thread) = &*self.thread.lock()
         {
@@ -106,8 +115,8 @@ impl Watch {
         }
     }
 
-    /// Looks at the seats for ever; `rearm` lets another thread read a connection.
-    pub fn run(&self, rearm: impl Fn(u64, &Arc<Line>)) {
+    /// Looks at the seats for ever; `rearm` lets another thread read a source.
+    pub fn run(&self, rearm: impl Fn(&Source)) {
         *self.thread.lock() = Some(thread::current());
         let mut idle = 0;
         loop {

@@ -1,6 +1,6 @@
 //! Classifies requests by the resources they may wait for, and bounds each class.
 
-use crate::wire::Opcode;
+use crate::header::Opcode;
 
 /// The resource that a request may wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,11 @@
+//! The tests of mounts, with requests over io_uring: see `bench`. Skipped where the kernel does not offer it.
+#![allow(clippy::duplicate_mod, reason = "each file of tests brings its own")]
+
+#[path = "clone.rs"]
+mod clone;
+#[path = "live.rs"]
+mod live;
+#[path = "rollback.rs"]
+mod rollback;
+#[path = "tmpfile.rs"]
+mod tmpfile;
