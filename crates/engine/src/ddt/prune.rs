@@ -89,7 +89,7 @@ pub fn least_age(mos: &Arc<Objset>, now: u64, which: Prune) -> Result<u64> {
     Ok(oldest)
 }
 
-/// Returns entries that are at least `least` seconds old, at most [`MOST`] of them, in parts for one sync
+/// Returns entries that are at least `least` seconds old, at most `MOST` of them, in parts for one sync
 /// task each.
 ///
 /// # Errors

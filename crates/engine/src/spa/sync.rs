@@ -49,7 +49,7 @@ const EARLY_OBJECTS: usize = if cfg!(debug_assertions) { 24 } else { 2048 };
 const CONFIG_BLOCK: u64 = 16 << 10;
 
 impl Spa {
-    /// Writes `txg`, which was taken from [`Txgs`].
+    /// Writes `txg`, which was taken from `Txgs`.
     #[doc(alias = "spa_sync")]
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
         self.check_claim()?;
