@@ -297,10 +297,12 @@ impl FsWriter {
     fn copy_piece(&self, node: &Node, hidden: &Node, object: &Object, range: Range<u64>) -> Result<u64> {
         self.check_quota(hidden)?;
         let block = hidden.handle.block_size().max(1);
-        let blocks = match object.next_extent(range.start, range.end)? {
+        let mut blocks = match object.next_extent(range.start, range.end)? {
             Some(_) => blocks_of(object, block, range.clone())?,
             None => Vec::new(),
         };
+        // A compressed block of zeros would be a hole without a birth.
+        blocks.retain(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
         let bytes = block.saturating_mul(len64(blocks.len()));
         let tx = self.begin_for(bytes, false)?;
         if node.handle.is_free() || hidden.handle.is_free() {
@@ -328,6 +330,10 @@ impl FsWriter {
         let most = if patience { LAST } else { u64::MAX };
         let _range = node.ranges.lock(0..u64::MAX, true);
         self.settle_blocks(&node)?;
+        let block = hidden.handle.block_size();
+        if !block.is_power_of_two() && node.word(self.fields.size) > block {
+            return Err(Error::new(Kind::Busy, "the file has grown past its only block: begin again"));
+        }
         let mut changed = self.changed_since(&node, as_of)?;
         for _ in 0..TRIES {
             if changed.covered() > most {
