@@ -41,11 +41,22 @@ fn streams_are_received_as_openzfs_says() {
         "receiving incremental stream of tank/src@b into tank/src@b\n",
     );
     said(
+        "zfs receive -vu tank/src",
+        "incr-a-b",
+        0,
+        "receiving incremental stream of tank/src@b into tank/src@b\nsnap tank/src@b already exists; ignoring\n",
+    );
+    // Another snapshot of that name.
+    live.ok("zfs destroy tank/src@b");
+    live.ok("zfs snapshot tank/src@b");
+    said(
         "zfs receive -u tank/src",
         "incr-a-b",
         1,
         "cannot restore to tank/src@b: destination already exists\n",
     );
+    live.ok("zfs destroy tank/src@b");
+    said("zfs receive -F -u tank/src", "incr-a-b", 0, "");
     let missing = "cannot receive incremental stream: destination 'tank/none' does not exist\n";
     said("zfs receive -u tank/none", "incr-a-b", 1, missing);
     said(

@@ -4,12 +4,16 @@ use std::sync::Arc;
 
 use crypt::BlockParams;
 use ondisk::drr::{DrrObject, DrrObjectRange, drr_flag};
-use ondisk::{ChecksumType, CompressType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, ObjectType, byteswap, dnode};
+use ondisk::{
+    ChecksumType, CompressType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, OLD_MAX_BLOCK_SIZE, ObjectType, byteswap,
+    dnode,
+};
 
 use super::{Receiver, malformed};
 use crate::dmu::dirty::Handle;
 use crate::dmu::{NewObject, Tx};
 use crate::error::{Error, Kind, Result};
+use crate::sa::usage;
 
 /// Dnode slots in a block.
 const SLOTS: u64 = 32;
@@ -142,13 +146,15 @@ impl Receiver {
         self.shape = wanted.shape.map(|(levels, last)| (wanted.number, levels, last));
         let existing = self.existing(wanted.number)?;
         let handle = match existing {
-            Some(handle) if wanted.is_same(&handle) => handle,
+            Some(handle) if wanted.is_same(&handle) || self.keeps_split_blocks(&wanted, &handle) => handle,
             Some(handle) if handle.dnode().slots() == wanted.slots => {
                 self.empty(&handle)?;
                 let tx = self.begin(false)?;
                 self.dataset.objset.replace_object(&tx, wanted.number, wanted.new)?
             }
-            _ => {
+            other => {
+                // A handle that is held would keep its number in use.
+                drop(other);
                 self.clear_slots(&wanted)?;
                 let tx = self.begin(false)?;
                 self.dataset.objset.create_object_at(&tx, wanted.number, wanted.new)?
@@ -158,6 +164,25 @@ impl Receiver {
         self.describe(&handle, &wanted, &tx)?;
         self.note(&tx, wanted.number, 0);
         Ok(())
+    }
+
+    /// Whether a file keeps its blocks of 128 KiB though the sender's are larger: a stream without large blocks has split them,
+    /// and this one has only those that have changed since.
+    #[doc(alias("receive_handle_existing_object", "receive_object_is_same_generation"))]
+    fn keeps_split_blocks(&self, wanted: &Wanted, handle: &Handle) -> bool {
+        let dnode = handle.dnode();
+        let is_file = |kind: ObjectType| kind == ObjectType::PLAIN_FILE_CONTENTS;
+        let is_split = dnode.datablksz() == OLD_MAX_BLOCK_SIZE && wanted.new.block_size > OLD_MAX_BLOCK_SIZE;
+        let generation = usage::generation(dnode.bonustype, dnode.bonus());
+        !self.raw
+            && self.begun().wish.from_guid != 0
+            && is_split
+            && is_file(dnode.object_type)
+            && is_file(wanted.new.object_type)
+            && dnode.slots() == wanted.slots
+            && dnode.nblkptr() == wanted.nblkptr
+            && generation.is_some()
+            && generation == usage::generation(wanted.new.bonus_type, &wanted.bonus)
     }
 
     fn describe(&self, handle: &Arc<Handle>, wanted: &Wanted, tx: &Tx) -> Result<()> {

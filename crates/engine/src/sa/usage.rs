@@ -64,6 +64,24 @@ impl Owners {
     }
 }
 
+/// The generation of a file by its bonus buffer: the group in which it was created.
+#[doc(alias = "zfi_generation")]
+pub fn generation(kind: ObjectType, bonus: &[u8]) -> Option<u64> {
+    const PLACE: usize = 16;
+    match kind {
+        ObjectType::SA => {
+            let header = SaHeader::from_bytes(bonus).ok()?;
+            let bytes = *bonus.get(header.size.max(8) + PLACE..)?.first_chunk()?;
+            Some(match header.endian {
+                Endian::Little => u64::from_le_bytes(bytes),
+                Endian::Big => u64::from_be_bytes(bytes),
+            })
+        }
+        ObjectType::ZNODE => ZnodePhys::from_bonus(bonus).ok().map(|(znode, _)| znode.r#gen.get()),
+        _ => None,
+    }
+}
+
 /// Changes of one account: bytes and objects by id.
 type Deltas = BTreeMap<u64, (i64, i64)>;
 

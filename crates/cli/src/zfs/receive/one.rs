@@ -94,8 +94,10 @@ pub fn receive(
         super::heal::run(&wish, (&place, &target), input, ctx)?;
         return report(verb, (started, input.offset().saturating_sub(from)), ctx);
     }
+    // A full stream replaces all that a mount could keep.
+    let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
     let was_mounted = target.pool.mounts.at(&place.dataset).is_some();
-    if was_mounted && place.is_new {
+    if was_mounted && is_new {
         unmount(&target.pool, &place.dataset, verb.force_unmount)?;
     }
     let props = listed.and_then(|listed| listed.props);
@@ -104,7 +106,7 @@ pub fn receive(
         delegated::received(&place.dataset, ctx)?;
     }
     if let Err(failure) = done {
-        if was_mounted && place.is_new {
+        if was_mounted && is_new && !verb.unmounted {
             mount_created(&place.dataset, ctx)?;
         }
         return Err(failure);
@@ -118,7 +120,6 @@ pub fn receive(
         hold(&place, tags, &target, ctx)?;
     }
     report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
-    let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
     if is_new && !is_volume && !verb.unmounted {
         mount_created(&place.dataset, ctx)?;
     }
@@ -216,8 +217,12 @@ fn fill(
     let mut receiver = match begin(spa, wish, input.endian()) {
         Ok(receiver) => receiver,
         Err(e)
-            if e.kind() == Kind::NotFound && by_guid(target, guid).is_some_and(|name| place.is_of(&name)) =>
+            if matches!(e.kind(), Kind::NotFound | Kind::Exists)
+                && by_guid(target, guid).is_some_and(|name| place.is_of(&name)) =>
         {
+            if verb.verbose {
+                writeln!(ctx.out, "snap {} already exists; ignoring", place.whole())?;
+            }
             return skip(input, place.action);
         }
         Err(e) if e.kind() == Kind::Exists => {

@@ -249,7 +249,9 @@ pub fn apply(
     }
     let dataset = name.to_owned();
     let done = ctx.change(&target.pool, move |tasks, _| {
-        if let Some(all) = &all {
+        let mut refused = Vec::new();
+        if let Some(all) = &mut all {
+            refused.extend(all.extract_if(.., |(prop, value)| tasks.needs_upgrade(prop, value)));
             tasks.set_received(&dataset, all, &|prop| may.allows(prop))?;
         }
         let local: Vec<_> = local.iter().map(|(n, v)| (n.as_str(), Some(v.clone()))).collect();
@@ -263,9 +265,16 @@ pub fn apply(
             }
         }
         let inherited: Vec<_> = inherited.iter().map(|name| (name.as_str(), None)).collect();
-        if inherited.is_empty() { Ok(()) } else { tasks.set(&dataset, &inherited, Source::Inherited) }
+        if !inherited.is_empty() {
+            tasks.set(&dataset, &inherited, Source::Inherited)?;
+        }
+        Ok(refused)
     });
-    done.map_err(|e| failed(PLAIN, why(&e)))
+    for (refused, _) in done.map_err(|e| failed(PLAIN, why(&e)))? {
+        let why = "pool and or dataset must be upgraded to set this property or value";
+        writeln!(ctx.err, "cannot receive {refused} property on {name}: {why}")?;
+    }
+    Ok(())
 }
 
 /// Sets the properties that affect how blocks are written on the dataset that is about to be filled, so that
@@ -293,7 +302,7 @@ pub fn apply_to_blocks(
         let filled = if new { target_name.clone() } else { format!("{target_name}/{RECEIVE_CHILD}") };
         for (prop, value) in received {
             let source = if new { Source::Received } else { Source::Local };
-            if !tasks.is_set_locally(&target_name, &prop)? {
+            if !tasks.needs_upgrade(&prop, &value) && !tasks.is_set_locally(&target_name, &prop)? {
                 tasks.set(&filled, &[(prop.as_str(), Some(value))], source)?;
             }
         }

@@ -265,10 +265,12 @@ fn gone(name: &str) -> Failure {
     resume_failed(&format!("'{name}' used in the initial send no longer exists"))
 }
 
-/// The snapshot that a token names: by its name, or by its guid if it was renamed or moved.
+/// The snapshot, file system or volume that a token names: by its name, or by its guid if it was renamed or moved.
 #[doc(alias = "guid_to_name")]
 fn by_guid(scene: &Scene, state: &State, ctx: &Ctx) -> Result<Dataset, Failure> {
-    let named = scene.dataset(&state.toname).ok();
+    // A stream of a file system or volume itself names it so.
+    let name = state.toname.strip_suffix("@--head--").unwrap_or(&state.toname);
+    let named = scene.dataset(name).ok();
     if let Some(found) = named.clone().filter(|found| found.phys.guid == state.toguid) {
         return Ok(found);
     }
@@ -276,7 +278,7 @@ fn by_guid(scene: &Scene, state: &State, ctx: &Ctx) -> Result<Dataset, Failure> 
     let is_owner = ctx.session.as_ref().is_none_or(|session| session.guest.is_none());
     if is_owner
         && let Some(found) =
-            snapshots(scene, &scene.pool.name)?.into_iter().find(|s| s.phys.guid == state.toguid)
+            datasets(scene, &scene.pool.name)?.into_iter().find(|s| s.phys.guid == state.toguid)
     {
         return Ok(found);
     }
@@ -287,6 +289,16 @@ fn by_guid(scene: &Scene, state: &State, ctx: &Ctx) -> Result<Dataset, Failure> 
         )),
         None => gone(&state.toname),
     })
+}
+
+/// Heads and snapshots.
+fn datasets(scene: &Scene, name: &str) -> Result<Vec<Dataset>, Failure> {
+    let mut all = snapshots(scene, name)?;
+    for dir in scene.below(name)? {
+        let _quiet = scene.quiet();
+        all.push(dir.head()?);
+    }
+    Ok(all)
 }
 
 fn snapshots(scene: &Scene, name: &str) -> Result<Vec<Dataset>, Failure> {

@@ -235,6 +235,7 @@ impl Tasks<'_> {
             return Err(refuse(Kind::Invalid, "the origin is inconsistent"));
         }
         self.check_redaction(number, wish)?;
+        self.check_large_blocks(number, wish)?;
         let encrypted = crypto::key_object(&self.at, of.dir)?.is_some();
         if encrypted != wish.is_raw() && (wish.is_raw() || wish.has(stream_feature::EMBED_DATA)) {
             return Err(if wish.is_raw() {
@@ -363,7 +364,19 @@ impl Tasks<'_> {
             return Err(modified(&wish.target));
         }
         self.check_redaction(number, wish)?;
+        self.check_large_blocks(number, wish)?;
         Ok(number)
+    }
+
+    /// A stream without large blocks splits those of its files, which would replace the blocks that a stream with them made.
+    #[doc(alias = "recv_check_large_blocks")]
+    fn check_large_blocks(&self, snapshot: u64, wish: &Wish) -> Result<()> {
+        let used = self.at.extra(snapshot, Feature::LargeBlocks.info().guid)?.is_some();
+        if used && wish.from_guid != 0 && !wish.has(stream_feature::LARGE_BLOCKS) {
+            let what = "incremental send stream requires -L (--large-block), to match previous receive.";
+            return Err(refuse(Kind::Invalid, what));
+        }
+        Ok(())
     }
 
     /// Marks a dataset that is about to be filled, and opens it.
@@ -380,7 +393,9 @@ impl Tasks<'_> {
             }
             at.set_extra(number, Feature::RedactedDatasets.info().guid, Value::from(guids))?;
         }
+        // Large blocks count though there may be none any more: the next stream must have the flag, too.
         for (bit, feature) in [
+            (stream_feature::LARGE_BLOCKS, Feature::LargeBlocks),
             (stream_feature::LONGNAME, Feature::Longname),
             (stream_feature::LARGE_MICROZAP, Feature::LargeMicrozap),
         ] {

@@ -5,6 +5,7 @@
 use ondisk::dsl::DslDataset;
 use ondisk::names::dsl_dataset as field;
 
+use super::super::mos_tx::version;
 use super::super::props::{self, Source};
 use super::super::tasks::Tasks;
 use super::super::{crypto, destroy, names, received_key, space, swap, tree};
@@ -86,6 +87,12 @@ impl Tasks<'_> {
             true => Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name)),
             false => Ok(()),
         }
+    }
+
+    /// Whether a value needs a feature that the pool lacks.
+    pub fn needs_upgrade(&self, prop: &str, value: &PropValue) -> bool {
+        let feature = props::feature_of(prop, value.number().unwrap_or(0));
+        self.at.since(version::FEATURES) && feature.is_some_and(|feature| !self.at.enabled(feature))
     }
 
     /// Sets the received properties of a dataset or snapshot. Properties received earlier that are not in `all` are removed

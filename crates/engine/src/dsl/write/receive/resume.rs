@@ -88,6 +88,7 @@ impl Tasks<'_> {
         if wish.resumes != Some(is) || guids != (wish.to_guid, wish.from_guid) || raw != wish.is_raw() {
             return Err(refuse(Kind::Invalid, "the stream does not go on where the receive was interrupted"));
         }
+        self.check_large_blocks(number, &wish)?;
         let guid_of =
             |number| -> Result<u64> { if number == 0 { Ok(0) } else { Ok(self.at.dataset(number)?.guid) } };
         if wish.from_guid != 0 && guid_of(phys.prev_snap_obj)? != wish.from_guid {
