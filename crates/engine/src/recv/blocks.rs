@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crypt::BlockParams;
 use ondisk::drr::{DrrFree, DrrRedact, DrrSpill, DrrWrite, DrrWriteEmbedded, drr_flag};
 use ondisk::{
-    Blkptr, CompressType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, ObjectType, Raw, blkptr, byteswap, dnode,
+    Blkptr, CompressType, Endian, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, ObjectType, Raw, blkptr, byteswap, dnode,
 };
 use stdx::AlignedBuf;
 
@@ -179,9 +179,19 @@ impl Receiver {
             return self.spill_bytes(&handle, bytes.to_vec());
         }
         self.in_order(body.object, body.offset, body.length)?;
+        if body.length > dnode.datablksz() && body.length <= MAX_BLOCK_SIZE {
+            // The file keeps smaller blocks than the sender has.
+            let mut bytes = transform::decompress(compress, bytes, lsize)?.to_vec();
+            if let Some(kind) = dnode.object_type.byteswap().filter(|_| self.swap) {
+                byteswap::swap(kind, &mut bytes);
+            }
+            bytes.resize(usize::try_from(body.length).unwrap_or(0), 0);
+            return self.write_bytes(&handle, body.offset, &bytes);
+        }
         let blkid = self.block_at(&handle, body.offset, body.length)?;
         let tx = self.begin(false)?;
-        let bp = Blkptr::embedded(bytes, lsize, compress, dnode.object_type, 0, tx.txg());
+        let order = if self.swap { Endian::Big } else { Endian::Little };
+        let bp = Blkptr::embedded(bytes, lsize, compress, dnode.object_type, 0, tx.txg()).with_order(order);
         handle.write_pointer(&tx, blkid, bp)?;
         self.note(&tx, body.object, body.offset);
         Ok(())
@@ -231,15 +241,17 @@ impl Receiver {
     /// A spill block.
     #[doc(alias = "receive_spill")]
     pub(super) fn spill(&mut self, body: &DrrSpill, payload: Vec<u8>) -> Result<()> {
-        if self.spill && body.flags & drr_flag::SPILL_UNMODIFIED != 0 {
-            return Ok(());
-        }
         if !(MIN_BLOCK_SIZE..=MAX_BLOCK_SIZE).contains(&body.length)
             || !body.length.is_multiple_of(MIN_BLOCK_SIZE)
         {
             return Err(malformed(format!("a spill block of {} bytes", body.length)));
         }
         let handle = self.named(body.object)?;
+        // The object has it, unless its blocks have another size now: then it was made anew, without.
+        let unmodified = self.spill && body.flags & drr_flag::SPILL_UNMODIFIED != 0;
+        if unmodified && handle.dnode().spill().is_some() {
+            return Ok(());
+        }
         check_spill_room(&handle)?;
         self.highest = self.highest.max(body.object);
         let mut bytes = payload;

@@ -10,7 +10,9 @@ use ondisk::drr::{
     DrrBody, DrrFree, DrrFreeobjects, DrrObject, DrrObjectRange, DrrRedact, DrrSpill, DrrWrite,
     DrrWriteEmbedded, drr_flag, stream_feature as feature,
 };
-use ondisk::{Blkptr, ChecksumType, CompressType, DnodeFlags, EmbeddedType, OLD_MAX_BLOCK_SIZE, Raw, dnode};
+use ondisk::{
+    Blkptr, Byteswap, ChecksumType, CompressType, DnodeFlags, EmbeddedType, OLD_MAX_BLOCK_SIZE, Raw, dnode,
+};
 
 use super::event::Event;
 use super::stream::Stream;
@@ -329,7 +331,9 @@ impl<'a> Sender<'a> {
             Some(CompressType::Lz4) => self.has(feature::LZ4),
             _ => true,
         };
-        bp.embedded_type() == Some(EmbeddedType::Data) && known && self.has(feature::EMBED_DATA)
+        // A record does not say that its payload is of the other byte order.
+        let ordered = !bp.should_byteswap() || bp.object_type().byteswap() == Some(Byteswap::Uint8);
+        bp.embedded_type() == Some(EmbeddedType::Data) && known && ordered && self.has(feature::EMBED_DATA)
     }
 
     fn embedded(&mut self, object: &Object, bp: &Blkptr, offset: u64) -> Result<()> {

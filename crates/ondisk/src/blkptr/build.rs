@@ -1,7 +1,7 @@
 //! Making block pointers.
 
-use super::{Blkptr, DVAS_PER_BP, Dva, EMBEDDED_PAYLOAD_SIZE};
-use crate::{ChecksumType, CompressType, EmbeddedType, MIN_BLOCK_SHIFT, ObjectType};
+use super::{Blkptr, DVAS_PER_BP, Dva, EMBEDDED_PAYLOAD_SIZE, PROP};
+use crate::{ChecksumType, CompressType, EmbeddedType, Endian, MIN_BLOCK_SHIFT, ObjectType};
 
 /// The fields of a stored block's property word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +106,15 @@ impl Blkptr {
             };
         }
         Self::from_words(words)
+    }
+
+    /// The same pointer to content of this byte order.
+    #[doc(alias = "BP_SET_BYTEORDER")]
+    #[must_use]
+    pub fn with_order(mut self, endian: Endian) -> Self {
+        let order = if endian == Endian::Little { LITTLE_ENDIAN } else { 0 };
+        self.set_prop(self.word::<PROP>() & !LITTLE_ENDIAN | order);
+        self
     }
 
     /// Sets the copies; those beyond `dvas` are cleared. Of an encrypted block the third is not touched.

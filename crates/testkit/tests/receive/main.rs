@@ -9,6 +9,7 @@
     reason = "a test must say so"
 )]
 
+mod big_endian;
 mod cut;
 mod forged;
 mod golden;
