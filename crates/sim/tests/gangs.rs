@@ -61,6 +61,7 @@ const PROPS: WriteProps = WriteProps {
     nopwrite: false,
     dedup: Dedup::Off,
     encrypt: false,
+    evens_out: false,
 };
 
 /// Writes a block that is too large for any free piece.

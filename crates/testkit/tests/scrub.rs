@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use engine::Kind;
 use engine::dmu::NewObject;
+use engine::dmu::dirty::Again;
 use engine::dsl::write::{MosView, scan_state};
 use engine::env::Env;
 use engine::memory::Limit;
@@ -74,8 +75,9 @@ impl Bench {
         let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
         let handle = data.objset.handle(self.file.1).unwrap();
         let tx = self.spa.begin().unwrap();
+        let how = Again { keeps_birth: true, ..Again::default() };
         (0..BLOCKS).for_each(|number| {
-            handle.move_block(&tx, number as u64, body(number).as_slice().into()).unwrap();
+            handle.move_block(&tx, number as u64, body(number).as_slice().into(), how).unwrap();
         });
         drop(tx);
         self.spa.sync().unwrap();
