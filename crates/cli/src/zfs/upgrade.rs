@@ -26,11 +26,16 @@ pub struct Upgrade {
     #[arg(short = 'r')]
     pub recurse: bool,
     /// The version.
-    #[arg(short = 'V', value_name = "VERSION")]
+    #[arg(short = 'V', value_name = "VERSION", value_parser = version_of)]
     pub version: Option<u64>,
     /// File systems.
     #[arg(value_name = "FILESYSTEM")]
     pub names: Vec<String>,
+}
+
+/// The number that `-V` names; `current` names the newest, as in the property `version`.
+fn version_of(word: &str) -> Result<u64, String> {
+    if word == "current" { Ok(NEWEST) } else { word.parse().map_err(|_| format!("invalid version {word}")) }
 }
 
 const VERSIONS: &str = "The following filesystem versions are supported:
