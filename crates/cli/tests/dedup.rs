@@ -63,3 +63,25 @@ fn equal_files_are_shared_while_they_are_mounted() {
         Judge::NEWEST.verify(&live.disks(), "tank").unwrap();
     }
 }
+
+/// The log of a dedup table counts before it is flushed.
+#[test]
+fn the_ratio_of_an_imported_pool_follows_its_writes() {
+    let live = Live::new();
+    let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", 128));
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let run = live.run(&format!("zpool create -O mountpoint={} -O dedup=on tank {disk}", at.display()));
+    if run.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+        return;
+    }
+    assert_eq!(run.code, 0, "{}", run.err);
+    for (copies, ratio) in [(1, "1.00"), (2, "2.00"), (3, "3.00")] {
+        fs::write(at.join(format!("file{copies}")), noise(7, 1 << 20)).unwrap();
+        live.ok("zpool sync tank");
+        assert_eq!(live.ok("zpool get -H -p -o value dedupratio tank").trim(), ratio);
+    }
+}

@@ -15,6 +15,7 @@ use super::prop::Node;
 use crate::ctx::Ctx;
 use crate::output::row::DatasetKind;
 use crate::parallel;
+use crate::session::Home;
 use crate::source::PoolSource;
 use crate::verb::Failure;
 
@@ -227,7 +228,9 @@ impl Found {
 
     fn add(&mut self, pool: Arc<Pool>, ctx: &mut Ctx) -> usize {
         let mut notes = Vec::new();
-        let usable = PoolSpace::usable_of(&pool, &mut notes);
+        let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
+        let dedup = live.and_then(|live| live.spa().ok().map(|spa| spa.dedup_totals()));
+        let usable = PoolSpace::usable_of(&pool, dedup, &mut notes);
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         self.pools.push(OpenPool { pool, usable });
         self.pools.len() - 1

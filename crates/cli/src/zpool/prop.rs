@@ -80,14 +80,15 @@ impl<'a> PoolView<'a> {
     /// Looks at everything once.
     pub fn new(pool: &'a Pool, candidate: &PoolCandidate, ctx: &mut Ctx) -> Self {
         let mut notes = Vec::new();
-        let space = PoolSpace::of(pool, &mut notes);
+        let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
+        let dedup = live.as_ref().and_then(|live| live.spa().ok()).map(|spa| spa.dedup_totals());
+        let space = PoolSpace::of_imported(pool, dedup, &mut notes);
         let stats = PoolStats::of(pool, &space);
         let settings = settings(pool).unwrap_or_else(|e| {
             notes.push(e);
             BTreeMap::new()
         });
         let facts = zutil::load::facts(pool);
-        let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
         let tree = match (&facts, &live) {
             (Some(facts), Some(_)) => assessed_by(candidate, facts, &|leaf| known(pool, candidate, leaf)),
             (Some(facts), None) => assessed_facts(candidate, facts),

@@ -145,9 +145,10 @@ impl Live {
         Ok(histogram)
     }
 
-    pub fn saved(&self) -> u64 {
+    /// Deflated bytes allocated for the blocks of the table and its log, and those that their references name.
+    pub fn totals(&self) -> (u64, u64) {
         let all = self.histograms.values().chain([&self.logged]).flat_map(|h| h.stat.iter());
-        all.map(|stat| stat.ref_dsize.saturating_sub(stat.dsize)).fold(0, u64::saturating_add)
+        all.fold((0, 0), |sum, stat| (sum.0.saturating_add(stat.dsize), sum.1.saturating_add(stat.ref_dsize)))
     }
 
     /// Whether a ZAP may have the key.

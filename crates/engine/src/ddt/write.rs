@@ -73,7 +73,9 @@ pub trait Source {
 #[derive(Debug, Default)]
 pub struct Tables {
     all: Mutex<BTreeMap<u8, Live>>,
-    saved: AtomicU64,
+    /// Deflated bytes allocated for the tables' blocks, and those that their references name.
+    dsize: AtomicU64,
+    ref_dsize: AtomicU64,
     /// Bytes on disk of all tables.
     size: AtomicU64,
     /// No entries are made.
@@ -151,7 +153,7 @@ impl Tables {
             all.insert(checksum.raw(), live);
         }
         let tables = Self::default();
-        tables.saved.store(saved.ref_dsize.saturating_sub(saved.dsize), Ordering::Relaxed);
+        tables.store_totals(saved.dsize, saved.ref_dsize);
         *tables.all.lock() = all;
         tables.count_logged(&tables.all.lock());
         tables.measure(&tables.all.lock(), mos);
@@ -198,7 +200,19 @@ impl Tables {
     /// Bytes that the pool would need more without the tables.
     #[doc(alias = "ddt_get_dedup_dspace")]
     pub fn saved(&self) -> u64 {
-        self.saved.load(Ordering::Relaxed)
+        let (dsize, ref_dsize) = self.totals();
+        ref_dsize.saturating_sub(dsize)
+    }
+
+    /// Deflated bytes allocated for the blocks of all tables and their logs, and those that their references name.
+    #[doc(alias = "ddt_get_dedup_stats")]
+    pub fn totals(&self) -> (u64, u64) {
+        (self.dsize.load(Ordering::Relaxed), self.ref_dsize.load(Ordering::Relaxed))
+    }
+
+    fn store_totals(&self, dsize: u64, ref_dsize: u64) {
+        self.dsize.store(dsize, Ordering::Relaxed);
+        self.ref_dsize.store(ref_dsize, Ordering::Relaxed);
     }
 
     /// Looks a block up that is to be written: see [`crate::zio::dedup::DedupTables::claim`].
@@ -407,8 +421,10 @@ impl Tables {
             self.learn(host, &mut all);
         }
         if changed {
-            let saved = all.values().map(Live::saved).fold(0, u64::saturating_add);
-            self.saved.store(saved, Ordering::Relaxed);
+            let totals = all.values().map(Live::totals);
+            let (dsize, ref_dsize) = totals
+                .fold((0_u64, 0_u64), |sum, of| (sum.0.saturating_add(of.0), sum.1.saturating_add(of.1)));
+            self.store_totals(dsize, ref_dsize);
             self.measure(&all, &host.view());
         }
         self.count_logged(&all);

@@ -9,6 +9,7 @@ use zcommon::features::Feature;
 use super::Spa;
 use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
+use super::space::DedupTotals;
 use super::space::slop::slop;
 use crate::dmu::Tx;
 use crate::dsl::write::space_throttle::SpaceSource;
@@ -235,6 +236,12 @@ impl Spa {
     /// there needs as much space elsewhere.
     fn real_dspace(&self) -> u64 {
         self.space.class_stats(Class::Normal).dspace.saturating_sub(self.space.closed_dspace())
+    }
+
+    /// The totals of all dedup tables and their logs as of the last txg.
+    pub fn dedup_totals(&self) -> DedupTotals {
+        let (dsize, ref_dsize) = self.shared.dedup_totals();
+        DedupTotals { dsize, ref_dsize }
     }
 
     /// Bytes that datasets may refer to, all together: shared blocks count once per reference.

@@ -109,6 +109,11 @@ impl Shared {
         self.brt.damaged().into_iter().map(|(_, why)| why).next()
     }
 
+    /// The totals of the dedup tables: see [`ddt::write::Tables::totals`].
+    pub fn dedup_totals(&self) -> (u64, u64) {
+        self.ddt.totals()
+    }
+
     /// Bytes that the pool would need more if every block had one owner.
     pub fn saved(&self) -> u64 {
         self.ddt.saved().saturating_add(self.brt.saved())

@@ -31,7 +31,9 @@ fn dispatch(files: &dyn Filesystem, header: &Header, words: Words<'_>, reply: Re
     let done = match header.opcode {
         // These have no answer.
         Opcode::Forget | Opcode::BatchForget => {
-            call.reply.take().map(Reply::forget);
+            if let Some(reply) = call.reply.take() {
+                reply.forget();
+            }
             Some(())
         }
         Opcode::Destroy => {

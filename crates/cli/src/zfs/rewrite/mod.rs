@@ -282,7 +282,7 @@ impl Run<'_> {
             false => self.one(path, &file, meta.len(), ctx),
         };
         match done {
-            Ok(done) if done && self.of.verbose && !(self.dry && !self.of.dry) => {
+            Ok(done) if done && self.of.verbose && (self.of.dry || !self.dry) => {
                 writeln!(ctx.out, "{}", path.display())?;
             }
             Ok(_) => {}

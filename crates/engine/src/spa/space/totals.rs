@@ -1,14 +1,15 @@
 //! Totals of a pool.
 
 use ondisk::bpobj::Bpobj;
-use ondisk::ddt::DdtHistogram;
 use ondisk::names::mos;
 use ondisk::pool::BrtVdev;
 
 use super::{Detail, VdevSpace, fragmentation, slop, vdevs};
+use crate::ddt;
 use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::vdev::config::AllocBias;
+use crate::zio::deflated;
 
 /// Space of a pool.
 #[derive(Debug, Clone)]
@@ -37,26 +38,33 @@ pub struct DedupTotals {
 impl PoolSpace {
     /// Adds everything up. Unreadable parts are skipped and reported in `notes`.
     pub fn of(pool: &Pool, notes: &mut Vec<Error>) -> Self {
-        Self::with_detail(pool, Detail::Allocation, notes)
+        Self::of_imported(pool, None, notes)
+    }
+
+    /// As [`Self::of`]; `dedup`: the totals that the process of an imported pool keeps, `None` reads them.
+    pub fn of_imported(pool: &Pool, dedup: Option<DedupTotals>, notes: &mut Vec<Error>) -> Self {
+        let dedup = dedup.unwrap_or_else(|| stored_dedup(pool, notes));
+        Self::with_detail(pool, Detail::Allocation, dedup, notes)
     }
 
     /// Bytes that datasets may use in all, without reading the allocated bytes.
-    pub fn usable_of(pool: &Pool, notes: &mut Vec<Error>) -> u64 {
-        Self::with_detail(pool, Detail::Sizes, notes).usable()
+    /// `dedup`: the totals that the process of an imported pool keeps; `None` reads them.
+    pub fn usable_of(pool: &Pool, dedup: Option<DedupTotals>, notes: &mut Vec<Error>) -> u64 {
+        let dedup = dedup.unwrap_or_else(|| stored_dedup(pool, notes));
+        Self::with_detail(pool, Detail::Sizes, dedup, notes).usable()
     }
 
-    fn with_detail(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Self {
+    fn with_detail(pool: &Pool, detail: Detail, dedup: DedupTotals, notes: &mut Vec<Error>) -> Self {
         let mut or_note = |result: Result<(u64, u64)>| {
             result.unwrap_or_else(|e| {
                 notes.push(e);
                 (0, 0)
             })
         };
-        let (dsize, ref_dsize) = or_note(dedup(pool));
         let (cloned, clones_saved) = or_note(clones(pool));
         let (deferred, _) = or_note(deferred(pool).map(|bytes| (bytes, 0)));
         let vdevs = vdevs(pool, detail, notes);
-        Self { vdevs, dedup: DedupTotals { dsize, ref_dsize }, cloned, clones_saved, deferred }
+        Self { vdevs, dedup, cloned, clones_saved, deferred }
     }
 
     fn data_vdevs(&self) -> impl Iterator<Item = &VdevSpace> {
@@ -118,21 +126,12 @@ impl PoolSpace {
     }
 }
 
-/// Totals of all dedup tables: bytes allocated, and bytes without dedup.
+/// Totals of all dedup tables as they are on disk, their logs included.
 #[doc(alias = "ddt_get_dedup_stats")]
-fn dedup(pool: &Pool) -> Result<(u64, u64)> {
-    let number = pool.directory()?.u64(mos::DDT_STATS)?;
-    let Some(zap) = pool.dsl.zap(number.unwrap_or(0))? else { return Ok((0, 0)) };
-    let mut totals = (0_u64, 0_u64);
-    for entry in zap.to_vec()? {
-        let histogram =
-            DdtHistogram::from_words(&entry.value.ints).map_err(|e| Error::corrupt(e.to_string()))?;
-        for bucket in &histogram.stat {
-            totals.0 = totals.0.wrapping_add(bucket.dsize);
-            totals.1 = totals.1.wrapping_add(bucket.ref_dsize);
-        }
-    }
-    Ok(totals)
+fn stored_dedup(pool: &Pool, notes: &mut Vec<Error>) -> DedupTotals {
+    let (tables, tree) = (ddt::tables(&pool.mos, notes), pool.tree());
+    let all = ddt::Totals::of(&tables, &|bp| deflated(&tree, bp)).all();
+    DedupTotals { dsize: all.dsize, ref_dsize: all.ref_dsize }
 }
 
 /// Bytes cloned, and bytes saved by that.
