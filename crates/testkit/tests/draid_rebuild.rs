@@ -199,7 +199,6 @@ fn a_disk_is_replaced_and_the_draid_can_do_without_another() {
 }
 
 #[test]
-#[ignore = "its second half, after the resilver of the first spare, was not seen to pass yet"]
 fn distributed_spares_take_over_one_on_another() {
     let mut bench = Bench::new(2, 9, 2);
     let disks: Vec<String> = (0..4).map(|column| bench.used(column)).collect();
@@ -236,7 +235,7 @@ fn a_disk_on_which_a_spare_stands_is_replaced() {
 }
 
 #[test]
-#[ignore = "takes minutes; was not seen to its end yet"]
+#[ignore = "long: `make test-long` runs it"]
 fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
     let mut bench = Bench::new(1, 6, 1);
     let (old, other) = (bench.used(0), bench.used(1));

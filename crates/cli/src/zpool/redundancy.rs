@@ -1,24 +1,20 @@
 //! How many more disks of a pool that lost redundancy may fail: one sentence at the end of the `status:` paragraph of
-//! `zpool status`, in text and JSON. The rest of the output is OpenZFS's, and so is the output of a pool with all its redundancy.
+//! `zpool status`, in text and JSON, of imported pools. The rest of the output is OpenZFS's, and so is the output of a pool with
+//! all its redundancy. The sentence names no vdev: scripts search the output for names.
 //!
 //! A vdev's reserve is the number of disks that it can lose in the worst order and still have all data. A disk that is being
 //! filled, or lacks data, counts as lost. Log devices are left out: their failure loses no data of a pool that is imported. The
 //! reserve of a draid counts its distributed spares that are in use: in each row a further disk takes one unit, of the data or of
 //! the spare.
 
-use std::collections::BTreeMap;
-
 use zcommon::vdev::VdevState;
-use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
 use super::prop::PoolView;
 
-/// Names of vdevs with the same reserve, at most.
-const NAMES: usize = 6;
-
-/// The sentence; `None` for a pool that lacks no redundancy, or has lost data already.
+/// The sentence; `None` for a pool that is not imported, lacks no redundancy, or has lost data already.
 pub fn sentence(view: &PoolView<'_>) -> Option<String> {
+    view.imported()?;
     let is_good = |leaf: &VdevNode| is_readable(leaf) && !view.lacks_something(leaf.guid);
     say(&view.tree, &is_good, view.tree.health.state == VdevState::Degraded)
 }
@@ -30,43 +26,17 @@ fn is_readable(leaf: &VdevNode) -> bool {
 fn say(root: &VdevNode, is_good: &dyn Fn(&VdevNode) -> bool, degraded: bool) -> Option<String> {
     let counts =
         |top: &&VdevNode| !top.is_log && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing");
-    let mut by_reserve: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    let mut lacks = degraded;
+    let (mut lacks, mut least) = (degraded, u64::MAX);
     for top in root.children.iter().filter(counts) {
         let left = reserve(top, is_good)?;
         lacks |= left < layout_reserve(top);
-        by_reserve.entry(left).or_default().push(vdev_name(top, NameStyle::default(), true));
+        least = least.min(left);
     }
-    if !lacks {
-        return None;
-    }
-    let mut parts = by_reserve.into_iter().enumerate().map(|(at, (left, names))| {
-        let many = match left {
-            0 => "no more".to_owned(),
-            n => format!("{n} more"),
-        };
-        let disks = match (at, left) {
-            (0, 1) => " disk may fail",
-            (0, _) => " disks may fail",
-            _ => "",
-        };
-        format!("{many}{disks} in {}", list(&names))
-    });
-    let first = parts.next()?;
-    let mut text = first.replacen("no more", "No more", 1);
-    parts.for_each(|part| text += &format!(", {part}"));
-    Some(text + ".")
-}
-
-/// `a`, `each of a and b`, or the first names and the number of the others.
-fn list(names: &[String]) -> String {
-    match names {
-        [one] => one.clone(),
-        [most @ .., last] if names.len() <= NAMES => format!("each of {} and {last}", most.join(", ")),
-        _ => {
-            let some = names.get(..NAMES).unwrap_or_default();
-            format!("each of {} and {} others", some.join(", "), names.len() - some.len())
-        }
+    match least {
+        _ if !lacks => None,
+        0 => Some("One more failed disk can lose data.".to_owned()),
+        1 => Some("1 more disk may fail, whichever it is.".to_owned()),
+        left => Some(format!("{left} more disks may fail, whichever they are.")),
     }
 }
 
@@ -136,15 +106,15 @@ mod tests {
     #[test]
     fn each_layout_has_its_reserve() {
         let mirror = || vdev("mirror", 1, disks(10..13));
-        assert_eq!(said(vec![mirror()], &[10]).unwrap(), "1 more disk may fail in mirror-1.");
-        assert_eq!(said(vec![mirror()], &[10, 12]).unwrap(), "No more disks may fail in mirror-1.");
+        assert_eq!(said(vec![mirror()], &[10]).unwrap(), "1 more disk may fail, whichever it is.");
+        assert_eq!(said(vec![mirror()], &[10, 12]).unwrap(), "One more failed disk can lose data.");
         let raidz = || vdev("raidz", 2002, disks(20..26));
         let both = said(vec![mirror(), raidz()], &[10, 11]).unwrap();
-        assert_eq!(both, "No more disks may fail in mirror-1, 2 more in raidz2-2002.");
+        assert_eq!(both, "One more failed disk can lose data.");
         let same = said(vec![mirror(), raidz()], &[10, 20]).unwrap();
-        assert_eq!(same, "1 more disk may fail in each of mirror-1 and raidz2-2002.");
+        assert_eq!(same, "1 more disk may fail, whichever it is.");
         let plain = said(vec![mirror(), vdev("disk", 30, Vec::new())], &[10]).unwrap();
-        assert_eq!(plain, "No more disks may fail in d30, 1 more in mirror-1.");
+        assert_eq!(plain, "One more failed disk can lose data.");
     }
 
     /// A disk that is being replaced, by one that is being filled or by a spare that is filled.
@@ -155,10 +125,10 @@ mod tests {
             children.push(vdev(kind, 3, disks(30..32)));
             vec![vdev("raidz", 1000, children)]
         };
-        assert_eq!(said(with("replacing"), &[30, 31]).unwrap(), "No more disks may fail in raidz1-1000.");
+        assert_eq!(said(with("replacing"), &[30, 31]).unwrap(), "One more failed disk can lose data.");
         assert_eq!(said(with("replacing"), &[31]), None, "the old disk is whole, the new one adds nothing");
         assert_eq!(said(with("spare"), &[30]), None, "the spare is filled");
-        assert_eq!(said(with("spare"), &[30, 20]).unwrap(), "No more disks may fail in raidz1-1000.");
+        assert_eq!(said(with("spare"), &[30, 20]).unwrap(), "One more failed disk can lose data.");
     }
 
     #[test]
@@ -166,7 +136,7 @@ mod tests {
         let children = vec![vdev("disk", 20, Vec::new()), vdev("spare", 3, disks(30..32))];
         let root = VdevNode::from_config(&vdev("root", 0, vec![vdev("mirror", 1, children)])).unwrap();
         let text = say(&root, &|leaf| leaf.guid != 30, true).unwrap();
-        assert_eq!(text, "1 more disk may fail in mirror-1.");
+        assert_eq!(text, "1 more disk may fail, whichever it is.");
     }
 
     #[test]
@@ -177,6 +147,6 @@ mod tests {
         let mut special = vdev("mirror", 6, disks(60..62));
         special.add("alloc_bias", "special");
         let text = said(vec![vdev("mirror", 1, disks(10..12)), special], &[60]).unwrap();
-        assert_eq!(text, "No more disks may fail in mirror-6, 1 more in mirror-1.");
+        assert_eq!(text, "One more failed disk can lose data.");
     }
 }

@@ -26,7 +26,7 @@ fn turned(pool: &Golden, name: &str, snapshot: &str) -> Vec<u8> {
 fn full_and_incremental_streams_become_what_was_sent() {
     let Some(pool) = golden::get("streams") else { return };
     let mut place = Place::new();
-    let (full, more) = (turned(&pool, "full-a", "streams/src@a"), turned(&pool, "incr-a-b", "streams/src@b"));
+    let (full, more) = (turned(&pool, "full-a", "tank/src@a"), turned(&pool, "incr-a-b", "tank/src@b"));
     place.receive(&full, "ours/src@a", &|_| ()).expect("a full stream");
     place.receive(&more, "ours/src@b", &|_| ()).expect("an incremental stream");
     let opened = place.exported();
@@ -40,7 +40,7 @@ fn full_and_incremental_streams_become_what_was_sent() {
 fn compressed_and_embedded_blocks_are_received_and_sent_on() {
     let Some(pool) = golden::get("streams") else { return };
     let mut place = Place::new();
-    let full = turned(&pool, "full-b-Lec", "streams/src@b");
+    let full = turned(&pool, "full-b-Lec", "tank/src@b");
     place.receive(&full, "ours/src@b", &|_| ()).expect("a stream");
     let opened = place.exported();
     assert_holds(&opened, &pool, "at-b", "ours/src@b");
