@@ -33,8 +33,9 @@ struct Options {
 
 impl Options {
     fn parse(args: &[String]) -> Result<Self, String> {
+        // One more than cores: many tests wait for devices and mounts.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let mut options = Self { jobs: cores, only: Vec::new(), pass: Vec::new(), cargo: Vec::new() };
+        let mut options = Self { jobs: cores + 1, only: Vec::new(), pass: Vec::new(), cargo: Vec::new() };
         let mut args = args.iter();
         while let Some(arg) = args.next() {
             match arg.as_str() {
