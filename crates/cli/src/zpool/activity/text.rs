@@ -182,21 +182,51 @@ impl Expansion {
             )],
             state::SCANNING => vec![
                 format!("expand: expansion of {name} in progress since {}", clock(self.start)),
-                format!(
-                    "\t{} / {} copied, {:.2}% done",
-                    nicenum(self.reflowed),
-                    nicenum(self.to_reflow),
-                    percent(self.reflowed, self.to_reflow)
-                ),
+                self.progress(now()),
             ],
             _ => Vec::new(),
         }
+    }
+
+    /// Progress of the copy at `now`, in seconds since 1970.
+    fn progress(&self, now: u64) -> String {
+        let copied = self.reflowed.max(1);
+        let rate = (copied / now.saturating_sub(self.start).max(1)).max(1);
+        let seconds = self.to_reflow.saturating_sub(copied) / rate;
+        let end = match seconds / 3600 {
+            hours if hours < SLOW_HOURS => format!(", {} to go", duration(seconds)),
+            _ => ", (copy is slow, no estimated time)".to_owned(),
+        };
+        format!(
+            "\t{} / {} copied at {}/s, {:.2}% done{end}",
+            nicenum(copied),
+            nicenum(self.to_reflow),
+            nicenum(rate),
+            percent(copied, self.to_reflow)
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn expansions_say_rate_and_time_left() {
+        let (copied, all) = (564 << 10, 11_858_944);
+        let expansion = Expansion {
+            state: state::SCANNING,
+            vdev: 0,
+            start: 100,
+            end: 0,
+            to_reflow: all,
+            reflowed: copied,
+        };
+        // The kernel's line 16 seconds after the start (`expand-cut`), but for what it rounds.
+        assert_eq!(expansion.progress(116), "\t564K / 11.3M copied at 35.2K/s, 4.87% done, 00:05:12 to go");
+        let slow = Expansion { to_reflow: 1 << 40, reflowed: 1, ..expansion };
+        assert!(slow.progress(200).ends_with("% done, (copy is slow, no estimated time)"));
+    }
 
     const SCRUB: Scan = Scan {
         func: 1,
