@@ -235,7 +235,6 @@ fn a_disk_on_which_a_spare_stands_is_replaced() {
 }
 
 #[test]
-#[ignore = "long: `make test-long` runs it"]
 fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
     let mut bench = Bench::new(1, 6, 1);
     let (old, other) = (bench.used(0), bench.used(1));
