@@ -225,7 +225,7 @@ fn a_disk_on_which_a_spare_stands_is_replaced() {
     bench.settle();
     let (disk, other) = (bench.spared(0), bench.used(1));
     bench.replace(&disk, "new");
-    // What is written meanwhile, too.
+    // Writes during the reconstruction are kept, too.
     bench.fill();
     bench.settle();
     bench.reimport();

@@ -53,7 +53,7 @@ impl DraidGeometry {
         found
     }
 
-    /// The columns of a stretch, parity first; `None` for what is no stretch.
+    /// The columns of a stretch, parity first; `None` if the range is not a stretch.
     pub fn columns_of(&self, start: u64, len: u64) -> Option<Vec<RowColumn>> {
         let ndata = self.group_width().checked_sub(self.nparity())?;
         let grid = self.grid(start, len.checked_div(self.group_width())?.checked_mul(ndata)?)?;

@@ -45,7 +45,7 @@ pub struct Memory {
 
 // SAFETY: the mapping belongs to this value alone and has no thread affinity.
 unsafe impl Send for Memory {}
-// SAFETY: a shared reference gives the addresses only; `Slot` says who may use them when.
+// SAFETY: a shared reference gives the addresses only; the states of `Slot` determine which side uses them.
 unsafe impl Sync for Memory {}
 
 impl Memory {

@@ -76,7 +76,7 @@ pub struct Rewrite {
     pub paths: Vec<PathBuf>,
 }
 
-/// What is done with each file.
+/// The operation on each file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// OpenZFS's request.
@@ -299,7 +299,7 @@ impl Run<'_> {
         (self.offset.min(end), end)
     }
 
-    /// Counts what is to be written of a file; false: nothing.
+    /// Counts the bytes of a file that a rewrite writes; returns false if there are none.
     fn count(&mut self, file: &File, size: u64) -> Result<bool, Refused> {
         let (start, end) = self.range(size);
         let tally = match self.form {

@@ -222,7 +222,7 @@ mod tests {
             to_reflow: all,
             reflowed: copied,
         };
-        // The kernel's line 16 seconds after the start (`expand-cut`), but for what it rounds.
+        // The kernel's line 16 seconds after the start (`expand-cut`).
         assert_eq!(expansion.progress(116), "\t564K / 11.3M copied at 35.2K/s, 4.87% done, 00:05:12 to go");
         let slow = Expansion { to_reflow: 1 << 40, reflowed: 1, ..expansion };
         assert!(slow.progress(200).ends_with("% done, (copy is slow, no estimated time)"));

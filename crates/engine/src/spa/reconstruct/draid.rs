@@ -21,7 +21,7 @@ use crate::vdev::top::Top;
 /// Bytes of the vdev that are in memory at once, or one stretch.
 const BATCH: u64 = 32 << 20;
 
-/// What is to be filled.
+/// The target of a reconstruction.
 pub(super) struct Stripes {
     pub top: Arc<Top>,
     /// Guids of the leaves that get everything; distributed spares have no device of their own.
@@ -188,7 +188,7 @@ fn compute(nparity: usize, lines: &mut [Line]) -> Option<()> {
     for (number, line) in lines.iter().enumerate() {
         bytes.push(match &line.data {
             Some(data) => data.to_vec(),
-            // Parity that nobody wants.
+            // Parity that no target needs.
             None if number < nparity && !line.is_wanted() => Vec::new(),
             None => {
                 missing.push(number);

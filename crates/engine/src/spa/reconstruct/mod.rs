@@ -132,7 +132,7 @@ enum Plan {
     Cancel,
 }
 
-/// How the leaves of a vdev get what they lack.
+/// The method that fills the leaves of a vdev.
 enum Work {
     /// Sides of a mirror are copied.
     Mirror(Sides),
