@@ -294,6 +294,7 @@ mod tests {
         let slow = Removal { copied: 1, to_copy: 1 << 40, ..running }.progress(1 << 20);
         assert!(slow.ends_with("at 1/s, 0.00% done, (copy is slow, no estimated time)"), "{slow}");
         let reflow = Expansion { state: 1, vdev: 0, start: 1, end: 0, to_reflow: 9_000_000, reflowed: 55 };
-        assert_eq!(reflow.lines("raidz1-0")[1], "\t55 / 8.58M copied, 0.00% done");
+        let line = reflow.progress(2);
+        assert_eq!(line, "\t55 / 8.58M copied at 55/s, 0.00% done, 1 days 21:27:15 to go");
     }
 }
