@@ -45,7 +45,7 @@ fn text(lines: &[&Line]) -> String {
     out
 }
 
-/// The recorded reason for a test, otherwise its own last line.
+/// The recorded reason for a test, otherwise the reason that its last line proves, otherwise that line.
 fn reason(line: &Line) -> String {
     let known = REASONS.lines().filter_map(|entry| entry.split_once('\t'));
     let best = known.filter(|(start, _)| line.test.starts_with(start)).max_by_key(|(start, _)| start.len());
@@ -53,6 +53,42 @@ fn reason(line: &Line) -> String {
         (Some((_, reason)), _) => reason.to_owned(),
         (None, Outcome::Skip) => format!("skipped by the test itself: {}", line.words),
         (None, Outcome::Late) => "takes longer than the suite allows".to_owned(),
-        (None, _) => "not looked into yet".to_owned(),
+        (None, _) => proved(&line.words),
+    }
+}
+
+/// What the last line of a failed test proves. A test that uses a volume's device, or sets a module parameter that the daemon
+/// has no setting for, cannot get further; of any other test the line itself is shown.
+fn proved(words: &str) -> String {
+    let mut rest = words.split_whitespace();
+    if words.contains("/dev/zvol") || words.starts_with("Volume device file should exist") {
+        return "volumes are not block devices here: there is no `/dev/zvol`".to_owned();
+    }
+    match (rest.next(), rest.next()) {
+        (Some("set_tunable32" | "set_tunable64" | "get_tunable"), Some(name)) => {
+            format!("the daemon has no setting for the module parameter `{name}` of the suite")
+        }
+        _ => format!("not examined; its last line: `{}`", words.replace('`', "'")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_lines_prove_reasons() {
+        let line = |words: &str| Line {
+            outcome: Outcome::Fail,
+            test: "no_group/t".into(),
+            seconds: 1,
+            words: words.into(),
+        };
+        assert!(
+            reason(&line("dd if=/dev/zero of=/dev/zvol/p/v exited 1"))
+                .starts_with("volumes are not block devices")
+        );
+        assert!(reason(&line("set_tunable32 SPA_X 1 exited 1")).contains("`SPA_X`"));
+        assert_eq!(reason(&line("zfs a `b` exited 1")), "not examined; its last line: `zfs a 'b' exited 1`");
     }
 }
