@@ -40,3 +40,21 @@ fn bootfs_is_a_file_system_of_the_pool() {
     live.ok("zpool set bootfs= tank");
     assert_eq!(live.ok("zpool get -H -o value bootfs tank"), "-\n");
 }
+
+#[test]
+fn the_notice_on_features_heeds_compatibility() {
+    let live = Live::new();
+    let a = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none -o compatibility=compat-2018 tank {a}"));
+    assert!(!live.ok("zpool status tank").contains("status:"), "all allowed features are enabled");
+    for (set, words) in [
+        ("compat-2020", "features are not enabled"),
+        ("legacy", "enabled on the pool despite not being"),
+        ("off", "features are not enabled"),
+    ] {
+        live.ok(&format!("zpool set compatibility={set} tank"));
+        let status = live.ok("zpool status tank");
+        assert!(status.contains(words), "{set}: {status}");
+    }
+    live.export_and_verify("tank");
+}

@@ -1,12 +1,16 @@
 //! The condition of an open pool: one finding, the gravest.
 
+use engine::spa::Pool;
+use zcommon::features::FEATURES;
 use zcommon::status::{Errata, PoolStatus};
+use zcommon::version::SPA_VERSION_FEATURES;
 use zutil::PoolCandidate;
 use zutil::import_listing::LoadOutcome;
 use zutil::import_status::{Reason, reason};
 
 use super::prop::PoolView;
 use crate::output::status::KnownErrors;
+use crate::settings::compatible;
 
 /// The finding. That another host had the pool is no matter to a reader.
 #[doc(alias = "zpool_get_status")]
@@ -27,7 +31,31 @@ pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownE
     if view.has_failing_device() && !is_graver_than_failing(found) {
         return PoolStatus::FailingDev;
     }
-    status_of(found, facts.map_or(0, |f| f.errata))
+    match found {
+        Reason::Ok | Reason::HostidMismatch | Reason::FeatDisabled => {
+            compatibility(view.pool).unwrap_or_else(|| status_of(found, 0))
+        }
+        _ => status_of(found, facts.map_or(0, |f| f.errata)),
+    }
+}
+
+/// What the pool's property `compatibility` has to say: features that it allows and the pool lacks are disabled, others that the
+/// pool has are superfluous. `None` without the property, and for pools without features.
+fn compatibility(pool: &Pool) -> Option<PoolStatus> {
+    let files = pool.config.str("compatibility").filter(|files| !matches!(*files, "off" | ""))?;
+    if pool.version() != SPA_VERSION_FEATURES {
+        return None;
+    }
+    let Ok(allowed) = compatible(files) else { return Some(PoolStatus::CompatibilityErr) };
+    let differs = FEATURES.iter().find_map(|feature| {
+        let is_enabled = pool.features.count(feature.info().guid).is_some();
+        match (allowed.contains(feature), is_enabled) {
+            (true, false) => Some(PoolStatus::FeatDisabled),
+            (false, true) => Some(PoolStatus::IncompatibleFeat),
+            _ => None,
+        }
+    });
+    Some(differs.unwrap_or(PoolStatus::Ok))
 }
 
 /// Whether it stands before errors of devices that redundancy made good.

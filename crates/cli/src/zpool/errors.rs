@@ -1,17 +1,18 @@
 //! Damaged data that the pool itself has recorded, and the names of the files that it is in.
 //!
-//! Differs from OpenZFS: no file system of a pool that is not imported is mounted, so files are always named by
-//! dataset and path, as OpenZFS does for those that are not.
+//! A file of a mounted file system is named by its path in the machine's tree, any other by its dataset and the path in it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use daemon::registry::Imported;
 use engine::Result;
 use engine::dmu::Objset;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, DatasetKind};
+use engine::spa::Pool;
 use engine::spa::errlog::{LoggedError, errors};
-use engine::spa::{Pool, Spa};
 use zpl::Filesystem;
 
 use crate::ctx::Ctx;
@@ -33,26 +34,31 @@ pub fn logged(pool: &Pool, ctx: &mut Ctx) -> Vec<LoggedError> {
 /// Returns the number of known errors of the pool, and with `list` the names of the damaged files. `live` is
 /// the pool if it is imported: errors that wait for the next txg count, too.
 #[doc(alias("spa_get_errlog", "spa_approx_errlog_size"))]
-pub fn known_errors(pool: &Pool, live: Option<&Spa>, list: bool, ctx: &mut Ctx) -> KnownErrors {
+pub fn known_errors(pool: &Pool, live: Option<&Imported>, list: bool, ctx: &mut Ctx) -> KnownErrors {
     let mut found = logged(pool, ctx);
-    found.extend(live.map(Spa::unlogged_errors).unwrap_or_default());
+    let waiting = live.and_then(|live| live.spa().ok()).map(|spa| spa.unlogged_errors());
+    found.extend(waiting.unwrap_or_default());
     found.sort_unstable();
     found.dedup();
     let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
-    KnownErrors { count, names: list.then(|| Namer::new(pool).all(&found)) }
+    let mountpoint = |dataset: &str| live.and_then(|live| live.mounts.at(dataset));
+    KnownErrors { count, names: list.then(|| Namer::new(pool, &mountpoint).all(&found)) }
 }
 
 /// Turns damaged blocks into names of files; keeps what it has opened.
 struct Namer<'a> {
     pool: &'a Pool,
+    /// Where a dataset is mounted.
+    mountpoint: &'a dyn Fn(&str) -> Option<PathBuf>,
     objsets: HashMap<u64, Option<Arc<Objset>>>,
     filesystems: HashMap<u64, Option<(Arc<Filesystem>, Paths)>>,
     names: HashMap<u64, Option<String>>,
 }
 
 impl<'a> Namer<'a> {
-    fn new(pool: &'a Pool) -> Self {
-        Self { pool, objsets: HashMap::new(), filesystems: HashMap::new(), names: HashMap::new() }
+    fn new(pool: &'a Pool, mountpoint: &'a dyn Fn(&str) -> Option<PathBuf>) -> Self {
+        let (objsets, filesystems, names) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Self { pool, mountpoint, objsets, filesystems, names }
     }
 
     /// Each object once, in OpenZFS's order: by dataset and object number.
@@ -121,7 +127,7 @@ impl<'a> Namer<'a> {
         block.ok().flatten().is_some_and(|bp| bp.physical_birth() == birth)
     }
 
-    /// `tank/home:/a/file`, `tank/home:<0x2a>`, `<metadata>:<0x1f>` or `<0x36>:<0x2>`.
+    /// `/home/a/file` where `tank/home` is mounted, otherwise `tank/home:/a/file`, `tank/home:<0x2a>`, `<metadata>:<0x1f>` or `<0x36>:<0x2>`.
     #[doc(alias = "zpool_obj_to_path")]
     fn name(&mut self, objset: u64, object: u64) -> String {
         if objset == 0 {
@@ -130,9 +136,12 @@ impl<'a> Namer<'a> {
         let pool = self.pool;
         let dataset = self.names.entry(objset).or_insert_with(|| dataset_name(&pool.dsl, objset).ok());
         let Some(dataset) = dataset.clone() else { return format!("<0x{objset:x}>:<0x{object:x}>") };
-        match self.path(objset, object) {
-            Some(path) => format!("{dataset}:{}", String::from_utf8_lossy(&path)),
-            None => format!("{dataset}:<0x{object:x}>"),
+        let path = self.path(objset, object);
+        let path = path.as_deref().map(String::from_utf8_lossy);
+        match (path, (self.mountpoint)(&dataset)) {
+            (Some(path), Some(at)) => format!("{}{path}", at.to_string_lossy().trim_end_matches('/')),
+            (Some(path), None) => format!("{dataset}:{path}"),
+            (None, _) => format!("{dataset}:<0x{object:x}>"),
         }
     }
 
@@ -176,16 +185,19 @@ mod tests {
         let Some(golden) = testkit::golden::get("basic") else { return };
         let pool = golden.open().unwrap();
         let (error, birth) = logged_block(&pool, b"/d/r128k-minus-1");
-        let names = Namer::new(&pool).all(&[error, error]);
+        let nowhere = |_: &str| None;
+        let names = Namer::new(&pool, &nowhere).all(&[error, error]);
         // In the order of the datasets' object numbers: a head outlives its first snapshots.
         let expected = ["tank/legacy@one", "tank/legacy", "tank/legacy@three"];
         assert_eq!(names, expected.map(|dataset| format!("{dataset}:/d/r128k-minus-1")));
         // Another birth: the block was replaced since, and only the head's log remembers.
         let gone = LoggedError { birth: Some(birth + 1), ..error };
-        assert_eq!(Namer::new(&pool).all(&[gone]), ["tank/legacy:/d/r128k-minus-1"]);
+        assert_eq!(Namer::new(&pool, &nowhere).all(&[gone]), ["tank/legacy:/d/r128k-minus-1"]);
         // Old logs name the dataset itself.
         let old = LoggedError { birth: None, ..error };
-        assert_eq!(Namer::new(&pool).all(&[old]), ["tank/legacy:/d/r128k-minus-1"]);
+        assert_eq!(Namer::new(&pool, &nowhere).all(&[old]), ["tank/legacy:/d/r128k-minus-1"]);
+        let mounted = |dataset: &str| (dataset == "tank/legacy").then(|| PathBuf::from("/mnt/old"));
+        assert_eq!(Namer::new(&pool, &mounted).all(&[old]), ["/mnt/old/d/r128k-minus-1"]);
     }
 
     #[test]
@@ -193,7 +205,7 @@ mod tests {
         let Some(golden) = testkit::golden::get("basic") else { return };
         let pool = golden.open().unwrap();
         let head = pool.dsl.dataset("tank").unwrap().number;
-        let mut namer = Namer::new(&pool);
+        let mut namer = Namer::new(&pool, &|_| None);
         assert_eq!(namer.name(0, 0x1f), "<metadata>:<0x1f>");
         assert_eq!(namer.name(head, 0xffff_ffff), "tank:<0xffffffff>");
         assert_eq!(namer.name(head, 1), "tank:<0x1>", "the master node is no file");

@@ -128,8 +128,7 @@ impl Status {
         let style = self.json_style();
         let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
-            let live = view.imported().and_then(|live| live.spa().ok());
-            let errors = known_errors(pool, live.map(|spa| &**spa), self.verbose, ctx);
+            let errors = known_errors(pool, view.imported(), self.verbose, ctx);
             let condition = condition(&view, candidate, &errors);
             seen += 1;
             let lacking = view.tree.walk().any(|vdev| view.lacks_something(vdev.guid));
