@@ -1,5 +1,6 @@
 //! Builds the tests and reads the paths of their binaries from cargo's messages.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -19,7 +20,11 @@ pub struct Binary {
 /// Builds all test binaries. Errors if the build fails.
 pub fn build(root: &Path, arguments: &[String]) -> Result<Vec<Binary>, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut child = Command::new(cargo)
+    let mut command = Command::new(cargo);
+    std::env::vars_os().filter(|(name, _)| is_of_package(name)).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
+    let mut child = command
         .args(["test", "--workspace", "--no-run", "--message-format=json-render-diagnostics"])
         .args(arguments)
         .current_dir(root)
@@ -35,6 +40,14 @@ pub fn build(root: &Path, arguments: &[String]) -> Result<Vec<Binary>, String> {
     }
     let status = child.wait().map_err(|e| format!("cargo: {e}"))?;
     if status.success() { Ok(binaries) } else { Err("the tests do not build".into()) }
+}
+
+/// Whether `cargo run` set a variable for this program alone. Build scripts that name such a variable (ring's) would run
+/// again, and all crates above them would be built again, after every build by `cargo` itself.
+fn is_of_package(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    let alone = ["CARGO_BIN_NAME", "CARGO_CRATE_NAME", "CARGO_PRIMARY_PACKAGE"];
+    ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix)) || alone.contains(&&*name)
 }
 
 /// The test binary in one of cargo's messages.
@@ -58,6 +71,16 @@ fn binary(message: &Value) -> Option<Binary> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_of_this_program_do_not_reach_the_build() {
+        for own in ["CARGO_MANIFEST_DIR", "CARGO_PKG_NAME", "CARGO_PRIMARY_PACKAGE"] {
+            assert!(is_of_package(OsStr::new(own)), "{own}");
+        }
+        for kept in ["CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_BUILD_JOBS", "CARGO", "PATH"] {
+            assert!(!is_of_package(OsStr::new(kept)), "{kept}");
+        }
+    }
 
     #[test]
     fn messages_name_test_binaries() {

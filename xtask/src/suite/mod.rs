@@ -2,7 +2,8 @@
 //!
 //! `cargo test` runs one binary after another; many of ours wait for devices, mounts and daemons, so a core idles.
 //! The longest binaries of `slow.txt` start first. Each binary writes to a log of its own; a failure prints its log.
-//! The last line counts all tests.
+//! The last line counts all tests. The processor seconds of each binary, beside its time, do not depend on what else
+//! the machine does.
 
 mod build;
 mod run;
@@ -83,7 +84,8 @@ fn suite(args: &[String], root: &Path) -> Result<bool, String> {
         let lost = usize::from(!outcome.sound && outcome.failed == 0);
         (p + outcome.passed, f + outcome.failed + lost, i + outcome.ignored)
     });
-    println!("the suite took {}", clock(begun.elapsed()));
+    let cpu = outcomes.iter().map(Outcome::cpu).sum();
+    println!("the suite took {}; the tests' processor time is {}", clock(begun.elapsed()), clock(cpu));
     for outcome in outcomes.iter().filter(|o| !o.sound) {
         println!("FAILED: {}: {}", outcome.name, outcome.failures.join(", "));
     }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::build::Binary;
@@ -23,6 +23,16 @@ pub struct Outcome {
     /// Whether the binary succeeded and counted its tests.
     pub sound: bool,
     took: Duration,
+    /// Processor time of the binary and of all processes that it waited for.
+    cpu: Duration,
+    log: String,
+}
+
+/// What a run leaves.
+#[derive(Default)]
+struct Ended {
+    success: bool,
+    cpu: Duration,
     log: String,
 }
 
@@ -37,7 +47,13 @@ impl Outcome {
         };
         let word = if self.sound { "ok" } else { "FAILED" };
         // One call, so that lines of binaries that end at the same time stay whole.
-        println!("{log}{notices}{:>6} {word:6} {name}: {passed} passed, {failed} failed", clock(self.took));
+        let (took, cpu) = (clock(self.took), self.cpu.as_secs());
+        println!("{log}{notices}{took:>6} {cpu:>4} CPU s {word:6} {name}: {passed} passed, {failed} failed");
+    }
+
+    /// The processor time that it took.
+    pub fn cpu(&self) -> Duration {
+        self.cpu
     }
 
     /// Reads the counts of a log.
@@ -67,41 +83,65 @@ impl Outcome {
 /// Runs a binary in its crate's directory as `cargo test` does.
 pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> Outcome {
     let begun = Instant::now();
-    let (sound, log) = match logged(binary, arguments, root) {
-        Ok(both) => both,
-        Err(why) => (false, format!("{}: {why}\n", binary.program.display())),
-    };
+    let ended = logged(binary, arguments, root).unwrap_or_else(|why| Ended {
+        log: format!("{}: {why}\n", binary.program.display()),
+        ..Ended::default()
+    });
     let mut outcome = Outcome {
         name: binary.name.clone(),
         passed: 0,
         failed: 0,
         ignored: 0,
         failures: Vec::new(),
-        sound,
+        sound: ended.success,
         took: begun.elapsed(),
-        log,
+        cpu: ended.cpu,
+        log: ended.log,
     };
     outcome.count();
     outcome
 }
 
-/// Whether the binary succeeded, and its output.
-fn logged(binary: &Binary, arguments: &[String], root: &Path) -> std::io::Result<(bool, String)> {
+/// Runs a binary with its output in a file.
+fn logged(binary: &Binary, arguments: &[String], root: &Path) -> std::io::Result<Ended> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
     let folder = target.join("test-logs");
     std::fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{}.log", binary.name.replace('/', "-")));
     let file = File::create(&path)?;
-    let status = Command::new(&binary.program)
+    let mut child = Command::new(&binary.program)
         .args(arguments)
         .current_dir(&binary.folder)
         .env("CARGO_MANIFEST_DIR", &binary.folder)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file)
-        .status()?;
+        .spawn()?;
+    let (status, cpu) = wait(&mut child)?;
     let log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
-    Ok((status.success(), log))
+    Ok(Ended { success: status.success(), cpu, log })
+}
+
+/// Waits for a process; returns its processor time, too, which the kernel shows until the process is waited for.
+fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
+    let stat = format!("/proc/{}/stat", child.id());
+    loop {
+        match std::fs::read_to_string(&stat).ok().and_then(|stat| ended(&stat)) {
+            Some(cpu) => return Ok((child.wait()?, cpu)),
+            None if !Path::new(&stat).exists() => return Ok((child.wait()?, Duration::ZERO)),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// Processor time (user and system, with waited-for children) in the line of a process that has ended; `None` for one
+/// that runs.
+fn ended(stat: &str) -> Option<Duration> {
+    // The name in parentheses may hold spaces.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_whitespace().collect();
+    let ticks = fields.get(11..15)?.iter().map(|n| n.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    // Linux counts in hundredths of a second here, on every architecture that Rust supports well.
+    (fields.first() == Some(&"Z")).then(|| Duration::from_millis(ticks * 10))
 }
 
 #[cfg(test)]
@@ -118,6 +158,7 @@ mod tests {
             failures,
             sound,
             took: Duration::ZERO,
+            cpu: Duration::ZERO,
             log: log.into(),
         };
         outcome.count();
@@ -134,5 +175,18 @@ mod tests {
         assert!(!bad.sound && bad.failures == ["a::b"]);
         assert!(!outcome("running 3 tests\ntest a ...", true).sound);
         assert!(!outcome(log, true).sound);
+    }
+
+    #[test]
+    fn the_time_of_a_process_is_known_when_it_has_ended() {
+        let line = |state| format!("7 (a ) b) {state} 1 7 7 0 -1 4 9 0 0 0 150 30 20 4 20 0 1");
+        assert_eq!(ended(&line("Z")), Some(Duration::from_millis(2040)));
+        assert_eq!(ended(&line("R")), None);
+        let count = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; exit 3";
+        let mut child =
+            Command::new("sh").args(["-c", &format!("sh -c '{count}'; exit $?")]).spawn().unwrap();
+        let (status, cpu) = wait(&mut child).unwrap();
+        assert_eq!(status.code(), Some(3));
+        assert!(cpu > Duration::ZERO, "{cpu:?}");
     }
 }
