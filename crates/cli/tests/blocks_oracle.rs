@@ -29,7 +29,8 @@ fn has(tool: &str) -> bool {
 /// zdb's text up to the end of the block statistics, and its exit code.
 fn zdb(dir: &Path, flags: &str, pool: &str) -> (String, i32) {
     let dir = dir.to_str().unwrap();
-    let output = Command::new("zdb").args(["-e", "-p", dir, flags, pool]).env("TZ", "UTC").output().unwrap();
+    let mut command = testkit::zdb::command("zdb");
+    let output = command.args(["-e", "-p", dir, flags, pool]).env("TZ", "UTC").output().unwrap();
     (cut(&String::from_utf8_lossy(&output.stdout)), output.status.code().unwrap_or(-1))
 }
 

@@ -21,7 +21,7 @@ const KEPT: [(&str, &str); 3] =
     [("basic", "-uCDTmMh"), ("mirror3", "-uuuuDDDTTTmmm"), ("reflink", "-DDDDDTTTTmmmm")];
 
 fn real(args: &[&str]) -> Option<(i32, String)> {
-    let output = Command::new("zdb").args(args).env("TZ", "UTC").output().ok()?;
+    let output = testkit::zdb::command("zdb").args(args).env("TZ", "UTC").output().ok()?;
     Some((output.status.code().unwrap_or(-1), String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 

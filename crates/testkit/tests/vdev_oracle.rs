@@ -19,7 +19,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::Command;
 use stdx::{AlignedBuf, Buf};
 use testkit::ztest;
 use zcommon::draid::DraidConfig;
@@ -90,7 +89,8 @@ fn parse(lines: &[&str], at: &mut usize, indent: usize) -> Node {
 }
 
 fn zdb(folder: &Path, pool: &str, flags: &[&str]) -> Option<String> {
-    let output = Command::new("zdb").args(["-e", "-p"]).arg(folder).args(flags).arg(pool).output().ok()?;
+    let mut command = testkit::zdb::command("zdb");
+    let output = command.args(["-e", "-p"]).arg(folder).args(flags).arg(pool).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -66,7 +66,7 @@ impl Bench {
 }
 
 fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
-    let run = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(args).arg("oracle").output();
+    let run = testkit::zdb::command("zdb").args(["-e", "-p"]).arg(dir).args(args).arg("oracle").output();
     let Ok(out) = run else {
         eprintln!("SKIPPED: there is no zdb here");
         return None;

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use blkdev::{FileDevice, OpenMode, OpenOptions};
@@ -48,7 +47,7 @@ fn pool(dir: &Path) -> Arc<Spa> {
 
 /// Output of zdb; `None`, with a notice, where it is not installed.
 fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
-    let out = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(args).output();
+    let out = testkit::zdb::command("zdb").args(["-e", "-p"]).arg(dir).args(args).output();
     let Ok(out) = out else {
         eprintln!("SKIPPED: zdb is not installed");
         return None;

@@ -24,7 +24,8 @@ const MAX_READ: usize = 4;
 type Said = BTreeMap<String, String>;
 
 fn zdb(dir: &Path, words: &[&str]) -> Option<String> {
-    let out = Command::new("zdb").arg("-e").arg("-p").arg(dir).args(words).output().ok()?;
+    let mut command = testkit::zdb::command("zdb");
+    let out = command.arg("-e").arg("-p").arg(dir).args(words).output().ok()?;
     Some(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 
 use crypt::{DatasetKey, KeyFormat, Suite};
@@ -118,7 +117,8 @@ fn check(spa: &Spa, name: &str, seed: u64) {
 }
 
 fn zdb_with(dir: &Path, key: &str, args: &[&str]) -> String {
-    let out = Command::new("zdb").args(["-e", "-p"]).arg(dir).args(["-K", key]).args(args).output().unwrap();
+    let mut command = zdb::command("zdb");
+    let out = command.args(["-e", "-p"]).arg(dir).args(["-K", key]).args(args).output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "zdb {args:?}: {text}");
     text

@@ -52,7 +52,7 @@ fn zdb_reads_every_suite() {
         assert!(text.contains("user.note = a note") && text.contains("file-77"), "{name}: {text}");
         // Without the key, OpenZFS makes a raw stream of it.
         let snap = open.pool.dsl.dataset(&format!("{name}@snap")).unwrap().number;
-        let mut raw = Command::new("zdb");
+        let mut raw = zdb::command("zdb");
         raw.args(["-e", "-p"]).arg(dir.path()).args(["-B", &format!("{POOL}/{snap}"), "w"]);
         let raw = raw.output().unwrap();
         assert!(raw.status.success() && raw.stdout.len() > 1 << 20, "{name}: {raw:?}");

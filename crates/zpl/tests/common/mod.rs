@@ -2,7 +2,6 @@
 #![allow(dead_code)]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use engine::dmu::LiveObjset;
@@ -81,7 +80,8 @@ impl Bench {
 
     /// Real zdb's output; empty (with a notice) where there is none.
     pub fn zdb(&self, args: &[&str]) -> String {
-        let out = Command::new("zdb").args(["-e", "-p"]).arg(self.dir.path()).args(args).output();
+        let mut command = testkit::zdb::command("zdb");
+        let out = command.args(["-e", "-p"]).arg(self.dir.path()).args(args).output();
         let Ok(out) = out else {
             println!("SKIPPED: no zdb here");
             return String::new();
