@@ -30,9 +30,16 @@ stop() {
     nothing) umount "$dir/mnt/nothing" 2>/dev/null || true ;;
     zfs-fuse) "$fuse/sbin/zpool" destroy -f bmsmallpeer 2>/dev/null || true ;;
   esac
-  [ -z "$daemon" ] || kill "$daemon" 2>/dev/null || true
+  [ -z "$daemon" ] || ended "$daemon"
   daemon=
   rm -f "$dir"/disks/*
+}
+# Ends a process and waits until it is gone: the next zfs-fuse does not start while one has the socket.
+ended() {
+  kill "$1" 2>/dev/null || true
+  wait "$1" 2>/dev/null || true
+  for _ in $(seq 100); do kill -0 "$1" 2>/dev/null || return 0; sleep 0.1; done
+  kill -9 "$1" 2>/dev/null || true
 }
 now=
 end() { cd /; [ -z "$now" ] || stop "$now"; rm -rf "$dir"; }
