@@ -69,6 +69,7 @@ pub mod suspension;
 pub mod sweep;
 mod sync;
 mod tree_age;
+mod txg_times;
 mod upgrade;
 mod vdev_change;
 pub mod vdev_props;
@@ -166,6 +167,7 @@ pub struct Spa {
     diagnosis: Diagnosis,
     telling: Telling,
     scanning: Arc<self::scrub::Scanning>,
+    times: Arc<self::txg_times::TxgTimes>,
     sparing: Arc<self::sparing::Sparing>,
     freeing: Arc<Freeing>,
     growth: Arc<Growth>,
@@ -220,6 +222,7 @@ impl Spa {
         let discarding = Arc::<Discarding>::default();
         let sweeps = Arc::<self::sweep::Sweeps>::default();
         let (lost, scanning) = (Arc::<Lost>::default(), Arc::<self::scrub::Scanning>::default());
+        let times = Arc::<self::txg_times::TxgTimes>::default();
         let removing = Arc::<Removing>::default();
         let expanding = Arc::<self::expansion::Expanding>::default();
         let reconstruction = Arc::<self::reconstruct::Reconstruction>::default();
@@ -237,6 +240,7 @@ impl Spa {
             Arc::clone(&removing) as _,
             Arc::clone(&expanding) as _,
             Arc::new(shared::LogFlush),
+            Arc::clone(&times) as _,
         ]);
         let spa = Arc::new_cyclic(|me| Self {
             datasets: DslPool::new(&mos, &pool.dsl.keys),
@@ -261,6 +265,7 @@ impl Spa {
             diagnosis: Diagnosis::default(),
             telling: Telling::default(),
             scanning,
+            times,
             sparing,
             freeing,
             growth,

@@ -32,6 +32,7 @@ pub mod objset;
 pub mod pool;
 pub mod sa;
 pub mod space_map;
+pub mod time_log;
 pub mod uberblock;
 mod words;
 pub mod zap;

@@ -36,6 +36,9 @@ names! {
         SCAN = "scan";
         ERRORSCRUB = "error_scrub";
         LAST_SCRUBBED_TXG = "last_scrubbed_txg";
+        TXG_LOG_TIME_MINUTES = "com.klarasystems:txg_log_time:minutes";
+        TXG_LOG_TIME_DAYS = "com.klarasystems:txg_log_time:days";
+        TXG_LOG_TIME_MONTHS = "com.klarasystems:txg_log_time:months";
         FREE_BPOBJ = "free_bpobj";
         BPTREE_OBJ = "bptree_obj";
         EMPTY_BPOBJ = "empty_bpobj";

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 
+use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
@@ -73,6 +74,19 @@ pub fn duration(seconds: u64) -> String {
     if days == 0 { clock } else { format!("{days} days {clock}") }
 }
 
+/// The time that `2026-11-21 00:14` or `2026-11-21` names in the user's time zone, in seconds since 1970; with `end` the end
+/// of that minute or day. `None` if it is no such time.
+#[doc(alias = "date_string_to_sec")]
+pub fn parse_date(text: &str, end: bool) -> Option<u64> {
+    let zone = ZONE.with_borrow(Clone::clone).unwrap_or_else(TimeZone::system);
+    let (moment, length) = match DateTime::strptime("%Y-%m-%d %H:%M", text) {
+        Ok(moment) => (moment, 60),
+        Err(_) => (Date::strptime("%Y-%m-%d", text).ok()?.to_datetime(Time::midnight()), 86_400),
+    };
+    let seconds = moment.to_zoned(zone).ok()?.timestamp().as_second();
+    u64::try_from(seconds).ok()?.checked_add(if end { length } else { 0 })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,5 +115,20 @@ mod tests {
         assert_eq!(date(u64::MAX), u64::MAX.to_string());
         assert_eq!(duration(2), "00:00:02");
         assert_eq!(duration(3 * 86_400 + 4 * 3600 + 5 * 60 + 6), "3 days 04:05:06");
+    }
+
+    #[test]
+    fn dates_are_read_in_the_zone_of_the_user() {
+        use_zone(Some("UTC"));
+        assert_eq!(parse_date("2026-11-21 00:14", false), Some(1_795_220_040));
+        assert_eq!(parse_date("2026-11-21 00:14", true), Some(1_795_220_100));
+        assert_eq!(parse_date("2026-11-21", false), Some(1_795_219_200));
+        assert_eq!(parse_date("2026-11-21", true), Some(1_795_305_600));
+        for bad in ["", "2026", "2026-13-01", "2026-11-21 25:00", "1960-01-01", "2026-11-21 00:14 x"] {
+            assert_eq!(parse_date(bad, false), None, "{bad}");
+        }
+        use_zone(Some("EST5"));
+        assert_eq!(parse_date("2026-11-21 00:14", false), Some(1_795_220_040 + 5 * 3600));
+        use_zone(None);
     }
 }

@@ -167,6 +167,13 @@ impl<'a> PoolView<'a> {
         spa.is_some_and(|spa| spa.scan_left(ScanFunc::Resilver).is_ok_and(|left| left.is_some()))
     }
 
+    /// Whether a scrub is under way that has repaired blocks of the device.
+    pub fn is_repairing(&self, guid: u64) -> bool {
+        let spa = self.live.as_ref().and_then(|live| live.spa().ok());
+        spa.is_some_and(|spa| spa.is_scanning())
+            && self.leaf(guid).is_some_and(|leaf| leaf.repaired.load(Ordering::Relaxed))
+    }
+
     /// Requests that took very long.
     pub fn slow_ios(&self, guid: u64) -> u64 {
         self.leaf(guid).map_or(0, |leaf| leaf.stats.slow.load(Ordering::Relaxed))

@@ -9,6 +9,7 @@ use zcommon::features::Feature;
 use super::simple::named_or_all;
 use super::wait::until;
 use crate::ctx::Ctx;
+use crate::output::time::parse_date;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Read all blocks of a pool with all their copies, and repair what is bad.
@@ -29,8 +30,14 @@ pub struct Scrub {
     /// Only blocks in the log of errors.
     #[arg(short = 'e')]
     pub errors_only: bool,
+    /// Only blocks that were written since then.
+    #[arg(short = 'S', value_name = "DATE")]
+    pub since: Option<String>,
+    /// Only blocks that were written until then.
+    #[arg(short = 'E', value_name = "DATE")]
+    pub until: Option<String>,
     /// All imported pools.
-    #[arg(short = 'a')]
+    #[arg(short = 'a', long = "all")]
     pub all: bool,
     /// The pools.
     #[arg(value_name = "POOL")]
@@ -56,6 +63,19 @@ impl Scrub {
         if self.errors_only && self.from_last {
             return Err(Failure::usage("invalid option combination: -e and -C are mutually exclusive"));
         }
+        let date = |text: &Option<String>, end| match text {
+            None => Ok(0),
+            Some(text) => parse_date(text, end).ok_or_else(|| Failure::usage("Failed to parse the date.")),
+        };
+        let (since, until) = (date(&self.since, false)?, date(&self.until, true)?);
+        let dated = self.since.is_some() || self.until.is_some();
+        if dated && (self.stop || self.pause || self.from_last || self.errors_only) {
+            let what = "invalid option combination: start/end date is available only with normal scrub";
+            return Err(Failure::usage(what));
+        }
+        if until != 0 && since > until {
+            return Err(Failure::usage("invalid arguments: end date has to be later than start date"));
+        }
         if self.wait && (self.stop || self.pause) {
             return Err(Failure::usage("invalid option combination: -w cannot be used with -p or -s"));
         }
@@ -66,6 +86,8 @@ impl Scrub {
             (true, _, _) => ScanCommand::Stop,
             (_, true, _) => ScanCommand::Pause,
             (_, _, true) => ScanCommand::ScrubFromLast,
+            _ if self.errors_only => ScanCommand::ScrubErrors,
+            _ if dated => ScanCommand::ScrubBetween(since, until),
             _ => ScanCommand::Scrub,
         })
     }
@@ -80,7 +102,10 @@ impl Scrub {
         let cannot = |e: engine::Error| Failure::failed(format!("cannot {action} {name}: {}", e.what()));
         let spa = pool.spa().map_err(cannot)?;
         spa.scan(command).map_err(cannot)?;
-        let starts = matches!(command, ScanCommand::Scrub | ScanCommand::ScrubFromLast);
+        let starts = matches!(
+            command,
+            ScanCommand::Scrub | ScanCommand::ScrubFromLast | ScanCommand::ScrubBetween(..)
+        );
         if starts && spa.features.is_active(Feature::ZpoolCheckpoint) {
             let what =
                 format!("warning: will not scrub state that belongs to the checkpoint of pool '{name}'");
@@ -94,11 +119,6 @@ impl Verb for Scrub {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let command = self.command()?;
         let pools = if self.all { ctx.pools() } else { named_or_all(&self.pools, ctx)? };
-        if self.errors_only {
-            return Err(Failure::failed(
-                "zpool scrub -e: not supported yet: scrubbing only what is in the log of errors",
-            ));
-        }
         let mut first = None;
         for pool in &pools {
             if let Err(failure) = self.begin(pool, command, ctx) {

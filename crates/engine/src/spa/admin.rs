@@ -128,9 +128,9 @@ impl Spa {
         self.close_caches();
         self.sync()?;
         self.space.request_flush_all();
-        self.sync_task(move |spa, _| {
+        self.sync_task(move |spa, tx| {
             spa.config.lock().change_facts(|facts| facts.state = state);
-            Ok(())
+            if state == PoolState::Exported { spa.note_last_txg(tx) } else { Ok(()) }
         })?;
         self.stop_thread();
         self.notify(if state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" });

@@ -70,24 +70,33 @@ fn one_log(pool: &Pool, name: &str, found: &mut Vec<LoggedError>, notes: &mut Ve
 
 fn flat(log: &Zap, found: &mut Vec<LoggedError>) -> Result<()> {
     for entry in log.entries() {
-        let entry = entry?;
-        let at = Bookmark::from_name(entry.name());
-        let Bookmark { objset, object, level, blkid } =
-            at.ok_or_else(|| Error::corrupt("error log entry that is no bookmark"))?;
-        push(found, LoggedError { objset, object, level, blkid, birth: None })?;
+        push(found, LoggedError::of_name(None, entry?.name()).ok_or_else(no_bookmark)?)?;
     }
     Ok(())
 }
 
 fn of_dataset(objset: u64, list: &Zap, found: &mut Vec<LoggedError>) -> Result<()> {
     for entry in list.entries() {
-        let entry = entry?;
-        let at = ErrBookmark::from_name(entry.name());
-        let ErrBookmark { object, level, blkid, birth } =
-            at.ok_or_else(|| Error::corrupt("error log entry that is no bookmark"))?;
-        push(found, LoggedError { objset, object, level, blkid, birth: Some(birth) })?;
+        push(found, LoggedError::of_name(Some(objset), entry?.name()).ok_or_else(no_bookmark)?)?;
     }
     Ok(())
+}
+
+fn no_bookmark() -> Error {
+    Error::corrupt("error log entry that is no bookmark")
+}
+
+impl LoggedError {
+    /// The error that an entry of a log names. With `head_errlog` the entry stands in the list of the dataset `head`; without,
+    /// it names its dataset itself. `None` if the name is malformed.
+    pub(super) fn of_name(head: Option<u64>, name: &[u8]) -> Option<Self> {
+        let Some(objset) = head else {
+            let Bookmark { objset, object, level, blkid } = Bookmark::from_name(name)?;
+            return Some(Self { objset, object, level, blkid, birth: None });
+        };
+        let ErrBookmark { object, level, blkid, birth } = ErrBookmark::from_name(name)?;
+        Some(Self { objset, object, level, blkid, birth: Some(birth) })
+    }
 }
 
 fn push(found: &mut Vec<LoggedError>, error: LoggedError) -> Result<()> {

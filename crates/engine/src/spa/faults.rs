@@ -23,7 +23,7 @@ use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::vdev::leaf::{FailedIo, Failure, Leaf};
 use crate::vdev::plan::Fault;
-use crate::zap::Value;
+use crate::zap::{Value, Zap};
 use crate::zio::{Damage, FaultSink};
 
 /// Maximum errors that wait to be written; the next scrub finds further ones again.
@@ -216,16 +216,9 @@ impl Spa {
             return Ok(());
         }
         // Errors found during a scan belong to that scan; its end makes its log the last one.
-        let name = if self.is_scanning() { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST };
-        let log = match at.zap_word(MOS_DIRECTORY_OBJECT, name)?.filter(|&number| number != 0) {
-            Some(log) => log,
-            None => {
-                let log = at.create_zap(ObjectType::ERROR_LOG)?;
-                at.zap_set(MOS_DIRECTORY_OBJECT, name, log)?;
-                log
-            }
-        };
-        waiting.iter().try_for_each(|error| log_one(&at, log, error))
+        let scans = self.is_scanning() || self.is_scrubbing_errors();
+        let log = log_of(&at, if scans { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST })?;
+        waiting.iter().try_for_each(|error| log_entry(&at, log, error))
     }
 
     /// The log of the scan that ends takes the place of the one before.
@@ -234,12 +227,7 @@ impl Spa {
         let log = |name: &str| Ok::<u64, Error>(at.zap_word(MOS_DIRECTORY_OBJECT, name)?.unwrap_or(0));
         let (last, scrub) = (log(mos::ERRLOG_LAST)?, log(mos::ERRLOG_SCRUB)?);
         if last != 0 {
-            if at.active(Feature::HeadErrlog) {
-                for list in at.zap_entries(last)?.iter().filter_map(|entry| entry.value.first()) {
-                    at.free_object(list)?;
-                }
-            }
-            at.free_object(last)?;
+            self.free_errlog(at, last)?;
         }
         if last != 0 || scrub != 0 {
             at.zap_set(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST, scrub)?;
@@ -247,6 +235,36 @@ impl Spa {
         }
         Ok(())
     }
+
+    /// Frees an error log. Lists that a damaged log names no more stay allocated.
+    pub(super) fn free_errlog(&self, at: &MosTx<'_>, log: u64) -> Result<()> {
+        if at.active(Feature::HeadErrlog) {
+            let entries =
+                Zap::open(&at.mos.view().object(log)?).map(|zap| zap.entries().flatten().collect::<Vec<_>>());
+            let lists = entries.unwrap_or_default();
+            for list in lists.iter().filter_map(|entry| entry.value.first()) {
+                if is_errlog(at, list) {
+                    at.free_object(list)?;
+                }
+            }
+        }
+        if is_errlog(at, log) { at.free_object(log) } else { Ok(()) }
+    }
+}
+
+/// Whether the object is an error log: a damaged log may name anything.
+fn is_errlog(at: &MosView<'_>, number: u64) -> bool {
+    at.mos.view().object(number).is_ok_and(|object| object.dnode.object_type == ObjectType::ERROR_LOG)
+}
+
+/// The error log of that name in the MOS directory, made if there is none.
+pub(super) fn log_of(at: &MosTx<'_>, name: &str) -> Result<u64> {
+    if let Some(log) = at.zap_word(MOS_DIRECTORY_OBJECT, name)?.filter(|&number| number != 0) {
+        return Ok(log);
+    }
+    let log = at.create_zap(ObjectType::ERROR_LOG)?;
+    at.zap_set(MOS_DIRECTORY_OBJECT, name, log)?;
+    Ok(log)
 }
 
 /// The head of the dataset that `objset` belongs to; itself for the MOS and for datasets that can't be read.
@@ -278,7 +296,8 @@ fn unlog_one(at: &MosTx<'_>, error: &LoggedError) -> Result<()> {
     Ok(())
 }
 
-fn log_one(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result<()> {
+/// Enters an error into a log.
+pub(super) fn log_entry(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result<()> {
     // The entry's value is an empty string.
     let nothing = || Value::from("");
     let LoggedError { objset, object, level, blkid, birth } = *error;

@@ -146,6 +146,9 @@ pub struct LeafState {
     pub writes: LeafTraffic,
     /// Faults injected by `zinject`.
     pub inject: LeafFaults,
+    /// A block was repaired here since the last scan of the pool began.
+    #[doc(alias = "vs_scan_processed")]
+    pub repaired: AtomicBool,
 }
 
 impl Leaf {
@@ -182,6 +185,7 @@ impl Leaf {
             reads: LeafTraffic::default(),
             writes: LeafTraffic::default(),
             inject: LeafFaults::default(),
+            repaired: AtomicBool::new(false),
         };
         Arc::new(Self { guid, path, state: Arc::new(state) })
     }

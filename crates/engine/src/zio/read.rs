@@ -265,6 +265,9 @@ fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[Damage], options:
         let count = u64::try_from(done.leaves.len()).unwrap_or(0);
         theirs.stats.mended.fetch_add(count, Ordering::Relaxed);
         theirs.stats.mended_bytes.fetch_add(done.bytes, Ordering::Relaxed);
+        let tree = theirs.tree();
+        let leaves = done.leaves.iter().filter_map(|guid| tree.leaf(*guid));
+        leaves.for_each(|leaf| leaf.repaired.store(true, Ordering::Relaxed));
         if let Some(sink) = sink.filter(|_| done.failed) {
             sink.not_mended(birth);
         }

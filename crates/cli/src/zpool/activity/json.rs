@@ -16,7 +16,13 @@ impl Activity {
                 map.insert(key.to_owned(), object.into());
             }
         };
-        put("scan_stats", self.scan.map(|scan| scan.object(form)));
+        let errors = self.errors.filter(|errors| errors.start > self.scan.map_or(0, |scan| scan.start));
+        let scan = (self.scan.is_some() || errors.is_some()).then(|| {
+            let mut object = self.scan.unwrap_or_default().object(form);
+            object.extend(errors.map(|errors| errors.object(form)).unwrap_or_default());
+            object
+        });
+        put("scan_stats", scan);
         put("removal_stats", self.removal.map(|removal| removal.object(view, form)));
         put("checkpoint_stats", self.checkpoint.map(|checkpoint| checkpoint.object(form)));
         put("raidz_expand_stats", self.expansion.map(|expansion| expansion.object(view, form)));
@@ -24,11 +30,12 @@ impl Activity {
     }
 }
 
-fn state_name(state: u64) -> Value {
+pub(super) fn state_name(state: u64) -> Value {
     json!(match state {
         state::SCANNING => "SCANNING",
         state::FINISHED => "FINISHED",
         state::CANCELED => "CANCELED",
+        state::ERROR_SCRUBBING => "ERRORSCRUBBING",
         _ => "NONE",
     })
 }
@@ -48,6 +55,7 @@ impl Scan {
     #[doc(alias = "scan_status_nvlist")]
     fn object(&self, form: &Form<'_>) -> Map<String, Value> {
         let name = match self.func {
+            0 => "NONE",
             1 => "SCRUB",
             2 => "RESILVER",
             _ => "ERRORSCRUB",

@@ -3,6 +3,7 @@
 //! Differs from OpenZFS: the time left is shown at any speed, from the first seconds on; a paused scrub of a
 //! pool that is not imported is taken to have been paused when the pool was last written.
 
+mod errors;
 mod json;
 mod rebuild;
 mod text;
@@ -18,6 +19,7 @@ use ondisk::pool::{DslScan, SpaRemoving};
 
 use zcommon::features::Feature;
 
+use self::errors::ErrorScrub;
 use self::rebuild::Rebuild;
 use super::prop::PoolView;
 
@@ -33,12 +35,14 @@ mod state {
     pub(super) const SCANNING: u64 = 1;
     pub(super) const FINISHED: u64 = 2;
     pub(super) const CANCELED: u64 = 3;
+    pub(super) const ERROR_SCRUBBING: u64 = 4;
 }
 
 /// The activities that `zpool status` shows; unreadable ones are skipped.
 #[derive(Debug, Clone, Default)]
 pub struct Activity {
     scan: Option<Scan>,
+    errors: Option<ErrorScrub>,
     rebuilds: Vec<Rebuild>,
     removal: Option<Removal>,
     checkpoint: Option<Checkpoint>,
@@ -104,6 +108,7 @@ impl Activity {
     pub fn of(view: &PoolView<'_>) -> Self {
         Self {
             scan: Scan::of(view).ok().flatten(),
+            errors: ErrorScrub::of(view).ok().flatten(),
             rebuilds: Rebuild::all(view).unwrap_or_default(),
             removal: Removal::of(view.pool).ok().flatten(),
             checkpoint: Checkpoint::of(view).ok().flatten(),

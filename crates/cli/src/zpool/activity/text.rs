@@ -40,7 +40,12 @@ impl Activity {
         let later = ended > resilver.map_or(0, |scan| scan.end);
         let shows_rebuilds = !resilvering && (rebuilding || later);
         let scan = self.scan.filter(|scan| scan.func != RESILVER || !shows_rebuilds);
-        let mut lines = scan.map(|scan| scan.lines()).unwrap_or_default();
+        // Of a scrub and a scrub of the error log, the later one is shown.
+        let scrubbed = self.scan.filter(|scan| scan.func != RESILVER).map_or(0, |scan| scan.start);
+        let errors = self.errors.filter(|errors| errors.start >= scrubbed);
+        let mut lines = errors.map(|errors| errors.lines()).unwrap_or_default();
+        let scan = scan.filter(|scan| errors.is_none() || scan.func == RESILVER);
+        lines.extend(scan.map(|scan| scan.lines()).unwrap_or_default());
         if shows_rebuilds {
             lines.extend(self.rebuilds.iter().flat_map(|rebuild| rebuild.lines(&name(rebuild.vdev))));
         }

@@ -102,6 +102,14 @@ pub enum Limit {
     CloneEnabled,
     /// Whether redacted datasets are mounted on request.
     RedactedMount,
+    /// Bytes of devices that a scan has under way at once.
+    ScanInflight,
+    /// Blocks of the log of errors that one txg scrubs.
+    ScrubErrorBlocks,
+    /// Seconds between two notes of which txg was written when.
+    NoteTxgTime,
+    /// Seconds after which these notes are written to the pool.
+    FlushTxgTime,
 }
 
 /// The description of a setting.

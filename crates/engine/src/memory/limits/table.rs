@@ -20,7 +20,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 45] = [
+pub const LIMITS: [Info; 49] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -437,5 +437,36 @@ pub const LIMITS: [Info; 45] = [
         "zfs_allow_redacted_dataset_mount",
         false,
         "1: zfs mount -f mounts datasets from which blocks were redacted. Default: 0.",
+    ),
+    Info {
+        bytes: true,
+        ..number(
+            Limit::ScanInflight,
+            "zfs_scan_vdev_limit",
+            (64 << 10, u64::MAX),
+            16 * MIB,
+            "Bytes that a scrub or resilver reads from the devices at once: less delays other requests less. Default: 16 MiB.",
+        )
+    },
+    number(
+        Limit::ScrubErrorBlocks,
+        "zfs_scrub_error_blocks_per_txg",
+        (1, 1 << 20),
+        4096,
+        "Blocks of the log of errors that one transaction group scrubs (zpool scrub -e). Default: 4096.",
+    ),
+    number(
+        Limit::NoteTxgTime,
+        "spa_note_txg_time",
+        (1, 1 << 32),
+        600,
+        "Seconds between two notes of which transaction group was written when, for zpool scrub -S and -E. Default: 600.",
+    ),
+    number(
+        Limit::FlushTxgTime,
+        "spa_flush_txg_time",
+        (1, 1 << 32),
+        600,
+        "Seconds after which these notes are written to the pool; an export writes them, too. Default: 600.",
     ),
 ];

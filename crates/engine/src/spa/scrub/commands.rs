@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use ondisk::Bookmark as Stored;
 use ondisk::pool::DslScan;
 
-use super::{ScanFunc, ScanPass};
+use super::{ScanFunc, ScanPass, errors};
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
@@ -23,6 +23,12 @@ pub enum ScanCommand {
     /// As `Scrub`, of the blocks born after the last scrubbed txg.
     #[doc(alias = "zpool scrub -C")]
     ScrubFromLast,
+    /// As `Scrub`, of the blocks written between two times, in seconds since 1970; 0: no bound.
+    #[doc(alias("zpool scrub -S", "zpool scrub -E"))]
+    ScrubBetween(u64, u64),
+    /// Begins a scrub of the blocks in the error log, or resumes a paused one.
+    #[doc(alias = "zpool scrub -e")]
+    ScrubErrors,
     /// The scrub pauses.
     Pause,
     /// The scrub or resilver stops for good.
@@ -45,9 +51,24 @@ impl Spa {
             if begins && spa.is_rebuilding() {
                 return Err(Error::new(Kind::Busy, REBUILDING));
             }
+            if let Some(errors) = errors::running(&at)? {
+                match command {
+                    ScanCommand::Pause => return spa.pause_error_scrub(&at, errors),
+                    ScanCommand::Stop => return spa.stop_error_scrub(&at, errors),
+                    ScanCommand::ScrubErrors | ScanCommand::Resilver => {}
+                    _ => return Err(errors::busy(&errors)),
+                }
+            }
             match (command, running) {
-                (ScanCommand::Scrub | ScanCommand::ScrubFromLast, None) => spa.begin_scrub(&at, command),
-                (ScanCommand::Scrub | ScanCommand::ScrubFromLast, Some(scan)) => spa.resume_scrub(&at, scan),
+                (ScanCommand::ScrubErrors, None) => spa.scrub_errors(&at),
+                (ScanCommand::ScrubErrors, Some(scan)) => Err(errors::excluded_by(&scan)),
+                (ScanCommand::Scrub | ScanCommand::ScrubFromLast | ScanCommand::ScrubBetween(..), None) => {
+                    spa.begin_scrub(&at, command)
+                }
+                (
+                    ScanCommand::Scrub | ScanCommand::ScrubFromLast | ScanCommand::ScrubBetween(..),
+                    Some(scan),
+                ) => spa.resume_scrub(&at, scan),
                 (ScanCommand::Pause, Some(scan)) if ScanFunc::of(&scan) == Some(ScanFunc::Scrub) => {
                     spa.pause_scrub(&at, scan)
                 }
@@ -64,27 +85,35 @@ impl Spa {
     }
 
     fn begin_scrub(&self, at: &MosTx<'_>, command: ScanCommand) -> Result<()> {
-        self.begin_scan(at, ScanFunc::Scrub)?;
-        if command == ScanCommand::ScrubFromLast
-            && let Some(mut scan) = scan_state::running(at)?
-        {
-            let name = ondisk::names::mos::LAST_SCRUBBED_TXG;
-            scan.min_txg = at.zap_word(ondisk::names::MOS_DIRECTORY_OBJECT, name)?.unwrap_or(0);
-            scan_state::store(at, &scan)?;
-        }
-        Ok(())
+        let (after, until) = match command {
+            ScanCommand::ScrubFromLast => {
+                let name = ondisk::names::mos::LAST_SCRUBBED_TXG;
+                (at.zap_word(ondisk::names::MOS_DIRECTORY_OBJECT, name)?.unwrap_or(0), 0)
+            }
+            ScanCommand::ScrubBetween(from, until) => self.txgs_between(at, (from, until)),
+            _ => (0, 0),
+        };
+        let until = if until == 0 { at.tx.txg() } else { until };
+        self.begin_scan_of(at, ScanFunc::Scrub, (after, until))
     }
 
     /// Begins a scan of the whole pool, or a resilver of the blocks that leaves lack.
     #[doc(alias = "dsl_scan_setup_sync")]
     pub(in crate::spa) fn begin_scan(&self, at: &MosTx<'_>, func: ScanFunc) -> Result<()> {
+        let all = (0, at.tx.txg());
+        let births = match func {
+            ScanFunc::Scrub => all,
+            ScanFunc::Resilver => self.lacking().unwrap_or(all),
+        };
+        self.begin_scan_of(at, func, births)
+    }
+
+    /// Begins a scan of the blocks born after the first of two txgs, and up to the second.
+    fn begin_scan_of(&self, at: &MosTx<'_>, func: ScanFunc, (min_txg, max_txg): (u64, u64)) -> Result<()> {
+        self.forget_error_scrub(at)?;
         if func == ScanFunc::Resilver {
             self.clear_rebuilds(at)?;
         }
-        let (min_txg, max_txg) = match func {
-            ScanFunc::Scrub => (0, at.tx.txg()),
-            ScanFunc::Resilver => self.lacking().unwrap_or((0, at.tx.txg())),
-        };
         let scan = DslScan {
             func: func.number(),
             state: scan_state::SCANNING,
@@ -101,6 +130,7 @@ impl Spa {
         scan_state::store(at, &scan)?;
         *self.scanning.pass.lock() = ScanPass { start: scan.start_time, ..ScanPass::default() };
         self.scanning.failed.lock().clear();
+        self.pool.zio.tree().leaves().for_each(|leaf| leaf.repaired.store(false, Ordering::Relaxed));
         self.scanning.active.store(true, Ordering::Release);
         self.config.lock().change_root(|_| ());
         let details = format!("func={} mintxg={min_txg} maxtxg={max_txg}", scan.func);

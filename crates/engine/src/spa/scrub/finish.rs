@@ -47,8 +47,8 @@ impl Spa {
         *self.scanning.kept.lock() =
             self.lacking().filter(|(_, newest)| !complete || *newest <= scan.max_txg);
         self.undefer_resilvers(at, scan.errors)?;
+        let details = format!("errors={}", self.log_size(at)?);
         self.rotate_errlog(at)?;
-        let details = format!("errors={}", scan.errors);
         let what = if complete { "scan done" } else { "scan cancelled" };
         self.log(what, "", 0, &details, at.tx)?;
         let word = if complete { "finish" } else { "abort" };

@@ -21,6 +21,7 @@
 //! to them, never from the tables.
 
 mod commands;
+pub mod errors;
 mod finish;
 mod resilver;
 mod slice;
@@ -35,6 +36,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use ondisk::pool::DslScan;
 use parking_lot::Mutex;
 
+use self::errors::ErrorScrub;
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
 use crate::dmu::Tx;
@@ -106,6 +108,7 @@ pub(super) struct Scanning {
     /// Txgs that leaves still lacked when the last resilver ended: another one would not help before
     /// something changes.
     kept: Mutex<Option<(u64, u64)>>,
+    errors: ErrorScrub,
 }
 
 impl Scanning {
@@ -128,7 +131,7 @@ impl Scanning {
 
 impl Activity for Scanning {
     fn is_due(&self, spa: &Spa) -> Due {
-        match self.is_active() {
+        match self.is_active() || self.errors.is_active() {
             true if self.stalled.load(Ordering::Acquire) || spa.limits().is_on(Limit::ScanSuspend) => {
                 Due::Soon
             }
@@ -148,7 +151,8 @@ impl Activity for Scanning {
         if spa.limits().is_on(Limit::ScanSuspend) {
             return Ok(());
         }
-        spa.scan_slice(tx)
+        spa.scan_slice(tx)?;
+        spa.error_slice(tx)
     }
 }
 
@@ -156,6 +160,11 @@ impl Spa {
     /// Whether a scan is under way and not paused.
     pub fn is_scanning(&self) -> bool {
         self.scanning.is_active()
+    }
+
+    /// Whether a scrub of the error log is under way and not paused.
+    pub fn is_scrubbing_errors(&self) -> bool {
+        self.scanning.errors.is_active()
     }
 
     /// Progress of the scan during this run of the program.
@@ -173,7 +182,9 @@ impl Spa {
         let runs = scan.filter(|scan| scan.func == func.number() && scan.flags & scan_state::PAUSED == 0);
         let left = runs.map(|scan| scan.to_examine.saturating_sub(scan.examined));
         let rebuilt = if func == ScanFunc::Resilver { self.rebuild_left() } else { None };
-        Ok(left.or(rebuilt).or(due.then_some(0)))
+        // How many bytes its blocks have is not known.
+        let errors = if func == ScanFunc::Scrub { self.error_scrub_left()?.map(|_| 0) } else { None };
+        Ok(left.or(rebuilt).or(errors).or(due.then_some(0)))
     }
 
     /// Whether a resilver is under way or waits for its turn.
@@ -203,6 +214,7 @@ impl Spa {
                 ScanPass { start: now, paused_at: if paused { now } else { 0 }, ..ScanPass::default() };
             self.scanning.active.store(!paused, Ordering::Release);
         }
+        self.error_scrub_at_import()?;
         self.continue_rebuilds();
         Ok(())
     }

@@ -24,14 +24,26 @@ use crate::vdev::top::{Layout, Top};
 use crate::vdev::tree::Tree;
 use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 
-/// Bytes of devices that a scan may have under way at once: little enough that other requests do not wait long.
-const INFLIGHT: u64 = 16 << 20;
 /// Bytes and blocks that may wait to be read in device order: a slice ends when they are.
 const WAITING: (u64, usize) = (64 << 20, 1 << 14);
 /// Blocks of a slice where no thread of the pool measures time.
 const STEP: u64 = 256;
 /// How often the time is looked at, in blocks.
 const LOOK: u64 = 64;
+
+/// Whether a top-level vdev is out of reach: its blocks are not lost, they can be read when it is back.
+pub(super) fn is_any_vdev_away(tree: &Tree) -> bool {
+    // Logs can be done without, and nothing is scanned there.
+    let counts = |top: &Arc<Top>| !matches!(top.layout, Layout::Absent) && top.bias != AllocBias::Log;
+    tree.tops().any(|top| counts(top) && !top.is_readable())
+}
+
+/// Whether something waits for the txg.
+pub(super) fn is_txg_awaited(spa: &Spa) -> bool {
+    spa.txgs.wanted()
+        || spa.dirty.memory() > spa.limits().dirty_share(Limit::DirtySyncPercent)
+        || spa.stop.load(Ordering::Acquire)
+}
 
 /// Results of the reads of a slice.
 #[derive(Debug, Default)]
@@ -83,7 +95,7 @@ impl<'a> Slice<'a> {
             spa,
             func,
             tree: spa.pool.zio.tree(),
-            reader: Reader::new(&spa.pool.zio, read, INFLIGHT, told),
+            reader: Reader::new(&spa.pool.zio, read, spa.limits().get(Limit::ScanInflight), told),
             found,
             started: spa.pool.env.clock.monotonic(),
             least: Duration::from_millis(spa.limits().get(least)),
@@ -103,11 +115,8 @@ impl<'a> Slice<'a> {
         self.over
     }
 
-    /// Whether a top-level vdev is out of reach: its blocks are not lost, they can be read when it is back.
     fn is_vdev_away(&self) -> bool {
-        // Logs can be done without, and nothing is scanned there.
-        let counts = |top: &Arc<Top>| !matches!(top.layout, Layout::Absent) && top.bias != AllocBias::Log;
-        self.met.is_multiple_of(LOOK) && self.tree.tops().any(|top| counts(top) && !top.is_readable())
+        self.met.is_multiple_of(LOOK) && is_any_vdev_away(&self.tree)
     }
 
     fn has_worked_enough(&self) -> bool {
@@ -118,14 +127,7 @@ impl<'a> Slice<'a> {
             return false;
         }
         let elapsed = self.spa.pool.env.clock.monotonic().saturating_sub(self.started);
-        elapsed >= self.most || elapsed >= self.least && self.is_awaited()
-    }
-
-    /// Whether something waits for the txg.
-    fn is_awaited(&self) -> bool {
-        self.spa.txgs.wanted()
-            || self.spa.dirty.memory() > self.spa.limits().dirty_share(Limit::DirtySyncPercent)
-            || self.spa.stop.load(Ordering::Acquire)
+        elapsed >= self.most || elapsed >= self.least && is_txg_awaited(self.spa)
     }
 
     /// Whether the scan reads the block: a resilver reads only blocks that some leaf may lack.
