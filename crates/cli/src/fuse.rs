@@ -346,8 +346,10 @@ impl Wanted {
     fn apply(&mut self, option: &str) -> Result<()> {
         let live = &mut self.live;
         match option {
-            "ro" => live.read_only = true,
-            "rw" => live.read_only = false,
+            "ro" | "rw" => {
+                live.read_only = option == "ro";
+                self.overrides.read_only = Some(live.read_only);
+            }
             "suid" | "setuid" => live.setuid = is_root(),
             "nosuid" | "nosetuid" => live.setuid = false,
             "dev" | "devices" => live.devices = is_root(),

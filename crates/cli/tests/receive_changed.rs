@@ -194,3 +194,19 @@ fn full_streams_replace_mounted_file_systems() {
     live.export_and_verify("old");
     live.export_and_verify("tank");
 }
+
+/// Reads below a read-only mount keep access times, so a receive finds the target unmodified.
+#[test]
+fn reading_a_read_only_mount_does_not_modify_it() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create -o relatime=off tank/from");
+    fs::write(at.join("from/file"), noise(4096, 1)).unwrap();
+    live.ok("zfs snapshot tank/from@a");
+    live.ok("zfs snapshot tank/from@b");
+    piped(&live, "zfs send tank/from@a", "zfs receive -u -o relatime=off tank/to");
+    live.ok("zfs mount -o ro tank/to");
+    fs::read(at.join("to/file")).unwrap();
+    piped(&live, "zfs send -i @a tank/from@b", "zfs receive tank/to");
+    live.export_and_verify("tank");
+}

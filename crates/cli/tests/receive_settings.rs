@@ -180,3 +180,36 @@ fn encryption_roots_are_those_of_the_sender() {
     live.ok("zfs change-key -i tank/dst/kid");
     live.export_and_verify("tank");
 }
+
+/// `-x` hides a property of the stream, and its value is kept as the received one.
+#[test]
+fn excluded_user_properties_are_still_received() {
+    let side = Side::new();
+    let live = &side.live;
+    live.ok("zfs create -o org:tag=sent tank/from");
+    live.ok("zfs snapshot tank/from@a");
+    side.send("zfs send -p tank/from@a");
+    side.received("zfs receive -u -x org:tag tank/to");
+    assert_eq!(live.ok("zfs get -H -o value,received,source org:tag tank/to"), "-\tsent\t-\n");
+    assert_eq!(live.ok("zfs get -H -o value,received,source org:tag tank/from"), "sent\t-\tlocal\n");
+}
+
+/// A partly received dataset is sent from its own base, though other datasets received the same snapshot.
+#[test]
+fn a_saved_stream_builds_on_the_snapshot_of_its_dataset() {
+    let Some(pool) = golden::get("streams") else { return };
+    let side = Side::new();
+    let live = &side.live;
+    std::fs::copy(pool.dir.join("full-a.zstream"), side.stream()).expect("a stream");
+    ["one", "two", "three"].iter().for_each(|name| side.received(&format!("zfs receive -u tank/{name}")));
+    let incremental = std::fs::read(pool.dir.join("incr-a-b.zstream")).expect("a stream");
+    let partial = incremental.get(..incremental.len() / 2).expect("half of it");
+    for name in ["one", "two", "three"] {
+        std::fs::write(side.stream(), partial).expect("a stream");
+        assert_eq!(side.receive(&format!("zfs receive -s -u tank/{name}")).code, 1);
+        side.send(&format!("zfs send --saved tank/{name}"));
+        assert!(File::open(side.stream()).and_then(|file| file.metadata()).expect("a stream").len() > 4096);
+        live.ok(&format!("zfs receive -A tank/{name}"));
+    }
+    live.export_and_verify("tank");
+}

@@ -158,6 +158,8 @@ fn what_builds_on_redacted_snapshots_is_received() {
     // From one of the redaction snapshots, and from one that is none.
     send("zfs send -i tank/src@1 tank/a@s");
     received("zfs receive -u tank/less-a");
+    // It has all that the redacted snapshot lacks.
+    assert_eq!(live.ok("zfs get -H -o value redact_snaps tank/less-a"), "-\n");
     send("zfs send -i tank/src@1 tank/c@s");
     assert!(receive("zfs receive -u tank/less-c").err.contains("redacted by other snapshots"));
     // A full stream needs nothing of its origin.

@@ -165,16 +165,20 @@ impl<'a> Props<'a> {
         !dataset.is_snapshot() || own || info.types.contains(head)
     }
 
-    /// A user property.
+    /// A user property; one that is only received, and excluded here, has the value `-`.
     pub fn user(&self, name: &str) -> Option<Prop> {
         let settings = self.settings()?;
-        let setting = settings.get(name)?;
         let text = |value: &PropValue| match value {
             PropValue::Text(t) => t.clone(),
             PropValue::Number(n) => n.to_string(),
         };
         let received = settings.received(name).map(|v| (text(v), text(v)));
-        Some(Prop { received, ..Prop::text(text(&setting.value), self.source(&setting.setpoint)) })
+        let prop = match settings.get(name) {
+            Some(setting) => Prop::text(text(&setting.value), self.source(&setting.setpoint)),
+            None if received.is_some() => Prop::text("-", Source::None),
+            None => return None,
+        };
+        Some(Prop { received, ..prop })
     }
 
     /// Names of the user properties in force, in the order in which OpenZFS finds them.

@@ -39,6 +39,8 @@ pub struct Overrides {
     pub atime: Option<bool>,
     /// `relatime`.
     pub relatime: Option<bool>,
+    /// `readonly`: reads then leave access times as they are.
+    pub read_only: Option<bool>,
 }
 
 /// The pool, as a mounted file system sees it.
@@ -206,6 +208,8 @@ fn options(spa: &Spa, number: u64, overrides: Overrides) -> Result<Options> {
         bytes => usize::try_from(bytes.clamp(512, 16384)).unwrap_or(512),
     };
     let longname = value(ZfsProp::Longname)? != 0 && enabled(Feature::Longname);
+    let read_only = overrides.read_only.map_or_else(|| value(ZfsProp::Readonly).map(|v| v != 0), Ok)?;
+    let atime = overrides.atime.map_or_else(|| value(ZfsProp::Atime).map(|v| v != 0), Ok)?;
     Ok(Options {
         recordsize: value(ZfsProp::Recordsize)?.clamp(ondisk::MIN_BLOCK_SIZE, largest),
         xattr_sa: value(ZfsProp::Xattr)? == 2,
@@ -213,7 +217,7 @@ fn options(spa: &Spa, number: u64, overrides: Overrides) -> Result<Options> {
         aclinherit: AclInherit::from_number(value(ZfsProp::Aclinherit)?),
         dnodesize,
         max_name: if longname { MAX_NAME.1 } else { MAX_NAME.0 },
-        atime: overrides.atime.map_or_else(|| value(ZfsProp::Atime).map(|v| v != 0), Ok)?,
+        atime: atime && !read_only,
         relatime: overrides.relatime.map_or_else(|| value(ZfsProp::Relatime).map(|v| v != 0), Ok)?,
         projects: enabled(Feature::ProjectQuota),
     })

@@ -310,10 +310,20 @@ fn snapshots(scene: &Scene, name: &str) -> Result<Vec<Dataset>, Failure> {
     Ok(all)
 }
 
-/// Finds the base of a resumed stream: a snapshot of that guid anywhere, or a bookmark that redacts the same.
+/// Finds the base of a resumed stream: a snapshot of that guid, or a bookmark that redacts the same. Several datasets
+/// may have received the snapshot; one in the history of `to` comes first.
 fn from_by_guid(scene: &Scene, state: &State, to: &Dataset) -> Result<(Base, From, String), Failure> {
     let fits = |s: &Dataset| s.phys.guid == state.fromguid && state.from_redact.is_none();
-    let name = match snapshots(scene, &scene.pool.name)?.into_iter().find(fits) {
+    let mut fitting = snapshots(scene, &scene.pool.name)?.into_iter().filter(fits);
+    let any = fitting.next();
+    let mut base_of_it = None;
+    for snapshot in any.iter().cloned().chain(fitting) {
+        if scene.is_before(&snapshot, to)? {
+            base_of_it = Some(snapshot);
+            break;
+        }
+    }
+    let name = match base_of_it.or(any) {
         Some(found) => found.name,
         None => {
             let dataset = dataset_of(&to.name);

@@ -273,6 +273,17 @@ impl Tasks<'_> {
         }
     }
 
+    /// A stream that is not redacted and was accepted over a redacted snapshot ([`Self::check_redaction`]) has every block
+    /// that the snapshot lacks, so the dataset is complete, unlike the snapshot.
+    fn complete_redacted(&self, number: u64) -> Result<()> {
+        let redacted = Feature::RedactedDatasets.info().guid;
+        if self.at.extra(number, redacted)?.is_none() {
+            return Ok(());
+        }
+        self.at.zap_remove(number, redacted)?;
+        self.at.count(Feature::RedactedDatasets, -1)
+    }
+
     fn new_flags(&self, wish: &Wish) -> u64 {
         if wish.flags & begin_flag::CI_DATA != 0 { DslDataset::FLAG_CI_DATASET } else { 0 }
     }
@@ -392,6 +403,8 @@ impl Tasks<'_> {
                 at.count(Feature::RedactedDatasets, 1)?;
             }
             at.set_extra(number, Feature::RedactedDatasets.info().guid, Value::from(guids))?;
+        } else if begun.is_clone {
+            self.complete_redacted(number)?;
         }
         // Large blocks count though there may be none any more: the next stream must have the flag, too.
         for (bit, feature) in [
