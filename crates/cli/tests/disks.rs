@@ -191,3 +191,32 @@ fn mirrors_are_split() {
         live.export_and_verify(pool);
     }
 }
+
+/// A disk that was overwritten while the pool used it is replaced in place; a replacement that fails leaves it in use.
+#[test]
+fn a_disk_in_use_is_replaced_by_itself() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    let wipe = |path: &str, size: u64| {
+        let file = std::fs::OpenOptions::new().write(true).truncate(true).open(path).unwrap();
+        file.set_len(size).unwrap();
+    };
+    wipe(&b, 80 << 20);
+    live.ok(&format!("zpool replace -f -w tank {b} {b}"));
+    assert_eq!(
+        config(&live).into_iter().map(|row| row.1).collect::<Vec<_>>(),
+        ["ONLINE"; 4],
+        "{}",
+        live.ok("zpool status tank")
+    );
+    live.ok("zpool scrub -w tank");
+    assert!(live.ok("zpool status tank").contains("repaired 0B"), "{}", live.ok("zpool status tank"));
+    // The only other copy is not taken away.
+    live.ok(&format!("zpool offline tank {a}"));
+    wipe(&b, 80 << 20);
+    assert!(live.fails(&format!("zpool replace -f tank {b} {b}")).contains("is busy"));
+    live.ok(&format!("zpool online tank {a}"));
+    live.ok(&format!("zpool replace -f -w tank {b} {b}"));
+    live.export_and_verify("tank");
+}

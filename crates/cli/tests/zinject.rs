@@ -159,3 +159,28 @@ fn a_delayed_device_makes_a_sync_slow() {
     live.ok("zinject -c all");
     fails(&live, "zinject -p spa_vdev_exit tank");
 }
+
+#[test]
+fn damaged_files_of_clones_are_named_by_their_mountpoints() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    let file = at.join("file");
+    fs::write(&file, vec![0x5a; 1 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    live.ok(&format!("zinject -t data -e checksum -f 100 -am {}", file.display()));
+    assert!(fs::read(&file).is_err());
+    live.ok("zinject -c all");
+    for line in
+        ["snapshot tank@a", "clone tank@a tank/one", "snapshot tank/one@b", "clone tank/one@b tank/two"]
+    {
+        live.ok(&format!("zfs {line}"));
+    }
+    live.ok("zfs unmount tank/two");
+    let status = live.ok("zpool status -v tank");
+    let here = at.display();
+    for name in
+        [format!("{here}/file"), format!("{here}/one/file"), "tank@a:/file".into(), "tank/two:/file".into()]
+    {
+        assert!(status.lines().any(|line| line.trim() == name), "{name}: {status}");
+    }
+}

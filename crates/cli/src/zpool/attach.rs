@@ -3,6 +3,7 @@
 //! Source of the messages: `zpool_do_attach_or_replace`, zpool_main.c; `zpool_vdev_attach`,
 //! `zpool_vdev_detach`, libzfs_pool.c; OpenZFS 2.4.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -114,9 +115,10 @@ impl Line<'_> {
         let old = target(&pool, self.old).map_err(|why| self.cannot(why))?;
         let spa = Arc::clone(pool.spa().map_err(|e| self.cannot(e.what()))?);
         let spare = spare_named(&spa, self.new).map_err(|e| self.cannot(e.what()))?;
+        let mut in_place = InPlace { pool: &pool, guid: old.guid, is_offline: false };
         let device = match spare {
             Some(entry) => self.spare(&pool, &entry, ctx)?,
-            None => self.fresh(&pool, &old, how, ashift, ctx)?,
+            None => self.fresh(&mut in_place, &old, how, ashift, ctx)?,
         };
         let request =
             Request { target: old.guid, device, replacing: self.replacing, sequential: how.sequential };
@@ -124,6 +126,8 @@ impl Line<'_> {
             Kind::Suspended => self.cannot(crate::session::suspended(&e)),
             _ => self.cannot(e.what()),
         })?;
+        in_place.is_offline = false;
+        drop(in_place);
         drop(spa);
         changed(&pool, ctx)?;
         drop(pool);
@@ -145,7 +149,7 @@ impl Line<'_> {
     /// A device of no pool.
     fn fresh(
         &self,
-        pool: &Imported,
+        in_place: &mut InPlace<'_>,
         old: &VdevNode,
         how: &How,
         ashift: Option<u32>,
@@ -153,7 +157,7 @@ impl Line<'_> {
     ) -> Result<NewDevice, Failure> {
         // Without a new device the path of the old one counts, whatever word it was named by.
         let own = old.path.as_deref().map(|path| String::from_utf8_lossy(path).into_owned());
-        let word = own.filter(|_| self.new == self.old).unwrap_or_else(|| self.new.to_owned());
+        let word = own.clone().filter(|_| self.new == self.old).unwrap_or_else(|| self.new.to_owned());
         let group = Group {
             kind: vdevs::Kind::Single,
             class: AllocBias::Normal,
@@ -165,16 +169,27 @@ impl Line<'_> {
             return Err(failure);
         }
         let action = if self.replacing { "replace" } else { "attach" };
-        let spec = vdevs::open_as(&found, ashift, ctx, &|why| match why {
-            vdevs::NotOpened::Held => self.cannot(format!("{} is busy", self.new)),
-            vdevs::NotOpened::TooSmall => self.cannot("device is too small"),
-            vdevs::NotOpened::Other(why) => Failure::failed(why),
-        })?;
+        let is_held = Cell::new(false);
+        let open = || {
+            vdevs::open_as(&found, ashift, ctx, &|why| match why {
+                vdevs::NotOpened::Held => {
+                    is_held.set(true);
+                    self.cannot(format!("{} is busy", self.new))
+                }
+                vdevs::NotOpened::TooSmall => self.cannot("device is too small"),
+                vdevs::NotOpened::Other(why) => Failure::failed(why),
+            })
+        };
+        let is_same = self.replacing && own.as_deref() == Some(word.as_str());
+        let spec = match open() {
+            Err(_) if is_held.get() && is_same && in_place.begin() => open()?,
+            opened => opened?,
+        };
         let leaf = spec.tops.into_iter().find_map(|top| match top.vdev {
             VdevSpec::Leaf(leaf) => Some(leaf),
             _ => None,
         });
-        let nothing = || Failure::cannot(action, pool.name(), "new device must be a single disk");
+        let nothing = || Failure::cannot(action, in_place.pool.name(), "new device must be a single disk");
         Ok(NewDevice::Fresh { leaf: leaf.ok_or_else(nothing)?, ashift })
     }
 
@@ -184,6 +199,35 @@ impl Line<'_> {
             false => Ok(!spa.is_expanding() && spa.scan_left(ScanFunc::Resilver)?.is_none()),
         })?;
         Ok(Exit::OK)
+    }
+}
+
+/// A device that is replaced by what stands at its own path now, while the pool still holds it open: it goes offline for the
+/// replacement, and is online again when that fails.
+///
+/// Differs from OpenZFS, which opens the device a second time.
+struct InPlace<'a> {
+    pool: &'a Imported,
+    guid: u64,
+    is_offline: bool,
+}
+
+impl InPlace<'_> {
+    /// Takes the device offline; `false` if the pool cannot do without it.
+    fn begin(&mut self) -> bool {
+        self.is_offline = self.pool.spa().and_then(|spa| spa.offline(self.guid, true)).is_ok();
+        self.is_offline
+    }
+}
+
+impl Drop for InPlace<'_> {
+    fn drop(&mut self) {
+        if let Ok(spa) = self.pool.spa()
+            && self.is_offline
+        {
+            // Without success the device stays offline, as `zpool status` shows.
+            let _ = spa.online(self.guid, Some(self.pool.reopen(self.guid)), false);
+        }
     }
 }
 

@@ -111,9 +111,15 @@ impl<'a> Namer<'a> {
         late.map(|snapshot| (snapshot.number, self.clones(&snapshot).unwrap_or_default())).collect()
     }
 
+    /// The heads of a snapshot's clones. A clone with snapshots is listed by its first one.
     fn clones(&self, snapshot: &Dataset) -> Result<Vec<u64>> {
         let Some(zap) = self.pool.dsl.zap(snapshot.phys.next_clones_obj)? else { return Ok(Vec::new()) };
-        Ok(zap.entries().flatten().filter_map(|entry| entry.value.first()).take(MAX_CLONES).collect())
+        let next = zap.entries().flatten().filter_map(|entry| entry.value.first()).take(MAX_CLONES);
+        let head = |number: u64| {
+            let dataset = Dataset::open(&self.pool.dsl, number, String::new()).ok()?;
+            dataset.dir().ok().map(|dir| dir.phys.head_dataset_obj)
+        };
+        Ok(next.filter_map(head).filter(|head| *head != 0).collect())
     }
 
     /// Whether the dataset has the very block that is damaged.
