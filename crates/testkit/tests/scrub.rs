@@ -354,9 +354,7 @@ fn a_disk_that_goes_away_while_it_is_resilvered_lacks_nothing_in_the_end() {
 impl Bench {
     fn disk_bytes(&self, disk: usize, mib: u64) -> Vec<u8> {
         let device = pools::open(&self.dir.path().join(format!("disk{disk}")));
-        let mut bytes = vec![0; 1 << 20];
-        blkdev::read_at(&*device, mib << 20, &mut bytes).unwrap();
-        bytes
+        blkdev::read_at(&*device, mib << 20, 1 << 20).unwrap().to_vec()
     }
 
     fn restore(&self, disk: usize, mib: u64, bytes: &[u8]) {
