@@ -45,7 +45,7 @@ pub fn spawn(files: Box<dyn Filesystem>, place: &Place<'_>) -> io::Result<(Arc<L
     let device = device.map_or_else(|| helper::mount(&at, &helper_options(place)), Ok)?;
     let line = serve(device, files).inspect_err(|_| {
         // The error to return is that of the failed start.
-        let _ = detach(&at, true, None);
+        let _ = detach(&at, true);
     })?;
     Ok((line, at))
 }
@@ -145,11 +145,11 @@ fn escape(byte: u8) -> Vec<u8> {
     }
 }
 
-/// Detaches the mount at `at`, even one of another process; with the number of a connection, only a mount of that one
-/// (otherwise `EINVAL`). An ordinary user needs the helper of the system's FUSE package.
-pub fn detach(at: &Path, force: bool, connection: Option<u32>) -> io::Result<()> {
+/// Detaches the mount at `at`, even one of another process. An ordinary user needs the helper of the system's FUSE
+/// package.
+pub fn detach(at: &Path, force: bool) -> io::Result<()> {
     let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    if mount_helper::run(at, &Work::Unmount { flags, connection }, None)?.allowed {
+    if mount_helper::run(at, &Work::Unmount(flags), None)?.allowed {
         return Ok(());
     }
     helper::unmount(at, force)

@@ -390,32 +390,19 @@ pub(super) fn mounter(ctx: &mut Ctx) -> Result<Arc<dyn Mounter>, Failure> {
     ctx.registry()?.mounter().ok_or_else(|| Failure::failed("this process can't mount"))
 }
 
-/// A mount of a dataset.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    Nowhere,
-    AtItsPlace,
-    /// Another process has detached it (`umount -l`), and files are still open.
-    Detached,
-}
-
 /// Whether it is mounted. Waits for an unmount that is under way.
 pub(super) fn stands(target: &Target) -> bool {
-    standing(target) != Standing::Nowhere
-}
-
-fn standing(target: &Target) -> Standing {
     const LISTED: &str = "/proc/self/mountinfo";
     for _ in 0..ENDING_ROUNDS {
-        let Some(at) = target.pool.mounts.at(&target.name) else { return Standing::Nowhere };
+        let Some(at) = target.pool.mounts.at(&target.name) else { return false };
         let listed = std::fs::read_to_string(LISTED).unwrap_or_default();
         let escaped = at.to_string_lossy().replace(' ', "\\040");
         if listed.is_empty() || listed.lines().any(|line| line.split(' ').nth(4) == Some(escaped.as_str())) {
-            return Standing::AtItsPlace;
+            return true;
         }
         std::thread::sleep(ENDING);
     }
-    Standing::Detached
+    true
 }
 
 /// Mounts one file system. `asked`: it was named, so an obstacle to mounting it is an error.
@@ -430,9 +417,6 @@ fn mount_one(
     Ok(())
 }
 
-/// The kernel offers no way back to a detached mount, and a second connection would not see what the first one caches.
-const DETACHED: &str = "it was detached (umount -l) while in use: close its files, or use 'zfs unmount -f'";
-
 /// Mounts one file system, which the caller notes.
 fn make_one(
     target: &Target,
@@ -444,11 +428,8 @@ fn make_one(
     let name = &target.name;
     let dataset = target.dataset()?;
     let cannot = |what: &str| Failure::cannot("mount", name, what);
-    match standing(target) {
-        Standing::Nowhere => {}
-        _ if !asked => return Ok(None),
-        Standing::AtItsPlace => return Err(cannot("filesystem already mounted")),
-        Standing::Detached => return Err(cannot(DETACHED)),
+    if stands(target) {
+        return if asked { Err(cannot("filesystem already mounted")) } else { Ok(None) };
     }
     if asked && matches!(dataset.kind(), Ok(DatasetKind::Volume)) {
         return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
