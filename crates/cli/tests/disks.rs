@@ -202,6 +202,7 @@ fn a_disk_in_use_is_replaced_by_itself() {
         let file = std::fs::OpenOptions::new().write(true).truncate(true).open(path).unwrap();
         file.set_len(size).unwrap();
     };
+    live.ok("zpool sync tank");
     wipe(&b, 80 << 20);
     live.ok(&format!("zpool replace -f -w tank {b} {b}"));
     assert_eq!(
@@ -214,9 +215,30 @@ fn a_disk_in_use_is_replaced_by_itself() {
     assert!(live.ok("zpool status tank").contains("repaired 0B"), "{}", live.ok("zpool status tank"));
     // The only other copy is not taken away.
     live.ok(&format!("zpool offline tank {a}"));
+    live.ok("zpool sync tank");
     wipe(&b, 80 << 20);
     assert!(live.fails(&format!("zpool replace -f tank {b} {b}")).contains("is busy"));
-    live.ok(&format!("zpool online tank {a}"));
+    live.ok("zpool destroy -f tank");
+}
+
+#[test]
+fn a_disk_stays_in_use_when_its_replacement_is_refused() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz {a} {b} {c}"));
+    live.ok("zpool sync tank");
+    let wipe = || {
+        let file = std::fs::OpenOptions::new().write(true).truncate(true).open(&b).unwrap();
+        file.set_len(80 << 20).unwrap();
+    };
+    wipe();
+    let why = live.fails(&format!("zpool replace -f -s tank {b} {b}"));
+    assert!(why.contains("cannot replace"), "{why}");
+    assert_eq!(names(&live), "tank raidz1-0 a b c");
+    assert!(config(&live).iter().all(|row| row.1 == "ONLINE"), "{}", live.ok("zpool status tank"));
+    // Its labels were written again when it came back.
+    live.ok("zpool sync tank");
+    wipe();
     live.ok(&format!("zpool replace -f -w tank {b} {b}"));
     live.export_and_verify("tank");
 }

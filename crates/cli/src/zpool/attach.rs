@@ -4,7 +4,9 @@
 //! `zpool_vdev_detach`, libzfs_pool.c; OpenZFS 2.4.
 
 use std::cell::Cell;
-use std::path::Path;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -15,6 +17,8 @@ use engine::spa::layout::VdevSpec;
 use engine::spa::scrub::ScanFunc;
 use engine::vdev::config::AllocBias;
 use nvpair::NvList;
+use zcommon::health::Health;
+use zcommon::vdev::VdevAux;
 use zutil::tree::VdevNode;
 
 use super::device::{find, means};
@@ -115,7 +119,9 @@ impl Line<'_> {
         let old = target(&pool, self.old).map_err(|why| self.cannot(why))?;
         let spa = Arc::clone(pool.spa().map_err(|e| self.cannot(e.what()))?);
         let spare = spare_named(&spa, self.new).map_err(|e| self.cannot(e.what()))?;
-        let mut in_place = InPlace { pool: &pool, guid: old.guid, is_offline: false };
+        let path = old.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)).to_owned());
+        let mut in_place =
+            InPlace { pool: &pool, guid: old.guid, path: path.unwrap_or_default(), is_offline: false };
         let device = match spare {
             Some(entry) => self.spare(&pool, &entry, ctx)?,
             None => self.fresh(&mut in_place, &old, how, ashift, ctx)?,
@@ -209,13 +215,16 @@ impl Line<'_> {
 struct InPlace<'a> {
     pool: &'a Imported,
     guid: u64,
+    path: PathBuf,
     is_offline: bool,
 }
 
 impl InPlace<'_> {
-    /// Takes the device offline; `false` if the pool cannot do without it.
+    /// Takes the device offline; `false` if it is not in full use, or the pool cannot do without it.
     fn begin(&mut self) -> bool {
-        self.is_offline = self.pool.spa().and_then(|spa| spa.offline(self.guid, true)).is_ok();
+        let Ok(spa) = self.pool.spa() else { return false };
+        let is_used = spa.pool.tree().leaf(self.guid).is_some_and(|leaf| leaf.health() == Health::ONLINE);
+        self.is_offline = is_used && spa.offline(self.guid, true).is_ok();
         self.is_offline
     }
 }
@@ -225,8 +234,10 @@ impl Drop for InPlace<'_> {
         if let Ok(spa) = self.pool.spa()
             && self.is_offline
         {
-            // Without success the device stays offline, as `zpool status` shows.
-            let _ = spa.online(self.guid, Some(self.pool.reopen(self.guid)), false);
+            // Whatever its labels are by now, it is the device that the pool used: the next txg writes them again.
+            let device =
+                daemon::devices::open(&self.path).map_err(|_| Health::cant_open(VdevAux::OpenFailed));
+            let _ = spa.online(self.guid, Some(device), false);
         }
     }
 }

@@ -129,8 +129,12 @@ impl Spa {
         self.sync()?;
         self.space.request_flush_all();
         self.sync_task(move |spa, tx| {
+            // First what can fail: labels must not say more than the caller is told.
+            if state == PoolState::Exported {
+                spa.note_last_txg(tx)?;
+            }
             spa.config.lock().change_facts(|facts| facts.state = state);
-            if state == PoolState::Exported { spa.note_last_txg(tx) } else { Ok(()) }
+            Ok(())
         })?;
         self.stop_thread();
         self.notify(if state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" });

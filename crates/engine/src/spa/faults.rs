@@ -18,7 +18,7 @@ use super::Spa;
 use super::activity::{Activity, Due, Moment};
 use super::errlog::LoggedError;
 use crate::dmu::Tx;
-use crate::dsl::write::{MosTx, MosView};
+use crate::dsl::write::{MosTx, MosView, scan_state};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::vdev::leaf::{FailedIo, Failure, Leaf};
@@ -215,8 +215,8 @@ impl Spa {
         if waiting.is_empty() {
             return Ok(());
         }
-        // Errors found during a scan belong to that scan; its end makes its log the last one.
-        let scans = self.is_scanning() || self.is_scrubbing_errors();
+        // Errors found during a scan, paused or not, belong to that scan; its end makes its log the last one.
+        let scans = scan_state::running(&at)?.is_some() || super::scrub::errors::running(&at)?.is_some();
         let log = log_of(&at, if scans { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST })?;
         waiting.iter().try_for_each(|error| log_entry(&at, log, error))
     }
@@ -239,9 +239,8 @@ impl Spa {
     /// Frees an error log. Lists that a damaged log names no more stay allocated.
     pub(super) fn free_errlog(&self, at: &MosTx<'_>, log: u64) -> Result<()> {
         if at.active(Feature::HeadErrlog) {
-            let entries =
-                Zap::open(&at.mos.view().object(log)?).map(|zap| zap.entries().flatten().collect::<Vec<_>>());
-            let lists = entries.unwrap_or_default();
+            let opened = at.mos.view().object(log).and_then(|object| Zap::open(&object));
+            let lists = opened.map(|zap| zap.entries().flatten().collect::<Vec<_>>()).unwrap_or_default();
             for list in lists.iter().filter_map(|entry| entry.value.first()) {
                 if is_errlog(at, list) {
                     at.free_object(list)?;
@@ -253,7 +252,7 @@ impl Spa {
 }
 
 /// Whether the object is an error log: a damaged log may name anything.
-fn is_errlog(at: &MosView<'_>, number: u64) -> bool {
+pub(super) fn is_errlog(at: &MosView<'_>, number: u64) -> bool {
     at.mos.view().object(number).is_ok_and(|object| object.dnode.object_type == ObjectType::ERROR_LOG)
 }
 
@@ -307,10 +306,10 @@ pub(super) fn log_entry(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result
     }
     let key = crate::zap::int_name(head_of(at, objset));
     let list = match at.zap_word(log, &key)? {
-        Some(list) => list,
-        None => {
+        Some(list) if is_errlog(at, list) => list,
+        _ => {
             let list = at.create_zap(ObjectType::ERROR_LOG)?;
-            at.zap_add(log, &key, list)?;
+            at.zap_set(log, &key, list)?;
             list
         }
     };

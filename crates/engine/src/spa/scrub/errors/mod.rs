@@ -73,7 +73,7 @@ fn store(at: &MosTx<'_>, state: &DslErrorscrub) -> Result<()> {
 }
 
 /// The one under way, if there is one; a paused one counts.
-pub(super) fn running(at: &MosView<'_>) -> Result<Option<DslErrorscrub>> {
+pub(in crate::spa) fn running(at: &MosView<'_>) -> Result<Option<DslErrorscrub>> {
     Ok(load(at)?.filter(|state| state.state == SCRUBBING))
 }
 

@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::spa::errlog::LoggedError;
-use crate::spa::faults::{log_entry, log_of};
+use crate::spa::faults::{is_errlog, log_entry, log_of};
 use crate::spa::scrub::slice::{is_any_vdev_away, is_txg_awaited};
 use crate::traverse::reader::{Reader, Request};
 use crate::types::Bookmark;
@@ -67,6 +67,7 @@ fn zap(at: &MosTx<'_>, number: u64) -> Result<Zap> {
 fn next_batch(at: &MosTx<'_>, cursor: u64, within: Option<(u64, u64)>, most: usize) -> Result<Batch> {
     let mut batch = Batch { entries: Vec::new(), cursor, within: None, ended: false };
     let log = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST)?.filter(|&log| log != 0);
+    let log = log.filter(|&number| is_errlog(at, number));
     let Some((number, log)) = log.and_then(|number| Some((number, zap(at, number).ok()?))) else {
         batch.ended = true;
         return Ok(batch);
@@ -91,6 +92,9 @@ fn next_batch(at: &MosTx<'_>, cursor: u64, within: Option<(u64, u64)>, most: usi
 fn fill(at: &MosTx<'_>, head: &Entry, within: Option<(u64, u64)>, most: usize, batch: &mut Batch) -> bool {
     let number = u64::from_str_radix(&head.name_lossy(), 16).ok();
     let (Some(number), Some(list)) = (number, head.value.first()) else { return true };
+    if !is_errlog(at, list) {
+        return true;
+    }
     let Ok(zap) = zap(at, list) else { return true };
     let from = within.filter(|(head, _)| *head == number).map_or(0, |(_, cookie)| cookie);
     for entry in zap.entries_from(from).flatten() {
@@ -204,7 +208,8 @@ impl Spa {
         let mut log = None;
         for (named, intact) in entries.iter().zip(intact) {
             if *intact {
-                if at.zap_get(named.list, &named.name)?.is_some() {
+                // A malformed name stays until the log goes.
+                if named.error.is_some() && at.zap_get(named.list, &named.name)?.is_some() {
                     at.zap_remove(named.list, &named.name)?;
                 }
             } else if let Some(error) = &named.error {
@@ -221,7 +226,7 @@ impl Spa {
     /// The entries of the newer log enter the older one: the scrub that found them was stopped.
     pub(super) fn join_errlogs(&self, at: &MosTx<'_>) -> Result<()> {
         let newer = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ERRLOG_SCRUB)?.filter(|&log| log != 0);
-        let Some(newer) = newer else { return Ok(()) };
+        let Some(newer) = newer.filter(|&log| is_errlog(at, log)) else { return Ok(()) };
         let older = log_of(at, mos::ERRLOG_LAST)?;
         let by_head = at.active(Feature::HeadErrlog);
         for entry in zap(at, newer).iter().flat_map(Zap::entries).flatten() {
@@ -230,7 +235,7 @@ impl Spa {
                 error.map_or(Ok(()), |error| log_entry(at, older, &error))?;
                 continue;
             }
-            let Some(list) = entry.value.first() else { continue };
+            let Some(list) = entry.value.first().filter(|&list| is_errlog(at, list)) else { continue };
             let head = u64::from_str_radix(&entry.name_lossy(), 16).ok();
             for entry in zap(at, list).iter().flat_map(Zap::entries).flatten() {
                 let error = head.and_then(|head| LoggedError::of_name(Some(head), entry.name()));
