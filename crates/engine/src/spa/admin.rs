@@ -129,7 +129,7 @@ impl Spa {
         self.sync()?;
         self.space.request_flush_all();
         self.sync_task(move |spa, tx| {
-            // First what can fail: labels must not say more than the caller is told.
+            // The fallible step comes first: a failed export must not leave labels that say EXPORTED.
             if state == PoolState::Exported {
                 spa.note_last_txg(tx)?;
             }
