@@ -134,13 +134,23 @@ impl GetFormat {
         widths: &GetWidths,
         rows: impl IntoIterator<Item = impl Borrow<GetRow>>,
     ) -> io::Result<()> {
-        let mut header = !self.scripted;
+        self.print_some(out, widths, &mut false, rows)
+    }
+
+    /// The same in several parts: `begun` is set once the header is printed.
+    pub fn print_some(
+        &self,
+        out: &mut dyn Write,
+        widths: &GetWidths,
+        begun: &mut bool,
+        rows: impl IntoIterator<Item = impl Borrow<GetRow>>,
+    ) -> io::Result<()> {
         for row in rows {
             let row = row.borrow();
             if !self.wants(&row.source) {
                 continue;
             }
-            if std::mem::take(&mut header) {
+            if !std::mem::replace(begun, true) && !self.scripted {
                 self.print_line(out, widths, |c| c.header().to_owned())?;
             }
             self.print_line(out, widths, |c| cell(row, c))?;

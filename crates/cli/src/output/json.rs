@@ -71,6 +71,41 @@ pub fn document(command: &str) -> Map<String, Value> {
     Map::from_iter([("output_version".to_owned(), version)])
 }
 
+/// Prints on one line a document whose last member has very many members: none is kept.
+#[derive(Debug)]
+pub struct Members {
+    first: bool,
+}
+
+impl Members {
+    /// Begins the document and the member.
+    pub fn begin(out: &mut dyn Write, document: &Map<String, Value>, member: &str) -> io::Result<Self> {
+        out.write_all(b"{")?;
+        for (key, value) in document {
+            write_string(out, key)?;
+            out.write_all(b":")?;
+            write_value(out, value)?;
+            out.write_all(b",")?;
+        }
+        write_string(out, member)?;
+        out.write_all(b":{")?;
+        Ok(Self { first: true })
+    }
+
+    /// Prints the next one.
+    pub fn print(&mut self, out: &mut dyn Write, key: &str, value: &Value) -> io::Result<()> {
+        out.write_all(if std::mem::take(&mut self.first) { b"" } else { b"," })?;
+        write_string(out, key)?;
+        out.write_all(b":")?;
+        write_value(out, value)
+    }
+
+    /// Ends the document.
+    pub fn end(self, out: &mut dyn Write) -> io::Result<()> {
+        out.write_all(b"}}\n")
+    }
+}
+
 /// Prints a value on one line.
 pub fn print(out: &mut dyn Write, value: &Value) -> io::Result<()> {
     write_value(out, value)?;
@@ -133,6 +168,23 @@ mod tests {
         let mut out = Vec::new();
         print(&mut out, value).unwrap();
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn members_one_by_one_are_those_of_a_whole_document() {
+        for count in 0..3 {
+            let mut members = Map::new();
+            for n in 0..count {
+                members.insert(format!("tank/\"{n}"), json!({ "n": n }));
+            }
+            let mut out = Vec::new();
+            let mut doc = document("zfs list");
+            let mut streamed = Members::begin(&mut out, &doc, "datasets").unwrap();
+            members.iter().for_each(|(key, value)| streamed.print(&mut out, key, value).unwrap());
+            streamed.end(&mut out).unwrap();
+            doc.insert("datasets".into(), members.into());
+            assert_eq!(String::from_utf8(out).unwrap(), text(&Value::Object(doc)));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The rows of listings.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 pub use zcommon::props::PropSource as Source;
 
@@ -85,7 +85,36 @@ pub struct DatasetRow {
     /// The txg that created it.
     pub createtxg: u64,
     /// Property by name.
-    pub props: BTreeMap<String, Prop>,
+    pub props: PropList,
+}
+
+/// The properties of a row: a listing may have a million of them, so there is no space for more than it has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PropList(Box<[(Arc<str>, Prop)]>);
+
+impl PropList {
+    /// The property of that name.
+    pub fn get(&self, name: &str) -> Option<&Prop> {
+        let at = self.0.binary_search_by(|(known, _)| (**known).cmp(name)).ok()?;
+        self.0.get(at).map(|(_, prop)| prop)
+    }
+
+    /// The memory that they take, in bytes, about.
+    pub fn bytes(&self) -> usize {
+        let texts = |prop: &Prop| prop.nice.capacity() + prop.literal.capacity();
+        self.0.iter().map(|(_, prop)| size_of::<(Arc<str>, Prop)>() + texts(prop)).sum()
+    }
+}
+
+impl FromIterator<(Arc<str>, Prop)> for PropList {
+    /// Of equal names the last one is kept.
+    fn from_iter<I: IntoIterator<Item = (Arc<str>, Prop)>>(props: I) -> Self {
+        let mut all: Vec<_> = props.into_iter().collect();
+        all.reverse();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.dedup_by(|a, b| a.0 == b.0);
+        Self(all.into_boxed_slice())
+    }
 }
 
 impl DatasetRow {

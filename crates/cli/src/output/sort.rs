@@ -25,7 +25,7 @@ pub fn sort(rows: &mut [DatasetRow], columns: &[SortColumn]) {
 
 fn compare(a: &DatasetRow, b: &DatasetRow, columns: &[SortColumn]) -> Ordering {
     let by_columns = columns.iter().map(|c| by_column(a, b, c));
-    by_columns.fold(Ordering::Equal, Ordering::then).then_with(|| by_name(a, b))
+    by_columns.fold(Ordering::Equal, Ordering::then).then_with(|| by_name((&a.name, a.createtxg), (&b.name, b.createtxg)))
 }
 
 /// A dataset without the property sorts last in either direction.
@@ -43,14 +43,17 @@ fn by_column(a: &DatasetRow, b: &DatasetRow, column: &SortColumn) -> Ordering {
     }
 }
 
-fn by_name(a: &DatasetRow, b: &DatasetRow) -> Ordering {
-    let stem = |r: &DatasetRow| r.name.split('@').next().unwrap_or_default().to_owned();
-    stem(a).cmp(&stem(b)).then_with(|| match (a.snapshot_name(), b.snapshot_name()) {
-        (None, None) => Ordering::Equal,
-        (None, Some(_)) => Ordering::Less,
-        (Some(_), None) => Ordering::Greater,
-        (Some(x), Some(y)) => a.createtxg.cmp(&b.createtxg).then_with(|| x.cmp(y)),
-    })
+/// The order of names (each with the txg of its creation): a dataset, then its snapshots by age, then its descendants.
+pub fn by_name(a: (&str, u64), b: (&str, u64)) -> Ordering {
+    fn parts(name: &str) -> (&str, Option<&str>) {
+        name.split_once('@').map_or((name, None), |(stem, snapshot)| (stem, Some(snapshot)))
+    }
+    let ((stem, snapshot), (other_stem, other)) = (parts(a.0), parts(b.0));
+    let by_age = || match (snapshot, other) {
+        (Some(x), Some(y)) => a.1.cmp(&b.1).then_with(|| x.cmp(y)),
+        _ => snapshot.is_some().cmp(&other.is_some()),
+    };
+    stem.cmp(other_stem).then_with(by_age)
 }
 
 #[cfg(test)]
@@ -60,7 +63,7 @@ mod tests {
 
     fn row(name: &str, createtxg: u64, used: Option<u64>) -> DatasetRow {
         let prop = used.map(|n| Prop { number: Some(n), ..Prop::text(n.to_string(), Source::None) });
-        let props = prop.into_iter().map(|p| ("used".to_owned(), p)).collect();
+        let props = prop.into_iter().map(|p| ("used".into(), p)).collect();
         DatasetRow { name: name.into(), kind: DatasetKind::Filesystem, createtxg, props }
     }
 

@@ -49,8 +49,13 @@ impl Table {
 
     /// Adds a row, one cell for each column.
     pub fn push(&mut self, row: Vec<String>) {
-        self.columns.iter_mut().zip(&row).for_each(|(column, cell)| column.fit(cell));
+        self.fit(&row);
         self.rows.push(row);
+    }
+
+    /// Widens the columns for a row that is printed later by [`Table::print_row`] and not kept.
+    pub fn fit(&mut self, row: &[String]) {
+        self.columns.iter_mut().zip(row).for_each(|(column, cell)| column.fit(cell));
     }
 
     /// Whether the table has no rows.
@@ -60,11 +65,24 @@ impl Table {
 
     /// Prints header and rows; `scripted` (`-H`) omits the header and separates cells by tabs.
     pub fn print(&self, out: &mut dyn Write, scripted: bool) -> io::Result<()> {
+        self.print_header(out, scripted)?;
+        self.rows.iter().try_for_each(|row| self.print_row(out, scripted, row))
+    }
+
+    /// Prints the header, unless `scripted`.
+    pub fn print_header(&self, out: &mut dyn Write, scripted: bool) -> io::Result<()> {
         if scripted {
-            return self.rows.iter().try_for_each(|row| writeln!(out, "{}", row.join("\t")));
+            return Ok(());
         }
-        self.print_line(out, self.columns.iter().map(|c| c.header.as_str()))?;
-        self.rows.iter().try_for_each(|row| self.print_line(out, row.iter().map(String::as_str)))
+        self.print_line(out, self.columns.iter().map(|c| c.header.as_str()))
+    }
+
+    /// Prints one row.
+    pub fn print_row(&self, out: &mut dyn Write, scripted: bool, row: &[String]) -> io::Result<()> {
+        if scripted {
+            return writeln!(out, "{}", row.join("\t"));
+        }
+        self.print_line(out, row.iter().map(String::as_str))
     }
 
     fn print_line<'a>(&self, out: &mut dyn Write, cells: impl Iterator<Item = &'a str>) -> io::Result<()> {

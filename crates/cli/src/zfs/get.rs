@@ -1,17 +1,17 @@
 //! `zfs get`: properties, one a line.
 
 use clap::Args;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use zcommon::props::PropName;
 
-use super::rows::{Rows, Users, all_native, parse, rows, word};
+use super::listing::Listing;
+use super::rows::{Users, all_native, parse, word};
 use super::select::{Selection, Types, walk};
 use crate::ctx::Ctx;
 use crate::listing::{Json, Lines};
 use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
-use crate::output::json::{JsonStyle, document, print};
+use crate::output::json::{JsonStyle, Members, document};
 use crate::output::row::{DatasetKind, DatasetRow, Prop, Source};
-use crate::output::sort::sort;
 use crate::output::value::width;
 use crate::source::PoolSource;
 use crate::verb::{Exit, Failure, Outcome, Verb};
@@ -55,23 +55,18 @@ impl Verb for Get {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let depth = self.source.take_depth();
         let format = self.format()?;
-        let all = self.properties == "all";
-        let mut wanted = self.wanted()?;
+        let wanted = self.wanted()?;
         let selection = self.selection(depth)?;
         let found = walk(&self.source, &self.names, &selection, ctx)?;
-        let user = if all { Users::All } else { Users::Named };
-        let Rows { mut rows, user_names } = rows(&found, &wanted, user, ctx)?;
-        sort(&mut rows, &[]);
-        wanted.extend(user_names.into_iter().map(PropName::User));
+        let users = if self.properties == "all" { Users::All } else { Users::Named };
+        let mut listing = Listing::new(found, &wanted, users, &[], ctx)?;
+        let words: Vec<String> = wanted.iter().map(word).collect();
         if self.json.json {
-            self.print_json(ctx, &rows, &wanted, all, &format)?;
+            self.print_json(ctx, &mut listing, &words, &format)?;
         } else {
-            // Made twice rather than kept: they may be many more than there are rows.
-            let lines = || rows.iter().flat_map(|row| self.lines(row, &wanted, all));
-            let widths = widths(&wanted, lines());
-            format.print(&mut *ctx.out, &widths, lines())?;
+            self.print_lines(ctx, &mut listing, &wanted, &words, &format)?;
         }
-        Ok(if found.failed { Exit::FAILED } else { Exit::OK })
+        Ok(if listing.failed() { Exit::FAILED } else { Exit::OK })
     }
 }
 
@@ -118,13 +113,36 @@ impl Get {
         Ok(selection)
     }
 
-    /// One line a property; with `all`, only those that the dataset has.
-    fn lines(&self, row: &DatasetRow, wanted: &[PropName], all: bool) -> Vec<GetRow> {
-        let names = wanted.iter().map(word);
+    /// One line a property; with `all`, only those that the dataset has. `users`: of user properties that were not named.
+    fn lines(&self, row: &DatasetRow, words: &[String], users: &[String]) -> Vec<GetRow> {
+        let all = self.properties == "all";
         let shown = |name: &str, prop: Option<&Prop>| prop.is_some_and(|prop| !is_news(row, name, prop));
+        let names = words.iter().chain(users);
         let present =
-            names.map(|name| (row.props.get(&name), name)).filter(|(prop, name)| !all || shown(name, *prop));
-        present.map(|(prop, name)| self.line(row, name, prop)).collect()
+            names.map(|name| (row.props.get(name), name)).filter(|(prop, name)| !all || shown(name, *prop));
+        present.map(|(prop, name)| self.line(row, name.clone(), prop)).collect()
+    }
+
+    fn print_lines(
+        &self,
+        ctx: &mut Ctx,
+        listing: &mut Listing,
+        wanted: &[PropName],
+        words: &[String],
+        format: &GetFormat,
+    ) -> Result<(), Failure> {
+        let mut widths = widths(wanted, words);
+        // All user properties must be known before the first row, in the order in which they are found.
+        if !format.scripted || self.properties == "all" {
+            listing.each(ctx, |_, row, users| {
+                self.lines(row, words, users).iter().for_each(|line| widths.fit(line));
+                Ok(())
+            })?;
+        }
+        let mut begun = false;
+        listing.each(ctx, |ctx, row, users| {
+            Ok(format.print_some(&mut *ctx.out, &widths, &mut begun, self.lines(row, words, users))?)
+        })
     }
 
     fn line(&self, row: &DatasetRow, property: String, prop: Option<&Prop>) -> GetRow {
@@ -140,28 +158,29 @@ impl Get {
     fn print_json(
         &self,
         ctx: &mut Ctx,
-        rows: &[DatasetRow],
-        wanted: &[PropName],
-        all: bool,
+        listing: &mut Listing,
+        words: &[String],
         format: &GetFormat,
     ) -> Result<(), Failure> {
         let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
-        let mut datasets = Map::new();
-        for row in rows {
+        if self.properties == "all" {
+            listing.each(ctx, |_, _, _| Ok(()))?;
+        }
+        let mut datasets = Members::begin(&mut *ctx.out, &document(&ctx.command), "datasets")?;
+        listing.each(ctx, |ctx, row, users| {
             let mut props = Map::new();
-            for line in self.lines(row, wanted, all).iter().filter(|l| format.wants(&l.source)) {
+            for line in self.lines(row, words, users).iter().filter(|l| format.wants(&l.source)) {
                 let value = style.valued(&line.value, &line.source, line.received.as_deref());
                 props.insert(line.property.clone(), value);
             }
-            if !props.is_empty() {
-                let mut item = style.dataset(row);
-                item.insert("properties".into(), props.into());
-                datasets.insert(row.name.clone(), item.into());
+            if props.is_empty() {
+                return Ok(());
             }
-        }
-        let mut doc = document(&ctx.command);
-        doc.insert("datasets".into(), datasets.into());
-        Ok(print(&mut *ctx.out, &Value::Object(doc))?)
+            let mut item = style.dataset(row);
+            item.insert("properties".into(), props.into());
+            Ok(datasets.print(&mut *ctx.out, &row.name, &item.into())?)
+        })?;
+        Ok(datasets.end(&mut *ctx.out)?)
     }
 }
 
@@ -172,11 +191,10 @@ fn is_news(row: &DatasetRow, name: &str, prop: &Prop) -> bool {
 }
 
 /// Columns are as wide as the widest value that a property of bounded width may have, used or not.
-fn widths(wanted: &[PropName], lines: impl Iterator<Item = GetRow>) -> GetWidths {
+fn widths(wanted: &[PropName], words: &[String]) -> GetWidths {
     let mut widths = GetWidths::default();
-    lines.for_each(|line| widths.fit(&line));
-    for prop in wanted {
-        widths.property = widths.property.max(word(prop).len());
+    for (prop, word) in wanted.iter().zip(words) {
+        widths.property = widths.property.max(word.len());
         if let PropName::Native(p) = prop {
             widths.value = widths.value.max(width(p.info()).0);
         }

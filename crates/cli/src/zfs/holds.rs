@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Args;
 use engine::dsl::props::holds::holds;
 
+use super::entry::Entry;
 use super::prop::Node;
 use super::select::{Selection, Types, walk};
 use crate::ctx::Ctx;
@@ -61,10 +62,11 @@ impl Verb for Holds {
             let wanted = if self.recurse { dataset } else { name.as_str() };
             let found = walk(&self.source, &[wanted.to_owned()], &selection, ctx)?;
             failed |= found.failed;
-            for (_, node) in &found.nodes {
-                let Node::Dataset(snapshot, _) = node else { continue };
-                if snapshot.name.split_once('@').is_some_and(|(_, s)| s == snap) {
-                    for hold in holds(snapshot)? {
+            let named = |entry: &&Entry| entry.name.split_once('@').is_some_and(|(_, s)| s == snap);
+            for entry in found.entries.iter().filter(named) {
+                let Some(pool) = found.pools.get(entry.pool) else { continue };
+                if let Some(Node::Dataset(snapshot, _)) = entry.open(&pool.pool)? {
+                    for hold in holds(&snapshot)? {
                         let time = if self.literal { hold.time.to_string() } else { time::date(hold.time) };
                         table.push(vec![snapshot.name.clone(), hold.tag, time]);
                     }

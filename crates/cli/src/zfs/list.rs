@@ -1,16 +1,17 @@
 //! `zfs list`: datasets, one a line.
 
 use clap::Args;
-use serde_json::{Map, Value};
+use serde_json::Map;
 use zcommon::props::{PropName, ZfsProp};
 
-use super::rows::{Users, list_columns, rows, sort_column, user_names, word};
+use super::listing::Listing;
+use super::rows::{Users, list_columns, sort_column, word};
 use super::select::{Selection, Types, walk};
 use crate::ctx::Ctx;
 use crate::listing::{Json, Lines};
-use crate::output::json::{JsonStyle, document, print};
+use crate::output::json::{JsonStyle, Members, document};
 use crate::output::row::DatasetRow;
-use crate::output::sort::{SortColumn, sort};
+use crate::output::sort::SortColumn;
 use crate::output::table::{Column, Table};
 use crate::output::value::width;
 use crate::source::PoolSource;
@@ -56,23 +57,26 @@ impl Verb for List {
         let sort_by = self.sort_columns()?;
         let columns = self.columns()?;
         let selection = self.selection(depth)?;
-        let found = walk(&self.source, &self.names, &selection, ctx)?;
-        let columns =
-            with_user_names(columns, self.columns.iter().any(|c| c == "all"), || user_names(&found));
-        let mut wanted = columns.clone();
-        wanted.extend(sort_by.iter().filter_map(|c| PropName::parse(&c.property)));
-        let mut all = rows(&found, &wanted, Users::Named, ctx)?.rows;
-        sort(&mut all, &sort_by);
+        let mut found = walk(&self.source, &self.names, &selection, ctx)?;
+        let mut columns = columns;
+        if self.columns.iter().any(|c| c == "all") {
+            // User properties come behind the native ones.
+            let listing = Listing::new(found, &[], Users::All, &[], ctx)?;
+            let (names, again) = listing.into_user_names(ctx)?;
+            found = again;
+            columns.extend(names.into_iter().map(PropName::User));
+        }
+        let mut listing = Listing::new(found, &columns, Users::Named, &sort_by, ctx)?;
         if self.json.json {
-            self.print_json(ctx, &all, &columns)?;
-        } else if all.is_empty() {
-            if !found.failed && !self.lines.scripted {
+            self.print_json(ctx, &mut listing, &columns)?;
+        } else if listing.is_empty() {
+            if !listing.failed() && !self.lines.scripted {
                 ctx.warn("no datasets available");
             }
         } else {
-            self.print_table(ctx, &all, &columns)?;
+            self.print_table(ctx, &mut listing, &columns)?;
         }
-        Ok(if found.failed { Exit::FAILED } else { Exit::OK })
+        Ok(if listing.failed() { Exit::FAILED } else { Exit::OK })
     }
 }
 
@@ -107,50 +111,54 @@ impl List {
         Ok(selection)
     }
 
-    fn print_table(&self, ctx: &mut Ctx, rows: &[DatasetRow], columns: &[PropName]) -> Result<(), Failure> {
+    fn print_table(
+        &self,
+        ctx: &mut Ctx,
+        listing: &mut Listing,
+        columns: &[PropName],
+    ) -> Result<(), Failure> {
         let mut table = Table::new(columns.iter().map(|c| column(c, self.lines.literal)).collect());
-        for row in rows {
-            let cell = |c: &PropName| {
-                row.props.get(&word(c)).map_or("-", |p| p.value(self.lines.literal)).to_owned()
-            };
-            table.push(columns.iter().map(cell).collect());
+        let words: Vec<String> = columns.iter().map(word).collect();
+        let cell = |row: &DatasetRow, word: &String| {
+            row.props.get(word).map_or("-", |p| p.value(self.lines.literal)).to_owned()
+        };
+        let cells = |row: &DatasetRow| words.iter().map(|word| cell(row, word)).collect::<Vec<_>>();
+        let scripted = self.lines.scripted;
+        if !scripted {
+            listing.each(ctx, |_, row, _| {
+                table.fit(&cells(row));
+                Ok(())
+            })?;
         }
-        Ok(table.print(&mut *ctx.out, self.lines.scripted)?)
+        table.print_header(&mut *ctx.out, scripted)?;
+        listing.each(ctx, |ctx, row, _| Ok(table.print_row(&mut *ctx.out, scripted, &cells(row))?))
     }
 
-    fn print_json(&self, ctx: &mut Ctx, rows: &[DatasetRow], columns: &[PropName]) -> Result<(), Failure> {
+    fn print_json(
+        &self,
+        ctx: &mut Ctx,
+        listing: &mut Listing,
+        columns: &[PropName],
+    ) -> Result<(), Failure> {
         let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
         // A request for numbers means exact ones.
         let literal = self.lines.literal || self.json.json_int;
-        let mut datasets = Map::new();
-        for row in rows {
+        let words: Vec<String> = columns.iter().map(word).filter(|name| name != "name").collect();
+        let mut datasets = Members::begin(&mut *ctx.out, &document(&ctx.command), "datasets")?;
+        listing.each(ctx, |ctx, row, _| {
             let mut props = Map::new();
-            for name in columns.iter().map(word).filter(|name| name != "name") {
-                let value = row.props.get(&name);
+            for name in &words {
                 let dash = crate::output::row::Source::None;
+                let value = row.props.get(name);
                 let value = value.map_or_else(|| style.valued("-", &dash, None), |p| style.prop(p, literal));
-                props.insert(name, value);
+                props.insert(name.clone(), value);
             }
             let mut item = style.dataset(row);
             item.insert("properties".into(), props.into());
-            datasets.insert(row.name.clone(), item.into());
-        }
-        let mut doc = document(&ctx.command);
-        doc.insert("datasets".into(), datasets.into());
-        Ok(print(&mut *ctx.out, &Value::Object(doc))?)
+            Ok(datasets.print(&mut *ctx.out, &row.name, &item.into())?)
+        })?;
+        Ok(datasets.end(&mut *ctx.out)?)
     }
-}
-
-/// For `all`: user properties come behind the native ones.
-fn with_user_names(
-    mut columns: Vec<PropName>,
-    all: bool,
-    names: impl FnOnce() -> Vec<String>,
-) -> Vec<PropName> {
-    if all {
-        columns.extend(names().into_iter().map(PropName::User));
-    }
-    columns
 }
 
 /// The column of a property before its values are known.

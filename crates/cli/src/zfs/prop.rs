@@ -43,17 +43,6 @@ impl Node {
         }
     }
 
-    /// It, as it is now; `None` when it is gone.
-    pub fn again(&self, pool: &engine::spa::Pool) -> Option<Self> {
-        match self {
-            Node::Dataset(known, kind) => {
-                let now = pool.dsl.dataset(&known.name).ok()?;
-                (now.phys.guid == known.phys.guid).then_some(Node::Dataset(now, *kind))
-            }
-            Node::Bookmark(head, info) => Some(Node::Bookmark(head.clone(), info.clone())),
-        }
-    }
-
     /// Its type.
     pub fn kind(&self) -> DatasetKind {
         match self {

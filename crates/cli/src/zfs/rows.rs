@@ -1,9 +1,8 @@
-//! From datasets and wanted properties to rows.
+//! From a dataset and wanted properties to a row.
 
-use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
 
 use daemon::access::{Guest, permissions};
-use daemon::mounts::Hidden;
 use engine::dsl::props::userspace::{Account, usage};
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
@@ -12,16 +11,10 @@ use zcommon::props::{PropName, UserQuotaProp, ZfsProp};
 use zcommon::units::{nicebytes, nicenum};
 
 use super::prop::{Node, Props};
-use super::select::Found;
-use crate::ctx::Ctx;
-use crate::output::row::{DatasetRow, Prop, Source};
+use crate::output::row::{DatasetRow, Prop, PropList, Source};
 use crate::output::sort::SortColumn;
-use crate::parallel;
 use crate::users::Names;
 use crate::verb::Failure;
-
-/// Datasets of a report for which changes wait together.
-const PIECE: usize = 256;
 
 /// A property that a user asked for, by the name it is printed with.
 pub fn word(prop: &PropName) -> String {
@@ -45,63 +38,21 @@ pub fn sort_column(property: &str, reverse: bool) -> Result<SortColumn, Failure>
     Ok(SortColumn { property: word(&prop), reverse, numeric })
 }
 
-/// Rows, and the names of the user properties in them.
-#[derive(Debug, Default)]
-pub struct Rows {
-    /// One a node.
-    pub rows: Vec<DatasetRow>,
-    /// Names of the user properties that were not requested by name, in the order in which they are found.
-    pub user_names: Vec<String>,
-}
-
-/// Rows of everything found, each with the properties wanted that apply to it.
-pub fn rows(found: &Found, wanted: &[PropName], user: Users, ctx: &mut Ctx) -> Result<Rows, Failure> {
-    let wanted: Vec<(&PropName, String)> = wanted.iter().map(|prop| (prop, word(prop))).collect();
-    let standing: BTreeMap<String, Hidden> =
-        ctx.pools().iter().flat_map(|pool| pool.mounts.hidden()).collect();
-    let guest = ctx.session().ok().and_then(|session| session.guest.clone());
-    let mut made = Vec::with_capacity(found.nodes.len());
-    for (count, piece) in found.nodes.chunks(PIECE).enumerate() {
-        let again = (count > 0 && ctx.breathe()) || found.outdated;
-        let rows = parallel::map(piece, &ctx.interrupt, |(index, node)| {
-            let pool = found.pools.get(*index);
-            let fresh = if again { Some(node.again(&pool?.pool)?) } else { None };
-            let (node, usable) = (fresh.as_ref().unwrap_or(node), pool.map_or(0, |p| p.usable));
-            let props = Props::new(node, usable).mounted(standing.get(&node.name()).cloned());
-            let eyes = guest.as_ref().zip(pool).map(|(guest, pool)| Eyes { guest, pool: &pool.pool });
-            Some(row(&props, node, &wanted, user, eyes))
-        });
-        made.extend(rows.ok_or(Failure::Interrupted)?.into_iter().flatten());
-    }
-    let mut all = Rows::default();
-    let mut seen = HashSet::new();
-    for (row, names, notes) in made {
-        notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", row.name)));
-        all.user_names.extend(names.into_iter().filter(|name| seen.insert(name.clone())));
-        all.rows.push(row);
-    }
-    Ok(all)
-}
-
-/// A row, the names of the user properties it has beside those wanted, and read errors.
-fn row(
+/// A row, and the names of the user properties it has beside those wanted.
+pub(super) fn row(
     props: &Props<'_>,
     node: &Node,
-    wanted: &[(&PropName, String)],
+    wanted: &[(PropName, Arc<str>)],
     user: Users,
     eyes: Option<Eyes<'_>>,
-) -> (DatasetRow, Vec<String>, Vec<String>) {
-    let valued =
-        wanted.iter().filter_map(|(prop, word)| Some((word.clone(), value(props, node, prop, eyes)?)));
-    let mut all: BTreeMap<String, Prop> = valued.collect();
+) -> (DatasetRow, Vec<String>) {
+    let named =
+        wanted.iter().filter_map(|(prop, word)| Some((Arc::clone(word), value(props, node, prop, eyes)?)));
     let names = if user == Users::All { props.user_names() } else { Vec::new() };
-    for name in &names {
-        if let Some(value) = props.user(name) {
-            all.insert(name.clone(), value);
-        }
-    }
+    let others = names.iter().filter_map(|name| Some((name.as_str().into(), props.user(name)?)));
+    let all: PropList = named.chain(others).collect();
     let row = DatasetRow { name: node.name(), kind: node.kind(), createtxg: node.createtxg(), props: all };
-    (row, names, props.take_notes())
+    (row, names)
 }
 
 /// Whether rows have user properties that were not named.
@@ -111,17 +62,6 @@ pub enum Users {
     All,
     /// Only those named.
     Named,
-}
-
-/// Names of all user properties in force anywhere, in the order in which they are found.
-pub fn user_names(found: &Found) -> Vec<String> {
-    let mut seen = HashSet::new();
-    let names = found.nodes.iter().flat_map(|(index, node)| {
-        let pool = found.pools.get(*index).filter(|_| found.outdated);
-        let fresh = pool.and_then(|open| node.again(&open.pool));
-        Props::new(fresh.as_ref().unwrap_or(node), 0).user_names()
-    });
-    names.filter(|name| seen.insert(name.clone())).collect()
 }
 
 fn value(props: &Props<'_>, node: &Node, prop: &PropName, eyes: Option<Eyes<'_>>) -> Option<Prop> {
@@ -165,9 +105,9 @@ fn number(n: u64, nice: String) -> Prop {
 
 /// A user other than the pool's owner, and the pool.
 #[derive(Clone, Copy)]
-struct Eyes<'a> {
-    guest: &'a Guest,
-    pool: &'a Pool,
+pub(super) struct Eyes<'a> {
+    pub guest: &'a Guest,
+    pub pool: &'a Pool,
 }
 
 impl Eyes<'_> {

@@ -11,6 +11,7 @@ use engine::{Error, Kind};
 use zcommon::names::{NamePart, ZfsName};
 
 use super::by_path;
+use super::entry::Entry;
 use super::prop::Node;
 use crate::ctx::Ctx;
 use crate::output::row::DatasetKind;
@@ -99,14 +100,12 @@ pub struct OpenPool {
 /// Result of a walk: rows, and whether something could not be opened.
 #[derive(Debug, Default)]
 pub struct Found {
-    /// Nodes, each with the index of its pool.
-    pub nodes: Vec<(usize, Node)>,
+    /// The datasets, snapshots and bookmarks.
+    pub entries: Vec<Entry>,
     /// The pools.
     pub pools: Vec<OpenPool>,
     /// A named object does not exist; it was reported on standard error.
     pub failed: bool,
-    /// The pools changed since the first of the nodes was found, see [`Ctx::breathe`].
-    pub outdated: bool,
     seen: HashSet<String>,
     /// Names that were found.
     named: HashSet<String>,
@@ -179,7 +178,7 @@ pub fn walk(
             if ctx.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
-            found.outdated |= ctx.breathe();
+            ctx.breathe();
         }
         // It is a row already, with all below it.
         if found.named.contains(name) {
@@ -297,7 +296,7 @@ impl Found {
 
     fn push(&mut self, index: usize, node: Node) {
         if self.seen.insert(node.name()) {
-            self.nodes.push((index, node));
+            self.entries.push(Entry::new(index, node));
         }
     }
 
