@@ -4,7 +4,7 @@
 //! waits for the reader only while the reader is connected, and only up to a limit.
 
 use std::fs::File;
-use std::io::{self, Error, ErrorKind, IoSlice, Write};
+use std::io::{self, Error, ErrorKind, IoSlice, Read, Seek, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,8 +13,12 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags};
 
-/// Maximum bytes buffered for a reader.
-const MOST: usize = 64 << 20;
+/// Maximum bytes kept for a reader in memory; the others are in a file without a name.
+const IN_MEMORY: usize = 1 << 20;
+/// Maximum bytes kept for a reader.
+const MOST: u64 = 512 << 20;
+/// The file's folder: `/tmp` may be in memory.
+const FOLDER: &str = "/var/tmp";
 /// Bytes that a pipe accepts at once when it accepts any.
 #[doc(alias = "PIPE_BUF")]
 const PIECE: usize = 4096;
@@ -26,6 +30,8 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Patient {
     text: Vec<u8>,
+    /// What comes before `text`, and its length.
+    earlier: Option<(File, u64)>,
     out: File,
     /// Set while the command holds pools.
     pub held: Arc<AtomicBool>,
@@ -38,7 +44,19 @@ impl Patient {
     /// An empty buffer.
     pub fn new(out: File, held: &Arc<AtomicBool>, gone: &Arc<AtomicBool>) -> Self {
         let (held, gone) = (Arc::clone(held), Arc::clone(gone));
-        Self { text: Vec::new(), out, held, gone, patience: PATIENCE }
+        Self { text: Vec::new(), earlier: None, out, held, gone, patience: PATIENCE }
+    }
+
+    /// Moves the text in memory to the file.
+    fn spill(&mut self) -> io::Result<()> {
+        let (mut file, length) = match self.earlier.take() {
+            Some(earlier) => earlier,
+            None => (tempfile::tempfile_in(FOLDER).or_else(|_| tempfile::tempfile())?, 0),
+        };
+        file.write_all(&self.text)?;
+        self.earlier = Some((file, length + self.text.len() as u64));
+        self.text.clear();
+        Ok(())
     }
 
     fn push(&self, mut text: &[u8]) -> io::Result<()> {
@@ -78,10 +96,14 @@ impl Patient {
 
 impl Write for Patient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.text.len() + bytes.len() > MOST {
+        let length = self.earlier.as_ref().map_or(0, |(_, length)| *length);
+        if length + (self.text.len() + bytes.len()) as u64 > MOST {
             return Err(Error::new(ErrorKind::OutOfMemory, "the output exceeds the buffer for its reader"));
         }
         self.text.extend_from_slice(bytes);
+        if self.text.len() > IN_MEMORY {
+            self.spill()?;
+        }
         Ok(bytes.len())
     }
 
@@ -90,13 +112,22 @@ impl Write for Patient {
             return Ok(());
         }
         let text = std::mem::take(&mut self.text);
+        if let Some((mut file, _)) = self.earlier.take() {
+            file.rewind()?;
+            let mut part = vec![0; IN_MEMORY];
+            loop {
+                match file.read(&mut part)? {
+                    0 => break,
+                    length => self.push(part.get(..length).unwrap_or_default())?,
+                }
+            }
+        }
         self.push(&text)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::os::fd::OwnedFd;
 
     use super::*;
@@ -121,6 +152,31 @@ mod tests {
         gone.store(true, Ordering::Relaxed);
         out.write_all(b"two").unwrap();
         assert_eq!(out.flush().unwrap_err().kind(), ErrorKind::BrokenPipe);
-        assert!(out.write_all(&vec![0; MOST + 1]).is_err());
+        out.earlier = Some((tempfile::tempfile().unwrap(), MOST));
+        assert!(out.write_all(b"more").is_err());
+    }
+
+    #[test]
+    fn long_output_waits_in_a_file() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let flag = |set| Arc::new(AtomicBool::new(set));
+        let held = flag(true);
+        let mut out = Patient::new(File::from(OwnedFd::from(writer)), &held, &flag(false));
+        let lines: Vec<u8> = (0..400_000_u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
+        for piece in lines.chunks(100_001) {
+            out.write_all(piece).unwrap();
+            out.flush().unwrap();
+            assert!(out.text.capacity() <= 4 * IN_MEMORY);
+        }
+        assert!(out.earlier.is_some());
+        held.store(false, Ordering::Relaxed);
+        let reading = std::thread::spawn(move || {
+            let mut got = Vec::new();
+            reader.read_to_end(&mut got).unwrap();
+            got
+        });
+        out.flush().unwrap();
+        drop(out);
+        assert!(reading.join().unwrap() == lines);
     }
 }
