@@ -142,6 +142,10 @@ impl Mount for Standing {
         self.mounted.is_over()
     }
 
+    fn is_detached(&self) -> bool {
+        self.mounted.is_detached()
+    }
+
     fn remount(&self, options: &[String]) -> Result<()> {
         let all: Vec<String> = self.options.lock().iter().chain(options).cloned().collect();
         let wanted = self.wanted(&all)?;

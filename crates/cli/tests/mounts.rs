@@ -515,3 +515,41 @@ fn a_daemon_that_is_killed_while_it_waits_for_its_own_mount_is_followed_by_anoth
     live.ok("zpool export vault");
     live.ok("zpool export tank");
 }
+
+/// `umount -l` leaves a connection that the kernel cannot show again; a foreign mount at its path is not ours to remove.
+#[test]
+fn detached_and_hidden_mounts_are_busy_at_once_and_foreign_mounts_stay() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    live.ok("zfs create tank/a");
+    let a = at.join("a");
+    let system = |words: &[&str]| Command::new(words[0]).args(&words[1..]).status().unwrap().success();
+    let place = a.to_str().unwrap();
+    if !system(&["mount", "-t", "tmpfs", "foreign", place]) {
+        eprintln!("SKIPPED: tmpfs cannot be mounted here");
+        return;
+    }
+    let begin = std::time::Instant::now();
+    let busy = format!("cannot unmount '{place}': pool or dataset is busy\n");
+    // Hidden by another file system.
+    assert_eq!(live.fails("zfs unmount tank/a"), busy);
+    assert!(system(&["umount", place]));
+    fs::write(a.join("file"), "written before").unwrap();
+    let file = fs::OpenOptions::new().append(true).open(a.join("file")).unwrap();
+    assert!(system(&["umount", "-l", place]));
+    assert!(live.fails("zfs mount tank/a").contains("'tank/a': it was detached (umount -l) while in use"));
+    assert!(system(&["mount", "-t", "tmpfs", "foreign", place]));
+    assert_eq!(live.fails("zfs unmount tank/a"), busy);
+    assert!(live.fails("zpool export tank").contains("busy"));
+    // Each of them waited for a minute before.
+    assert!(begin.elapsed().as_secs() < 50, "{:?}", begin.elapsed());
+    (&file).write_all(b", and while detached").unwrap();
+    live.ok("zfs unmount -f tank/a");
+    assert_eq!(in_kernel(&a).0, "foreign");
+    assert!(system(&["umount", place]));
+    live.ok("zfs mount tank/a");
+    assert_eq!(fs::read_to_string(a.join("file")).unwrap(), "written before, and while detached");
+    assert!((&file).write_all(b"lost").is_err());
+    drop(file);
+    live.export_and_verify("tank");
+}

@@ -49,6 +49,11 @@ pub trait Mount: Debug + Send + Sync {
     /// Whether another process has unmounted it.
     fn is_over(&self) -> bool;
 
+    /// Whether another process has detached it while files are open: no path leads to it.
+    fn is_detached(&self) -> bool {
+        false
+    }
+
     /// Applies more options of a mount command, until the unmount.
     fn remount(&self, options: &[String]) -> Result<()>;
 
@@ -276,6 +281,12 @@ impl Mounts {
             }
             self.table.lock().insert(dataset, Mounted { at, order, mount: mount.into() });
         }
+    }
+
+    /// Whether another process has detached the dataset's mount while files are open, see [`Mount::is_detached`].
+    pub fn is_detached(&self, dataset: &str) -> bool {
+        let mount = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
+        mount.is_some_and(|mount| mount.is_detached())
     }
 
     /// Unmounts a dataset.

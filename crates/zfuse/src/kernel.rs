@@ -45,7 +45,7 @@ pub fn spawn(files: Box<dyn Filesystem>, place: &Place<'_>) -> io::Result<(Arc<L
     let device = device.map_or_else(|| helper::mount(&at, &helper_options(place)), Ok)?;
     let line = serve(device, files).inspect_err(|_| {
         // The error to return is that of the failed start.
-        let _ = detach(&at, true);
+        let _ = detach(&at, true, None);
     })?;
     Ok((line, at))
 }
@@ -123,11 +123,27 @@ pub fn is_listed(mounts: &[u8], at: &Path) -> bool {
     listed(mounts, at).next().is_some()
 }
 
-/// The connection number of the mount at `at`: the minor number of its device.
+/// The connection number of the topmost mount at `at`; `None` unless it is a FUSE mount.
 pub fn connection(mounts: &[u8], at: &Path) -> Option<u32> {
-    let last = listed(mounts, at).last()?;
-    let device = std::str::from_utf8(last.split(|byte| *byte == b' ').nth(2)?).ok()?;
-    device.strip_prefix("0:")?.parse().ok()
+    listed(mounts, at).last().and_then(number)
+}
+
+/// Whether a mount of that connection is at `at`, hidden or not.
+pub fn is_listed_as(mounts: &[u8], at: &Path, connection: u32) -> bool {
+    listed(mounts, at).any(|line| number(line) == Some(connection))
+}
+
+/// Whether the mount of that connection at `at` is below another one.
+pub fn is_hidden(mounts: &[u8], at: &Path, connection: u32) -> bool {
+    is_listed_as(mounts, at, connection) && self::connection(mounts, at) != Some(connection)
+}
+
+/// The connection number in the line of a FUSE mount: the minor number of its device.
+fn number(line: &[u8]) -> Option<u32> {
+    let line = String::from_utf8_lossy(line);
+    let (before, after) = line.split_once(" - ")?;
+    let device = before.split(' ').nth(2)?.strip_prefix("0:")?;
+    after.starts_with("fuse").then(|| device.parse().ok())?
 }
 
 /// Lines of the mounts at a path, the topmost one last.
@@ -145,11 +161,11 @@ fn escape(byte: u8) -> Vec<u8> {
     }
 }
 
-/// Detaches the mount at `at`, even one of another process. An ordinary user needs the helper of the system's FUSE
-/// package.
-pub fn detach(at: &Path, force: bool) -> io::Result<()> {
+/// Detaches the mount at `at`, even one of another process; with the number of a connection, only a mount of that one
+/// (otherwise `EINVAL`). An ordinary user needs the helper of the system's FUSE package.
+pub fn detach(at: &Path, force: bool, connection: Option<u32>) -> io::Result<()> {
     let flags = if force { UnmountFlags::DETACH } else { UnmountFlags::empty() };
-    if mount_helper::run(at, &Work::Unmount(flags), None)?.allowed {
+    if mount_helper::run(at, &Work::Unmount { flags, connection }, None)?.allowed {
         return Ok(());
     }
     helper::unmount(at, force)
@@ -167,5 +183,9 @@ mod tests {
         assert!(!is_listed(listed, Path::new("/mnt/a")) && !is_listed(b"", Path::new("/")));
         assert_eq!(connection(listed, Path::new("/mnt/c")), Some(5));
         assert_eq!(connection(listed, Path::new("/mnt/a b")), None);
+        let over = b"37 35 0:5 / /mnt/c rw - fuse.zfs tank rw\n38 37 0:9 / /mnt/c rw - tmpfs foreign rw\n";
+        assert_eq!(connection(over, Path::new("/mnt/c")), None);
+        assert!(is_hidden(over, Path::new("/mnt/c"), 5) && !is_hidden(listed, Path::new("/mnt/c"), 5));
+        assert!(!is_hidden(over, Path::new("/mnt/c"), 9) && !is_hidden(over, Path::new("/mnt/c"), 4));
     }
 }

@@ -27,7 +27,7 @@ mod wire;
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use engine::dsl::Dataset;
@@ -72,6 +72,8 @@ const LAST_REQUEST: Duration = Duration::from_secs(1);
 pub struct Mounted {
     line: Arc<Line>,
     at: PathBuf,
+    /// The number of its connection, once it was looked up.
+    number: OnceLock<u32>,
     /// Other paths where it appears.
     also: Mutex<Vec<PathBuf>>,
     /// The options of a writable file system.
@@ -98,7 +100,8 @@ impl Mounted {
 
     /// The number of its connection in `/sys/fs/fuse/connections`, derived from the text of `/proc/self/mountinfo`.
     pub fn connection(&self, listed: &[u8]) -> Option<u32> {
-        kernel::connection(listed, &self.at)
+        let found = kernel::connection(listed, &self.at)?;
+        Some(*self.number.get_or_init(|| found))
     }
 
     /// Shows the same file system at another path, too, until it is unmounted here or there. The restrictions in
@@ -137,21 +140,50 @@ impl Mounted {
     }
 
     /// Detaches the mount and waits until the last request is answered; fails while files are open. `force`: it
-    /// disappears at once, and ends when the last file is closed.
+    /// disappears at once, and ends when the last file is closed. A mount of another file system at the same path
+    /// stays, and so does this one below it.
     pub fn try_unmount(&self, force: bool) -> io::Result<()> {
-        for at in self.also_at().into_iter().rev().chain([self.at.clone()]) {
-            match if self.is_over() { Ok(()) } else { detach(&at, force) } {
-                // The mount is gone: another process has detached it, and it ends by itself.
-                Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOENT)) => {}
+        let also = self.also_at();
+        let places: Vec<&PathBuf> = also.iter().rev().chain([&self.at]).collect();
+        if let Some(at) = places.iter().find(|at| self.is_hidden_at(at)) {
+            let what = format!("{} is hidden by another mount", at.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        let mut patience = UNMOUNTING;
+        for at in places {
+            match if self.is_over() { Ok(()) } else { self.detach_from(at, force) } {
+                // Another process has detached it (`umount -l`): it ends with the last open file.
+                Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOENT)) => {
+                    patience = LAST_REQUEST;
+                }
                 done => done?,
             }
-            self.also.lock().retain(|other| *other != at);
+            self.also.lock().retain(|other| other != at);
         }
-        if !force && !self.line.wait(UNMOUNTING) {
-            let what = format!("{} is hidden by another mount", self.at.display());
+        if !force && !self.line.wait(patience) {
+            let what = format!("{} is detached and in use", self.at.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
         Ok(())
+    }
+
+    /// Whether another process has detached it while files are open (`umount -l`).
+    pub fn is_detached(&self) -> bool {
+        let listed = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        let shown = |at: &Path| match self.number.get() {
+            Some(number) => kernel::is_listed_as(&listed, at, *number),
+            None => kernel::is_listed(&listed, at),
+        };
+        !listed.is_empty() && !self.is_over() && !shown(&self.at) && !self.also_at().iter().any(|at| shown(at))
+    }
+
+    fn is_hidden_at(&self, at: &Path) -> bool {
+        let listed = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+        self.number.get().is_some_and(|number| kernel::is_hidden(&listed, at, *number))
+    }
+
+    fn detach_from(&self, at: &Path, force: bool) -> io::Result<()> {
+        kernel::detach(at, force, self.number.get().copied())
     }
 
     /// Unmounts and waits until the last request is answered.
@@ -183,7 +215,7 @@ impl Mounted {
             Ok(Done::Same(why)) => Err(why),
             Err(e) => {
                 // Processes with open files get errors.
-                let _ = detach(&self.at, true);
+                let _ = self.detach_from(&self.at, true);
                 Err(e)
             }
         }
@@ -233,7 +265,7 @@ impl Drop for Mounted {
         if !self.is_over() {
             // There is no caller left to get an error.
             for at in self.also_at().iter().chain([&self.at]) {
-                let _ = detach(at, true);
+                let _ = self.detach_from(at, true);
             }
         }
     }
@@ -259,5 +291,5 @@ pub fn mount(
     };
     let (line, at) = kernel::spawn(Box::new(fs::Fuse::new(Arc::clone(&space), options.allow_other)), &place)?;
     let also = Mutex::default();
-    Ok(Mounted { line, at, also, options: None, gate: None, space })
+    Ok(Mounted { line, at, number: OnceLock::new(), also, options: None, gate: None, space })
 }

@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use rustix::fs::{AtFlags, StatxFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use stdx::Secret;
@@ -85,8 +86,8 @@ pub(crate) enum Work {
     Again { from: PathBuf, flags: MountFlags },
     /// Change the flags of a mount.
     Change(MountFlags),
-    /// Detach the mount.
-    Unmount(UnmountFlags),
+    /// Detach the mount. With the number of a connection, a mount of another file system stays (`EINVAL`).
+    Unmount { flags: UnmountFlags, connection: Option<u32> },
     /// Remove the directory, if it is empty.
     Remove { strict: usize },
     /// Test whether it is a directory.
@@ -228,7 +229,10 @@ impl Work {
                 return vec!["again".into(), from.clone().into_os_string(), flags.bits().to_string().into()];
             }
             Self::Change(flags) => vec!["change".into(), flags.bits().to_string()],
-            Self::Unmount(flags) => vec!["unmount".into(), flags.bits().to_string()],
+            Self::Unmount { flags, connection } => {
+                let connection = connection.map(|number| number.to_string()).unwrap_or_default();
+                vec!["unmount".into(), flags.bits().to_string(), connection]
+            }
             Self::Remove { strict } => vec!["remove".into(), strict.to_string()],
             Self::IsFolder => vec!["is-folder".into()],
             Self::IsEmpty => vec!["is-empty".into()],
@@ -257,7 +261,10 @@ impl Work {
                 options: (*options).to_owned(),
             }),
             ["change", flags] => MountFlags::from_bits(flags.parse().ok()?).map(Self::Change),
-            ["unmount", flags] => UnmountFlags::from_bits(flags.parse().ok()?).map(Self::Unmount),
+            ["unmount", flags, connection] => Some(Self::Unmount {
+                flags: UnmountFlags::from_bits(flags.parse().ok()?)?,
+                connection: if connection.is_empty() { None } else { Some(connection.parse().ok()?) },
+            }),
             ["remove", strict] => Some(Self::Remove { strict: strict.parse().ok()? }),
             ["is-folder"] => Some(Self::IsFolder),
             ["is-empty"] => Some(Self::IsEmpty),
@@ -308,17 +315,27 @@ impl Work {
             Self::IsFolder => Err(Errno::NOTDIR.into()),
             Self::IsEmpty if std::fs::read_dir(at)?.next().is_none() => allowed(at, Ok(())),
             Self::IsEmpty => Err(Errno::NOTEMPTY.into()),
-            Self::Unmount(flags) => {
+            Self::Unmount { flags, connection } => {
                 // A descriptor of the mount itself would keep it busy.
                 let place = match Way::default().parent(at) {
                     Ok((above, name)) => (above.handle().join(name), Some(above)),
                     Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) => (at.to_owned(), None),
                     Err(e) => return Err(e),
                 };
+                if connection.is_some_and(|number| is_other(&place.0, number)) {
+                    return Err(Errno::INVAL.into());
+                }
                 allowed(at, rustix::mount::unmount(&place.0, *flags | UnmountFlags::NOFOLLOW))
             }
         }
     }
+}
+
+/// Whether the topmost mount at a path is not that of a connection. Asks the kernel alone: the server may be dead.
+fn is_other(at: &Path, connection: u32) -> bool {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(rustix::fs::CWD, at, flags, StatxFlags::empty());
+    found.is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) != (0, connection))
 }
 
 /// Prepares a mount point.
@@ -330,7 +347,7 @@ fn prepare(at: &Path, ready: Ready, strict: usize) -> io::Result<Folder> {
     let mut folder = way.walk(at)?;
     // The kernel may answer a stat of a dead mount from its cache; statfs always needs the server.
     if folder.is_dead() {
-        super::kernel::detach(&folder.path()?, true)?;
+        super::kernel::detach(&folder.path()?, true, None)?;
         folder = way.walk(at)?;
     }
     let empty = std::fs::read_dir(folder.handle())?.next().is_none();
@@ -354,7 +371,8 @@ mod tests {
             mount,
             Work::Again { from: "/a b/c".into(), flags: MountFlags::RDONLY },
             Work::Change(MountFlags::NODEV),
-            Work::Unmount(UnmountFlags::DETACH),
+            Work::Unmount { flags: UnmountFlags::DETACH, connection: None },
+            Work::Unmount { flags: UnmountFlags::empty(), connection: Some(47) },
             Work::Remove { strict: 1 },
             Work::IsFolder,
             Work::IsEmpty,

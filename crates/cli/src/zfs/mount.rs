@@ -162,7 +162,7 @@ pub struct Unmount {
     /// All file systems.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Although files are open: on Linux, as with OpenZFS, that changes nothing.
+    /// Close it although files are open, if it is detached (umount -l). Otherwise this changes nothing, as on Linux.
     #[arg(short = 'f')]
     pub force: bool,
     /// Forget keys that nobody needs any more.
@@ -232,7 +232,7 @@ impl Unmount {
     #[doc(alias = "zfs_unmountall")]
     fn below(&self, pool: &Arc<Imported>, dataset: &str, at: &Path, ctx: &mut Ctx) -> Outcome {
         let names = pool.mounts.below(dataset, at);
-        if !self.unload_keys {
+        if !self.unload_keys && !self.force {
             unmount_all_of(pool, &names)?;
             return Ok(Exit::OK);
         }
@@ -241,8 +241,13 @@ impl Unmount {
     }
 
     fn one(&self, pool: &Arc<Imported>, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
-        // As on Linux: a file system in use stays mounted, forced or not.
-        unmount(pool, name, false)?;
+        // As on Linux: a file system in use stays mounted, forced or not, unless it is nowhere to be seen.
+        if let Err(failure) = unmount(pool, name, false) {
+            if !self.force || standing(&Target::of(name, ctx)?) != Standing::Detached {
+                return Err(failure);
+            }
+            unmount(pool, name, true)?;
+        }
         if self.unload_keys
             && let Err(failure) = unload_key_of(&Target::of(name, ctx)?)
         {
@@ -390,19 +395,31 @@ pub(super) fn mounter(ctx: &mut Ctx) -> Result<Arc<dyn Mounter>, Failure> {
     ctx.registry()?.mounter().ok_or_else(|| Failure::failed("this process can't mount"))
 }
 
+/// A mount of a dataset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Nowhere,
+    AtItsPlace,
+    /// Another process has detached it (`umount -l`), and files are still open.
+    Detached,
+}
+
 /// Whether it is mounted. Waits for an unmount that is under way.
 pub(super) fn stands(target: &Target) -> bool {
-    const LISTED: &str = "/proc/self/mountinfo";
+    standing(target) != Standing::Nowhere
+}
+
+fn standing(target: &Target) -> Standing {
     for _ in 0..ENDING_ROUNDS {
-        let Some(at) = target.pool.mounts.at(&target.name) else { return false };
-        let listed = std::fs::read_to_string(LISTED).unwrap_or_default();
-        let escaped = at.to_string_lossy().replace(' ', "\\040");
-        if listed.is_empty() || listed.lines().any(|line| line.split(' ').nth(4) == Some(escaped.as_str())) {
-            return true;
+        if target.pool.mounts.at(&target.name).is_none() {
+            return Standing::Nowhere;
+        }
+        if !target.pool.mounts.is_detached(&target.name) {
+            return Standing::AtItsPlace;
         }
         std::thread::sleep(ENDING);
     }
-    true
+    Standing::Detached
 }
 
 /// Mounts one file system. `asked`: it was named, so an obstacle to mounting it is an error.
@@ -417,6 +434,9 @@ fn mount_one(
     Ok(())
 }
 
+/// The kernel offers no way back to a detached mount, and a second connection would not see what the first one caches.
+const DETACHED: &str = "it was detached (umount -l) while in use: close its files, or use 'zfs unmount -f'";
+
 /// Mounts one file system, which the caller notes.
 fn make_one(
     target: &Target,
@@ -428,8 +448,11 @@ fn make_one(
     let name = &target.name;
     let dataset = target.dataset()?;
     let cannot = |what: &str| Failure::cannot("mount", name, what);
-    if stands(target) {
-        return if asked { Err(cannot("filesystem already mounted")) } else { Ok(None) };
+    match standing(target) {
+        Standing::Nowhere => {}
+        _ if !asked => return Ok(None),
+        Standing::AtItsPlace => return Err(cannot("filesystem already mounted")),
+        Standing::Detached => return Err(cannot(DETACHED)),
     }
     if asked && matches!(dataset.kind(), Ok(DatasetKind::Volume)) {
         return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));

@@ -229,5 +229,5 @@ pub fn mount_live<'a>(
     // It is set only here.
     let _ = notifier.set(Notifier::new(Arc::clone(&line.device)));
     let also = Mutex::default();
-    Ok(Mounted { line, at, also, options: Some(shared), gate: Some(gate), space })
+    Ok(Mounted { line, at, number: OnceLock::new(), also, options: Some(shared), gate: Some(gate), space })
 }
