@@ -174,7 +174,10 @@ impl Mounted {
             Some(number) => kernel::is_listed_as(&listed, at, *number),
             None => kernel::is_listed(&listed, at),
         };
-        !listed.is_empty() && !self.is_over() && !shown(&self.at) && !self.also_at().iter().any(|at| shown(at))
+        !listed.is_empty()
+            && !self.is_over()
+            && !shown(&self.at)
+            && !self.also_at().iter().any(|at| shown(at))
     }
 
     fn is_hidden_at(&self, at: &Path) -> bool {

@@ -25,7 +25,9 @@ pub fn sort(rows: &mut [DatasetRow], columns: &[SortColumn]) {
 
 fn compare(a: &DatasetRow, b: &DatasetRow, columns: &[SortColumn]) -> Ordering {
     let by_columns = columns.iter().map(|c| by_column(a, b, c));
-    by_columns.fold(Ordering::Equal, Ordering::then).then_with(|| by_name((&a.name, a.createtxg), (&b.name, b.createtxg)))
+    by_columns
+        .fold(Ordering::Equal, Ordering::then)
+        .then_with(|| by_name((&a.name, a.createtxg), (&b.name, b.createtxg)))
 }
 
 /// A dataset without the property sorts last in either direction.

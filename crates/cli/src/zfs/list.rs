@@ -111,12 +111,7 @@ impl List {
         Ok(selection)
     }
 
-    fn print_table(
-        &self,
-        ctx: &mut Ctx,
-        listing: &mut Listing,
-        columns: &[PropName],
-    ) -> Result<(), Failure> {
+    fn print_table(&self, ctx: &mut Ctx, listing: &mut Listing, columns: &[PropName]) -> Result<(), Failure> {
         let mut table = Table::new(columns.iter().map(|c| column(c, self.lines.literal)).collect());
         let words: Vec<String> = columns.iter().map(word).collect();
         let cell = |row: &DatasetRow, word: &String| {
@@ -134,12 +129,7 @@ impl List {
         listing.each(ctx, |ctx, row, _| Ok(table.print_row(&mut *ctx.out, scripted, &cells(row))?))
     }
 
-    fn print_json(
-        &self,
-        ctx: &mut Ctx,
-        listing: &mut Listing,
-        columns: &[PropName],
-    ) -> Result<(), Failure> {
+    fn print_json(&self, ctx: &mut Ctx, listing: &mut Listing, columns: &[PropName]) -> Result<(), Failure> {
         let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
         // A request for numbers means exact ones.
         let literal = self.lines.literal || self.json.json_int;

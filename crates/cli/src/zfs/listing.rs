@@ -132,8 +132,7 @@ impl Listing {
                 }
                 let new = |name: &String| !self.names.contains(name);
                 let mut seen = HashSet::new();
-                let new: Vec<_> =
-                    names.into_iter().filter(|n| seen.insert(n.clone())).filter(new).collect();
+                let new: Vec<_> = names.into_iter().filter(|n| seen.insert(n.clone())).filter(new).collect();
                 self.names.extend(new);
                 rows.extend(row);
             }
