@@ -214,3 +214,55 @@ fn counters_are_shown(live: &Live) {
     assert!(live.ok("arc_summary -g").contains("|DDDD"));
     assert!(live.fails("arc_summary -s nonsense").contains("unknown"));
 }
+
+/// Rows of a long listing are made again for printing: they are the same as those of a short one, in every format.
+#[test]
+fn a_listing_longer_than_what_is_kept_is_complete() {
+    const FILE_SYSTEMS: usize = 40;
+    const SNAPSHOTS: usize = 30;
+    let live = Live::new();
+    live.ok(&format!("zpool create -O mountpoint=none tank {}", live.disk("a", 256)));
+    (1..FILE_SYSTEMS).for_each(|n| drop(live.ok(&format!("zfs create tank/d{n:02}"))));
+    live.ok("zfs set com.example:last=set tank/d39");
+    (0..SNAPSHOTS).for_each(|n| drop(live.ok(&format!("zfs snapshot -r tank@s{n}"))));
+    let all = live.ok("zfs get -H -r all tank");
+    for name in ["tank", "tank@s0", "tank/d17@s29", "tank/d39"] {
+        let wanted = format!("{name}\t");
+        let lines: Vec<&str> = all.lines().filter(|line| line.starts_with(&wanted)).collect();
+        assert_eq!(lines.join("\n") + "\n", live.ok(&format!("zfs get -H all {name}")), "{name}");
+    }
+    let words = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+    let padded = live.ok("zfs get -r all tank");
+    assert_eq!(words(padded.split_once('\n').unwrap().1), words(&all));
+    let json: serde_json::Value = serde_json::from_str(&live.ok("zfs get -j -r all tank")).unwrap();
+    let datasets = json["datasets"].as_object().unwrap();
+    assert_eq!(datasets.len(), FILE_SYSTEMS * (SNAPSHOTS + 1));
+    let count: usize = datasets.values().map(|one| one["properties"].as_object().unwrap().len()).sum();
+    assert_eq!(count, all.lines().count());
+    let listed = live.ok("zfs list -H -t all -o name,used -S name");
+    let mut sorted: Vec<&str> = listed.lines().collect();
+    assert_eq!(sorted.len(), datasets.len());
+    sorted.sort_by_key(|line| std::cmp::Reverse(line.split('\t').next().unwrap().to_owned()));
+    assert_eq!(sorted, listed.lines().collect::<Vec<_>>());
+    live.export_and_verify("tank");
+}
+
+/// Snapshots of one dataset at the same time wait for one another.
+#[test]
+fn concurrent_snapshots_of_one_dataset_all_succeed() {
+    const THREADS: usize = 6;
+    const EACH: usize = 5;
+    let live = Live::new();
+    live.ok(&format!("zpool create -O mountpoint=none tank {}", live.disk("a", 128)));
+    live.ok("zfs create tank/a");
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let live = &live;
+            scope.spawn(move || {
+                (0..EACH).for_each(|n| drop(live.ok(&format!("zfs snapshot tank/a@{thread}-{n}"))));
+            });
+        }
+    });
+    assert_eq!(live.ok("zfs list -H -t snapshot -o name tank/a").lines().count(), THREADS * EACH);
+    live.export_and_verify("tank");
+}
