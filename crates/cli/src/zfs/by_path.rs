@@ -3,6 +3,7 @@
 //! A path is looked up by the client, never by the daemon, whose own mounts may answer it: the client sends
 //! the mount point that the path is in, and the daemon knows its file system.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -23,9 +24,12 @@ const TYPE: &str = " - fuse.zfs ";
 /// A command line with the mount points in the place of paths.
 #[doc(alias = "zfs_path_to_zhandle")]
 pub fn with_mount_points(argv: &[OsString], names: &[String]) -> Vec<OsString> {
+    let paths: HashSet<&str> = names.iter().map(String::as_str).filter(|name| is_path(name)).collect();
+    if paths.is_empty() {
+        return argv.to_vec();
+    }
     let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
-    let named = |word: &OsString| names.iter().find(|name| is_path(name) && word == name.as_str());
-    let place = |word: &OsString| mount_point(named(word)?, &mounts);
+    let place = |word: &OsString| mount_point(paths.get(word.to_str()?)?, &mounts);
     argv.iter().map(|word| place(word).map_or_else(|| word.clone(), OsString::from)).collect()
 }
 
