@@ -7,7 +7,13 @@ mod zts;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+    let mut args = std::env::args();
+    // Under that name it is the command.
+    let is_sum = args.next().is_some_and(|name| name.rsplit('/').next() == Some("xxh128sum"));
+    let args: Vec<String> = args.collect();
+    if is_sum {
+        return zts::xxh128sum(&args);
+    }
     let (word, rest) = args.split_first().map_or((None, &[][..]), |(word, rest)| (Some(word.as_str()), rest));
     match word {
         Some("layering") => report(layering::check(&layering::root())),

@@ -24,6 +24,7 @@ mod results;
 mod room;
 mod runfile;
 mod table;
+mod xxh128sum;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -35,6 +36,7 @@ use results::Results;
 use runfile::Group;
 
 pub use inside::main as inside;
+pub use xxh128sum::main as xxh128sum;
 
 /// Where the package puts its files.
 const PACKAGE: &str = "/usr/share/zfs";
