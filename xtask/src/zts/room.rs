@@ -5,8 +5,8 @@
 //! suite's own helper programs and real `zhack`, `zstream`, `ztest` are beside them. All of it ends with the group:
 //! mounts with the mount namespace, daemons and strays with the process namespace.
 //!
-//! `xxh128sum` is a command of this program, and `/var/tmp/testdir` exists, as earlier groups leave it on a machine that
-//! runs all of them.
+//! `xxh128sum` is a command of this program. `/var/tmp/testdir` exists again for each test of a group whose setup made it: on
+//! a machine that runs all groups, others than the test that removed it leave it there.
 //!
 //! `/dev` is the group's own and contains only its loop devices ([`super::loops`]), so that groups side by side do not
 //! find each other's pools.
@@ -61,7 +61,6 @@ touch "$root/etc/zfs/zed.d/zed.rc" "$root/etc/zfs/zed.d/zed-functions.sh"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
 mount --bind "$room/var" "$root/var/tmp"
-mkdir -p -m 777 "$root/var/tmp/testdir"
 mkdir "$root/zts"
 mount --bind "$room/tools" "$root/zts"
 mkdir -m 700 "$root/run/aquifer"
