@@ -85,3 +85,32 @@ fn the_ratio_of_an_imported_pool_follows_its_writes() {
         assert_eq!(live.ok("zpool get -H -p -o value dedupratio tank").trim(), ratio);
     }
 }
+
+/// A limited rewrite takes the time that its rate gives it.
+#[test]
+fn a_rewrite_keeps_to_its_limit() {
+    let live = Live::new();
+    let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", 256));
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let run = live.run(&format!("zpool create -O mountpoint={} tank {disk}", at.display()));
+    if run.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+        return;
+    }
+    assert_eq!(run.code, 0, "{}", run.err);
+    let (file, bytes) = (at.join("file"), noise(9, 12 << 20));
+    fs::write(&file, &bytes).unwrap();
+    live.ok("zpool sync tank");
+    let began = std::time::Instant::now();
+    live.ok(&format!("zfs rewrite --limit 4M --recordsize=64K {}", file.display()));
+    let took = began.elapsed().as_secs_f64();
+    assert!(took >= 2.0, "12 MiB took {took} s at 4 MiB/s");
+    assert!(fs::read(&file).unwrap() == bytes);
+    live.ok("zpool export tank");
+    if Judge::NEWEST.installed() {
+        Judge::NEWEST.verify(&live.disks(), "tank").unwrap();
+    }
+}

@@ -283,3 +283,107 @@ fn encrypted_datasets_come_without_their_keys() {
     two.assert_same("tank/pass", "far/pass");
     two.finish();
 }
+
+/// Who is killed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Victim {
+    /// The daemon of the target.
+    Far,
+    /// The daemon of the source.
+    Near,
+    /// The command.
+    Command,
+}
+
+impl Two {
+    /// A script that counts the commands of the far side. At command `stage` it kills `pid`, or waits until its caller is
+    /// killed where there is none: in the middle of a stream, or before another command.
+    fn deadly(&self, stage: usize, pid: Option<i32>) {
+        let at = self.far.dir.path().display().to_string();
+        let strike = match pid {
+            Some(pid) => format!("kill -9 {pid}"),
+            None => format!("touch {at}/struck; while [ -e {at}/struck ]; do sleep 0.02; done"),
+        };
+        let body = format!(
+            "n=$(($(cat {at}/count) + 1)); echo $n >{at}/count\n\
+             [ $n = {stage} ] || exec sh -c \"$1\"\n\
+             case \"$1\" in\n\
+             'zfs receive'*) {{ head -c 200000; {strike}; cat; }} | sh -c \"$1\" ;;\n\
+             *) {strike}; exec sh -c \"$1\" ;;\n\
+             esac"
+        );
+        std::fs::write(self.far.dir.path().join("count"), "0\n").unwrap();
+        self.script("deadly", &body);
+    }
+
+    fn stages(&self) -> usize {
+        std::fs::read_to_string(self.far.dir.path().join("count")).unwrap().trim().parse().unwrap()
+    }
+
+    /// Replicates to `target` with a kill at `stage`, then without, and compares. Whether the stage was reached.
+    fn killed(&self, stage: usize, victim: Victim, target: &str) -> bool {
+        let pid = match victim {
+            Victim::Far => Some(self.far.pid().unwrap()),
+            Victim::Near => Some(self.near.pid().unwrap()),
+            Victim::Command => None,
+        };
+        self.deadly(stage, pid);
+        let mut command = self.near.command(&self.line("deadly", &format!("-r -q tank/src {target}")));
+        let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+        let mark = self.far.dir.path().join("struck");
+        let ended = loop {
+            if mark.exists() {
+                child.kill().unwrap();
+                let status = child.wait().unwrap();
+                std::fs::remove_file(&mark).unwrap();
+                break status;
+            }
+            if let Some(status) = child.try_wait().unwrap() {
+                break status;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        if self.stages() < stage {
+            assert!(ended.success(), "{victim:?} at {stage}: nothing was killed");
+            return false;
+        }
+        let until = Instant::now() + Duration::from_secs(30);
+        let run = loop {
+            let run = self.run(&format!("-r --verify tank/src {target}"));
+            // What the command left behind may still hold the target.
+            if run.code == 0 || Instant::now() > until {
+                break run;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        };
+        assert_eq!(run.code, 0, "{victim:?} at {stage}: {}{}\nfar: {}", run.out, run.err, self.far.log());
+        assert_eq!(run.err.matches("both sides are equal").count(), 2, "{victim:?} at {stage}: {}", run.err);
+        self.assert_same("tank/src", target);
+        true
+    }
+}
+
+fn kill_at_stages(victims: &[Victim], step: usize) {
+    let Some(two) = Two::new("streams") else { return };
+    for (first, victim) in (1_usize..).zip(victims) {
+        let mut stage = 1 + (first - 1) % step;
+        while two.killed(stage, *victim, &format!("far/{victim:?}{stage}")) {
+            stage += step;
+        }
+        assert!(stage > 5, "only {stage} commands reach the far side");
+    }
+    two.finish();
+}
+
+/// The command or a daemon is killed at every fourth command that reaches the far side, streams in their middle: the next
+/// run makes both sides equal.
+#[test]
+fn the_next_run_completes_what_a_kill_left() {
+    kill_at_stages(&[Victim::Far, Victim::Near, Victim::Command], 4);
+}
+
+#[test]
+#[ignore = "minutes: every stage"]
+fn the_next_run_completes_what_a_kill_left_at_any_stage() {
+    kill_at_stages(&[Victim::Far, Victim::Near, Victim::Command], 1);
+}

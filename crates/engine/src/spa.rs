@@ -102,7 +102,7 @@ use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::{DslPool, Tasks};
 use crate::error::{Error, Result};
 use crate::memory::{Limit, Limits};
-use crate::metaslab::SpaceAllocator;
+use crate::metaslab::{DEFER, SpaceAllocator};
 use crate::taskq::Promise;
 use crate::txg::Txgs;
 use crate::zio::{self, suspend::be_patient};
@@ -425,9 +425,15 @@ impl Spa {
     }
 
     /// Waits until everything that was changed so far is on disk.
-    #[doc(alias = "zpool sync")]
     pub fn sync(&self) -> Result<()> {
         self.wait_synced(self.txgs.open())
+    }
+
+    /// As [`Spa::sync`], and for the txgs after which space that was freed can be allocated again: by then what follows of
+    /// the changes, such as the flush of a dedup log, is written as well.
+    #[doc(alias("zpool sync", "txg_wait_synced"))]
+    pub fn sync_deferred(&self) -> Result<()> {
+        self.wait_synced(self.txgs.open().saturating_add(DEFER))
     }
 
     /// Waits until `txg` is on disk.

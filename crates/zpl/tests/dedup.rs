@@ -45,8 +45,11 @@ struct Bed {
 
 impl Bed {
     fn new(fast: bool) -> Self {
+        Self::within(&Env::system(64 << 20).unwrap(), fast)
+    }
+
+    fn within(env: &Env, fast: bool) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let env = Env::system(64 << 20).unwrap();
         let vdev = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 256 << 20));
         let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
         let features = of_openzfs_2_3().into_iter().filter(|f| fast || *f != Feature::FastDedup).collect();
@@ -61,7 +64,7 @@ impl Bed {
             command: format!("zpool create {POOL}"),
         };
         let fs = NewFs { projects: false, ..NewFs::new(Time { sec: 1_700_000_000, nsec: 5 }, 99) };
-        let spa = create(&env, new, &|objset, tx| create_fs(objset, tx, &fs)).unwrap();
+        let spa = create(env, new, &|objset, tx| create_fs(objset, tx, &fs)).unwrap();
         let bed = Self { dir, spa };
         bed.set("recordsize", BLOCK as u64);
         bed
@@ -501,4 +504,90 @@ fn tables_of_openzfs_are_written_on() {
         verify("emptied");
         spa.export().unwrap();
     }
+}
+
+/// The settings decide how fast entries leave the log.
+#[test]
+fn settings_pace_the_log() {
+    use engine::memory::Limit;
+    let bed = Bed::new(true);
+    bed.set("dedup", ON);
+    let set = |limit: Limit, value: u64| bed.spa.pool.env.memory.limits.set(limit, value).unwrap();
+    let in_log = || {
+        let tables = ddt::tables(&bed.spa.mos.view(), &mut Vec::new());
+        tables.iter().flat_map(|table| &table.logs).map(|log| log.entries.len()).sum::<usize>()
+    };
+    set(Limit::DedupFlushMax, 1);
+    let fs = bed.mount(POOL);
+    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let mut bytes = vec![0; 256 * BLOCK];
+    Rng::new(77).fill(&mut bytes);
+    fs.write(file, 0, &bytes, true).unwrap();
+    for _ in 0..20 {
+        bed.spa.sync().unwrap();
+    }
+    let before = in_log();
+    assert!(before > 240, "{before}");
+    bed.spa.sync_deferred().unwrap();
+    assert_eq!(before - in_log(), 3, "each of three txgs flushes one");
+    set(Limit::DedupFlushMax, 1024);
+    bed.spa.sync_deferred().unwrap();
+    assert_eq!(in_log(), 0);
+    // Without a wait for the log's age an entry is in its table when zpool sync ends.
+    set(Limit::DedupLogTxgMax, 1);
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
+    fs.write(file, 0, &bytes[..100 * BLOCK], true).unwrap();
+    bed.spa.sync_deferred().unwrap();
+    assert_eq!((in_log(), bed.counts()), (0, (256, 256)));
+    fs.unmount().unwrap();
+    bed.spa.export().unwrap();
+    judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
+}
+
+/// Two pools share the memory for the keys of their tables, and find every duplicate nevertheless.
+#[test]
+fn two_pools_share_the_memory_for_keys() {
+    use engine::memory::Limit;
+    // Each table's index takes 384 KiB and its keys.
+    const MOST: u64 = 900 << 10;
+    const BLOCKS: u64 = 6000;
+    let env = Env::system(64 << 20).unwrap();
+    let limits = &env.memory.limits;
+    limits.set(Limit::DedupIndexMax, MOST).unwrap();
+    let held = || {
+        limits.set(Limit::DedupIndexMax, 1 << 40).unwrap();
+        let room = env.memory.dedup_index(0, 0);
+        limits.set(Limit::DedupIndexMax, MOST).unwrap();
+        (1 << 40) - room
+    };
+    let beds = [Bed::within(&env, true), Bed::within(&env, true)];
+    let mounted = beds.each_ref().map(|bed| {
+        bed.set("recordsize", 512);
+        bed.set("dedup", ON);
+        bed.mount(POOL)
+    });
+    let mut bytes = vec![0; usize::try_from(BLOCKS * 512).unwrap()];
+    Rng::new(5).fill(&mut bytes);
+    let mut most_held = 0;
+    for name in [b"one", b"two"] {
+        for (bed, fs) in beds.iter().zip(&mounted) {
+            let file = fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+            fs.write(file, 0, &bytes, true).unwrap();
+            bed.spa.sync_deferred().unwrap();
+        }
+        beds.iter().for_each(|bed| bed.spa.sync_deferred().unwrap());
+        most_held = most_held.max(held());
+    }
+    assert!((1..=MOST).contains(&most_held), "{most_held} bytes");
+    beds.iter().for_each(|bed| bed.spa.pool.env.memory.limits.set(Limit::DedupFlushMin, 100_000).unwrap());
+    for (bed, fs) in beds.iter().zip(&mounted) {
+        (0..12).for_each(|_| bed.spa.sync().unwrap());
+        assert_eq!(bed.counts(), (BLOCKS, 2 * BLOCKS));
+        fs.unmount().unwrap();
+        bed.spa.export().unwrap();
+    }
+    drop(mounted);
+    let dirs = beds.map(|bed| bed.dir);
+    assert_eq!(held(), 0);
+    dirs.iter().for_each(|dir| drop(judged(dir.path(), &[Judge::NEWEST])));
 }

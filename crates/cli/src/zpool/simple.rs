@@ -40,7 +40,7 @@ impl Verb for Sync {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let pools = named_or_all(&self.pools, ctx)?;
         for pool in pools.iter().filter(|pool| !pool.is_read_only()) {
-            pool.spa()?.sync().map_err(|e| Failure::cannot("sync", pool.name(), e.what()))?;
+            pool.spa()?.sync_deferred().map_err(|e| Failure::cannot("sync", pool.name(), e.what()))?;
         }
         Ok(Exit::OK)
     }

@@ -22,7 +22,7 @@ use crate::ddt;
 use crate::dmu::Objset;
 use crate::dmu::edit::NewObject;
 use crate::error::{Error, Kind, Result};
-use crate::zap::{NewZap, Value, ZapEdit};
+use crate::zap::{NewZap, Value, Zap, ZapEdit};
 
 /// Bytes of a region.
 #[doc(alias = "BRT_RANGESIZE")]
@@ -181,6 +181,35 @@ impl Tables {
         }
         let mut edit = host.objects().edit(table.head.mos_entries)?;
         Ok(ZapEdit::open(&mut *edit)?.lookup([dva.offset].as_slice())?.is_some())
+    }
+
+    /// Reads the places of blocks in the tables: a reference whose place cannot be read could not be counted when it is
+    /// written.
+    ///
+    /// # Errors
+    /// The first error.
+    pub fn check<'a>(&self, view: &Arc<Objset>, all: impl Iterator<Item = &'a Blkptr>) -> Result<()> {
+        let mut zaps: BTreeMap<u32, Option<Zap>> = BTreeMap::new();
+        for dva in all.filter_map(|bp| bp.dva(0)) {
+            let zap = match zaps.entry(dva.vdev) {
+                Entry::Occupied(zap) => zap.into_mut(),
+                Entry::Vacant(slot) => slot.insert(self.entries(view, dva.vdev)?),
+            };
+            if let Some(zap) = zap {
+                zap.lookup_words(&[dva.offset])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries of a vdev's table; `None` if it has none, or the last one is just being removed.
+    fn entries(&self, view: &Arc<Objset>, vdev: u32) -> Result<Option<Zap>> {
+        let number = self.all.lock().get(&u64::from(vdev)).map(|table| table.head.mos_entries);
+        let Some(number) = number.filter(|&number| number != 0) else { return Ok(None) };
+        match view.object(number) {
+            Err(e) if e.kind() == Kind::NotFound => Ok(None),
+            object => Ok(Some(Zap::open(&object?)?)),
+        }
     }
 
     /// Writes changed counters and heads, and removes tables without entries.

@@ -9,8 +9,7 @@
 //!
 //! Differs from OpenZFS: an entry whose last reference ends leaves its ZAP at once, and its blocks are freed; when the log
 //! has the key, a record without copies follows. There such blocks stay allocated until the log is flushed, which zdb counts
-//! as leaks. The pace depends on the number of entries alone, not on time, so that a seed replays it; it keeps both sides
-//! together below twice [`SWAP_ENTRIES`] and one txg.
+//! as leaks. The pace ([`super::pace`]) also bounds the memory of both sides.
 //!
 //! Format source: ddt_log.c, OpenZFS 2.3.
 
@@ -22,6 +21,7 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use stdx::AlignedBuf;
 
 use super::live::Live;
+use super::pace::{Fill, Pressure, Share, wants_swap};
 use super::write::{Changed, Host};
 use super::{Log, LogEntry, stats};
 use crate::dmu::edit::{NewObject, Objects};
@@ -34,19 +34,6 @@ const LOG_TYPE: ObjectType = ObjectType::newtype(Byteswap::Uint64, true, false);
 /// Bytes of a block of a log.
 #[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
 const LOG_BLOCK: u64 = 128 << 10;
-/// Txgs after which the sides change places.
-#[doc(alias = "zfs_dedup_log_txg_max")]
-const SWAP_TXGS: u64 = 8;
-/// Entries at which they do, whatever their age; some 220 bytes of memory each.
-#[doc(alias = "zfs_dedup_log_mem_max")]
-const SWAP_ENTRIES: usize = 1 << 16;
-/// Txgs in which all entries should be flushed.
-#[doc(alias = "zfs_dedup_log_flush_txgs")]
-const FLUSH_TXGS: usize = 100;
-/// Entries that a txg flushes at least.
-#[doc(alias = "zfs_dedup_log_flush_entries_min")]
-const FLUSH_LEAST: usize = 200;
-
 /// Both sides of a log.
 #[derive(Debug)]
 pub(super) struct Sides {
@@ -56,6 +43,7 @@ pub(super) struct Sides {
     pub flushing: Log,
     /// Entries of the active side at the last flush.
     seen: usize,
+    pressure: Pressure,
 }
 
 impl Sides {
@@ -67,7 +55,7 @@ impl Sides {
             (true, false) => (two, one),
             _ => return None,
         };
-        Some(Self { active, flushing, seen: 0 })
+        Some(Self { active, flushing, seen: 0, pressure: Pressure::default() })
     }
 
     /// The newest record of a key.
@@ -98,18 +86,6 @@ fn is_flushing(log: &Log) -> bool {
 fn set_flag(log: &mut Log, flag: u8, on: bool) {
     let bit = u64::from(flag) << 8;
     log.header.info = log.header.info & !bit | if on { bit } else { 0 };
-}
-
-/// Entries that a txg flushes, when the active side took `added`. Besides its share of all, the flushing side must be empty by
-/// the time that the active side is full, because both are in memory: at this rate it will be.
-fn share(sides: &Sides, added: usize) -> usize {
-    let (active, flushing) = (sides.active.entries.len(), sides.flushing.entries.len());
-    let steady = (sides.len() / FLUSH_TXGS).max(FLUSH_LEAST);
-    let due = match SWAP_ENTRIES.saturating_sub(active) {
-        0 => flushing,
-        room => flushing.saturating_mul(added).div_ceil(room),
-    };
-    steady.max(due).min(flushing)
 }
 
 fn store_header(objects: &dyn Objects, log: &Log) -> Result<()> {
@@ -187,7 +163,7 @@ impl Live {
             store_header(objects, &log)?;
             Ok(log)
         };
-        Ok(Sides { active: create(0)?, flushing: create(1)?, seen: 0 })
+        Ok(Sides { active: create(0)?, flushing: create(1)?, seen: 0, pressure: Pressure::default() })
     }
 
     /// Moves a share of the flushing side to the ZAPs, and lets the sides change places when it is empty.
@@ -195,14 +171,19 @@ impl Live {
     pub(super) fn flush_log(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
         let Some(mut sides) = self.sides.take() else { return Ok(()) };
         let active = sides.active.entries.len();
-        let count = share(&sides, active.saturating_sub(sides.seen));
+        let fill =
+            Fill { active, flushing: sides.flushing.entries.len(), added: active.saturating_sub(sides.seen) };
+        let limits = host.limits();
+        let elapsed = || host.elapsed();
+        let mut share = Share::of(fill, limits, &mut sides.pressure, &elapsed);
         sides.seen = active;
         let mut last = None;
-        for _ in 0..count {
+        while share.goes_on() {
             let Some((key, entry)) = sides.flushing.entries.pop_first() else { break };
             self.count_logged(host, (&key, &entry.phys), true);
             self.put(host, &key, entry.class, entry.phys, freed)?;
             last = Some(key);
+            share.flushed();
         }
         let objects = host.objects();
         if let Some(last) = last {
@@ -216,8 +197,8 @@ impl Live {
             }
         }
         let active = &sides.active;
-        let is_old = host.txg().0 >= active.header.first_txg.saturating_add(SWAP_TXGS);
-        let wants = !active.entries.is_empty() && (is_old || active.entries.len() >= SWAP_ENTRIES);
+        let age = host.txg().0.saturating_sub(active.header.first_txg);
+        let wants = !active.entries.is_empty() && wants_swap(limits, active.entries.len(), age);
         if sides.flushing.entries.is_empty() && wants {
             if sides.flushing.header.length > 0 {
                 truncate(objects, &mut sides.flushing)?;
@@ -231,45 +212,5 @@ impl Live {
         }
         self.sides = Some(sides);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn log(number: u32, entries: usize) -> Log {
-        let key = |i| DdtKey { cksum: [u64::from(number), i, 0, 0], prop: 0 };
-        let entry = || LogEntry { class: None, phys: Vec::new() };
-        let entries = (0..entries as u64).map(|i| (key(i), entry())).collect();
-        Log { number, object: 1, header: DdtLogHeader::default(), entries }
-    }
-
-    /// However many entries each txg brings, the log stays bounded.
-    #[test]
-    fn the_pace_bounds_both_sides() {
-        for (per_txg, txgs) in [(100, 60), (3_000, 60), (40_000, 8), (150_000, 3)] {
-            let mut sides = Sides { active: log(0, 0), flushing: log(1, 0), seen: 0 };
-            let mut most = 0;
-            for txg in 0_usize..txgs {
-                let new = log(2, per_txg).entries;
-                let salted = new.into_iter().map(|(mut key, entry)| {
-                    key.cksum[2] = txg as u64;
-                    (key, entry)
-                });
-                sides.active.entries.extend(salted);
-                most = most.max(sides.len());
-                let active = sides.active.entries.len();
-                for _ in 0..share(&sides, active - sides.seen) {
-                    sides.flushing.entries.pop_first();
-                }
-                sides.seen = active;
-                if sides.flushing.entries.is_empty() && (active >= SWAP_ENTRIES || txg % 8 == 7) {
-                    std::mem::swap(&mut sides.active, &mut sides.flushing);
-                    sides.seen = 0;
-                }
-            }
-            assert!(most <= 2 * SWAP_ENTRIES + 2 * per_txg, "{per_txg}: {most}");
-        }
     }
 }

@@ -12,6 +12,7 @@ mod known;
 mod live;
 mod log;
 mod log_sync;
+mod pace;
 pub mod prune;
 pub mod rebuild;
 mod stats;

@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ondisk::ddt::{DDT_TRAD_SIZE, DdtKey, DdtPhys, DdtPhysFlat, decode_value, decompress_value};
 use ondisk::{Blkptr, ChecksumType};
@@ -33,6 +34,7 @@ use super::{Class, Table, each_table, stats};
 use crate::dmu::Objset;
 use crate::dmu::edit::Objects;
 use crate::error::{Error, Result};
+use crate::memory::Limits;
 use crate::zap::{Value, Zap};
 use crate::zio::dedup::{Again, Claim, Want};
 
@@ -55,6 +57,10 @@ pub trait Host {
     fn now(&self) -> u64;
     /// Takes note of the bytes that indices of tables hold in memory; returns how many they may.
     fn index_room(&self, held: u64) -> u64;
+    /// The settings.
+    fn limits(&self) -> &Limits;
+    /// The time, and whether a caller waits for the txg.
+    fn elapsed(&self) -> (Duration, bool);
     /// Changes how often a feature is in use.
     fn count_feature(&self, feature: Feature, delta: i64) -> Result<()>;
 }
@@ -82,6 +88,8 @@ pub struct Tables {
     is_full: AtomicBool,
     /// Entries in logs.
     logged: AtomicU64,
+    /// The objects of tables changed since the last txg was begun.
+    is_changing: AtomicBool,
 }
 
 /// An entry in use since the last sync pass.
@@ -425,8 +433,13 @@ impl Tables {
             let (dsize, ref_dsize) = totals
                 .fold((0_u64, 0_u64), |sum, of| (sum.0.saturating_add(of.0), sum.1.saturating_add(of.1)));
             self.store_totals(dsize, ref_dsize);
+        }
+        // A pass writes objects after their entries: their size is known in the next one.
+        let is_changing = changed || self.is_changing.load(Ordering::Relaxed);
+        if is_changing {
             self.measure(&all, &host.view());
         }
+        self.is_changing.store(changed || is_changing && host.txg().1 > 1, Ordering::Relaxed);
         self.count_logged(&all);
         Ok(freed)
     }

@@ -43,7 +43,7 @@ pub use append::rewrite;
 pub use mapping::{births, load_births, load_mapping};
 pub use record::{SlabRecord, TopRecord};
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};
-pub use unit::MapState;
+pub use unit::{DEFER, MapState};
 pub use vdev::EMBEDDED_LOG_MIN_METASLABS;
 
 /// Bytes of a space map that one open may read.

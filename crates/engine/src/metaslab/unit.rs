@@ -30,7 +30,7 @@ use crate::error::{Error, Kind, Result};
 pub(super) const TXGS: usize = 4;
 /// Txgs for which freed space is kept as it is.
 #[doc(alias = "TXG_DEFER_SIZE")]
-pub(super) const DEFER: u64 = 2;
+pub const DEFER: u64 = 2;
 
 /// By how many powers of two the longest piece may shrink before another metaslab has its turn.
 #[doc(alias = "zfs_metaslab_switch_threshold")]

@@ -22,8 +22,6 @@ const TO_END: u64 = u64::MAX;
 /// OpenZFS sends a spill block that lies in its pointer as this block of the object.
 #[doc(alias = "DMU_SPILL_BLKID")]
 const SPILL: u64 = u64::MAX - 1;
-/// Blocks that one transaction redacts.
-const REDACTED: u64 = 256;
 /// Largest offset in an object.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
@@ -284,27 +282,17 @@ impl Receiver {
         handle.set_spill(&tx, Some(bytes.as_slice().into()))
     }
 
-    /// Handles a range that the sender redacted.
-    #[doc(alias("receive_redact", "dmu_redact"))]
+    /// Handles a range that the sender redacted: it becomes a hole, as in OpenZFS, whose holes a list may cover, too.
+    #[doc(alias("receive_redact"))]
     pub(super) fn redact(&mut self, body: &DrrRedact) -> Result<()> {
         self.in_order(body.object, body.offset, body.length)?;
         let handle = self.named(body.object)?;
-        let dnode = handle.dnode();
-        let block = dnode.datablksz().max(1);
+        let block = handle.dnode().datablksz().max(1);
         if !body.offset.is_multiple_of(block) || !body.length.is_multiple_of(block) {
             return Err(malformed("a redacted range that is not one of blocks"));
         }
-        let end = body.offset.saturating_add(body.length) / block;
-        check_reach(&handle, end)?;
-        let mut at = body.offset / block;
-        while at < end {
-            let tx = self.begin(false)?;
-            for blkid in at..end.min(at.saturating_add(REDACTED)) {
-                let bp = Blkptr::redacted(block, dnode.object_type, tx.txg());
-                handle.write_pointer(&tx, blkid, bp)?;
-            }
-            at = at.saturating_add(REDACTED);
-        }
-        Ok(())
+        check_reach(&handle, body.offset.saturating_add(body.length) / block)?;
+        let DrrRedact { object, offset, length, toguid } = *body;
+        self.free(&DrrFree { object, offset, length, toguid })
     }
 }

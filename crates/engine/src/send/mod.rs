@@ -40,8 +40,11 @@ use ondisk::dsl::ZfsBookmark;
 use ondisk::names;
 use zcommon::features::Feature;
 
+use crate::dmu::Objset;
 use crate::dsl::Dataset;
 use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
+use crate::zap::Zap;
 use crate::zio::Form;
 
 pub use meter::Meter;
@@ -170,7 +173,13 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
     let toguid = dataset.phys.guid;
     let sender = Sender::new(stream, &objset, begin.features, toguid, (from.txg, resume.0));
     let mut ahead = Ahead::new(sender, options.dry);
-    let place = walk::Begin { from_txg: from.txg, resume, raw: options.flags.raw, past_end: false };
+    let place = walk::Begin {
+        from_txg: from.txg,
+        resume,
+        raw: options.flags.raw,
+        past_end: false,
+        skip_old_holes: skips_old_holes(dataset, &objset, from.txg)?,
+    };
     let ahead = if redact.is_some() || older.is_some() {
         let redact = redact.as_ref().map(|list| list.runs(resume));
         let older = older.as_ref().map(|list| list.runs(resume));
@@ -182,6 +191,22 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
         ahead
     };
     ahead.finish()?.end(options.saved.is_none())
+}
+
+/// Whether a hole of unknown birth is known to be older than `from_txg`, unless its object has the number of another:
+/// all holes since then record their birth.
+#[doc(alias = "send_holes_without_birth_time")]
+fn skips_old_holes(dataset: &Dataset, objset: &Objset, from_txg: u64) -> Result<bool> {
+    if objset.arc().limits().is_on(Limit::SendOldHoles) {
+        return Ok(false);
+    }
+    let mos = &dataset.dsl.mos;
+    let directory = Zap::open(&mos.object(names::MOS_DIRECTORY_OBJECT)?)?;
+    let Some(number) = directory.u64(names::mos::FEATURE_ENABLED_TXG)?.filter(|&n| n != 0) else {
+        return Ok(false);
+    };
+    let since = Zap::open(&mos.object(number)?)?.u64(Feature::HoleBirth.info().guid)?;
+    Ok(since.is_some_and(|since| since <= from_txg))
 }
 
 /// The reader of a stream went away, or its disk is full.

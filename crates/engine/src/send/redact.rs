@@ -126,7 +126,7 @@ impl Search {
         let mut ranges: Option<Vec<Range>> = None;
         for changed in &self.by {
             let mut found = Found::new(self, changed, ranges.as_deref(), limit);
-            let begin = Begin { from_txg: self.since, resume: self.at, past_end: true, raw: false };
+            let begin = Begin { from_txg: self.since, resume: self.at, past_end: true, ..Begin::default() };
             let walked =
                 walk::walk(&changed.objset, begin, &mut found, meter).and_then(|()| found.object_ends());
             match walked {

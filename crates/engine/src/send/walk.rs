@@ -27,6 +27,8 @@ pub(super) struct Begin {
     pub past_end: bool,
     /// Encrypted blocks go as they are, with their MACs.
     pub raw: bool,
+    /// Holes of unknown birth are not met where they are older than `from_txg`.
+    pub skip_old_holes: bool,
 }
 
 impl Begin {
@@ -39,11 +41,13 @@ impl Begin {
     }
 }
 
-/// Passes everything in the object set to `to`. Holes are passed whatever their birth: old ones don't record
-/// it.
+/// Passes everything in the object set to `to`. Holes that don't record their birth are passed unless they are known to
+/// be old.
 pub(super) fn walk(objset: &Arc<Objset>, begin: Begin, to: &mut dyn Sink, meter: &Meter) -> Result<()> {
     let meta = objset.special(SpecialObject::Meta).ok_or_else(|| Error::corrupt("no meta dnode"))?;
-    Walk { begin, to, meter, seen: HashSet::new() }.object(&Arc::new(meta))
+    // With one block of dnodes no object number was used twice.
+    let reuses_numbers = meta.dnode.maxblkid > 0;
+    Walk { begin, to, meter, seen: HashSet::new(), reuses_numbers }.object(&Arc::new(meta))
 }
 
 struct Walk<'a> {
@@ -53,6 +57,8 @@ struct Walk<'a> {
     /// Indirect blocks of the object at hand. One that comes twice is a forgery: it would let a few blocks claim
     /// any number of others.
     seen: HashSet<Dva>,
+    /// An object may have the number of an earlier one: its holes of unknown birth can be younger than they seem.
+    reuses_numbers: bool,
 }
 
 impl Walk<'_> {
@@ -150,6 +156,10 @@ impl Walk<'_> {
     }
 
     fn hole(&mut self, object: &Arc<Object>, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
+        let is_stable = object.number == 0 || !self.reuses_numbers;
+        if self.begin.skip_old_holes && bp.logical_birth() == 0 && is_stable {
+            return Ok(());
+        }
         let Some((start, span)) = self.span(object, level, blkid) else { return Ok(()) };
         let end = start.wrapping_add(span);
         self.to.take(match object.number {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ondisk::names::mos;
 use ondisk::{Blkptr, Dva};
@@ -19,7 +20,7 @@ use crate::dmu::edit::Objects;
 use crate::dmu::{Objset, Tx};
 use crate::dsl::write::Hooks;
 use crate::error::{Error, Result};
-use crate::memory::Memory;
+use crate::memory::{Limits, Memory};
 use crate::zio::alloc::Class;
 use crate::zio::dedup::{Again, Claim, DedupTables, Want};
 use crate::{brt, ddt, zio};
@@ -155,6 +156,14 @@ impl ddt::write::Host for TablesAt<'_> {
         self.spa.pool.env.memory.dedup_index(before, held)
     }
 
+    fn limits(&self) -> &Limits {
+        self.spa.limits()
+    }
+
+    fn elapsed(&self) -> (Duration, bool) {
+        (self.spa.pool.env.clock.monotonic(), self.spa.txgs.wanted())
+    }
+
     fn count_feature(&self, feature: Feature, delta: i64) -> Result<()> {
         self.spa.count_feature(feature, delta, self.within.tx)
     }
@@ -233,6 +242,15 @@ impl Spa {
         let tx = self.begin()?;
         let tables = TablesAt { spa: self, within: self.mos.within(&tx) };
         all.iter().map(|bp| self.shared.brt.refers(&tables, bp)).collect()
+    }
+
+    /// Whether another reference to each of `all` can be counted when it is written.
+    ///
+    /// # Errors
+    /// When the place of one in its clone table cannot be read.
+    pub fn check_clones(&self, all: &[Blkptr]) -> Result<()> {
+        let is_listed = |bp: &&Blkptr| !bp.is_hole() && !bp.is_embedded() && !bp.dedup();
+        self.shared.brt.check(&self.mos.view(), all.iter().filter(is_listed))
     }
 
     /// Counts the references of the txg's clones, before anything that it frees.
@@ -372,9 +390,7 @@ impl Spa {
     pub(super) fn sync_shared(&self, tx: &Tx) -> Result<()> {
         let tables = TablesAt { spa: self, within: self.mos.within(tx) };
         let freed = self.shared.ddt.sync(&tables)?;
-        if self.pass.load(Ordering::Relaxed) == 1 {
-            self.shared.ddt.set_full(self.is_over_quota());
-        }
+        self.shared.ddt.set_full(self.is_over_quota());
         freed.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;
         self.shared.brt.sync(&tables)
     }

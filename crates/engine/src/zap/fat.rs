@@ -10,6 +10,8 @@
 //! hashes with that bit set move to a new leaf, and the second half of the slots names that leaf. A leaf that is
 //! named by only one slot requires a table of twice the size first.
 //!
+//! Two empty leaves of one prefix but for its last bit become one, and the other's block is free; the table stays.
+//!
 //! Differs from OpenZFS: a table grows in one step (OpenZFS copies a block with each split and keeps both in step
 //! meanwhile; such a copy is finished before the first split here). A table never has more slots than 64 for each
 //! entry: names made to collide cannot fill the disk.
@@ -55,6 +57,17 @@ struct Place {
     blkid: u64,
     block: Buf,
     entry: Option<LeafEntry>,
+}
+
+/// Two empty leaves whose prefixes differ in the last bit only.
+struct Pair {
+    /// The block of the one that stays.
+    block: AlignedBuf,
+    kept: u64,
+    gone: u64,
+    /// The first of the 2^`free` slots of the other.
+    slot: u64,
+    free: u32,
 }
 
 impl<'a> Fat<'a> {
@@ -104,11 +117,69 @@ impl<'a> Fat<'a> {
         let mut block = block.into_owned();
         let leaf = LeafMut::from_bytes(&mut block);
         leaf.and_then(|mut leaf| leaf.remove(entry.chunk)).map_err(|e| self.bad(blkid, &e))?;
+        let is_empty = Leaf::from_bytes(&block).is_ok_and(|leaf| leaf.header().nentries == 0);
         if self.header.num_entries == 0 {
             return Err(self.bad(0, &"more entries than the ZAP counts"));
         }
         self.object.write_block(blkid, block)?;
-        self.count(-1)
+        self.count(-1)?;
+        if is_empty { self.shrink(blkid) } else { Ok(()) }
+    }
+
+    /// Joins the empty leaf `blkid` with its sibling while that is empty, too.
+    #[doc(alias = "zap_shrink")]
+    fn shrink(&mut self, mut blkid: u64) -> Result<()> {
+        let before = self.header.num_leafs;
+        while let Some(pair) = self.empty_pair(blkid) {
+            let Pair { mut block, kept, gone, slot, free } = pair;
+            LeafMut::from_bytes(&mut block).and_then(|mut leaf| leaf.widen()).map_err(bad_leaf)?;
+            self.point(slot, free, kept)?;
+            self.object.write_block(kept, block)?;
+            self.object.free_range(gone, 1)?;
+            self.header.num_leafs = self.header.num_leafs.saturating_sub(1);
+            blkid = kept;
+        }
+        if self.header.num_leafs == before {
+            return Ok(());
+        }
+        self.trim()?;
+        self.write_header()
+    }
+
+    /// The empty leaf `blkid` with its empty sibling, if there is one, and nothing about them is broken.
+    fn empty_pair(&self, blkid: u64) -> Option<Pair> {
+        let empty = |blkid: u64| -> Option<(u64, u32, AlignedBuf)> {
+            let block = self.object.read_block(blkid).ok()?;
+            let header = *Leaf::from_bytes(&block).ok()?.header();
+            (header.nentries == 0).then(|| (header.prefix, u32::from(header.prefix_len), block.into_owned()))
+        };
+        let (prefix, len, block) = empty(blkid)?;
+        let free = self.header.ptrtbl.shift.checked_sub(len)?;
+        if len == 0 || self.header.ptrtbl.nextblk != 0 || self.header.num_leafs < 2 {
+            return None;
+        }
+        let other = self.slot((prefix ^ 1) << free).ok()?;
+        let (theirs, their_len, their_block) = empty(other).filter(|_| other != blkid)?;
+        if (theirs, their_len) != (prefix ^ 1, len) {
+            return None;
+        }
+        let (kept, gone, block) =
+            if prefix & 1 == 0 { (blkid, other, block) } else { (other, blkid, their_block) };
+        let slot = (prefix | 1) << free;
+        self.check_span(slot, free, gone).ok()?;
+        Some(Pair { block, kept, gone, slot, free })
+    }
+
+    /// The blocks at the end that are free can be allocated again.
+    #[doc(alias = "zap_trunc")]
+    fn trim(&mut self) -> Result<()> {
+        while let Some(last) = self.header.freeblk.checked_sub(1).filter(|&last| last > 0) {
+            if self.object.read_block(last)?.iter().any(|byte| *byte != 0) {
+                break;
+            }
+            self.header.freeblk = last;
+        }
+        Ok(())
     }
 
     fn count(&mut self, delta: i64) -> Result<()> {

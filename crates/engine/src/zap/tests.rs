@@ -420,3 +420,27 @@ fn a_damaged_zap_gives_errors_only() {
         let _ = edit.to_vec();
     }
 }
+
+/// Leaves that become empty are given back, and their blocks are used again.
+#[test]
+fn a_zap_shrinks_when_its_entries_go() {
+    let mut object = micro();
+    let name = |n: u64| format!("an entry with quite a long name, number {n}");
+    let leaves = |object: &MemObject| zap(object).fat_header().unwrap().num_leafs;
+    for round in 0..3_u64 {
+        let mut edit = ZapEdit::open(&mut object).unwrap();
+        (0..2000).for_each(|n| edit.insert(&name(n), n).unwrap());
+        zap(&object).verify().unwrap();
+        assert!(leaves(&object) > 10, "round {round}");
+        let mut edit = ZapEdit::open(&mut object).unwrap();
+        (0..1999).for_each(|n| edit.remove(&name(n)).unwrap());
+        zap(&object).verify().unwrap();
+        assert!(leaves(&object) < 10, "only the siblings on one path stay: {}", leaves(&object));
+        assert_eq!(zap(&object).lookup(name(1999).as_bytes()).unwrap(), Some(1999.into()));
+        ZapEdit::open(&mut object).unwrap().remove(&name(1999)).unwrap();
+        zap(&object).verify().unwrap();
+        assert_eq!(leaves(&object), 1);
+    }
+    let header = *zap(&object).fat_header().unwrap();
+    assert!(header.freeblk < 100, "blocks are used again: {}", header.freeblk);
+}

@@ -221,6 +221,18 @@ impl<'a> LeafMut<'a> {
         Ok(())
     }
 
+    /// Takes the last bit from the prefix of an empty leaf, which then stands for its sibling, too.
+    #[doc(alias = "zap_shrink")]
+    pub fn widen(&mut self) -> Result<(), Malformed> {
+        let len = self.header.prefix_len.get().checked_sub(1).ok_or_else(|| bad("its prefix has no bits"))?;
+        if self.header.nentries.get() != 0 {
+            return Err(bad("it has entries"));
+        }
+        self.header.prefix.set(self.header.prefix.get() >> 1);
+        self.header.prefix_len.set(len);
+        Ok(())
+    }
+
     fn transfer(&mut self, chunk: u16, new: &mut LeafMut<'_>) -> Result<(), Malformed> {
         let mut entry = *self.entry(chunk)?;
         let to = new.alloc()?;

@@ -109,6 +109,7 @@ fn what_came_compressed_is_read_decompressed_before_the_next_import() {
     assert_holds(&place.spa().pool, &pool, "at-b", "ours/src@b");
 }
 
+/// As in OpenZFS, a redacted range is received as a hole.
 #[test]
 fn a_redacted_stream_leaves_out_what_it_left_out() {
     let Some(pool) = golden::get("streams") else { return };
@@ -116,7 +117,13 @@ fn a_redacted_stream_leaves_out_what_it_left_out() {
     let full = read(&pool, "redacted");
     place.receive(&full, "ours/src@b", &|_| ()).expect("a stream");
     let opened = place.exported();
-    assert_same(&stream(&opened, "ours/src@b", None, SendFlags::default()), &full);
+    let ours = records(&stream(&opened, "ours/src@b", None, SendFlags::default()));
+    let (gone, real): (Vec<_>, Vec<_>) =
+        records(&full).into_iter().partition(|(body, _)| matches!(body, DrrBody::Redact(_)));
+    // They are at the ends of their objects, where frees are left out.
+    assert_eq!(gone.len(), 6);
+    assert_eq!(ours.len(), real.len());
+    ours.iter().zip(&real).for_each(|(ours, real)| assert_eq!(ours, real));
 }
 
 #[test]

@@ -4,7 +4,8 @@
 //! Files of one pool may be in different file systems, and the source in a snapshot. Encrypted file systems must have
 //! the same master key: only clones of each other have that.
 //!
-//! Only blocks on disk are cloned, because the intent log can name no others; the rest is waited for.
+//! Only blocks on disk are cloned, because the intent log can name no others; the rest is waited for
+//! (`zfs_bclone_wait_dirty`).
 //!
 //! Each transaction clones as many blocks as one record of the log names. The source is locked meanwhile, and read within
 //! the transaction: changes by later transactions are written after the references are counted.
@@ -222,15 +223,20 @@ impl FsWriter {
 
     /// Clones chunk by chunk. An error after the first chunk ends the range there.
     fn clone_locked(&self, job: &Job<'_>) -> Result<u64> {
+        let is_patient = job.spa.pool.env.memory.limits.is_on(Limit::CloneWaitDirty);
+        let most_waits = if is_patient { WAITS } else { 0 };
         let (mut done, mut waits) = (0, 0);
         let blocks = (CHUNK_BYTES / job.block.max(1)).clamp(1, CHUNK);
         while done < job.len {
             let len = (job.len - done).min(job.block.saturating_mul(blocks));
             match self.clone_chunk(job, done, len) {
                 Ok(true) => (done, waits) = (done + len, 0),
-                Ok(false) if waits < WAITS => {
+                Ok(false) if waits < most_waits => {
                     self.txs.sync()?;
                     waits += 1;
+                }
+                Ok(false) if done == 0 && !is_patient => {
+                    return Err(Error::new(Kind::Busy, "blocks of the source are not on disk"));
                 }
                 Ok(false) if done == 0 => {
                     return Err(Error::new(Kind::Busy, "the source of the clone changes all the time"));
@@ -263,6 +269,10 @@ impl FsWriter {
                 CloneSource::Unwritten => return Ok(false),
             });
         }
+        // A reference that cannot be counted would suspend the pool when it is written.
+        job.spa
+            .check_clones(&pointers)
+            .map_err(|why| Error::unsupported("a clone table of the pool is damaged").because(why))?;
         let to = job.to + done;
         if node.handle.dnode().datablksz() != block {
             node.handle.set_block_size(&tx, block)?;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use engine::dsl::write::Hooks;
+use engine::memory::Limit;
 use engine::zap::{Zap, ZapEdit};
 use engine::{Error, Kind, Result};
 use ondisk::znode::{dirent_object, dirent_type};
@@ -16,6 +18,9 @@ use crate::filesystem::VERSION_DIRENT_TYPE;
 
 /// Longest name that needs no feature.
 const OLD_MAX_NAME: usize = 255;
+/// Largest block that needs no feature.
+#[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
+const MAX_OLD_BLOCK: u64 = 128 << 10;
 
 impl FsWriter {
     /// The word of an entry.
@@ -96,6 +101,15 @@ impl FsWriter {
         Ok(std::iter::from_fn(move || next().transpose()))
     }
 
+    /// Bytes up to which a directory stays a micro ZAP.
+    #[doc(alias = "zap_get_micro_max_size")]
+    fn micro_max(&self) -> u64 {
+        let Some(spa) = self.spa() else { return MAX_OLD_BLOCK };
+        let set = spa.pool.env.memory.limits.get(Limit::MicroZapMax).next_multiple_of(ondisk::MIN_BLOCK_SIZE);
+        let is_large = spa.feature(Feature::LargeMicrozap).is_some();
+        if is_large { set } else { set.min(MAX_OLD_BLOCK) }
+    }
+
     /// Adds an entry and updates the directory's attributes; the caller updates the file.
     #[doc(alias = "zfs_link_create")]
     pub(super) fn add_entry(
@@ -109,7 +123,12 @@ impl FsWriter {
         if name.len() > OLD_MAX_NAME {
             self.txs.use_feature(Feature::Longname, steps)?;
         }
-        ZapEdit::open(&mut dir.handle.edit(steps))?.insert(name, self.dirent(to.0, to.1))?;
+        let mut edit = dir.handle.edit(steps);
+        ZapEdit::open(&mut edit)?.micro_max(self.micro_max()).insert(name, self.dirent(to.0, to.1))?;
+        drop(edit);
+        if dir.handle.dnode().datablksz() > MAX_OLD_BLOCK {
+            self.txs.use_feature(Feature::LargeMicrozap, steps)?;
+        }
         let (of, name) = (Arc::clone(dir), name.to_vec());
         steps.inverse(move |_, tx| ZapEdit::open(&mut of.handle.edit(tx))?.remove(&*name));
         self.entry_changed(steps, dir, 1, i64::from(to.1 == FileKind::Directory))

@@ -5,6 +5,7 @@ use std::io::Write;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::BookmarkInfo;
 use engine::dsl::props::written::{Moment, Space};
+use engine::memory::Limit;
 use engine::send::{Meter, Options, estimate};
 use engine::{Error, Kind, Result};
 use ondisk::dsl::ZfsBookmark;
@@ -60,7 +61,11 @@ pub(super) fn of(scene: &Scene, to: &Dataset, base: &Base, options: &Options, ct
     }
     let _quiet = scene.quiet();
     let flags = options.flags;
-    Ok(estimate::length(estimate::space(to, from)?, record_size(to)?, flags.compressed || flags.raw))
+    let assumed = match scene.pool.env.memory.limits.get(Limit::EstimateRecordSize) {
+        0 => record_size(to)?,
+        size => size,
+    };
+    Ok(estimate::length(estimate::space(to, from)?, assumed, flags.compressed || flags.raw))
 }
 
 fn record_size(dataset: &Dataset) -> Result<u64> {

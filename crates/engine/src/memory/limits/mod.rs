@@ -110,6 +110,30 @@ pub enum Limit {
     NoteTxgTime,
     /// Seconds after which these notes are written to the pool.
     FlushTxgTime,
+    /// Txgs for which the active side of a dedup log takes records.
+    DedupLogTxgMax,
+    /// Memory for both sides of the log of a dedup table.
+    DedupLogMemMax,
+    /// Txgs in which all of a dedup log should be flushed.
+    DedupFlushTxgs,
+    /// Minimum entries that a txg flushes.
+    DedupFlushMin,
+    /// Maximum entries that a txg flushes.
+    DedupFlushMax,
+    /// Minimum time for flushes in a txg that is waited for.
+    DedupFlushTime,
+    /// Entries of a dedup log above which more are flushed.
+    DedupLogCap,
+    /// Whether that also raises the minimum.
+    DedupLogHardCap,
+    /// Whether a clone waits for unwritten blocks.
+    CloneWaitDirty,
+    /// Whether streams have all holes of unknown birth.
+    SendOldHoles,
+    /// Record size that estimates of streams assume; 0: the dataset's.
+    EstimateRecordSize,
+    /// Maximum size of a micro ZAP.
+    MicroZapMax,
 }
 
 /// The description of a setting.
@@ -186,6 +210,7 @@ impl Limits {
             (Limit::ArcSysFree, (memory / 64).max(512 << 10)),
             (Limit::DirtyMax, (memory / 10).clamp(MIB, 512 * MIB)),
             (Limit::DedupIndexMax, (memory / 64).clamp(16 * MIB, 512 * MIB)),
+            (Limit::DedupLogMemMax, (memory / 100).max(4 * MIB)),
         ];
         for (limit, value) in rules {
             if let Some(default) = limits.defaults.get_mut(limit as usize) {

@@ -2,6 +2,9 @@
 
 use super::{Info, Limit, MIB};
 
+/// Maximum of the settings that are 32-bit numbers in OpenZFS.
+const U32: u64 = (1 << 32) - 1;
+
 /// A setting that is on (1) or off (0).
 const fn switch(limit: Limit, name: &'static str, on: bool, about: &'static str) -> Info {
     let plain = if on { 1 } else { 0 };
@@ -20,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 49] = [
+pub const LIMITS: [Info; 61] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -469,4 +472,97 @@ pub const LIMITS: [Info; 49] = [
         600,
         "Seconds after which these notes are written to the pool; an export writes them, too. Default: 600.",
     ),
+    number(
+        Limit::DedupLogTxgMax,
+        "zfs_dedup_log_txg_max",
+        (1, U32),
+        8,
+        "Transaction groups for which a side of the log of a dedup table takes records before it is flushed to the table. \
+         Default: 8.",
+    ),
+    Info {
+        bytes: true,
+        ..number(
+            Limit::DedupLogMemMax,
+            "zfs_dedup_log_mem_max",
+            (MIB, u64::MAX),
+            32 * MIB,
+            "Bytes of memory for the log of a dedup table, some 220 for each entry: from half of it on the log is flushed. \
+             Default: 1 % of the machine's memory, at least 4 MiB.",
+        )
+    },
+    number(
+        Limit::DedupFlushTxgs,
+        "zfs_dedup_log_flush_txgs",
+        (1, U32),
+        100,
+        "Transaction groups in which all of the log of a dedup table should be flushed. Default: 100.",
+    ),
+    number(
+        Limit::DedupFlushMin,
+        "zfs_dedup_log_flush_entries_min",
+        (0, U32),
+        100,
+        "Entries of the log of a dedup table that a transaction group flushes at least. Default: 100.",
+    ),
+    number(
+        Limit::DedupFlushMax,
+        "zfs_dedup_log_flush_entries_max",
+        (1, U32),
+        U32,
+        "Entries of the log of a dedup table that a transaction group flushes at most, even when the log then takes more \
+         memory than zfs_dedup_log_mem_max. Default: 4294967295.",
+    ),
+    number(
+        Limit::DedupFlushTime,
+        "zfs_dedup_log_flush_min_time_ms",
+        (1, U32),
+        1000,
+        "Milliseconds after which a transaction group that is waited for ends the flush of the log of a dedup table; others \
+         take half of zfs_txg_timeout. Default: 1000.",
+    ),
+    number(
+        Limit::DedupLogCap,
+        "zfs_dedup_log_cap",
+        (1, U32),
+        U32,
+        "Entries of the log of a dedup table above which more and more are flushed. Default: 4294967295.",
+    ),
+    switch(
+        Limit::DedupLogHardCap,
+        "zfs_dedup_log_hard_cap",
+        false,
+        "1: zfs_dedup_log_cap is kept even when transaction groups take longer for it. Default: 0.",
+    ),
+    switch(
+        Limit::CloneWaitDirty,
+        "zfs_bclone_wait_dirty",
+        true,
+        "1: a clone of blocks that are not on disk waits for them; 0: they are copied. Default: 1.",
+    ),
+    switch(
+        Limit::SendOldHoles,
+        "send_holes_without_birth_time",
+        true,
+        "1: incremental streams have every hole that does not record its birth; 0: not those that have been holes since \
+         before the older snapshot. Default: 1.",
+    ),
+    number(
+        Limit::EstimateRecordSize,
+        "zfs_override_estimate_recordsize",
+        (0, U32),
+        0,
+        "Size of blocks that estimates of the length of streams assume; 0: the record size of the dataset. Default: 0.",
+    ),
+    Info {
+        bytes: true,
+        ..number(
+            Limit::MicroZapMax,
+            "zap_micro_max_size",
+            (512, MIB),
+            128 << 10,
+            "Bytes up to which a directory stays a micro ZAP; more than 128 KiB need the feature large_microzap. \
+             Default: 128 KiB.",
+        )
+    },
 ];
