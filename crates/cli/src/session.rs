@@ -150,7 +150,14 @@ fn names(mut call: Call) -> u8 {
         return Exit::FAILED.0;
     }
     let text: String = call.registry.names().iter().map(|name| format!("{name}\n")).collect();
-    if call.stdout.write_all(text.as_bytes()).is_ok() { Exit::OK.0 } else { Exit::FAILED.0 }
+    let written = match call.guest.is_some() {
+        true => {
+            let mut out = Patient::new(call.stdout, &Arc::default(), &call.interrupt);
+            out.write_all(text.as_bytes()).and_then(|()| out.flush())
+        }
+        false => call.stdout.write_all(text.as_bytes()),
+    };
+    if written.is_ok() { Exit::OK.0 } else { Exit::FAILED.0 }
 }
 
 /// Buffers output until it is flushed: a slow reader must not delay the command while it holds a pool.

@@ -31,7 +31,7 @@ fn mounted(live: &Live, options: &str) -> Option<PathBuf> {
 /// Source, type and options of a mount, as the kernel tells them.
 fn in_kernel(at: &Path) -> (String, String, Vec<String>) {
     let all = fs::read_to_string("/proc/mounts").unwrap();
-    let line = all.lines().find(|line| line.split(' ').nth(1) == at.to_str()).unwrap().to_owned();
+    let line = all.lines().rfind(|line| line.split(' ').nth(1) == at.to_str()).unwrap().to_owned();
     let words: Vec<&str> = line.split(' ').collect();
     let options = words[3].split(',').map(str::to_owned).collect();
     (words[0].to_owned(), words[2].to_owned(), options)
@@ -531,8 +531,13 @@ fn detached_and_hidden_mounts_are_busy_at_once_and_foreign_mounts_stay() {
     }
     let begin = std::time::Instant::now();
     let busy = format!("cannot unmount '{place}': pool or dataset is busy\n");
-    // Hidden by another file system.
+    // Hidden by another file system, whose flags stay as they are when properties change.
     assert_eq!(live.fails("zfs unmount tank/a"), busy);
+    assert!(system(&["mount", "-o", "remount,nosuid,nodev", place]));
+    let before = in_kernel(&a);
+    live.run("zfs set exec=off tank/a");
+    live.run("zfs set exec=on tank/a");
+    assert_eq!(in_kernel(&a), before);
     assert!(system(&["umount", place]));
     fs::write(a.join("file"), "written before").unwrap();
     let file = fs::OpenOptions::new().append(true).open(a.join("file")).unwrap();
@@ -549,6 +554,16 @@ fn detached_and_hidden_mounts_are_busy_at_once_and_foreign_mounts_stay() {
     assert!(system(&["umount", place]));
     live.ok("zfs mount tank/a");
     assert_eq!(fs::read_to_string(a.join("file")).unwrap(), "written before, and while detached");
+    // A directory above it has another name by now, and a link stands at the old one.
+    live.ok("zfs create -p tank/b/c");
+    fs::create_dir_all(at.join("b/x/y")).unwrap();
+    live.ok(&format!("zfs set mountpoint={} tank/b/c", at.join("b/x/y").display()));
+    fs::rename(at.join("b/x"), at.join("b/z")).unwrap();
+    std::os::unix::fs::symlink("/", at.join("b/x")).unwrap();
+    live.ok("zfs set readonly=on tank/b/c");
+    live.ok("zfs unmount tank/b/c");
+    let moved = format!(" {} ", at.join("b/z/y").display());
+    assert!(!fs::read_to_string("/proc/mounts").unwrap().contains(&moved));
     assert!((&file).write_all(b"lost").is_err());
     drop(file);
     live.export_and_verify("tank");

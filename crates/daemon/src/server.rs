@@ -343,7 +343,7 @@ impl Server {
             Some(None) => return Ok(()),
             place => place,
         };
-        let Some((request, streams)) = wire::receive(&mut stream)? else { return Ok(()) };
+        let Some((request, streams)) = wire::receive(&mut stream, guest.is_some())? else { return Ok(()) };
         if guest.is_some() && !streams.iter().all(is_harmless) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

@@ -3,10 +3,11 @@
 //! Root mounts directly, so that the type reads `fuse.zfs` and the source is the dataset; an ordinary user mounts
 //! through the helper of the system's FUSE package, with the same result.
 
+use std::ffi::OsString;
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -106,15 +107,16 @@ fn helper_options(place: &Place<'_>) -> String {
     format!("fsname={},subtype={SUBTYPE},{}{checked}", place.source, words.join(","))
 }
 
-/// Changes the flags of a mount. With files open for writing it cannot become read-only (`EBUSY`); an ordinary user
-/// cannot change anything (`EPERM`).
-pub fn change_flags(at: &Path, flags: MountFlags) -> io::Result<()> {
-    mount_helper::run(at, &Work::Change(flags), None).map(drop)
+/// Changes the flags of the mount of that connection. With files open for writing it cannot become read-only (`EBUSY`); an
+/// ordinary user cannot change anything (`EPERM`); `EINVAL` if another file system is there.
+pub fn change_flags(at: &Path, connection: u32, flags: MountFlags) -> io::Result<()> {
+    mount_helper::run(at, &Work::Change { flags, connection }, None).map(drop)
 }
 
-/// Shows the mount at `from` at another path, too; returns that path with links resolved.
-pub fn again(from: &Path, at: &Path, flags: MountFlags) -> io::Result<PathBuf> {
-    let done = mount_helper::run(at, &Work::Again { from: from.to_owned(), flags }, None)?;
+/// Shows the mount of that connection at `from` at another path, too; returns that path with links resolved. `EINVAL` if
+/// another file system is there.
+pub fn again(from: &Path, connection: u32, at: &Path, flags: MountFlags) -> io::Result<PathBuf> {
+    let done = mount_helper::run(at, &Work::Again { from: from.to_owned(), flags, connection }, None)?;
     if done.allowed { Ok(done.at) } else { Err(rustix::io::Errno::PERM.into()) }
 }
 
@@ -123,19 +125,28 @@ pub fn is_listed(mounts: &[u8], at: &Path) -> bool {
     listed(mounts, at).next().is_some()
 }
 
-/// The connection number of the topmost mount at `at`; `None` unless it is a FUSE mount.
+/// The connection number of the topmost mount at `at` that this user has made; `None` if there is none.
 pub fn connection(mounts: &[u8], at: &Path) -> Option<u32> {
-    listed(mounts, at).last().and_then(number)
+    // Others may have mounted over it: the system notes their number.
+    let ours = format!("user_id={}", rustix::process::getuid().as_raw());
+    let is_ours = |line: &&[u8]| {
+        let line = String::from_utf8_lossy(line);
+        let options = line.rsplit(' ').next().unwrap_or_default();
+        options.split(',').any(|option| option == ours)
+    };
+    listed(mounts, at).filter(is_ours).filter_map(number).last()
 }
 
-/// Whether a mount of that connection is at `at`, hidden or not.
-pub fn is_listed_as(mounts: &[u8], at: &Path, connection: u32) -> bool {
-    listed(mounts, at).any(|line| number(line) == Some(connection))
+/// The places of a connection's mounts, in the order of mounting.
+pub fn places(mounts: &[u8], connection: u32) -> Vec<PathBuf> {
+    let lines = mounts.split(|byte| *byte == b'\n').filter(|line| number(line) == Some(connection));
+    lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescape).collect()
 }
 
 /// Whether the mount of that connection at `at` is below another one.
 pub fn is_hidden(mounts: &[u8], at: &Path, connection: u32) -> bool {
-    is_listed_as(mounts, at, connection) && self::connection(mounts, at) != Some(connection)
+    let numbers: Vec<_> = listed(mounts, at).map(number).collect();
+    numbers.contains(&Some(connection)) && numbers.last() != Some(&Some(connection))
 }
 
 /// The connection number in the line of a FUSE mount: the minor number of its device.
@@ -144,6 +155,18 @@ fn number(line: &[u8]) -> Option<u32> {
     let (before, after) = line.split_once(" - ")?;
     let device = before.split(' ').nth(2)?.strip_prefix("0:")?;
     after.starts_with("fuse").then(|| device.parse().ok())?
+}
+
+/// A path without the kernel's escapes.
+fn unescape(path: &[u8]) -> PathBuf {
+    let (mut out, mut left) = (Vec::with_capacity(path.len()), path);
+    while let Some((&first, rest)) = left.split_first() {
+        let octal = rest.get(..3).filter(|_| first == b'\\');
+        let byte = octal.and_then(|three| u8::from_str_radix(std::str::from_utf8(three).ok()?, 8).ok());
+        out.push(byte.unwrap_or(first));
+        left = if byte.is_some() { rest.get(3..).unwrap_or_default() } else { rest };
+    }
+    PathBuf::from(<OsString as OsStringExt>::from_vec(out))
 }
 
 /// Lines of the mounts at a path, the topmost one last.
@@ -181,11 +204,19 @@ mod tests {
             b"36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/x rw\n37 35 0:5 / /mnt/c rw - fuse.zfs tank rw\n";
         assert!(is_listed(listed, Path::new("/mnt/a b")) && is_listed(listed, Path::new("/mnt/c")));
         assert!(!is_listed(listed, Path::new("/mnt/a")) && !is_listed(b"", Path::new("/")));
-        assert_eq!(connection(listed, Path::new("/mnt/c")), Some(5));
-        assert_eq!(connection(listed, Path::new("/mnt/a b")), None);
-        let over = b"37 35 0:5 / /mnt/c rw - fuse.zfs tank rw\n38 37 0:9 / /mnt/c rw - tmpfs foreign rw\n";
-        assert_eq!(connection(over, Path::new("/mnt/c")), None);
-        assert!(is_hidden(over, Path::new("/mnt/c"), 5) && !is_hidden(listed, Path::new("/mnt/c"), 5));
-        assert!(!is_hidden(over, Path::new("/mnt/c"), 9) && !is_hidden(over, Path::new("/mnt/c"), 4));
+        assert_eq!(connection(listed, Path::new("/mnt/c")), None);
+        let uid = rustix::process::getuid().as_raw();
+        let line = |id: u32, device: u32, place: &str, uid: u32| {
+            format!("{id} 1 0:{device} / {place} rw - fuse.zfs tank rw,user_id={uid},group_id=0\n")
+        };
+        // Another user has mounted over it, and a part of the tree was renamed.
+        let over =
+            line(37, 5, "/mnt/c", uid) + &line(38, 9, "/mnt/c", uid + 1) + &line(39, 5, "/mnt/a\\040b", uid);
+        let over = over.as_bytes();
+        assert_eq!(connection(over, Path::new("/mnt/c")), Some(5));
+        assert!(is_hidden(over, Path::new("/mnt/c"), 5) && !is_hidden(over, Path::new("/mnt/c"), 9));
+        assert!(!is_hidden(over, Path::new("/mnt/a b"), 5));
+        assert_eq!(places(over, 5), [Path::new("/mnt/c"), Path::new("/mnt/a b")]);
+        assert_eq!(connection(b"36 35 98:0 / /mnt/c rw - ext4 /dev/x rw\n", Path::new("/mnt/c")), None);
     }
 }

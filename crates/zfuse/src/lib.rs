@@ -62,6 +62,8 @@ pub struct MountOptions {
     pub without_volumes: bool,
 }
 
+/// The system's list of mounts.
+const LISTED: &str = "/proc/self/mountinfo";
 /// Timeout of the last requests: after it the kernel must have removed another mount.
 const UNMOUNTING: Duration = Duration::from_secs(60);
 /// Timeout of the last request of a connection that has ended.
@@ -100,6 +102,9 @@ impl Mounted {
 
     /// The number of its connection in `/sys/fs/fuse/connections`, derived from the text of `/proc/self/mountinfo`.
     pub fn connection(&self, listed: &[u8]) -> Option<u32> {
+        if let Some(number) = self.number.get() {
+            return Some(*number);
+        }
         let found = kernel::connection(listed, &self.at)?;
         Some(*self.number.get_or_init(|| found))
     }
@@ -110,7 +115,8 @@ impl Mounted {
     /// # Errors
     /// The error of mounting there.
     pub fn show_at(&self, place: &Path, options: &LiveOptions) -> io::Result<()> {
-        let at = kernel::again(&self.at, place, rw::flags_of(options) & rw::OF_ONE_PLACE)?;
+        let (from, number) = self.listed()?;
+        let at = kernel::again(&from, number, place, rw::flags_of(options) & rw::OF_ONE_PLACE)?;
         self.also.lock().push(at);
         Ok(())
     }
@@ -119,7 +125,7 @@ impl Mounted {
     pub fn also_at(&self) -> Vec<PathBuf> {
         let mut also = self.also.lock();
         if !also.is_empty() {
-            let listed = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+            let listed = std::fs::read(LISTED).unwrap_or_default();
             also.retain(|at| kernel::is_listed(&listed, at));
         }
         also.clone()
@@ -143,16 +149,22 @@ impl Mounted {
     /// disappears at once, and ends when the last file is closed. A mount of another file system at the same path
     /// stays, and so does this one below it.
     pub fn try_unmount(&self, force: bool) -> io::Result<()> {
-        let also = self.also_at();
-        let places: Vec<&PathBuf> = also.iter().rev().chain([&self.at]).collect();
-        if let Some(at) = places.iter().find(|at| self.is_hidden_at(at)) {
+        let listed = std::fs::read(LISTED).unwrap_or_default();
+        let number = self.connection(&listed);
+        // Where it is now: a directory above it may have another name than at the time of mounting.
+        let places = match number.map(|number| kernel::places(&listed, number)) {
+            Some(places) if !listed.is_empty() => places,
+            _ => [self.at.clone()].into_iter().chain(self.also_at()).collect(),
+        };
+        let hidden = |at: &&PathBuf| number.is_some_and(|number| kernel::is_hidden(&listed, at, number));
+        if let Some(at) = places.iter().find(hidden) {
             let what = format!("{} is hidden by another mount", at.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
-        let mut patience = UNMOUNTING;
-        for at in places {
+        // Another process has detached it (`umount -l`): it ends with the last open file.
+        let mut patience = if places.is_empty() { LAST_REQUEST } else { UNMOUNTING };
+        for at in places.iter().rev() {
             match if self.is_over() { Ok(()) } else { self.detach_from(at, force) } {
-                // Another process has detached it (`umount -l`): it ends with the last open file.
                 Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOENT)) => {
                     patience = LAST_REQUEST;
                 }
@@ -169,20 +181,20 @@ impl Mounted {
 
     /// Whether another process has detached it while files are open (`umount -l`).
     pub fn is_detached(&self) -> bool {
-        let listed = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        let shown = |at: &Path| match self.number.get() {
-            Some(number) => kernel::is_listed_as(&listed, at, *number),
-            None => kernel::is_listed(&listed, at),
+        let listed = std::fs::read(LISTED).unwrap_or_default();
+        let is_shown = match self.connection(&listed) {
+            Some(number) => !kernel::places(&listed, number).is_empty(),
+            None => kernel::is_listed(&listed, &self.at),
         };
-        !listed.is_empty()
-            && !self.is_over()
-            && !shown(&self.at)
-            && !self.also_at().iter().any(|at| shown(at))
+        !listed.is_empty() && !self.is_over() && !is_shown
     }
 
-    fn is_hidden_at(&self, at: &Path) -> bool {
-        let listed = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
-        self.number.get().is_some_and(|number| kernel::is_hidden(&listed, at, *number))
+    /// A place where it is now, and its connection.
+    fn listed(&self) -> io::Result<(PathBuf, u32)> {
+        let listed = std::fs::read(LISTED)?;
+        let number = self.connection(&listed).ok_or(io::Error::from(Errno::INVAL))?;
+        let place = kernel::places(&listed, number).into_iter().next();
+        place.map(|place| (place, number)).ok_or_else(|| Errno::INVAL.into())
     }
 
     fn detach_from(&self, at: &Path, force: bool) -> io::Result<()> {
@@ -237,7 +249,10 @@ impl Mounted {
             return Ok(());
         }
         let flags = (rw::flags_of(&old), rw::flags_of(&options));
-        let tell = || if flags.0 == flags.1 { Ok(()) } else { kernel::change_flags(&self.at, flags.1) };
+        let tell = || match flags.0 == flags.1 {
+            true => Ok(()),
+            false => self.listed().and_then(|(at, number)| kernel::change_flags(&at, number, flags.1)),
+        };
         // Read-only comes last: until then the kernel's pending writes are accepted.
         let told = if options.read_only {
             let told = tell();

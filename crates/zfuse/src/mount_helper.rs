@@ -83,9 +83,10 @@ pub(crate) enum Work {
     /// Mount a FUSE connection.
     Mount { ready: Ready, strict: usize, source: String, flags: MountFlags, options: String },
     /// Show the mount of another path here, too.
-    Again { from: PathBuf, flags: MountFlags },
-    /// Change the flags of a mount.
-    Change(MountFlags),
+    /// Fails with `EINVAL` if `from` is not a mount of that connection.
+    Again { from: PathBuf, flags: MountFlags, connection: u32 },
+    /// Change the flags of the mount of that connection; fails with `EINVAL` for another one.
+    Change { flags: MountFlags, connection: u32 },
     /// Detach the mount. With the number of a connection, a mount of another file system stays (`EINVAL`).
     Unmount { flags: UnmountFlags, connection: Option<u32> },
     /// Remove the directory, if it is empty.
@@ -225,10 +226,13 @@ impl Work {
                 let (ready, strict, flags) = (ready.to_owned(), strict.to_string(), flags.bits().to_string());
                 vec!["mount".into(), ready, strict, source.clone(), flags, options.clone()]
             }
-            Self::Again { from, flags } => {
-                return vec!["again".into(), from.clone().into_os_string(), flags.bits().to_string().into()];
+            Self::Again { from, flags, connection } => {
+                let numbers = [flags.bits(), *connection].map(|number| number.to_string().into());
+                return ["again".into(), from.clone().into_os_string()].into_iter().chain(numbers).collect();
             }
-            Self::Change(flags) => vec!["change".into(), flags.bits().to_string()],
+            Self::Change { flags, connection } => {
+                vec!["change".into(), flags.bits().to_string(), connection.to_string()]
+            }
             Self::Unmount { flags, connection } => {
                 let connection = connection.map(|number| number.to_string()).unwrap_or_default();
                 vec!["unmount".into(), flags.bits().to_string(), connection]
@@ -241,11 +245,12 @@ impl Work {
     }
 
     fn parse(words: &[OsString]) -> Option<Self> {
-        if let [word, from, flags] = words
+        if let [word, from, flags, connection] = words
             && word == "again"
         {
             let flags = MountFlags::from_bits(flags.to_str()?.parse().ok()?)?;
-            return Some(Self::Again { from: from.into(), flags });
+            let connection = connection.to_str()?.parse().ok()?;
+            return Some(Self::Again { from: from.into(), flags, connection });
         }
         let words: Vec<&str> = words.iter().map(|word| word.to_str()).collect::<Option<_>>()?;
         match words.as_slice() {
@@ -260,7 +265,10 @@ impl Work {
                 flags: MountFlags::from_bits(flags.parse().ok()?)?,
                 options: (*options).to_owned(),
             }),
-            ["change", flags] => MountFlags::from_bits(flags.parse().ok()?).map(Self::Change),
+            ["change", flags, connection] => Some(Self::Change {
+                flags: MountFlags::from_bits(flags.parse().ok()?)?,
+                connection: connection.parse().ok()?,
+            }),
             ["unmount", flags, connection] => Some(Self::Unmount {
                 flags: UnmountFlags::from_bits(flags.parse().ok()?)?,
                 connection: if connection.is_empty() { None } else { Some(connection.parse().ok()?) },
@@ -286,14 +294,20 @@ impl Work {
                 let done = rustix::mount::mount(source.as_str(), &to, TYPE, *flags, data);
                 allowed(&folder.path()?, done)
             }
-            Self::Again { from, flags } => {
+            Self::Again { from, flags, connection } => {
                 let (from, folder) = (Way::default().walk(from)?, Way::default().walk(at)?);
                 let at = folder.path()?;
+                if !from.is_of(*connection) {
+                    return Err(Errno::INVAL.into());
+                }
                 if let Err(e) = rustix::mount::mount_bind(from.handle(), folder.handle()) {
                     return allowed(&at, Err(e));
                 }
                 // The path now resolves to the new mount, not to the directory below it.
                 let mounted = Way::default().walk(&at)?;
+                if !mounted.is_of(*connection) {
+                    return Err(Errno::INVAL.into());
+                }
                 let (none, flags) = (CString::default(), *flags | MountFlags::BIND);
                 let done = rustix::mount::mount_remount(mounted.handle(), flags, none.as_c_str());
                 if done.is_err() {
@@ -301,8 +315,12 @@ impl Work {
                 }
                 allowed(&at, done)
             }
-            Self::Change(flags) => {
+            Self::Change { flags, connection } => {
                 let (folder, none) = (Way::default().walk(at)?, CString::default());
+                // Users may mount over directories of theirs: their mount keeps its own flags.
+                if !folder.is_of(*connection) {
+                    return Err(Errno::INVAL.into());
+                }
                 rustix::mount::mount_remount(folder.handle(), *flags, none.as_c_str())?;
                 allowed(at, Ok(()))
             }
@@ -369,8 +387,8 @@ mod tests {
         };
         for work in [
             mount,
-            Work::Again { from: "/a b/c".into(), flags: MountFlags::RDONLY },
-            Work::Change(MountFlags::NODEV),
+            Work::Again { from: "/a b/c".into(), flags: MountFlags::RDONLY, connection: 47 },
+            Work::Change { flags: MountFlags::NODEV, connection: 47 },
             Work::Unmount { flags: UnmountFlags::DETACH, connection: None },
             Work::Unmount { flags: UnmountFlags::empty(), connection: Some(47) },
             Work::Remove { strict: 1 },

@@ -13,7 +13,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 
 /// Maximum number of followed links, as in the kernel.
@@ -48,6 +48,13 @@ impl Folder {
     /// Removes an empty directory in it.
     pub(crate) fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// Whether it is in the FUSE file system of that connection. Asks the kernel alone.
+    pub(crate) fn is_of(&self, connection: u32) -> bool {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
+        let found = rustix::fs::statx(&self.0, "", flags, StatxFlags::empty());
+        found.is_ok_and(|found| (found.stx_dev_major, found.stx_dev_minor) == (0, connection))
     }
 
     /// Whether the file system mounted on it no longer answers.

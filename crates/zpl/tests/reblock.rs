@@ -18,7 +18,7 @@ use stdx::rng::Rng;
 use testkit::pools;
 use testkit::zdb::Judge;
 use zpl::FileKind;
-use zpl::write::{CloneFrom, Finish, FsWriter, NewNode, Overrides, XattrMode, create_fs, mount};
+use zpl::write::{CloneFrom, Finish, FsWriter, NewNode, Overrides, Settings, XattrMode, create_fs, mount};
 
 const POOL: &str = "wpool";
 const K: u64 = 1024;
@@ -262,10 +262,20 @@ fn a_hidden_file_takes_nothing_else_and_goes_with_its_user() {
     let (file, other) = (make(&fs, "file", &bytes), make(&fs, "other", b"x"));
     assert_eq!(fs.reblock_begin(file, other, 8 * K).unwrap_err().kind(), Kind::Invalid);
     let help = hidden(&fs);
+    fs.setattr(help, &Settings { mode: Some(0o4755), ..Settings::default() }).unwrap();
+    fs.setattr(file, &Settings { uid: Some(7), ..Settings::default() }).unwrap();
     assert!(fs.reblock_copy(file, help, 0..1 << 20).is_err(), "it has not begun");
     let as_of = fs.reblock_begin(file, help, 8 * K).unwrap().unwrap();
     assert_eq!(fs.write(help, 0, b"x", true).unwrap_err().kind(), Kind::Busy);
     assert_eq!(fs.truncate(help, 4).unwrap_err().kind(), Kind::Busy);
+    assert_eq!((fs.attr(help).unwrap().uid, fs.attr(help).unwrap().mode() & 0o7777), (7, 0o755));
+    // It belongs to the owner of the file now: it gets no name, no rights, no reader, and no other file's content.
+    assert_eq!(fs.link(help, fs.root, b"named").unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.read(help, 0, &mut [0; 10]).unwrap_err().kind(), Kind::Busy);
+    let mode = Settings { mode: Some(0o4755), ..Settings::default() };
+    assert_eq!(fs.setattr(help, &mode).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.set_xattr(help, b"user.a", Some(b"x"), XattrMode::Set).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.reblock_finish(other, help, as_of, true).unwrap_err().kind(), Kind::Invalid);
     fs.reblock_copy(file, help, 0..4 << 20).unwrap();
     fs.close_file(help).unwrap();
     assert!(fs.reblock_finish(file, help, as_of, true).is_err());

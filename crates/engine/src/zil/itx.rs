@@ -67,6 +67,12 @@ impl Itx {
         Self { sync, ..self }
     }
 
+    /// Bytes of memory.
+    fn memory(&self) -> usize {
+        let content = if let Payload::Whole(bytes) = &self.payload { bytes.capacity() } else { 0 };
+        size_of::<Self>() + content
+    }
+
     /// Approximate bytes in the log.
     pub(super) fn size(&self) -> u64 {
         match &self.payload {
@@ -90,10 +96,15 @@ pub(super) fn pointing(lr: &LrWrite, txg: u64) -> Vec<u8> {
     bytes
 }
 
+/// Bytes of memory that the waiting records of one log may take. A txg with more is not logged: the next commit waits for it.
+const MAX_WAITING: usize = 16 << 20;
+
 #[derive(Debug, Default)]
 struct Group {
     sync: Vec<Itx>,
     later: BTreeMap<u64, Vec<Itx>>,
+    /// Bytes of memory of the records assigned so far.
+    bytes: usize,
 }
 
 /// The lists of all open txgs.
@@ -107,16 +118,33 @@ pub(super) struct Itxs {
 }
 
 impl Itxs {
+    /// Adds a record, unless the next commit waits for its txg.
     pub fn assign(&mut self, mut itx: Itx, txg: u64) {
+        let bytes = itx.memory();
+        if txg <= self.unlogged {
+            return;
+        }
+        let waiting: usize = self.groups.values().map(|group| group.bytes).sum();
+        if waiting + bytes > MAX_WAITING {
+            self.skip(txg);
+            return;
+        }
         itx.txg = txg;
         if let Payload::Whole(bytes) = &mut itx.payload {
             stamp_txg(bytes, txg);
         }
         let group = self.groups.entry(txg).or_default();
+        group.bytes += bytes;
         match itx.sync {
             true => group.sync.push(itx),
             false => group.later.entry(itx.object).or_default().push(itx),
         }
+    }
+
+    /// A change in `txg` has no record. Records of txgs up to it are never written: the next commit waits.
+    pub fn skip(&mut self, txg: u64) {
+        self.unlogged = self.unlogged.max(txg);
+        self.groups.retain(|group, _| *group > txg);
     }
 
     /// Makes the next commit write the records of `object`; 0 for any.
@@ -167,6 +195,18 @@ mod tests {
         all.want(0);
         all.assign(Itx::write(9, 1, b"y"), 6);
         assert_eq!(objects(all.take(5)), [(6, 9)]);
+    }
+
+    #[test]
+    fn a_txg_whose_records_take_too_much_memory_is_not_logged() {
+        let mut all = Itxs::default();
+        all.assign(Itx::write(7, 0, b"x"), 5);
+        let data = vec![7; 60 << 10];
+        (0..1000).for_each(|_| all.assign(Itx::write(9, 0, &data), 6));
+        assert_eq!(all.unlogged, 6);
+        assert!(all.take(4).is_empty());
+        all.assign(Itx::write(9, 0, &data), 7);
+        assert_eq!(all.take(6).len(), 1);
     }
 
     #[test]

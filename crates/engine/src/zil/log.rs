@@ -262,8 +262,7 @@ impl Zil {
     /// change is in the log without it.
     pub fn skip(&self, tx: &Tx) {
         if !self.replayed_in(tx) {
-            let mut itxs = self.itxs.lock();
-            itxs.unlogged = itxs.unlogged.max(tx.txg());
+            self.itxs.lock().skip(tx.txg());
         }
     }
 
@@ -300,7 +299,10 @@ impl Zil {
             return Ok(());
         }
         let (covered, batch) = {
-            let mut itxs = self.logged()?;
+            let Some(mut itxs) = self.logged()? else {
+                issue.done = self.whole_txg()?;
+                return Ok(());
+            };
             (itxs.requested, itxs.take(self.host.synced()))
         };
         let newest = batch.iter().map(|itx| itx.txg).max().unwrap_or(0);
@@ -317,17 +319,22 @@ impl Zil {
         Ok(())
     }
 
-    /// The lists, once all changes without records are on disk.
-    fn logged(&self) -> Result<MutexGuard<'_, Itxs>> {
-        loop {
-            let itxs = self.itxs.lock();
-            let unlogged = itxs.unlogged;
-            if unlogged <= self.host.synced() {
-                return Ok(itxs);
-            }
-            drop(itxs);
+    /// The lists, once all changes without records are on disk; `None` when there are more by then.
+    fn logged(&self) -> Result<Option<MutexGuard<'_, Itxs>>> {
+        let unlogged = self.itxs.lock().unlogged;
+        if unlogged > self.host.synced() {
             self.host.wait_synced(unlogged)?;
         }
+        let itxs = self.itxs.lock();
+        Ok((itxs.unlogged <= self.host.synced()).then_some(itxs))
+    }
+
+    /// Waits until all changes so far are on disk, without the log: callers that make changes without records all the time must
+    /// not delay a commit for ever. Returns the last commit that this covers.
+    fn whole_txg(&self) -> Result<u64> {
+        let covered = self.itxs.lock().requested;
+        self.host.wait_all()?;
+        Ok(covered)
     }
 
     fn is_usable(&self) -> bool {

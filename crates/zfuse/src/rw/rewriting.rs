@@ -23,6 +23,8 @@ const SIZE: usize = 4096;
 const RANGES: usize = 64;
 const MOST: usize = 200;
 const TEXT: usize = RANGES + MOST * 16;
+/// The word with the inode of the hidden file.
+const HIDDEN: usize = 6;
 /// Longest piece of a file that one request works on.
 const PIECE: u64 = 64 << 20;
 
@@ -88,6 +90,10 @@ impl Live {
         let result = self.chosen(ino, writes, input);
         if result.is_ok() && writes {
             self.tell_changed(ino);
+            // Its owners may be others now.
+            if let Some(hidden) = long(input, HIDDEN * 8).ok().filter(|hidden| *hidden != 0) {
+                self.tell_changed(INodeNo(hidden));
+            }
         }
         encode(result)
     }

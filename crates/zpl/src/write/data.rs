@@ -11,7 +11,7 @@ use ondisk::znode::pflags;
 
 use super::fs::FsWriter;
 use super::node::Node;
-use super::sink::LogOp;
+use super::sink::{LogOp, Settings};
 use crate::attr::{FileKind, Time};
 use engine::dmu::range_lock::Locked;
 
@@ -52,6 +52,7 @@ impl FsWriter {
     #[doc(alias = "zfs_read")]
     pub fn read(&self, number: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
         let node = self.file(number)?;
+        self.check_unreserved(&node)?;
         let len = {
             let _range = node.ranges.lock(offset..offset.saturating_add(len64(out.len())), false);
             let object = self.object(&node)?;
@@ -165,8 +166,22 @@ impl FsWriter {
         self.written(tx, node, offset.saturating_add(len64(data.len())), keep_setid)
     }
 
-    /// Notes that bytes up to `end` were written.
+    /// Notes that bytes up to `end` were written. Set-id bits that this clears are cleared by a record of their own, as the replay
+    /// of a write keeps them.
+    #[doc(alias = "zfs_clear_setid_bits_if_necessary")]
     pub(super) fn written(&self, tx: &Tx, node: &Node, end: u64, keep_setid: bool) -> Result<()> {
+        let before = node.word(self.fields.mode);
+        self.note_written(tx, node, end, keep_setid)?;
+        let mode = node.word(self.fields.mode);
+        if mode != before {
+            let (uid, gid) = (node.word(self.fields.uid), node.word(self.fields.gid));
+            let settings = &Settings { mode: Some(mode & 0o7777), ..Settings::default() };
+            self.log_of(node, tx, &LogOp::Setattr { object: node.number, settings, mode, uid, gid });
+        }
+        Ok(())
+    }
+
+    fn note_written(&self, tx: &Tx, node: &Node, end: u64, keep_setid: bool) -> Result<()> {
         let now = self.now();
         self.change(tx, node, |state| {
             let size = state.word(self.fields.size).max(end);

@@ -304,6 +304,8 @@ impl FsWriter {
         let tx = self.begin()?;
         let _names = self.names.read();
         let _entries = dir.entries.lock();
+        // Again, under the lock: a file that gets the content of another never gets a name.
+        self.check_unreserved(&node)?;
         if self.find(&dir, name)?.is_some() {
             return Err(Error::new(Kind::Exists, "a file of that name exists"));
         }

@@ -62,7 +62,7 @@ pub struct Node {
     /// It has no name and is open no more: its blocks are being freed.
     doomed: AtomicBool,
     /// It receives the content of another file ([`super::reblock`]) and refuses other writes.
-    reserved: AtomicBool,
+    reserved: AtomicU64,
     /// The token of its owner; 0: it is not lent.
     lent: AtomicU64,
 }
@@ -80,7 +80,7 @@ impl Node {
             ranges: Ranges::default(),
             opens: AtomicU64::new(0),
             doomed: AtomicBool::new(false),
-            reserved: AtomicBool::new(false),
+            reserved: AtomicU64::new(0),
             lent: AtomicU64::new(0),
         })
     }
@@ -115,9 +115,14 @@ impl Node {
         !open
     }
 
-    /// From now on it gets the content of another file, and nothing else.
-    pub(super) fn reserve(&self) {
-        self.reserved.store(true, Ordering::Release);
+    /// From now on it gets the content of the file `number`, and nothing else.
+    pub(super) fn reserve_for(&self, number: u64) {
+        self.reserved.store(number, Ordering::Release);
+    }
+
+    /// Whether it gets the content of the file `number`.
+    pub(super) fn is_reserved_for(&self, number: u64) -> bool {
+        number != 0 && self.reserved.load(Ordering::Acquire) == number
     }
 
     pub(super) fn lend(&self, token: u64) {
@@ -129,7 +134,7 @@ impl Node {
     }
 
     pub(super) fn is_reserved(&self) -> bool {
-        self.reserved.load(Ordering::Acquire)
+        self.reserved.load(Ordering::Acquire) != 0
     }
 
     /// Whether it has more blocks than are freed at once.

@@ -153,7 +153,8 @@ impl FsWriter {
     /// The two files of a change, which has begun.
     fn two(&self, number: u64, hidden: u64) -> Result<(Arc<Node>, Arc<Node>)> {
         let (node, hidden) = (self.file(number)?, self.file(hidden)?);
-        if !hidden.is_reserved() || Arc::ptr_eq(&node, &hidden) {
+        let is_hidden = hidden.word(self.fields.links) == 0 && hidden.is_open();
+        if !hidden.is_reserved_for(number) || !is_hidden || Arc::ptr_eq(&node, &hidden) {
             return Err(Error::new(Kind::Invalid, "the change of the record size has not begun"));
         }
         Ok((node, hidden))
@@ -214,10 +215,10 @@ impl FsWriter {
                 "the feature hole_birth is not enabled: changed holes could not be told",
             ));
         }
-        self.check_hidden(&hidden)?;
         if Arc::ptr_eq(&node, &hidden) {
             return Err(Error::new(Kind::Invalid, "a file cannot help itself"));
         }
+        self.check_hidden(&hidden)?;
         let pointers = |node: &Node| node.handle.with_dnode(ondisk::Dnode::nblkptr);
         if pointers(&node) != pointers(&hidden) {
             return Err(Error::unsupported("a file of an older version: copy it to change its record size"));
@@ -230,7 +231,12 @@ impl FsWriter {
             );
             return Err(Error::new(Kind::NoSpace, what));
         }
-        hidden.reserve();
+        {
+            // A file gets a name under this lock only.
+            let _names = self.names.write();
+            self.check_hidden(&hidden)?;
+            hidden.reserve_for(number);
+        }
         let as_of = spa.txgs.synced();
         {
             let tx = self.begin()?;
@@ -246,13 +252,15 @@ impl FsWriter {
         [self.fields.uid, self.fields.gid, self.fields.projid].map(|attr| node.word(attr))
     }
 
-    /// Gives the hidden file the owners of the file.
+    /// Gives the hidden file the owners of the file, and no right to act for them.
     fn own_as(&self, tx: &engine::dmu::Tx, hidden: &Node, node: &Node) -> Result<()> {
         let [uid, gid, projid] = self.owners(node);
         if self.owners(hidden) == [uid, gid, projid] {
             return Ok(());
         }
         self.change(tx, hidden, |state| {
+            let mode = state.word(self.fields.mode) & !0o6000;
+            state.attrs.set_word(self.fields.mode, mode)?;
             state.attrs.set_word(self.fields.uid, uid)?;
             state.attrs.set_word(self.fields.gid, gid)?;
             if self.owners(node).last() == Some(&state.word(self.fields.projid)) {

@@ -5,6 +5,7 @@
 //! never moved below itself. Source: `zfs_rename`, zfs_vnops_os.c, OpenZFS 2.3.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::dmu::Tx;
 use engine::{Error, Kind, Result};
@@ -214,7 +215,11 @@ impl FsWriter {
     /// A directory that hands its project on takes only files of that project.
     pub(super) fn check_projects(&self, node: &Node, dir: &Node) -> Result<()> {
         let inherits = dir.word(self.fields.flags) & pflags::PROJINHERIT != 0;
-        if inherits && dir.word(self.fields.projid) != node.word(self.fields.projid) {
+        // A replayed record was permitted, see `check_names`.
+        if inherits
+            && !self.replaying.load(Ordering::Acquire)
+            && dir.word(self.fields.projid) != node.word(self.fields.projid)
+        {
             return Err(Error::new(Kind::OtherDevice, "the directory's files have another project"));
         }
         Ok(())

@@ -38,8 +38,26 @@ const FROM_LIST: u64 =
     WIDE | pflags::INHERIT_ACE | pflags::ACL_OBJ_ACE | pflags::ACL_TRIVIAL | pflags::NO_EXECS_DENIED;
 
 impl FsWriter {
+    /// Whether a record of the intent log is being replayed. Its call was permitted: a flag that would refuse it now was set
+    /// later, or the change that cleared the flag is in no record before it.
+    fn is_replay(&self) -> bool {
+        self.replaying.load(Ordering::Acquire)
+    }
+
+    /// Fails for a file that gets the content of another: it has no name, and nothing of it may be changed or read.
+    pub(super) fn check_unreserved(&self, node: &Node) -> Result<()> {
+        match node.is_reserved() {
+            true => Err(Error::new(Kind::Busy, "the file gets the content of another")),
+            false => Ok(()),
+        }
+    }
+
     /// Fails for a file whose attributes may not be changed.
     pub(super) fn check_changeable(&self, node: &Node) -> Result<()> {
+        self.check_unreserved(node)?;
+        if self.is_replay() {
+            return Ok(());
+        }
         match node.word(self.fields.flags) & (pflags::IMMUTABLE | pflags::APPENDONLY) {
             0 => Ok(()),
             _ => Err(not_permitted("the file is immutable or can only be appended to")),
@@ -57,7 +75,7 @@ impl FsWriter {
     #[doc(alias("may_create", "may_delete"))]
     pub(super) fn check_names(&self, dir: &Node, removes: bool) -> Result<()> {
         let forbids = pflags::IMMUTABLE | if removes { pflags::APPENDONLY } else { 0 };
-        if dir.word(self.fields.flags) & forbids == 0 || self.replaying.load(Ordering::Acquire) {
+        if dir.word(self.fields.flags) & forbids == 0 || self.is_replay() {
             return Ok(());
         }
         Err(not_permitted("the directory is immutable or can only get new names"))
@@ -65,6 +83,9 @@ impl FsWriter {
 
     /// Fails for a file that may not be removed or renamed.
     pub(super) fn check_removable(&self, node: &Node) -> Result<()> {
+        if self.is_replay() {
+            return Ok(());
+        }
         match node.word(self.fields.flags) & (pflags::IMMUTABLE | pflags::APPENDONLY | pflags::NOUNLINK) {
             0 => Ok(()),
             _ => Err(not_permitted("the file must not be removed")),
@@ -73,8 +94,9 @@ impl FsWriter {
 
     /// Fails for a file whose bytes may not be changed; `offset`: of a write, which may append.
     pub(super) fn check_writable(&self, node: &Node, offset: Option<u64>) -> Result<()> {
-        if node.is_reserved() {
-            return Err(Error::new(Kind::Busy, "the file gets the content of another"));
+        self.check_unreserved(node)?;
+        if self.is_replay() {
+            return Ok(());
         }
         let flags = node.word(self.fields.flags);
         let appends = offset.is_none_or(|at| at >= node.word(self.fields.size));
@@ -85,7 +107,7 @@ impl FsWriter {
 
     /// Fails for an append-only file, unless the caller appends.
     fn check_appending(&self, node: &Node, appends: bool) -> Result<()> {
-        if !appends && node.word(self.fields.flags) & pflags::APPENDONLY != 0 {
+        if !appends && !self.is_replay() && node.word(self.fields.flags) & pflags::APPENDONLY != 0 {
             return Err(not_permitted("the file can only be appended to"));
         }
         Ok(())
@@ -108,8 +130,9 @@ impl FsWriter {
 
     fn setattr_now(&self, number: u64, settings: &Settings) -> Result<()> {
         let node = self.node(number)?;
+        self.check_unreserved(&node)?;
         let only_flags = Settings { flags: settings.flags, ..Settings::default() } == *settings;
-        if !only_flags && node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
+        if !only_flags && !self.is_replay() && node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
             return Err(not_permitted("the file is immutable"));
         }
         if settings.size.is_some() {

@@ -140,6 +140,10 @@ impl FsWriter {
         let packed =
             if fits || in_list { self.pack(steps, node, name, value.filter(|_| fits))? } else { false };
         if let Some((dir, file)) = in_dir.filter(|_| packed || value.is_none()) {
+            if value.is_some() {
+                // The attribute moves: a part of the log must not hold its end without its new value.
+                steps.at_last(|fs, tx| fs.log_nothing(tx));
+            }
             let entry = Dirent { name: name.to_vec(), object: file.number, kind: None };
             self.remove_entry(steps, &dir, &entry, FileKind::Regular)?;
             self.drop_link(steps, &file)?;
@@ -150,7 +154,12 @@ impl FsWriter {
             });
         }
         match value {
-            Some(value) if !(packed && fits) => self.set_in_dir(steps, node, name, value),
+            Some(value) if !(packed && fits) => {
+                if in_list {
+                    steps.at_last(|fs, tx| fs.log_nothing(tx));
+                }
+                self.set_in_dir(steps, node, name, value)
+            }
             _ => Ok(()),
         }
     }

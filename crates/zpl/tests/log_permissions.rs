@@ -1,0 +1,120 @@
+//! What a replayed log does, and never does, to permissions, set-id bits and attributes.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod common;
+
+use common::Bench;
+use testkit::pools;
+use zpl::write::{NewNode, Overrides, RenameKind, Settings, XattrMode, mount};
+use zpl::{FileKind, pflags};
+
+fn node(kind: FileKind, perm: u64) -> NewNode<'static> {
+    NewNode::new(kind, perm, 1000, 100)
+}
+
+/// The images as a power cut would leave them.
+fn crashed(bench: &Bench) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    pools::copy(bench.dir.path(), dir.path());
+    dir
+}
+
+/// A record was permitted when it was made: the change that permitted it may be in no record before it.
+#[test]
+fn flags_and_projects_do_not_refuse_records() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let flags = |file: u64, value: u64| {
+        let which = pflags::IMMUTABLE | pflags::PROJINHERIT;
+        fs.setattr(file, &Settings { flags: Some((value, which)), ..Settings::default() }).unwrap();
+    };
+    let project = |file: u64, projid: u64| {
+        fs.setattr(file, &Settings { projid: Some(projid), ..Settings::default() }).unwrap();
+    };
+    let make = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    let folder = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Directory, 0o700)).unwrap();
+    make("prime");
+    fs.fsync(0).unwrap();
+    let [removed, target, linked] = ["removed", "target", "linked"].map(make);
+    let [moved, into] = ["moved", "into"].map(make);
+    let [into_dir, link_dir, empty] = ["into-dir", "link-dir", "empty"].map(folder);
+    [removed, target, empty].iter().for_each(|file| flags(*file, pflags::IMMUTABLE));
+    for dir in [into_dir, link_dir] {
+        project(dir, 5);
+        flags(dir, pflags::PROJINHERIT);
+    }
+    bench.spa.sync().unwrap();
+    [removed, target, empty].iter().for_each(|file| flags(*file, 0));
+    fs.unlink(fs.root, b"removed").unwrap();
+    fs.rmdir(fs.root, b"empty").unwrap();
+    fs.rename((fs.root, b"moved"), (fs.root, b"target"), RenameKind::Plain, (0, 0)).unwrap();
+    flags(into_dir, 0);
+    fs.rename((fs.root, b"into"), (into_dir, b"into"), RenameKind::Plain, (0, 0)).unwrap();
+    project(linked, 5);
+    fs.link(linked, link_dir, b"link").unwrap();
+    let _ = (moved, into);
+    let acked = make("acked");
+    fs.write(acked, 0, b"precious", true).unwrap();
+    fs.fsync(acked).unwrap();
+    let after = crashed(&bench);
+    let spa = pools::import_dir(after.path(), "wpool").unwrap();
+    let again = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let replayed = again.replayed().unwrap();
+    assert!(replayed.error.is_none() && replayed.done >= 6, "{replayed:?}");
+    let mut bytes = [0; 8];
+    let found = again.lookup(again.root, b"acked").unwrap().unwrap().object;
+    assert_eq!(again.read(found, 0, &mut bytes).unwrap(), 8);
+    assert_eq!(&bytes, b"precious");
+    for (dir, name, is) in [
+        (again.root, "removed", false),
+        (again.root, "empty", false),
+        (again.root, "moved", false),
+        (again.root, "target", true),
+        (into_dir, "into", true),
+        (link_dir, "link", true),
+    ] {
+        assert_eq!(again.lookup(dir, name.as_bytes()).unwrap().is_some(), is, "{name}");
+    }
+    again.unmount().unwrap();
+}
+
+/// The bits that a write by another user clears stay away after a crash.
+#[test]
+fn set_id_bits_that_a_write_clears_are_cleared_by_the_log() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"suid", &node(FileKind::Regular, 0o4777)).unwrap();
+    fs.fsync(0).unwrap();
+    bench.spa.sync().unwrap();
+    fs.write(file, 0, b"#!evil", false).unwrap();
+    fs.fsync(file).unwrap();
+    let after = crashed(&bench);
+    let spa = pools::import_dir(after.path(), "wpool").unwrap();
+    let again = mount(&spa, "wpool", Overrides::default()).unwrap();
+    assert!(again.replayed().unwrap().done >= 2);
+    let mut bytes = [0; 6];
+    assert_eq!(again.read(file, 0, &mut bytes).unwrap(), 6);
+    assert_eq!((&bytes, again.attr(file).unwrap().mode() & 0o7777), (b"#!evil", 0o777));
+    again.unmount().unwrap();
+}
+
+/// An attribute that moves from its file into the list is there after a crash, with the old or the new value.
+#[test]
+fn an_attribute_that_moves_is_not_lost_in_a_crash() {
+    let bench = Bench::new(256 << 20, |_| {});
+    bench.set("xattr", 2);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.set_xattr(file, b"user.a", Some(&[1; 50_000]), XattrMode::Set).unwrap();
+    fs.fsync(0).unwrap();
+    bench.spa.sync().unwrap();
+    fs.set_xattr(file, b"user.a", Some(b"new"), XattrMode::Set).unwrap();
+    let other = fs.create(fs.root, b"other", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.write(other, 0, b"x", true).unwrap();
+    fs.fsync(other).unwrap();
+    let after = crashed(&bench);
+    let spa = pools::import_dir(after.path(), "wpool").unwrap();
+    let again = mount(&spa, "wpool", Overrides::default()).unwrap();
+    assert!(again.xattr(file, b"user.a").unwrap().is_some());
+    again.unmount().unwrap();
+}
