@@ -101,13 +101,14 @@ fn native(info: &PropInfo, value: &str) -> Result<PropValue, String> {
             info.number_of(value).map(PropValue::Number).ok_or_else(bad)
         }
         PropType::Number => {
-            let may_be_none = info.values.is_some_and(|values| values.contains("none"));
+            let is_table_quota = info.name == "dedup_table_quota";
+            let may_be_none = is_table_quota || info.values.is_some_and(|values| values.contains("none"));
             let limit = matches!(info.name, "filesystem_limit" | "snapshot_limit");
             match value {
                 "none" if limit => Ok(PropValue::Number(u64::MAX)),
                 "none" if may_be_none => Ok(PropValue::Number(0)),
                 "none" => Err(format!("'{}' must be a number", info.name)),
-                "auto" if info.name == "refreservation" => Ok(PropValue::Number(u64::MAX)),
+                "auto" if is_table_quota || info.name == "refreservation" => Ok(PropValue::Number(u64::MAX)),
                 _ => {
                     let number = number(value, false)?;
                     if number == 0 && matches!(info.name, "quota" | "refquota") {
@@ -394,5 +395,12 @@ mod tests {
         assert!(of_pool("feature@lz4_compress", "disabled", When::New).is_ok());
         assert!(of_pool("feature@lz4_compress", "disabled", When::Later).is_err());
         assert_eq!(of_pool("size", "1", When::Later).unwrap_err(), "'size' is readonly");
+        let quota = |value| match of_pool("dedup_table_quota", value, When::Later).unwrap() {
+            PoolSetting::Stored(_, value) => value,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(quota("none"), PropValue::Number(0));
+        assert_eq!(quota("auto"), PropValue::Number(u64::MAX));
+        assert_eq!(quota("1M"), PropValue::Number(1 << 20));
     }
 }

@@ -320,10 +320,10 @@ fn content(fs: &zpl::write::FsWriter, file: u64) -> Vec<u8> {
     bytes
 }
 
-/// The heads of the clone tables are whole, and leaves are lost: blocks that these may list leak instead of being freed
-/// twice, none of them is cloned, and a rebuild frees what leaked.
+/// The heads of the clone tables are whole, and leaves are lost: blocks that these may list are not freed while another
+/// file has them, none of them is cloned, and a rebuild makes everything clean.
 #[test]
-fn frees_below_a_lost_leaf_of_a_clone_table_leak() {
+fn a_lost_leaf_of_a_clone_table_frees_nothing_twice() {
     let Some(dir) = copy("reflink") else { return };
     let name = name_of(dir.path());
     let hurt = destroy(dir.path(), &name, |pool| {
@@ -359,12 +359,9 @@ fn frees_below_a_lost_leaf_of_a_clone_table_leak() {
     let fs = zpl::write::mount(&spa, dataset, zpl::write::Overrides::default()).unwrap();
     kept.iter().zip(&before).for_each(|((_, file), bytes)| assert!(content(&fs, *file) == *bytes));
     fs.unmount().unwrap();
-    let leaked = spa.space.vdev_stats(0).unwrap().allocated;
     spa.export().unwrap();
     drop(spa);
     let spa = rebuild(dir.path(), &name);
-    spa.sync().unwrap();
-    assert!(spa.space.vdev_stats(0).unwrap().allocated < leaked, "the rebuild frees what leaked");
     spa.export().unwrap();
     drop(spa);
     judge(dir.path(), &name, BOTH);

@@ -18,6 +18,8 @@ const SPARE: u32 = 8;
 const RANGE: u32 = 64;
 /// Ranges: groups that may run at once on one machine.
 const RANGES: u32 = 64;
+/// The locks of the ranges: one folder for the machine, as its loop devices are, whatever `TMPDIR` is.
+const LOCKS: &str = "/dev/shm/zts-loops";
 /// Major number of loop devices.
 const MAJOR: &str = "7";
 
@@ -36,8 +38,7 @@ impl Loops {
         if count > RANGE {
             return Err(format!("at most {} disks are possible", RANGE - SPARE));
         }
-        let folder = std::env::temp_dir().join("zts-loops");
-        let (range, lock) = lock_one(&folder)?;
+        let (range, lock) = lock_one(Path::new(LOCKS))?;
         let loops = Self { first: FIRST + range * RANGE, count, _lock: lock };
         loops.detach();
         loops.nodes().try_for_each(|(number, node)| make(number, &node))?;
