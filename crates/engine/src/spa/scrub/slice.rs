@@ -134,9 +134,10 @@ impl<'a> Slice<'a> {
     #[doc(alias = "dsl_scan_need_resilver")]
     fn needs(&self, bp: &ondisk::Blkptr) -> bool {
         let birth = bp.physical_birth();
-        // Blocks moved from a removed vdev may be anywhere.
-        let lacks =
-            |top: Arc<Top>| top.is_removed() || top.leaves().any(|leaf| leaf.dtl.read().contains(birth));
+        // Blocks moved from a removed vdev may be anywhere. A distributed spare has a DTL, too.
+        let lacks = |top: Arc<Top>| {
+            top.is_removed() || top.leaves_and_spares().any(|leaf| leaf.dtl.read().contains(birth))
+        };
         self.func == ScanFunc::Scrub
             || bp.dvas().any(|dva| self.tree.top(u64::from(dva.vdev)).is_some_and(lacks))
     }
