@@ -242,3 +242,72 @@ fn a_disk_stays_in_use_when_its_replacement_is_refused() {
     live.ok(&format!("zpool replace -f -w tank {b} {b}"));
     live.export_and_verify("tank");
 }
+
+/// Damage that a scrub found leaves a disk degraded; it is replaced by itself all the same, and is degraded still after a
+/// replacement that fails.
+#[test]
+fn a_degraded_disk_is_replaced_by_itself() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none -O compression=off tank mirror {a} {b}"));
+    for number in 0..40 {
+        live.ok(&format!("zfs create tank/fs{number}"));
+    }
+    live.ok("zpool sync tank");
+    let damage = |end: u64| {
+        let mut file = std::fs::OpenOptions::new().write(true).open(&b).unwrap();
+        std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(4 << 20)).unwrap();
+        std::io::copy(&mut std::io::Read::take(std::io::repeat(0xa5), end - (4 << 20)), &mut file).unwrap();
+    };
+    damage(76 << 20);
+    live.ok("zpool scrub -w tank");
+    live.ok("zpool sync tank");
+    let state = || config(&live).into_iter().find(|row| row.0 == "b").unwrap().1;
+    assert_eq!(state(), "DEGRADED", "{}", live.ok("zpool status tank"));
+    let zero = || std::fs::write(&b, vec![0; 80 << 20]).unwrap();
+    zero();
+    live.ok("zpool checkpoint tank");
+    let why = live.fails(&format!("zpool replace -f tank {b} {b}"));
+    assert!(why.contains("checkpoint"), "{why}");
+    assert_eq!(state(), "DEGRADED", "{}", live.ok("zpool status tank"));
+    live.ok("zpool checkpoint -d -w tank");
+    zero();
+    live.ok(&format!("zpool replace -f -w tank {b} {b}"));
+    assert!(config(&live).iter().all(|row| row.1 == "ONLINE"), "{}", live.ok("zpool status tank"));
+    live.export_and_verify("tank");
+}
+
+/// Without the fault agents spares wait for a command, and errors are only counted.
+#[test]
+fn spares_wait_for_a_command_without_the_fault_agents() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} spare {c}"));
+    live.ok("set aquifer_fault_agents=0");
+    live.ok(&format!("zpool offline -f tank {b}"));
+    live.ok("zpool sync tank");
+    live.ok("zpool sync tank");
+    assert!(!live.ok("zpool status tank").contains("spare-"), "{}", live.ok("zpool status tank"));
+    live.ok(&format!("zpool replace -w tank {b} {c}"));
+    assert!(live.ok("zpool status tank").contains("INUSE"), "{}", live.ok("zpool status tank"));
+    live.export_and_verify("tank");
+}
+
+/// A distributed spare that a healing resilver fills has all of its disk's bytes.
+#[test]
+fn a_healing_resilver_fills_a_distributed_spare() {
+    let live = Live::new();
+    let disks = ["a", "b", "c", "d", "e"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank draid1:2d:5c:1s {}", disks.join(" ")));
+    live.ok("set aquifer_fault_agents=0");
+    for number in 0..20 {
+        live.ok(&format!("zfs create tank/fs{number}"));
+    }
+    live.ok("zpool sync tank");
+    live.ok(&format!("zpool offline -f tank {}", disks[2]));
+    live.ok(&format!("zpool replace -w tank {} draid1-0-0", disks[2]));
+    assert!(!live.ok("zpool status tank").contains("resilvered 0B"), "{}", live.ok("zpool status tank"));
+    live.ok("zpool scrub -w tank");
+    assert!(live.ok("zpool status tank").contains("repaired 0B"), "{}", live.ok("zpool status tank"));
+    live.export_and_verify("tank");
+}

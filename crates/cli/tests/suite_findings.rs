@@ -58,3 +58,83 @@ fn the_notice_on_features_heeds_compatibility() {
     }
     live.export_and_verify("tank");
 }
+
+#[test]
+fn files_have_the_sectors_of_the_settings() {
+    let live = Live::new();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 80));
+    let ashifts = || {
+        let config = live.ok("zdb -C tank");
+        let rows = config.lines().filter_map(|line| line.trim().strip_prefix("ashift: "));
+        rows.map(str::to_owned).collect::<Vec<_>>()
+    };
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    live.ok("set vdev_file_physical_ashift=12");
+    live.ok(&format!("zpool add --allow-ashift-mismatch tank {b}"));
+    live.ok(&format!("zpool add --allow-ashift-mismatch -o ashift=10 tank {c}"));
+    assert_eq!(ashifts(), ["9", "12", "10"]);
+    // A disk that joins a vdev need not suit its physical sectors.
+    live.ok(&format!("zpool attach -w tank {a} {d}"));
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_resilver_begins_anew_by_command_with_its_feature_only() {
+    let live = Live::new();
+    let a = live.disk("a", 64);
+    live.ok(&format!("zpool create -d -O mountpoint=none tank {a}"));
+    assert_eq!(
+        live.fails("zpool resilver tank"),
+        "cannot restart resilver on tank: this action requires the resilver_defer feature\n"
+    );
+    live.ok("zpool set feature@resilver_defer=enabled tank");
+    live.ok("zpool resilver tank");
+    live.ok("zpool destroy tank");
+}
+
+#[test]
+fn trims_are_counted_and_known_of_a_faulted_disk() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 1024));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    live.ok("set zfs_trim_metaslab_skip=1");
+    live.ok("zpool trim -w tank");
+    live.ok("set zfs_trim_metaslab_skip=0");
+    // The twelfth column of -r: trims that were not joined, by their size.
+    let trims = || -> u64 {
+        let table = live.ok("zpool iostat -pr tank");
+        let rows = table.lines().filter(|line| line.trim_start().starts_with(|c: char| c.is_ascii_digit()));
+        let number = |row: &str, at| row.split_whitespace().nth(at)?.parse::<u64>().ok();
+        rows.filter_map(|row| Some(number(row, 0)? * number(row, 11)?)).sum()
+    };
+    let some = trims();
+    live.ok("zpool trim -w tank");
+    let all = trims() - some;
+    assert!(some > 0 && all > 2 * some, "{some} without, {all} with metaslabs that were never used");
+    live.ok(&format!("zpool offline -f tank {a}"));
+    live.ok("zpool sync tank");
+    let status = live.ok("zpool status -t tank");
+    assert!(!status.contains("trim unsupported"), "{status}");
+    live.ok("zpool clear tank");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_vdev_of_which_one_side_is_whole_is_removed() {
+    let live = Live::new();
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} mirror {c} {d}"));
+    live.ok("set aquifer_fault_agents=0");
+    live.ok(&format!("zpool offline -f tank {a}"));
+    live.ok(&format!("zpool offline -f tank {d}"));
+    live.ok("zfs create tank/fs");
+    live.ok("zpool sync tank");
+    live.ok("set zfs_remove_max_segment=32768 metaslab_force_ganging=16384");
+    live.ok("zpool remove -w tank mirror-0");
+    assert!(!live.ok("zpool status tank").contains("mirror-0"), "{}", live.ok("zpool status tank"));
+    live.ok("zpool clear tank");
+    live.ok("zpool wait -t resilver tank");
+    live.ok("zpool scrub -w tank");
+    assert!(live.ok("zpool status tank").contains("with 0 errors"), "{}", live.ok("zpool status tank"));
+    live.export_and_verify("tank");
+}

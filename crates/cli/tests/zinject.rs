@@ -106,8 +106,10 @@ fn flipped_bits_are_checksum_errors_and_a_device_that_fails_all_is_faulted() {
     live.ok("zpool clear tank");
     live.ok("zpool wait -t resilver tank");
     assert!(status().contains("state: ONLINE"), "{}", status());
-    // Handlers end with the export.
+    // A pool with handlers is in use.
     live.ok(&format!("zinject -d {b} -e io -T write -f 0.0001 tank"));
+    assert_eq!(live.fails("zpool export tank"), "cannot export 'tank': pool is busy\n");
+    live.ok("zinject -c all");
     live.ok("zpool export tank");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     assert!(live.ok("zinject").starts_with("No handlers registered.\n"));

@@ -242,6 +242,7 @@ impl Spa {
             Arc::new(shared::LogFlush),
             Arc::clone(&times) as _,
         ]);
+        space.obey(&pool.env.memory);
         let spa = Arc::new_cyclic(|me| Self {
             datasets: DslPool::new(&mos, &pool.dsl.keys),
             pool,

@@ -131,7 +131,7 @@ fn a_pool_of_all_classes_passes_zdb() {
         normal(VdevSpec::Raidz { parity: 1, children: bench.leaves(3) }),
     ];
     let (spares, cache) = (bench.leaves(1), bench.leaves(1));
-    check(&bench, &PoolSpec { tops, spares, cache, ashift: None }, || {});
+    check(&bench, &PoolSpec { tops, spares, cache, ..PoolSpec::default() }, || {});
     let Some(listed) = bench.zdb(&["-dddd"]) else { return };
     assert!(listed.contains("spares[0]:") && listed.contains("l2cache[0]:"));
     for number in 1..=bench.disks.len() {

@@ -121,7 +121,7 @@ impl Line<'_> {
         let spare = spare_named(&spa, self.new).map_err(|e| self.cannot(e.what()))?;
         let path = old.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)).to_owned());
         let mut in_place =
-            InPlace { pool: &pool, guid: old.guid, path: path.unwrap_or_default(), is_offline: false };
+            InPlace { pool: &pool, guid: old.guid, path: path.unwrap_or_default(), before: None };
         let device = match spare {
             Some(entry) => self.spare(&pool, &entry, ctx)?,
             None => self.fresh(&mut in_place, &old, how, ashift, ctx)?,
@@ -132,7 +132,7 @@ impl Line<'_> {
             Kind::Suspended => self.cannot(crate::session::suspended(&e)),
             _ => self.cannot(e.what()),
         })?;
-        in_place.is_offline = false;
+        in_place.before = None;
         drop(in_place);
         drop(spa);
         changed(&pool, ctx)?;
@@ -216,28 +216,33 @@ struct InPlace<'a> {
     pool: &'a Imported,
     guid: u64,
     path: PathBuf,
-    is_offline: bool,
+    /// Its state before it went offline.
+    before: Option<Health>,
 }
 
 impl InPlace<'_> {
-    /// Takes the device offline; `false` if it is not in full use, or the pool cannot do without it.
+    /// Takes the device offline; `false` if it is not in use, or the pool cannot do without it. One with too many errors is
+    /// in use, too.
     fn begin(&mut self) -> bool {
         let Ok(spa) = self.pool.spa() else { return false };
-        let is_used = spa.pool.tree().leaf(self.guid).is_some_and(|leaf| leaf.health() == Health::ONLINE);
-        self.is_offline = is_used && spa.offline(self.guid, true).is_ok();
-        self.is_offline
+        let health = spa.pool.tree().leaf(self.guid).map(|leaf| leaf.health());
+        self.before = health.filter(|health| health.is_readable() && spa.offline(self.guid, true).is_ok());
+        self.before.is_some()
     }
 }
 
 impl Drop for InPlace<'_> {
     fn drop(&mut self) {
         if let Ok(spa) = self.pool.spa()
-            && self.is_offline
+            && let Some(before) = self.before
         {
             // Whatever its labels are by now, it is the device that the pool used: the next txg writes them again.
             let device =
                 daemon::devices::open(&self.path).map_err(|_| Health::cant_open(VdevAux::OpenFailed));
-            let _ = spa.online(self.guid, Some(device), false);
+            let is_back = spa.online(self.guid, Some(device), false);
+            if before != Health::ONLINE && is_back.is_ok_and(|health| health == Health::ONLINE) {
+                let _ = spa.restore_health(self.guid, before);
+            }
         }
     }
 }

@@ -9,8 +9,6 @@ use zcommon::units::{nicenum, nicetime};
 
 use super::iostat_columns::{Group, count, print_header, time};
 
-/// Columns of scrub, trim and rebuild, which this build does not fill yet.
-const IDLE: usize = 3;
 /// Least width of the column with the buckets.
 const BUCKET_WIDTH: usize = 10;
 
@@ -56,9 +54,13 @@ impl Extended {
             this.sizes.extend([of(&class.single), of(&class.joined)]);
             this.queues.extend([&class.waiting, &class.active].map(|n| n.load(Ordering::Relaxed)));
         }
-        this.latencies.extend(vec![vec![0; LATENCIES]; IDLE]);
-        this.sizes.extend(vec![vec![0; SIZES]; 2 * IDLE]);
-        this.queues.extend([0; 2 * IDLE]);
+        // Scrubs and rebuilds have no class of their own; their columns are around that of trims.
+        let trim = stats.class(IoClass::Trim);
+        let none = || vec![0; SIZES];
+        this.latencies.extend([vec![0; LATENCIES], of(&trim.queued), vec![0; LATENCIES]]);
+        this.sizes.extend([none(), none(), of(&trim.single), of(&trim.joined), none(), none()]);
+        let [waiting, active] = [&trim.waiting, &trim.active].map(|n| n.load(Ordering::Relaxed));
+        this.queues.extend([0, 0, waiting, active, 0, 0]);
         this
     }
 

@@ -3,6 +3,7 @@
 //! Differs from OpenZFS: of work that was suspended, how much is done is read off where it stopped, whatever is free there.
 
 use engine::spa::layout::config::{LEAF_ZAP, find};
+use engine::spa::sweep::SweepKind;
 use engine::zap::Zap;
 use serde_json::{Map, Value, json};
 use zutil::tree::VdevNode;
@@ -57,9 +58,14 @@ impl Work {
         let config = view.pool.config.nvlist("vdev_tree").and_then(|root| find(root, vdev.guid));
         let number = config.and_then(|list| list.u64(LEAF_ZAP)).filter(|number| *number != 0);
         let zap = number.and_then(|number| Zap::open(&view.pool.mos.object(number).ok()?).ok());
-        let names = if self == Self::Initialize { INITIALIZE } else { TRIM };
-        let [state, done, time] =
-            names.map(|name| zap.as_ref().and_then(|zap| zap.u64(name).ok()?).unwrap_or(0));
+        let (kind, names) = match self {
+            Self::Initialize => (SweepKind::Initialize, INITIALIZE),
+            Self::Trim => (SweepKind::Trim, TRIM),
+        };
+        // A txg may be seconds old: work under way has come further.
+        let [state, done, time] = view.sweep_progress(kind, vdev.guid).unwrap_or_else(|| {
+            names.map(|name| zap.as_ref().and_then(|zap| zap.u64(name).ok()?).unwrap_or(0))
+        });
         let all = view.sizes.get(vdev.guid).physical;
         Progress { state, done: if state == COMPLETE { all } else { done.min(all) }, all, time }
     }

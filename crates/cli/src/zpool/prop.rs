@@ -16,6 +16,7 @@ use engine::spa::props::{PoolStats, settings};
 use engine::spa::scrub::ScanFunc;
 use engine::spa::space::PoolSpace;
 use engine::spa::suspension::Suspension;
+use engine::spa::sweep::SweepKind;
 use engine::vdev::leaf::Leaf;
 use zcommon::features::{FEATURES, Feature};
 use zcommon::props::{PropDefault, PropType, ZpoolProp};
@@ -167,6 +168,11 @@ impl<'a> PoolView<'a> {
         spa.is_some_and(|spa| spa.scan_left(ScanFunc::Resilver).is_ok_and(|left| left.is_some()))
     }
 
+    /// How far the initialization or trim of a leaf is; `None` for a pool that is not imported.
+    pub fn sweep_progress(&self, kind: SweepKind, guid: u64) -> Option<[u64; 3]> {
+        self.live.as_ref()?.spa().ok()?.sweep_progress(kind, guid)
+    }
+
     /// Whether a scrub is under way that has repaired blocks of the device.
     pub fn is_repairing(&self, guid: u64) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());
@@ -197,11 +203,13 @@ impl<'a> PoolView<'a> {
         })
     }
 
-    /// Whether a leaf's device supports trim: files always, disks that report it; none that is not open.
+    /// Whether a leaf's device supports trim: files always, disks that report it; none that was never open.
     #[doc(alias = "vdev_has_trim")]
     pub fn can_be_trimmed(&self, vdev: &VdevNode) -> bool {
         let is_open = matches!(vdev.health.state, VdevState::Healthy | VdevState::Degraded);
-        is_open && is_trimmable(vdev)
+        // One that was open since the import and failed then is still known to support it.
+        let was_open = || self.leaf(vdev.guid).is_some_and(|leaf| leaf.size() > 0);
+        (is_open || was_open()) && is_trimmable(vdev)
     }
 
     /// A native property.

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use blkdev::Device;
 use daemon::devices::{self, InUse};
 use daemon::foreign::filesystem_on;
+use engine::memory::{Limit, Limits};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
@@ -528,7 +529,9 @@ pub fn open_as(
     };
     let leaf = |leaf: &Leaf| leaf_of(leaf, None);
     let leaves = |all: &[Leaf]| all.iter().map(leaf).collect::<Result<Vec<_>, _>>();
-    let mut spec = PoolSpec { ashift, ..PoolSpec::default() };
+    let limits = &registry.memory.limits;
+    let least_metaslabs = Some(limits.get(Limit::MinMetaslabs));
+    let mut spec = PoolSpec { ashift, least_metaslabs, ..PoolSpec::default() };
     for top in &vdevs.tops {
         let mut devices = leaves(&top.leaves)?;
         let vdev = match top.kind {
@@ -540,6 +543,8 @@ pub fn open_as(
             Kind::Raidz(parity) => VdevSpec::Raidz { parity, children: devices },
             Kind::Draid(config) => VdevSpec::Draid { config, children: devices },
         };
+        let is_files = top.leaves.iter().all(|leaf| !leaf.is_disk);
+        let ashift = if is_files { ashift_of_files(limits, ashift) } else { ashift };
         spec.tops.push(TopSpec { vdev, class: top.class, ashift });
     }
     // Pools may have the same spare.
@@ -547,4 +552,35 @@ pub fn open_as(
     spec.spares = spares.collect::<Result<_, _>>()?;
     spec.cache = leaves(&vdevs.cache)?;
     Ok(spec)
+}
+
+/// The sector shift of a new vdev of files, of which the system knows no sectors.
+#[doc(alias("vdev_file_physical_ashift", "vdev_ashift_optimize"))]
+fn ashift_of_files(limits: &Limits, wanted: Option<u32>) -> Option<u32> {
+    let get = |limit| u32::try_from(limits.get(limit)).unwrap_or(0);
+    let logical = get(Limit::FileLogicalAshift);
+    let physical = Some(get(Limit::FilePhysicalAshift)).filter(|shift| *shift <= get(Limit::MaxAutoAshift));
+    Some(wanted.filter(|wanted| *wanted >= logical).unwrap_or_else(|| logical.max(physical.unwrap_or(0))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_the_sectors_of_files() {
+        let limits = Limits::default();
+        assert_eq!(
+            [None, Some(8), Some(13)].map(|wanted| ashift_of_files(&limits, wanted)),
+            [9, 9, 13].map(Some)
+        );
+        limits.set(Limit::FilePhysicalAshift, 12).unwrap();
+        limits.set(Limit::FileLogicalAshift, 10).unwrap();
+        assert_eq!(
+            [None, Some(9), Some(11)].map(|wanted| ashift_of_files(&limits, wanted)),
+            [12, 12, 11].map(Some)
+        );
+        limits.set(Limit::FilePhysicalAshift, 16).unwrap();
+        assert_eq!(ashift_of_files(&limits, None), Some(10), "too large to count by itself");
+    }
 }

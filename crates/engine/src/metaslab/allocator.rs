@@ -13,8 +13,8 @@
 mod placement;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use ondisk::Dva;
 use ondisk::space_map::SpaceMapDecoder;
@@ -31,6 +31,7 @@ use super::unit::Metaslab;
 use super::vdev::{Group, Vdev, Want};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
+use crate::memory::{Limit, Memory};
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
@@ -142,6 +143,9 @@ pub struct SpaceAllocator {
     problems: Mutex<Vec<Error>>,
     notes: Mutex<Vec<Error>>,
     gang_above: AtomicU64,
+    memory: OnceLock<Arc<Memory>>,
+    /// Blocks that could have been forced to become gangs.
+    gang_turn: AtomicU64,
     /// How often space became allocatable, or maps were forgotten.
     freed: AtomicU64,
 }
@@ -163,6 +167,8 @@ impl SpaceAllocator {
             problems: Mutex::default(),
             notes: Mutex::default(),
             gang_above: AtomicU64::new(u64::MAX),
+            memory: OnceLock::new(),
+            gang_turn: AtomicU64::new(0),
             freed: AtomicU64::new(0),
         }
     }
@@ -204,6 +210,23 @@ impl SpaceAllocator {
     #[doc(alias = "metaslab_force_ganging")]
     pub fn force_ganging(&self, psize: u64) {
         self.gang_above.store(psize, Ordering::Relaxed);
+    }
+
+    /// Obeys the settings of `memory` from now on.
+    pub fn obey(&self, memory: &Arc<Memory>) {
+        let _ = self.memory.set(Arc::clone(memory));
+    }
+
+    /// Whether the settings force a block to become a gang.
+    #[doc(alias = "metaslab_force_ganging_pct")]
+    pub(super) fn is_forced(&self, psize: u64) -> bool {
+        let Some(limits) = self.memory.get().map(|memory| &memory.limits) else { return false };
+        if psize < limits.get(Limit::ForceGanging) {
+            return false;
+        }
+        // Spread evenly: 37 and 100 have no common divisor.
+        let turn = self.gang_turn.fetch_add(37, Ordering::Relaxed);
+        turn % 100 < limits.get(Limit::ForceGangingPercent)
     }
 
     /// Adds a top-level vdev: a new one, or one of a pool that is being imported.

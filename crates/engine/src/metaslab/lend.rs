@@ -21,10 +21,14 @@ impl SpaceAllocator {
         vdev: u64,
         from: u64,
         most: u64,
+        only_used: bool,
         work: impl FnOnce(u64, u64) -> T,
     ) -> Option<((u64, u64), T)> {
         let vdev = self.vdev(vdev)?;
         for slab in vdev.slabs.iter().filter(|slab| slab.end() > from) {
+            if only_used && slab.lock().map.object == 0 {
+                continue;
+            }
             let was_loaded = slab.is_loaded();
             self.load(slab);
             if let Some((start, end)) = slab.lend(from, most) {

@@ -247,13 +247,22 @@ pub fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &Limits) -> u64 {
 /// 512 MiB where that results in such a number.
 #[doc(alias = "vdev_metaslab_set_size")]
 pub fn metaslab_shift(asize: u64) -> u32 {
+    metaslab_shift_of(asize, LEAST_METASLABS)
+}
+
+/// Least number of metaslabs of a new vdev.
+#[doc(alias = "zfs_vdev_min_ms_count")]
+const LEAST_METASLABS: u64 = 16;
+
+/// As [`metaslab_shift`], with another least number of metaslabs.
+pub fn metaslab_shift_of(asize: u64, least: u64) -> u32 {
     const MIN: u32 = 24;
     const MAX: u32 = 34;
     const DEFAULT: u32 = 29;
     let of = |count: u64| (asize / count).checked_ilog2().map_or(0, |at| at + 1);
     let shift = match asize >> DEFAULT {
-        ..16 => of(16),
-        16..=200 => DEFAULT,
+        count if count < least => of(least.max(1)),
+        ..=200 => DEFAULT,
         _ => of(200),
     };
     match shift {

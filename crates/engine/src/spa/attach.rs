@@ -217,7 +217,7 @@ impl Spa {
                     path: leaf.path.clone(),
                     is_spare: false,
                     asize: Some(leaf_asize(geometry.size).map_err(|_| too_small())?),
-                    ashift: Some(size::ashift(Sectors::of(&geometry), *ashift)?),
+                    ashift: Some(size::ashift(Sectors::of(&geometry).without_physical(), *ashift)?),
                     list,
                 }
             }
@@ -234,7 +234,7 @@ impl Spa {
                 }
                 list.add("is_spare", 1u64);
                 let geometry = device.as_ref().map(|device| device.geometry());
-                let sectors = geometry.as_ref().map(Sectors::of);
+                let sectors = geometry.as_ref().map(|geometry| Sectors::of(geometry).without_physical());
                 Joining {
                     guid: *guid,
                     path: entry.str("path").unwrap_or_default().to_owned(),

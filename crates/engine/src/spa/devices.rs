@@ -11,6 +11,7 @@ use zcommon::vdev::{VdevAux, VdevState};
 
 use super::Spa;
 use super::health::Keep;
+use crate::dmu::Tx;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::leaf::Leaf;
 use crate::vdev::top::Top;
@@ -58,6 +59,20 @@ impl Spa {
         })
     }
 
+    /// Gives a device in use its state back: it was taken out of use and brought back for a change that was refused.
+    ///
+    /// # Errors
+    /// `NotFound` if the pool has no such device.
+    pub fn restore_health(&self, guid: u64, health: Health) -> Result<()> {
+        self.sync_task(move |spa, _| {
+            let (leaf, _) = spa.device(guid)?;
+            if leaf.health().is_readable() && health.is_readable() {
+                spa.set_health(&leaf, health, Keep::Recorded);
+            }
+            Ok(())
+        })
+    }
+
     /// Declares a device degraded until the pool is exported.
     ///
     /// # Errors
@@ -83,7 +98,7 @@ impl Spa {
                 return Ok(before);
             }
             if let Some(reopened) = reopened.filter(|_| !before.is_readable()) {
-                spa.take_back(&leaf, reopened);
+                spa.take_back(&leaf, reopened, tx);
                 if leaf.health().is_readable() {
                     spa.report_leaf("sysevent.fs.zfs.vdev_online", &leaf);
                 }
@@ -105,7 +120,7 @@ impl Spa {
             for (guid, reopened) in devices {
                 let (leaf, _) = spa.device(guid)?;
                 if leaf.health().state == VdevState::CantOpen {
-                    spa.take_back(&leaf, reopened);
+                    spa.take_back(&leaf, reopened, tx);
                 }
             }
             spa.measure_all(tx)
@@ -127,13 +142,14 @@ impl Spa {
         if hurt.is_empty() {
             return Ok(());
         }
-        self.sync_task(move |spa, _| {
+        self.sync_task(move |spa, tx| {
             for (guid, reopened) in hurt {
-                let (leaf, _) = spa.device(guid)?;
+                // A replaced device may have left the pool meanwhile.
+                let Ok((leaf, _)) = spa.device(guid) else { continue };
                 match (leaf.health().state, reopened) {
                     (VdevState::Offline, _) => continue,
                     (VdevState::Degraded, _) => spa.set_health(&leaf, Health::ONLINE, Keep::Recorded),
-                    (_, Some(reopened)) => spa.take_back(&leaf, reopened),
+                    (_, Some(reopened)) => spa.take_back(&leaf, reopened, tx),
                     (_, None) => continue,
                 }
                 spa.report_leaf("sysevent.fs.zfs.vdev_clear", &leaf);
@@ -143,13 +159,14 @@ impl Spa {
     }
 
     #[doc(alias = "vdev_reopen")]
-    fn take_back(&self, leaf: &Leaf, reopened: Reopened) {
+    fn take_back(&self, leaf: &Leaf, reopened: Reopened, tx: &Tx) {
         let before = leaf.health();
         match reopened {
             Ok(_) if leaf.inject.refuses_open() => leaf.set_health(Health::cant_open(VdevAux::OpenFailed)),
             Ok(device) => {
                 leaf.open(device, Health::ONLINE);
                 self.note_return(leaf.guid);
+                self.assess_returned(leaf, tx);
             }
             // It was pulled out, and still is.
             Err(_) if before.state == VdevState::Removed => return,

@@ -227,6 +227,7 @@ impl Spa {
         }
         let limits = Limits::of(self.set_numbers(leaf.guid, LIMITS));
         match self.diagnosis.judge(leaf, limits, self.pool.env.clock.monotonic()) {
+            _ if !self.limits().is_on(crate::memory::Limit::FaultAgents) => {}
             Verdict::Fine => {}
             Verdict::Fails => drop(self.lose(leaf, top, VdevAux::ErrorsExceeded, false)),
             Verdict::IsPoor => self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),

@@ -27,6 +27,7 @@ use super::layout::config::{edit, line};
 use super::space_store::set;
 use crate::dmu::Tx;
 use crate::error::Result;
+use crate::memory::Limit;
 use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::vdev::leaf::Leaf;
 use crate::vdev::tree::Tree;
@@ -46,14 +47,15 @@ pub(super) struct Sparing {
 }
 
 impl Activity for Sparing {
-    fn is_due(&self, _: &Spa) -> Due {
-        let has_source = || self.source.read().is_some();
+    fn is_due(&self, spa: &Spa) -> Due {
+        let has_source = || self.source.read().is_some() && spa.limits().is_on(Limit::FaultAgents);
         if self.wanted.load(Ordering::Acquire) && has_source() { Due::Now } else { Due::No }
     }
 
     fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
         let source = self.source.read().clone();
-        let Some(source) = source.filter(|_| moment == Moment::BeforeTasks) else { return Ok(()) };
+        let is_on = moment == Moment::BeforeTasks && spa.limits().is_on(Limit::FaultAgents);
+        let Some(source) = source.filter(|_| is_on) else { return Ok(()) };
         if self.wanted.swap(false, Ordering::AcqRel) {
             // A spare that can't be had or does not fit is tried again when something changes.
             let spares = spa.spare_entries().unwrap_or_default();

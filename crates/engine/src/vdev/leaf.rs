@@ -338,8 +338,11 @@ impl Leaf {
             return done(Err(absent()));
         };
         let leaf = Arc::clone(self);
+        let arrival = self.stats.arrived(IoClass::Trim);
+        let then = self.stats.started(std::iter::once(&arrival), len);
         let start = move |done: WriteDone| {
             let told: blkdev::Completion = Box::new(move |result, _| {
+                leaf.stats.finished(std::iter::once(&arrival), then);
                 leaf.changed(offset, len);
                 done(result);
             });

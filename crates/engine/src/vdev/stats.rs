@@ -30,10 +30,12 @@ pub enum IoClass {
     AsyncRead,
     /// Writes of a txg's sync.
     AsyncWrite,
+    /// Trims.
+    Trim,
 }
 
 impl IoClass {
-    /// All of them, in OpenZFS's order.
+    /// Those of reads and writes, in OpenZFS's order.
     pub const ALL: [Self; 4] = [Self::SyncRead, Self::SyncWrite, Self::AsyncRead, Self::AsyncWrite];
 
     fn is_write(self) -> bool {
@@ -96,7 +98,7 @@ pub struct KindStats {
 /// Statistics of one leaf.
 #[derive(Debug, Default)]
 pub struct LeafStats {
-    classes: [ClassStats; 4],
+    classes: [ClassStats; 5],
     kinds: [KindStats; 2],
     /// Requests that took very long.
     pub slow: AtomicU64,
@@ -112,12 +114,13 @@ pub(super) struct Arrival {
 impl LeafStats {
     /// Statistics of one class.
     pub fn class(&self, class: IoClass) -> &ClassStats {
-        let [sync_read, sync_write, async_read, async_write] = &self.classes;
+        let [sync_read, sync_write, async_read, async_write, trim] = &self.classes;
         match class {
             IoClass::SyncRead => sync_read,
             IoClass::SyncWrite => sync_write,
             IoClass::AsyncRead => async_read,
             IoClass::AsyncWrite => async_write,
+            IoClass::Trim => trim,
         }
     }
 
@@ -161,12 +164,15 @@ impl LeafStats {
         let mut kind = None;
         for arrival in arrivals {
             self.class(arrival.class).active.fetch_sub(1, Ordering::Relaxed);
-            let stats = self.kind(arrival.class.is_write());
             let took = now.duration_since(arrival.at);
-            stats.total.add_time(took);
             if took > SLOW {
                 self.slow.fetch_add(1, Ordering::Relaxed);
             }
+            if arrival.class == IoClass::Trim {
+                continue;
+            }
+            let stats = self.kind(arrival.class.is_write());
+            stats.total.add_time(took);
             kind = Some(stats);
         }
         if let Some(kind) = kind {
@@ -203,5 +209,9 @@ mod tests {
         assert_eq!((now(), sum(&class.queued)), ([0, 0], 2));
         assert_eq!((sum(&stats.kind(true).total), sum(&stats.kind(true).disk)), (2, 1));
         assert_eq!(sum(&stats.kind(false).total), 0);
+        let trim = [stats.arrived(IoClass::Trim)];
+        let then = stats.started(trim.iter(), 1 << 20);
+        stats.finished(trim.iter(), then);
+        assert_eq!((stats.class(IoClass::Trim).single.counts()[20], sum(&stats.kind(true).total)), (1, 2));
     }
 }

@@ -168,7 +168,7 @@ impl Zio {
             Err(e) => return done(Err(e.at_block(request.at))),
         }
         let old = &request.old;
-        if props.nopwrite && !props.encrypt && same_content(old, &bp) {
+        if props.nopwrite && !props.encrypt && same_content(old, &bp) && !self.is_on_removed(old) {
             return done(Ok(*old));
         }
         let block = Prepared { request: request.clone(), bp, data };
@@ -176,6 +176,12 @@ impl Zio {
             Dedup::Off => self.write_placed(block, done),
             Dedup::On | Dedup::Verify => self.write_shared(block, None, done),
         }
+    }
+
+    /// Whether a copy is on a removed vdev: writing the block again moves it from there.
+    #[doc(alias = "zio_nop_write")]
+    fn is_on_removed(&self, bp: &Blkptr) -> bool {
+        bp.dvas().any(|dva| self.tree().top(u64::from(dva.vdev)).is_some_and(|top| top.is_removed()))
     }
 
     /// Writes a prepared block: in place, or where the allocator chooses.

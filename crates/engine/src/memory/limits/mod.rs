@@ -134,6 +134,41 @@ pub enum Limit {
     EstimateRecordSize,
     /// Maximum size of a micro ZAP.
     MicroZapMax,
+    /// Whether devices with too many errors are degraded or faulted, and hot spares take over, by themselves.
+    FaultAgents,
+    /// Log2 of the physical sector of files.
+    #[doc(alias = "vdev_file_physical_ashift")]
+    FilePhysicalAshift,
+    /// Log2 of the logical sector of files.
+    #[doc(alias = "vdev_file_logical_ashift")]
+    FileLogicalAshift,
+    /// Log2 of the largest physical sector that raises the sector shift of a new vdev.
+    #[doc(alias = "zfs_vdev_max_auto_ashift")]
+    MaxAutoAshift,
+    /// Percent of a resilver from which on another one is deferred.
+    #[doc(alias = "zfs_resilver_defer_percent")]
+    ResilverDefer,
+    /// Bytes from which on blocks may be forced to become gangs.
+    #[doc(alias = "metaslab_force_ganging")]
+    ForceGanging,
+    /// Percent of such blocks that become gangs.
+    #[doc(alias = "metaslab_force_ganging_pct")]
+    ForceGangingPercent,
+    /// Bytes that a removal copies as one piece at most.
+    #[doc(alias = "zfs_remove_max_segment")]
+    RemoveMaxSegment,
+    /// Whether a removal goes on after an error of a device that another side makes up for.
+    #[doc(alias = "zfs_removal_ignore_errors")]
+    RemovalIgnoreErrors,
+    /// Milliseconds that condensing waits with each entry of a mapping.
+    #[doc(alias = "zfs_condense_indirect_commit_entry_delay_ms")]
+    CondenseDelay,
+    /// Whether metaslabs that were never allocated from are skipped by `zpool trim`.
+    #[doc(alias = "zfs_trim_metaslab_skip")]
+    TrimMetaslabSkip,
+    /// Least number of metaslabs of a new vdev.
+    #[doc(alias = "zfs_vdev_min_ms_count")]
+    MinMetaslabs,
 }
 
 /// The description of a setting.

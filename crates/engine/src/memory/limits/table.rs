@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 61] = [
+pub const LIMITS: [Info; 73] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -565,4 +565,92 @@ pub const LIMITS: [Info; 61] = [
              Default: 128 KiB.",
         )
     },
+    switch(
+        Limit::FaultAgents,
+        "aquifer_fault_agents",
+        true,
+        "1: devices with too many errors are degraded or faulted, and hot spares take over, as with OpenZFS's event daemon. \
+         Default: 1.",
+    ),
+    number(
+        Limit::FilePhysicalAshift,
+        "vdev_file_physical_ashift",
+        (9, 16),
+        9,
+        "Sector shift of a new vdev of files, unless -o ashift gives another. Default: 9.",
+    ),
+    number(
+        Limit::FileLogicalAshift,
+        "vdev_file_logical_ashift",
+        (9, 16),
+        9,
+        "Least sector shift of a new vdev of files. Default: 9.",
+    ),
+    number(
+        Limit::MaxAutoAshift,
+        "zfs_vdev_max_auto_ashift",
+        (9, 16),
+        14,
+        "Larger physical sectors of files do not raise the sector shift of a new vdev. Default: 14.",
+    ),
+    number(
+        Limit::ResilverDefer,
+        "zfs_resilver_defer_percent",
+        (0, 100),
+        10,
+        "Percent of a resilver from which on another one waits for its end (feature resilver_defer). Default: 10.",
+    ),
+    Info {
+        bytes: true,
+        ..number(
+            Limit::ForceGanging,
+            "metaslab_force_ganging",
+            (512, u64::MAX),
+            (16 << 20) + 1,
+            "Blocks of at least so many bytes may be forced to become gang blocks, for tests. Default: 16 MiB + 1, none.",
+        )
+    },
+    number(
+        Limit::ForceGangingPercent,
+        "metaslab_force_ganging_pct",
+        (0, 100),
+        3,
+        "Percent of these blocks that become gang blocks. Default: 3.",
+    ),
+    Info {
+        bytes: true,
+        ..number(
+            Limit::RemoveMaxSegment,
+            "zfs_remove_max_segment",
+            (512, 16 << 20),
+            16 << 20,
+            "Bytes that the removal of a vdev copies as one piece at most. Default: 16 MiB.",
+        )
+    },
+    switch(
+        Limit::RemovalIgnoreErrors,
+        "zfs_removal_ignore_errors",
+        false,
+        "1: the removal of a vdev goes on when a side of a mirror fails to read and another does not. Default: 0.",
+    ),
+    number(
+        Limit::CondenseDelay,
+        "zfs_condense_indirect_commit_entry_delay_ms",
+        (0, 3_600_000),
+        0,
+        "Milliseconds to wait with each entry of a removed vdev's mapping that is condensed, for tests. Default: 0.",
+    ),
+    switch(
+        Limit::TrimMetaslabSkip,
+        "zfs_trim_metaslab_skip",
+        false,
+        "1: zpool trim skips metaslabs that were never allocated from. Default: 0.",
+    ),
+    number(
+        Limit::MinMetaslabs,
+        "zfs_vdev_min_ms_count",
+        (16, 1 << 17),
+        16,
+        "Least number of metaslabs of a new vdev, of 16 MiB each at least. Default: 16.",
+    ),
 ];

@@ -139,7 +139,8 @@ fn chain(class: Class) -> &'static [Class] {
 
 impl Allocator for SpaceAllocator {
     fn allocate(&self, request: &AllocRequest) -> Result<Vec<Dva>> {
-        let forced = request.psize >= self.gang_above.load(Ordering::Relaxed);
+        let forced = request.psize >= self.gang_above.load(Ordering::Relaxed)
+            || !request.gang && self.is_forced(request.psize);
         if request.psize == 0 || forced && !request.gang {
             let kind = if forced { Kind::Fragmented } else { Kind::Invalid };
             return Err(Error::new(kind, format!("a block of {} bytes is refused", request.psize)));

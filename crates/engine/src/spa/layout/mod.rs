@@ -89,6 +89,8 @@ pub struct PoolSpec {
     pub cache: Vec<LeafSpec>,
     /// Sector shift, when not to be detected.
     pub ashift: Option<u32>,
+    /// Least number of metaslabs of a vdev, when it is not the default.
+    pub least_metaslabs: Option<u64>,
 }
 
 /// A vdev tree that was laid out.
@@ -154,6 +156,7 @@ impl AllocBias {
 struct Builder<'a> {
     guid: &'a mut dyn FnMut() -> u64,
     create_txg: u64,
+    least_metaslabs: Option<u64>,
     layout: Layout,
     paths: Vec<String>,
 }
@@ -177,8 +180,13 @@ impl PoolSpec {
             }
             next
         };
-        let mut builder =
-            Builder { guid: &mut guid, create_txg, layout: Layout::default(), paths: Vec::new() };
+        let mut builder = Builder {
+            guid: &mut guid,
+            create_txg,
+            least_metaslabs: self.least_metaslabs,
+            layout: Layout::default(),
+            paths: Vec::new(),
+        };
         for (id, top) in (first..).zip(&self.tops) {
             builder.top(id, top, self.ashift)?;
         }
@@ -209,6 +217,10 @@ impl Builder<'_> {
         let sectors = sectors.ok_or_else(|| invalid("a vdev needs devices"))?;
         let ashift = size::ashift(sectors, spec.ashift.or(ashift))?;
         let asize = asize(spec, ashift, smallest)?;
+        let shift = match self.least_metaslabs {
+            Some(least) => size::metaslab_shift_of(asize, least),
+            None => size::metaslab_shift(asize),
+        };
 
         let only = if let VdevSpec::Leaf(leaf) = &spec.vdev { Some(leaf) } else { None };
         let guid = (self.guid)();
@@ -225,7 +237,7 @@ impl Builder<'_> {
             list.add("draid_ndata", config.data).add("draid_nspares", config.spares);
             list.add("draid_ngroups", config.groups().unwrap_or(0));
         }
-        list.add("metaslab_array", 0u64).add("metaslab_shift", u64::from(size::metaslab_shift(asize)));
+        list.add("metaslab_array", 0u64).add("metaslab_shift", u64::from(shift));
         list.add("ashift", u64::from(ashift)).add("asize", asize);
         list.add("is_log", u64::from(spec.class == AllocBias::Log)).add("create_txg", self.create_txg);
         if only.is_none() {

@@ -6,7 +6,7 @@ use blkdev::Geometry;
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
 
 use crate::error::{Error, Kind, Result};
-pub use crate::metaslab::policy::metaslab_shift;
+pub use crate::metaslab::policy::{metaslab_shift, metaslab_shift_of};
 use crate::vdev::config::{Kind as VdevKind, VdevConfig};
 
 /// Smallest and largest sector shift of a vdev.
@@ -33,6 +33,13 @@ impl Sectors {
     pub fn of(geometry: &Geometry) -> Self {
         let shift = |bytes: u32| bytes.max(512).ilog2();
         Self { logical: shift(geometry.logical_sector), physical: shift(geometry.physical_sector) }
+    }
+
+    /// Without the size of physical sectors: a device that joins a vdev need not suit them.
+    #[doc(alias = "vdev_attaching")]
+    #[must_use]
+    pub fn without_physical(self) -> Self {
+        Self { physical: self.logical, ..self }
     }
 
     /// For a vdev with several devices: values that suit all of them.

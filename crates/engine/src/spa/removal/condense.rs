@@ -117,16 +117,37 @@ impl Spa {
         Ok((mapping, counts))
     }
 
+    /// How many entries this txg may condense.
+    #[doc(alias = "zfs_condense_indirect_commit_entry_delay_ms")]
+    fn entries_now(&self) -> usize {
+        let delay = u128::from(self.limits().get(Limit::CondenseDelay));
+        if delay == 0 {
+            return STEP;
+        }
+        let now = self.pool.env.clock.monotonic();
+        let mut last = self.removing.condensed_at.lock();
+        let elapsed = now.saturating_sub(*last.get_or_insert(now)).as_millis();
+        let count = usize::try_from(elapsed / delay).unwrap_or(STEP).min(STEP);
+        if count > 0 {
+            *last = Some(now);
+        }
+        count
+    }
+
     fn condense_some(&self, at: &MosTx<'_>, state: &SpaCondensingIndirect) -> Result<()> {
+        let most = self.entries_now();
+        if most == 0 {
+            return Ok(());
+        }
         let (mapping, counts) = self.obsolete_counts(at, state)?;
         let done = objects::head(at, state.next_mapping_object)?.max_offset;
         let first = mapping.entries().partition_point(|entry| entry.source < done);
         let left = mapping.entries().iter().zip(&counts).skip(first);
         let kept = |(entry, count): &(&MappingEntry, &u32)| u64::from(**count) < entry.len;
         let kept: Vec<(MappingEntry, u32)> =
-            left.filter(kept).take(STEP).map(|(entry, count)| (*entry, *count)).collect();
+            left.filter(kept).take(most).map(|(entry, count)| (*entry, *count)).collect();
         objects::append(at, state.next_mapping_object, &kept)?;
-        if kept.len() < STEP { self.end_condensing(at, state) } else { Ok(()) }
+        if kept.len() < most { self.end_condensing(at, state) } else { Ok(()) }
     }
 
     #[doc(alias = "spa_condense_indirect_complete_sync")]
@@ -152,6 +173,7 @@ impl Spa {
         }
         at.zap_remove(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT)?;
         self.removing.condensing.store(false, Ordering::Release);
+        *self.removing.condensed_at.lock() = None;
         Ok(())
     }
 }

@@ -86,16 +86,25 @@ fn at(offset: u64) -> Result<u64> {
     Area::Data.leaf_offset(offset).ok_or_else(|| Error::corrupt("an offset overflows").at_offset(offset))
 }
 
+/// How ranges are copied.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct How {
+    pub txg: u64,
+    /// A side that fails to read is replaced by another one.
+    #[doc(alias = "zfs_removal_ignore_errors")]
+    pub lenient: bool,
+}
+
 /// Copies ranges from `source`, in the txg in which their destinations were allocated.
 ///
 /// # Errors
-/// `Io` with the device when a range cannot be read from any side, or a device that is in use fails to write it.
+/// `Io` with the device when a range cannot be read from a side that is in use (from any, when lenient), or a device that is in use fails to write it.
 pub(super) fn copy(
     executor: &dyn Executor,
     tree: &Tree,
     source: &Top,
     entries: &[MappingEntry],
-    txg: u64,
+    How { txg, lenient }: How,
 ) -> Result<()> {
     let from = readable(source);
     if from.is_empty() {
@@ -112,7 +121,7 @@ pub(super) fn copy(
     for (index, leaves) in targets.iter().enumerate() {
         (0..from.len().min(leaves.len().max(1))).for_each(|version| wanted.push((index, version)));
     }
-    let versions = read(executor, source, &from, &pieces, &wanted)?;
+    let versions = read(executor, source, &from, (&pieces, &wanted), lenient)?;
     let mut starts: Vec<Start<'_, io::Result<()>>> = Vec::new();
     let mut names = Vec::new();
     for (index, (piece, leaves)) in pieces.iter().zip(&targets).enumerate() {
@@ -157,12 +166,12 @@ fn read(
     executor: &dyn Executor,
     source: &Top,
     from: &[Arc<Leaf>],
-    pieces: &[Piece],
-    wanted: &[(usize, usize)],
+    (pieces, wanted): (&[Piece], &[(usize, usize)]),
+    lenient: bool,
 ) -> Result<Vec<Buf>> {
     let mut found: Vec<Option<Buf>> = wanted.iter().map(|_| None).collect();
     // A side that fails is replaced by the next one.
-    for shift in 0..from.len() {
+    for shift in 0..if lenient { from.len() } else { 1 } {
         let (mut starts, mut slots): (Vec<Start<'_, io::Result<Buf>>>, _) = (Vec::new(), Vec::new());
         for (slot, (index, version)) in wanted.iter().enumerate() {
             let leaf = version.saturating_add(shift).checked_rem(from.len()).and_then(|side| from.get(side));

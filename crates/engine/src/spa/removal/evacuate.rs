@@ -16,9 +16,6 @@ use crate::vdev::indirect::MappingEntry;
 use crate::vdev::top::Top;
 use crate::zio::alloc::{AllocRequest, Class};
 
-/// Longest range that is copied as one.
-#[doc(alias = "zfs_remove_max_segment")]
-const MAX_SEGMENT: u64 = 16 << 20;
 /// Bytes that are copied at once.
 const BATCH: u64 = 16 << 20;
 /// Ranges that are copied at once.
@@ -91,8 +88,9 @@ impl Spa {
         let top = tree.top(vdev).ok_or_else(|| Error::corrupt("the vdev that is being removed is gone"))?;
         let most = if self.is_threaded() { BATCH } else { STEP };
         let (mut entries, mut bytes) = (Vec::new(), 0_u64);
+        let segment = self.limits().get(Limit::RemoveMaxSegment).next_multiple_of(1 << top.ashift.min(16));
         while bytes < most && entries.len() < MAX_RANGES {
-            let Some((start, end)) = self.space.take_to_copy(vdev, MAX_SEGMENT.min(most - bytes))? else {
+            let Some((start, end)) = self.space.take_to_copy(vdev, segment.min(most - bytes))? else {
                 break;
             };
             bytes = bytes.saturating_add(end - start);
@@ -105,7 +103,9 @@ impl Spa {
             return Ok(0);
         }
         let executor = &*self.pool.env.executor;
-        if let Err(why) = copy::copy(executor, &tree, &top, &entries, at.tx.txg()) {
+        let lenient = self.limits().is_on(Limit::RemovalIgnoreErrors);
+        if let Err(why) = copy::copy(executor, &tree, &top, &entries, copy::How { txg: at.tx.txg(), lenient })
+        {
             self.release_places(&entries, at.tx.txg());
             return Err(why);
         }
@@ -192,7 +192,9 @@ impl Spa {
         let entries: Vec<MappingEntry> = copied.into_iter().map(|(_, entry)| entry).collect();
         let executor = &*self.pool.env.executor;
         // In bounded parts, as they were made.
-        entries.chunks(16).try_for_each(|part| copy::copy(executor, &tree, &top, part, txg))
+        entries
+            .chunks(16)
+            .try_for_each(|part| copy::copy(executor, &tree, &top, part, copy::How { txg, lenient: true }))
     }
 
     /// The objects of the mapping and of the births of a vdev that is being removed.

@@ -44,6 +44,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use std::time::Duration;
+
 use nvpair::NvList;
 use parking_lot::Mutex;
 
@@ -79,6 +81,8 @@ pub(super) struct Removing {
     starting: AtomicBool,
     /// A mapping is being condensed.
     condensing: AtomicBool,
+    /// When entries of the mapping were condensed last, where the settings slow that down.
+    condensed_at: Mutex<Option<Duration>>,
     /// Copies of the txg that is being written.
     copied: Mutex<Vec<(u64, MappingEntry)>>,
     /// Txgs that made copies since the import.
@@ -92,6 +96,7 @@ impl Activity for Removing {
         let busy = self.active.load(Ordering::Acquire) || self.condensing.load(Ordering::Acquire);
         match busy {
             true if spa.limits().is_on(Limit::RemovalSuspend) => Due::Soon,
+            true if spa.limits().get(Limit::CondenseDelay) > 0 => Due::Soon,
             true => Due::Now,
             false if spa.to_condense().is_some() => Due::Soon,
             false => Due::No,

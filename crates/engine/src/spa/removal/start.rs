@@ -12,12 +12,14 @@ use super::{BIRTHS, MAPPING, REMOVING, objects, state};
 use crate::dmu::edit::Edit as _;
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::spa::layout::Layout;
 use crate::spa::layout::config::TOP_ZAP;
 use crate::spa::space_store::set;
 use crate::spa::vdev_props::{self, NON_ALLOCATING};
 use crate::vdev::config::{AllocBias, Kind as VdevKind, VdevConfig};
+use crate::vdev::leaf::Leaf;
 use crate::vdev::top::Top;
 use crate::zio::alloc::Class;
 
@@ -32,8 +34,6 @@ const NO_STRIPES: &str =
     "invalid config; a pool with removing/removed vdevs does not support adding raidz or dRAID vdevs";
 /// Bytes of an entry of a mapping.
 const ENTRY: u64 = 24;
-/// Longest range that is copied as one.
-const MAX_SEGMENT: u64 = 16 << 20;
 
 impl Spa {
     /// Removes the device or top-level vdev of this guid: spares, cache and log devices at once, others by
@@ -70,7 +70,8 @@ impl Spa {
             return Ok(0);
         }
         let bytes = self.space.bytes_in_use(top.id);
-        Ok(self.space.free_pieces(top.id).saturating_add(bytes / MAX_SEGMENT).saturating_mul(ENTRY))
+        let segment = self.limits().get(Limit::RemoveMaxSegment).max(1);
+        Ok(self.space.free_pieces(top.id).saturating_add(bytes / segment).saturating_mul(ENTRY))
     }
 
     /// Cancels the removal under way: the copies are freed.
@@ -193,7 +194,8 @@ impl Spa {
             None => {}
         }
         self.check_room(at, &top)?;
-        if top.leaves().any(|leaf| !leaf.dtl.read().ranges().is_empty()) {
+        let has_all = |leaf: &Arc<Leaf>| leaf.device().is_some() && leaf.dtl.read().ranges().is_empty();
+        if !top.leaves().any(|leaf| has_all(&leaf)) {
             return Err(Error::new(Kind::Busy, BUSY));
         }
         if !top.is_readable() {

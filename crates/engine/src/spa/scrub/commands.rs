@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use ondisk::Bookmark as Stored;
 use ondisk::pool::DslScan;
+use zcommon::features::Feature;
 
 use super::{ScanFunc, ScanPass, errors};
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
@@ -47,6 +48,9 @@ impl Spa {
         self.sync_task(move |spa, tx| {
             let at = spa.datasets.at(tx, spa);
             let running = scan_state::running(&at)?;
+            if command == ScanCommand::Resilver && !spa.features.is_enabled(Feature::ResilverDefer) {
+                return Err(Error::unsupported("this action requires the resilver_defer feature"));
+            }
             let begins = running.is_none() && !matches!(command, ScanCommand::Pause | ScanCommand::Stop);
             if begins && spa.is_rebuilding() {
                 return Err(Error::new(Kind::Busy, REBUILDING));

@@ -11,13 +11,11 @@ use super::ScanFunc;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::Result;
+use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::spa::layout::config::{RESILVER_DEFER, edit, find};
 use crate::vdev::leaf::{Dtl, Leaf};
 use crate::vdev::tree::Tree;
-
-/// Percent of a resilver from which on another one is deferred.
-const DEFER_PERCENT: u64 = 10;
 
 /// No leaf waits for a resilver any more.
 fn unmark(vdev: &mut NvList) {
@@ -37,8 +35,8 @@ fn lacks_copies(tree: &Tree, dtl: &Dtl) -> bool {
 
 /// Whether a resilver has done so little that it begins anew for a leaf that has joined.
 #[doc(alias = "zfs_resilver_defer_percent")]
-fn is_young(scan: &DslScan) -> bool {
-    scan.examined < scan.to_examine.saturating_sub(scan.skipped) / 100 * DEFER_PERCENT
+fn is_young(scan: &DslScan, percent: u64) -> bool {
+    percent >= 100 || scan.examined < scan.to_examine.saturating_sub(scan.skipped) / 100 * percent
 }
 
 impl Spa {
@@ -127,6 +125,20 @@ impl Spa {
             && !self.is_scrub_paused()
     }
 
+    /// A device is back while a resilver is under way: one that lacks more than the resilver knows of has it begin anew,
+    /// as a leaf that joins.
+    #[doc(alias = "dsl_scan_assess_vdev")]
+    pub(in crate::spa) fn assess_returned(&self, leaf: &Leaf, tx: &Tx) {
+        let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
+        let running = scan_state::running(&self.datasets.at(tx, self)).ok().flatten();
+        let knows = running.filter(|scan| ScanFunc::of(scan) == Some(ScanFunc::Resilver));
+        if let (Some(newest), Some(scan)) = (newest, knows)
+            && newest > scan.max_txg
+        {
+            self.restart_resilver_at(tx.txg().saturating_add(1));
+        }
+    }
+
     /// Has a resilver begin with the txg `begins` for a leaf that joined the pool.
     #[doc(alias = "dsl_scan_restart_resilver")]
     pub(in crate::spa) fn restart_resilver_at(&self, begins: u64) {
@@ -163,8 +175,16 @@ impl Spa {
             None if self.has_rebuild_record(&at) => Ok(()),
             None => self.begin_scan(&at, ScanFunc::Resilver),
             Some(mut scan) if joined => match ScanFunc::of(&scan) {
-                Some(ScanFunc::Resilver) if self.may_defer() && !is_young(&scan) => Ok(()),
+                Some(ScanFunc::Resilver)
+                    if self.may_defer() && !is_young(&scan, self.limits().get(Limit::ResilverDefer)) =>
+                {
+                    Ok(())
+                }
                 Some(func) => {
+                    if func == ScanFunc::Resilver && self.may_defer() {
+                        let details = format!("errors={}", scan.errors);
+                        self.log("starting deferred resilver", "", 0, &details, at.tx)?;
+                    }
                     self.finish_scan(&at, &mut scan, func, false)?;
                     self.begin_scan(&at, ScanFunc::Resilver)
                 }

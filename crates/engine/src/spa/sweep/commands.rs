@@ -7,6 +7,7 @@ use super::{Sweep, SweepKind, SweepState};
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::Result;
+use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::vdev::top::{Layout, Top};
 
@@ -75,6 +76,8 @@ impl Spa {
         options: TrimOptions,
         leaves: &[u64],
     ) -> Result<BTreeMap<u64, SweepRefusal>> {
+        let skips = kind == SweepKind::Trim && self.limits().is_on(Limit::TrimMetaslabSkip);
+        let options = TrimOptions { partial: options.partial || skips, ..options };
         let mut refused = BTreeMap::new();
         let mut sweeps = Vec::new();
         for leaf in leaves {

@@ -267,6 +267,14 @@ impl Spa {
         Ok(())
     }
 
+    /// State as a number, offset where it goes on and time of the last command of a leaf's sweep, as they are in memory; `None`
+    /// when only the leaf's ZAP has them.
+    pub fn sweep_progress(&self, kind: SweepKind, leaf: u64) -> Option<[u64; 3]> {
+        let sweep = self.sweeps.get(kind, leaf)?;
+        let progress = *sweep.progress.lock();
+        Some([progress.state.number(), progress.offset, progress.time])
+    }
+
     /// Bytes that the sweeps under way of a kind have still to walk over, of these leaves or of all; `None` when none is under
     /// way.
     pub fn sweep_left(&self, kind: SweepKind, leaves: &[u64]) -> Option<u64> {

@@ -113,8 +113,9 @@ impl Sweep {
         };
         let resumed = offset.saturating_sub(DATA_START);
         let least = if self.kind == SweepKind::Trim { limits.get(Limit::TrimExtentMin) } else { 1 };
+        let only_used = self.kind == SweepKind::Trim && self.progress.lock().options.partial;
         let ((_, end), worked) =
-            spa.space.with_free(top.id, cursor, top.logical_chunk(most), |start, end| {
+            spa.space.with_free(top.id, cursor, top.logical_chunk(most), only_used, |start, end| {
                 let mut reached = 0;
                 for (from, to) in top.physical(child, start, end) {
                     let from = from.max(resumed);
