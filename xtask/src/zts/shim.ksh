@@ -56,3 +56,25 @@ function zts_kstat
 	mkdir -p "$(dirname "$path")"
 	/zts/aquifer kstat "${path#/run/zts-kstat/}" >"$path" 2>/dev/null || rm -f "$path"
 }
+
+# The fault agents of OpenZFS's event daemon are part of ours: they are on while the suite's event daemon would run.
+function zed_setup
+{
+	mkdir -p "$ZEDLET_DIR"
+	touch "$ZEDLET_DIR/zed.rc"
+}
+
+function zed_cleanup
+{
+	rm -rf "$ZEDLET_DIR"
+}
+
+function zed_start
+{
+	/zts/aquifer set -s aquifer_fault_agents=1
+}
+
+function zed_stop
+{
+	/zts/aquifer set -s aquifer_fault_agents=0
+}
