@@ -73,6 +73,10 @@ fn files_have_the_sectors_of_the_settings() {
     live.ok(&format!("zpool add --allow-ashift-mismatch tank {b}"));
     live.ok(&format!("zpool add --allow-ashift-mismatch -o ashift=10 tank {c}"));
     assert_eq!(ashifts(), ["9", "12", "10"]);
+    live.ok("zpool set ashift=11 tank");
+    let e = live.disk("e", 80);
+    live.ok(&format!("zpool add --allow-ashift-mismatch tank {e}"));
+    assert_eq!(ashifts(), ["9", "12", "10", "11"], "the pool's property counts before the sectors");
     // A disk that joins a vdev need not suit its physical sectors.
     live.ok(&format!("zpool attach -w tank {a} {d}"));
     live.export_and_verify("tank");
@@ -104,8 +108,8 @@ fn trims_are_counted_and_known_of_a_faulted_disk() {
     let trims = || -> u64 {
         let table = live.ok("zpool iostat -pr tank");
         let rows = table.lines().filter(|line| line.trim_start().starts_with(|c: char| c.is_ascii_digit()));
-        let number = |row: &str, at| row.split_whitespace().nth(at)?.parse::<u64>().ok();
-        rows.filter_map(|row| Some(number(row, 0)? * number(row, 11)?)).sum()
+        let number = |row: &str| row.split_whitespace().nth(11)?.parse::<u64>().ok();
+        (9..).zip(rows).filter_map(|(shift, row)| Some(number(row)? << shift)).sum()
     };
     let some = trims();
     live.ok("zpool trim -w tank");
@@ -122,7 +126,7 @@ fn trims_are_counted_and_known_of_a_faulted_disk() {
 #[test]
 fn a_vdev_of_which_one_side_is_whole_is_removed() {
     let live = Live::new();
-    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 80));
+    let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 256));
     live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} mirror {c} {d}"));
     live.ok("set aquifer_fault_agents=0");
     live.ok(&format!("zpool offline -f tank {a}"));

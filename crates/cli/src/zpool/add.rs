@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use daemon::Imported;
+use engine::dsl::props::PropValue;
 use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
 use zutil::names::vdev_name;
@@ -73,7 +74,7 @@ impl Verb for Add {
             return Ok(Exit::OK);
         }
         let spa = pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
-        let spec = vdevs::open(&found, ashift, ("add to", &self.pool), ctx)?;
+        let spec = vdevs::open(&found, ashift.or_else(|| own_ashift(&pool)), ("add to", &self.pool), ctx)?;
         let aux = spec.spares.iter().chain(&spec.cache).map(|leaf| Arc::clone(&leaf.device)).collect();
         let alike = !(self.force || self.allow_ashift_mismatch);
         spa.add(spec, alike).map_err(|e| cannot(e.what().to_owned()))?;
@@ -82,6 +83,15 @@ impl Verb for Add {
         ctx.registry()?.note(&pool)?;
         ctx.log(&pool)?;
         Ok(Exit::OK)
+    }
+}
+
+/// The pool's property `ashift`, the default of new vdevs; `None` when it is not set.
+fn own_ashift(pool: &Imported) -> Option<u32> {
+    let view = pool.view().ok()?;
+    match engine::spa::props::settings(&view).ok()?.get("ashift")? {
+        PropValue::Number(shift) => u32::try_from(*shift).ok().filter(|shift| *shift != 0),
+        _ => None,
     }
 }
 
