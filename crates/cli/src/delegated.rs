@@ -201,7 +201,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             // Only root can mount.
             v.unmounted = v.volume.is_none();
             let mut all = made_below(&v.name, v.parents, ctx)?;
-            all.perms.extend(settings(&v.props)?);
+            all.perms.extend(settings_of_new(&v.props)?);
             if v.volume.is_some() && !v.sparse {
                 all.perms.push("refreservation".to_owned());
             }
@@ -210,7 +210,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Clone(v) => {
             v.unmounted = true;
             let mut all = made_below(&v.name, v.parents, ctx)?;
-            all.perms.extend(settings(&v.props)?);
+            all.perms.extend(settings_of_new(&v.props)?);
             vec![need(&v.snapshot, &["clone", "mount"]), all]
         }
         ZfsVerb::Destroy(v) => {
@@ -280,11 +280,12 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     })
 }
 
-/// Delegating permissions requires `allow` and the delegated permissions themselves.
+/// Delegating permissions requires `allow` and the delegated permissions themselves. Only root can delegate `allow`.
+#[doc(alias = "dsl_deleg_can_allow")]
 fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
     let Some((name, words)) = v.words.split_last() else { return Ok(Vec::new()) };
     let given = words.last().map(|perms| perms.split(',').collect::<Vec<_>>()).unwrap_or_default();
-    if v.options.set.is_some() || given.iter().any(|perm| perm.starts_with('@')) {
+    if v.options.set.is_some() || given.iter().any(|perm| *perm == "allow" || perm.starts_with('@')) {
         return Err(denied("set permissions on", name));
     }
     let mut all = need(name, &given);
@@ -370,6 +371,12 @@ fn settings(words: &[String]) -> Result<Vec<String>, Failure> {
     pairs.map(|(name, _)| setting(name)).collect()
 }
 
+/// The permission that each `PROPERTY=VALUE` of a new dataset needs. It is not mounted, so `canmount` unmounts nothing.
+fn settings_of_new(words: &[String]) -> Result<Vec<String>, Failure> {
+    let names = words.iter().filter_map(|word| word.split_once('=')).map(|(name, _)| name);
+    names.map(|name| if name == "canmount" { Ok(name.to_owned()) } else { setting(name) }).collect()
+}
+
 /// The permission that a property needs.
 fn setting(name: &str) -> Result<String, Failure> {
     // These would read a key from the user while the pool waits.
@@ -406,6 +413,9 @@ mod tests {
         assert_eq!(setting("userquota@7").unwrap(), "userquota");
         assert_eq!(setting("com.example:a").unwrap(), "userprop");
         assert!(setting("mountpoint").is_err() && setting("nonsense").is_err());
+        let of_new = |word: &str| settings_of_new(&[word.to_owned()]);
+        assert_eq!(of_new("canmount=off").unwrap(), ["canmount"]);
+        assert!(of_new("mountpoint=/etc").is_err() && setting("canmount").is_err());
         assert_eq!(
             need("a/b@c", &["x"]),
             Need { dataset: "a/b".into(), perms: vec!["x".into()], instead: Vec::new() }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use daemon::Imported;
 use daemon::access::{Guest, permissions};
 use daemon::mounts::{Hidden, Mount, Mounter, Work};
+use engine::dsl::write::Limited;
 use engine::dsl::{Dataset, DatasetKind};
 use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
@@ -80,32 +81,36 @@ impl Named {
 }
 
 impl Named {
-    /// Refuses users other than the pools' owner, unless all the needed permissions are granted.
-    fn allow(&self, who: Asker, needs: &[&str]) -> Result<()> {
+    /// Refuses users other than the pools' owner, unless all the needed permissions are granted. Returns such a user.
+    fn allow(&self, who: Asker, needs: &[&str]) -> Result<Option<Guest>> {
         if who.uid == rustix::process::geteuid().as_raw() {
-            return Ok(());
+            return Ok(None);
         }
+        let guest = Guest::of_machine(who.uid, who.gid);
         let pool = self.pool()?;
         let have = {
             let _quiet = pool.quiet();
             let (view, name) = (pool.view()?, self.name.lock().clone());
-            permissions(&view, &name, &Guest::of_machine(who.uid, who.gid))?
+            permissions(&view, &name, &guest)?
         };
         match needs.iter().find(|need| !have.contains(**need)) {
             Some(need) => Err(Error::new(Kind::NotPermitted, format!("'{need}' is not allowed"))),
-            None => Ok(()),
+            None => Ok(Some(guest)),
         }
     }
 }
 
 impl SnapshotAdmin for Named {
     fn create(&self, name: &str, who: Asker) -> Result<()> {
-        self.allow(who, &["snapshot"])?;
+        let guest = self.allow(who, &["snapshot"])?;
         let whole = self.snapshot(name)?;
         let pool = self.pool()?;
         of_its_own_group(|| {
-            let whole = whole.clone();
-            pool.task(move |tasks, _| tasks.snapshot(&[&whole], &[]))
+            let (whole, guest) = (whole.clone(), guest.clone());
+            pool.task(move |tasks, _| {
+                let user = guest.as_ref().map(|guest| guest as &dyn Limited);
+                tasks.limiting(user).snapshot(&[&whole], &[])
+            })
         })
     }
 

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use daemon::access::Guest;
 use daemon::{Call, Caller, Commands, Imported, Registry};
+use engine::dsl::write::Limited;
 use engine::spa::Quiet;
 use engine::spa::suspension::Suspension;
 use engine::{Error, Kind};
@@ -284,17 +285,23 @@ impl Ctx {
         Ok(pool.task(move |tasks, spa| daemon::ops::log_command(spa, tasks, &line, caller))?)
     }
 
+    /// The user that limits on numbers of datasets hold: the caller, unless it is the pools' owner.
+    pub fn limited(&self) -> Option<Arc<dyn Limited>> {
+        let guest = self.session.as_ref()?.guest.clone()?;
+        Some(Arc::new(guest))
+    }
+
     /// Runs a task on a pool's datasets and records the command in its history, both in one txg.
     pub fn change<T: Send + 'static>(
         &mut self,
         pool: &Imported,
         work: impl FnOnce(&engine::dsl::write::Tasks<'_>, &engine::spa::Spa) -> engine::Result<T> + Send + 'static,
     ) -> engine::Result<T> {
-        let name = pool.name();
+        let (name, user) = (pool.name(), self.limited());
         let session = self.session.as_mut().filter(|session| !session.logged.contains(&name));
         let note = session.as_ref().map(|session| (session.line.clone(), session.caller));
         let done = pool.task(move |tasks, spa| {
-            let done = work(tasks, spa)?;
+            let done = work(&tasks.limiting(user.as_deref()), spa)?;
             if let Some((line, caller)) = note {
                 daemon::ops::log_command(spa, tasks, &line, caller)?;
             }

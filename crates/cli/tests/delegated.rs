@@ -522,6 +522,32 @@ fn snapshots_are_made_by_mkdir_by_whoever_may_take_them() {
 }
 
 #[test]
+fn limits_hold_users_who_may_not_change_them() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 64);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    house.owner("zfs create tank/a");
+    house.owner(&format!("zfs allow -u {GUEST} create,mount,snapshot,canmount,allow tank/a"));
+    house.owner("zfs set filesystem_limit=1 snapshot_limit=1 tank/a");
+    house.may("zfs create -o canmount=off tank/a/one");
+    house.may("zfs snapshot tank/a@one");
+    for line in ["zfs create tank/a/two", "zfs snapshot tank/a@two"] {
+        assert_eq!(house.guest(line).code, 1, "{line}");
+        house.owner(line);
+    }
+    house.may_not(&format!("zfs allow -u {GUEST} allow tank/a"));
+    house.may_not("zfs create -o mountpoint=/etc tank/a/three");
+    house.owner(&format!("zfs allow -l -u {GUEST} filesystem_limit,snapshot_limit tank/a"));
+    house.may("zfs create tank/a/three");
+    house.may("zfs snapshot tank/a@three");
+    assert_eq!(house.owner("zfs get -Hp -o value filesystem_count,snapshot_count tank/a"), "3\n3\n");
+    house.owner("zpool destroy tank");
+}
+
+#[test]
 fn accounts_of_others_need_the_permission() {
     if !is_root() {
         return;

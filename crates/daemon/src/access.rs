@@ -7,9 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::Result;
+use engine::dsl::MAX_NESTING;
+use engine::dsl::write::{Limited, MosView};
 use engine::spa::Pool;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
-use crate::deleg::{Grant, Scope, Who, grants};
+use crate::deleg::{Grant, Scope, Who, grants, grants_now};
 
 /// A user other than the pools' owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +74,21 @@ pub fn permissions(pool: &Pool, dataset: &str, guest: &Guest) -> Result<BTreeSet
         return Ok(BTreeSet::new());
     }
     Ok(of_levels(&given(pool, dataset)?, guest))
+}
+
+impl Limited for Guest {
+    fn may_change(&self, at: &MosView<'_>, dir: u64, limit: &str) -> Result<bool> {
+        let props = at.zap_word(MOS_DIRECTORY_OBJECT, mos::PROPS)?.unwrap_or(0);
+        if props != 0 && at.zap_word(props, "delegation")? == Some(0) {
+            return Ok(false);
+        }
+        let (mut levels, mut next) = (Vec::new(), dir);
+        while next != 0 && levels.len() <= MAX_NESTING {
+            levels.push(grants_now(at, next)?);
+            next = at.dir(next)?.parent_obj;
+        }
+        Ok(of_levels(&levels, self).contains(limit))
+    }
 }
 
 /// The permissions that the creator of a dataset below `parent` gets there.

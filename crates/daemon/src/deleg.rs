@@ -11,7 +11,8 @@
 //! dsl_deleg.c, OpenZFS 2.3.
 
 use engine::dsl::Dir;
-use engine::dsl::write::{MosTx, Tasks, names};
+use engine::dsl::write::{MosTx, MosView, Tasks, names};
+use engine::zap::Entry;
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
 
@@ -101,13 +102,24 @@ impl Who {
 
 /// The grants of a directory; entries of one scope are merged.
 pub fn grants(dir: &Dir) -> Result<Vec<Grant>> {
+    grants_of(dir.phys.deleg_zapobj, |number| {
+        Ok(dir.dsl.zap(number)?.map(|zap| zap.to_vec()).transpose()?.unwrap_or_default())
+    })
+}
+
+/// The grants of a directory as its txg has them (syncing context).
+pub(crate) fn grants_now(at: &MosView<'_>, dir: u64) -> Result<Vec<Grant>> {
+    grants_of(at.dir(dir)?.deleg_zapobj, |number| at.zap_entries(number))
+}
+
+/// The grants in the ZAP `number`; `entries` reads a ZAP, and none for object 0.
+fn grants_of(number: u64, entries: impl Fn(u64) -> Result<Vec<Entry>>) -> Result<Vec<Grant>> {
     let mut all: Vec<Grant> = Vec::new();
-    let Some(zap) = dir.dsl.zap(dir.phys.deleg_zapobj)? else { return Ok(all) };
-    for entry in zap.to_vec()? {
+    for entry in entries(number)? {
         let (Some(scope), Some(number)) = (Scope::parse(&entry.name_lossy()), entry.value.first()) else {
             continue;
         };
-        let perms = dir.dsl.zap(number)?.map(|perms| perms.to_vec()).transpose()?.unwrap_or_default();
+        let perms = entries(number)?;
         let perms = perms.iter().map(|perm| perm.name_lossy());
         match all.iter_mut().find(|grant| grant.scope == scope) {
             Some(known) => known.perms.extend(perms),

@@ -85,6 +85,7 @@ impl Wish {
             encryption: crate::dsl::write::Encryption::default(),
             key,
             resumes: resumes.ok_or_else(|| malformed("the stream does not say where it goes on"))?,
+            limited: None,
         })
     }
 }
@@ -126,7 +127,10 @@ pub fn begin(spa: &Arc<Spa>, wish: Wish, endian: Endian) -> Result<Receiver> {
             "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated.";
         return Err(Error::unsupported(what));
     }
-    let begun = spa.dsl_task(move |tasks| tasks.begin_receive(wish))?;
+    let begun = spa.dsl_task(move |tasks| {
+        let user = wish.limited.clone();
+        tasks.limiting(user.as_deref()).begin_receive(wish)
+    })?;
     let dataset = spa.datasets.opened(begun.number);
     let dataset = dataset.ok_or_else(|| Error::not_found("the dataset that is received is not open"))?;
     Ok(Receiver {

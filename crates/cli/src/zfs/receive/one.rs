@@ -181,6 +181,7 @@ fn wish(
     wish.force = verb.force;
     wish.resumable = verb.resumable;
     wish.origin.clone_from(&place.origin);
+    wish.limited = ctx.limited();
     if place.is_new && !place.exists && begin.features() & stream_feature::RAW == 0 {
         let types = match wish.kind {
             ObjsetType::Zvol => DatasetTypes::VOLUME,

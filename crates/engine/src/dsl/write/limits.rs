@@ -1,9 +1,11 @@
 //! Limits on numbers of file systems and snapshots, and the settings that are refused for lack of space.
 //!
 //! Counts are kept in directories from the first limit on that is set at or above them. A limit itself is a
-//! property that is not inherited; all limits from a directory up to the root hold.
+//! property that is not inherited; all limits from a directory up to the root hold, for users other than the pool's
+//! owner. A limit does not hold a user that may change it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
@@ -19,7 +21,16 @@ use crate::error::{Error, Kind, Result};
 /// No limit.
 const NONE: u64 = u64::MAX;
 
-fn check_count(at: &MosView<'_>, dir: u64, stop: u64, (limit, count): (&str, &str), more: u64) -> Result<()> {
+/// A user that limits hold.
+#[doc(alias = "dsl_enforce_ds_ss_limits")]
+pub trait Limited: fmt::Debug + Send + Sync {
+    /// Whether the user may change the property `limit` of a directory.
+    fn may_change(&self, at: &MosView<'_>, dir: u64, limit: &str) -> Result<bool>;
+}
+
+#[doc(alias = "dsl_fs_ss_limit_check")]
+fn check_count(at: &MosTx<'_>, dir: u64, stop: u64, (limit, count): (&str, &str), more: u64) -> Result<()> {
+    let Some(user) = at.limited else { return Ok(()) };
     let mut next = dir;
     for _ in 0..=MAX_NESTING {
         if next == 0 || next == stop {
@@ -33,6 +44,7 @@ fn check_count(at: &MosView<'_>, dir: u64, stop: u64, (limit, count): (&str, &st
         if let Some(now) = now
             && allowed != NONE
             && now.saturating_add(more) > allowed
+            && !user.may_change(at, next, limit)?
         {
             return Err(Error::new(Kind::Quota, format!("{limit} of a dataset above is {allowed}")));
         }
@@ -49,7 +61,6 @@ const FILESYSTEMS: (&str, &str) = ("filesystem_limit", dsl_dir::FILESYSTEM_COUNT
 const SNAPSHOTS: (&str, &str) = ("snapshot_limit", dsl_dir::SNAPSHOT_COUNT);
 
 /// Whether `more` file systems may be made below a directory.
-#[doc(alias = "dsl_fs_ss_limit_check")]
 pub(super) fn check_filesystems(at: &MosTx<'_>, dir: u64, more: u64) -> Result<()> {
     check_count(at, dir, 0, FILESYSTEMS, more)
 }

@@ -50,6 +50,7 @@ pub mod tree;
 mod tree_walk;
 
 pub use crypto::{Cipher, Encryption, NewKey};
+pub use limits::Limited;
 pub use long_holds::LongHold;
 pub use mos_tx::{Hooks, MosTx, MosView, version};
 pub use open_datasets::{DslPool, LiveDataset};

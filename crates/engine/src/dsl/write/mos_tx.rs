@@ -6,6 +6,7 @@ use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
+use super::limits::Limited;
 use crate::dmu::edit::{self, Edit, Objects};
 use crate::dmu::{Handle, LiveObjset, NewObject, Tx};
 use crate::error::{Error, Result};
@@ -53,6 +54,14 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// A dataset was destroyed: its number may come again.
     fn dataset_gone(&self, number: u64);
+    /// A file system or volume was destroyed: its list of errors goes.
+    fn forget_errors(&self, _head: u64, _: &Tx) -> Result<()> {
+        Ok(())
+    }
+    /// A promotion gave the snapshots with the blocks born until a txg from one head to another.
+    fn errors_moved(&self, _from_to: (u64, u64), _until: u64, _: &Tx) -> Result<()> {
+        Ok(())
+    }
     /// A place of a removed vdev, the first of the pointer's, is no longer needed there; its bytes still are.
     #[doc(alias = "spa_vdev_indirect_mark_obsolete")]
     fn mark_obsolete(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
@@ -87,6 +96,8 @@ pub struct MosTx<'a> {
     pub tx: &'a Tx,
     /// The pool.
     pub hooks: &'a dyn Hooks,
+    /// The user for whom the change is made, if limits on numbers of datasets hold it; none: the pool's owner.
+    pub limited: Option<&'a dyn Limited>,
 }
 
 impl<'a> std::ops::Deref for MosTx<'a> {
@@ -176,7 +187,7 @@ impl MosView<'_> {
 impl<'a> MosTx<'a> {
     /// The MOS under change by `tx`.
     pub fn new(mos: &'a Arc<LiveObjset>, tx: &'a Tx, hooks: &'a dyn Hooks) -> Self {
-        Self { view: MosView { mos }, tx, hooks }
+        Self { view: MosView { mos }, tx, hooks, limited: None }
     }
 
     /// Whether the pool's version is at least this one.

@@ -23,6 +23,7 @@ use ondisk::{Dnode, ObjsetType};
 use zcommon::features::Feature;
 
 use super::crypto::Encryption;
+use super::limits::Limited;
 use super::mos_tx::MosView;
 use super::open_datasets::LiveDataset;
 use super::received_key::{self, RawKey};
@@ -76,6 +77,8 @@ pub struct Wish {
     pub key: Option<RawKey>,
     /// Position of a resumed stream: object and offset.
     pub resumes: Option<(u64, u64)>,
+    /// The user that receives, unless it is the pool's owner.
+    pub limited: Option<Arc<dyn Limited>>,
 }
 
 impl Wish {

@@ -12,6 +12,7 @@ use zcommon::features::Feature;
 use super::batch::Batch;
 use super::bookmarks::{self, Source as BookmarkSource};
 use super::crypto::{Encryption, NewKey};
+use super::limits::Limited;
 use super::mos_tx::{MosTx, version};
 use super::names::{self, Found};
 use super::open_datasets::{DslPool, LiveDataset};
@@ -47,6 +48,16 @@ pub type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
 
 fn invalid(what: &str, name: &str) -> Error {
     Error::new(Kind::Invalid, what).in_dataset(name)
+}
+
+impl<'a> Tasks<'a> {
+    /// The same tasks, made for a user that limits hold; none: for the pool's owner.
+    #[must_use]
+    pub fn limiting(&self, user: Option<&'a dyn Limited>) -> Self {
+        let mut at = self.at;
+        at.limited = user;
+        Self { at, ..*self }
+    }
 }
 
 impl Tasks<'_> {
