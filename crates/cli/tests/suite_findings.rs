@@ -142,3 +142,46 @@ fn a_vdev_of_which_one_side_is_whole_is_removed() {
     assert!(live.ok("zpool status tank").contains("with 0 errors"), "{}", live.ok("zpool status tank"));
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_cache_file_leads_to_devices_that_were_renamed_or_added_since() {
+    let live = Live::new();
+    let (a, b) = (live.disk("a", 64), live.disk("b", 64));
+    let (cache, old) = (live.dir.path().join("cache"), live.dir.path().join("old"));
+    let (cache, old) = (cache.display(), old.display());
+    live.ok(&format!("zpool create -O mountpoint=none -o cachefile={cache} tank {a}"));
+    std::fs::copy(cache.to_string(), old.to_string()).unwrap();
+    live.ok(&format!("zpool add tank {b}"));
+    live.ok("zpool export tank");
+    std::fs::rename(&a, format!("{a}.new")).unwrap();
+    live.ok(&format!("zpool import -c {old} tank"));
+    let status = live.ok("zpool status tank");
+    assert!(status.contains(&format!("{a}.new")) && status.contains(&b), "{status}");
+    assert!(live.fails("zpool import -a tank").contains("too many arguments"));
+}
+
+#[test]
+fn a_scrub_finds_a_disk_that_another_program_overwrote() {
+    let live = Live::new();
+    let (a, b) = (live.disk("a", 64), live.disk("b", 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    std::fs::write(&b, vec![0; 64 << 20]).unwrap();
+    live.ok("zpool scrub -w tank");
+    let status = live.ok("zpool status tank");
+    let of_b = status.lines().find(|line| line.contains(&b)).unwrap();
+    assert!(of_b.contains("UNAVAIL"), "{status}");
+}
+
+#[test]
+fn the_state_of_a_checkpoint_has_a_name_of_its_own() {
+    let live = Live::new();
+    let a = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    live.ok("zfs create tank/before");
+    live.ok("zpool checkpoint tank");
+    live.ok("zfs destroy tank/before");
+    live.ok("zpool export tank");
+    let dir = live.dir.path().display();
+    let shown = live.ok(&format!("zdb -k -e -p {dir} -d tank"));
+    assert!(shown.contains("Dataset tank_CHECKPOINTED_UNIVERSE/before"), "{shown}");
+}

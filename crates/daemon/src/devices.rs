@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use blkdev::{Device, FileDevice, Identity, OpenMode, OpenOptions};
+use blkdev::{BlockDevice, Device, FileDevice, Identity, OpenMode, OpenOptions};
 use engine::spa::devices::Reopened;
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
@@ -17,6 +17,7 @@ use zcommon::health::Health;
 use zcommon::vdev::{PoolState, VdevAux};
 use zutil::assess::{Presence, assess};
 use zutil::discover::probe;
+use zutil::label::{DeviceLabels, LabelCopy, LabelFault};
 use zutil::open::OpenedPool;
 use zutil::tree::VdevNode;
 use zutil::{PoolCandidate, Trust};
@@ -72,6 +73,14 @@ pub fn is_ahead(device: &Device, last: &Uberblock) -> bool {
     // An earlier pool left its uberblocks.
     let ours = slots.iter().filter(|slot| slot.uberblock.guid_sum == last.guid_sum);
     ours.filter(|slot| slot.trust == Trust::Verified).any(|slot| slot.uberblock.txg > last.txg + 1)
+}
+
+/// Whether a device can be read, and none of its labels is of the leaf.
+pub(crate) fn is_foreign(device: &dyn BlockDevice, leaf: u64) -> bool {
+    let labels = DeviceLabels::read(device);
+    let unreadable = |copy: &LabelCopy| matches!(copy.config, Err(LabelFault::Unreadable(_)));
+    !labels.copies.iter().any(unreadable)
+        && !labels.usable().any(|(_, config)| config.u64("guid") == Some(leaf))
 }
 
 /// Ignores that the leaf is out of use.

@@ -1,7 +1,8 @@
 //! Operations on whole pools: create, import, export, destroy.
 
+use std::collections::HashSet;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -131,16 +132,32 @@ pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate
     zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid)
 }
 
-/// The pools of a cache file, at the device paths in it.
+/// The pools of a cache file. Its paths, and all files in their folders, are searched: devices were perhaps renamed,
+/// added or replaced since the file was written.
 ///
 /// # Errors
 /// If the file cannot be read.
-#[doc(alias = "zpool_find_import_cached")]
-pub fn cached_in(file: &std::path::Path) -> std::io::Result<Vec<PoolCandidate>> {
+#[doc(alias("zpool_find_import_cached", "discover_cached_paths"))]
+pub fn cached_in(file: &Path) -> std::io::Result<Vec<PoolCandidate>> {
     std::fs::File::open(file)?;
     let pools = Cache::at(file.to_owned()).pools()?;
-    let found = |(_, config): (String, NvList)| candidate_at(&leaf_paths(&config), config.u64("pool_guid")?);
-    Ok(pools.into_iter().filter_map(found).collect())
+    let (mut places, mut guids) = (Vec::new(), HashSet::new());
+    for (_, config) in pools {
+        let Some(guid) = config.u64("pool_guid") else { continue };
+        guids.insert(guid);
+        places.extend(leaf_paths(&config));
+    }
+    let mut folders: Vec<_> = places.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
+    folders.sort();
+    folders.dedup();
+    places.retain(|path| path.exists());
+    places.extend(folders.into_iter().filter(|folder| folder.is_dir()));
+    // Without a place, `discover` searches the standard folders.
+    if places.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = zutil::search(&zutil::discover(&places).devices);
+    Ok(found.into_iter().filter(|pool| guids.contains(&pool.guid)).collect())
 }
 
 /// The pool with this name in the cache file of the machine's daemon, at its present location.

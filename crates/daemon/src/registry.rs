@@ -18,6 +18,7 @@ use engine::spa::features::PoolFeatures;
 use engine::spa::sparing::SpareSource;
 use engine::spa::suspension::Suspension;
 use engine::spa::{Pool, Quiet, Spa};
+use engine::vdev::leaf::Leaf;
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
 use parking_lot::{Condvar, Mutex, RwLock};
@@ -249,6 +250,29 @@ impl Imported {
         if let Some(found) = crate::ops::candidate_at(&paths, self.guid()) {
             *self.candidate.write() = found;
         }
+    }
+
+    /// Takes devices out of use whose labels are readable and not theirs any more, as far as the pool can do without them.
+    /// `zpool reopen` and scrubs begin with it, because a disk that another program overwrote otherwise counts as a good one.
+    ///
+    /// # Errors
+    /// If the pool is not open for writing, or suspended.
+    #[doc(alias = "vdev_validate")]
+    pub fn validate(&self) -> Result<()> {
+        let spa = self.spa()?;
+        let tree = spa.pool.tree();
+        let lost = |leaf: &Arc<Leaf>| {
+            let in_use = leaf.health().is_readable() && tree.top_of(leaf.guid).is_some();
+            let device = leaf.device().filter(|_| in_use)?;
+            match leaf.inject.refuses_open() {
+                true => Some((leaf.guid, VdevAux::OpenFailed)),
+                false => {
+                    crate::devices::is_foreign(&*device, leaf.guid).then_some((leaf.guid, VdevAux::BadLabel))
+                }
+            }
+        };
+        let lost: Vec<(u64, VdevAux)> = tree.leaves().filter_map(lost).collect();
+        if lost.is_empty() { Ok(()) } else { spa.lose_devices(lost) }
     }
 
     /// Reopens the device of a leaf, if it is at the path in the configuration.

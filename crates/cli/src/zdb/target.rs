@@ -44,6 +44,10 @@ pub struct Session {
     pub rest: Vec<String>,
 }
 
+/// End of the name of a pool that is shown as at its checkpoint.
+#[doc(alias = "BOGUS_SUFFIX")]
+const CHECKPOINTED: &str = "_CHECKPOINTED_UNIVERSE";
+
 /// The pool's name in `tank/a`, `tank@x`, `tank/a#b`.
 pub fn pool_of(name: &str) -> &str {
     name.split(['/', '@', '#']).next().unwrap_or(name)
@@ -85,6 +89,9 @@ pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
         None => import::select(import::candidates(&options.paths), name).map_err(cannot)?,
     };
     let mut source = import::source(&candidate);
+    if how.checkpoint {
+        source.name.push_str(CHECKPOINTED);
+    }
     if let Some(dir) = &options.dump_dir {
         let devices = std::mem::take(&mut source.devices).into_iter();
         let copied = devices.map(|(guid, device)| Ok::<_, Failure>((guid, copying(device, dir)?)));

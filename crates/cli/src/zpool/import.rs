@@ -122,6 +122,9 @@ pub struct Import {
 
 impl Verb for Import {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        if self.all && self.pool.is_some() {
+            return Err(Failure::usage("too many arguments"));
+        }
         if self.home() == Home::Daemon {
             return self.import(ctx);
         }

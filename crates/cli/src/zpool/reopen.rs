@@ -23,6 +23,7 @@ impl Verb for Reopen {
         for pool in named_or_all(&self.pools, ctx)?.iter().filter(|pool| !pool.is_read_only()) {
             let cannot = |e: engine::Error| Failure::cannot("reopen", pool.name(), e.what());
             let spa = pool.spa().map_err(cannot)?;
+            pool.validate().map_err(cannot)?;
             let tree = spa.pool.tree();
             let missing = tree.leaves().filter(|leaf| leaf.health().state == VdevState::CantOpen);
             let devices = missing.map(|leaf| (leaf.guid, pool.reopen(leaf.guid))).collect();

@@ -101,11 +101,14 @@ impl Scrub {
         };
         let cannot = |e: engine::Error| Failure::failed(format!("cannot {action} {name}: {}", e.what()));
         let spa = pool.spa().map_err(cannot)?;
-        spa.scan(command).map_err(cannot)?;
         let starts = matches!(
             command,
             ScanCommand::Scrub | ScanCommand::ScrubFromLast | ScanCommand::ScrubBetween(..)
         );
+        if starts {
+            pool.validate().map_err(cannot)?;
+        }
+        spa.scan(command).map_err(cannot)?;
         if starts && spa.features.is_active(Feature::ZpoolCheckpoint) {
             let what =
                 format!("warning: will not scrub state that belongs to the checkpoint of pool '{name}'");

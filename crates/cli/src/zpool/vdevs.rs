@@ -400,6 +400,14 @@ fn parity(group: &Group) -> u64 {
     }
 }
 
+/// Devices over which a block is spread: of a draid those of one group.
+fn ways(group: &Group) -> u64 {
+    match group.kind {
+        Kind::Draid(config) => config.data.saturating_add(config.parity),
+        Kind::Single | Kind::Mirror | Kind::Raidz(_) => u64::try_from(group.leaves.len()).unwrap_or(u64::MAX),
+    }
+}
+
 /// For a vdev with parity and a mirror: returns the one with parity and the mirror.
 #[doc(alias = "is_raidz_mirror")]
 fn raidz_and_mirror<'a>(a: &'a Group, b: &'a Group) -> Option<(&'a Group, &'a Group)> {
@@ -441,7 +449,7 @@ fn differ(a: &Group, b: &Group) -> Option<String> {
         let (one, other) = (parity(a), parity(b));
         return Some(format!("{lead} both {one} and {other} device parity {first} vdevs are present"));
     }
-    let (ways, others) = (a.leaves.len(), b.leaves.len());
+    let (ways, others) = (ways(a), ways(b));
     (ways != others).then(|| format!("{lead} both {ways}-way and {others}-way {first} vdevs are present"))
 }
 
@@ -464,7 +472,7 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
     if parity(old) != parity(new) {
         return Some(format!("{lead} uses {} device parity and new vdev uses {}", parity(old), parity(new)));
     }
-    let (ways, others) = (old.leaves.len(), new.leaves.len());
+    let (ways, others) = (ways(old), ways(new));
     (ways != others)
         .then(|| format!("{lead} uses {ways}-way {first} and new vdev uses {others}-way {second}"))
 }

@@ -15,6 +15,7 @@ use super::vdev_change::VdevChange;
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
 use crate::vdev::config::AllocBias;
 use crate::vdev::top::Top;
 
@@ -127,7 +128,9 @@ impl Spa {
         self.activities.end();
         self.close_caches();
         self.sync()?;
-        self.space.request_flush_all();
+        if !self.limits().is_on(Limit::KeepSpaceLogs) {
+            self.space.request_flush_all();
+        }
         self.sync_task(move |spa, tx| {
             // The fallible step comes first: a failed export must not leave labels that say EXPORTED.
             if state == PoolState::Exported {

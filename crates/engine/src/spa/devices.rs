@@ -73,6 +73,23 @@ impl Spa {
         })
     }
 
+    /// Takes devices out of use that could not be opened again, for these reasons; those that the pool needs stay.
+    #[doc(alias("VDEV_AUX_BAD_LABEL", "VDEV_AUX_OPEN_FAILED"))]
+    pub fn lose_devices(&self, lost: Vec<(u64, VdevAux)>) -> Result<()> {
+        self.sync_task(move |spa, _| {
+            for (guid, why) in lost {
+                let (leaf, top) = spa.device(guid)?;
+                if !leaf.health().is_readable() || spa.is_needed(&leaf, &top) {
+                    continue;
+                }
+                spa.set_health(&leaf, Health::cant_open(why), Keep::UntilExport);
+                let word = if why == VdevAux::BadLabel { "bad_label" } else { "open_failed" };
+                spa.report_leaf(&format!("ereport.fs.zfs.vdev.{word}"), &leaf);
+            }
+            Ok(())
+        })
+    }
+
     /// Declares a device degraded until the pool is exported.
     ///
     /// # Errors

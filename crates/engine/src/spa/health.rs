@@ -202,6 +202,7 @@ impl Spa {
     #[doc(alias = "spa_async_thread")]
     pub(super) fn tend(&self) {
         let tree = self.pool.zio.tree();
+        tree.leaves().for_each(|leaf| leaf.stats.heed(&self.pool.env.memory));
         let wanting = |leaf: &&Arc<Leaf>| leaf.has_alarm() || self.diagnosis.was_slow(leaf);
         let mut alarmed: Vec<&Arc<Leaf>> = tree.leaves().filter(wanting).collect();
         alarmed.sort_unstable_by_key(|leaf| leaf.guid);

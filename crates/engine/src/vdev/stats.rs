@@ -6,7 +6,10 @@
 //! others counts in the device's time once, not also by itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use crate::memory::{Limit, Memory};
 
 /// Buckets for nanoseconds.
 #[doc(alias = "VDEV_L_HISTO_BUCKETS")]
@@ -14,8 +17,7 @@ pub const LATENCIES: usize = 37;
 /// Buckets for bytes.
 #[doc(alias = "VDEV_RQ_HISTO_BUCKETS")]
 pub const SIZES: usize = 25;
-/// A request that takes longer is slow.
-#[doc(alias = "zio_slow_io_ms")]
+/// A request that takes longer is slow, unless a setting says otherwise.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// Class of a request, by its kind and its urgency.
@@ -102,6 +104,8 @@ pub struct LeafStats {
     kinds: [KindStats; 2],
     /// Requests that took very long.
     pub slow: AtomicU64,
+    /// The settings that say how long.
+    settings: OnceLock<Arc<Memory>>,
 }
 
 /// A request in the queue.
@@ -112,6 +116,16 @@ pub(super) struct Arrival {
 }
 
 impl LeafStats {
+    /// Takes the time after which a request is slow from these settings from now on.
+    pub fn heed(&self, settings: &Arc<Memory>) {
+        self.settings.get_or_init(|| Arc::clone(settings));
+    }
+
+    #[doc(alias = "zio_slow_io_ms")]
+    fn slow_after(&self) -> Duration {
+        self.settings.get().map_or(SLOW, |memory| Duration::from_millis(memory.limits.get(Limit::SlowIoMs)))
+    }
+
     /// Statistics of one class.
     pub fn class(&self, class: IoClass) -> &ClassStats {
         let [sync_read, sync_write, async_read, async_write, trim] = &self.classes;
@@ -160,12 +174,12 @@ impl LeafStats {
     /// The device has finished the requests that it started at `then`.
     #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
     pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Instant) {
-        let now = Instant::now();
+        let (now, slow) = (Instant::now(), self.slow_after());
         let mut kind = None;
         for arrival in arrivals {
             self.class(arrival.class).active.fetch_sub(1, Ordering::Relaxed);
             let took = now.duration_since(arrival.at);
-            if took > SLOW {
+            if took > slow {
                 self.slow.fetch_add(1, Ordering::Relaxed);
             }
             if arrival.class == IoClass::Trim {

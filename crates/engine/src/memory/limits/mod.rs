@@ -82,6 +82,10 @@ pub enum Limit {
     L2RebuildMinSize,
     /// Whether scrubs and resilvers make no progress.
     ScanSuspend,
+    /// Milliseconds after which a request counts as slow.
+    SlowIoMs,
+    /// Whether logs of space map changes are kept at export.
+    KeepSpaceLogs,
     /// Whether a scrub follows a sequential reconstruction.
     RebuildScrub,
     /// Whether removals of vdevs make no progress.

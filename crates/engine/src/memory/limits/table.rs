@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 73] = [
+pub const LIMITS: [Info; 75] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -652,5 +652,18 @@ pub const LIMITS: [Info; 73] = [
         (16, 1 << 17),
         16,
         "Least number of metaslabs of a new vdev, of 16 MiB each at least. Default: 16.",
+    ),
+    number(
+        Limit::SlowIoMs,
+        "zio_slow_io_ms",
+        (1, u32::MAX as u64),
+        30_000,
+        "Milliseconds after which a request counts as slow (zpool status -s). Default: 30000.",
+    ),
+    switch(
+        Limit::KeepSpaceLogs,
+        "zfs_keep_log_spacemaps_at_export",
+        false,
+        "1: an export does not write the logged changes of space maps to the space maps; the next import reads the logs. Default: 0.",
     ),
 ];

@@ -101,6 +101,7 @@ fn a_tree_has_its_keys_in_order_and_builds() {
         spares: vec![leaf_of("spare", 64 * MIB, 512)],
         cache: vec![leaf_of("cache", 64 * MIB, 512)],
         ashift: None,
+        least_metaslabs: None,
     };
     let mut next = 0;
     // Numbers that collide, and 0: guids are unique all the same.
