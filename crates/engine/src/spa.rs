@@ -32,6 +32,7 @@ pub mod devices;
 mod dtl;
 mod emptying;
 pub mod errlog;
+mod errlog_lists;
 pub mod events;
 mod expansion;
 mod faults;

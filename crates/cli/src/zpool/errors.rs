@@ -7,12 +7,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use daemon::registry::Imported;
-use engine::Result;
 use engine::dmu::Objset;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
-use engine::spa::errlog::{LoggedError, errors};
+use engine::spa::errlog::{LoggedError, block_at, errors};
+use engine::{Kind, Result};
 use zpl::Filesystem;
 
 use crate::ctx::Ctx;
@@ -32,7 +32,8 @@ pub fn logged(pool: &Pool, ctx: &mut Ctx) -> Vec<LoggedError> {
 }
 
 /// Returns the number of known errors of the pool, and with `list` the names of the damaged files. `live` is
-/// the pool if it is imported: errors that wait for the next txg count, too.
+/// the pool if it is imported: errors that wait for the next txg count, too, and with `list` those in blocks that are gone leave
+/// its log.
 #[doc(alias("spa_get_errlog", "spa_approx_errlog_size"))]
 pub fn known_errors(pool: &Pool, live: Option<&Imported>, list: bool, ctx: &mut Ctx) -> KnownErrors {
     let mut found = logged(pool, ctx);
@@ -40,9 +41,19 @@ pub fn known_errors(pool: &Pool, live: Option<&Imported>, list: bool, ctx: &mut 
     found.extend(waiting.unwrap_or_default());
     found.sort_unstable();
     found.dedup();
-    let count = u64::try_from(found.len()).unwrap_or(u64::MAX);
     let mountpoint = |dataset: &str| live.and_then(|live| live.mounts.at(dataset));
-    KnownErrors { count, names: list.then(|| Namer::new(pool, &mountpoint).all(&found)) }
+    let (names, gone) = match list {
+        true => {
+            let (names, gone) = Namer::new(pool, &mountpoint).all(&found);
+            (Some(names), gone)
+        }
+        false => (None, Vec::new()),
+    };
+    let count = u64::try_from(found.len().saturating_sub(gone.len())).unwrap_or(u64::MAX);
+    if let Some(Ok(spa)) = live.map(Imported::spa) {
+        spa.forget_errors_gone(gone);
+    }
+    KnownErrors { count, names }
 }
 
 /// Turns damaged blocks into names of files; keeps what it has opened.
@@ -53,37 +64,42 @@ struct Namer<'a> {
     objsets: HashMap<u64, Option<Arc<Objset>>>,
     filesystems: HashMap<u64, Option<(Arc<Filesystem>, Paths)>>,
     names: HashMap<u64, Option<String>>,
+    /// Something could not be read, so that a block may be where it was not found.
+    unsure: bool,
 }
 
 impl<'a> Namer<'a> {
     fn new(pool: &'a Pool, mountpoint: &'a dyn Fn(&str) -> Option<PathBuf>) -> Self {
         let (objsets, filesystems, names) = (HashMap::new(), HashMap::new(), HashMap::new());
-        Self { pool, mountpoint, objsets, filesystems, names }
+        Self { pool, mountpoint, objsets, filesystems, names, unsure: false }
     }
 
-    /// Each object once, in OpenZFS's order: by dataset and object number.
-    #[doc(alias = "zpool_get_errlog")]
-    fn all(&mut self, errors: &[LoggedError]) -> Vec<String> {
-        let mut objects: BTreeSet<(u64, u64)> = BTreeSet::new();
+    /// Each object once, in OpenZFS's order: by dataset and object number. Also the errors in blocks that no dataset has any
+    /// more.
+    #[doc(alias("zpool_get_errlog", "process_error_block"))]
+    fn all(&mut self, errors: &[LoggedError]) -> (Vec<String>, Vec<LoggedError>) {
+        let (mut objects, mut gone) = (BTreeSet::new(), Vec::new());
         for error in errors {
             match error.birth {
                 None => objects.extend([(error.objset, error.object)]),
-                Some(birth) => {
-                    objects.extend(self.sharers(error, birth).into_iter().map(|d| (d, error.object)))
-                }
+                Some(birth) => match self.sharers(error, birth) {
+                    Some(sharers) => objects.extend(sharers.into_iter().map(|d| (d, error.object))),
+                    None => gone.push(*error),
+                },
             }
         }
-        objects.into_iter().map(|(objset, object)| self.name(objset, object)).collect()
+        (objects.into_iter().map(|(objset, object)| self.name(objset, object)).collect(), gone)
     }
 
     /// The datasets that hold the damaged block: of the head that it is logged for, its snapshots, and their
-    /// clones.
+    /// clones. `None`: there are none.
     #[doc(alias = "check_filesystem")]
-    fn sharers(&mut self, error: &LoggedError, birth: u64) -> Vec<u64> {
+    fn sharers(&mut self, error: &LoggedError, birth: u64) -> Option<Vec<u64>> {
         let mut found = BTreeMap::new();
         if error.objset == 0 {
-            return vec![0];
+            return Some(vec![0]);
         }
+        self.unsure = false;
         let mut heads = vec![error.objset];
         for _ in 0..MAX_CLONES {
             let Some(head) = heads.pop() else { break };
@@ -100,13 +116,18 @@ impl<'a> Namer<'a> {
                 }
             }
         }
-        // A head that was destroyed or can't be read: only the logged number is known.
-        if found.is_empty() { vec![error.objset] } else { found.into_keys().collect() }
+        match found.is_empty() {
+            false => Some(found.into_keys().collect()),
+            // Only the logged number is known.
+            true if self.unsure || birth == 0 => Some(vec![error.objset]),
+            true => None,
+        }
     }
 
     /// Snapshots of a head that were taken after `birth`, each with the heads of its clones.
-    fn snapshots_since(&self, head: u64, birth: u64) -> Vec<(u64, Vec<u64>)> {
+    fn snapshots_since(&mut self, head: u64, birth: u64) -> Vec<(u64, Vec<u64>)> {
         let snapshots = Dataset::open(&self.pool.dsl, head, String::new()).and_then(|head| head.snapshots());
+        self.unsure |= is_unsure(&snapshots);
         let late = snapshots.unwrap_or_default().into_iter().filter(|s| s.phys.creation_txg >= birth);
         late.map(|snapshot| (snapshot.number, self.clones(&snapshot).unwrap_or_default())).collect()
     }
@@ -126,10 +147,17 @@ impl<'a> Namer<'a> {
     #[doc(alias = "find_birth_txg")]
     fn holds(&mut self, dataset: u64, error: &LoggedError, birth: u64) -> bool {
         let pool = self.pool;
-        let open = || Dataset::open(&pool.dsl, dataset, String::new()).and_then(|d| d.objset());
+        let opened = Dataset::open(&pool.dsl, dataset, String::new());
+        self.unsure |= is_unsure(&opened);
+        let Ok(opened) = opened else { return false };
+        let open = || opened.objset();
         let objset = self.objsets.entry(dataset).or_insert_with(|| open().ok());
-        let (Some(objset), Ok(level)) = (objset, u8::try_from(error.level)) else { return false };
-        let block = objset.object(error.object).and_then(|object| object.blkptr(level, error.blkid));
+        let (Some(objset), Ok(level)) = (objset, u8::try_from(error.level)) else {
+            self.unsure = true;
+            return false;
+        };
+        let block = block_at(objset, error.object, level, error.blkid);
+        self.unsure |= is_unsure(&block);
         block.ok().flatten().is_some_and(|bp| bp.physical_birth() == birth)
     }
 
@@ -165,6 +193,11 @@ impl<'a> Namer<'a> {
     }
 }
 
+/// Whether a search that failed says nothing about the block.
+fn is_unsure<T>(found: &Result<T>) -> bool {
+    found.as_ref().is_err_and(|e| e.kind() != Kind::NotFound)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,18 +225,20 @@ mod tests {
         let pool = golden.open().unwrap();
         let (error, birth) = logged_block(&pool, b"/d/r128k-minus-1");
         let nowhere = |_: &str| None;
-        let names = Namer::new(&pool, &nowhere).all(&[error, error]);
+        let (names, _) = Namer::new(&pool, &nowhere).all(&[error, error]);
         // In the order of the datasets' object numbers: a head outlives its first snapshots.
         let expected = ["tank/legacy@one", "tank/legacy", "tank/legacy@three"];
         assert_eq!(names, expected.map(|dataset| format!("{dataset}:/d/r128k-minus-1")));
-        // Another birth: the block was replaced since, and only the head's log remembers.
+        // Another birth: the block was replaced since. Without one that cannot be told.
         let gone = LoggedError { birth: Some(birth + 1), ..error };
-        assert_eq!(Namer::new(&pool, &nowhere).all(&[gone]), ["tank/legacy:/d/r128k-minus-1"]);
+        assert_eq!(Namer::new(&pool, &nowhere).all(&[gone]), (Vec::new(), vec![gone]));
+        let unborn = LoggedError { birth: Some(0), ..error };
+        assert_eq!(Namer::new(&pool, &nowhere).all(&[unborn]).0, ["tank/legacy:/d/r128k-minus-1"]);
         // Old logs name the dataset itself.
         let old = LoggedError { birth: None, ..error };
-        assert_eq!(Namer::new(&pool, &nowhere).all(&[old]), ["tank/legacy:/d/r128k-minus-1"]);
+        assert_eq!(Namer::new(&pool, &nowhere).all(&[old]).0, ["tank/legacy:/d/r128k-minus-1"]);
         let mounted = |dataset: &str| (dataset == "tank/legacy").then(|| PathBuf::from("/mnt/old"));
-        assert_eq!(Namer::new(&pool, &mounted).all(&[old]), ["/mnt/old/d/r128k-minus-1"]);
+        assert_eq!(Namer::new(&pool, &mounted).all(&[old]).0, ["/mnt/old/d/r128k-minus-1"]);
     }
 
     #[test]

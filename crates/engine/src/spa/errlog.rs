@@ -6,11 +6,15 @@
 //!
 //! Format source: spa_errlog.c, OpenZFS 2.3.
 
+use std::sync::Arc;
+
 use ondisk::names::mos;
-use ondisk::{Bookmark, ErrBookmark};
+use ondisk::{Blkptr, Bookmark, ErrBookmark};
 
 use super::Pool;
+use crate::dmu::{Objset, SpecialObject};
 use crate::error::{Error, Kind, Result};
+use crate::traverse::SPILL;
 use crate::zap::Zap;
 
 /// Feature that changes the logs' form.
@@ -97,6 +101,23 @@ impl LoggedError {
         let ErrBookmark { object, level, blkid, birth } = ErrBookmark::from_name(name)?;
         Some(Self { objset, object, level, blkid, birth: Some(birth) })
     }
+}
+
+/// The pointer to a block that an error log names; `None` for a hole.
+///
+/// # Errors
+/// `NotFound` without such an object or block; otherwise what is above the block cannot be read.
+pub fn block_at(objset: &Arc<Objset>, object: u64, level: u8, blkid: u64) -> Result<Option<Blkptr>> {
+    use SpecialObject::{GroupUsed, Meta, ProjectUsed, UserUsed};
+    let special = [Meta, UserUsed, GroupUsed, ProjectUsed].into_iter().find(|which| which.number() == object);
+    let object = match special {
+        Some(which) => objset.special(which).ok_or_else(|| Error::not_found("no such object"))?,
+        None => objset.object(object)?,
+    };
+    if level == 0 && blkid == SPILL {
+        return Ok(object.dnode.spill().copied().filter(|bp| !bp.is_hole()));
+    }
+    object.blkptr(level, blkid)
 }
 
 fn push(found: &mut Vec<LoggedError>, error: LoggedError) -> Result<()> {

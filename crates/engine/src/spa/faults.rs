@@ -19,7 +19,7 @@ use super::activity::{Activity, Due, Moment};
 use super::errlog::LoggedError;
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView, scan_state};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
 use crate::vdev::leaf::{FailedIo, Failure, Leaf};
 use crate::vdev::plan::Fault;
@@ -194,6 +194,11 @@ impl Spa {
         self.lost.1.lock().insert(error);
     }
 
+    /// Removes errors from the log, as it names them: no dataset has their blocks any more.
+    pub fn forget_errors_gone(&self, errors: impl IntoIterator<Item = LoggedError>) {
+        self.lost.1.lock().extend(errors);
+    }
+
     /// Lost blocks that are not in the error log on disk yet, as that log will name them.
     pub fn unlogged_errors(&self) -> Vec<LoggedError> {
         let waiting: Vec<LoggedError> = self.lost.0.lock().iter().copied().collect();
@@ -303,6 +308,10 @@ pub(super) fn log_entry(at: &MosTx<'_>, log: u64, error: &LoggedError) -> Result
     if !at.active(Feature::HeadErrlog) {
         let name = StoredBookmark { objset, object, level, blkid }.to_name();
         return at.zap_set(log, &name, nothing());
+    }
+    // The dataset was destroyed since the error was found.
+    if objset != 0 && at.dataset(objset).is_err_and(|e| e.kind() == Kind::NotFound) {
+        return Ok(());
     }
     let key = crate::zap::int_name(head_of(at, objset));
     let list = match at.zap_word(log, &key)? {

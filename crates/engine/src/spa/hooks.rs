@@ -7,6 +7,7 @@ use ondisk::Blkptr;
 use zcommon::features::Feature;
 
 use super::Spa;
+use super::errlog_lists;
 use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::space::DedupTotals;
@@ -112,6 +113,20 @@ impl Hooks for Spa {
 
     fn dataset_gone(&self, number: u64) {
         self.pool.dsl.keys.forget(number);
+    }
+
+    fn forget_errors(&self, head: u64, tx: &Tx) -> Result<()> {
+        match self.features.is_active(Feature::HeadErrlog) {
+            true => errlog_lists::delete_list(&self.datasets.at(tx, self), head),
+            false => Ok(()),
+        }
+    }
+
+    fn errors_moved(&self, from_to: (u64, u64), until: u64, tx: &Tx) -> Result<()> {
+        match self.features.is_active(Feature::HeadErrlog) {
+            true => errlog_lists::hand_over(&self.datasets.at(tx, self), from_to, until),
+            false => Ok(()),
+        }
     }
 
     fn random(&self) -> u64 {

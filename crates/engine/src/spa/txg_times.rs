@@ -82,7 +82,12 @@ impl TxgTimes {
                 notes.log.clone()
             })
         });
-        log.map_or(Ok(()), |log| store(&at, &log))
+        let stored = log.map_or(Ok(()), |log| store(&at, &log));
+        // The notes are advice: a MOS directory that cannot be read must not stop the pool for them.
+        if let Err(e) = stored.as_ref().map_err(|e| e.to_string()) {
+            spa.report_pool("ereport.fs.zfs.data", &format!("the times of txgs were not written: {e}"));
+        }
+        Ok(())
     }
 }
 

@@ -6,6 +6,7 @@ use zcommon::version::{SPA_VERSION_BEFORE_FEATURES, SPA_VERSION_FEATURES};
 
 use super::Spa;
 use super::create::{forms, salt};
+use super::errlog_lists;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks, pool, version};
 use crate::error::{Error, Kind, Result};
@@ -32,8 +33,12 @@ impl Spa {
     pub fn enable_features(&self, wanted: Vec<Feature>) -> Result<()> {
         self.sync_task(move |spa, tx| {
             spa.upgrade_now(SPA_VERSION_FEATURES, tx)?;
+            let had_lists = spa.features.is_active(Feature::HeadErrlog);
             for feature in wanted {
                 spa.features.enable(feature, spa.pool.env.guid(), tx)?;
+            }
+            if !had_lists && spa.features.is_active(Feature::HeadErrlog) {
+                errlog_lists::convert(&spa.datasets.at(tx, spa))?;
             }
             // Labels name some of them.
             spa.config.lock().change_facts(|_| ());

@@ -24,6 +24,8 @@ struct Plan {
     shared: Vec<u64>,
     /// The oldest dataset of the clone after its origin.
     first_of_clone: u64,
+    /// Txg of the clone's origin.
+    until: u64,
     used: Delta,
     clone_snapshots: i64,
     origin_snapshots: i64,
@@ -62,7 +64,8 @@ pub(super) fn promote(at: &MosTx<'_>, clone: u64) -> Result<()> {
     let plan = plan(at, clone)?;
     relink(at, &plan)?;
     move_snapshots(at, &plan)?;
-    move_space(at, &plan)
+    move_space(at, &plan)?;
+    at.hooks.errors_moved((plan.origin.0, plan.clone.0), plan.until, at.tx)
 }
 
 fn plan(at: &MosTx<'_>, clone: u64) -> Result<Plan> {
@@ -106,6 +109,7 @@ fn plan(at: &MosTx<'_>, clone: u64) -> Result<Plan> {
         origin: (origin_head, origin.dir_obj),
         shared,
         first_of_clone,
+        until: origin.creation_txg,
         used,
         clone_snapshots,
         origin_snapshots,

@@ -97,8 +97,11 @@ impl Spa {
             ScanCommand::ScrubBetween(from, until) => self.txgs_between(at, (from, until)),
             _ => (0, 0),
         };
+        let is_ranged = until != 0;
         let until = if until == 0 { at.tx.txg() } else { until };
-        self.begin_scan_of(at, ScanFunc::Scrub, (after, until))
+        self.begin_scan_of(at, ScanFunc::Scrub, (after, until))?;
+        self.scanning.ranged.store(is_ranged, Ordering::Release);
+        Ok(())
     }
 
     /// Begins a scan of the whole pool, or a resilver of the blocks that leaves lack.
@@ -132,6 +135,7 @@ impl Spa {
             ..DslScan::default()
         };
         scan_state::store(at, &scan)?;
+        self.scanning.ranged.store(false, Ordering::Release);
         *self.scanning.pass.lock() = ScanPass { start: scan.start_time, ..ScanPass::default() };
         self.scanning.failed.lock().clear();
         self.pool.zio.tree().leaves().for_each(|leaf| leaf.repaired.store(false, Ordering::Relaxed));

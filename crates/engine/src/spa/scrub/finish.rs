@@ -38,14 +38,16 @@ impl Spa {
         }
         scan_state::store(at, scan)?;
         self.scanning.active.store(false, Ordering::Release);
-        if complete {
+        // Blocks that were written after the end of a range of dates may have been missed.
+        let covers = complete && !(func == ScanFunc::Scrub && self.scanning.ranged.load(Ordering::Acquire));
+        if covers {
             self.excise(scan.min_txg, scan.max_txg);
         }
         self.scanning.failed.lock().clear();
         self.scanning.pass.lock().paused_at = 0;
         // A leaf that missed something since the scan began, or was away meanwhile, gets another one.
         *self.scanning.kept.lock() =
-            self.lacking().filter(|(_, newest)| !complete || *newest <= scan.max_txg);
+            self.lacking().filter(|(_, newest)| !complete || covers && *newest <= scan.max_txg);
         self.undefer_resilvers(at, scan.errors)?;
         let details = format!("errors={}", self.log_size(at)?);
         self.rotate_errlog(at)?;

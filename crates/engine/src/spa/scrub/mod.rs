@@ -98,6 +98,8 @@ pub(super) struct Scanning {
     active: AtomicBool,
     /// The last slice met nothing, as a vdev is away: the next one has time.
     stalled: AtomicBool,
+    /// The scrub under way reads blocks up to a time in the past, or may do so: it was begun by an earlier import.
+    ranged: AtomicBool,
     /// Births of blocks that could not be read or repaired: leaves that lack them still do after the scan.
     #[doc(alias = "DTL_SCRUB")]
     failed: Mutex<BTreeSet<u64>>,
@@ -213,6 +215,8 @@ impl Spa {
             *self.scanning.pass.lock() =
                 ScanPass { start: now, paused_at: if paused { now } else { 0 }, ..ScanPass::default() };
             self.scanning.active.store(!paused, Ordering::Release);
+            // What it was begun for is not known.
+            self.scanning.ranged.store(true, Ordering::Release);
         }
         self.error_scrub_at_import()?;
         self.continue_rebuilds();

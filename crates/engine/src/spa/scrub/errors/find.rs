@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ondisk::Blkptr;
+use ondisk::{Blkptr, ObjectType};
 
-use crate::dmu::{Object, Objset, SpecialObject};
+use crate::dmu::Objset;
 use crate::dsl::write::MosTx;
-use crate::error::{Kind, Result};
-use crate::spa::errlog::LoggedError;
-use crate::traverse::SPILL;
+use crate::error::Kind;
+use crate::spa::errlog::{LoggedError, block_at};
 use crate::zio::Form;
 
 /// Level of an object set's root block in bookmarks, and of blocks of intent logs.
@@ -23,7 +22,7 @@ const MAX_OPEN: usize = 64;
 
 /// What is known of a block.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(in crate::spa) enum Found {
     /// No dataset has it any more, or it is a part of its pointer.
     Gone,
     /// It is to be read.
@@ -42,14 +41,20 @@ struct Place {
 
 /// Looks for blocks; keeps what it has opened.
 #[derive(Debug)]
-pub(super) struct Finder<'a> {
+pub(in crate::spa) struct Finder<'a> {
     at: &'a MosTx<'a>,
     open: HashMap<u64, Option<Place>>,
+    looked: usize,
 }
 
 impl<'a> Finder<'a> {
-    pub(super) fn new(at: &'a MosTx<'a>) -> Self {
-        Self { at, open: HashMap::new() }
+    pub(in crate::spa) fn new(at: &'a MosTx<'a>) -> Self {
+        Self { at, open: HashMap::new(), looked: 0 }
+    }
+
+    /// Number of datasets that were looked into, one counted as often as it was.
+    pub(super) fn looked(&self) -> usize {
+        self.looked
     }
 
     /// Looks for a block in the dataset that it is logged for, and then in the snapshots before it that are younger than the
@@ -58,12 +63,13 @@ impl<'a> Finder<'a> {
     /// # Errors
     /// When the MOS directory's datasets cannot be read.
     #[doc(alias("scrub_filesystem", "find_birth_txg"))]
-    pub(super) fn find(&mut self, error: &LoggedError) -> Found {
+    pub(in crate::spa) fn find(&mut self, error: &LoggedError) -> Found {
         // Old logs, and logs of datasets whose key was missing, do not tell the birth.
         let birth = error.birth.filter(|&birth| birth != 0);
         let mut unknown = false;
         let (mut number, mut hops) = (error.objset, 0);
         loop {
+            self.looked = self.looked.saturating_add(1);
             let before = match self.place(number) {
                 Ok(Some(place)) => {
                     match self.block(&place, number, error) {
@@ -102,6 +108,7 @@ impl<'a> Finder<'a> {
         }
         let place = match number {
             0 => Some(Place { root: self.at.mos.rootbp(), objset: Some(self.at.mos.view()), before: (0, 0) }),
+            _ if !self.is_dataset(number) => None,
             _ => match self.at.dataset(number) {
                 Ok(phys) => Some(Place {
                     root: phys.bp,
@@ -117,6 +124,14 @@ impl<'a> Finder<'a> {
         }
         self.open.insert(number, place.clone());
         Ok(place)
+    }
+
+    /// Whether the object is a dataset, as far as it can be read: the number of one that was destroyed may have come again.
+    fn is_dataset(&self, number: u64) -> bool {
+        match self.at.mos.view().object(number) {
+            Ok(object) => object.dnode.bonustype == ObjectType::DSL_DATASET,
+            Err(e) => e.kind() != Kind::NotFound,
+        }
     }
 
     /// The block that stands at the logged place in this dataset.
@@ -138,24 +153,10 @@ impl<'a> Finder<'a> {
             return if objset.phys.zil_header.log.is_hole() { Ok(None) } else { Err(()) };
         }
         let Ok(level) = u8::try_from(error.level) else { return Ok(None) };
-        match object(objset, error.object).and_then(|object| pointer(&object, level, error.blkid)) {
+        match block_at(objset, error.object, level, error.blkid) {
             Ok(bp) => Ok(bp),
             Err(e) if e.kind() == Kind::NotFound => Ok(None),
             Err(_) => Err(()),
         }
     }
-}
-
-fn object(objset: &Arc<Objset>, number: u64) -> Result<Object> {
-    if number != SpecialObject::Meta.number() {
-        return objset.object(number);
-    }
-    objset.special(SpecialObject::Meta).ok_or_else(|| crate::Error::not_found("no dnodes"))
-}
-
-fn pointer(object: &Object, level: u8, blkid: u64) -> Result<Option<Blkptr>> {
-    if level == 0 && blkid == SPILL {
-        return Ok(object.dnode.spill().copied().filter(|bp| !bp.is_hole()));
-    }
-    object.blkptr(level, blkid)
 }

@@ -15,7 +15,7 @@
 //!
 //! Format source: dsl_scan.c (`dsl_errorscrub_sync`), OpenZFS 2.4.
 
-mod find;
+pub(in crate::spa) mod find;
 mod slice;
 
 use std::sync::atomic::{AtomicBool, Ordering};

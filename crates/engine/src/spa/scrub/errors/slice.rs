@@ -27,6 +27,9 @@ use crate::zio::{Form, ReadOptions, ReadOutcome};
 /// Blocks that are looked for and read before the time is looked at.
 const BATCH: usize = 256;
 
+/// Datasets that are looked into for the blocks of one batch, before the time is looked at.
+const LOOKS: usize = 1 << 12;
+
 /// Results of reads.
 const UNREAD: u8 = 0;
 const INTACT: u8 = 1;
@@ -39,12 +42,23 @@ struct Named {
     name: String,
     /// `None`: the name is malformed.
     error: Option<LoggedError>,
+    /// The place after it: in the log, and in the dataset's list.
+    after: (u64, Option<(u64, u64)>),
 }
 
 impl Named {
-    fn of(list: u64, head: Option<u64>, entry: &Entry) -> Self {
-        Self { list, name: entry.name_lossy(), error: LoggedError::of_name(head, entry.name()) }
+    fn of(list: u64, head: Option<u64>, entry: &Entry, after: (u64, Option<(u64, u64)>)) -> Self {
+        Self { list, name: entry.name_lossy(), error: LoggedError::of_name(head, entry.name()), after }
     }
+}
+
+/// What became of an entry.
+#[derive(Debug, Clone, Copy)]
+struct Outcome {
+    /// The block is intact, or gone.
+    intact: bool,
+    /// Birth of the block that was read; 0: none was.
+    birth: u64,
 }
 
 /// The next entries of the log, and the place after them.
@@ -54,6 +68,19 @@ struct Batch {
     within: Option<(u64, u64)>,
     /// The log has no more entries.
     ended: bool,
+}
+
+impl Batch {
+    /// Leaves out all but the first entries.
+    fn cut(&mut self, count: usize) {
+        if count < self.entries.len() {
+            self.entries.truncate(count);
+            if let Some(last) = self.entries.last() {
+                (self.cursor, self.within) = last.after;
+            }
+            self.ended = false;
+        }
+    }
 }
 
 /// Position at the end of a log.
@@ -75,7 +102,7 @@ fn next_batch(at: &MosTx<'_>, cursor: u64, within: Option<(u64, u64)>, most: usi
     let by_head = at.active(Feature::HeadErrlog);
     for entry in log.entries_from(cursor).flatten() {
         if !by_head {
-            batch.entries.push(Named::of(number, None, &entry));
+            batch.entries.push(Named::of(number, None, &entry, (log.cookie_after(&entry), None)));
         } else if !fill(at, &entry, within, most, &mut batch) {
             return Ok(batch);
         }
@@ -102,14 +129,15 @@ fn fill(at: &MosTx<'_>, head: &Entry, within: Option<(u64, u64)>, most: usize, b
             return false;
         }
         batch.within = Some((number, zap.cookie_after(&entry)));
-        batch.entries.push(Named::of(list, Some(number), &entry));
+        batch.entries.push(Named::of(list, Some(number), &entry, (batch.cursor, batch.within)));
     }
     batch.within = None;
     true
 }
 
-/// Looks for the blocks, reads them with all copies, and repairs those. Returns for each whether it is intact or gone.
-fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<bool> {
+/// Looks for the blocks, reads them with all copies, and repairs those. Returns the outcomes of the first entries: of all, unless
+/// the search for them takes long.
+fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<Outcome> {
     let results: Arc<Vec<AtomicU8>> = Arc::new(entries.iter().map(|_| AtomicU8::new(UNREAD)).collect());
     let theirs = Arc::clone(&results);
     let told = Box::new(move |request: &Request, outcome: ReadOutcome| {
@@ -121,8 +149,12 @@ fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<bool> {
     });
     let read = ReadOptions { depth: Depth::All, form: Form::Physical, heal: true, ..ReadOptions::default() };
     let reader = Reader::new(&spa.pool.zio, read, spa.limits().get(Limit::ScanInflight), told);
-    let mut finder = Finder::new(at);
+    let (mut finder, mut births) = (Finder::new(at), Vec::new());
     for (index, (named, result)) in entries.iter().zip(results.iter()).enumerate() {
+        if finder.looked() >= LOOKS {
+            break;
+        }
+        births.push(0);
         let Some(error) = named.error else {
             result.store(INTACT, Ordering::Release);
             continue;
@@ -132,6 +164,7 @@ fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<bool> {
             Found::Unknown => result.store(DAMAGED, Ordering::Release),
             Found::Here(bp) => {
                 let LoggedError { objset, object, level, blkid, .. } = error;
+                births.last_mut().into_iter().for_each(|birth| *birth = bp.physical_birth());
                 let index = u64::try_from(index).unwrap_or(u64::MAX);
                 let at = Bookmark { objset, object, level, blkid };
                 reader.push(Request { bp, at, start: index, end: index });
@@ -140,7 +173,11 @@ fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<bool> {
     }
     reader.drain(|_| {});
     spa.pool.zio.wait_mended();
-    results.iter().map(|result| result.load(Ordering::Acquire) == INTACT).collect()
+    let outcome = |(birth, result): (u64, &AtomicU8)| Outcome {
+        intact: result.load(Ordering::Acquire) == INTACT,
+        birth,
+    };
+    births.into_iter().zip(results.iter()).map(outcome).collect()
 }
 
 impl Spa {
@@ -180,10 +217,11 @@ impl Spa {
         let mut left = usize::try_from(self.limits().get(Limit::ScrubErrorBlocks)).unwrap_or(BATCH);
         loop {
             let within = *self.scanning.errors.within.lock();
-            let batch = next_batch(at, state.cursor, within, BATCH.min(left))?;
-            let intact = scrub(self, at, &batch.entries);
-            let found = u64::try_from(intact.iter().filter(|intact| !**intact).count()).unwrap_or(0);
-            self.settle(at, &batch.entries, &intact)?;
+            let mut batch = next_batch(at, state.cursor, within, BATCH.min(left))?;
+            let outcomes = scrub(self, at, &batch.entries);
+            batch.cut(outcomes.len());
+            let found = u64::try_from(outcomes.iter().filter(|outcome| !outcome.intact).count()).unwrap_or(0);
+            self.settle(at, &batch.entries, &outcomes)?;
             let done = u64::try_from(batch.entries.len()).unwrap_or(0);
             state.examined = state.examined.saturating_add(done);
             state.to_examine = state.to_examine.saturating_sub(done);
@@ -203,21 +241,24 @@ impl Spa {
         }
     }
 
-    /// Removes blocks that are intact or gone from the older log, and enters the others into the newer one.
-    fn settle(&self, at: &MosTx<'_>, entries: &[Named], intact: &[bool]) -> Result<()> {
+    /// Removes blocks that are intact or gone from the older log, and enters the others into the newer one. An entry without
+    /// a birth gets that of its block, under which the read has logged it, and moves.
+    fn settle(&self, at: &MosTx<'_>, entries: &[Named], outcomes: &[Outcome]) -> Result<()> {
         let mut log = None;
-        for (named, intact) in entries.iter().zip(intact) {
-            if *intact {
-                // A malformed name stays until the log goes.
-                if named.error.is_some() && at.zap_get(named.list, &named.name)?.is_some() {
-                    at.zap_remove(named.list, &named.name)?;
-                }
-            } else if let Some(error) = &named.error {
+        for (named, Outcome { intact, birth }) in entries.iter().zip(outcomes) {
+            // A malformed name stays until the log goes.
+            let Some(error) = &named.error else { continue };
+            let is_born_now = error.birth == Some(0) && *birth != 0;
+            if (*intact || is_born_now) && at.zap_get(named.list, &named.name)?.is_some() {
+                at.zap_remove(named.list, &named.name)?;
+            }
+            if !*intact {
+                let error = if is_born_now { LoggedError { birth: Some(*birth), ..*error } } else { *error };
                 let log = match log {
                     Some(log) => log,
                     None => *log.insert(log_of(at, mos::ERRLOG_SCRUB)?),
                 };
-                log_entry(at, log, error)?;
+                log_entry(at, log, &error)?;
             }
         }
         Ok(())
