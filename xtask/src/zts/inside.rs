@@ -1,8 +1,8 @@
 //! The inner half, which runs in the sandbox: the group's setup, its tests and its cleanup, in order.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -28,6 +28,27 @@ const TEST_DIR: &str = "/var/tmp/testdir";
 const DRAIN: Duration = Duration::from_secs(1);
 /// Seconds for a setup or a cleanup.
 const SETUP_SECONDS: u64 = 300;
+
+/// `losetup -f` counts devices without a node as free. This one takes the first free one of the group's nodes.
+const LOSETUP: &str = r#"#!/bin/sh
+real=/sbin/losetup
+[ "$1" = -f ] || exec $real "$@"
+shift
+for node in /dev/loop[0-9]*; do
+	[ -e "/sys/block/${node#/dev/}/loop/backing_file" ] && continue
+	if [ $# = 0 ]; then
+		echo "$node"
+	else
+		file=$1
+		shift
+		$real "$node" "$file" || exit
+		[ "$*" != --show ] || echo "$node"
+	fi
+	exit 0
+done
+echo "losetup: cannot find an unused loop device" >&2
+exit 1
+"#;
 
 /// Runs a command with the suite's configuration in its environment.
 const CONFIGURED: &str = r#". "$STF_SUITE/include/default.cfg"; exec "$@""#;
@@ -83,6 +104,13 @@ pub fn main(args: &[String]) -> ExitCode {
             if has_folder {
                 let _ = fs::create_dir_all(TEST_DIR);
             }
+            if *test == task.pre || *test == task.post {
+                let line = if task.has(test) { Some(task.run(test, "root", SETUP_SECONDS)) } else { None };
+                if let Some(bad) = line.filter(|line| line.outcome != Outcome::Pass) {
+                    println!("# {}", bad.text());
+                }
+                continue;
+            }
             println!("{}", task.run(test, &task.user, task.timeout).text());
             let _ = io::stdout().flush();
         }
@@ -99,7 +127,7 @@ pub fn main(args: &[String]) -> ExitCode {
 /// Without a successful setup the tests cannot run: they are skipped or failed, like the setup.
 fn skip_all(task: &Task, setup: &Line) {
     let outcome = if setup.outcome == Outcome::Skip { Outcome::Skip } else { Outcome::Fail };
-    for test in &task.tests {
+    for test in task.tests.iter().filter(|test| **test != task.pre && **test != task.post) {
         let words = format!("setup: {}", setup.words);
         println!("{}", Line { outcome, test: format!("{}/{test}", task.group), seconds: 0, words }.text());
     }
@@ -214,6 +242,10 @@ fn links() -> Result<(), String> {
         }
     };
     OURS.iter().for_each(|name| link(Path::new("/zts/aquifer"), name));
+    let losetup = Path::new(BIN).join("losetup");
+    let made = fs::write(&losetup, LOSETUP)
+        .and_then(|()| fs::set_permissions(&losetup, Permissions::from_mode(0o755)));
+    made.map_err(|e| format!("{}: {e}", losetup.display()))?;
     let tools = Path::new(PACKAGE).join("zfs-tests/bin");
     for entry in fs::read_dir(&tools).map_err(|e| format!("{}: {e}", tools.display()))?.flatten() {
         link(&entry.path(), &entry.file_name().to_string_lossy());

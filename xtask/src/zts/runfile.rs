@@ -22,6 +22,20 @@ pub struct Group {
     pub timeout: u64,
 }
 
+impl Group {
+    /// Adds the tests of another run file, which begin like a new group: after a cleanup and a setup.
+    fn join(&mut self, tests: Vec<String>) {
+        let between = [&self.post, &self.pre].into_iter().filter(|script| !script.is_empty()).cloned();
+        let between: Vec<String> = between.collect();
+        self.tests.extend(between.into_iter().chain(tests));
+    }
+
+    /// The tests, without the cleanups and setups between them.
+    pub fn real_tests(&self) -> impl Iterator<Item = &String> {
+        self.tests.iter().filter(|test| **test != self.pre && **test != self.post)
+    }
+}
+
 /// Reads run files of the package in `tree`. A group in two of them has the tests of both.
 pub fn read(tree: &Path, names: &[&str]) -> Result<Vec<Group>, String> {
     let mut groups: Vec<Group> = Vec::new();
@@ -30,7 +44,7 @@ pub fn read(tree: &Path, names: &[&str]) -> Result<Vec<Group>, String> {
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         for group in parse(&text) {
             match groups.iter_mut().find(|known| known.name == group.name) {
-                Some(known) => known.tests.extend(group.tests),
+                Some(known) => known.join(group.tests),
                 None => groups.push(group),
             }
         }
@@ -119,6 +133,14 @@ mod tests {
         assert_eq!(groups[0].tests, ["a_001", "b", "c"]);
         assert_eq!((groups[0].timeout, groups[0].post.as_str()), (180, "cleanup"));
         assert_eq!((groups[1].name.as_str(), groups[1].post.as_str()), ("atime", ""));
+    }
+
+    #[test]
+    fn the_tests_of_another_file_begin_anew() {
+        let mut group = parse(TEXT).remove(0);
+        group.join(vec!["d".into()]);
+        assert_eq!(group.tests, ["a_001", "b", "c", "cleanup", "setup", "d"]);
+        assert_eq!(group.real_tests().count(), 4);
     }
 
     #[test]
