@@ -59,7 +59,7 @@ impl Bench {
         let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
         let file = live.objset.create_object(&tx, new).unwrap();
         let block: Vec<u8> = (0..BLOCK).map(|at| (at * 7 % 251) as u8).collect();
-        for number in 0..700 {
+        for number in 0..1400 {
             let mut block = block.clone();
             stdx::rng::Rng::new(number).fill(&mut block);
             file.write(&tx, number * BLOCK as u64, &block).unwrap();
@@ -133,7 +133,7 @@ fn errors_follow_their_snapshots_and_go_with_the_last_dataset() {
 
 #[test]
 fn a_flat_log_gets_lists_with_births_when_the_feature_is_enabled() {
-    let bench = Bench::new(&[Feature::HeadErrlog]);
+    let mut bench = Bench::new(&[Feature::HeadErrlog]);
     let of_file = |bench: &Bench| -> BTreeSet<u64> {
         let all = bench.logged().into_iter();
         all.filter(|error| (error.object, error.level) == (bench.file, 0)).map(|error| error.blkid).collect()
@@ -141,7 +141,8 @@ fn a_flat_log_gets_lists_with_births_when_the_feature_is_enabled() {
     let flat = of_file(&bench);
     assert!(flat.len() > 20 && bench.logged().iter().all(|error| error.birth.is_none()));
     bench.spa.enable_features(vec![Feature::HeadErrlog]).unwrap();
-    bench.spa.sync().unwrap();
+    bench.spa.export().unwrap();
+    bench.spa = pools::import_dir(bench.dir.path(), POOL).unwrap();
     assert_eq!(of_file(&bench), flat);
     let listed = bench.of(bench.data);
     assert!(listed.len() >= flat.len() && listed.iter().all(|error| error.birth > Some(0)), "{listed:?}");
