@@ -157,7 +157,8 @@ fn a_cache_file_leads_to_devices_that_were_renamed_or_added_since() {
     live.ok(&format!("zpool import -c {old} tank"));
     let status = live.ok("zpool status tank");
     assert!(status.contains(&format!("{a}.new")) && status.contains(&b), "{status}");
-    assert!(live.fails("zpool import -a tank").contains("too many arguments"));
+    let both = live.run("zpool import -a tank");
+    assert!(both.code == 2 && both.err.contains("too many arguments"), "{}", both.err);
 }
 
 #[test]
@@ -173,6 +174,17 @@ fn a_scrub_finds_a_disk_that_another_program_overwrote() {
 }
 
 #[test]
+fn a_draid_is_as_wide_as_its_groups() {
+    let live = Live::new();
+    let disks: Vec<String> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| live.disk(name, 256)).into();
+    live.ok(&format!("zpool create -O mountpoint=none tank draid1:1s {}", disks[..3].join(" ")));
+    let why = live.fails(&format!("zpool add tank draid1 {}", disks[5..].join(" ")));
+    assert!(why.contains("pool uses 2-way draid and new vdev uses 3-way draid"), "{why}");
+    live.ok(&format!("zpool add tank draid1 {}", disks[3..5].join(" ")));
+    live.ok("zpool destroy tank");
+}
+
+#[test]
 fn the_state_of_a_checkpoint_has_a_name_of_its_own() {
     let live = Live::new();
     let a = live.disk("a", 64);
@@ -181,7 +193,6 @@ fn the_state_of_a_checkpoint_has_a_name_of_its_own() {
     live.ok("zpool checkpoint tank");
     live.ok("zfs destroy tank/before");
     live.ok("zpool export tank");
-    let dir = live.dir.path().display();
-    let shown = live.ok(&format!("zdb -k -e -p {dir} -d tank"));
+    let shown = live.ok(&format!("zdb -k -e -p {} -d tank", live.disks().display()));
     assert!(shown.contains("Dataset tank_CHECKPOINTED_UNIVERSE/before"), "{shown}");
 }

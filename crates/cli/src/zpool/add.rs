@@ -111,8 +111,8 @@ fn group(top: &VdevNode) -> Group {
         "mirror" => Kind::Mirror,
         "raidz" => Kind::Raidz(u32::try_from(parity).unwrap_or(0)),
         "draid" => {
-            let children = u64::try_from(top.children.len()).unwrap_or(0);
-            Kind::Draid(DraidConfig { parity, data: 0, children, spares: 0 })
+            let (data, children, spares) = top.draid.unwrap_or_default();
+            Kind::Draid(DraidConfig { parity, data, children, spares })
         }
         _ => Kind::Single,
     };

@@ -282,6 +282,7 @@ impl Status {
             name => name,
         };
         let slow = (self.slow && !spare).then(|| vdev.is_leaf().then(|| view.slow_ios(vdev.guid)));
+        let is_slow = slow.flatten().is_some_and(|count| count > 0);
         StatusVdev {
             name: vdev_name(vdev, self.names.style(), true),
             state: state.to_owned(),
@@ -293,7 +294,7 @@ impl Status {
                 true => "  currently in use".to_owned(),
                 false => note(view, vdev) + &self.more(view, vdev),
             },
-            is_hidden: self.unhealthy && !status_json::is_unhealthy(view, vdev),
+            is_hidden: self.unhealthy && !is_slow && !status_json::is_unhealthy(view, vdev),
             children: vdev.children.iter().map(|c| self.vdev(view, c, spare)).collect(),
         }
     }
