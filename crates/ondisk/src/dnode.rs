@@ -227,6 +227,11 @@ impl Dnode {
         &self.bonus
     }
 
+    /// The bonus buffer, for changes in place.
+    pub fn bonus_mut(&mut self) -> &mut [u8] {
+        &mut self.bonus
+    }
+
     /// The spill block's pointer.
     pub fn spill(&self) -> Option<&Blkptr> {
         self.spill.as_ref()

@@ -8,7 +8,7 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use crate::shelf::{self, Block};
 
@@ -152,7 +152,14 @@ pub struct Buf {
 impl Buf {
     /// The empty buffer.
     pub fn empty() -> Self {
-        AlignedBuf::zeroed(0).into()
+        static EMPTY: LazyLock<Buf> = LazyLock::new(|| AlignedBuf::zeroed(0).into());
+        EMPTY.clone()
+    }
+
+    /// The bytes for changing them in place; `None` unless this is the only reference to all of the buffer.
+    pub fn get_mut(&mut self) -> Option<&mut [u8]> {
+        let whole = self.start == 0 && self.len == self.owner.len();
+        Arc::get_mut(&mut self.owner).filter(|_| whole).map(|buf| &mut **buf)
     }
 
     /// A window of this window; clamped to its end.
@@ -220,6 +227,19 @@ mod tests {
         assert_eq!(b.slice(8..50).len(), 2);
         assert_eq!(b.slice(50..60).len(), 0);
         assert_eq!(b.slice(2..5).into_owned()[1], 7);
+    }
+
+    #[test]
+    fn only_a_buffer_without_other_references_is_changed_in_place() {
+        let mut buf = Buf::from(&[1, 2, 3][..]);
+        buf.get_mut().unwrap()[0] = 9;
+        let mut other = buf.clone();
+        assert!(buf.get_mut().is_none() && other.get_mut().is_none());
+        drop(other);
+        assert_eq!(buf.get_mut().unwrap(), [9, 2, 3]);
+        let mut part = buf.slice(0..2);
+        drop(buf);
+        assert!(part.get_mut().is_none());
     }
 
     #[test]

@@ -4,10 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ondisk::ObjectType;
+use ondisk::zap::MicroIndex;
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
+use super::Handle;
 use crate::error::{Error, Result};
+
+/// Block 0 of an object.
+#[derive(Debug)]
+pub struct Head {
+    /// Its bytes.
+    pub block: Buf,
+    /// The number of the content that it was read from; `None` where contents are not numbered.
+    pub content: Option<u64>,
+}
 
 /// An object open for changes within one transaction. Reads see earlier writes of the same or an earlier
 /// transaction.
@@ -25,6 +36,31 @@ pub trait Edit {
     fn read_block(&self, blkid: u64) -> Result<Buf>;
     /// Replaces a block; `bytes` has `block_size` bytes.
     fn write_block(&mut self, blkid: u64, bytes: AlignedBuf) -> Result<()>;
+    /// Changes a block in place, or replaces it by a changed copy.
+    fn patch_block(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        let mut block = self.read_block(blkid)?.into_owned();
+        work(&mut block);
+        self.write_block(blkid, block)
+    }
+    /// Block 0 with the number of its content.
+    fn head(&self) -> Result<Head> {
+        Ok(Head { block: self.read_block(0)?, content: None })
+    }
+    /// The object in memory that can keep an index of the names in block 0, if there is one.
+    fn keeper(&self) -> Option<&Handle> {
+        None
+    }
+    /// Changes block 0 after `head` was read from it, with a new block size, together with the index of its names. Returns
+    /// false, and changes nothing, when it has changed since.
+    fn patch_names(
+        &mut self,
+        head: Head,
+        size: u64,
+        work: &mut dyn FnMut(&mut [u8], Option<&mut MicroIndex>),
+    ) -> Result<bool> {
+        drop(head);
+        patch_head(self, size, work)
+    }
     /// Frees blocks `from..` up to the end.
     fn free_from(&mut self, blkid: u64) -> Result<()>;
     /// Frees `count` blocks from `blkid` on. An implementation without holes may write zeros.
@@ -70,6 +106,19 @@ pub trait Edit {
     fn bonus(&self) -> Vec<u8>;
     /// Replaces the bonus buffer; its length may change within the dnode's capacity.
     fn set_bonus(&mut self, bytes: &[u8]) -> Result<()>;
+}
+
+/// Changes block 0, which gets `size` bytes, where no index is kept.
+pub(crate) fn patch_head<E: Edit + ?Sized>(
+    object: &mut E,
+    size: u64,
+    work: &mut dyn FnMut(&mut [u8], Option<&mut MicroIndex>),
+) -> Result<bool> {
+    if object.block_size() != size {
+        object.set_block_size(size)?;
+    }
+    object.patch_block(0, &mut |block| work(block, None))?;
+    Ok(true)
 }
 
 /// Parameters of a new object.
@@ -248,6 +297,16 @@ impl Edit for MemObject {
         assert!(u64::try_from(bytes.len()) == Ok(self.block_size), "a block is written whole");
         self.blocks.insert(blkid, bytes.into());
         Ok(())
+    }
+
+    fn patch_block(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        if let Some(bytes) = self.blocks.get_mut(&blkid).and_then(Buf::get_mut) {
+            work(bytes);
+            return Ok(());
+        }
+        let mut block = self.read_block(blkid)?.into_owned();
+        work(&mut block);
+        self.write_block(blkid, block)
     }
 
     fn free_from(&mut self, blkid: u64) -> Result<()> {

@@ -3,18 +3,38 @@
 //! While there are few, each object set keeps all it has visited. Once there are many, each has an equal share of
 //! them, so thousands of mounted file systems take no more than one.
 
+use std::collections::VecDeque;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
 
 /// Maximum unused objects in memory.
 const OBJECTS: usize = 8192;
 /// Minimum share of an object set.
 const LEAST: usize = 32;
+/// Maximum bytes of indexes of names: of one hundred of the largest micro ZAPs.
+const INDEXES: usize = 4 << 20;
+
+/// An object set whose objects keep indexes of their names.
+pub trait KeepsIndexes: Send + Sync + std::fmt::Debug {
+    /// Object `number` shall drop its index.
+    fn drop_index(&self, number: u64);
+}
+
+/// Objects that keep an index, the oldest index first.
+#[derive(Debug, Default)]
+struct Indexes {
+    kept: VecDeque<(Weak<dyn KeepsIndexes>, u64, usize)>,
+    bytes: usize,
+}
 
 /// The counters.
 #[derive(Debug, Default)]
 pub struct Objects {
     sets: AtomicUsize,
     objects: AtomicUsize,
+    indexes: Mutex<Indexes>,
 }
 
 impl Objects {
@@ -43,6 +63,32 @@ impl Objects {
     /// Number of objects in memory, including those in use.
     pub fn count(&self) -> usize {
         self.objects.load(Ordering::Relaxed)
+    }
+
+    /// Object `number` of `set` keeps an index of `bytes` from now on; the oldest ones of all object sets go. The caller holds
+    /// no lock of an object.
+    pub fn keeps_index(&self, set: Weak<dyn KeepsIndexes>, number: u64, bytes: usize) {
+        let mut gone = Vec::new();
+        {
+            let mut indexes = self.indexes.lock();
+            indexes.kept.push_back((set, number, bytes));
+            indexes.bytes = indexes.bytes.saturating_add(bytes);
+            while indexes.bytes > INDEXES && indexes.kept.len() > 1 {
+                let Some((set, number, bytes)) = indexes.kept.pop_front() else { break };
+                indexes.bytes = indexes.bytes.saturating_sub(bytes);
+                gone.push((set, number));
+            }
+        }
+        for (set, number) in gone {
+            if let Some(set) = set.upgrade() {
+                set.drop_index(number);
+            }
+        }
+    }
+
+    /// Maximum bytes that the indexes of names take at present.
+    pub fn index_bytes(&self) -> usize {
+        self.indexes.lock().bytes
     }
 
     /// Maximum unused objects of one object set.

@@ -161,7 +161,7 @@ impl<S: Source + Clone> Iterator for Cursor<S> {
             }
             let slot = self.slot?;
             match self.zap.shape.clone() {
-                Shape::Micro(block) => self.micro(&block),
+                Shape::Micro(block, _) => self.micro(&block),
                 Shape::Fat(header, _) => {
                     if let Err(e) = self.fat(&header, slot) {
                         self.errors += 1;

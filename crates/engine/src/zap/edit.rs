@@ -4,21 +4,23 @@
 //! It becomes *fat* for good when a name is longer than 49 bytes, a value is not one 64-bit integer, the block
 //! cannot grow any more, or too many names of one hash would not fit in one leaf. [`super::fat`] changes fat ones.
 //!
-//! No state is kept between calls: each reads what it needs and writes whole blocks back, so that other readers
-//! (within the same transaction) may read the ZAP at any time. A call that fails because of its arguments (already
+//! No state is kept between calls: each reads what it needs and changes blocks at once, so that other readers
+//! (within the same transaction) may read the ZAP at any time. A micro ZAP is changed in place, and its object may keep an
+//! index of its names ([`super::names`]). A call that fails because of its arguments (already
 //! present, absent, too long) or because of the ZAP's bytes has changed nothing.
 
 use std::collections::HashSet;
 
 use ondisk::zap::{
-    BlockKind, FatHeader, Leaf, LeafMut, MICRO_NAME_SIZE, MicroZap, MicroZapMut, PtrTable, ZapFlags,
-    hash_name, hash_words,
+    BlockKind, FatHeader, Leaf, LeafMut, MICRO_NAME_SIZE, MicroIndex, MicroZap, MicroZapMut, PtrTable,
+    ZapFlags, hash_name, hash_words,
 };
-use stdx::{AlignedBuf, Buf};
+use stdx::AlignedBuf;
 
 use super::fat::{Fat, Hashed};
+use super::names::Names;
 use super::{Entry, Found, KeyRef, Match, Source, Value, Zap, fold};
-use crate::dmu::edit::{Edit, MemObject};
+use crate::dmu::edit::{Edit, Head, MemObject};
 use crate::error::{Error, Kind, Result};
 
 /// Block size of a fat ZAP that was a micro ZAP.
@@ -33,12 +35,6 @@ const MAX_VALUE: usize = 8192;
 /// Maximum length of a name, including its NUL, in bytes; without the feature `longname` file systems allow 256.
 #[doc(alias = "ZAP_MAXNAMELEN_NEW")]
 const MAX_NAME: usize = 1024;
-/// Maximum leaf chunks of a micro ZAP's entry.
-#[doc(alias = "MZAP_ENT_CHUNKS")]
-const MICRO_ENTRY_CHUNKS: usize = 5;
-/// Chunks of a leaf of [`FAT_BLOCK_SIZE`].
-#[doc(alias = "ZAP_LEAF_NUMCHUNKS_DEF")]
-const LEAF_CHUNKS: usize = 638;
 
 /// Parameters of a new ZAP.
 #[derive(Debug, Clone, Copy, Default)]
@@ -50,6 +46,21 @@ pub struct NewZap {
     pub normflags: u64,
     /// Any number: the seed of the hash, with its lowest bit set.
     pub salt: u64,
+}
+
+/// The end of an attempt to store an entry in a micro ZAP.
+enum Stored {
+    Done,
+    /// Others changed it meanwhile.
+    Overtaken,
+    /// It must become fat first.
+    NeedsFat,
+}
+
+impl Stored {
+    fn of(done: bool) -> Self {
+        if done { Self::Done } else { Self::Overtaken }
+    }
 }
 
 /// A ZAP open for changes. See the module's documentation for its state (none).
@@ -137,15 +148,28 @@ impl<'a> ZapEdit<'a> {
     #[doc(alias("zap_remove", "zap_remove_uint64"))]
     pub fn remove<'k>(&mut self, key: impl Into<KeyRef<'k>>) -> Result<()> {
         let key = key.into();
-        let block = self.object.read_block(0)?;
-        if BlockKind::of(&block) != BlockKind::Micro {
-            let mut fat = Fat::open(self.object)?;
-            let hashed = hashed(&fat.header, key)?;
-            return fat.remove(&hashed);
+        loop {
+            let head = self.object.head()?;
+            if BlockKind::of(&head.block) != BlockKind::Micro {
+                drop(head);
+                let mut fat = Fat::open(self.object)?;
+                let hashed = hashed(&fat.header, key)?;
+                return fat.remove(&hashed);
+            }
+            let KeyRef::Name(name) = key else { return Err(wrong_kind()) };
+            let place = self.names(&head)?.place(name);
+            let slot = place.old.ok_or_else(|| absent(key))?;
+            let size = self.object.block_size();
+            let done = self.micro_write(head, size, &mut |zap, index| {
+                zap.remove(slot);
+                if let Some(index) = index {
+                    index.remove(place.hash, slot);
+                }
+            })?;
+            if done {
+                return Ok(());
+            }
         }
-        let KeyRef::Name(name) = key else { return Err(wrong_kind()) };
-        let index = self.micro(&block)?.find(name).map(|e| e.index).ok_or_else(|| absent(key))?;
-        self.micro_write(block, |zap| zap.remove(index))
     }
 
     /// Removes the entry that matches a name under the ZAP's normalisation; returns its stored name.
@@ -161,58 +185,75 @@ impl<'a> ZapEdit<'a> {
         if let KeyRef::Name(name) = key {
             check_name(name)?;
         }
-        let block = self.object.read_block(0)?;
-        if BlockKind::of(&block) == BlockKind::Micro {
-            let KeyRef::Name(name) = key else { return Err(wrong_kind()) };
-            if self.micro_store(block, name, value, replace)? {
-                return Ok(());
+        loop {
+            let head = self.object.head()?;
+            if BlockKind::of(&head.block) != BlockKind::Micro {
+                break;
             }
-            self.upgrade()?;
+            let KeyRef::Name(name) = key else { return Err(wrong_kind()) };
+            match self.micro_store(head, name, value, replace)? {
+                Stored::Done => return Ok(()),
+                Stored::Overtaken => {}
+                Stored::NeedsFat => self.upgrade()?,
+            }
         }
         let mut fat = Fat::open(self.object)?;
         let hashed = hashed(&fat.header, key)?;
         fat.store(&hashed, None, value, replace)
     }
 
-    /// Stores in a micro ZAP; returns false if it must become fat first.
-    fn micro_store(&mut self, block: Buf, name: &[u8], value: &Value, replace: bool) -> Result<bool> {
-        let micro = self.micro(&block)?;
-        let old = micro.find(name).map(|e| e.index);
-        if old.is_some() && !replace {
+    fn micro_store(&mut self, head: Head, name: &[u8], value: &Value, replace: bool) -> Result<Stored> {
+        let place = self.names(&head)?.place(name);
+        if place.old.is_some() && !replace {
             return Err(exists(KeyRef::Name(name)));
         }
-        let Some(word) = value.single().filter(|_| name.len() < MICRO_NAME_SIZE) else { return Ok(false) };
-        if let Some(index) = old {
-            self.micro_write(block, |zap| zap.set_value(index, word))?;
-            return Ok(true);
+        let word = value.single().filter(|_| name.len() < MICRO_NAME_SIZE);
+        let Some(word) = word else { return Ok(Stored::NeedsFat) };
+        let size = self.object.block_size();
+        if let Some(slot) = place.old {
+            let done = self.micro_write(head, size, &mut |zap, _| zap.set_value(slot, word))?;
+            return Ok(Stored::of(done));
         }
-        let Some(cd) = free_cd(&micro, name) else { return Ok(false) };
-        let block = if micro.is_full() {
-            let size = self.object.block_size().saturating_add(ondisk::MIN_BLOCK_SIZE);
-            if size > self.micro_max {
-                return Ok(false);
-            }
-            drop(block);
-            self.object.set_block_size(size)?;
-            self.object.read_block(0)?
-        } else {
-            block
+        let Some(cd) = place.cd else { return Ok(Stored::NeedsFat) };
+        let slots = self.micro(&head.block)?.slots();
+        let (slot, size) = match place.free {
+            Some(slot) => (slot, size),
+            None => (slots, size.saturating_add(ondisk::MIN_BLOCK_SIZE)),
         };
-        self.micro_write(block, |zap| {
-            zap.insert(name, word, cd);
+        if place.free.is_none() && size > self.micro_max {
+            return Ok(Stored::NeedsFat);
+        }
+        let done = self.micro_write(head, size, &mut |zap, index| {
+            zap.put(slot, name, word, cd);
+            if let Some(index) = index {
+                index.grow_to(zap.slots());
+                index.add(place.hash, slot);
+            }
         })?;
-        Ok(true)
+        Ok(Stored::of(done))
     }
 
-    fn micro<'b>(&self, block: &'b Buf) -> Result<MicroZap<'b>> {
+    fn micro<'b>(&self, block: &'b [u8]) -> Result<MicroZap<'b>> {
         MicroZap::from_bytes(block).map_err(|e| self.corrupt(&e))
     }
 
-    fn micro_write(&mut self, block: Buf, change: impl FnOnce(&mut MicroZapMut<'_>)) -> Result<()> {
-        let mut bytes = block.into_owned();
-        let mut zap = MicroZapMut::from_bytes(&mut bytes).map_err(|e| self.corrupt(&e))?;
-        change(&mut zap);
-        self.object.write_block(0, bytes)
+    fn names<'b>(&'b self, head: &'b Head) -> Result<Names<'b>> {
+        Ok(Names::new(self.micro(&head.block)?, self.object.keeper(), head.content))
+    }
+
+    /// Changes the block of a micro ZAP, which was read as `head`, and its index; returns false if others changed it since.
+    fn micro_write(
+        &mut self,
+        head: Head,
+        size: u64,
+        change: &mut dyn FnMut(&mut MicroZapMut<'_>, Option<&mut MicroIndex>),
+    ) -> Result<bool> {
+        self.object.patch_names(head, size, &mut |bytes, index| {
+            // The caller has read it as a micro ZAP.
+            if let Ok(mut zap) = MicroZapMut::from_bytes(bytes) {
+                change(&mut zap, index);
+            }
+        })
     }
 
     /// Converts a micro ZAP to a fat one with the same entries and salt. The new one is built separately first, so
@@ -245,18 +286,6 @@ impl<'a> ZapEdit<'a> {
     fn corrupt(&self, what: &dyn std::fmt::Display) -> Error {
         (&&*self.object as &dyn Source).place(Error::corrupt(what.to_string()), 0)
     }
-}
-
-/// The lowest unused `cd` of the name's hash; `None` if there are too many entries to fit into one leaf.
-fn free_cd(micro: &MicroZap<'_>, name: &[u8]) -> Option<u32> {
-    let flags = micro.normflags();
-    let hash = |name: &[u8]| hash_name(micro.salt(), &fold(name, flags), ZapFlags::default());
-    let wanted = hash(name);
-    let mut used: Vec<u32> = micro.entries().filter(|e| hash(e.name) == wanted).map(|e| e.cd).collect();
-    used.sort_unstable();
-    used.dedup();
-    let taken = used.iter().zip(0u32..).take_while(|(cd, i)| **cd == *i).count();
-    ((used.len() + 1) * MICRO_ENTRY_CHUNKS < LEAF_CHUNKS).then_some(u32::try_from(taken).unwrap_or(u32::MAX))
 }
 
 /// Writes header and first leaf of an empty fat ZAP in blocks of the object's size.

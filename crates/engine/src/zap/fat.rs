@@ -50,6 +50,8 @@ pub(super) struct Fat<'a> {
     object: &'a mut dyn Edit,
     pub header: FatHeader,
     first: Buf,
+    /// `first` has changes that are not written yet.
+    changed: bool,
 }
 
 /// A leaf found for a hash.
@@ -74,7 +76,7 @@ impl<'a> Fat<'a> {
     pub fn open(object: &'a mut dyn Edit) -> Result<Self> {
         let first = object.read_block(0)?;
         let header = FatHeader::from_bytes(&first).map_err(|e| corrupt(&*object, 0, &e))?;
-        Ok(Self { object, header, first })
+        Ok(Self { object, header, first, changed: false })
     }
 
     /// Adds an entry, or replaces its value if that is allowed.
@@ -188,9 +190,17 @@ impl<'a> Fat<'a> {
     }
 
     fn write_header(&mut self) -> Result<()> {
-        let mut block = std::mem::replace(&mut self.first, Buf::empty()).into_owned();
-        self.header.write_to(&mut block);
-        self.object.write_block(0, block)?;
+        let first = std::mem::replace(&mut self.first, Buf::empty());
+        if self.changed {
+            let mut block = first.into_owned();
+            self.header.write_to(&mut block);
+            self.object.write_block(0, block)?;
+            self.changed = false;
+        } else {
+            drop(first);
+            let header = &self.header;
+            self.object.patch_block(0, &mut |block| header.write_to(block))?;
+        }
         self.first = self.object.read_block(0)?;
         Ok(())
     }
@@ -292,7 +302,7 @@ impl<'a> Fat<'a> {
         match open {
             None => Ok(()),
             Some((0, block)) => {
-                self.first = block.into();
+                (self.first, self.changed) = (block.into(), true);
                 Ok(())
             }
             Some((blk, block)) => self.object.write_block(blk, block),
@@ -348,7 +358,7 @@ impl<'a> Fat<'a> {
             let mut block = std::mem::replace(&mut self.first, Buf::empty()).into_owned();
             let half = block.len() / 2;
             block.iter_mut().skip(half).for_each(|b| *b = 0);
-            self.first = block.into();
+            (self.first, self.changed) = (block.into(), true);
         }
         self.write_header()?;
         self.object.free_range(old.blk, old_blocks)

@@ -9,6 +9,7 @@ mod edit;
 mod fat;
 mod ints;
 mod key;
+mod names;
 mod normal;
 mod source;
 #[cfg(test)]
@@ -16,6 +17,7 @@ mod tests;
 mod verify;
 mod words;
 
+use names::Names;
 use ondisk::zap::{
     BlockKind, FatHeader, Leaf, LeafEntry, MicroZap, ZapFlags, hash_name, hash_words, table_index,
 };
@@ -29,6 +31,7 @@ pub use normal::{FORM, Match, TOUPPER, fold};
 pub use source::Source;
 
 use crate::dmu::Object;
+use crate::dmu::edit::Head;
 use crate::error::{Error, Kind, Result};
 
 /// Bits of a listing's cookie: programs treat it as a signed offset.
@@ -83,7 +86,8 @@ impl Found {
 
 #[derive(Debug, Clone)]
 enum Shape {
-    Micro(Buf),
+    /// Block 0, and the number of its content.
+    Micro(Buf, Option<u64>),
     Fat(FatHeader, Buf),
 }
 
@@ -97,9 +101,9 @@ pub struct Zap<S = Object> {
 impl<S: Source + Clone> Zap<S> {
     /// Reads and checks block 0 of `object`.
     pub fn open(object: &S) -> Result<Self> {
-        let block = object.block(0)?;
+        let Head { block, content } = object.head()?;
         let shape = match BlockKind::of(&block) {
-            BlockKind::Micro => Shape::Micro(block),
+            BlockKind::Micro => Shape::Micro(block, content),
             BlockKind::Header => {
                 let header = FatHeader::from_bytes(&block).map_err(|e| corrupt(object, 0, &e))?;
                 Shape::Fat(header, block)
@@ -118,7 +122,7 @@ impl<S: Source + Clone> Zap<S> {
     pub fn fat_header(&self) -> Option<&FatHeader> {
         match &self.shape {
             Shape::Fat(header, _) => Some(header),
-            Shape::Micro(_) => None,
+            Shape::Micro(..) => None,
         }
     }
 
@@ -126,16 +130,17 @@ impl<S: Source + Clone> Zap<S> {
     pub fn normflags(&self) -> u64 {
         match &self.shape {
             Shape::Fat(header, _) => header.normflags,
-            Shape::Micro(block) => MicroZap::from_bytes(block).map_or(0, |z| z.normflags()),
+            Shape::Micro(block, _) => MicroZap::from_bytes(block).map_or(0, |z| z.normflags()),
         }
     }
 
     /// The value of exactly this name.
     pub fn lookup(&self, name: &[u8]) -> Result<Option<Value>> {
         match &self.shape {
-            Shape::Micro(block) => {
+            Shape::Micro(block, content) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
-                Ok(micro.find(name).map(|e| Value { width: 8, ints: vec![e.value] }))
+                let names = Names::new(micro, self.object.keeper(), *content);
+                Ok(names.find(name).map(|e| Value { width: 8, ints: vec![e.value] }))
             }
             Shape::Fat(header, _) => {
                 let hash = hash_name(header.salt, &fold(name, header.normflags), header.flags);
@@ -152,7 +157,7 @@ impl<S: Source + Clone> Zap<S> {
         is_it: &dyn Fn(&[u8]) -> bool,
     ) -> Result<Option<(Vec<u8>, Value)>> {
         match &self.shape {
-            Shape::Micro(block) => {
+            Shape::Micro(block, _) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
                 let found = micro.entries().find(|e| is_it(e.name));
                 Ok(found.map(|e| (e.name.to_vec(), Value { width: 8, ints: vec![e.value] })))
@@ -178,7 +183,7 @@ impl<S: Source + Clone> Zap<S> {
         let wanted = how.fold(name, normflags);
         let mut all: Vec<(u32, Found)> = Vec::new();
         match &self.shape {
-            Shape::Micro(block) => {
+            Shape::Micro(block, _) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
                 let same = micro.entries().filter(|e| how.fold(e.name, normflags) == wanted);
                 all.extend(same.map(|e| (e.cd, Found::new(e.name.to_vec(), e.value.into()))));
@@ -211,7 +216,7 @@ impl<S: Source + Clone> Zap<S> {
     #[doc(alias = "zap_count")]
     pub fn count(&self) -> Result<u64> {
         match &self.shape {
-            Shape::Micro(block) => {
+            Shape::Micro(block, _) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
                 Ok(micro.entries().fold(0, |n, _| n + 1))
             }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stdx::Buf;
 
-use crate::dmu::edit::Edit;
+use crate::dmu::edit::{Edit, Head};
 use crate::dmu::{Handle, Object};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
@@ -17,6 +17,14 @@ pub trait Source {
     fn last_block(&self) -> u64;
     /// Adds the block to an error.
     fn place(&self, error: Error, blkid: u64) -> Error;
+    /// Block 0 with the number of its content.
+    fn head(&self) -> Result<Head> {
+        Ok(Head { block: self.block(0)?, content: None })
+    }
+    /// The object in memory that can keep an index of the names in block 0, if there is one.
+    fn keeper(&self) -> Option<&Handle> {
+        None
+    }
 }
 
 impl Source for Object {
@@ -46,6 +54,14 @@ impl Source for &Arc<Handle> {
     fn place(&self, error: Error, blkid: u64) -> Error {
         error.at_block(self.synced().at(0, blkid))
     }
+
+    fn head(&self) -> Result<Head> {
+        Handle::head(self)
+    }
+
+    fn keeper(&self) -> Option<&Handle> {
+        Some(self)
+    }
 }
 
 impl Source for &dyn Edit {
@@ -60,5 +76,13 @@ impl Source for &dyn Edit {
     fn place(&self, error: Error, blkid: u64) -> Error {
         let what = format!("{} (object {}, block {blkid})", error.what(), self.number());
         Error::new(error.kind(), what)
+    }
+
+    fn head(&self) -> Result<Head> {
+        Edit::head(*self)
+    }
+
+    fn keeper(&self) -> Option<&Handle> {
+        Edit::keeper(*self)
     }
 }

@@ -12,7 +12,7 @@ impl<S: Source + Clone> Zap<S> {
     /// all its chunks, every key is stored under its hash and only once, counts are correct.
     pub fn verify(&self) -> Result<()> {
         match &self.shape {
-            Shape::Micro(block) => {
+            Shape::Micro(block, _) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
                 let mut names = HashSet::new();
                 let mut places = HashSet::new();

@@ -19,7 +19,7 @@ impl<S: Source + Clone> Zap<S> {
     /// integer; errors of `visit`.
     pub fn visit_words(&self, visit: &mut dyn FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         match &self.shape {
-            Shape::Micro(block) => {
+            Shape::Micro(block, _) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
                 micro.entries().try_for_each(|entry| visit(entry.name, entry.value))
             }

@@ -91,11 +91,8 @@ impl<'a> MicroZap<'a> {
 
     /// Entries in the order of their slots. A name without its NUL (damage) ends with its field.
     pub fn entries(&self) -> impl Iterator<Item = MicroEntry<'a>> + use<'a> {
-        self.entries.iter().enumerate().filter_map(|(index, raw)| {
-            let len = raw.name.iter().position(|&b| b == 0).unwrap_or(NAME_SIZE);
-            let name = raw.name.get(..len).filter(|n| !n.is_empty())?;
-            Some(MicroEntry { index, name, value: raw.value.get(), cd: raw.cd.get() })
-        })
+        let zap = *self;
+        (0..zap.entries.len()).filter_map(move |index| zap.entry(index))
     }
 
     /// Entries with their hashes in the order of OpenZFS's cursors (hash, then cd). `normalize` returns the
@@ -108,6 +105,24 @@ impl<'a> MicroZap<'a> {
             .collect();
         all.sort_by_key(|(hash, e)| (*hash, e.cd));
         all
+    }
+
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// The entry in slot `index`; `None` for a free slot. A name without its NUL (damage) ends with its field.
+    pub fn entry(&self, index: usize) -> Option<MicroEntry<'a>> {
+        let raw = self.entries.get(index)?;
+        let len = raw.name.iter().position(|&b| b == 0).unwrap_or(NAME_SIZE);
+        let name = raw.name.get(..len).filter(|n| !n.is_empty())?;
+        Some(MicroEntry { index, name, value: raw.value.get(), cd: raw.cd.get() })
+    }
+
+    /// The lowest free slot.
+    pub fn free_slot(&self) -> Option<usize> {
+        self.entries.iter().position(|raw| raw.name.first() == Some(&0))
     }
 
     /// The entry with exactly this name.
@@ -153,15 +168,26 @@ impl<'a> MicroZapMut<'a> {
         Ok(Self { entries })
     }
 
-    /// Stores an entry in the first free slot; false when there is none, or when the name is empty or longer
-    /// than 49 bytes.
+    /// Number of slots.
+    pub fn slots(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Stores an entry in the lowest free slot and returns the slot; `None` when there is none, or when the name is empty
+    /// or longer than 49 bytes.
     #[doc(alias = "mzap_addent")]
-    pub fn insert(&mut self, name: &[u8], value: u64, cd: u32) -> bool {
+    pub fn insert(&mut self, name: &[u8], value: u64, cd: u32) -> Option<usize> {
+        let free = self.entries.iter().position(|e| e.name.first() == Some(&0));
+        free.filter(|slot| self.put(*slot, name, value, cd))
+    }
+
+    /// Stores an entry in slot `index`; false when there is no such slot, or when the name is empty or longer than 49
+    /// bytes.
+    pub fn put(&mut self, index: usize, name: &[u8], value: u64, cd: u32) -> bool {
         if name.is_empty() || name.len() >= NAME_SIZE {
             return false;
         }
-        let free = self.entries.iter_mut().find(|e| e.name.first() == Some(&0));
-        let Some(entry) = free else { return false };
+        let Some(entry) = self.entries.get_mut(index) else { return false };
         *entry = MicroEntryPhys {
             value: U64::new(value),
             cd: U32::new(cd),
@@ -227,15 +253,15 @@ mod tests {
         let mut block = vec![9; 512];
         let mut zap = MicroZapMut::init(&mut block, 77, 0).unwrap();
         for (i, name) in ["a", "b", "c", "d", "e", "f", "g"].iter().enumerate() {
-            assert!(zap.insert(name.as_bytes(), i as u64, 0));
+            assert_eq!(zap.insert(name.as_bytes(), i as u64, 0), Some(i));
         }
-        assert!(!zap.insert(b"h", 1, 0));
+        assert_eq!(zap.insert(b"h", 1, 0), None);
         assert!(MicroZap::from_bytes(&block).unwrap().is_full());
         let mut zap = MicroZapMut::from_bytes(&mut block).unwrap();
         zap.remove(2);
         zap.set_value(3, 33);
-        assert!(!zap.insert(&[b'x'; 50], 1, 0) && !zap.insert(b"", 1, 0));
-        assert!(zap.insert(&[b'x'; 49], 1, 4));
+        assert_eq!((zap.insert(&[b'x'; 50], 1, 0), zap.insert(b"", 1, 0)), (None, None));
+        assert_eq!(zap.insert(&[b'x'; 49], 1, 4), Some(2));
         let zap = MicroZap::from_bytes(&block).unwrap();
         let slots: Vec<_> = zap.entries().map(|e| (e.name.len(), e.value, e.cd)).collect();
         assert_eq!(slots, [(1, 0, 0), (1, 1, 0), (49, 1, 4), (1, 33, 0), (1, 4, 0), (1, 5, 0), (1, 6, 0)]);

@@ -10,6 +10,7 @@ mod leaf;
 mod leaf_check;
 mod leaf_mut;
 mod micro;
+mod micro_index;
 mod swap;
 
 pub use fat::{FatHeader, PtrTable};
@@ -17,6 +18,7 @@ pub use hash::{HASH_POLY, hash_name, hash_words, table_index};
 pub use leaf::{Leaf, LeafEntry, LeafHeader};
 pub use leaf_mut::{Fit, LEAF_CDSORTED, LeafArray, LeafMut, NewEntry};
 pub use micro::{MicroEntry, MicroZap, MicroZapMut, NAME_SIZE as MICRO_NAME_SIZE};
+pub use micro_index::MicroIndex;
 pub(crate) use swap::swap_leaf;
 
 /// First word of a leaf block.

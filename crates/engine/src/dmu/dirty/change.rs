@@ -112,6 +112,8 @@ pub struct Change {
     pub dropped: Vec<Blkptr>,
     /// The dnode as this txg left it, once a later txg began to change it.
     pub left: Option<Dnode>,
+    /// The content of blocks changed since this was last taken.
+    pub touched_content: bool,
 }
 
 impl Said {
@@ -178,6 +180,7 @@ impl Change {
 
     /// Sets the content of block `blkid`; returns true if the txg did not have the block yet.
     pub fn put(&mut self, blkid: u64, dirty: Dirty) -> bool {
+        self.touched_content = true;
         let before = self.blocks.insert(blkid, dirty);
         let first = before.is_none();
         self.drop_written(before);
@@ -186,16 +189,27 @@ impl Change {
 
     /// Overwrites part of block `blkid` if the txg has it, and it is long enough; returns whether it did.
     pub fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
+        self.patch(blkid, |block| overwrite(block, skip, bytes)).unwrap_or(false)
+    }
+
+    /// Changes block `blkid` if the txg has its bytes, in place unless they have other readers; `None` if it does not have
+    /// them.
+    pub fn patch<T>(&mut self, blkid: u64, work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
         let mut block = match self.blocks.get_mut(&blkid) {
-            Some(Dirty::Data(buf) | Dirty::Moved(buf, _)) => {
+            Some(Dirty::Data(buf)) => {
+                if let Some(bytes) = buf.get_mut() {
+                    self.touched_content = true;
+                    return Some(work(bytes));
+                }
                 std::mem::replace(buf, Buf::empty()).into_owned()
             }
+            Some(Dirty::Moved(buf, _)) => std::mem::replace(buf, Buf::empty()).into_owned(),
             Some(Dirty::Written(_, buf)) => buf.clone().into_owned(),
-            Some(Dirty::Stored(_) | Dirty::Pointer(_) | Dirty::Cloned(_)) | None => return false,
+            Some(Dirty::Stored(_) | Dirty::Pointer(_) | Dirty::Cloned(_)) | None => return None,
         };
-        let fits = overwrite(&mut block, skip, bytes);
+        let done = work(&mut block);
         self.put(blkid, Dirty::Data(block.into()));
-        fits
+        Some(done)
     }
 
     fn drop_written(&mut self, before: Option<Dirty>) {
@@ -214,6 +228,7 @@ impl Change {
 
     /// Frees blocks `[start, end)`.
     pub fn free(&mut self, start: u64, end: u64) {
+        self.touched_content = true;
         let gone: Vec<u64> = self.blocks.range(start..end).map(|(&b, _)| b).collect();
         for blkid in gone {
             let before = self.blocks.remove(&blkid);
@@ -225,7 +240,8 @@ impl Change {
     /// Frees the object and all its blocks.
     pub fn free_all(&mut self) {
         self.free(0, u64::MAX);
-        *self = Self { wipe: true, dropped: std::mem::take(&mut self.dropped), ..Self::new(self.txg) };
+        let dropped = std::mem::take(&mut self.dropped);
+        *self = Self { wipe: true, touched_content: true, dropped, ..Self::new(self.txg) };
     }
 }
 

@@ -141,6 +141,8 @@ impl Handle {
         // Readers have the new tree from now on; the accounts of owners see no change, which is right when both have one owner.
         ours.synced = Arc::new(Object::stored(&ours.synced.objset, self.number, a));
         theirs.synced = Arc::new(Object::stored(&theirs.synced.objset, other.number, b));
+        ours.names.content_changed();
+        theirs.names.content_changed();
         Ok(true)
     }
 }

@@ -11,11 +11,13 @@ use ondisk::{Blkptr, Dnode, ObjectType};
 use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
+use super::Editor;
 use super::LiveObjset;
 use super::change::{Again, Change, Dirty, Said, Spill, StoredBlock, overwrite};
+use super::names::Names;
 use super::needs::Needs;
+use crate::dmu::Object;
 use crate::dmu::tx::Tx;
-use crate::dmu::{Object, edit::Edit};
 use crate::error::{Error, Kind, Result};
 use crate::txg::{SIZE, slot};
 
@@ -27,6 +29,8 @@ pub(super) struct State {
     /// The dnode after the newest change; its pointers have no meaning.
     pub now: Dnode,
     pub changes: [Option<Box<Change>>; SIZE],
+    /// The index of its names, if it is a micro ZAP.
+    pub names: Names,
 }
 
 /// The content of a block in a txg that is not on disk yet.
@@ -57,7 +61,7 @@ impl State {
         all.into_iter().flatten()
     }
 
-    fn says(&self, blkid: u64) -> Said {
+    pub(super) fn says(&self, blkid: u64) -> Said {
         for change in self.newest_first() {
             match change.says(blkid) {
                 Said::Nothing => {}
@@ -74,8 +78,8 @@ impl State {
 
 impl Handle {
     pub(super) fn new(objset: &Weak<LiveObjset>, synced: Object) -> Arc<Self> {
-        let state =
-            State { now: synced.dnode.clone(), changes: Default::default(), synced: Arc::new(synced) };
+        let (now, changes, names) = (synced.dnode.clone(), Default::default(), Names::default());
+        let state = State { now, changes, names, synced: Arc::new(synced) };
         let number = state.synced.number;
         Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state) })
     }
@@ -207,13 +211,38 @@ impl Handle {
         fits: impl FnOnce(&State) -> bool,
         work: impl FnOnce(&mut Dnode, &mut Change) -> T,
     ) -> Result<Option<T>> {
+        self.change_fit(tx, fits, |dnode, change, names| {
+            let done = work(dnode, change);
+            if std::mem::take(&mut change.touched_content) {
+                names.content_changed();
+            }
+            done
+        })
+    }
+
+    /// Changes the object and the index of its names, in step, under `tx`.
+    pub(super) fn change_state<T>(
+        self: &Arc<Self>,
+        tx: &Tx,
+        work: impl FnOnce(&mut Dnode, &mut Change, &mut Names) -> T,
+    ) -> Result<T> {
+        let done = self.change_fit(tx, |_| true, work)?;
+        done.ok_or_else(|| Error::new(Kind::Invalid, "the object is not changed"))
+    }
+
+    fn change_fit<T>(
+        self: &Arc<Self>,
+        tx: &Tx,
+        fits: impl FnOnce(&State) -> bool,
+        work: impl FnOnce(&mut Dnode, &mut Change, &mut Names) -> T,
+    ) -> Result<Option<T>> {
         tx.may_break_off();
         let objset = self.objset()?;
         let mut state = self.state.write();
         if !fits(&state) {
             return Ok(None);
         }
-        let State { now, changes, .. } = &mut *state;
+        let State { now, changes, names, .. } = &mut *state;
         // The first change of a txg fixes the state left by the previous txgs.
         if changes.get(slot(tx.txg())).is_some_and(Option::is_none) {
             for earlier in changes.iter_mut().flatten() {
@@ -235,7 +264,7 @@ impl Handle {
             change.txg,
             change.left.is_some()
         );
-        Ok(Some(work(now, change)))
+        Ok(Some(work(now, change, names)))
     }
 
     /// Replaces a block; `bytes` has the object's block size.
@@ -396,7 +425,7 @@ impl Handle {
     }
 
     /// Charges block `blkid` and the blocks above it.
-    fn counts_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: usize) -> Result<()> {
+    pub(super) fn counts_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: usize) -> Result<()> {
         let objset = self.objset()?;
         let needs = self.change(tx, |dnode, change| {
             let policy = objset.policy.read();
@@ -432,19 +461,20 @@ impl Handle {
 
     /// Changes the block size while there is at most one block.
     pub fn set_block_size(self: &Arc<Self>, tx: &Tx, bytes: u64) -> Result<()> {
-        let old = self.dnode();
-        if old.datablksz() == bytes {
+        let (old, last, is_free) =
+            self.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid, dnode.is_free()));
+        if old == bytes {
             return Ok(());
         }
-        if old.maxblkid > 0 {
+        if last > 0 {
             return Err(Error::new(
                 Kind::Invalid,
                 "the block size of an object with several blocks is fixed",
             ));
         }
-        let block = self.block(0)?;
         let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let stored = self.pending(0).unwrap_or_else(|| !old.is_free() && self.stored_on_disk());
+        let stored = self.pending(0).unwrap_or_else(|| !is_free && self.stored_on_disk());
+        let block = if stored { self.block(0)? } else { Buf::empty() };
         self.change(tx, |dnode, change| {
             dnode.datablkszsec = u16::try_from(bytes >> ondisk::MIN_BLOCK_SHIFT).unwrap_or(u16::MAX);
             let mut first = false;
@@ -474,6 +504,11 @@ impl Handle {
     /// Replaces the bonus buffer.
     pub fn set_bonus(self: &Arc<Self>, tx: &Tx, bytes: &[u8]) -> Result<()> {
         self.change(tx, |dnode, _| dnode.set_bonus(bytes))
+    }
+
+    /// Changes the bonus buffer in place.
+    pub fn patch_bonus(self: &Arc<Self>, tx: &Tx, work: impl FnOnce(&mut [u8])) -> Result<()> {
+        self.change(tx, |dnode, _| work(dnode.bonus_mut()))
     }
 
     /// Replaces the bonus buffer by encrypted bytes, of which `len` are in use.
@@ -573,59 +608,6 @@ impl Handle {
 
     /// A target of edits under `tx`.
     pub fn edit<'a>(self: &Arc<Self>, tx: &'a Tx) -> Editor<'a> {
-        Editor { handle: Arc::clone(self), tx }
-    }
-}
-
-/// An object under change in one transaction.
-#[derive(Debug)]
-pub struct Editor<'a> {
-    handle: Arc<Handle>,
-    tx: &'a Tx,
-}
-
-impl Edit for Editor<'_> {
-    fn number(&self) -> u64 {
-        self.handle.number
-    }
-
-    fn block_size(&self) -> u64 {
-        self.handle.state.read().now.datablksz()
-    }
-
-    fn set_block_size(&mut self, bytes: u64) -> Result<()> {
-        self.handle.set_block_size(self.tx, bytes)
-    }
-
-    fn max_block(&self) -> u64 {
-        self.handle.state.read().now.maxblkid
-    }
-
-    fn read_block(&self, blkid: u64) -> Result<Buf> {
-        self.handle.block(blkid)
-    }
-
-    fn write_block(&mut self, blkid: u64, bytes: AlignedBuf) -> Result<()> {
-        self.handle.write_block(self.tx, blkid, bytes.into())
-    }
-
-    fn free_from(&mut self, blkid: u64) -> Result<()> {
-        self.handle.free_blocks(self.tx, blkid, u64::MAX)
-    }
-
-    fn free_range(&mut self, blkid: u64, count: u64) -> Result<()> {
-        self.handle.free_blocks(self.tx, blkid, blkid.saturating_add(count))
-    }
-
-    fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        self.handle.write(self.tx, offset, bytes)
-    }
-
-    fn bonus(&self) -> Vec<u8> {
-        self.handle.state.read().now.bonus().to_vec()
-    }
-
-    fn set_bonus(&mut self, bytes: &[u8]) -> Result<()> {
-        self.handle.set_bonus(self.tx, bytes)
+        Editor::new(Arc::clone(self), tx)
     }
 }

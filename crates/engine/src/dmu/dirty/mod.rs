@@ -19,8 +19,10 @@
 
 mod change;
 mod clone;
+mod editor;
 mod exchange;
 mod handle;
+mod names;
 pub mod needs;
 mod object_sync;
 mod piece;
@@ -42,8 +44,9 @@ use parking_lot::{Mutex, RwLock};
 
 pub use change::{Again, StoredBlock};
 pub use clone::CloneSource;
+pub use editor::Editor;
+pub use handle::Handle;
 pub(crate) use handle::Waiting;
-pub use handle::{Editor, Handle};
 use needs::Needs;
 pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;

@@ -1,0 +1,191 @@
+//! Micro ZAPs that are changed in place, with an index of their names: their bytes are those of blocks that are searched,
+//! copied and rewritten whole, which is how an object in memory without a pool is changed.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod common;
+
+use std::sync::Arc;
+
+use common::Bench;
+use engine::Kind;
+use engine::dmu::edit::{Edit, MemObject};
+use engine::dmu::{Handle, NewObject};
+use engine::zap::{NewZap, TOUPPER, Zap, ZapEdit};
+use ondisk::ObjectType;
+use ondisk::zap::{HASH_POLY, ZapFlags, hash_name};
+use stdx::AlignedBuf;
+use stdx::rng::Rng;
+
+const SALT: u64 = 0x1234_5678_9abd;
+
+/// A directory of the pool, and its twin outside.
+struct Pair {
+    bench: Bench,
+    live: Arc<Handle>,
+    twin: MemObject,
+}
+
+impl Pair {
+    fn new(normflags: u64) -> Self {
+        let bench = Bench::new(256 << 20, |_| ());
+        let new = NewZap { normflags, salt: SALT, ..NewZap::default() };
+        let tx = bench.spa.begin().unwrap();
+        let live = bench.objset.create_object(&tx, NewObject::plain(ObjectType::DIRECTORY_CONTENTS, 512));
+        let live = live.unwrap();
+        ZapEdit::create(&mut live.edit(&tx), &new).unwrap();
+        drop(tx);
+        let mut twin = MemObject::new(live.number, 512);
+        ZapEdit::create(&mut twin, &new).unwrap();
+        Self { bench, live, twin }
+    }
+
+    fn both(&mut self, work: impl Fn(&mut ZapEdit<'_>) -> engine::Result<()>) {
+        let tx = self.bench.spa.begin().unwrap();
+        let ours = work(&mut ZapEdit::open(&mut self.live.edit(&tx)).unwrap()).map_err(|e| e.kind());
+        let theirs = work(&mut ZapEdit::open(&mut self.twin).unwrap()).map_err(|e| e.kind());
+        assert_eq!(ours, theirs);
+    }
+
+    fn compare(&self) {
+        assert_eq!(self.live.block_size(), self.twin.block_size());
+        assert_eq!(self.live.max_block(), self.twin.max_block());
+        for blkid in 0..=self.twin.max_block() {
+            let (ours, theirs) = (self.live.block(blkid).unwrap(), self.twin.read_block(blkid).unwrap());
+            assert!(*ours == *theirs, "block {blkid}");
+        }
+    }
+
+    fn step(&mut self, rng: &mut Rng, name: &str) {
+        let word = rng.next_u64();
+        match rng.below(8) {
+            0..=2 => self.both(|zap| zap.insert(name, word)),
+            3 => self.both(|zap| zap.update(name, word)),
+            4..=5 => self.both(|zap| zap.remove(name)),
+            _ => {
+                let ours = Zap::open(&&self.live).unwrap().lookup(name.as_bytes()).unwrap();
+                assert_eq!(ours, ZapEdit::open(&mut self.twin).unwrap().lookup(name).unwrap());
+            }
+        }
+    }
+
+    /// Other ways to change the block, after which an index would be wrong.
+    fn change_otherwise(&mut self, rng: &mut Rng) {
+        let tx = self.bench.spa.begin().unwrap();
+        let slot = 1 + rng.below(self.live.block_size() / 64 - 1) as usize;
+        let mut block = self.live.block(0).unwrap().into_owned();
+        block[64 * slot..64 * (slot + 1)].fill(0);
+        self.twin.write_block(0, AlignedBuf::copy_of(&block)).unwrap();
+        match rng.below(3) {
+            0 => self.live.write_block(&tx, 0, block.into()).unwrap(),
+            1 => self.live.write(&tx, 64 * slot as u64, &[0; 64]).unwrap(),
+            _ => self.live.edit(&tx).patch_block(0, &mut |b| b[64 * slot..64 * (slot + 1)].fill(0)).unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_directory_that_is_changed_in_place_has_the_bytes_of_one_that_is_rewritten() {
+    for (seed, normflags) in [(1, 0), (2, TOUPPER)] {
+        let (mut pair, mut rng) = (Pair::new(normflags), Rng::new(seed));
+        for round in 0..4000 {
+            let name = format!("{}-{}", if rng.below(2) == 0 { "Name" } else { "name" }, rng.below(500));
+            pair.step(&mut rng, &name);
+            if round % 211 == 0 {
+                pair.change_otherwise(&mut rng);
+            }
+            if round % 97 == 0 {
+                pair.compare();
+            }
+            if round % 500 == 499 {
+                pair.bench.spa.sync().unwrap();
+                pair.compare();
+            }
+        }
+        assert!(pair.live.block_size() > 16 << 10);
+        // Up to the moment at which it becomes fat, and beyond.
+        for number in 0..2047 {
+            pair.both(|zap| zap.insert(&format!("n{number}"), number));
+            assert_eq!(pair.live.max_block(), pair.twin.max_block(), "{number}");
+        }
+        assert!(pair.live.max_block() > 0);
+        pair.compare();
+    }
+}
+
+/// A name with the high hash bits of `wanted` after any prefix.
+fn colliding(prefix: &[u8], wanted: u64, rng: &mut Rng) -> Vec<u8> {
+    let table: Vec<u64> = (0..256)
+        .map(|i| (0..8).fold(i, |c: u64, _| if c & 1 == 1 { c >> 1 ^ HASH_POLY } else { c >> 1 }))
+        .collect();
+    let state = prefix.iter().fold(SALT, |crc, b| crc >> 8 ^ table[usize::from(crc as u8 ^ b)]);
+    loop {
+        let target = wanted & !(u64::MAX >> 28) | rng.below(1 << 36);
+        let before = (0..8).fold(target, |crc, _| {
+            let i = table.iter().position(|t| t >> 56 == crc >> 56).unwrap();
+            (crc ^ table[i]) << 8 | i as u64
+        });
+        let tail = (before ^ state).to_le_bytes();
+        if !tail.contains(&0) {
+            return [prefix, &tail].concat();
+        }
+    }
+}
+
+#[test]
+fn names_of_one_hash_get_the_same_numbers() {
+    let (mut pair, mut rng) = (Pair::new(0), Rng::new(3));
+    let wanted = 0xabcd_ef12_3456_789a;
+    let names: Vec<Vec<u8>> =
+        (0..130).map(|i: u32| colliding(&i.to_be_bytes().map(|b| b | 0x40), wanted, &mut rng)).collect();
+    assert!(names.iter().all(|n| hash_name(SALT, n, ZapFlags::default()) >> 36 == wanted >> 36));
+    for _ in 0..3000 {
+        let name = &names[rng.below(100) as usize][..];
+        match rng.below(5) {
+            0..=2 => pair.both(|zap| zap.insert(name, 1)),
+            _ => pair.both(|zap| zap.remove(name)),
+        }
+    }
+    pair.compare();
+    // One leaf has no room for all of them: it becomes fat at the same name.
+    for name in &names {
+        pair.both(|zap| zap.insert(&name[..], 2));
+        assert_eq!(pair.live.max_block(), pair.twin.max_block());
+    }
+    pair.compare();
+}
+
+#[test]
+fn indexes_take_bounded_memory_and_those_that_went_come_back() {
+    let pair = Pair::new(0);
+    let (mut big, objset) = (MemObject::new(1, 512), &pair.bench.objset);
+    ZapEdit::create(&mut big, &NewZap { salt: SALT, ..NewZap::default() }).unwrap();
+    for number in 0..2047_u64 {
+        ZapEdit::open(&mut big).unwrap().insert(&format!("n{number}"), number).unwrap();
+    }
+    let block = big.read_block(0).unwrap();
+    let make = || {
+        let tx = pair.bench.spa.begin().unwrap();
+        let new = NewObject::plain(ObjectType::DIRECTORY_CONTENTS, block.len() as u64);
+        let handle = objset.create_object(&tx, new).unwrap();
+        handle.write_block(&tx, 0, block.clone()).unwrap();
+        handle
+    };
+    let all: Vec<_> = (0..150).map(|_| make()).collect();
+    for _ in 0..2 {
+        for handle in &all {
+            for name in ["n7", "n2046", "none"] {
+                let found = Zap::open(&handle).unwrap().u64(name).unwrap();
+                assert_eq!(found, name.strip_prefix('n').and_then(|n| n.parse().ok()));
+            }
+        }
+        let bytes = pair.bench.env.memory.objects.index_bytes();
+        assert!((1 << 20..=4 << 20).contains(&bytes), "{bytes}");
+    }
+    let tx = pair.bench.spa.begin().unwrap();
+    let mut edit = all[0].edit(&tx);
+    let mut zap = ZapEdit::open(&mut edit).unwrap();
+    zap.remove("n7").unwrap();
+    assert_eq!(zap.remove("n7").map_err(|e| e.kind()), Err(Kind::NotFound));
+    zap.insert("n7", 8).unwrap();
+    assert_eq!(zap.insert("n2046", 8).map_err(|e| e.kind()), Err(Kind::Exists));
+}
