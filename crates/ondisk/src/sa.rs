@@ -146,6 +146,11 @@ impl<'a> SaHeader<'a> {
         Ok(Self { endian, layout, size: usize::from(info >> 10) * 8, bytes })
     }
 
+    /// Bytes of the header.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
     /// The attributes of a buffer with this layout, each with its bytes (in the buffer's order).
     /// Ends with an error at the first that doesn't fit.
     pub fn attrs<'l>(

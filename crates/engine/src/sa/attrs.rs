@@ -1,6 +1,7 @@
 //! A file's attributes.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use ondisk::sa::{SaAttr, SaHeader, SaSplit, SaValue, ZPL_ATTRS, encode, to_little_endian};
 use ondisk::{Endian, ZnodePhys};
@@ -8,12 +9,16 @@ use ondisk::{Endian, ZnodePhys};
 use super::{SaTables, corrupt};
 use crate::error::{Error, Kind, Result};
 
+/// Attributes of an ordinary file, and their bytes: more are rare.
+const FILE_ATTRS: usize = 20;
+const FILE_BYTES: usize = 256;
+
 /// A file's attributes, in the order in which they are stored: those of the bonus buffer, then those of the
-/// spill block. A copy costs two allocations, however many attributes there are: each change of a file makes one.
+/// spill block. A copy costs one allocation, however many attributes there are: each change of a file makes one.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SaAttrs {
     /// The attributes, and the lengths of their values.
-    values: Vec<(SaAttr, usize)>,
+    values: Arc<Vec<(SaAttr, usize)>>,
     /// The values one after the other.
     bytes: Vec<u8>,
     /// The bytes after an old znode in its bonus buffer; `None` for system attributes.
@@ -30,9 +35,10 @@ pub struct SaBuffers {
 }
 
 impl SaAttrs {
-    /// No attributes yet.
+    /// No attributes yet, with room for those of a new file.
     pub fn new() -> Self {
-        Self::default()
+        let (values, bytes) = (Arc::new(Vec::with_capacity(FILE_ATTRS)), Vec::with_capacity(FILE_BYTES));
+        Self { values, bytes, tail: None }
     }
 
     /// Decodes bonus buffer and spill block, in either byte order. An empty bonus has no attributes.
@@ -66,7 +72,7 @@ impl SaAttrs {
     }
 
     fn push(&mut self, attr: SaAttr, bytes: &[u8]) {
-        self.values.push((attr, bytes.len()));
+        Arc::make_mut(&mut self.values).push((attr, bytes.len()));
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -125,8 +131,13 @@ impl SaAttrs {
             return Err(Error::new(Kind::TooLong, format!("an attribute of {} bytes", bytes.len())));
         }
         match self.place(attr) {
+            Some((_, range)) if range.len() == bytes.len() => {
+                if let Some(place) = self.bytes.get_mut(range) {
+                    place.copy_from_slice(bytes);
+                }
+            }
             Some((index, range)) => {
-                if let Some((_, len)) = self.values.get_mut(index) {
+                if let Some((_, len)) = Arc::make_mut(&mut self.values).get_mut(index) {
                     *len = bytes.len();
                     self.bytes.splice(range, bytes.iter().copied());
                 }
@@ -149,7 +160,7 @@ impl SaAttrs {
     pub fn remove(&mut self, attr: SaAttr) -> bool {
         let before = self.values.len();
         while let Some((index, range)) = self.place(attr).filter(|_| self.tail.is_none()) {
-            self.values.remove(index);
+            Arc::make_mut(&mut self.values).remove(index);
             self.bytes.drain(range);
         }
         self.values.len() < before
@@ -164,6 +175,32 @@ impl SaAttrs {
     /// Sets the bytes after an old znode.
     pub fn set_znode_tail(&mut self, tail: Vec<u8>) {
         self.tail = Some(tail);
+    }
+
+    /// Whether other attributes have the same places in a bonus buffer: the same attributes with values of the same lengths.
+    pub fn has_layout_of(&self, other: &Self) -> bool {
+        (Arc::ptr_eq(&self.values, &other.values) || self.values == other.values) && self.tail == other.tail
+    }
+
+    /// Puts the values into `bonus`, in place: it was built by [`SaAttrs::encode`] from attributes of the same layout, all of
+    /// which it holds. Only the values in which these differ from `before` are written.
+    pub fn patch(&self, before: &Self, bonus: &mut [u8]) {
+        let header =
+            if self.tail.is_some() { 0 } else { SaHeader::from_bytes(bonus).map_or(0, |h| h.size()) };
+        let (mut from, mut to) = (0, header);
+        for (_, len) in self.values.iter() {
+            let range = from..from + len;
+            let (new, old) = (self.bytes.get(range.clone()), before.bytes.get(range));
+            if self.tail.is_none() {
+                to = to.next_multiple_of(8);
+            }
+            if new != old
+                && let (Some(new), Some(place)) = (new, bonus.get_mut(to..to + len))
+            {
+                place.copy_from_slice(new);
+            }
+            (from, to) = (from + len, to + len);
+        }
     }
 
     /// Builds the buffers. `space` is the dnode's capacity for a bonus without a spill pointer: its bytes less 192.

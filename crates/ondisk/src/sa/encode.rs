@@ -129,7 +129,8 @@ fn sizes(values: &[SaValue<'_>], space: Option<usize>) -> Sizes {
 /// Writes one buffer of `len` bytes: header, lengths, attributes. `header` is as [`SaSplit`] gave it.
 pub fn encode(values: &[SaValue<'_>], layout: u16, header: usize, len: usize) -> Vec<u8> {
     let info = (header as u16 >> 3) << 10 | layout & 0x3ff;
-    let mut out = SA_MAGIC.to_le_bytes().to_vec();
+    let mut out = Vec::with_capacity(len);
+    out.extend(SA_MAGIC.to_le_bytes());
     out.extend(info.to_le_bytes());
     for value in values.iter().filter(|v| v.attr.len == 0) {
         out.extend((value.bytes.len() as u16).to_le_bytes());

@@ -130,8 +130,9 @@ pub struct NewAttrs {
 }
 
 /// The two words of a moment.
-pub fn time_bytes(time: Time) -> Vec<u8> {
-    [time.sec.cast_unsigned().to_le_bytes(), u64::from(time.nsec).to_le_bytes()].concat()
+pub fn time_bytes(time: Time) -> [u8; 16] {
+    let words = u128::from(time.sec.cast_unsigned()) | u128::from(time.nsec) << 64;
+    words.to_le_bytes()
 }
 
 impl NewAttrs {
@@ -174,7 +175,7 @@ impl NewAttrs {
             attrs.set_word(f.rdev, rdev)?;
         }
         attrs.set_word(f.dacl_count, self.acl.0)?;
-        attrs.set(f.dacl_aces, self.acl.1.clone())?;
+        attrs.set(f.dacl_aces, &self.acl.1)?;
         Ok(attrs)
     }
 }

@@ -322,7 +322,7 @@ impl FsWriter {
         let mode = attrs.word(self.fields.mode).unwrap_or(0);
         let kind = FileKind::from_mode(mode);
         let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} says no known type")))?;
-        let state = State { attrs, spill: spill.map(|s| s.to_vec()) };
+        let state = State { attrs, spill: spill.map(|s| s.to_vec()), encoded: false };
         let fresh = Node::new(handle, state, kind);
         Ok(self.keep(fresh))
     }

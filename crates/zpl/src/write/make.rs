@@ -252,7 +252,7 @@ impl FsWriter {
         };
         self.forget(handle.number);
         self.may_fail()?;
-        let node = Node::new(handle, State { attrs: built, spill: None }, new.kind);
+        let node = Node::new(handle, State { attrs: built, spill: None, encoded: false }, new.kind);
         self.store(tx, &node, &mut node.state.write())?;
         // A record has entries of the newer form; in an older file system the replay inherits the list again.
         let tells = acl.hints & pflags::ACL_TRIVIAL == 0 && version >= VERSION_FUID;

@@ -21,6 +21,8 @@ use engine::dmu::range_lock::Ranges;
 pub struct State {
     pub attrs: SaAttrs,
     pub spill: Option<Vec<u8>>,
+    /// The bonus buffer is as the attributes are encoded here: one that was read from disk may be laid out otherwise.
+    pub encoded: bool,
 }
 
 impl State {
@@ -162,19 +164,43 @@ impl FsWriter {
         let mut new = state.clone();
         let result = work(&mut new)?;
         if new.attrs != state.attrs {
-            self.store(tx, node, &mut new)?;
+            if state.encoded && state.spill.is_none() && new.attrs.has_layout_of(&state.attrs) {
+                self.patch(tx, node, &new.attrs, &state.attrs)?;
+            } else {
+                // A failure may leave another buffer than that of the present attributes.
+                state.encoded = false;
+                self.store(tx, node, &mut new)?;
+            }
             *state = new;
         }
         Ok(result)
     }
 
-    /// Writes attributes to bonus buffer and spill block.
-    pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut State) -> Result<()> {
-        let is_znode = state.attrs.znode_tail().is_some();
+    /// Writes attributes that have the layout of `before`, which the bonus buffer holds, in place.
+    fn patch(&self, tx: &Tx, node: &Node, attrs: &SaAttrs, before: &SaAttrs) -> Result<()> {
+        node.handle.patch_bonus(tx, |bonus| attrs.patch(before, bonus))?;
+        #[cfg(debug_assertions)]
+        {
+            let space = self.bonus_space(node);
+            let built = attrs.encode(&mut self.tables.lock(), space)?;
+            let same = node.handle.with_dnode(|dnode| dnode.bonus() == built.bonus);
+            assert!(same && built.spill.is_none(), "the bonus buffer of object {} differs", node.number);
+        }
+        Ok(())
+    }
+
+    /// Bytes that a file's bonus buffer may have.
+    fn bonus_space(&self, node: &Node) -> usize {
         let (pointers, size) = node.handle.with_dnode(|dnode| (dnode.nblkptr(), dnode.size()));
         // A file that had a znode may have more than the one pointer of others.
         let more = pointers.saturating_sub(1) * BLKPTR_SIZE;
-        let space = size.saturating_sub(super::create::BONUS_LESS + more);
+        size.saturating_sub(super::create::BONUS_LESS + more)
+    }
+
+    /// Writes attributes to bonus buffer and spill block.
+    pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut State) -> Result<()> {
+        let is_znode = state.attrs.znode_tail().is_some();
+        let space = self.bonus_space(node);
         let mut tables = self.tables.lock();
         let built = state.attrs.encode(&mut tables, space)?;
         if !is_znode && !tables.is_stored() {
@@ -192,7 +218,7 @@ impl FsWriter {
             }
         }
         node.handle.set_typed_bonus(tx, kind, &built.bonus)?;
-        state.spill = built.spill;
+        (state.spill, state.encoded) = (built.spill, true);
         let (now, before) = (spilled(state), node.spilled.load(Ordering::Relaxed));
         node.spilled.store(now, Ordering::Relaxed);
         self.spilled.fetch_add(now.saturating_sub(before), Ordering::Relaxed);

@@ -66,13 +66,6 @@ impl Steps<'_> {
     }
 }
 
-/// An attribute before and after a change.
-struct Was {
-    attr: SaAttr,
-    before: Option<Vec<u8>>,
-    after: Option<Vec<u8>>,
-}
-
 fn word(bytes: Option<&[u8]>) -> u64 {
     bytes.and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
@@ -122,30 +115,34 @@ impl FsWriter {
         work: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
         self.may_fail()?;
-        let mut changed = Vec::new();
-        let done = self.change(steps, node, |state| {
-            let read = |state: &State, attr| state.attrs.get(attr).map(<[u8]>::to_vec);
-            let before: Vec<_> = attrs.iter().map(|attr| read(state, *attr)).collect();
+        let (done, before, after) = self.change(steps, node, |state| {
+            let before = state.attrs.clone();
             let done = work(state)?;
-            let was = attrs.iter().zip(before);
-            changed.extend(was.map(|(&attr, before)| Was { attr, before, after: read(state, attr) }));
-            Ok(done)
+            Ok((done, before, state.attrs.clone()))
         })?;
-        let node = Arc::clone(node);
+        let (node, attrs) = (Arc::clone(node), attrs.to_vec());
         steps.inverse(move |fs, tx| {
-            fs.change(tx, &node, |state| changed.into_iter().try_for_each(|was| fs.put_back(state, was)))
+            fs.change(tx, &node, |state| {
+                let put_back = |&attr: &SaAttr| fs.put_back(state, attr, before.get(attr), after.get(attr));
+                attrs.iter().try_for_each(put_back)
+            })
         });
         Ok(done)
     }
 
-    fn put_back(&self, state: &mut State, was: Was) -> Result<()> {
-        let Was { attr, before, after } = was;
+    fn put_back(
+        &self,
+        state: &mut State,
+        attr: SaAttr,
+        before: Option<&[u8]>,
+        after: Option<&[u8]>,
+    ) -> Result<()> {
         if attr == self.fields.links || attr == self.fields.size {
-            let delta = word(before.as_deref()).wrapping_sub(word(after.as_deref()));
+            let delta = word(before).wrapping_sub(word(after));
             return state.attrs.set_word(attr, state.word(attr).wrapping_add(delta));
         }
         match before {
-            _ if state.attrs.get(attr) != after.as_deref() => Ok(()),
+            _ if state.attrs.get(attr) != after => Ok(()),
             Some(before) => state.attrs.set(attr, before),
             None => {
                 state.attrs.remove(attr);
