@@ -26,10 +26,11 @@
 //! that returned. When a block cannot be written the commit waits until its changes are on disk with their txgs; it
 //! does not return until one of them holds.
 //!
-//! **Group commit.** Callers queue at a lock; its holder takes all existing records, including those of waiting
-//! callers. So concurrent commits share one write.
+//! **Group commit.** One caller writes at a time; it takes all existing records, including those of waiting callers. So
+//! concurrent commits share one write. All callers that wait are woken at its end at once, those whose records it wrote
+//! return, and one of the others writes next.
 //!
-//! Lock order: `issue` → `itxs` → `chain`. `issue` is held while a commit is written, and while txgs are waited
+//! Lock order: `turn` → `itxs` → `chain`. The turn ([`Turn`]) is had while a commit is written, and while txgs are waited
 //! for; it is never taken in syncing context.
 //!
 //! Differs from OpenZFS: a commit's blocks are written together and flushed once, instead of each block with its
@@ -40,7 +41,7 @@ use std::sync::{Arc, Weak};
 
 use ondisk::Blkptr;
 use ondisk::zil::LrWrite;
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
 
 use super::itx::{Itx, Itxs};
 use super::policy::{LogPolicy, SyncMode};
@@ -146,11 +147,30 @@ impl ChainState {
     }
 }
 
-/// The writer and its progress.
+/// The progress of commits.
 #[derive(Debug, Default)]
 struct Issue {
     /// Finished commits.
     done: u64,
+    /// Somebody has the turn to write.
+    taken: bool,
+}
+
+/// The turn to write: one at a time has it.
+struct Turn<'a> {
+    zil: &'a Zil,
+    /// Commits that are finished when it ends.
+    done: u64,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let mut issue = self.zil.issue.lock();
+        issue.taken = false;
+        issue.done = issue.done.max(self.done);
+        drop(issue);
+        self.zil.turns.notify_all();
+    }
 }
 
 /// The intent log of one dataset that is being written.
@@ -161,6 +181,8 @@ pub struct Zil {
     objset: Weak<LiveObjset>,
     pub(super) itxs: Mutex<Itxs>,
     issue: Mutex<Issue>,
+    /// A turn ended.
+    turns: Condvar,
     pub(super) chain: Mutex<ChainState>,
     pub(super) policy: RwLock<LogPolicy>,
     /// The txg with which it is closed.
@@ -201,6 +223,7 @@ impl Zil {
             objset: Arc::downgrade(objset),
             itxs: Mutex::default(),
             issue: Mutex::default(),
+            turns: Condvar::new(),
             chain: Mutex::new(chain),
             policy: RwLock::default(),
             closing: Mutex::default(),
@@ -294,13 +317,10 @@ impl Zil {
             itxs.requested += 1;
             itxs.requested
         };
-        let mut issue = self.issue.lock();
-        if issue.done >= ticket {
-            return Ok(());
-        }
+        let Some(mut turn) = self.turn(ticket) else { return Ok(()) };
         let (covered, batch) = {
             let Some(mut itxs) = self.logged()? else {
-                issue.done = self.whole_txg()?;
+                turn.done = self.whole_txg()?;
                 return Ok(());
             };
             (itxs.requested, itxs.take(self.host.synced()))
@@ -315,8 +335,26 @@ impl Zil {
             itxs.unlogged = itxs.unlogged.max(newest);
             return Err(lost.because(why));
         }
-        issue.done = covered;
+        turn.done = covered;
         Ok(())
+    }
+
+    /// Waits for the turn; `None` once the commit with this ticket is finished.
+    fn turn(&self, ticket: u64) -> Option<Turn<'_>> {
+        let mut issue = self.issue.lock();
+        while issue.taken && issue.done < ticket {
+            self.turns.wait(&mut issue);
+        }
+        if issue.done >= ticket {
+            return None;
+        }
+        issue.taken = true;
+        Some(Turn { zil: self, done: 0 })
+    }
+
+    /// Waits until nothing is written; nothing will be until the result is dropped.
+    fn alone(&self) -> Option<Turn<'_>> {
+        self.turn(u64::MAX)
     }
 
     /// The lists, once all changes without records are on disk; `None` when there are more by then.
@@ -445,7 +483,7 @@ impl Zil {
     /// Begins to close the log, whose records are no longer needed: [`Zil::close`] waits for this. So many logs are
     /// closed with one txg.
     pub fn begin_close(&self) -> Result<()> {
-        let _alone = self.issue.lock();
+        let _alone = self.alone();
         self.cover().map(drop)
     }
 
@@ -465,7 +503,7 @@ impl Zil {
     /// the next opener.
     #[doc(alias = "zil_close")]
     pub fn close(&self) -> Result<()> {
-        let _alone = self.issue.lock();
+        let _alone = self.alone();
         let txg = self.cover()?;
         self.host.wait_synced(txg)?;
         if let Some(objset) = self.objset.upgrade() {
@@ -484,7 +522,7 @@ impl Zil {
     /// Ends the chain and logs nothing until [`Zil::resume`]: commits wait for txgs.
     #[doc(alias = "zil_suspend")]
     pub fn suspend(&self) -> Result<()> {
-        let _alone = self.issue.lock();
+        let _alone = self.alone();
         self.chain.lock().suspended += 1;
         self.host.wait_all()?;
         let blocks = {
