@@ -374,20 +374,22 @@ impl SpaceAllocator {
         Some(self.vdev(vdev)?.top.get().asize_of(psize, txg))
     }
 
-    /// Bytes that each byte of the smallest block takes on the vdev where it takes most, for one copy. Log vdevs do not
-    /// count.
+    /// Bytes that blocks of these sizes take on the vdev where they take most, for one copy. Log vdevs do not count.
     #[doc(alias("spa_get_worst_case_asize", "vdev_get_min_asize"))]
-    pub fn worst_inflation(&self, txg: u64) -> u64 {
-        self.worst_asize(ondisk::MIN_BLOCK_SIZE, txg) / ondisk::MIN_BLOCK_SIZE
-    }
-
-    /// Bytes that a block of `size` bytes takes on the vdev where it takes most, for one copy. Log vdevs do not count.
-    pub fn worst_asize(&self, size: u64, txg: u64) -> u64 {
-        let tables = self.tables();
-        let data =
-            tables.classes.iter().filter(|(class, _)| !matches!(class, Class::Log | Class::EmbeddedLog));
-        let sizes = data.flat_map(|(_, groups)| groups).map(|g| g.top.get().asize_of(size, txg));
-        sizes.max().unwrap_or(0)
+    pub fn worst_asizes<const N: usize>(&self, sizes: [u64; N], txg: u64) -> [u64; N] {
+        let (tables, mut worst) = (self.tables(), [0; N]);
+        for (class, groups) in &tables.classes {
+            if matches!(class, Class::Log | Class::EmbeddedLog) {
+                continue;
+            }
+            for group in groups {
+                let top = group.top.get();
+                for (worst, size) in worst.iter_mut().zip(sizes) {
+                    *worst = top.asize_of(size, txg).max(*worst);
+                }
+            }
+        }
+        worst
     }
 
     /// Bytes of ordinary vdevs that were freed and can't be used yet, as users count them.

@@ -169,21 +169,20 @@ impl SpaceSource for Spa {
         self.dirty.total()
     }
 
-    fn needed(&self) -> u64 {
+    fn needed_and_inflation(&self) -> (u64, u64) {
         let (needs, txg) = (self.dirty.needs(), self.txgs.synced());
-        let per_mib = self.space.worst_asize(MIB, txg);
+        let [per_mib, least] = self.space.worst_asizes([MIB, ondisk::MIN_BLOCK_SIZE], txg);
+        let inflation = least / ondisk::MIN_BLOCK_SIZE;
         let parts = u128::from(needs.bytes) * u128::from(per_mib) / u128::from(MIB);
         // The last row of sectors, of a block and of its parity, is filled in part.
-        let ends = self.space.worst_asize(ondisk::MIN_BLOCK_SIZE, txg).saturating_mul(2);
-        u64::try_from(parts).unwrap_or(u64::MAX).saturating_add(needs.blocks.saturating_mul(ends))
+        let ends = least.saturating_mul(2);
+        let needed =
+            u64::try_from(parts).unwrap_or(u64::MAX).saturating_add(needs.blocks.saturating_mul(ends));
+        (needed, inflation.saturating_mul(COPIES_AND_METADATA).max(INFLATION))
     }
 
     fn deferred(&self) -> u64 {
         self.space.deferred()
-    }
-
-    fn inflation(&self) -> u64 {
-        self.space.worst_inflation(self.txgs.synced()).saturating_mul(COPIES_AND_METADATA).max(INFLATION)
     }
 
     fn is_freeing(&self) -> bool {

@@ -123,10 +123,12 @@ impl FsWriter {
         }
     }
 
-    /// Finds tables that others made: commands set quotas of mounted file systems, too.
+    /// Once after each txg: finds tables that others made, as commands set quotas of mounted file systems, too, and counts
+    /// existing files where that accounting is new.
     fn find_tables(&self) -> Result<()> {
         let Some(synced) = self.synced() else { return Ok(()) };
         if self.quotas_as_of.swap(synced, Ordering::AcqRel) != synced {
+            self.count_what_is_there();
             let master = Master::read(&self.objset.view())?;
             self.adopt_version(&master)?;
             let found = Quotas::load(&master.zap)?;
@@ -136,7 +138,6 @@ impl FsWriter {
     }
 
     fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
-        self.count_what_is_there();
         self.find_tables()?;
         if self.quotas.read().0.is_empty() || self.replaying.load(Ordering::Acquire) {
             return Ok(());

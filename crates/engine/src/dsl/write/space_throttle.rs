@@ -31,12 +31,11 @@ pub trait SpaceSource: Hooks {
     fn synced(&self) -> u64;
     /// Changed bytes in all open txgs.
     fn dirty(&self) -> u64;
-    /// Bytes on disk that all blocks which open txgs have to write take at most, if none can be compressed.
-    fn needed(&self) -> u64;
+    /// Bytes on disk that all blocks which open txgs have to write take at most, if none can be compressed; and bytes on disk
+    /// that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata.
+    fn needed_and_inflation(&self) -> (u64, u64);
     /// Bytes that were freed and can't be used for some txgs.
     fn deferred(&self) -> u64;
-    /// Bytes on disk that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata.
-    fn inflation(&self) -> u64;
     /// Whether something that was removed or destroyed is still being freed.
     fn is_freeing(&self) -> bool;
     /// Waits until all that was changed so far is on disk.
@@ -82,8 +81,6 @@ impl SpaceThrottles {
     #[doc(alias("dsl_dir_tempreserve_space", "dmu_tx_assign"))]
     pub fn wait(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<()> {
         let mut in_quota = true;
-        let inflation = pool.inflation();
-        let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);
         let (mut last, mut unhelped) = (0, 0);
         for tried in 0..LONG_PATIENCE {
             let (room, synced) = self.as_of(pool, dataset, netfree)?;
@@ -92,7 +89,9 @@ impl SpaceThrottles {
             // `used` already excludes freed space, before others may have it.
             let deferred = pool.deferred();
             let free = room.pool.saturating_sub(deferred);
-            let needed = pool.needed().saturating_add(may_take(0));
+            let (needed, inflation) = pool.needed_and_inflation();
+            let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);
+            let needed = needed.saturating_add(may_take(0));
             let in_pool = may_take(all).max(needed) < free;
             if in_quota && in_pool {
                 if netfree {
