@@ -3,6 +3,7 @@
 //! ```text
 //! bench DIR [MIB]          writes pools on files in DIR, of that many MiB of data each (2048)
 //! bench --dedup DIR [MIB]  the same with and without dedup (256): see `dedup`
+//! bench --small DIR [FILES]  small operations on one pool (3000): see `small`
 //! ```
 //!
 //! After each work item the same devices get as many bytes and flushes without a pool; the ratio is the part of
@@ -13,6 +14,7 @@ mod cost;
 mod dedup;
 mod device;
 mod raw;
+mod small;
 mod work;
 
 use std::io::Write;
@@ -57,13 +59,17 @@ const MIB: f64 = 1_048_576.0;
 
 fn main() -> ExitCode {
     let mut args = std::env::args().skip(1).peekable();
-    let dedup = args.next_if(|arg| arg == "--dedup").is_some();
+    let (work, default): (fn(&Path, u64) -> Result<()>, u64) = match args.peek().map(String::as_str) {
+        Some("--dedup") => (dedup::run, 256),
+        Some("--small") => (small::run, 3000),
+        _ => (run, 2048),
+    };
+    let _ = args.next_if(|arg| arg.starts_with("--"));
     let dir = args.next().map(PathBuf::from);
-    let mib = args.next().map_or(Ok(if dedup { 256 } else { 2048 }), |arg| arg.parse::<u64>());
-    let done = match (dir, mib) {
-        (Some(dir), Ok(mib)) if dedup => dedup::run(&dir, mib),
-        (Some(dir), Ok(mib)) => run(&dir, mib),
-        _ => Err(Error::new(Kind::Invalid, "usage: bench [--dedup] DIR [MIB]")),
+    let amount = args.next().map_or(Ok(default), |arg| arg.parse::<u64>());
+    let done = match (dir, amount) {
+        (Some(dir), Ok(amount)) => work(&dir, amount),
+        _ => Err(Error::new(Kind::Invalid, "usage: bench [--dedup | --small] DIR [MIB | FILES]")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
