@@ -555,7 +555,7 @@ fn metaslabs_have_the_sizes_that_openzfs_gives_them() {
     for (asize, shift) in
         [(64 << 20, 24), (1 << 30, 27), (8 << 30, 29), (100 << 30, 29), (1 << 40, 33), (1 << 50, 34)]
     {
-        assert_eq!(policy::metaslab_shift(asize, policy::LEAST_METASLABS), shift, "{asize}");
+        assert_eq!(policy::metaslab_shift(asize), shift, "{asize}");
     }
 }
 
