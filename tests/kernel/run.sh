@@ -21,7 +21,7 @@ echo "bash -c '. /share/guest.sh' > /share/log" > "$share/run.sh"; : > "$share/l
 cp --sparse=always "$dir/root.img" "$dir/run.img"
 rm -f "$dir/scratch.img"; truncate -s 12G "$dir/scratch.img"
 nice -n 3 timeout "${LIMIT:-3600}" qemu-system-x86_64 -accel tcg,thread=multi -cpu Nehalem -smp 2 -m 3000 -nographic -no-reboot -nic none \
-  -kernel "$dir/vmlinuz" -initrd "$dir/initrd.img" -append "root=/dev/vda rw console=ttyS0 quiet" \
+  -kernel "$dir/vmlinuz" -initrd "$dir/initrd.img" -append "root=/dev/vda rw console=ttyS0 quiet no_timer_check panic=1" \
   -drive file="$dir/run.img",format=raw,if=virtio,cache=unsafe -drive file="$dir/scratch.img",format=raw,if=virtio,cache=unsafe \
   -virtfs local,path="$share",mount_tag=share,security_model=none > "$dir/console" 2>&1 < /dev/null
 cat "$share/log"

@@ -260,6 +260,17 @@ impl Imported {
     #[doc(alias = "vdev_validate")]
     pub fn validate(&self) -> Result<()> {
         let spa = self.spa()?;
+        if self.lost_devices().is_empty() {
+            return Ok(());
+        }
+        // A device that is joining the pool has its final labels once the txg is on disk.
+        spa.sync()?;
+        let lost = self.lost_devices();
+        if lost.is_empty() { Ok(()) } else { spa.lose_devices(lost) }
+    }
+
+    fn lost_devices(&self) -> Vec<(u64, VdevAux)> {
+        let Ok(spa) = self.spa() else { return Vec::new() };
         let tree = spa.pool.tree();
         let lost = |leaf: &Arc<Leaf>| {
             let in_use = leaf.health().is_readable() && tree.top_of(leaf.guid).is_some();
@@ -271,8 +282,7 @@ impl Imported {
                 }
             }
         };
-        let lost: Vec<(u64, VdevAux)> = tree.leaves().filter_map(lost).collect();
-        if lost.is_empty() { Ok(()) } else { spa.lose_devices(lost) }
+        tree.leaves().filter_map(lost).collect()
     }
 
     /// Reopens the device of a leaf, if it is at the path in the configuration.

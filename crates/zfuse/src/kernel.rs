@@ -137,9 +137,11 @@ pub fn connection(mounts: &[u8], at: &Path) -> Option<u32> {
     listed(mounts, at).filter(is_ours).filter_map(number).last()
 }
 
-/// The places of a connection's mounts, in the order of mounting.
+/// The places where a connection's whole file system is mounted, in the order of mounting.
 pub fn places(mounts: &[u8], connection: u32) -> Vec<PathBuf> {
-    let lines = mounts.split(|byte| *byte == b'\n').filter(|line| number(line) == Some(connection));
+    let is_whole = |line: &&[u8]| line.split(|byte| *byte == b' ').nth(3) == Some(b"/");
+    let lines = mounts.split(|byte| *byte == b'\n').filter(is_whole);
+    let lines = lines.filter(|line| number(line) == Some(connection));
     lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4)).map(unescape).collect()
 }
 

@@ -151,10 +151,9 @@ impl Mounted {
     pub fn try_unmount(&self, force: bool) -> io::Result<()> {
         let listed = std::fs::read(LISTED).unwrap_or_default();
         let number = self.connection(&listed);
-        // Where it is now: a directory above it may have another name than at the time of mounting.
-        let places = match number.map(|number| kernel::places(&listed, number)) {
-            Some(places) if !listed.is_empty() => places,
-            _ => [self.at.clone()].into_iter().chain(self.also_at()).collect(),
+        let places = match number {
+            Some(number) => self.places(&listed, number),
+            None => [self.at.clone()].into_iter().chain(self.also_at()).collect(),
         };
         let hidden = |at: &&PathBuf| number.is_some_and(|number| kernel::is_hidden(&listed, at, number));
         if let Some(at) = places.iter().find(hidden) {
@@ -179,6 +178,16 @@ impl Mounted {
         Ok(())
     }
 
+    /// The places that are ours, the main one first: mounts that others bound elsewhere stay. A directory above the main one may
+    /// have another name than at the time of mounting.
+    fn places(&self, listed: &[u8], number: u32) -> Vec<PathBuf> {
+        let shown = kernel::places(listed, number);
+        let also = self.also_at();
+        let main =
+            shown.iter().find(|at| **at == self.at).or_else(|| shown.iter().find(|at| !also.contains(at)));
+        main.into_iter().chain(&also).cloned().collect()
+    }
+
     /// Whether another process has detached it while files are open (`umount -l`).
     pub fn is_detached(&self) -> bool {
         let listed = std::fs::read(LISTED).unwrap_or_default();
@@ -193,7 +202,7 @@ impl Mounted {
     fn listed(&self) -> io::Result<(PathBuf, u32)> {
         let listed = std::fs::read(LISTED)?;
         let number = self.connection(&listed).ok_or(io::Error::from(Errno::INVAL))?;
-        let place = kernel::places(&listed, number).into_iter().next();
+        let place = self.places(&listed, number).into_iter().next();
         place.map(|place| (place, number)).ok_or_else(|| Errno::INVAL.into())
     }
 

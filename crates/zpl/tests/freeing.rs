@@ -14,7 +14,7 @@ use engine::memory::Limit;
 use engine::spa::Spa;
 use stdx::rng::Rng;
 use testkit::{pools, zdb};
-use zpl::write::{FsWriter, NewNode, Overrides, mount};
+use zpl::write::{FsWriter, NewNode, Overrides, Settings, XattrMode, mount};
 use zpl::{FileKind, Time};
 
 fn node(kind: FileKind, perm: u64) -> NewNode<'static> {
@@ -205,6 +205,36 @@ fn a_full_pool_has_room_as_files_are_freed() {
     for n in end..end + 10 {
         fs.write(full, n << 20, &bytes, true).unwrap();
     }
+    fs.unmount().unwrap();
+    drop(fs);
+    bench.spa.export().unwrap();
+    no_leaks(bench.dir.path());
+}
+
+/// A file with very many attributes in files changes its owner, and is removed, in bounded transactions.
+#[test]
+fn many_attributes_of_a_file_go_in_pieces() {
+    const COUNT: u64 = 3000;
+    let bench = Bench::new(256 << 20, |_| {});
+    bench.set("xattr", 1);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    let name = |n: u64| format!("user.attribute-{n}").into_bytes();
+    (0..COUNT).for_each(|n| fs.set_xattr(file, &name(n), Some(b"value"), XattrMode::Set).unwrap());
+    fs.setattr(file, &Settings { uid: Some(7), ..Settings::default() }).unwrap();
+    let names = fs.xattr_names(file).unwrap();
+    assert_eq!(names.len() as u64, COUNT);
+    bench.spa.sync().unwrap();
+    let objects = |fs: &FsWriter| fs.space().unwrap().objects;
+    let before = objects(&fs);
+    fs.unlink(fs.root, b"file").unwrap();
+    for _ in 0..1000 {
+        bench.spa.sync().unwrap();
+        if objects(&fs) + COUNT < before {
+            break;
+        }
+    }
+    assert!(objects(&fs) + COUNT < before, "{before} {}", objects(&fs));
     fs.unmount().unwrap();
     drop(fs);
     bench.spa.export().unwrap();

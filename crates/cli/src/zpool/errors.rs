@@ -158,7 +158,7 @@ impl<'a> Namer<'a> {
         };
         let block = block_at(objset, error.object, level, error.blkid);
         self.unsure |= is_unsure(&block);
-        block.ok().flatten().is_some_and(|bp| bp.physical_birth() == birth)
+        block.ok().flatten().is_some_and(|bp| [bp.physical_birth(), bp.logical_birth()].contains(&birth))
     }
 
     /// `/home/a/file` where `tank/home` is mounted, otherwise `tank/home:/a/file`, `tank/home:<0x2a>`, `<metadata>:<0x1f>` or `<0x36>:<0x2>`.

@@ -78,7 +78,8 @@ impl Spa {
     pub fn lose_devices(&self, lost: Vec<(u64, VdevAux)>) -> Result<()> {
         self.sync_task(move |spa, _| {
             for (guid, why) in lost {
-                let (leaf, top) = spa.device(guid)?;
+                // It may have left the pool since.
+                let Ok((leaf, top)) = spa.device(guid) else { continue };
                 if !leaf.health().is_readable() || spa.is_needed(&leaf, &top) {
                     continue;
                 }

@@ -144,7 +144,7 @@ impl<'a> Fat<'a> {
         if self.header.num_leafs == before {
             return Ok(());
         }
-        self.trim()?;
+        self.trim();
         self.write_header()
     }
 
@@ -174,14 +174,16 @@ impl<'a> Fat<'a> {
 
     /// The blocks at the end that are free can be allocated again.
     #[doc(alias = "zap_trunc")]
-    fn trim(&mut self) -> Result<()> {
+    fn trim(&mut self) {
+        // The number may be forged; a block that cannot be read is not free.
+        self.header.freeblk = self.header.freeblk.min(self.object.max_block().saturating_add(1));
         while let Some(last) = self.header.freeblk.checked_sub(1).filter(|&last| last > 0) {
-            if self.object.read_block(last)?.iter().any(|byte| *byte != 0) {
+            let is_free = self.object.read_block(last).is_ok_and(|block| block.iter().all(|byte| *byte == 0));
+            if !is_free {
                 break;
             }
             self.header.freeblk = last;
         }
-        Ok(())
     }
 
     fn count(&mut self, delta: i64) -> Result<()> {

@@ -103,7 +103,7 @@ const MAX_WAITING: usize = 16 << 20;
 struct Group {
     sync: Vec<Itx>,
     later: BTreeMap<u64, Vec<Itx>>,
-    /// Bytes of memory of the records assigned so far.
+    /// Bytes of memory of these records.
     bytes: usize,
 }
 
@@ -162,7 +162,10 @@ impl Itxs {
     /// Drops the records of a removed object that no commit requires.
     #[doc(alias = "zil_remove_async")]
     pub fn forget_object(&mut self, object: u64) {
-        self.groups.values_mut().for_each(|group| drop(group.later.remove(&object)));
+        for group in self.groups.values_mut() {
+            let gone = group.later.remove(&object).unwrap_or_default();
+            group.bytes = group.bytes.saturating_sub(gone.iter().map(Itx::memory).sum());
+        }
     }
 
     /// Drops txgs that are on disk.
@@ -174,7 +177,12 @@ impl Itxs {
     /// The records of the next commit, in order.
     pub fn take(&mut self, synced: u64) -> Vec<Itx> {
         self.forget_synced(synced);
-        self.groups.values_mut().flat_map(|group| std::mem::take(&mut group.sync)).collect()
+        let taken = self.groups.values_mut().flat_map(|group| {
+            let taken = std::mem::take(&mut group.sync);
+            group.bytes = group.bytes.saturating_sub(taken.iter().map(Itx::memory).sum());
+            taken
+        });
+        taken.collect()
     }
 }
 
@@ -205,8 +213,14 @@ mod tests {
         (0..1000).for_each(|_| all.assign(Itx::write(9, 0, &data), 6));
         assert_eq!(all.unlogged, 6);
         assert!(all.take(4).is_empty());
-        all.assign(Itx::write(9, 0, &data), 7);
-        assert_eq!(all.take(6).len(), 1);
+        // What commits have taken waits no more.
+        for _ in 0..1000 {
+            all.assign(Itx::write(9, 0, &data), 7);
+            assert_eq!(all.take(6).len(), 1);
+            all.assign(Itx::write_later(8, 0, 10), 7);
+            all.forget_object(8);
+        }
+        assert_eq!((all.unlogged, all.groups[&7].bytes), (6, 0));
     }
 
     #[test]

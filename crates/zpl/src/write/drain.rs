@@ -134,6 +134,9 @@ impl FsWriter {
     /// Frees the next piece of a file of the delete queue that is not open; false: that was the last.
     #[doc(alias = "zfs_rmnode")]
     fn free_piece(&self, node: &Node, at: &mut u64) -> Result<bool> {
+        if self.has_many_xattrs(node) && self.free_some_xattrs(node)? {
+            return Ok(true);
+        }
         if node.handle.max_block().saturating_sub(*at) >= LONG {
             let piece = node.handle.piece(*at, u64::MAX, PIECE)?;
             if !piece.last {

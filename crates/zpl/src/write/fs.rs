@@ -427,7 +427,7 @@ impl FsWriter {
             if node.handle.is_free() || node.word(self.fields.links) > 0 {
                 return Ok(());
             }
-            if node.is_long() {
+            if node.is_long() || self.has_many_xattrs(&node) {
                 self.doom(&node);
             } else if node.doom_unless_open() {
                 drop(_names);

@@ -15,6 +15,13 @@ use super::fs::FsWriter;
 use super::node::Node;
 use super::sink::LogOp;
 use super::steps::Steps;
+use crate::attr::FileKind;
+use crate::dir::Dirent;
+
+/// Files with more extended attributes in files give them up in pieces.
+const XATTRS_AT_ONCE: u64 = 1024;
+/// Attributes of such a piece.
+pub(super) const XATTRS_IN_PIECE: usize = 512;
 
 impl FsWriter {
     /// Removes a name of a file that is no directory.
@@ -101,7 +108,7 @@ impl FsWriter {
         })?;
         match (left, node.is_open()) {
             (0, true) => self.enqueue(steps, node.number)?,
-            (0, false) if node.is_long() => {
+            (0, false) if node.is_long() || self.has_many_xattrs(node) => {
                 self.enqueue(steps, node.number)?;
                 let node = Arc::clone(node);
                 steps.at_last(move |fs, _| fs.doom(&node));
@@ -176,6 +183,35 @@ impl FsWriter {
         }
         steps.free(node.number);
         Ok(())
+    }
+
+    /// Whether it has more extended attributes in files than are freed, or changed, at once.
+    pub(super) fn has_many_xattrs(&self, node: &Node) -> bool {
+        let number = node.word(self.fields.xattr);
+        number != 0 && self.node(number).is_ok_and(|dir| dir.word(self.fields.size) > XATTRS_AT_ONCE)
+    }
+
+    /// Frees some of many extended attributes of a file without names. Returns false when there are none, whatever the size of
+    /// their directory says.
+    pub(super) fn free_some_xattrs(&self, node: &Node) -> Result<bool> {
+        let dir = self.dir(node.word(self.fields.xattr))?;
+        let entries = Zap::open(&self.object(&dir)?)?.entries().take(XATTRS_IN_PIECE);
+        let entries: Vec<_> = entries.collect::<Result<_>>()?;
+        if entries.is_empty() {
+            return Ok(false);
+        }
+        let tx = self.begin_for(0, true)?;
+        let _names = self.names.read();
+        self.attempt(&tx, |steps| {
+            for entry in &entries {
+                let object = dirent_object(entry.value.first().unwrap_or(0));
+                self.objset.handle(object)?.check_readable(0, u64::MAX)?;
+                let entry = Dirent { name: entry.name().to_vec(), object, kind: None };
+                self.remove_entry(steps, &dir, &entry, FileKind::Regular)?;
+                steps.free(object);
+            }
+            Ok(true)
+        })
     }
 
     pub(super) fn free_xattr_dir(&self, steps: &Steps<'_>, number: u64) -> Result<()> {

@@ -10,6 +10,7 @@ use ondisk::znode::pflags;
 use super::aces::{self, AclDraft, AclMode};
 use super::fs::FsWriter;
 use super::node::{Node, State};
+use super::remove::XATTRS_IN_PIECE;
 use super::sink::{LogOp, Settings};
 use crate::filesystem::{VERSION_FUID, VERSION_SA};
 
@@ -153,13 +154,39 @@ impl FsWriter {
             self.resize(&tx, &node, size)?;
         }
         self.apply(&tx, &node, settings)?;
-        if settings.uid.is_some() || settings.gid.is_some() || settings.projid.is_some() {
+        let owners = settings.uid.is_some() || settings.gid.is_some() || settings.projid.is_some();
+        // A replayed record has one transaction.
+        let in_pieces = owners && !self.is_replay() && self.has_many_xattrs(&node);
+        if owners && !in_pieces {
             self.apply_to_xattrs(&tx, &node, settings)?;
         }
         let (mode, uid) = (node.word(self.fields.mode), node.word(self.fields.uid));
         let gid = node.word(self.fields.gid);
         self.log_of(&node, &tx, &LogOp::Setattr { object: number, settings, mode, uid, gid });
-        Ok(())
+        drop(tx);
+        if in_pieces { self.apply_to_many_xattrs(&node, settings) } else { Ok(()) }
+    }
+
+    /// As [`FsWriter::apply_to_xattrs`], some in each transaction: a crash may leave files of attributes with the old owners, which
+    /// only accounts show.
+    #[doc(alias = "zfs_setattr_dir")]
+    fn apply_to_many_xattrs(&self, node: &Node, settings: &Settings) -> Result<()> {
+        let owners =
+            Settings { uid: settings.uid, gid: settings.gid, projid: settings.projid, ..Settings::default() };
+        let number = node.word(self.fields.xattr);
+        for some in self.entries(number)?.chunks(XATTRS_IN_PIECE) {
+            let tx = self.begin()?;
+            for entry in some {
+                match self.node(entry.object) {
+                    Ok(file) => self.apply(&tx, &file, &owners)?,
+                    // It was removed since.
+                    Err(e) if e.kind() == Kind::NotFound => {}
+                    Err(e) => return Err(e),
+                }
+            }
+        }
+        let tx = self.begin()?;
+        self.apply(&tx, &*self.node(number)?, &owners)
     }
 
     /// The hidden directory of extended attributes belongs to whom the file does.
@@ -259,7 +286,11 @@ impl FsWriter {
     #[doc(alias = "zfs_acl_chmod_setattr")]
     fn chmod(&self, tx: &Tx, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
         let flags = state.word(self.fields.flags);
-        if aclmode == AclMode::Restricted && flags & pflags::ACL_TRIVIAL == 0 {
+        if self.is_replay() && (state.word(self.fields.mode) ^ mode) & !0o6000 == 0 {
+            // A write that cleared set-id bits has no effect on the list.
+            return state.attrs.set_word(self.fields.mode, mode);
+        }
+        if aclmode == AclMode::Restricted && flags & pflags::ACL_TRIVIAL == 0 && !self.is_replay() {
             return Err(not_permitted("the mode of a file with such a list cannot be changed"));
         }
         let old = if aclmode == AclMode::Discard { Vec::new() } else { self.list_of(&state.attrs)? };

@@ -381,6 +381,19 @@ pub const LIMITS: [Info; 75] = [
         false,
         "1: scrubs and resilvers make no progress. Default: 0.",
     ),
+    number(
+        Limit::SlowIoMs,
+        "zio_slow_io_ms",
+        (1, u32::MAX as u64),
+        30_000,
+        "Milliseconds after which a request counts as slow (zpool status -s). Default: 30000.",
+    ),
+    switch(
+        Limit::KeepSpaceLogs,
+        "zfs_keep_log_spacemaps_at_export",
+        false,
+        "1: an export does not write the logged changes of space maps to the space maps; the next import reads the logs. Default: 0.",
+    ),
     switch(
         Limit::RebuildScrub,
         "zfs_rebuild_scrub_enabled",
@@ -652,18 +665,5 @@ pub const LIMITS: [Info; 75] = [
         (16, 1 << 17),
         16,
         "Least number of metaslabs of a new vdev, of 16 MiB each at least. Default: 16.",
-    ),
-    number(
-        Limit::SlowIoMs,
-        "zio_slow_io_ms",
-        (1, u32::MAX as u64),
-        30_000,
-        "Milliseconds after which a request counts as slow (zpool status -s). Default: 30000.",
-    ),
-    switch(
-        Limit::KeepSpaceLogs,
-        "zfs_keep_log_spacemaps_at_export",
-        false,
-        "1: an export does not write the logged changes of space maps to the space maps; the next import reads the logs. Default: 0.",
     ),
 ];

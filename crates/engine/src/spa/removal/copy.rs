@@ -155,11 +155,10 @@ pub(super) fn copy(
     }
 }
 
-/// Leaves that have all of the vdev; without such, those that are there.
+/// Leaves that have all of the vdev: another one could give bytes that it missed.
 fn readable(source: &Top) -> Vec<Arc<Leaf>> {
-    let there: Vec<_> = source.leaves().filter(|leaf| leaf.device().is_some()).collect();
-    let whole: Vec<_> = there.iter().filter(|leaf| leaf.dtl.read().ranges().is_empty()).cloned().collect();
-    if whole.is_empty() { there } else { whole }
+    let there = source.leaves().filter(|leaf| leaf.device().is_some());
+    there.filter(|leaf| leaf.dtl.read().ranges().is_empty()).collect()
 }
 
 fn read(

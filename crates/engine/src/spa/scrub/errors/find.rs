@@ -73,7 +73,11 @@ impl<'a> Finder<'a> {
             let before = match self.place(number) {
                 Ok(Some(place)) => {
                     match self.block(&place, number, error) {
-                        Ok(Some(bp)) if birth.is_none_or(|birth| bp.physical_birth() == birth) => {
+                        Ok(Some(bp))
+                            if birth.is_none_or(|birth| {
+                                [bp.physical_birth(), bp.logical_birth()].contains(&birth)
+                            }) =>
+                        {
                             return if bp.is_embedded() { Found::Gone } else { Found::Here(bp) };
                         }
                         Ok(_) => {}
