@@ -30,7 +30,7 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Patient {
     text: Vec<u8>,
-    /// What comes before `text`, and its length.
+    /// The output before `text`, and its length.
     earlier: Option<(File, u64)>,
     out: File,
     /// Set while the command holds pools.

@@ -284,7 +284,7 @@ fn encrypted_datasets_come_without_their_keys() {
     two.finish();
 }
 
-/// Who is killed.
+/// The process that the test kills.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Victim {
     /// The daemon of the target.
@@ -350,7 +350,7 @@ impl Two {
         let until = Instant::now() + Duration::from_secs(30);
         let run = loop {
             let run = self.run(&format!("-r --verify tank/src {target}"));
-            // What the command left behind may still hold the target.
+            // Processes of the killed command may still hold the target.
             if run.code == 0 || Instant::now() > until {
                 break run;
             }

@@ -1,4 +1,4 @@
-//! What a replayed log does, and never does, to permissions, set-id bits and attributes.
+//! Effects of a replayed log on permissions, set-id bits and attributes.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

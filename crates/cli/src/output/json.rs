@@ -71,7 +71,7 @@ pub fn document(command: &str) -> Map<String, Value> {
     Map::from_iter([("output_version".to_owned(), version)])
 }
 
-/// Prints on one line a document whose last member has very many members: none is kept.
+/// Prints a document on one line whose last member is a map of many members, one member at a time.
 #[derive(Debug)]
 pub struct Members {
     first: bool,

@@ -99,7 +99,7 @@ impl PropList {
         self.0.get(at).map(|(_, prop)| prop)
     }
 
-    /// The memory that they take, in bytes, about.
+    /// The approximate memory of the properties, in bytes.
     pub fn bytes(&self) -> usize {
         let texts = |prop: &Prop| prop.nice.capacity() + prop.literal.capacity();
         self.0.iter().map(|(_, prop)| size_of::<(Arc<str>, Prop)>() + texts(prop)).sum()

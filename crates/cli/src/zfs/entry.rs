@@ -11,7 +11,7 @@ use engine::{Kind, Result};
 use super::prop::Node;
 use crate::output::row::DatasetKind;
 
-/// One row to be.
+/// One row of the listing.
 #[derive(Debug)]
 pub struct Entry {
     /// The index of its pool.
@@ -46,7 +46,7 @@ impl Entry {
         Self { pool, name, createtxg, kind, what }
     }
 
-    /// It, as it is now; `None` when it is gone.
+    /// Opens the dataset or bookmark as it is now; returns `None` when it is gone.
     pub fn open(&self, pool: &Pool) -> Result<Option<Node>> {
         match &self.what {
             What::Dataset { number, guid, head } => {

@@ -215,7 +215,7 @@ impl Spa {
     fn sync_errlog(&self, tx: &Tx) -> Result<()> {
         let at = self.datasets.at(tx, self);
         let mended = std::mem::take(&mut *self.lost.1.lock());
-        // The log is advice: what is damaged in it must not stop the pool.
+        // The error log is advice: damage in it must not suspend the pool.
         mended.iter().for_each(|error| drop(unlog_one(&at, error)));
         let waiting = std::mem::take(&mut *self.lost.0.lock());
         if waiting.is_empty() {

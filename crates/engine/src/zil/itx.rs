@@ -213,7 +213,7 @@ mod tests {
         (0..1000).for_each(|_| all.assign(Itx::write(9, 0, &data), 6));
         assert_eq!(all.unlogged, 6);
         assert!(all.take(4).is_empty());
-        // What commits have taken waits no more.
+        // Records that commits have taken no longer count.
         for _ in 0..1000 {
             all.assign(Itx::write(9, 0, &data), 7);
             assert_eq!(all.take(6).len(), 1);

@@ -152,11 +152,11 @@ impl ChainState {
 struct Issue {
     /// Finished commits.
     done: u64,
-    /// Somebody has the turn to write.
+    /// A caller has the turn to write.
     taken: bool,
 }
 
-/// The turn to write: one at a time has it.
+/// The turn to write: one caller at a time has it.
 struct Turn<'a> {
     zil: &'a Zil,
     /// Commits that are finished when it ends.

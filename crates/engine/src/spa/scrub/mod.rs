@@ -215,7 +215,7 @@ impl Spa {
             *self.scanning.pass.lock() =
                 ScanPass { start: now, paused_at: if paused { now } else { 0 }, ..ScanPass::default() };
             self.scanning.active.store(!paused, Ordering::Release);
-            // What it was begun for is not known.
+            // The reason for its start is unknown.
             self.scanning.ranged.store(true, Ordering::Release);
         }
         self.error_scrub_at_import()?;

@@ -52,7 +52,7 @@ impl Named {
     }
 }
 
-/// What became of an entry.
+/// The outcome of the search for an entry's block.
 #[derive(Debug, Clone, Copy)]
 struct Outcome {
     /// The block is intact, or gone.
