@@ -198,6 +198,7 @@ impl Hall {
     fn attend(&'static self, seat: &Seat, key: u64, line: &Arc<Line>) {
         let mut room = self.spare.lock().pop().unwrap_or_else(|| vec![0; ROOM]);
         let mut role = Role { reader: true, behind: 0 };
+        line.spin.woken();
         loop {
             let mut read = line.device.read(&mut room);
             if role.reader && read == Err(Errno::AGAIN) {
