@@ -70,6 +70,12 @@ impl FaultSink for Sink {
             spa.scanning.note_failed(birth);
         }
     }
+
+    fn not_spared(&self, birth: u64, spares: &BTreeSet<u64>) {
+        if let Some(spa) = self.0.upgrade() {
+            spa.scanning.note_unserved(birth, spares);
+        }
+    }
 }
 
 fn block(list: &mut NvList, bp: &Blkptr, at: Bookmark) {

@@ -1,7 +1,7 @@
 //! Which copies were bad, once a block's bytes are known.
 
 use super::gather::{Bytes, Gather};
-use super::plan::{BadCopy, Children, Fault};
+use super::plan::{BadCopy, Children, Fault, part};
 use super::stripe::{Column, Grid};
 use super::stripe_plan::{padding_of, read_of};
 use std::borrow::Cow;
@@ -72,7 +72,7 @@ fn parity_of(grid: &Grid, stripe: &[Column], block: &[u8]) -> Option<Vec<Vec<u8>
 }
 
 fn is_read(gather: &Gather, children: &dyn Children, column: &Column) -> bool {
-    (0..children.sides(column.child))
+    (0..children.sides(column.child, column.offset))
         .any(|side| matches!(gather.look_up(&read_of(column, side)), Bytes::Read(_)))
 }
 
@@ -103,9 +103,9 @@ fn check(
     if column.len == 0 {
         return;
     }
-    for side in 0..children.sides(column.child) {
+    for side in 0..children.sides(column.child, column.offset) {
         let read = read_of(column, side);
-        let known = children.fault(column.child, side);
+        let known = children.fault(column.child, side, column.offset);
         let fault = match gather.look_up(&read) {
             Bytes::Unasked => known.filter(|_| wanted),
             Bytes::Failed => Some(Fault::Unreadable),
@@ -125,7 +125,7 @@ fn join(bad: Vec<BadCopy>) -> Vec<BadCopy> {
     for next in bad {
         match joined.last_mut() {
             Some(last)
-                if last.fault == next.fault
+                if (last.fault, part(last.read.offset)) == (next.fault, part(next.read.offset))
                     && (last.read.child, last.read.side, last.read.area)
                         == (next.read.child, next.read.side, next.read.area)
                     && last.read.offset.saturating_add(last.read.len) == next.read.offset =>

@@ -5,6 +5,7 @@
 //!
 //! Source: `vdev_draid_rebuild_asize`, vdev_draid.c, OpenZFS 2.4.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::draid::DraidGeometry;
@@ -16,7 +17,7 @@ use super::top::{Layout, Side, Top};
 const MOST: u64 = 16 << 20;
 
 /// Distributed spares, each standing on the next, and the leaf that has the bytes.
-type Path = Vec<Arc<Leaf>>;
+pub(super) type Path = Vec<Arc<Leaf>>;
 
 /// The bytes that a stretch of rows has on one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,11 +83,11 @@ impl Top {
         found
     }
 
-    /// The same of one side of a child.
-    pub(super) fn places_of(&self, side: &Side, offset: u64) -> Vec<Vec<Arc<Leaf>>> {
-        let mut found = Vec::new();
-        self.add_place(side, offset, &mut Vec::new(), &mut found);
-        found
+    /// Whether a child has no leaf in use and none that stands for it: distributed spares that have rows there miss all
+    /// writes to them.
+    pub fn lacks_child(&self) -> bool {
+        let is_out = |side: &Side| matches!(side, Side::Leaf(leaf) if leaf.is_out());
+        self.children().iter().any(|sides| sides.iter().all(is_out))
     }
 
     fn add_places(&self, child: u32, offset: u64, above: &mut Path, found: &mut Vec<Path>) {
@@ -109,6 +110,20 @@ impl Top {
             _ => {}
         }
     }
+}
+
+/// The distributed spares of which no leaf takes writes, among those that stand for a child by these paths.
+pub fn unserved(paths: &[Vec<Arc<Leaf>>]) -> BTreeSet<u64> {
+    let guids = |leaves: &[Arc<Leaf>]| leaves.iter().map(|leaf| leaf.guid).collect::<BTreeSet<u64>>();
+    let mut spares = BTreeSet::new();
+    let mut served = BTreeSet::new();
+    for (leaf, above) in paths.iter().filter_map(|path| path.split_last()) {
+        spares.append(&mut guids(above));
+        if leaf.is_writable() {
+            served.append(&mut guids(above));
+        }
+    }
+    &spares - &served
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Reads that a plan has issued to its children, and their results.
 
-use super::plan::{Area, ChildRead, ChildResult};
+use super::plan::{Area, ChildRead, ChildResult, part};
 use std::collections::BTreeMap;
 use stdx::{AlignedBuf, Buf};
 
@@ -142,6 +142,7 @@ fn joins(last: &ChildRead, next: &ChildRead, gap: u64) -> bool {
     let end = last.offset.saturating_add(last.len);
     let joined = next.offset.saturating_add(next.len).saturating_sub(last.offset);
     (last.child, last.side, last.area) == (next.child, next.side, next.area)
+        && part(last.offset) == part(next.offset)
         && next.offset <= end.saturating_add(gap)
         && (next.offset <= end || joined <= MAX_JOINED)
 }

@@ -281,6 +281,11 @@ impl Leaf {
         self.distributed || self.is_writable()
     }
 
+    /// Whether it is a distributed spare: it has no device, and its bytes stand on other leaves.
+    pub fn is_distributed(&self) -> bool {
+        self.distributed
+    }
+
     /// Whether nothing can be had from it or by it.
     pub fn is_out(&self) -> bool {
         !self.distributed && self.device().is_none()

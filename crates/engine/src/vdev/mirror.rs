@@ -68,13 +68,14 @@ impl MirrorPlan {
     /// The order of asking: fresh sides from the preferred one on, then stale ones. Absent sides are
     /// never asked.
     fn line_up(&mut self, children: &dyn Children) {
-        let sides = children.sides(0);
+        let sides = children.sides(0, self.offset);
         let turn = (self.offset >> REGION_SHIFT).wrapping_add(self.seed);
         let first = u32::try_from(turn.checked_rem(u64::from(sides)).unwrap_or(0)).unwrap_or(0);
         let order: Vec<u32> = (first..sides).chain(0..first).collect();
         let (fresh, faulted): (Vec<u32>, Vec<u32>) =
-            order.into_iter().partition(|&side| children.fault(0, side).is_none());
-        let stale = faulted.iter().filter(|&&side| children.fault(0, side) != Some(Fault::Unreadable));
+            order.into_iter().partition(|&side| children.fault(0, side, self.offset).is_none());
+        let stale =
+            faulted.iter().filter(|&&side| children.fault(0, side, self.offset) != Some(Fault::Unreadable));
         self.waiting = fresh.iter().chain(stale).rev().copied().collect();
     }
 
@@ -92,9 +93,9 @@ impl MirrorPlan {
     /// when all copies were wanted, else only when none was good.
     fn finish(&mut self, children: &dyn Children) -> Step {
         if self.depth == Depth::All || self.good.is_none() {
-            for side in 0..children.sides(0) {
+            for side in 0..children.sides(0, self.offset) {
                 let read = self.read(side);
-                if let Some(fault) = children.fault(0, side)
+                if let Some(fault) = children.fault(0, side, self.offset)
                     && !self.bad.iter().any(|bad| bad.read == read)
                 {
                     self.bad.push(BadCopy { read, fault });
@@ -124,7 +125,7 @@ impl MirrorPlan {
             }
             _ => {
                 self.scrap(result.read.side).add(0, &data);
-                Some(children.fault(0, result.read.side).unwrap_or(Fault::Wrong))
+                Some(children.fault(0, result.read.side, self.offset).unwrap_or(Fault::Wrong))
             }
         }
     }
@@ -183,7 +184,7 @@ impl ReadPlan for MirrorPlan {
         if self.depth == Depth::First {
             return self.next(children);
         }
-        let fresh = |side: &u32| children.fault(0, *side).is_none();
+        let fresh = |side: &u32| children.fault(0, *side, self.offset).is_none();
         let reads: Vec<ChildRead> =
             self.waiting.iter().rev().filter(|side| fresh(side)).map(|&side| self.read(side)).collect();
         self.waiting.retain(|side| !fresh(side));

@@ -196,8 +196,8 @@ fn face(
     column: &Column,
 ) -> Option<Face> {
     let named = variant.iter().filter(|(child, _)| *child == column.child).map(|&(_, side)| side);
-    let fresh =
-        (0..children.sides(column.child)).filter(|&side| children.fault(column.child, side).is_none());
+    let fresh = (0..children.sides(column.child, column.offset))
+        .filter(|&side| children.fault(column.child, side, column.offset).is_none());
     let sides: Vec<u32> = named.chain(fresh).collect();
     let any =
         |read: &dyn Fn(u32) -> ChildRead| sides.iter().find_map(|&side| gather.look_up(&read(side)).read());

@@ -120,11 +120,17 @@ pub enum Step {
 pub trait Children {
     /// Number of direct children (1 for a disk or a mirror).
     fn count(&self) -> u32;
-    /// Number of equivalent leaves behind a child, at least 1.
-    fn sides(&self, child: u32) -> u32;
+    /// Number of equivalent leaves that hold byte `offset` of a child.
+    fn sides(&self, child: u32, offset: u64) -> u32;
     /// `None` when the leaf is present and up to date for this read, else why it should come last.
     /// A `Stale` leaf may still be tried when nothing else is left.
-    fn fault(&self, child: u32, side: u32) -> Option<Fault>;
+    fn fault(&self, child: u32, side: u32, offset: u64) -> Option<Fault>;
+}
+
+/// The part of a child that byte `offset` is in. The leaves behind a child are the same within a part: a distributed spare
+/// stands on other leaves in each row of a draid. A read or write of several leaves stays within one part.
+pub(super) fn part(offset: u64) -> u64 {
+    offset / zcommon::draid::ROW_HEIGHT
 }
 
 /// How thorough a read is.

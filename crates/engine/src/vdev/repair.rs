@@ -8,6 +8,7 @@
 //! would destroy it. Freed space is not used again for two txgs, so a block that was referred to
 //! when the read began may be mended when it ends.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,6 +16,7 @@ use std::sync::atomic::Ordering;
 use parking_lot::Mutex;
 use stdx::Buf;
 
+use super::draid_rows::unserved;
 use super::leaf::Leaf;
 use super::plan::{BadCopy, ChildRead, Fault};
 use super::stats::IoClass;
@@ -30,6 +32,8 @@ pub struct Repaired {
     pub bytes: u64,
     /// Some write failed.
     pub failed: bool,
+    /// Distributed spares that still lack bytes: the leaf that would have them is out of use.
+    pub unserved: BTreeSet<u64>,
 }
 
 /// Called with the outcome of a repair.
@@ -45,6 +49,9 @@ pub enum Mend {
     /// All copies on all leaves, whatever the read found: no copy was good.
     All,
 }
+
+/// A write of a repair: leaf, offset on the device, bytes.
+type LeafWrite = (Arc<Leaf>, u64, Vec<Buf>);
 
 struct Pending {
     left: usize,
@@ -67,20 +74,22 @@ impl Top {
         let entered = Self::enter(Arc::clone(self));
         // The places of another state of an expansion may hold something else by now.
         let is_old = self.replaced.load(Ordering::SeqCst);
-        let Some(writes) = self.repairs((offset, birth), data, bad, mend).filter(|_| !is_old) else {
+        let Some((writes, unserved)) = self.repairs((offset, birth), data, bad, mend).filter(|_| !is_old)
+        else {
             return done(Repaired { failed: true, ..Repaired::default() });
         };
         let done: RepairDone = Box::new(move |repaired| {
             drop(entered);
             done(repaired);
         });
-        let pending = Pending { left: writes.len() + 1, mended: Repaired::default(), done: Some(done) };
+        let mended = Repaired { unserved, ..Repaired::default() };
+        let pending = Pending { left: writes.len() + 1, mended, done: Some(done) };
         let pending = Arc::new(Mutex::new(pending));
         for (leaf, at, parts) in writes {
             let (pending, guid) = (Arc::clone(&pending), leaf.guid);
             let bytes = parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum();
             let told = move |result: io::Result<()>| match result {
-                Ok(()) => arrived(&pending, &Repaired { leaves: vec![guid], bytes, failed: false }),
+                Ok(()) => arrived(&pending, &Repaired { leaves: vec![guid], bytes, ..Repaired::default() }),
                 Err(_) => arrived(&pending, &Repaired { failed: true, ..Repaired::default() }),
             };
             leaf.write_parts(at, parts, IoClass::AsyncWrite, Box::new(told));
@@ -88,7 +97,7 @@ impl Top {
         arrived(&pending, &Repaired::default());
     }
 
-    /// Returns the writes of a repair: leaf, offset on the device, bytes. `None` when the vdev can't be
+    /// Returns the writes of a repair, and the distributed spares that cannot be repaired. `None` when the vdev can't be
     /// written now.
     fn repairs(
         &self,
@@ -96,18 +105,21 @@ impl Top {
         data: &Buf,
         bad: &[BadCopy],
         mend: Mend,
-    ) -> Option<Vec<(Arc<Leaf>, u64, Vec<Buf>)>> {
+    ) -> Option<(Vec<LeafWrite>, BTreeSet<u64>)> {
         let wanted = |copy: &&BadCopy| mend != Mend::Unexpected || copy.fault != Fault::Stale;
         let bad: Vec<&ChildRead> = bad.iter().filter(wanted).map(|copy| &copy.read).collect();
         if bad.is_empty() && mend != Mend::All {
-            return Some(Vec::new());
+            return Some((Vec::new(), BTreeSet::new()));
         }
         let mend = self.mend_while_moving((offset, birth), data, mend)?;
         // A block that can't be written now can be mended later.
         let plan = self.write_plan(offset, data, birth).ok()?;
-        let mut writes = Vec::new();
+        let (mut writes, mut lacking) = (Vec::new(), BTreeSet::new());
         for write in &plan.writes {
-            for side in 0..self.side_count(write.child) {
+            if mend == Mend::All || bad.iter().any(|read| touches(write, read)) {
+                lacking.append(&mut unserved(&self.places(write.child, write.offset)));
+            }
+            for side in 0..self.side_count(write.child, write.offset) {
                 let of_side = |read: &&ChildRead| read.side == side && touches(write, read);
                 let is_bad = mend == Mend::All || bad.iter().any(of_side);
                 let leaf = self.leaf_at(write.child, side, write.offset).filter(|leaf| leaf.is_writable());
@@ -116,7 +128,7 @@ impl Top {
                 }
             }
         }
-        Some(writes)
+        Some((writes, lacking))
     }
 
     /// Selects the copies to mend while an expansion moves sectors. A block that stands partly in two places

@@ -1,5 +1,6 @@
 //! Damage, read, repair: every byte is restored.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use blkdev::{Device, MemDevice};
@@ -10,7 +11,7 @@ use zcommon::draid::DraidConfig;
 use super::config::AllocBias;
 use super::draid::DraidGeometry;
 use super::leaf::Leaf;
-use super::plan::{ChildResult, DATA_START, Depth, Outcome, Step};
+use super::plan::{BadCopy, ChildResult, DATA_START, Depth, Fault, Outcome, Step};
 use super::raidz::RaidzGeometry;
 use super::raidz_expand::Expansion;
 use super::repair::Mend;
@@ -147,4 +148,116 @@ fn only_what_is_bad_is_written() {
     let outcome = read(&top, 0, &block, 5, Depth::First);
     assert_eq!(repair(&top, (0, 5), &block, &outcome, Mend::Unexpected), [3]);
     assert_eq!(devices[2].snapshot()[DATA_START as usize + 700], 3);
+}
+
+/// A draid of as many groups as rows: each row has its own permutation.
+fn spread(spares: u64) -> (DraidGeometry, Vec<Arc<MemDevice>>, Vec<Vec<Side>>) {
+    let config = DraidConfig { parity: 1, data: 2, children: 3 + spares, spares };
+    let geometry = DraidGeometry::new(9, config, config.groups().unwrap()).unwrap();
+    assert_eq!(config.groups().unwrap(), 1);
+    let size = DATA_START as usize + (34 << 20);
+    let device = |_| Arc::new(MemDevice::new("m", vec![0; size]));
+    let devices: Vec<Arc<MemDevice>> = (0..config.children).map(device).collect();
+    let side = |(guid, device): (u64, &Arc<MemDevice>)| {
+        vec![Side::Leaf(Leaf::new(guid, "m".into(), Some(Arc::clone(device) as Device)))]
+    };
+    let children = (1..).zip(&devices).map(side).collect();
+    (geometry, devices, children)
+}
+
+fn distributed(id: u32) -> (Arc<Leaf>, Side) {
+    let leaf = Leaf::distributed(70 + u64::from(id), format!("draid1-0-{id}"));
+    (Arc::clone(&leaf), Side::DistributedSpare { id, spare: Some(leaf) })
+}
+
+fn store(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64) {
+    let (tx, rx) = std::sync::mpsc::channel();
+    top.write(offset, block.clone(), birth, Box::new(move |outcome| tx.send(outcome).unwrap()));
+    rx.recv().unwrap().unwrap();
+}
+
+fn random(seed: u64, size: usize) -> Buf {
+    let mut bytes = vec![0; size];
+    Rng::new(seed).fill(&mut bytes);
+    Buf::from(&bytes[..])
+}
+
+/// A distributed spare has a block that crosses from one row into the next on two leaves; its neighbours stay as they were.
+#[test]
+fn a_block_across_two_rows_of_a_distributed_spare_comes_back() {
+    for gone in 0..4 {
+        let (geometry, _, mut children) = spread(1);
+        let unit = 3 << 9;
+        children[gone] = vec![Side::Leaf(Leaf::new(9, "gone".into(), None)), distributed(0).1];
+        let top = Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry.clone()), children);
+        let start = geometry.group_bytes() - 4 * unit;
+        let blocks = [(start - 2 * unit, 2), (start, 8), (start + 8 * unit, 2)]
+            .map(|(at, rows)| (at, random(at, rows * 1024)));
+        blocks.iter().for_each(|(at, block)| store(&top, *at, block, 10));
+        for (at, block) in &blocks {
+            for depth in [Depth::First, Depth::All] {
+                let outcome = read(&top, *at, block, 10, depth);
+                let is_known = |bad: &BadCopy| bad.fault == Fault::Unreadable && bad.read.side == 0;
+                assert!(
+                    outcome.data.is_some() && outcome.bad.iter().all(is_known),
+                    "{gone} {:?}",
+                    outcome.bad
+                );
+            }
+        }
+    }
+}
+
+/// A disk on which a distributed spare stands is replaced: the new disk gets the spare's bytes, too, and is checked.
+#[test]
+fn a_new_disk_gets_what_a_distributed_spare_has_there() {
+    let (geometry, devices, mut children) = spread(2);
+    let holder = geometry.spare_child(0, 0).unwrap() as usize;
+    let block = random(1, 1024);
+    let gone = geometry.grid(0, 1024).unwrap().columns[1].child as usize;
+    children[gone] = vec![Side::Leaf(Leaf::new(9, "gone".into(), None)), distributed(0).1];
+    let top = |children| {
+        Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry.clone()), children)
+    };
+    store(&top(children.clone()), 0, &block, 10);
+
+    let device = Arc::new(MemDevice::new("new", vec![0; SIZE]));
+    let new = Leaf::new(20, "new".into(), Some(Arc::clone(&device) as Device));
+    new.miss_all(1, 30);
+    children[holder].push(Side::Leaf(Arc::clone(&new)));
+    let replacing = top(children.clone());
+    let outcome = read(&replacing, 0, &block, 10, Depth::All);
+    assert_eq!(repair(&replacing, (0, 10), &block, &outcome, Mend::Stale), [20]);
+    let place = DATA_START as usize..DATA_START as usize + 512;
+    assert_eq!(device.snapshot()[place.clone()], devices[holder].snapshot()[place.clone()]);
+
+    new.has_again(1, 30, &BTreeSet::new());
+    blkdev::write_at(&*device, DATA_START, &[7; 512]).unwrap();
+    let outcome = read(&replacing, 0, &block, 10, Depth::All);
+    let wrong: Vec<_> = outcome.bad.iter().filter(|bad| bad.fault == Fault::Wrong).collect();
+    assert_eq!(wrong.len(), 1, "{wrong:?}");
+    assert!(replacing.leaf(&wrong[0].read).unwrap().is_same(&new));
+}
+
+/// A distributed spare whose row is on a disk out of use lacks the block still.
+#[test]
+fn what_a_distributed_spare_cannot_take_is_not_forgotten() {
+    let (geometry, _, mut children) = spread(2);
+    let holder = geometry.spare_child(0, 0).unwrap() as usize;
+    let block = random(1, 1024);
+    let gone = geometry.grid(0, 1024).unwrap().columns[1].child as usize;
+    let whole =
+        Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry.clone()), children.clone());
+    store(&whole, 0, &block, 10);
+    let (spare, side) = distributed(0);
+    spare.miss_all(1, 30);
+    children[gone].push(side);
+    children[holder] = vec![Side::Leaf(Leaf::new(9, "gone".into(), None))];
+    let top = Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry), children);
+    let outcome = read(&top, 0, &block, 10, Depth::All);
+    let (tx, rx) = std::sync::mpsc::channel();
+    let told = Box::new(move |mended| tx.send(mended).unwrap());
+    top.repair((0, 10), &block, &outcome.bad, Mend::Stale, told);
+    let mended = rx.recv().unwrap();
+    assert_eq!((mended.unserved, mended.leaves), (BTreeSet::from([spare.guid]), vec![]));
 }

@@ -101,8 +101,8 @@ fn alternatives(grid: &Grid, gather: &Gather, children: &dyn Children, stale: bo
     let mut found = BTreeSet::new();
     for column in grid.columns.iter().filter(|column| column.len > 0) {
         let mut first: Option<Buf> = None;
-        for side in 0..children.sides(column.child) {
-            let fault = children.fault(column.child, side);
+        for side in 0..children.sides(column.child, column.offset) {
+            let fault = children.fault(column.child, side, column.offset);
             let Bytes::Read(bytes) = gather.look_up(&read_of(column, side)) else { continue };
             match &first {
                 None if fault.is_none() => first = Some(bytes),

@@ -19,7 +19,7 @@
 
 use super::compare;
 use super::gather::{Bytes, GAP, Gather};
-use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, Outcome, Step};
+use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, Outcome, Step, part};
 use super::search;
 use super::stripe::{Column, Grid};
 use stdx::{AlignedBuf, Buf};
@@ -32,29 +32,42 @@ enum Phase {
     Stale,
 }
 
+/// Known faults of the sides of one part of a child.
+#[derive(Debug, Clone)]
+struct PartFaults {
+    part: u64,
+    sides: Vec<Option<Fault>>,
+}
+
 /// Known faults of the children that the block touches, at the start of the plan.
 #[derive(Debug, Default)]
-struct Faults(Vec<Vec<Option<Fault>>>);
+struct Faults(Vec<Vec<PartFaults>>);
 
 impl Faults {
     fn of(children: &dyn Children, grid: &Grid) -> Self {
         let mut faults = Self(vec![Vec::new(); usize::try_from(children.count()).unwrap_or(0)]);
-        for child in grid.columns.iter().map(|column| column.child) {
+        for (child, offset) in grid.columns.iter().map(|column| (column.child, column.offset)) {
             if let Some(known) = usize::try_from(child).ok().and_then(|child| faults.0.get_mut(child))
-                && known.is_empty()
+                && known.iter().all(|known| known.part != part(offset))
             {
-                known.extend((0..children.sides(child)).map(|side| children.fault(child, side)));
+                let sides = 0..children.sides(child, offset);
+                let sides = sides.map(|side| children.fault(child, side, offset)).collect();
+                known.push(PartFaults { part: part(offset), sides });
             }
         }
         faults
     }
 
     fn any_doubtful(&self) -> bool {
-        self.0.iter().flatten().any(|&fault| is_doubtful(fault))
+        self.0.iter().flatten().flat_map(|known| &known.sides).any(|&fault| is_doubtful(fault))
     }
 
-    fn child(&self, child: u32) -> &[Option<Fault>] {
-        usize::try_from(child).ok().and_then(|child| self.0.get(child)).map_or(&[], Vec::as_slice)
+    /// Columns of a raidz may reach into a part in which none begins: its children are the same in all parts.
+    fn child(&self, child: u32, offset: u64) -> &[Option<Fault>] {
+        let known =
+            usize::try_from(child).ok().and_then(|child| self.0.get(child)).map_or(&[][..], |all| all);
+        let here = known.iter().find(|known| known.part == part(offset)).or(known.first());
+        here.map_or(&[], |known| &known.sides)
     }
 }
 
@@ -63,12 +76,12 @@ impl Children for Faults {
         u32::try_from(self.0.len()).unwrap_or(u32::MAX)
     }
 
-    fn sides(&self, child: u32) -> u32 {
-        u32::try_from(self.child(child).len()).unwrap_or(u32::MAX)
+    fn sides(&self, child: u32, offset: u64) -> u32 {
+        u32::try_from(self.child(child, offset).len()).unwrap_or(u32::MAX)
     }
 
-    fn fault(&self, child: u32, side: u32) -> Option<Fault> {
-        let fault = usize::try_from(side).ok().and_then(|side| self.child(child).get(side));
+    fn fault(&self, child: u32, side: u32, offset: u64) -> Option<Fault> {
+        let fault = usize::try_from(side).ok().and_then(|side| self.child(child, offset).get(side));
         fault.copied().unwrap_or(Some(Fault::Unreadable))
     }
 }
@@ -104,8 +117,8 @@ enum Source {
 }
 
 fn source(gather: &Gather, children: &dyn Children, column: &Column) -> Source {
-    for side in 0..children.sides(column.child) {
-        if children.fault(column.child, side).is_some() {
+    for side in 0..children.sides(column.child, column.offset) {
+        if children.fault(column.child, side, column.offset).is_some() {
             continue;
         }
         let read = read_of(column, side);
@@ -255,8 +268,8 @@ fn everything(
 ) -> Vec<ChildRead> {
     let mut wanted = Vec::new();
     for column in &grid.columns {
-        for side in 0..children.sides(column.child) {
-            let fault = children.fault(column.child, side);
+        for side in 0..children.sides(column.child, column.offset) {
+            let fault = children.fault(column.child, side, column.offset);
             if fault.is_some() && !(stale && is_doubtful(fault)) {
                 continue;
             }

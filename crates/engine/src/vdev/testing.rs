@@ -116,11 +116,11 @@ impl Children for Leaves {
         self.areas.len() as u32
     }
 
-    fn sides(&self, child: u32) -> u32 {
+    fn sides(&self, child: u32, _: u64) -> u32 {
         self.areas[child as usize].len() as u32
     }
 
-    fn fault(&self, child: u32, side: u32) -> Option<Fault> {
+    fn fault(&self, child: u32, side: u32, _: u64) -> Option<Fault> {
         self.faults.get(&(child, side)).copied()
     }
 }

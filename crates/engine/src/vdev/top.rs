@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::config::{AllocBias, Kind, VdevConfig};
 use super::draid::{DraidGeometry, DraidPlan};
+use super::draid_rows::Path;
 use super::indirect::IndirectMapping;
 use super::leaf::Leaf;
 use super::mirror::MirrorPlan;
@@ -312,32 +313,40 @@ impl Top {
         self.leaf_at(read.child, read.side, read.offset)
     }
 
-    /// The leaf that holds byte `offset` of a child's side. Where a distributed spare stands on several, one that lacks
-    /// nothing.
+    /// The leaf that holds byte `offset` of a child's side.
     pub fn leaf_at(&self, child: u32, side: u32, offset: u64) -> Option<Arc<Leaf>> {
-        match self.side(child, side)? {
-            Side::Leaf(leaf) => Some(Arc::clone(leaf)),
-            side => {
-                let places = self.places_of(side, offset);
-                let rank = |path: &Vec<Arc<Leaf>>| {
-                    let is_there = path.last().is_some_and(|leaf| leaf.device().is_some());
-                    (is_there, path.iter().all(|leaf| leaf.dtl.read().is_empty()))
-                };
-                // The first of equals.
-                places.into_iter().rev().max_by_key(rank)?.pop()
-            }
+        match self.side(child, side) {
+            _ if self.is_spread(child) => self.place(child, side, offset)?.pop(),
+            Some(Side::Leaf(leaf)) => Some(Arc::clone(leaf)),
+            _ => None,
         }
     }
 
-    /// How many sides a child has.
-    pub(super) fn side_count(&self, child: u32) -> u32 {
-        let sides =
-            usize::try_from(child).ok().and_then(|child| self.children.get(child)).map_or(0, Vec::len);
+    /// How many sides a child has at byte `offset`: every leaf behind a distributed spare is one.
+    pub(super) fn side_count(&self, child: u32, offset: u64) -> u32 {
+        let sides = match self.is_spread(child) {
+            true => self.places(child, offset).len(),
+            false => self.sides_of(child).len(),
+        };
         u32::try_from(sides).unwrap_or(u32::MAX)
     }
 
+    fn sides_of(&self, child: u32) -> &[Side] {
+        let sides = usize::try_from(child).ok().and_then(|child| self.children.get(child));
+        sides.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a distributed spare stands for a child, so that other leaves have its bytes in each row.
+    fn is_spread(&self, child: u32) -> bool {
+        self.sides_of(child).iter().any(|side| matches!(side, Side::DistributedSpare { .. }))
+    }
+
+    fn place(&self, child: u32, side: u32, offset: u64) -> Option<Path> {
+        self.places(child, offset).into_iter().nth(usize::try_from(side).ok()?)
+    }
+
     fn side(&self, child: u32, side: u32) -> Option<&Side> {
-        self.children.get(usize::try_from(child).ok()?)?.get(usize::try_from(side).ok()?)
+        self.sides_of(child).get(usize::try_from(side).ok()?)
     }
 
     /// The raidz or draid that this read is of, which needs a plan of its own.
@@ -396,20 +405,32 @@ impl Children for View<'_> {
         u32::try_from(self.top.children.len()).unwrap_or(u32::MAX)
     }
 
-    fn sides(&self, child: u32) -> u32 {
-        self.top.side_count(child)
+    fn sides(&self, child: u32, offset: u64) -> u32 {
+        self.top.side_count(child, offset)
     }
 
-    fn fault(&self, child: u32, side: u32) -> Option<Fault> {
+    fn fault(&self, child: u32, side: u32, offset: u64) -> Option<Fault> {
+        if self.top.is_spread(child) {
+            let place = self.top.place(child, side, offset);
+            return place.map_or(Some(Fault::Unreadable), |path| self.fault_of(&path));
+        }
         match self.top.side(child, side) {
-            None => Some(Fault::Unreadable),
             Some(Side::Nested(top)) => (!top.is_readable()).then_some(Fault::Unreadable),
-            Some(Side::DistributedSpare { spare, .. }) => {
-                let lacks = spare.as_ref().is_some_and(|leaf| leaf.dtl.read().contains(self.txg));
-                lacks.then_some(Fault::Stale)
-            }
-            Some(Side::Leaf(leaf)) if leaf.device().is_none() => Some(Fault::Unreadable),
-            Some(Side::Leaf(leaf)) => leaf.dtl.read().contains(self.txg).then_some(Fault::Stale),
+            Some(Side::Leaf(leaf)) => self.fault_of(std::slice::from_ref(leaf)),
+            _ => Some(Fault::Unreadable),
+        }
+    }
+}
+
+impl View<'_> {
+    /// Of a leaf, the last of those that stand for a child. A distributed spare before it may lack what the leaf has, and the
+    /// other way round.
+    fn fault_of(&self, path: &[Arc<Leaf>]) -> Option<Fault> {
+        let is_there = path.last().is_some_and(|leaf| leaf.device().is_some());
+        let lacks = || path.iter().any(|leaf| leaf.dtl.read().contains(self.txg));
+        match is_there {
+            false => Some(Fault::Unreadable),
+            true => lacks().then_some(Fault::Stale),
         }
     }
 }

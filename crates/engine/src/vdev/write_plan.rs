@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use stdx::{AlignedBuf, Buf};
 
 use super::draid::DraidGeometry;
-use super::plan::Area;
+use super::plan::{Area, part};
 use super::raidz::RaidzGeometry;
 use super::stripe::{Column, Grid};
 
@@ -187,14 +187,16 @@ fn parity(grid: &Grid, data: &Buf) -> Option<Buf> {
     Some(all.into())
 }
 
-/// One write for neighbours on a child: an expanded raidz has its rows there one below the other.
+/// One write for neighbours on a child: an expanded raidz has its rows there one below the other. Neighbours in two rows of
+/// a draid stay apart, as a distributed spare has them on two leaves.
 fn joined(mut writes: Vec<ChildWrite>) -> Vec<ChildWrite> {
     writes.sort_by_key(|write| (write.child, write.area, write.offset));
     let mut all: Vec<ChildWrite> = Vec::with_capacity(writes.len());
     for mut next in writes {
         match all.last_mut() {
             Some(last)
-                if (last.child, last.area) == (next.child, next.area)
+                if (last.child, last.area, part(last.offset))
+                    == (next.child, next.area, part(next.offset))
                     && last.offset.checked_add(last.len()) == Some(next.offset) =>
             {
                 last.parts.append(&mut next.parts);

@@ -27,6 +27,7 @@ pub mod write;
 pub use gang::{GangMembers, gang_members};
 pub use remap::written_in;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -134,6 +135,9 @@ pub trait FaultSink: Send + Sync + std::fmt::Debug {
 
     /// Good bytes of a block born in `birth` could not be written over bad ones.
     fn not_mended(&self, birth: u64);
+
+    /// A scan could not write a block born in `birth` where these distributed spares should have it.
+    fn not_spared(&self, birth: u64, spares: &BTreeSet<u64>);
 }
 
 /// Counters since the pool was opened.

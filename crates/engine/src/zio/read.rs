@@ -268,8 +268,11 @@ fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[Damage], options:
         let tree = theirs.tree();
         let leaves = done.leaves.iter().filter_map(|guid| tree.leaf(*guid));
         leaves.for_each(|leaf| leaf.repaired.store(true, Ordering::Relaxed));
-        if let Some(sink) = sink.filter(|_| done.failed) {
+        if let Some(sink) = sink.as_ref().filter(|_| done.failed) {
             sink.not_mended(birth);
+        }
+        if let Some(sink) = sink.filter(|_| options.resilver && !done.unserved.is_empty()) {
+            sink.not_spared(birth, &done.unserved);
         }
         theirs.stats.mending.fetch_sub(1, Ordering::AcqRel);
     });

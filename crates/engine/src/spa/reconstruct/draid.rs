@@ -13,7 +13,7 @@ use super::copy::{Copied, PIECE, ended, place};
 use crate::spa::removal::copy::{Start, all};
 use crate::taskq::Executor;
 use crate::vdev::draid::DraidGeometry;
-use crate::vdev::draid_rows::RowColumn;
+use crate::vdev::draid_rows::{RowColumn, unserved};
 use crate::vdev::leaf::Leaf;
 use crate::vdev::stats::IoClass;
 use crate::vdev::top::Top;
@@ -107,12 +107,15 @@ impl Stripes {
         let mut line =
             Line { at, len: column.len, sources: Vec::new(), targets: Vec::new(), is_cut: false, data: None };
         let mut staying = Vec::new();
-        for path in self.top.places(column.child, column.offset) {
+        let places = self.top.places(column.child, column.offset);
+        // One that is out of use may have been replaced.
+        line.is_cut = !unserved(&places).is_disjoint(&self.targets);
+        for path in &places {
             let Some(leaf) = path.last() else { continue };
             let is_target = path.iter().any(|leaf| self.targets.contains(&leaf.guid));
             match (is_target, leaf.is_writable()) {
                 (true, true) => line.targets.push(Arc::clone(leaf)),
-                (true, false) => line.is_cut = true,
+                (true, false) => line.is_cut |= self.targets.contains(&leaf.guid),
                 (false, _) if !path.iter().all(|leaf| leaf.dtl.read().is_empty()) => {}
                 (false, _) if leaf.device().is_none() => {}
                 (false, _) if self.leaving.contains(&leaf.guid) => line.sources.push(Arc::clone(leaf)),

@@ -294,7 +294,7 @@ impl Spa {
         let spans = leaves.filter_map(|leaf| {
             let dtl = leaf.dtl.read();
             let (first, last) = (dtl.ranges().first()?.0, dtl.ranges().last()?.1);
-            Some((first.saturating_sub(1), last.saturating_sub(1)))
+            Some((first.saturating_sub(1), self.until_synced(&tree, leaf, last.saturating_sub(1))))
         });
         spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }

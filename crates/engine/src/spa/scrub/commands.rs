@@ -137,7 +137,7 @@ impl Spa {
         scan_state::store(at, &scan)?;
         self.scanning.ranged.store(false, Ordering::Release);
         *self.scanning.pass.lock() = ScanPass { start: scan.start_time, ..ScanPass::default() };
-        self.scanning.failed.lock().clear();
+        self.scanning.forget_failed();
         self.pool.zio.tree().leaves().for_each(|leaf| leaf.repaired.store(false, Ordering::Relaxed));
         self.scanning.active.store(true, Ordering::Release);
         self.config.lock().change_root(|_| ());

@@ -9,7 +9,8 @@ use super::ScanFunc;
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::Result;
 use crate::spa::Spa;
-use crate::spa::layout::config::edit;
+use crate::spa::layout::config::{RESILVER_DEFER, edit, find};
+use crate::vdev::leaf::Leaf;
 
 /// `dsl_scan_state_t`.
 const FINISHED: u64 = 2;
@@ -43,11 +44,11 @@ impl Spa {
         if covers {
             self.excise(scan.min_txg, scan.max_txg);
         }
-        self.scanning.failed.lock().clear();
+        self.scanning.forget_failed();
         self.scanning.pass.lock().paused_at = 0;
         // A leaf that missed something since the scan began, or was away meanwhile, gets another one.
         *self.scanning.kept.lock() =
-            self.lacking().filter(|(_, newest)| !complete || covers && *newest <= scan.max_txg);
+            self.mendable().filter(|(_, newest)| !complete || covers && *newest <= scan.max_txg);
         self.undefer_resilvers(at, scan.errors)?;
         let details = format!("errors={}", self.log_size(at)?);
         self.rotate_errlog(at)?;
@@ -65,11 +66,18 @@ impl Spa {
         let mut failed = self.scanning.failed.lock().clone();
         // Copies of a removal under way are no blocks yet: a leaf that missed some still lacks them.
         failed.append(&mut self.copied_in());
+        let unserved = self.scanning.unserved.lock().clone();
+        let root = self.config.lock().root().clone();
+        // OpenZFS marks leaves that the scan has not known from its beginning.
+        let waits = |leaf: &Leaf| find(&root, leaf.guid).is_some_and(|leaf| leaf.contains(RESILVER_DEFER));
         let mut whole = Vec::new();
         for leaf in self.pool.zio.tree().leaves() {
             let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
-            if leaf.takes_resilver() && newest.is_some_and(|end| end <= until.saturating_add(1)) {
-                leaf.has_again(after.saturating_add(1), until.saturating_add(1), &failed);
+            let is_known = leaf.takes_resilver() && !waits(leaf);
+            if is_known && newest.is_some_and(|end| end <= until.saturating_add(1)) {
+                let lacks = unserved.get(&leaf.guid).map(|more| &failed | more);
+                let lacks = lacks.as_ref().unwrap_or(&failed);
+                leaf.has_again(after.saturating_add(1), until.saturating_add(1), lacks);
                 if leaf.dtl.read().is_empty() {
                     whole.push(leaf.guid);
                 }

@@ -30,7 +30,7 @@ mod walk;
 pub(super) use commands::REBUILDING;
 pub use commands::ScanCommand;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ondisk::pool::DslScan;
@@ -103,6 +103,8 @@ pub(super) struct Scanning {
     /// Births of blocks that could not be read or repaired: leaves that lack them still do after the scan.
     #[doc(alias = "DTL_SCRUB")]
     failed: Mutex<BTreeSet<u64>>,
+    /// The same of blocks that only one distributed spare still lacks, by its guid.
+    unserved: Mutex<BTreeMap<u64, BTreeSet<u64>>>,
     pass: Mutex<ScanPass>,
     /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
     #[doc(alias = "scn_restart_txg")]
@@ -128,6 +130,20 @@ impl Scanning {
     /// A block born in `birth` could not be repaired.
     pub fn note_failed(&self, birth: u64) {
         self.failed.lock().insert(birth);
+    }
+
+    /// A block born in `birth` could not be written where these distributed spares should have it.
+    pub fn note_unserved(&self, birth: u64, spares: &BTreeSet<u64>) {
+        let mut unserved = self.unserved.lock();
+        for spare in spares {
+            unserved.entry(*spare).or_default().insert(birth);
+        }
+    }
+
+    /// Forgets the blocks that the last scan could not repair.
+    fn forget_failed(&self) {
+        self.failed.lock().clear();
+        self.unserved.lock().clear();
     }
 }
 

@@ -15,6 +15,7 @@ use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::spa::layout::config::{RESILVER_DEFER, edit, find};
 use crate::vdev::leaf::{Dtl, Leaf};
+use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
 
 /// No leaf waits for a resilver any more.
@@ -31,6 +32,12 @@ fn unmark(vdev: &mut NvList) {
 fn lacks_copies(tree: &Tree, dtl: &Dtl) -> bool {
     let mut mappings = tree.tops().filter_map(|top| top.mapping());
     mappings.any(|mapping| mapping.births().iter().any(|birth| dtl.contains(birth.txg)))
+}
+
+/// Whether the leaf is a distributed spare that has rows on a disk that is out of use: it misses writes in every txg.
+fn is_cut(tree: &Tree, leaf: &Leaf) -> bool {
+    let has = |top: &Arc<Top>| top.leaves_and_spares().any(|spare| spare.guid == leaf.guid);
+    leaf.is_distributed() && tree.tops().any(|top| top.lacks_child() && has(top))
 }
 
 /// Whether a resilver has done so little that it begins anew for a leaf that has joined.
@@ -102,22 +109,38 @@ impl Spa {
     /// The txgs that leaves may lack which could have them now: after the first, up to the second.
     #[doc(alias = "vdev_resilver_needed")]
     pub(in crate::spa) fn lacking(&self) -> Option<(u64, u64)> {
+        self.lacking_of(&|_| true)
+    }
+
+    /// The same of leaves that a resilver can make whole.
+    pub(super) fn mendable(&self) -> Option<(u64, u64)> {
+        let tree = self.pool.zio.tree();
+        self.lacking_of(&|leaf| !is_cut(&tree, leaf))
+    }
+
+    fn lacking_of(&self, counts: &dyn Fn(&Leaf) -> bool) -> Option<(u64, u64)> {
         let tree = self.pool.zio.tree();
         let mut span: Option<(u64, u64)> = None;
-        for leaf in tree.leaves().filter(|leaf| leaf.takes_resilver()) {
+        for leaf in tree.leaves().filter(|leaf| leaf.takes_resilver() && counts(leaf)) {
             let dtl = leaf.dtl.read();
             if let (Some(first), Some(last)) = (dtl.ranges().first(), dtl.ranges().last()) {
                 let after = if lacks_copies(&tree, &dtl) { 0 } else { first.0.saturating_sub(1) };
-                let until = last.1.saturating_sub(1);
+                let until = self.until_synced(&tree, leaf, last.1.saturating_sub(1));
                 span = Some(span.map_or((after, until), |(a, u)| (a.min(after), u.max(until))));
             }
         }
         span
     }
 
+    /// The newest txg that a leaf lacks and that is on disk. A distributed spare that misses writes in every txg lacks those
+    /// of the open ones, too: nothing waits for them.
+    pub(in crate::spa) fn until_synced(&self, tree: &Tree, leaf: &Leaf, newest: u64) -> u64 {
+        if is_cut(tree, leaf) { newest.min(self.txgs.synced()) } else { newest }
+    }
+
     /// Whether the next txg begins a resilver.
     pub(in crate::spa) fn is_resilver_due(&self) -> bool {
-        let lacking = self.lacking();
+        let lacking = self.mendable();
         lacking.is_some()
             && lacking != *self.scanning.kept.lock()
             && !self.is_scanning()
@@ -125,16 +148,17 @@ impl Spa {
             && !self.is_scrub_paused()
     }
 
-    /// A device is back while a resilver is under way: one that lacks more than the resilver knows of has it begin anew,
-    /// as a leaf that joins.
+    /// A device is back while a scan is under way, which may have passed blocks that it lacks: the end of the scan does not
+    /// make it whole, and a resilver begins anew, as for a leaf that joins.
     #[doc(alias = "dsl_scan_assess_vdev")]
     pub(in crate::spa) fn assess_returned(&self, leaf: &Leaf, tx: &Tx) {
         let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
         let running = scan_state::running(&self.datasets.at(tx, self)).ok().flatten();
-        let knows = running.filter(|scan| ScanFunc::of(scan) == Some(ScanFunc::Resilver));
-        if let (Some(newest), Some(scan)) = (newest, knows)
-            && newest > scan.max_txg
-        {
+        let (Some(newest), Some(scan)) = (newest, running) else { return };
+        if newest <= scan.max_txg.saturating_add(1) {
+            leaf.miss(tx.txg());
+        }
+        if ScanFunc::of(&scan) == Some(ScanFunc::Resilver) {
             self.restart_resilver_at(tx.txg().saturating_add(1));
         }
     }
