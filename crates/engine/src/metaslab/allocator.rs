@@ -185,6 +185,7 @@ impl SpaceAllocator {
         source: Arc<dyn SpaceMapSource>,
     ) -> Result<Self> {
         let mut all = Self::new(forms, Some(source));
+        all.obey(mos.arc().memory());
         all.removed = RwLock::new(Removed::load_all(mos, tree)?);
         for record in TopRecord::load_all(mos, tree)? {
             all.add_top(record)?;
@@ -217,6 +218,13 @@ impl SpaceAllocator {
         let _ = self.memory.set(Arc::clone(memory));
     }
 
+    /// A vdev of more metaslabs than this keeps one for the intent log.
+    #[doc(alias = "zfs_embedded_slog_min_ms")]
+    fn log_min(&self) -> usize {
+        let set = self.memory.get().map(|memory| memory.limits.get(Limit::EmbeddedLogMin));
+        usize::try_from(set.unwrap_or(Limit::EmbeddedLogMin.info().plain)).unwrap_or(usize::MAX)
+    }
+
     /// Whether the settings force a block to become a gang.
     #[doc(alias = "metaslab_force_ganging_pct")]
     pub(super) fn is_forced(&self, psize: u64) -> bool {
@@ -234,7 +242,7 @@ impl SpaceAllocator {
     /// # Errors
     /// When the record makes no sense.
     pub fn add_top(&self, record: TopRecord) -> Result<()> {
-        let vdev = Arc::new(record.into_vdev()?);
+        let vdev = Arc::new(record.into_vdev(self.log_min())?);
         for slab in &vdev.slabs {
             let state = slab.lock();
             if state.unflushed_txg != 0 {
@@ -260,7 +268,7 @@ impl SpaceAllocator {
         let count = record::metaslabs(config)?;
         let mut tables = self.tables.write();
         let Some(old) = tables.vdevs.get(&config.id) else { return Ok(()) };
-        let new = old.grown(table::row(config), count);
+        let new = old.grown(table::row(config), count, self.log_min());
         let mut vdevs = tables.vdevs.clone();
         vdevs.insert(config.id, Arc::new(new));
         *tables = Arc::new(Tables::new(vdevs));

@@ -44,7 +44,6 @@ pub use mapping::{births, load_births, load_mapping};
 pub use record::{SlabRecord, TopRecord};
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};
 pub use unit::{DEFER, MapState};
-pub use vdev::EMBEDDED_LOG_MIN_METASLABS;
 
 /// Bytes of a space map that one open may read.
 const MAX_LENGTH: u64 = 1 << 30;

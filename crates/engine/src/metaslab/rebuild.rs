@@ -55,6 +55,7 @@ impl SpaceAllocator {
         mut found: Found,
     ) -> Result<Self> {
         let mut all = Self::new(forms, Some(source));
+        all.obey(mos.arc().memory());
         all.removed = RwLock::new(Removed::load_all(mos, tree)?);
         for config in tree.config.children.iter().filter(|config| has_metaslabs(config)) {
             let Some(top) = tree.top(config.id) else { continue };

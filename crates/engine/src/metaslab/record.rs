@@ -128,7 +128,8 @@ impl TopRecord {
         Ok(record)
     }
 
-    pub(super) fn into_vdev(self) -> Result<Vdev> {
+    /// `log_min` as in [`Vdev::groups`].
+    pub(super) fn into_vdev(self, log_min: usize) -> Result<Vdev> {
         let (top, shift) = (self.top, self.metaslab_shift);
         let sane = (9..=16).contains(&top.ashift) && (top.ashift..=MAX_METASLAB_SHIFT).contains(&shift);
         if !sane {
@@ -143,7 +144,7 @@ impl TopRecord {
         Ok(Vdev {
             id,
             shift,
-            groups: Vdev::groups(&top, self.bias, &slabs),
+            groups: Vdev::groups(&top, self.bias, &slabs, log_min),
             slabs,
             array: AtomicU64::new(self.array),
             unflushed_array: AtomicU64::new(self.unflushed_array),

@@ -18,9 +18,6 @@ use crate::vdev::config::AllocBias;
 use crate::vdev::top::{Layout, Top};
 use crate::zio::alloc::Class;
 
-/// More metaslabs than this, and a normal vdev keeps one of them for the intent log.
-#[doc(alias = "zfs_embedded_slog_min_ms")]
-pub const EMBEDDED_LOG_MIN_METASLABS: usize = 64;
 /// Metaslabs that are tried for one block, unless nothing else is left.
 #[doc(alias = "zfs_metaslab_find_max_tries")]
 const MAX_TRIES: usize = 100;
@@ -122,8 +119,13 @@ impl Vdev {
         self.groups.iter().find(|group| group.slabs.binary_search_by_key(&id, |slab| slab.id).is_ok())
     }
 
-    /// Divides metaslabs among classes. The emptiest, according to its own map, is for the intent log.
-    pub fn groups(top: &Arc<TopSlot>, bias: AllocBias, slabs: &[Arc<Metaslab>]) -> Vec<Arc<Group>> {
+    /// Divides metaslabs among classes. Of more than `log_min`, the emptiest, according to its own map, is for the intent log.
+    pub fn groups(
+        top: &Arc<TopSlot>,
+        bias: AllocBias,
+        slabs: &[Arc<Metaslab>],
+        log_min: usize,
+    ) -> Vec<Arc<Group>> {
         let class = match bias {
             AllocBias::Normal => Class::Normal,
             AllocBias::Log => Class::Log,
@@ -131,7 +133,7 @@ impl Vdev {
             AllocBias::Dedup => Class::Dedup,
         };
         let embedded = match class {
-            Class::Normal if slabs.len() > EMBEDDED_LOG_MIN_METASLABS => {
+            Class::Normal if slabs.len() > log_min => {
                 slabs.iter().min_by_key(|slab| slab.lock().map.head.alloc).map(|slab| slab.id)
             }
             _ => None,
@@ -145,9 +147,9 @@ impl Vdev {
     }
 
     /// The same with `count` metaslabs, those beyond its own all free. `row` is that of the vdev's draid,
-    /// else 1. Existing metaslabs are shared with the old state, so that concurrent allocations continue.
+    /// else 1; `log_min` as in [`Vdev::groups`]. Existing metaslabs are shared with the old state, so that concurrent allocations continue.
     #[doc(alias("vdev_expand", "vdev_metaslab_init"))]
-    pub fn grown(&self, row: u64, count: u64) -> Self {
+    pub fn grown(&self, row: u64, count: u64, log_min: usize) -> Self {
         let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);
         let ashift = self.top.get().ashift;
         let new = (first..count).map(|id| {
@@ -158,7 +160,7 @@ impl Vdev {
         let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
         let normal = self.groups.first().is_some_and(|group| group.class == Class::Normal);
         // In a vdev that was too small for a log of its own, the emptiest metaslab is a new one.
-        let keeps_log = normal && self.groups.len() == 1 && slabs.len() > EMBEDDED_LOG_MIN_METASLABS;
+        let keeps_log = normal && self.groups.len() == 1 && slabs.len() > log_min;
         let log = if keeps_log { new.pop() } else { None };
         let mut groups = self.groups.clone();
         if let Some(first) = groups.first_mut() {

@@ -114,6 +114,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     let mos = LiveObjset::create(&arc, 0, ObjsetType::Meta, OBJSET_SIZE, Form::Logical, policy);
     let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
     let space = Arc::new(SpaceAllocator::new(forms(&new.features), Some(source)));
+    space.obey(&env.memory);
     let (tree, biases) = (zio.tree(), &new.layout.classes);
     for (config, bias) in tree.config.children.iter().zip(biases) {
         if let Some(top) = tree.top(config.id) {

@@ -17,12 +17,10 @@ use crate::dsl::write::space_throttle::SpaceSource;
 use crate::dsl::write::{DslPool, Hooks};
 use crate::env::Env;
 use crate::error::{Error, Result};
+use crate::memory::Limit;
 use crate::zil::LogHost;
 use crate::zio::alloc::Class;
 
-/// Bytes on disk that a changed byte is taken to need, at least.
-#[doc(alias = "spa_asize_inflation")]
-const INFLATION: u64 = 24;
 /// Copies of a block, twice: as much again for the blocks above it.
 const COPIES_AND_METADATA: u64 = 6;
 
@@ -173,12 +171,13 @@ impl SpaceSource for Spa {
         let (needs, txg) = (self.dirty.needs(), self.txgs.synced());
         let [per_mib, least] = self.space.worst_asizes([MIB, ondisk::MIN_BLOCK_SIZE], txg);
         let inflation = least / ondisk::MIN_BLOCK_SIZE;
+        let least_inflation = self.limits().get(Limit::AsizeInflation);
         let parts = u128::from(needs.bytes) * u128::from(per_mib) / u128::from(MIB);
         // The last row of sectors, of a block and of its parity, is filled in part.
         let ends = least.saturating_mul(2);
         let needed =
             u64::try_from(parts).unwrap_or(u64::MAX).saturating_add(needs.blocks.saturating_mul(ends));
-        (needed, inflation.saturating_mul(COPIES_AND_METADATA).max(INFLATION))
+        (needed, inflation.saturating_mul(COPIES_AND_METADATA).max(least_inflation))
     }
 
     fn deferred(&self) -> u64 {

@@ -22,7 +22,7 @@ use zcommon::features::Feature;
 use super::Pool;
 use super::vdev_props::NON_ALLOCATING;
 use crate::error::{Error, Result};
-use crate::metaslab::EMBEDDED_LOG_MIN_METASLABS;
+use crate::memory::Limit;
 use crate::metaslab::log::{Unflushed, logs};
 use crate::metaslab::table::{self, Metaslabs};
 use crate::vdev::config::{AllocBias, Kind, VdevConfig};
@@ -65,6 +65,8 @@ pub struct VdevSpace {
     pub checkpoint: u64,
     /// Nothing is allocated here any more.
     pub closed: bool,
+    /// Of more metaslabs than this, one is for the intent log.
+    log_min: u64,
 }
 
 impl VdevSpace {
@@ -80,7 +82,8 @@ impl VdevSpace {
 
     /// Bytes of the metaslab that serves the intent log; 0 on vdevs too small to spare one.
     pub fn embedded_log(&self) -> u64 {
-        let big = self.metaslabs.len() > EMBEDDED_LOG_MIN_METASLABS && self.bias == AllocBias::Normal;
+        let count = u64::try_from(self.metaslabs.len()).unwrap_or(u64::MAX);
+        let big = count > self.log_min && self.bias == AllocBias::Normal;
         self.metaslabs.first().filter(|_| big).map_or(0, |m| m.size)
     }
 
@@ -118,7 +121,7 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
         let closed = known.unwrap_or(config).nvlist.u64(NON_ALLOCATING).unwrap_or(0) != 0;
         let config = known.filter(|known| known.metaslab_array != config.metaslab_array).unwrap_or(config);
         let Some(top) = tree.top(config.id) else { continue };
-        let mut space = VdevSpace { closed, ..empty(config, &top) };
+        let mut space = VdevSpace { closed, ..empty(pool, config, &top) };
         let count = sizes(pool, config, room, &mut space).and_then(|()| match detail {
             Detail::Sizes => Ok(None),
             Detail::Allocation if config.metaslab_array == 0 => Ok(None),
@@ -126,7 +129,7 @@ pub fn vdevs(pool: &Pool, detail: Detail, notes: &mut Vec<Error>) -> Vec<VdevSpa
         });
         let table = count.unwrap_or_else(|e| {
             notes.push(e.on_vdev(&config.name()));
-            space = empty(config, &top);
+            space = empty(pool, config, &top);
             None
         });
         room = room.saturating_sub(u64::try_from(space.metaslabs.len()).unwrap_or(u64::MAX));
@@ -158,7 +161,7 @@ fn unflushed(pool: &Pool, vdevs: &[(&VdevConfig, VdevSpace, Option<Metaslabs>)])
     }
 }
 
-fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
+fn empty(pool: &Pool, config: &VdevConfig, top: &Top) -> VdevSpace {
     VdevSpace {
         id: config.id,
         bias: config.bias,
@@ -167,6 +170,7 @@ fn empty(config: &VdevConfig, top: &Top) -> VdevSpace {
         deflate_ratio: top.deflate_ratio(),
         checkpoint: 0,
         closed: false,
+        log_min: pool.env.memory.limits.get(Limit::EmbeddedLogMin),
     }
 }
 

@@ -173,6 +173,15 @@ pub enum Limit {
     /// Least number of metaslabs of a new vdev.
     #[doc(alias = "zfs_vdev_min_ms_count")]
     MinMetaslabs,
+    /// Vdevs of more metaslabs keep one for the intent log.
+    #[doc(alias = "zfs_embedded_slog_min_ms")]
+    EmbeddedLogMin,
+    /// Bytes on disk that a changed byte is taken to need, at least.
+    #[doc(alias = "spa_asize_inflation")]
+    AsizeInflation,
+    /// Whether scans read blocks in the order in which they meet them.
+    #[doc(alias = "zfs_scan_legacy")]
+    ScanLegacy,
 }
 
 /// The description of a setting.

@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 75] = [
+pub const LIMITS: [Info; 78] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -665,5 +665,25 @@ pub const LIMITS: [Info; 75] = [
         (16, 1 << 17),
         16,
         "Least number of metaslabs of a new vdev, of 16 MiB each at least. Default: 16.",
+    ),
+    number(
+        Limit::EmbeddedLogMin,
+        "zfs_embedded_slog_min_ms",
+        (0, U32),
+        64,
+        "A vdev of more metaslabs than this keeps one for the intent log, from the next import on. Default: 64.",
+    ),
+    number(
+        Limit::AsizeInflation,
+        "spa_asize_inflation",
+        (1, 1024),
+        24,
+        "Bytes on disk that a changed byte is taken to need, where the vdevs do not need more. Default: 24.",
+    ),
+    switch(
+        Limit::ScanLegacy,
+        "zfs_scan_legacy",
+        false,
+        "1: scrubs and resilvers read blocks in the order of files, not sorted by their places on the disks. Default: 0.",
     ),
 ];

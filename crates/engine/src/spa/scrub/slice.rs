@@ -62,6 +62,7 @@ pub(super) struct Slice<'a> {
     started: Duration,
     least: Duration,
     most: Duration,
+    waiting: (u64, usize),
     met: u64,
     over: bool,
     examined: u64,
@@ -100,6 +101,7 @@ impl<'a> Slice<'a> {
             started: spa.pool.env.clock.monotonic(),
             least: Duration::from_millis(spa.limits().get(least)),
             most: Duration::from_secs(spa.limits().get(Limit::TxgTimeout)),
+            waiting: if spa.limits().is_on(Limit::ScanLegacy) { (0, 0) } else { WAITING },
             met: 0,
             over: false,
             examined: 0,
@@ -172,7 +174,8 @@ impl Visitor for Slice<'_> {
             return Ok(());
         }
         let request = Request { bp: *bp, at: visit.at, start: 0, end: 0 };
-        self.reader.push_within(request, WAITING.0, WAITING.1);
+        let (bytes, blocks) = self.waiting;
+        self.reader.push_within(request, bytes, blocks);
         Ok(())
     }
 
