@@ -10,6 +10,7 @@ use engine::dmu::NewObject;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
@@ -396,10 +397,21 @@ fn a_mapping_is_condensed_when_much_of_it_is_obsolete() {
     bench.finish();
     let entries = |bench: &Bench| bench.spa.pool.tree().top(1).unwrap().mapping().unwrap().entries().len();
     let before = entries(&bench);
-    bench.spa.pool.env.memory.limits.set(engine::memory::Limit::CondenseMinMapping, 1).unwrap();
+    let limits = &Arc::clone(&bench.spa.pool.env.memory).limits;
+    limits.set(Limit::CondenseMinMapping, 1).unwrap();
+    limits.set(Limit::CondenseDelay, 3_600_000).unwrap();
     for object in objects.iter().step_by(2) {
         bench.free(*object);
     }
+    for _ in 0..10 {
+        bench.spa.sync().unwrap();
+    }
+    assert_eq!(entries(&bench), before, "the setting delays it");
+    // Half condensed, it is exported, and goes on after the import.
+    bench.judged();
+    assert_eq!(entries(&bench), before);
+    limits.set(Limit::CondenseDelay, 0).unwrap();
+    bench.spa.pool.env.memory.limits.set(Limit::CondenseDelay, 0).unwrap();
     for _ in 0..10 {
         bench.spa.sync().unwrap();
     }
@@ -408,6 +420,45 @@ fn a_mapping_is_condensed_when_much_of_it_is_obsolete() {
     for (seed, object) in objects.iter().enumerate().skip(3).step_by(4) {
         bench.read(*object, seed as u64, 10);
     }
+    bench.judged();
+}
+
+/// A block on a removed vdev is written anew when its content is written again, although `nopwrite` could keep it.
+#[test]
+fn equal_content_leaves_a_removed_vdev() {
+    let mut bench = Bench::disks();
+    let name = format!("{POOL}/data");
+    let props = [
+        ("checksum", Some(PropValue::Number(u64::from(ondisk::ChecksumType::Sha256.raw())))),
+        ("compression", Some(PropValue::Number(u64::from(ondisk::CompressType::Lz4.raw())))),
+    ];
+    bench.spa.dsl_task(move |t| t.set(&name, &props, Source::Local)).unwrap();
+    bench.judged();
+    let object = bench.write(1, 60);
+    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.finish();
+    let on_removed = |bench: &Bench| {
+        let view = bench.spa.datasets.open(&*bench.spa, bench.dataset).unwrap().objset.view();
+        let vdev = |block| {
+            engine::spa::errlog::block_at(&view, object, 0, block)
+                .unwrap()
+                .unwrap()
+                .dvas()
+                .next()
+                .unwrap()
+                .vdev
+        };
+        (0..60).filter(|block| vdev(*block) == 1).count()
+    };
+    assert!(on_removed(&bench) > 0);
+    let data = bench.spa.datasets.open(&*bench.spa, bench.dataset).unwrap();
+    let tx = bench.spa.begin().unwrap();
+    let handle = data.objset.handle(object).unwrap();
+    (0..60).for_each(|number| handle.write(&tx, (number * BLOCK) as u64, &body(1, number)).unwrap());
+    drop((tx, handle, data));
+    bench.spa.sync().unwrap();
+    assert_eq!(on_removed(&bench), 0);
+    bench.read(object, 1, 60);
     bench.judged();
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::spa::scrub::{self, ScanCommand};
 use engine::vdev::config::AllocBias;
 use ondisk::pool::{DslErrorscrub, DslScan};
+use ondisk::time_log::TimeLog;
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
 use testkit::zdb::Judge;
@@ -351,6 +353,36 @@ fn a_disk_that_goes_away_while_it_is_resilvered_lacks_nothing_in_the_end() {
     bench.export();
 }
 
+/// A disk that comes back in the middle of a scan is not whole at its end, however long ago it missed something.
+#[test]
+fn a_disk_that_comes_back_during_a_scrub_gets_a_resilver() {
+    let mut bench = Bench::new(2, VdevSpec::Mirror);
+    let guid = bench.guid(1);
+    bench.spa.offline(guid, false).unwrap();
+    bench.file.1 = bench.fill();
+    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    let leaf = Arc::clone(bench.spa.pool.tree().leaf(guid).unwrap());
+    while bench.scan().examined * 2 < bench.scan().to_examine {
+        bench.spa.sync().unwrap();
+    }
+    let scan = bench.scan();
+    assert_eq!((scan.func, scan.state), (1, 1));
+    // As if no write had met the disk since.
+    leaf.has_again(scan.max_txg, u64::MAX, &BTreeSet::new());
+    assert!(!leaf.dtl.read().is_empty());
+    let device = pools::open(&bench.dir.path().join("disk1"));
+    bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+    while bench.scan().func == 1 {
+        assert!(!leaf.dtl.read().is_empty(), "{:?}", bench.scan());
+        bench.spa.sync().unwrap();
+    }
+    assert_eq!(bench.finish().func, 2);
+    bench.spoil(2, 4..80);
+    assert!(bench.read(), "the disk that was away has what it missed");
+    bench.scrub();
+    bench.export();
+}
+
 impl Bench {
     fn disk_bytes(&self, disk: usize, mib: u64) -> Vec<u8> {
         let device = pools::open(&self.dir.path().join(format!("disk{disk}")));
@@ -547,5 +579,38 @@ fn a_scrub_between_two_times_reads_the_blocks_written_then() {
     bench.spa.scan(ScanCommand::ScrubBetween(1, now + 1000)).unwrap();
     let all = bench.finish();
     assert!(all.min_txg == 0 && all.examined >= everything, "{all:?}, {everything}");
+    bench.export();
+}
+
+/// A scrub up to a date may leave out blocks that were written later: a disk that lacks some is not whole at its end.
+#[test]
+fn a_scrub_up_to_a_date_does_not_make_a_disk_whole() {
+    let mut bench = Bench::new(2, VdevSpec::Mirror);
+    bench.reimport();
+    let newest = bench.spa.uberblock().txg;
+    bench
+        .spa
+        .sync_task(move |spa, tx| {
+            let (mut log, at) = (TimeLog::default(), spa.datasets.at(tx, spa));
+            [(1_000_000_000, 4), (1_000_000_010, newest)]
+                .into_iter()
+                .for_each(|(time, txg)| log.add(time, txg));
+            let rings = [("minutes", &log.minutes), ("days", &log.days), ("months", &log.months)];
+            rings.into_iter().try_for_each(|(name, ring)| {
+                let name = format!("com.klarasystems:txg_log_time:{name}");
+                at.zap_set(1, name.as_str(), engine::zap::Value::from(ring.to_words()))
+            })
+        })
+        .unwrap();
+    bench.reimport();
+    let leaf = Arc::clone(bench.spa.pool.tree().leaf(bench.guid(1)).unwrap());
+    bench.spa.scan(ScanCommand::ScrubBetween(1, 1_000_000_005)).unwrap();
+    leaf.miss(5);
+    let scan = bench.finish();
+    assert_eq!((scan.func, scan.state, scan.max_txg), (1, 2, newest));
+    assert!(leaf.dtl.read().contains(5));
+    bench.spa.sync().unwrap();
+    assert_eq!(bench.finish().func, 2);
+    assert!(leaf.dtl.read().is_empty());
     bench.export();
 }
