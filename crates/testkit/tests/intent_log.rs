@@ -146,6 +146,58 @@ fn a_commit_that_reached_one_side_of_a_mirror_blames_no_disk() {
     }
 }
 
+/// No dataset refers to the blocks of a log that was claimed and not replayed, as that of a file system without its key: a
+/// disk that lacks them would be made whole without them.
+#[test]
+fn a_scrub_repairs_logs_that_wait_for_their_replay() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let sides = vec![leaf(dir.path(), "disk1"), leaf(dir.path(), "disk2")];
+    let tops = vec![top(VdevSpec::Mirror(sides), AllocBias::Normal)];
+    let spa = pools::create_pool(&env, "logged", tops, &|_, _| Ok(())).unwrap();
+    let head = spa.pool.dsl.dataset("logged").unwrap().number;
+    let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+    let tx = spa.begin().unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 8192);
+    let object = objset.create_object_at(&tx, OBJECT, new).unwrap();
+    drop(tx);
+    spa.sync().unwrap();
+    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    for step in 0..6 {
+        let tx = spa.begin().unwrap();
+        object.write(&tx, step * 8192, &[7; 8192]).unwrap();
+        let itx = match step % 2 {
+            0 => Itx::write(OBJECT, step * 8192, &[7; 8192]),
+            _ => Itx::write_later(OBJECT, step * 8192, 8192),
+        };
+        log.assign(itx, &tx);
+        drop(tx);
+        log.commit(OBJECT).unwrap();
+    }
+    let crashed = tempfile::tempdir().unwrap();
+    pools::copy(dir.path(), crashed.path());
+    log.close().unwrap();
+    spa.export().unwrap();
+    drop((log, objset, object, spa));
+    let spa = pools::import_dir(crashed.path(), "logged").unwrap();
+    let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
+    let block = engine::zil::chain(&objset.view()).nth(2).unwrap().bp;
+    let place = (4 << 20) + block.dvas().next().unwrap().offset;
+    let file = std::fs::File::options().read(true).write(true).open(crashed.path().join("disk2")).unwrap();
+    let (mut good, mut now) = (vec![0; block.psize() as usize], vec![0; block.psize() as usize]);
+    file.read_exact_at(&mut good, place).unwrap();
+    file.write_all_at(&vec![0x5a; good.len()], place).unwrap();
+    spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
+    spa.scan(engine::spa::scrub::ScanCommand::Scrub).unwrap();
+    while spa.is_scanning() {
+        spa.sync().unwrap();
+    }
+    file.read_exact_at(&mut now, place).unwrap();
+    assert!(now == good);
+    drop(objset);
+    spa.export().unwrap();
+}
+
 /// The block, where a rewrite with the same bytes left it.
 #[test]
 fn a_rewrite_that_changes_nothing_leaves_the_block_to_the_object() {

@@ -215,6 +215,8 @@ pub(crate) struct Held {
     /// Its own blocks, including the one that was never written, and those of its write records that were claimed with
     /// it.
     pub blocks: Vec<Blkptr>,
+    /// The one that ends the chain because it can't be read: in general it was never written.
+    pub end: Option<Blkptr>,
     /// References to blocks of its clone records.
     pub clones: Vec<Blkptr>,
 }
@@ -224,6 +226,7 @@ pub(crate) struct Held {
 pub(crate) fn held_by(view: &Arc<Objset>) -> Result<Held> {
     let claim_txg = view.phys.zil_header.claim_txg;
     let (mut seen, mut blocks, mut clones) = (BTreeSet::new(), Vec::new(), Vec::new());
+    let mut end = None;
     let mut add = |bp: &Blkptr| {
         let first = bp.dvas().next().filter(|_| !bp.is_hole() && !bp.is_embedded());
         if first.is_some_and(|dva| seen.insert((dva.vdev, dva.offset))) {
@@ -233,7 +236,10 @@ pub(crate) fn held_by(view: &Arc<Objset>) -> Result<Held> {
     let mut chain = chain_as(view, Form::NoKey);
     while let Some(bp) = chain.peek() {
         add(&bp);
-        let Some(block) = chain.next() else { break };
+        let Some(block) = chain.next() else {
+            end = Some(bp);
+            break;
+        };
         for (_, record) in block.records() {
             match record {
                 Ok(LogRecord::Write(w))
@@ -246,7 +252,7 @@ pub(crate) fn held_by(view: &Arc<Objset>) -> Result<Held> {
             }
         }
     }
-    Ok(Held { blocks, clones })
+    Ok(Held { blocks, end, clones })
 }
 
 /// The data of a write whose record holds only a pointer to them, as long as the block: the relevant part is

@@ -496,7 +496,12 @@ impl Spa {
         let tree = self.pool.zio.tree();
         let mut whole = Vec::new();
         for leaf in self.to_fill(top.id).into_iter().filter_map(|(guid, _)| tree.leaf(guid).cloned()) {
-            leaf.has_again(0, top.record.max_txg.saturating_add(1), &BTreeSet::new());
+            let end = top.record.max_txg.saturating_add(1);
+            // A leaf that missed writes later was away for a part of the work: a resilver finds what it lacks.
+            if leaf.dtl.read().ranges().last().is_some_and(|range| range.1 > end) {
+                continue;
+            }
+            leaf.has_again(0, end, &BTreeSet::new());
             if leaf.dtl.read().is_empty() {
                 whole.push(leaf.guid);
             }

@@ -40,7 +40,9 @@ impl Spa {
         scan_state::store(at, scan)?;
         self.scanning.active.store(false, Ordering::Release);
         // Blocks that were written after the end of a range of dates may have been missed.
-        let covers = complete && !(func == ScanFunc::Scrub && self.scanning.ranged.load(Ordering::Acquire));
+        // Those that an earlier import could not restore are not known.
+        let is_ranged = func == ScanFunc::Scrub && self.scanning.ranged.load(Ordering::Acquire);
+        let covers = complete && !is_ranged && !self.scanning.blind.swap(false, Ordering::AcqRel);
         if covers {
             self.excise(scan.min_txg, scan.max_txg);
         }

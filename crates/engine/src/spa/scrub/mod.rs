@@ -105,6 +105,8 @@ pub(super) struct Scanning {
     failed: Mutex<BTreeSet<u64>>,
     /// The same of blocks that only one distributed spare still lacks, by its guid.
     unserved: Mutex<BTreeMap<u64, BTreeSet<u64>>>,
+    /// An earlier import began the resilver under way and met errors, which are not known any more.
+    blind: AtomicBool,
     pass: Mutex<ScanPass>,
     /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
     #[doc(alias = "scn_restart_txg")]
@@ -213,10 +215,6 @@ impl Spa {
             || running.is_some_and(|scan| ScanFunc::of(&scan) == Some(ScanFunc::Resilver))
     }
 
-    fn is_scrub_paused(&self) -> bool {
-        self.scanning.pass.lock().paused_at != 0
-    }
-
     /// Continues a scan that an earlier import has begun.
     ///
     /// # Errors
@@ -233,6 +231,10 @@ impl Spa {
             self.scanning.active.store(!paused, Ordering::Release);
             // The reason for its start is unknown.
             self.scanning.ranged.store(true, Ordering::Release);
+            if ScanFunc::of(&scan) == Some(ScanFunc::Resilver) && scan.errors > 0 {
+                self.scanning.blind.store(true, Ordering::Release);
+                self.restart_resilver_at(1);
+            }
         }
         self.error_scrub_at_import()?;
         self.continue_rebuilds();

@@ -145,7 +145,6 @@ impl Spa {
             && lacking != *self.scanning.kept.lock()
             && !self.is_scanning()
             && !self.is_rebuilding()
-            && !self.is_scrub_paused()
     }
 
     /// A device is back while a scan is under way, which may have passed blocks that it lacks: the end of the scan does not
@@ -200,7 +199,9 @@ impl Spa {
             None => self.begin_scan(&at, ScanFunc::Resilver),
             Some(mut scan) if joined => match ScanFunc::of(&scan) {
                 Some(ScanFunc::Resilver)
-                    if self.may_defer() && !is_young(&scan, self.limits().get(Limit::ResilverDefer)) =>
+                    if self.may_defer()
+                        && !self.scanning.blind.load(Ordering::Acquire)
+                        && !is_young(&scan, self.limits().get(Limit::ResilverDefer)) =>
                 {
                     Ok(())
                 }
@@ -214,7 +215,12 @@ impl Spa {
                 }
                 None => Ok(()),
             },
-            // A scrub that is paused waits for its administrator.
+            // A scrub that is paused gives way: the disk would lack its blocks for as long as nobody resumes it.
+            Some(mut scan) if scan.flags & scan_state::PAUSED != 0 => {
+                let func = ScanFunc::of(&scan).unwrap_or(ScanFunc::Scrub);
+                self.finish_scan(&at, &mut scan, func, false)?;
+                self.begin_scan(&at, ScanFunc::Resilver)
+            }
             Some(_) => Ok(()),
         }
     }

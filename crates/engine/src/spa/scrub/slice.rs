@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ondisk::Blkptr;
 use ondisk::pool::DslScan;
 use parking_lot::Mutex;
 
 use super::ScanFunc;
 use super::walk::{Walked, walk};
 use crate::dmu::Tx;
-use crate::dsl::write::scan_state;
+use crate::dsl::write::{freeing, scan_state};
 use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::spa::Spa;
@@ -134,7 +135,7 @@ impl<'a> Slice<'a> {
 
     /// Whether the scan reads the block: a resilver reads only blocks that some leaf may lack.
     #[doc(alias = "dsl_scan_need_resilver")]
-    fn needs(&self, bp: &ondisk::Blkptr) -> bool {
+    fn needs(&self, bp: &Blkptr) -> bool {
         let birth = bp.physical_birth();
         // Blocks moved from a removed vdev may be anywhere. A distributed spare has a DTL, too.
         let lacks = |top: Arc<Top>| {
@@ -142,6 +143,19 @@ impl<'a> Slice<'a> {
         };
         self.func == ScanFunc::Scrub
             || bp.dvas().any(|dva| self.tree.top(u64::from(dva.vdev)).is_some_and(lacks))
+    }
+
+    /// Has a block read, if it is the scan's.
+    pub fn take(&mut self, bp: &Blkptr, at: Bookmark) {
+        self.met += 1;
+        self.examined = self.examined.saturating_add(bp.asize());
+        if !self.needs(bp) {
+            self.skipped = self.skipped.saturating_add(bp.asize());
+            return;
+        }
+        let request = Request { bp: *bp, at, start: 0, end: 0 };
+        let (bytes, blocks) = self.waiting;
+        self.reader.push_within(request, bytes, blocks);
     }
 
     /// Waits for all reads and repairs, and adds the slice's progress to the state.
@@ -163,19 +177,9 @@ impl<'a> Slice<'a> {
 
 impl Visitor for Slice<'_> {
     fn block(&mut self, visit: &Visit<'_>) -> std::result::Result<(), Stop> {
-        let bp = visit.bp;
-        if bp.is_embedded() || bp.is_redacted() {
-            return Ok(());
+        if !visit.bp.is_embedded() && !visit.bp.is_redacted() {
+            self.take(visit.bp, visit.at);
         }
-        self.met += 1;
-        self.examined = self.examined.saturating_add(bp.asize());
-        if !self.needs(bp) {
-            self.skipped = self.skipped.saturating_add(bp.asize());
-            return Ok(());
-        }
-        let request = Request { bp: *bp, at: visit.at, start: 0, end: 0 };
-        let (bytes, blocks) = self.waiting;
-        self.reader.push_within(request, bytes, blocks);
         Ok(())
     }
 
@@ -199,6 +203,12 @@ impl Spa {
             return Ok(());
         }
         let at = self.datasets.at(tx, self);
+        // What is being destroyed is in no dataset: it is freed first, or its indirect blocks would be missed. A destroy that
+        // is stuck frees nothing and is not waited for.
+        if self.freeing.is_waiting() && freeing::is_waiting(&at)? {
+            self.scanning.stalled.store(false, Ordering::Release);
+            return Ok(());
+        }
         let running = scan_state::running(&at)?.filter(|scan| scan.flags & scan_state::PAUSED == 0);
         let Some((mut scan, func)) = running.and_then(|scan| Some((scan, ScanFunc::of(&scan)?))) else {
             self.scanning.active.store(false, Ordering::Release);

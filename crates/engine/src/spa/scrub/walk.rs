@@ -10,10 +10,13 @@ use ondisk::pool::DslScan;
 use ondisk::{Blkptr, Bookmark as Stored, ObjectType};
 
 use super::slice::Slice;
+use crate::dmu::Objset;
 use crate::dsl::write::{MosTx, scan_state, version};
 use crate::error::{Kind, Result};
 use crate::traverse::{Births, Paused, dataset};
 use crate::types::Bookmark;
+use crate::zil;
+use crate::zio::Form;
 
 /// Whether a part of the walk has come to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +45,8 @@ pub(super) fn walk(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>) ->
         scan.bookmark = between();
         enqueue_oldest(at, scan)?;
     } else if scan.bookmark.objset != scan_state::BETWEEN {
+        // `cur_max_txg` stays that of the dataset in which the scan paused, even if that is gone and its blocks are now the
+        // next one's: what was born later is met when that dataset is visited again.
         let number = scan.bookmark.objset;
         if one(at, scan, slice, number)? == Walked::Paused {
             return Ok(Walked::Paused);
@@ -55,6 +60,7 @@ pub(super) fn walk(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>) ->
         scan_state::dequeue(at, scan, number)?;
         scan.cur_min_txg = after.max(scan.min_txg);
         scan.bookmark = place(Bookmark::root(number));
+        begin(at, scan, slice, number)?;
         if one(at, scan, slice, number)? == Walked::Paused {
             return Ok(Walked::Paused);
         }
@@ -71,6 +77,38 @@ fn place(at: Bookmark) -> Stored {
     Stored { objset: at.objset, object: at.object, level: at.level, blkid: at.blkid }
 }
 
+/// A dataset comes out of the queue: sets the txg up to which its blocks count, and scans its intent log.
+fn begin(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -> Result<()> {
+    let phys = match at.dataset(number) {
+        Ok(phys) => phys,
+        Err(e) if e.kind() == Kind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    let newest = if phys.is_snapshot() { phys.creation_txg } else { scan.max_txg };
+    scan.cur_max_txg = newest.min(scan.max_txg);
+    if !phys.is_snapshot() && !phys.bp.is_hole() && scan.cur_min_txg < scan.max_txg {
+        claimed_log(at, scan, slice, (number, &phys.bp));
+    }
+    Ok(())
+}
+
+/// Scans the log blocks of a head that were claimed and not replayed, as those of an encrypted file system without its key.
+/// No other reference leads to them.
+#[doc(alias = "dsl_scan_zil")]
+fn claimed_log(at: &MosTx<'_>, scan: &DslScan, slice: &mut Slice<'_>, (number, root): (u64, &Blkptr)) {
+    // An object set that can't be read is reported by the walk.
+    let Ok(objset) = Objset::open(at.mos.arc(), number, root, Form::NoKey) else { return };
+    if objset.phys.zil_header.claim_txg == 0 {
+        return;
+    }
+    let Ok(held) = zil::held_by(&objset) else { return };
+    // The last block of a log was never written.
+    let written = held.blocks.iter().filter(|bp| held.end.as_ref() != Some(bp));
+    for bp in written.filter(|bp| bp.accounting_birth() > scan.cur_min_txg) {
+        slice.take(bp, Bookmark::new(number, 0, Bookmark::ZIL, 0));
+    }
+}
+
 /// Scans a dataset, and puts its successors into the queue.
 #[doc(alias = "dsl_scan_visitds")]
 fn one(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
@@ -84,8 +122,6 @@ fn one(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -
         // It was made after the scan began: its blocks were met below an older one, or need not be.
         return Ok(Walked::Ended);
     }
-    let newest = if phys.is_snapshot() { phys.creation_txg } else { scan.max_txg };
-    scan.cur_max_txg = newest.min(scan.max_txg);
     if blocks(scan, slice, &phys.bp, number) == Walked::Paused {
         return Ok(Walked::Paused);
     }

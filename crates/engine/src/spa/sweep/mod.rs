@@ -259,9 +259,18 @@ impl Spa {
         for leaf in leaves {
             for kind in SweepKind::ALL {
                 let sweep = self.sweep_of(kind, leaf)?;
-                if let Some(sweep) = sweep.filter(|sweep| sweep.progress.lock().state == SweepState::Active) {
-                    sweep.start(self);
+                let Some(sweep) = sweep else { continue };
+                let mut progress = sweep.progress.lock();
+                if progress.state != SweepState::Active {
+                    continue;
                 }
+                if progress.options.secure {
+                    // This build can't erase: on disk it stays active, so that OpenZFS continues it.
+                    progress.state = SweepState::Suspended;
+                    continue;
+                }
+                drop(progress);
+                sweep.start(self);
             }
         }
         Ok(())

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+mod changes;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
@@ -85,6 +87,16 @@ impl Bench {
         self.spa.sync().unwrap();
         let moved = handle.synced().blkptr(0, 5).unwrap().unwrap();
         assert!(moved.is_rewritten() && moved.logical_birth() < moved.physical_birth(), "{moved}");
+    }
+
+    /// Writes the blocks of the file again, all of them new.
+    fn rewrite(&self) {
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let handle = data.objset.handle(self.file.1).unwrap();
+        let tx = self.spa.begin().unwrap();
+        (0..BLOCKS).for_each(|n| handle.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
+        drop(tx);
+        self.spa.sync().unwrap();
     }
 
     fn scan(&self) -> DslScan {
@@ -244,60 +256,6 @@ fn a_setting_stops_the_progress_of_scans() {
     limits.set(Limit::ScanSuspend, 0).unwrap();
     assert_eq!(bench.finish().state, 2);
     bench.export();
-}
-
-/// A snapshot, its destruction, a rollback and the destruction of the dataset at hand take the scan along.
-#[test]
-fn datasets_change_beside_a_scan() {
-    let data = format!("{POOL}/data");
-    let snap = format!("{data}@a");
-    type Step = fn(&engine::dsl::write::Tasks<'_>, &str, &str) -> engine::Result<()>;
-    let steps: [&[Step]; 4] = [
-        &[|t, _, snap| t.snapshot(&[snap], &[])],
-        &[|t, _, snap| t.snapshot(&[snap], &[]), |t, _, snap| t.destroy_snapshots(&[snap], false)],
-        &[|t, _, snap| t.snapshot(&[snap], &[]), |t, data, _| t.rollback(data, None)],
-        &[|t, data, _| t.destroy(data, false)],
-    ];
-    for steps in steps {
-        let bench = Bench::new(2, VdevSpec::Mirror);
-        bench.fill();
-        bench.spa.scan(ScanCommand::Scrub).unwrap();
-        while bench.scan().bookmark.objset != bench.file.0 && bench.spa.is_scanning() {
-            bench.spa.sync().unwrap();
-        }
-        assert!(bench.spa.is_scanning(), "the dataset takes several slices");
-        for step in steps {
-            let (step, data, snap) = (*step, data.clone(), snap.clone());
-            bench.spa.dsl_task(move |tasks| step(tasks, &data, &snap)).unwrap();
-        }
-        let end = bench.finish();
-        assert_eq!((end.state, end.errors), (2, 0));
-        bench.export();
-    }
-}
-
-/// A disk that comes back gets the writes that it missed, and can replace the others from then on.
-#[test]
-fn a_disk_that_comes_back_is_resilvered() {
-    for mut bench in [Bench::new(2, VdevSpec::Mirror), Bench::new(3, raidz(1))] {
-        let guid = bench.guid(1);
-        bench.spa.offline(guid, false).unwrap();
-        bench.file.1 = bench.fill();
-        let device = pools::open(&bench.dir.path().join("disk1"));
-        bench.spa.online(guid, Some(Ok(device)), false).unwrap();
-        bench.spa.sync().unwrap();
-        let end = bench.finish();
-        assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
-        assert!(end.processed > 0 && end.examined < end.to_examine * 2 / 3, "only what it missed: {end:?}");
-        let leaf = Arc::clone(bench.spa.pool.tree().leaf(guid).unwrap());
-        assert!(leaf.dtl.read().is_empty());
-        bench.spoil(2, 4..80);
-        assert!(bench.read(), "the disk that was away has what it missed");
-        bench.scrub();
-        bench.reimport();
-        assert!(!bench.spa.is_scanning() && bench.read());
-        bench.export();
-    }
 }
 
 /// Blocks that moved while the disk was away are as old as a snapshot for sends, and young for the resilver.
