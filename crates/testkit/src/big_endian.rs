@@ -1,9 +1,10 @@
 //! Streams as a big-endian system sends them, made from streams of a little-endian one.
 //!
-//! Records, sums and the content of blocks are turned around, each by its type; system attributes by their layouts. Lists (in
-//! XDR) and raw streams' blocks are the same in either order. Blocks that are compressed are compressed again with LZ4.
+//! Records, sums and the content of blocks are turned around, each by its type; system attributes by their layouts. Lists in
+//! XDR are the same in either order. Blocks that are compressed are compressed again with LZ4. Blocks of raw streams stay as
+//! they are, marked as blocks that a little-endian system wrote.
 
-#![expect(clippy::expect_used, clippy::indexing_slicing, reason = "a test must say so")]
+#![expect(clippy::expect_used, clippy::indexing_slicing, clippy::panic, reason = "a test must say so")]
 
 use std::collections::BTreeMap;
 
@@ -11,9 +12,12 @@ use checksum::Fletcher4;
 use compress::Algorithm;
 use engine::recv::Input;
 use engine::sa::SaTables;
+use nvpair::NvType;
 use ondisk::acl::{ACE_SPACE, ACL_VERSION_FUID, AclPhys};
 use ondisk::byteswap::{self, Words, words};
-use ondisk::drr::{DRR_CHECKSUM_OFFSET, Drr, DrrBody, DrrEnd, DrrWrite, DrrWriteEmbedded};
+use ondisk::drr::{
+    DRR_CHECKSUM_OFFSET, Drr, DrrBody, DrrEnd, DrrWrite, DrrWriteEmbedded, drr_flag, stream_feature,
+};
 use ondisk::sa::{SaByteswap, SaHeader};
 use ondisk::{Byteswap, CompressType, Endian, ObjectType, ZnodePhys};
 
@@ -22,6 +26,16 @@ use ondisk::{Byteswap, CompressType, Endian, ObjectType, ZnodePhys};
 /// # Panics
 /// When the stream can't be read.
 pub fn of(stream: &[u8], tables: Option<&SaTables>) -> Vec<u8> {
+    of_package(stream, &|_| tables)
+}
+
+/// As [`of`], for packages: `tables` are those of the snapshot that a stream names.
+///
+/// # Panics
+/// When the stream can't be read.
+pub fn of_package<'t>(stream: &[u8], tables: &dyn Fn(&str) -> Option<&'t SaTables>) -> Vec<u8> {
+    let find = tables;
+    let (mut tables, mut raw) = (None, false);
     let (mut from, mut out) = (stream, Writer::default());
     let mut input = Input::new(&mut from);
     // Types of objects and of their bonuses, which are those of spill blocks.
@@ -29,24 +43,34 @@ pub fn of(stream: &[u8], tables: Option<&SaTables>) -> Vec<u8> {
     while let Some(item) = input.record().expect("a record") {
         let (mut drr, mut payload) = (item.drr, item.payload);
         match &mut drr.body {
+            DrrBody::Begin(begin) => {
+                raw = begin.features() & stream_feature::RAW != 0;
+                tables = find(&String::from_utf8_lossy(begin.name()));
+                types.clear();
+                if payload.starts_with(&[0, 1]) {
+                    native_list(&mut payload);
+                }
+            }
             DrrBody::Object(object) => {
                 let bonus = kind_of(object.bonustype);
                 types.insert(object.object, (kind_of(object.object_type), bonus));
-                if object.raw_bonuslen == 0 {
-                    turn(bonus, &mut payload, tables);
+                match raw {
+                    true => object.flags ^= drr_flag::RAW_BYTESWAP,
+                    false => turn(bonus, &mut payload, tables),
                 }
             }
+            DrrBody::ObjectRange(range) => range.flags ^= drr_flag::RAW_BYTESWAP,
+            DrrBody::Write(write) if raw => write.flags ^= drr_flag::RAW_BYTESWAP,
+            DrrBody::Spill(spill) if raw => spill.flags ^= drr_flag::RAW_BYTESWAP,
             DrrBody::Write(write) => turn_write(write, &mut payload, tables),
             DrrBody::WriteEmbedded(write) => {
                 let is_spill = write.offset == write.length.wrapping_mul(u64::MAX - 1);
                 let (kind, bonus) = types[&write.object];
                 turn_embedded(if is_spill { bonus } else { kind }, write, &mut payload, tables);
             }
-            DrrBody::Spill(spill) if spill.compressed_size == 0 => {
+            DrrBody::Spill(spill) => {
                 turn(kind_of(spill.object_type), &mut payload, tables);
             }
-            // Of a raw stream.
-            DrrBody::Spill(_) => {}
             _ => {}
         }
         out.put(drr, &payload);
@@ -54,14 +78,49 @@ pub fn of(stream: &[u8], tables: Option<&SaTables>) -> Vec<u8> {
     out.bytes
 }
 
+/// Turns a packed list of a little-endian system, of the types that lists in front of streams have, in place.
+///
+/// # Panics
+/// When it has others.
+pub fn native_list(bytes: &mut [u8]) {
+    bytes[1] = 0;
+    words(&mut bytes[4..12], Words::U32);
+    native_pairs(bytes, 12);
+}
+
+/// Turns the pairs from `at` on. Returns the position behind their end.
+fn native_pairs(bytes: &mut [u8], mut at: usize) -> usize {
+    loop {
+        let size = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a size")) as usize;
+        words(&mut bytes[at..at + 4], Words::U32);
+        if size == 0 {
+            return at + 4;
+        }
+        let name = usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
+        let kind =
+            NvType::from_number(i32::from_le_bytes(bytes[at + 12..at + 16].try_into().expect("a type")));
+        words(&mut bytes[at + 4..at + 8], Words::U16);
+        words(&mut bytes[at + 8..at + 16], Words::U32);
+        let value = at + (16 + name).next_multiple_of(8);
+        let mut end = at + size;
+        match kind.expect("a known type") {
+            NvType::Uint64 | NvType::Uint64Array => words(&mut bytes[value..end], Words::U64),
+            NvType::Boolean | NvType::String | NvType::Uint8Array => {}
+            NvType::List => {
+                words(&mut bytes[value..value + 8], Words::U32);
+                end = native_pairs(bytes, end);
+            }
+            other => panic!("a list with {other:?}"),
+        }
+        at = end;
+    }
+}
+
 fn kind_of(raw: u32) -> ObjectType {
     ObjectType(u8::try_from(raw).expect("a type"))
 }
 
 fn turn_write(write: &mut DrrWrite, payload: &mut Vec<u8>, tables: Option<&SaTables>) {
-    if write.mac.0 != [0; 16] {
-        return;
-    }
     let kind = kind_of(write.object_type);
     if write.compressiontype == 0 {
         return turn(kind, payload, tables);
@@ -81,7 +140,8 @@ fn turn_write(write: &mut DrrWrite, payload: &mut Vec<u8>, tables: Option<&SaTab
     *payload = packed;
 }
 
-fn unpacked(compression: u8, payload: &[u8], lsize: u64) -> Vec<u8> {
+/// A block's `lsize` bytes.
+pub fn unpacked(compression: u8, payload: &[u8], lsize: u64) -> Vec<u8> {
     let mut bytes = vec![0; usize::try_from(lsize).expect("a size")];
     let algorithm = match CompressType::from_raw(compression).expect("a compression") {
         CompressType::Off => Algorithm::Off,
@@ -114,7 +174,7 @@ fn turn_embedded(
 }
 
 /// A block or bonus in the other order.
-fn turn(kind: ObjectType, bytes: &mut [u8], tables: Option<&SaTables>) {
+pub fn turn(kind: ObjectType, bytes: &mut [u8], tables: Option<&SaTables>) {
     match kind.byteswap().expect("a known type") {
         _ if kind == ObjectType::SA => attributes(bytes, tables.expect("layouts")),
         // What kind of block it is is looked up in the other order.

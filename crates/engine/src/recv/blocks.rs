@@ -9,7 +9,6 @@ use ondisk::{
 };
 use stdx::AlignedBuf;
 
-use super::objects::big_endian;
 use super::{Receiver, malformed};
 use crate::dmu::dirty::{Handle, StoredBlock};
 use crate::error::Result;
@@ -25,7 +24,7 @@ const SPILL: u64 = u64::MAX - 1;
 /// Largest offset in an object.
 const MAX_OFFSET: u64 = i64::MAX as u64;
 
-/// The form of a payload of `bytes` bytes.
+/// The form of a payload of `bytes` bytes, which a little-endian system has written.
 fn form((lsize, bytes): (u64, usize), compression: u8, crypt: Option<BlockParams>) -> Result<AsStored> {
     let compress = CompressType::from_raw(compression);
     let compress =
@@ -36,7 +35,7 @@ fn form((lsize, bytes): (u64, usize), compression: u8, crypt: Option<BlockParams
     if !whole || lsize > MAX_BLOCK_SIZE || (compress == CompressType::Off && psize != lsize) {
         return Err(malformed(format!("a block of {lsize} bytes in {psize}")));
     }
-    Ok(AsStored { lsize, compress, crypt })
+    Ok(AsStored { lsize, compress, crypt, endian: Endian::Little })
 }
 
 fn sealed(salt: Raw<8>, iv: Raw<12>, mac: Raw<16>) -> BlockParams {
@@ -68,6 +67,16 @@ fn check_reach(handle: &Handle, blkid: u64) -> Result<()> {
 }
 
 impl Receiver {
+    /// The byte order in which a block of a raw stream was written. `flags`: those of its record, which say whether it is the
+    /// other one than that of the sender.
+    #[doc(alias = "DRR_IS_RAW_BYTESWAPPED")]
+    pub(super) fn order_of(&self, flags: u8) -> Endian {
+        match self.swap != (flags & drr_flag::RAW_BYTESWAP != 0) {
+            true => Endian::Big,
+            false => Endian::Little,
+        }
+    }
+
     /// Where in its object a block begins that must be one of the object's.
     fn block_at(&self, handle: &Handle, offset: u64, size: u64) -> Result<u64> {
         let block = handle.dnode().datablksz().max(1);
@@ -125,14 +134,12 @@ impl Receiver {
     }
 
     fn write_raw(&self, body: &DrrWrite, handle: &Arc<Handle>, payload: &[u8]) -> Result<()> {
-        if body.flags & drr_flag::RAW_BYTESWAP != 0 {
-            return Err(big_endian());
-        }
         // Uncompressed blocks have the number of "off".
         let compression =
             if body.compressiontype == 0 { CompressType::Off.raw() } else { body.compressiontype };
         let params = sealed(body.salt, body.iv, body.mac);
         let form = form((body.logical_size, payload.len()), compression, Some(params))?;
+        let form = AsStored { endian: self.order_of(body.flags), ..form };
         self.write_stored(handle, body.offset, StoredBlock { bytes: payload.into(), form })
     }
 
@@ -254,13 +261,11 @@ impl Receiver {
         self.highest = self.highest.max(body.object);
         let mut bytes = payload;
         if self.raw {
-            if body.flags & drr_flag::RAW_BYTESWAP != 0 {
-                return Err(big_endian());
-            }
             let compression =
                 if body.compressiontype == 0 { CompressType::Off.raw() } else { body.compressiontype };
             let params = sealed(body.salt, body.iv, body.mac);
             let form = form((body.length, bytes.len()), compression, Some(params))?;
+            let form = AsStored { endian: self.order_of(body.flags), ..form };
             let tx = self.begin(false)?;
             return handle.set_stored_spill(&tx, StoredBlock { bytes: bytes.as_slice().into(), form });
         }

@@ -119,9 +119,6 @@ pub struct Receiver {
 #[doc(alias = "dmu_recv_begin")]
 pub fn begin(spa: &Arc<Spa>, wish: Wish, endian: Endian) -> Result<Receiver> {
     let raw = wish.features & stream_feature::RAW != 0;
-    if raw && endian == Endian::Big {
-        return Err(Error::unsupported("a raw stream of a big-endian system can't be received"));
-    }
     if raw && wish.flags & begin_flag::SPILL_BLOCK == 0 {
         let what =
             "Spill block flag missing for raw send.\nThe zfs software on the sending system must be updated.";

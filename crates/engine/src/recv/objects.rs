@@ -12,11 +12,13 @@ use ondisk::{
 use super::{Receiver, malformed};
 use crate::dmu::dirty::Handle;
 use crate::dmu::{NewObject, Tx};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::sa::usage;
 
 /// Dnode slots in a block.
 const SLOTS: u64 = 32;
+/// Blocks of dnodes whose encryption parameters are kept in memory, at most.
+const MOST_RANGES: usize = 1 << 16;
 
 /// The checked values of an OBJECT record.
 struct Wanted {
@@ -34,6 +36,13 @@ struct Wanted {
 fn object_type(raw: u32) -> Result<ObjectType> {
     let kind = u8::try_from(raw).map(ObjectType).ok().filter(|kind| kind.is_valid());
     kind.ok_or_else(|| malformed(format!("an object of the unknown type {raw}")))
+}
+
+/// Turns a bonus buffer of a stream in the other byte order (`swap`).
+fn turn(kind: ObjectType, bonus: &mut [u8], swap: bool) {
+    if let Some(kind) = kind.byteswap().filter(|_| swap) {
+        byteswap::swap(kind, bonus);
+    }
 }
 
 impl Wanted {
@@ -79,11 +88,13 @@ impl Wanted {
             }
             new.indirect_shift = body.indblkshift;
             shape = Some((body.nlevels, body.maxblkid));
+            // An encrypted one is as its system wrote it; the sender has turned any other one into its own order.
+            if !crypt::is_encrypted_type(bonus_type.raw()) {
+                turn(bonus_type, &mut bonus, swap);
+            }
         } else {
             bonus.truncate(bonus_len);
-            if swap && let Some(kind) = bonus_type.byteswap() {
-                byteswap::swap(kind, &mut bonus);
-            }
+            turn(bonus_type, &mut bonus, swap);
         }
         let nblkptr = new.nblkptr();
         if raw && usize::from(body.nblkptr) != nblkptr {
@@ -138,9 +149,6 @@ impl Receiver {
     /// An object is there, or becomes another.
     #[doc(alias("receive_object", "receive_handle_existing_object"))]
     pub(super) fn object(&mut self, body: &DrrObject, payload: Vec<u8>) -> Result<()> {
-        if self.raw && body.flags & drr_flag::RAW_BYTESWAP != 0 {
-            return Err(big_endian());
-        }
         let wanted = Wanted::of(body, payload, self.raw, self.swap)?;
         self.highest = self.highest.max(wanted.number);
         self.shape = wanted.shape.map(|(levels, last)| (wanted.number, levels, last));
@@ -262,21 +270,19 @@ impl Receiver {
         if !self.raw {
             return Err(malformed("an object range in a stream that is not raw"));
         }
-        if body.flags & drr_flag::RAW_BYTESWAP != 0 {
-            return Err(big_endian());
-        }
         if body.numslots != SLOTS
             || !body.firstobj.is_multiple_of(SLOTS)
             || body.firstobj >= dnode::MAX_OBJECT
         {
             return Err(malformed(format!("a range of {} objects from {} on", body.numslots, body.firstobj)));
         }
+        if self.dataset.objset.ranges() >= MOST_RANGES {
+            // Streams do not return to earlier objects, so what is on disk stays as it is.
+            self.spa.sync()?;
+            self.dataset.objset.forget_ranges();
+        }
         let params = BlockParams { salt: body.salt.0, iv: body.iv.0, mac: body.mac.0 };
-        self.dataset.objset.set_range(body.firstobj / SLOTS, params);
+        self.dataset.objset.set_range(body.firstobj / SLOTS, params, self.order_of(body.flags));
         Ok(())
     }
-}
-
-pub(super) fn big_endian() -> Error {
-    Error::unsupported("blocks that a big-endian system encrypted can't be received")
 }

@@ -238,7 +238,7 @@ fn header_bytes(zio: &Arc<Zio>, bp: &Blkptr, size: usize, members: &[Blkptr]) ->
     let trailer = |cksum| Eck { endian: Endian::Little, cksum }.to_bytes();
     let verifier = ondisk::label::gang_verifier(bp);
     let unsigned: Vec<u8> = bytes.iter().copied().chain(trailer(verifier)).collect();
-    let words = zio.checksum_of(ChecksumType::GangHeader, &unsigned)?;
+    let words = zio.checksum_of(ChecksumType::GangHeader, &unsigned, Endian::Little)?;
     let cksum = super::verify::stored_words(ChecksumType::GangHeader, bp, words, [0; 2]);
     bytes.extend(trailer(cksum));
     let whole = super::verify::gang_header(bp, &bytes);

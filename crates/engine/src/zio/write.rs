@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 
 use crypt::BlockParams;
 use ondisk::blkptr::Properties;
-use ondisk::{Blkptr, ChecksumType, CompressType, Dva, ObjectType, blkptr};
+use ondisk::{Blkptr, ChecksumType, CompressType, Dva, Endian, ObjectType, blkptr};
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
@@ -79,6 +79,9 @@ pub struct AsStored {
     /// Salt, IV and MAC of bytes that are encrypted or authenticated already; `None`: they are sealed if the dataset is
     /// encrypted.
     pub crypt: Option<BlockParams>,
+    /// Byte order in which the sender's system wrote them.
+    #[doc(alias = "zp_byteorder")]
+    pub endian: Endian,
 }
 
 impl AsStored {
@@ -149,6 +152,7 @@ impl Zio {
         };
         let props = &request.props;
         let psize = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        let endian = request.stored.map_or(Endian::Little, |stored| stored.endian);
         let mut bp = Blkptr::stored(&Properties {
             lsize: lsize(request),
             psize,
@@ -158,12 +162,13 @@ impl Zio {
             level: props.level,
             crypt: props.encrypt,
             dedup: false,
-        });
+        })
+        .with_order(endian);
         let (data, mac) = match super::seal::seal(self, request, &mut bp, data) {
             Ok(sealed) => sealed,
             Err(e) => return done(Err(e.at_block(request.at))),
         };
-        match self.checksum_of(props.checksum, &data) {
+        match self.checksum_of(props.checksum, &data, endian) {
             Ok(words) => bp.set_checksum(super::verify::stored_words(props.checksum, &bp, words, mac)),
             Err(e) => return done(Err(e.at_block(request.at))),
         }
@@ -280,15 +285,17 @@ impl Zio {
         Stored::Block(stored.into(), kind)
     }
 
-    pub(super) fn checksum_of(&self, kind: ChecksumType, data: &[u8]) -> Result<[u64; 4]> {
+    /// The checksum of a block that a system of this byte order has written.
+    pub(super) fn checksum_of(&self, kind: ChecksumType, data: &[u8], endian: Endian) -> Result<[u64; 4]> {
+        let swap = endian == Endian::Big;
         let algorithm = super::verify::algorithm(kind)
             .ok_or_else(|| Error::new(Kind::Invalid, "a block is written without a checksum function"))?;
         if !algorithm.is_salted() {
-            return Ok(checksum::digest(algorithm, data, None, false));
+            return Ok(checksum::digest(algorithm, data, None, swap));
         }
         let salted =
             self.salted().ok_or_else(|| Error::corrupt("a salted checksum in a pool without a salt"))?;
-        Ok(salted.digest(algorithm, data, false))
+        Ok(salted.digest(algorithm, data, swap))
     }
 
     pub(super) fn place(&self, props: &WriteProps, psize: u64, txg: u64) -> Result<Vec<Dva>> {

@@ -50,14 +50,3 @@ fn compressed_and_embedded_blocks_are_received_and_sent_on() {
     other.receive(&again, "ours/src@b", &|_| ()).expect("a stream");
     assert_holds(&other.exported(), &pool, "at-b", "ours/src@b");
 }
-
-/// OpenZFS refuses the list that a raw stream begins with when it is of the other order.
-#[test]
-fn raw_streams_are_refused() {
-    let Some(pool) = golden::get("raw-received") else { return };
-    let mut place = Place::new();
-    let raw = big_endian::of(&read(&pool, "raw-a"), None);
-    let why = place.receive(&raw, "ours/r@a", &|_| ()).expect_err("a raw stream");
-    assert_eq!(why.kind(), engine::Kind::Unsupported, "{why}");
-    assert!(place.exported().dsl.dataset("ours/r").is_err());
-}

@@ -15,4 +15,5 @@ mod forged;
 mod golden;
 mod heal;
 mod moved;
+mod raw_big_endian;
 mod tools;

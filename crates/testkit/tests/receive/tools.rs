@@ -41,12 +41,18 @@ impl Place {
 
     /// The pool as readers see it once it is exported, judged by both zdbs.
     pub fn exported(&mut self) -> Arc<Pool> {
-        let spa = self.spa.take().expect("imported");
-        spa.export().expect("exported");
-        drop(spa);
+        let pool = self.reopened();
         for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
             judge.verify(self.dir.path(), POOL).expect("a whole pool");
         }
+        pool
+    }
+
+    /// The pool as readers see it once it is exported.
+    pub fn reopened(&mut self) -> Arc<Pool> {
+        let spa = self.spa.take().expect("imported");
+        spa.export().expect("exported");
+        drop(spa);
         self.open()
     }
 

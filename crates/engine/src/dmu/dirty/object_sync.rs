@@ -8,7 +8,7 @@ mod frees;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ondisk::{Blkptr, Dnode};
+use ondisk::{Blkptr, Dnode, Endian, byteswap};
 use stdx::Buf;
 
 use super::change::{Change, Dirty, Spill, StoredBlock};
@@ -178,7 +178,13 @@ impl Work {
     fn content(&self, policy: &Policy, blkid: u64, bytes: &Buf, old: Blkptr) -> Result<Request> {
         let fill = tree::data_fill(self.dnode.object_type, bytes);
         let raw = self.handle.objset()?.raw_form(self.handle.number, blkid, bytes.len());
-        Ok(self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), raw), old, fill))
+        let mut bytes = bytes.clone();
+        if raw.is_some_and(|form| form.endian == Endian::Big) {
+            let mut dnodes = bytes.into_owned();
+            byteswap::dnodes(&mut dnodes);
+            bytes = dnodes.into();
+        }
+        Ok(self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes, raw), old, fill))
     }
 
     /// Whether a block that was written for the intent log is still to be deduplicated.

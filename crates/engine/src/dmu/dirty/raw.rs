@@ -4,7 +4,8 @@
 //! here: the stream contains the encryption parameters of each ([`LiveObjset::set_range`]) and the encrypted bonus
 //! buffers; the authentication of pointers in the dnodes covers only fields that are the same on both sides. Until
 //! the last of its objects has arrived, the MAC of a block does not match it, and the dataset is marked as
-//! inconsistent.
+//! inconsistent. The authenticated part of a block of dnodes is that of the byte order in which the sender wrote it, so a
+//! block of a big-endian system is written in that order.
 //!
 //! The root block keeps the sender's portable MAC. It has no local MAC: user accounting is created when the key is
 //! loaded.
@@ -14,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use crypt::BlockParams;
-use ondisk::CompressType;
+use ondisk::{CompressType, Endian};
 use parking_lot::Mutex;
 
 use super::LiveObjset;
@@ -26,7 +27,7 @@ use crate::zio::write::AsStored;
 pub(super) struct Raw {
     portable_mac: [u8; 32],
     /// Encryption parameters of blocks of dnodes, by number.
-    ranges: Mutex<BTreeMap<u64, BlockParams>>,
+    ranges: Mutex<BTreeMap<u64, (BlockParams, Endian)>>,
 }
 
 impl LiveObjset {
@@ -40,10 +41,22 @@ impl LiveObjset {
         self.raw.read().is_some()
     }
 
-    /// Sets the encryption parameters of block `blkid` of dnodes.
-    pub fn set_range(&self, blkid: u64, params: BlockParams) {
+    /// Sets the encryption parameters and the byte order of block `blkid` of dnodes.
+    pub fn set_range(&self, blkid: u64, params: BlockParams, endian: Endian) {
         if let Some(raw) = &*self.raw.read() {
-            raw.ranges.lock().insert(blkid, params);
+            raw.ranges.lock().insert(blkid, (params, endian));
+        }
+    }
+
+    /// Number of blocks of dnodes whose parameters are in memory.
+    pub fn ranges(&self) -> usize {
+        self.raw.read().as_ref().map_or(0, |raw| raw.ranges.lock().len())
+    }
+
+    /// Forgets the parameters of blocks of dnodes: those on disk have them in their pointers.
+    pub fn forget_ranges(&self) {
+        if let Some(raw) = &*self.raw.read() {
+            raw.ranges.lock().clear();
         }
     }
 
@@ -52,13 +65,14 @@ impl LiveObjset {
     pub(super) fn raw_form(&self, object: u64, blkid: u64, bytes: usize) -> Option<AsStored> {
         let raw = self.raw.read();
         let raw = raw.as_ref().filter(|_| object == SpecialObject::Meta.number())?;
-        let params = raw.ranges.lock().get(&blkid).copied().unwrap_or_default();
-        Some(sealed(bytes, params))
+        let range = raw.ranges.lock().get(&blkid).copied();
+        let (params, endian) = range.unwrap_or((BlockParams::default(), Endian::Little));
+        Some(sealed(bytes, params, endian))
     }
 
     /// The form of the root block.
     pub(super) fn raw_root(&self, bytes: usize) -> Option<AsStored> {
-        self.is_raw().then(|| sealed(bytes, BlockParams::default()))
+        self.is_raw().then(|| sealed(bytes, BlockParams::default(), Endian::Little))
     }
 
     /// The MAC of the root block in place of one of ours.
@@ -67,7 +81,7 @@ impl LiveObjset {
     }
 }
 
-fn sealed(bytes: usize, params: BlockParams) -> AsStored {
+fn sealed(bytes: usize, params: BlockParams, endian: Endian) -> AsStored {
     let lsize = u64::try_from(bytes).unwrap_or(u64::MAX);
-    AsStored { lsize, compress: CompressType::Off, crypt: Some(params) }
+    AsStored { lsize, compress: CompressType::Off, crypt: Some(params), endian }
 }
