@@ -20,7 +20,7 @@ use crate::Cksum;
 const LANES_256: usize = 8;
 const LANES_512: usize = 16;
 /// Fewer words than this aren't worth putting lanes together.
-const WORTH_IT: usize = 64;
+const WORTH_IT: usize = 128;
 
 /// The sums of a prefix of `words`, and the length of that prefix: 0 when the processor has no vectors for it.
 pub(crate) fn sum(words: &[[u8; 4]], byteswap: bool) -> (Cksum, usize) {

@@ -16,6 +16,8 @@ use rustix::io::{Errno, ReadWriteFlags};
 
 /// Bytes that are collected before they are written.
 const PAGE: usize = 256 << 10;
+/// From that many bytes on they are written from where they are, behind those that were collected.
+const LONG: usize = 32 << 10;
 /// Bytes that a pipe takes at once when it takes any.
 const PIECE: usize = 4096;
 const TICK: Duration = Duration::from_millis(250);
@@ -39,17 +41,20 @@ impl StreamOut {
         Self { out, page: Vec::with_capacity(PAGE), gone, patience }
     }
 
-    fn push(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    /// Writes two pieces, one behind the other.
+    fn push(&self, mut first: &[u8], mut second: &[u8]) -> io::Result<()> {
         let mut since = Instant::now();
-        while !bytes.is_empty() {
-            match self.some(bytes)? {
+        while !first.is_empty() || !second.is_empty() {
+            match self.some(first, second)? {
                 0 if self.gone.load(Ordering::Relaxed) => return Err(ErrorKind::BrokenPipe.into()),
                 0 if self.patience.is_some_and(|most| since.elapsed() > most) => {
                     return Err(Error::new(ErrorKind::TimedOut, "its reader takes nothing"));
                 }
                 0 => {}
                 some => {
-                    bytes = bytes.get(some..).unwrap_or_default();
+                    let rest = some.saturating_sub(first.len());
+                    first = first.get(some..).unwrap_or_default();
+                    second = second.get(rest..).unwrap_or_default();
                     since = Instant::now();
                 }
             }
@@ -58,12 +63,17 @@ impl StreamOut {
     }
 
     /// Writes some bytes; 0: the reader took nothing for a moment.
-    fn some(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn some(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
         let out = self.out.as_fd();
-        match rustix::io::pwritev2(out, &[IoSlice::new(bytes)], u64::MAX, ReadWriteFlags::NOWAIT) {
+        match rustix::io::pwritev2(
+            out,
+            &[IoSlice::new(first), IoSlice::new(second)],
+            u64::MAX,
+            ReadWriteFlags::NOWAIT,
+        ) {
             Err(Errno::AGAIN) => {}
             // Files, and targets that do not support that.
-            Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL) => return self.plain(bytes),
+            Err(Errno::OPNOTSUPP | Errno::SPIPE | Errno::INVAL) => return self.plain(first, second),
             other => return Ok(other?),
         }
         let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos().try_into().unwrap_or(0) };
@@ -71,7 +81,7 @@ impl StreamOut {
         match poll(&mut polled, Some(&tick)) {
             Ok(0) | Err(Errno::INTR) => Ok(0),
             // A file that can't be written without waiting.
-            Ok(_) if self.is_file() => self.plain(bytes),
+            Ok(_) if self.is_file() => self.plain(first, second),
             Ok(_) => Ok(0),
             Err(e) => Err(e.into()),
         }
@@ -81,7 +91,8 @@ impl StreamOut {
         self.out.metadata().is_ok_and(|found| found.is_file())
     }
 
-    fn plain(&self, bytes: &[u8]) -> io::Result<usize> {
+    fn plain(&self, first: &[u8], second: &[u8]) -> io::Result<usize> {
+        let bytes = if first.is_empty() { second } else { first };
         let piece = if self.is_file() { bytes } else { bytes.get(..PIECE).unwrap_or(bytes) };
         Ok(rustix::io::write(&self.out, piece)?)
     }
@@ -89,20 +100,17 @@ impl StreamOut {
 
 impl Write for StreamOut {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.page.len() + bytes.len() > PAGE {
-            self.flush()?;
+        if bytes.len() < LONG && self.page.len() + bytes.len() <= PAGE {
+            self.page.extend_from_slice(bytes);
+            return Ok(bytes.len());
         }
-        match bytes.len() {
-            long if long >= PAGE => self.push(bytes)?,
-            _ => self.page.extend_from_slice(bytes),
-        }
-        Ok(bytes.len())
+        let done = self.push(&self.page, bytes);
+        self.page.clear();
+        done.map(|()| bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let page = std::mem::take(&mut self.page);
-        let done = self.push(&page);
-        self.page = page;
+        let done = self.push(&self.page, &[]);
         self.page.clear();
         done
     }
@@ -127,7 +135,11 @@ mod tests {
             reader.read_exact(&mut got).unwrap();
             (reader, got)
         });
-        bytes.chunks(100_000).for_each(|piece| out.write_all(piece).unwrap());
+        for chunk in bytes.chunks(100_000) {
+            let (short, long) = chunk.split_at(300);
+            out.write_all(short).unwrap();
+            out.write_all(long).unwrap();
+        }
         out.flush().unwrap();
         let (reader, got) = reading.join().unwrap();
         assert_eq!(got, bytes);

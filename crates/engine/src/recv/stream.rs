@@ -150,6 +150,7 @@ impl<'a> Input<'a> {
         let mut left = wanted;
         while left > 0 {
             let piece = left.min(PIECE);
+            to.reserve_exact(usize::try_from(piece).unwrap_or(0));
             let read = (&mut *self.from).take(piece).read_to_end(to).map_err(broken)?;
             let read = u64::try_from(read).unwrap_or(0);
             self.offset = self.offset.saturating_add(read);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use checksum::Cksum;
 use ondisk::blkptr::BLKPTR_SIZE;
 use ondisk::bookmark::SPILL_BLKID;
 use ondisk::ddt::DdtKey;
@@ -295,7 +296,19 @@ impl<'a> Sender<'a> {
             let strong = bp.checksum().is_some_and(|c| c.is_dedup_strong() || c == ChecksumType::Edonr);
             body.flags |= if strong { drr_flag::CHECKSUM_DEDUP } else { 0 };
         }
-        self.record(DrrBody::Write(body), data)
+        let sums = self.known_sums(bp, data);
+        self.flush()?;
+        self.stream.summed(DrrBody::Write(body), data, sums)
+    }
+
+    /// The Fletcher-4 sums of the bytes of a block, where its pointer has them: the read has compared them.
+    fn known_sums(&self, bp: &Blkptr, data: &[u8]) -> Option<Cksum> {
+        let is_stored = !self.form_of(bp).is_cached() || bp.compress() == Some(CompressType::Off);
+        let is_known = bp.checksum() == Some(ChecksumType::Fletcher4)
+            && is_stored
+            && u64::try_from(data.len()) == Ok(bp.psize())
+            && !(bp.is_protected() || bp.is_embedded() || bp.is_gang() || bp.should_byteswap());
+        is_known.then(|| bp.checksum_words())
     }
 
     fn write_body(&self, object: &Object, offset: u64, logical_size: u64) -> DrrWrite {

@@ -24,12 +24,17 @@ impl<'a> Stream<'a> {
     /// The first record, which alone has no room for the checksum.
     pub(super) fn begin(&mut self, record: DrrBegin, payload: &[u8]) -> Result<()> {
         let payloadlen = u32::try_from(payload.len()).map_err(|_| Error::corrupt("BEGIN is too long"))?;
-        self.write(Drr { payloadlen, body: DrrBody::Begin(record), checksum: None }, payload)
+        self.write(Drr { payloadlen, body: DrrBody::Begin(record), checksum: None }, payload, None)
     }
 
     /// Any other record with its payload.
     pub(super) fn record(&mut self, body: DrrBody, payload: &[u8]) -> Result<()> {
-        self.write(Drr { payloadlen: 0, body, checksum: Some([0; 4]) }, payload)
+        self.summed(body, payload, None)
+    }
+
+    /// A record with a payload whose own Fletcher-4 sums are known, perhaps.
+    pub(super) fn summed(&mut self, body: DrrBody, payload: &[u8], sums: Option<Cksum>) -> Result<()> {
+        self.write(Drr { payloadlen: 0, body, checksum: Some([0; 4]) }, payload, sums)
     }
 
     /// The last record: the checksum of all before it.
@@ -47,15 +52,19 @@ impl<'a> Stream<'a> {
         self.sum.finish()
     }
 
-    fn write(&mut self, mut drr: Drr, payload: &[u8]) -> Result<()> {
-        let bytes = drr.to_bytes(Endian::Little);
-        self.sum.update(bytes.get(..DRR_CHECKSUM_OFFSET).unwrap_or_default());
+    fn write(&mut self, drr: Drr, payload: &[u8], sums: Option<Cksum>) -> Result<()> {
+        let mut bytes = drr.to_bytes(Endian::Little);
+        let (head, tail) = bytes.split_at_mut_checked(DRR_CHECKSUM_OFFSET).unwrap_or_default();
+        self.sum.update(head);
         if drr.checksum.is_some() {
-            drr.checksum = Some(self.sums());
+            let (words, _) = tail.as_chunks_mut();
+            words.iter_mut().zip(self.sums()).for_each(|(to, word)| *to = word.to_le_bytes());
         }
-        let bytes = drr.to_bytes(Endian::Little);
-        self.sum.update(bytes.get(DRR_CHECKSUM_OFFSET..).unwrap_or_default());
-        self.sum.update(payload);
+        self.sum.update(tail);
+        match sums {
+            Some(sums) => self.sum.append(sums, u64::try_from(payload.len() / 4).unwrap_or(0)),
+            None => self.sum.update(payload),
+        }
         self.meter.count(bytes.len() + payload.len())?;
         self.out.write_all(&bytes).and_then(|()| self.out.write_all(payload)).map_err(output)
     }
