@@ -92,7 +92,7 @@ pub const ZFS_VERBS: &[(&str, &str)] = &[
 ];
 
 /// Every verb of OpenZFS 2.4's `zstream` without a module, with a description.
-pub const ZSTREAM_VERBS: &[(&str, &str)] = &[("drop_record", "leaving records out of a stream")];
+pub const ZSTREAM_VERBS: &[(&str, &str)] = &[];
 
 /// A short description of a verb of OpenZFS.
 pub fn what(command: &str, verb: &str) -> Option<&'static str> {

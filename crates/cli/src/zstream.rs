@@ -1,5 +1,6 @@
 //! `zstream`: inspects send streams and resume tokens, and converts streams.
 
+mod drop;
 mod dump;
 mod recompress;
 mod redup;
@@ -29,6 +30,9 @@ pub enum ZstreamVerb {
     Dump(dump::Dump),
     /// Decompress blocks whose compression differs from the stream's record
     Decompress(recompress::Decompress),
+    /// Leave records out of a stream
+    #[command(name = "drop_record")]
+    DropRecord(drop::DropRecord),
     /// Recompress a stream
     Recompress(recompress::Recompress),
     /// Convert a deduplicated stream to one without references
@@ -45,6 +49,7 @@ impl Verb for Zstream {
         match self.verb {
             ZstreamVerb::Dump(verb) => verb.run(ctx),
             ZstreamVerb::Decompress(verb) => verb.run(ctx),
+            ZstreamVerb::DropRecord(verb) => verb.run(ctx),
             ZstreamVerb::Recompress(verb) => verb.run(ctx),
             ZstreamVerb::Redup(verb) => verb.run(ctx),
             ZstreamVerb::Token(verb) => verb.run(ctx),

@@ -44,7 +44,7 @@ impl Recompress {
     fn stream(&self, wanted: CompressType, from: impl Read, to: &mut dyn Write) -> Result<(), Failure> {
         let level = self.level.unwrap_or(0);
         rewrite(from, to, &refuse_raw, &mut |drr, payload| {
-            let DrrBody::Write(write) = &mut drr.body else { return Ok(()) };
+            let DrrBody::Write(write) = &mut drr.body else { return Ok(true) };
             let plain = match compression(write)? {
                 None => std::mem::take(payload),
                 Some(old) => expand(old, write, payload).ok_or_else(|| {
@@ -54,7 +54,7 @@ impl Recompress {
                 })?,
             };
             *payload = store(write, wanted, level, plain);
-            Ok(())
+            Ok(true)
         })
     }
 }
@@ -78,13 +78,19 @@ pub struct Block {
     kind: CompressType,
 }
 
-fn parse_block(word: &str) -> Result<Block, String> {
+/// Object and offset of a block, and the fields behind them.
+pub(super) fn parse_place(word: &str) -> Result<(u64, u64, std::str::Split<'_, char>), String> {
     let mut fields = word.split(',');
     let mut number = |what: &str| {
         let field = fields.next().and_then(|field| field.parse().ok());
         field.ok_or_else(|| format!("invalid value for {what}"))
     };
     let (object, offset) = (number("object")?, number("offset")?);
+    Ok((object, offset, fields))
+}
+
+fn parse_block(word: &str) -> Result<Block, String> {
+    let (object, offset, mut fields) = parse_place(word)?;
     let word = fields.next().unwrap_or("lz4");
     let kind = match word {
         "gzip" => Some(CompressType::Gzip6),
@@ -109,7 +115,7 @@ impl Decompress {
         let mut said = Vec::new();
         rewrite(from, to, &|_| Ok(()), &mut |drr, payload| {
             said.extend(self.record(drr, payload));
-            Ok(())
+            Ok(true)
         })?;
         Ok(said)
     }
@@ -204,7 +210,7 @@ fn store(write: &mut DrrWrite, kind: CompressType, level: u8, plain: Vec<u8>) ->
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use ondisk::Endian;
     use ondisk::drr::{DRR_MAGIC, DrrBegin, DrrEnd};
 
@@ -212,7 +218,7 @@ mod tests {
     use super::*;
 
     /// A stream of blocks, the first of which compress.
-    fn stream(versioninfo: u64) -> Vec<u8> {
+    pub(in super::super) fn stream(versioninfo: u64) -> Vec<u8> {
         let mut out = Vec::new();
         let mut output = Output::new(&mut out);
         let mut put = |body: DrrBody, payload: &[u8]| {

@@ -126,27 +126,29 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Copies a stream, each record but BEGIN and END as `change` leaves it with its payload; `begin` may refuse
-/// a BEGIN, or change it.
+/// Copies a stream, each record but BEGIN and END as `change` leaves it with its payload, or leaves it out if that returns
+/// false; `begin` may refuse a BEGIN, or change it.
 pub(super) fn rewrite(
     from: impl Read,
     to: &mut dyn Write,
     begin: &dyn Fn(&mut DrrBody) -> Result<(), Failure>,
-    change: &mut dyn FnMut(&mut Drr, &mut Vec<u8>) -> Result<(), Failure>,
+    change: &mut dyn FnMut(&mut Drr, &mut Vec<u8>) -> Result<bool, Failure>,
 ) -> Result<(), Failure> {
     let (mut input, mut output) = (Input::new(from), Output::new(to));
     while let Some((mut drr, before)) = input.record(true)? {
         let mut payload = input.payload(drr.payload_size())?;
-        match &mut drr.body {
-            DrrBody::Begin(_) => begin(&mut drr.body)?,
+        let stays = match &mut drr.body {
+            DrrBody::Begin(_) => begin(&mut drr.body).map(|()| true)?,
             DrrBody::End(DrrEnd { checksum, .. }) if *checksum != [0; 4] && *checksum != before => {
                 let what = format!("its checksum is {}, not {}", sum(before), sum(*checksum));
                 return Err(malformed(what));
             }
-            DrrBody::End(_) => {}
+            DrrBody::End(_) => true,
             _ => change(&mut drr, &mut payload)?,
+        };
+        if stays {
+            output.put(drr, &payload, input.endian)?;
         }
-        output.put(drr, &payload, input.endian)?;
     }
     Ok(())
 }
