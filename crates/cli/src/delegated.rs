@@ -247,12 +247,11 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             all
         }
         ZfsVerb::Rollback(v) => {
-            if v.clones || v.force {
+            if v.force {
                 return Err(denied("rollback", &v.snapshot));
             }
-            let perms: &[&str] =
-                if v.recurse { &["rollback", "mount", "destroy"] } else { &["rollback", "mount"] };
-            vec![need(&v.snapshot, perms)]
+            // What is destroyed is known only after the lookup: see [`may_destroy`].
+            vec![need(&v.snapshot, &["rollback"])]
         }
         ZfsVerb::Set(v) => {
             let (words, names): (Vec<_>, Vec<_>) =

@@ -281,6 +281,41 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     house.live.export_and_verify("tank");
 }
 
+/// `rollback -R` needs `destroy` on each clone that goes.
+#[test]
+fn a_rollback_destroys_the_clones_that_its_user_may_destroy() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 128);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for line in [
+        "zfs create tank/a",
+        "zfs snapshot tank/a@x",
+        "zfs snapshot tank/a@y",
+        "zfs clone tank/a@y tank/c",
+        "zfs snapshot tank/c@z",
+    ] {
+        house.owner(line);
+    }
+    house.owner(&format!("zfs allow -u {GUEST} rollback tank/a"));
+    house.may("zfs rollback -R tank/a@y");
+    let run = house.guest("zfs rollback -R tank/a@x");
+    assert!(run.code == 1 && run.err.contains("cannot destroy 'tank/"), "{run:?}");
+    house.owner(&format!("zfs allow -u {GUEST} mount,destroy tank/a"));
+    let run = house.guest("zfs rollback -R tank/a@x");
+    assert!(run.code == 1 && run.err.contains("cannot destroy 'tank/c"), "{run:?}");
+    assert_eq!(
+        house.owner("zfs list -H -o name -t all -r tank"),
+        "tank\ntank/a\ntank/a@x\ntank/a@y\ntank/c\ntank/c@z\n"
+    );
+    house.owner(&format!("zfs allow -u {GUEST} mount,destroy tank/c"));
+    house.may("zfs rollback -R tank/a@x");
+    assert_eq!(house.owner("zfs list -H -o name -t all -r tank"), "tank\ntank/a\ntank/a@x\n");
+    house.live.export_and_verify("tank");
+}
+
 #[test]
 fn everybody_may_look_and_is_refused_all_else() {
     if !is_root() {

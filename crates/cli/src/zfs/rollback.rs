@@ -14,6 +14,7 @@ use super::destroy::{Plan, Step, destroy_all};
 use super::mount::{mount_created, mounted_below, stands, unmount, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
+use crate::delegated::may_destroy;
 use crate::session::why;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
@@ -58,6 +59,11 @@ impl Verb for Rollback {
         let used = in_use(&target, &steps)?;
         drop(quiet);
         self.refuse(&newer, &marks, &steps)?;
+        for name in steps.iter().map(Step::name).chain(marks.iter().map(String::as_str)) {
+            if !may_destroy(name, ctx)? {
+                return Err(Failure::cannot("destroy", name, "permission denied"));
+            }
+        }
         if !used.is_empty() {
             return Err(Failure::failed(used.iter().map(|name| busy(name)).collect::<Vec<_>>().join("\n")));
         }
