@@ -2,12 +2,22 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::indexing_slicing, reason = "a test must say so")]
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::Path;
 use std::process::Stdio;
 
-use testkit::golden;
+use engine::env::Env;
+use engine::sa::SaTables;
+use engine::spa::OpenOptions;
+use engine::zap::Zap;
+use ondisk::names::master_node;
+use testkit::big_endian;
+use testkit::golden::{self, Covers};
 use testkit::live::{Live, Run};
+use testkit::manifest::Record;
+use testkit::tree::{self, Tree};
+use zutil::import::open_pool;
 
 /// Runs a line with a file as standard input.
 fn fed(live: &Live, line: &str, stream: &Path) -> Run {
@@ -105,6 +115,10 @@ fn streams_are_received_as_openzfs_says() {
     live.ok("zfs receive -A tank/part");
     let none = "'tank/src' does not have any resumable receive state to abort\n";
     assert_eq!(live.fails("zfs receive -A tank/src"), none);
+    // A quota holds from the beginning.
+    let exceeded = "cannot receive new filesystem stream: destination tank/tight space quota exceeded.";
+    said("zfs receive -u -o quota=500K tank/tight", "full-a", 1, exceeded);
+    assert!(live.fails("zfs list tank/tight").contains("does not exist"));
     live.export_and_verify("tank");
 }
 
@@ -167,6 +181,67 @@ fn what_openzfs_receives_is_received() {
     live.ok("zfs rollback -r tank/dst@1");
     assert_eq!(fed(&live, "zfs receive -u tank/dst", &stream).code, 0);
     live.export_and_verify("tank");
+}
+
+/// Packages of `-R` and `-I` of a big-endian system.
+#[test]
+fn packages_of_a_big_endian_system_are_received() {
+    let Some(golden) = golden::get("streams") else { return };
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    let dir = tempfile::tempdir().expect("a folder");
+    let opened = golden.open().expect("the pool");
+    let mut tables = BTreeMap::new();
+    for name in
+        ["tank/src@a", "tank/src@b", "tank/src@c", "tank/src/kid@a", "tank/src/kid@b", "tank/src/kid@c"]
+    {
+        let objset = opened.dsl.dataset(name).expect("a snapshot").objset().expect("its objects");
+        let master = Zap::open(&objset.object(1).expect("a master node")).expect("a ZAP");
+        let attrs = master.lookup(master_node::SA_ATTRS.as_bytes()).expect("read").expect("attributes");
+        tables.insert(name, SaTables::load(&objset, attrs.first().expect("a number")).expect("the tables"));
+    }
+    let turned = |name: &str| {
+        let stream = std::fs::read(golden.dir.join(format!("{name}.zstream"))).expect("a golden stream");
+        let turned = big_endian::of_package(&stream, &|snapshot| tables.get(snapshot));
+        let path = dir.path().join(name);
+        std::fs::write(&path, turned).expect("a file");
+        path
+    };
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 256)));
+    for (name, target) in [("replicate-c", "all"), ("full-a", "steps"), ("multi-a-c", "steps")] {
+        let run = fed(&live, &format!("zfs receive -u tank/{target}"), &turned(name));
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{name}: {}", run.out);
+    }
+    let raw = golden::get("raw-received").map(|raw| raw.dir.join("raw-R-b.zstream"));
+    if let Some(raw) = raw.as_deref().map(std::fs::read) {
+        let path = dir.path().join("raw");
+        std::fs::write(&path, big_endian::of(&raw.expect("a golden stream"), None)).expect("a file");
+        let run = fed(&live, "zfs receive -u tank/raw", &path);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+        assert_eq!(live.ok("zfs get -H -o value keystatus tank/raw"), "unavailable\n");
+    }
+    let guids = |top: &str| {
+        let text = live.ok(&format!("zfs list -H -r -t snapshot -o name,guid tank/{top}"));
+        text.replace(&format!("tank/{top}"), "")
+    };
+    assert!(guids("all").starts_with(&guids("steps")), "{} {}", guids("all"), guids("steps"));
+    assert_eq!(guids("all").lines().count(), 6);
+    live.export_and_verify("tank");
+    let env = Env::system(64 << 20).expect("a world");
+    let ours = open_pool(&env, &[live.disks()], "tank", OpenOptions::default()).expect("the pool opens");
+    for (manifest, name) in [
+        ("at-a", "tank/steps@a"),
+        ("at-b", "tank/steps@b"),
+        ("at-b", "tank/all@b"),
+        ("kid-at-c", "tank/all/kid@c"),
+    ] {
+        let covers = Covers { dataset: name.into(), recursive: false, checkpoint: false };
+        let excuse = |path: &[u8], have: &mut Record, want: &Record| {
+            tree::excuse_golden(&format!("streams/{manifest}"), path, have, want);
+        };
+        let wanted = golden.manifest(manifest).expect("a manifest");
+        let found = Tree::read(&ours, &covers).expect("every file").differences(manifest, &wanted, &excuse);
+        assert!(found.is_empty(), "{name}: {found:#?}");
+    }
 }
 
 /// Renames, promotions and, with -F, destroys of the sender are repeated.

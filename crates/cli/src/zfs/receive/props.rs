@@ -279,7 +279,7 @@ pub fn apply(
 
 /// Sets the properties that affect how blocks are written on the dataset that is about to be filled, so that
 /// they apply to the received blocks: on the target itself if it is `new`, otherwise on its hidden child,
-/// which goes with a failed receive.
+/// which goes with a failed receive. A quota limits a new dataset from the beginning, too.
 pub fn apply_to_blocks(
     (name, new): (&str, bool),
     list: Option<&NvList>,
@@ -288,7 +288,7 @@ pub fn apply_to_blocks(
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let may = settable(name, ctx)?;
-    let is_of_blocks = |name: &str| OF_BLOCKS.contains(&name);
+    let is_of_blocks = |name: &str| OF_BLOCKS.contains(&name) || (new && name == "quota");
     let mut received = list.map(received).unwrap_or_default();
     received.retain(|(prop, _)| is_of_blocks(prop) && may.allows(prop) && !wishes.hides(prop));
     let mut local = wishes.later(types).map_err(|what| failed(PLAIN, what))?;
