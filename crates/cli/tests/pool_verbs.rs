@@ -202,6 +202,10 @@ fn a_pool_that_could_not_be_made_as_asked_for_is_none() {
     live.fails(&format!("zpool create {wish} tank {disk}"));
     live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
     live.ok("zpool destroy tank");
+    // A destroyed pool says so, should it be brought back.
+    live.ok(&format!("zpool import -D -f -d {} tank", live.disks().display()));
+    assert!(live.ok("zpool history tank").contains(" zpool destroy tank\n"));
+    live.ok("zpool destroy tank");
 }
 
 #[test]

@@ -26,6 +26,10 @@ impl Verb for Destroy {
             return Err(Failure::failed(what.replace("{}", &self.pool)));
         }
         let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
+        if !pool.is_read_only() {
+            // For `zpool import -D`. A suspended pool can't record it, and is destroyed all the same.
+            let _ = ctx.log(&pool);
+        }
         // One that was imported read-only is let go as it is, as in OpenZFS: its disks know nothing of it.
         let (name, left) = (pool.name(), Left::by_pool(&pool));
         drop(pool);
