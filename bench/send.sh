@@ -32,8 +32,8 @@ start() {
     "$fuse/sbin/zfs-fuse" -n --max-arc-size 64 >/dev/null 2>&1 & peer=$!
     for _ in $(seq 50); do "$fuse/sbin/zpool" list >/dev/null 2>&1 && break; sleep 0.2; done
   fi
-  zpool create -m "$dir/mnt/from" bmfrom "$dir/disks/from"
-  zpool create -m "$dir/mnt/to" bmto "$dir/disks/to"
+  zpool create -o cachefile=none -m "$dir/mnt/from" bmfrom "$dir/disks/from"
+  zpool create -o cachefile=none -m "$dir/mnt/to" bmto "$dir/disks/to"
   [ "$now" = zfs-fuse ] || "$aquifer" set zfs_arc_max=64M
 }
 stop() {
@@ -63,7 +63,8 @@ settled() { if [ "$now" = ours ]; then "$dir/bin/zpool" sync "$1"; else sync; sl
 written() { noise 2 > "$dir/mnt/to/own" || true; settled bmto; }
 to_null() { zfs send bmfrom/big@1 > /dev/null; }
 to_pool() { zfs send bmfrom/big@1 | zfs receive bmto/big; settled bmto; }
-verified() { "$aquifer" verify bmfrom > /dev/null; }
+# It reads the images beside the daemon, which is idle and whose last txg is on disk.
+verified() { "$aquifer" verify -q -d "$dir/disks/from" bmfrom > /dev/null; }
 small() { perl -e 'for ('"$1"') { open(F, ">", "'"$dir/mnt/from/small"'/f$_") or die $!; print F "'"$2"'" x 3000; close F }'; settled bmfrom; }
 full() { zfs send bmfrom/small@1 > /dev/null; }
 change() { zfs send -i bmfrom/small@1 bmfrom/small@2 > /dev/null; }
@@ -98,7 +99,7 @@ for n in $(seq "$runs"); do
   done
 done
 
-median() { sort -n "$dir/results/$1" 2>/dev/null | awk '{ a[NR] = $1 } END { print NR ? a[int((NR + 1) / 2)] : "-" }'; }
+median() { { sort -n "$dir/results/$1" 2>/dev/null || true; } | awk '{ a[NR] = $1 } END { print NR ? a[int((NR + 1) / 2)] : "-" }'; }
 over() { awk -v a="$1" -v b="$2" 'BEGIN { if (a == "-" || b == "-" || b == 0) print "-"; else printf "%.2f\n", a / b }'; }
 printf '%-34s %10s %10s %8s\n' "work, seconds" ours zfs-fuse ratio
 for work in verify send write replicate full change; do
