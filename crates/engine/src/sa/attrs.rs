@@ -111,6 +111,11 @@ impl SaAttrs {
         })
     }
 
+    /// Bytes of all values.
+    pub fn size(&self) -> usize {
+        self.bytes.len().saturating_add(self.tail.as_ref().map_or(0, Vec::len))
+    }
+
     /// An attribute's bytes.
     #[doc(alias = "sa_lookup")]
     pub fn get(&self, attr: SaAttr) -> Option<&[u8]> {

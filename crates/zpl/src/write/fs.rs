@@ -308,9 +308,22 @@ impl FsWriter {
 
     /// The file of that object.
     pub fn node(&self, number: u64) -> Result<Arc<Node>> {
-        if let Some(node) = self.nodes.lock().map.get(&number) {
-            return Ok(Arc::clone(node));
+        loop {
+            let looks = {
+                let nodes = self.nodes.lock();
+                if let Some(node) = nodes.map.get(&number) {
+                    return Ok(Arc::clone(node));
+                }
+                nodes.looks()
+            };
+            let fresh = self.read_node(number)?;
+            if let Some(node) = self.keep_if(fresh, Some(looks)) {
+                return Ok(node);
+            }
         }
+    }
+
+    fn read_node(&self, number: u64) -> Result<Arc<Node>> {
         let handle = self.objset.handle(number)?;
         let dnode = handle.dnode();
         let spill = handle.spill()?;
@@ -323,31 +336,45 @@ impl FsWriter {
         let kind = FileKind::from_mode(mode);
         let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} says no known type")))?;
         let state = State { attrs, spill: spill.map(|s| s.to_vec()), encoded: false };
-        let fresh = Node::new(handle, state, kind);
-        Ok(self.keep(fresh))
+        Ok(Node::new(handle, state, kind))
     }
 
     /// Puts a node among those in memory; the one that is there already wins.
     pub(super) fn keep(&self, fresh: Arc<Node>) -> Arc<Node> {
+        let kept = self.keep_if(Arc::clone(&fresh), None);
+        kept.unwrap_or(fresh)
+    }
+
+    /// As [`FsWriter::keep`]; `None` when nodes have gone since there had been so many `looks`: the node may have been read
+    /// before one with a newer state went.
+    fn keep_if(&self, fresh: Arc<Node>, looks: Option<u64>) -> Option<Arc<Node>> {
         let mut nodes = self.nodes.lock();
-        let in_use = |node: &Arc<Node>| Arc::strong_count(node) > 1 || node.is_open();
-        let looked = nodes.make_room(self.objset.share(), self.spilled.load(Ordering::Relaxed), in_use);
+        if let Some(node) = nodes.map.get(&fresh.number) {
+            return Some(Arc::clone(node));
+        }
+        if looks.is_some_and(|looks| looks != nodes.looks()) {
+            return None;
+        }
+        let looked = nodes.make_room(self.objset.share(), self.spilled.load(Ordering::Relaxed), Node::fate);
         if looked > 0 {
             let beside = nodes.map.values().map(|node| node.spilled.load(Ordering::Relaxed)).sum();
             nodes.has_beside(beside);
             self.spilled.store(beside, Ordering::Relaxed);
         }
         self.spilled.fetch_add(fresh.spilled.load(Ordering::Relaxed), Ordering::Relaxed);
-        let node = Arc::clone(nodes.map.entry(fresh.number).or_insert(fresh));
+        fresh.opens.fetch_add(nodes.take_left(fresh.number), Ordering::SeqCst);
+        nodes.map.insert(fresh.number, Arc::clone(&fresh));
         drop(nodes);
         if looked > 0 {
             self.objset.forget_unused();
         }
-        node
+        Some(fresh)
     }
 
     pub(super) fn forget(&self, number: u64) {
-        self.nodes.lock().map.remove(&number);
+        let mut nodes = self.nodes.lock();
+        nodes.map.remove(&number);
+        nodes.take_left(number);
     }
 
     /// The file as its object, for reading.
@@ -400,10 +427,16 @@ impl FsWriter {
         meta.map_or(0, |meta| (meta.maxblkid + 1).saturating_mul(meta.datablksz() >> DNODE_SHIFT))
     }
 
+    /// Bytes that the attributes of files in memory take beyond those of ordinary files, about.
+    pub fn attribute_bytes(&self) -> usize {
+        self.spilled.load(Ordering::Relaxed)
+    }
+
     /// Files that are open.
     pub fn open_files(&self) -> Vec<u64> {
         let nodes = self.nodes.lock();
-        nodes.map.values().filter(|node| node.is_open()).map(|node| node.number).collect()
+        let here = nodes.map.values().filter(|node| node.is_open()).map(|node| node.number);
+        here.chain(nodes.left()).collect()
     }
 
     /// Files that are open in `before` and are still the same are open here as often.

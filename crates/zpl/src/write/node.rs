@@ -12,6 +12,7 @@ use ondisk::sa::SaAttr;
 use parking_lot::{Mutex, RwLock};
 use stdx::Buf;
 
+use super::crowd::Fate;
 use super::fs::FsWriter;
 use crate::attr::{FileKind, Time};
 use engine::dmu::range_lock::Ranges;
@@ -41,9 +42,13 @@ impl State {
     }
 }
 
-/// Bytes that attributes take which the dnode has no room for: those of the spill block, twice.
+/// Bytes of attributes that an ordinary file has at most.
+const ORDINARY: usize = 512;
+
+/// Bytes that a file's attributes take beyond those of an ordinary one: of a spill block, and of a large bonus buffer.
 fn spilled(state: &State) -> usize {
-    state.spill.as_ref().map_or(0, |spill| spill.len().saturating_mul(2))
+    let spill = state.spill.as_ref().map_or(0, Vec::len);
+    state.attrs.size().saturating_sub(ORDINARY).saturating_add(spill)
 }
 
 /// A file in use. Attributes are written back with every change.
@@ -57,6 +62,9 @@ pub struct Node {
     /// Held to change entries of a directory.
     pub(super) entries: Mutex<()>,
     pub(super) ranges: Ranges,
+    /// Held while the mode changes and until that is logged, so that records have the order of the changes. Taken under a
+    /// transaction.
+    pub(super) modes: Mutex<()>,
     /// How often it is open.
     pub(super) opens: AtomicU64,
     /// Bytes of its spill block and of the attributes in there.
@@ -80,6 +88,7 @@ impl Node {
             state: RwLock::new(state),
             entries: Mutex::default(),
             ranges: Ranges::default(),
+            modes: Mutex::default(),
             opens: AtomicU64::new(0),
             doomed: AtomicBool::new(false),
             reserved: AtomicU64::new(0),
@@ -103,6 +112,16 @@ impl Node {
     /// Whether its blocks are being freed.
     pub(super) fn is_doomed(&self) -> bool {
         self.doomed.load(Ordering::SeqCst)
+    }
+
+    /// What becomes of it when there are too many: of an open file only the number of its opens is needed.
+    pub(super) fn fate(self: &Arc<Self>) -> Fate {
+        let opens = self.opens.load(Ordering::SeqCst);
+        let is_marked = self.is_reserved() || self.lent.load(Ordering::Acquire) != 0;
+        match Arc::strong_count(self) > 1 || (opens > 0 && is_marked) {
+            true => Fate::Stays,
+            false => Fate::Leaves(opens),
+        }
     }
 
     /// Marks the file as doomed, so that it can't be opened any more. Returns false when it is doomed

@@ -100,7 +100,9 @@ pub struct LiveObjset {
     changed: crate::dmu::tx::Changed,
     /// Number of times that clean objects were evicted.
     trims: AtomicU64,
-    /// With more objects in memory, unused ones are evicted.
+    /// Slots of the dnodes of objects in memory, about.
+    weight: AtomicUsize,
+    /// With more slots in memory, unused objects are evicted.
     crowded: AtomicUsize,
     /// A txg is being written: the block of a dnode may be older than the object. Changes under the lock of
     /// `handles`.
@@ -109,7 +111,7 @@ pub struct LiveObjset {
 
 impl Drop for LiveObjset {
     fn drop(&mut self) {
-        self.counted().closed(self.handles.lock().len());
+        self.counted().closed(self.weight.load(Ordering::Relaxed));
     }
 }
 
@@ -227,6 +229,7 @@ impl LiveObjset {
                 special(SpecialObject::GroupUsed, phys.groupused.clone()),
                 special(SpecialObject::ProjectUsed, phys.projectused.clone()),
             ]);
+            let weight = handles.len();
             Self {
                 id,
                 me: Weak::clone(me),
@@ -240,16 +243,24 @@ impl LiveObjset {
                 raw: RwLock::default(),
                 changed: crate::dmu::tx::Changed::default(),
                 trims: AtomicU64::new(0),
+                weight: AtomicUsize::new(weight),
                 crowded: AtomicUsize::new(0),
                 syncing: AtomicBool::new(false),
             }
         });
-        live.counted().opened(live.handles.lock().len());
+        live.counted().opened(live.weight.load(Ordering::Relaxed));
         live
     }
 
     fn counted(&self) -> &crate::memory::objects::Objects {
         &self.arc().memory().objects
+    }
+
+    /// `slots` more are in memory; whether unused objects must go.
+    fn grows(&self, slots: usize) -> bool {
+        self.counted().added(slots);
+        let weight = self.weight.fetch_add(slots, Ordering::Relaxed).saturating_add(slots);
+        weight > self.crowded.load(Ordering::Relaxed).max(self.share())
     }
 
     /// Maximum unused objects in memory.
@@ -383,8 +394,7 @@ impl LiveObjset {
             return self.find(number);
         }
         let handle = Arc::clone(handles.entry(number).or_insert(fresh));
-        self.counted().added(1);
-        let many = handles.len() > self.crowded.load(Ordering::Relaxed).max(self.share());
+        let many = self.grows(handle.slots());
         drop(handles);
         if many {
             self.forget_unused();
@@ -453,7 +463,7 @@ impl LiveObjset {
         let mut handles = self.handles.lock();
         let before = handles.len();
         let handle = Arc::clone(handles.entry(number).or_insert(fresh));
-        self.counted().added(handles.len() - before);
+        self.grows(handles.len() - before);
         Ok(handle)
     }
 
@@ -536,20 +546,26 @@ impl LiveObjset {
 
     /// Returns the lowest number of an evicted freed object.
     fn trim_locked(&self, handles: &mut BTreeMap<u64, Arc<Handle>>) -> u64 {
-        let (mut lowest, before) = (u64::MAX, handles.len());
+        let (mut lowest, mut weight) = (u64::MAX, 0);
         self.trims.fetch_add(1, Ordering::Release);
-        let crowded = before > self.share();
+        let crowded = self.weight.load(Ordering::Relaxed) > self.share();
         handles.retain(|&number, handle| {
             // Freed objects must be evicted, so that their numbers can be reused.
             let goes = slots::is_ordinary(number) && evictable(handle) && (crowded || handle.is_free());
             if goes && handle.is_free() {
                 lowest = lowest.min(number);
             }
+            if !goes {
+                weight += handle.slots().max(1);
+            }
             !goes
         });
-        self.counted().removed(before.saturating_sub(handles.len()));
+        // Slots that were added meanwhile are counted by the next scan.
+        let before = self.weight.swap(weight, Ordering::Relaxed);
+        self.counted().removed(before.saturating_sub(weight));
+        self.counted().added(weight.saturating_sub(before));
         // Objects in use stay: the next complete scan happens when as many others have been added.
-        self.crowded.store(handles.len().saturating_mul(2), Ordering::Relaxed);
+        self.crowded.store(weight.saturating_mul(2), Ordering::Relaxed);
         lowest
     }
 

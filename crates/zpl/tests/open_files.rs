@@ -1,0 +1,53 @@
+//! Files that stay open take no memory for their attributes while nobody uses them, and stay what they are.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
+
+mod common;
+
+use common::Bench;
+use zpl::FileKind;
+use zpl::write::{NewNode, Options, XattrMode};
+
+const FILES: usize = 150;
+
+#[test]
+fn attributes_of_open_files_leave_memory() {
+    let bench = Bench::new(256 << 20, |_| ());
+    let fs = bench.writer(Options::default());
+    let value = vec![7; 30_000];
+    let new = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+    let mut files = Vec::new();
+    for at in 0..FILES {
+        let file = fs.create(fs.root, format!("{at}").as_bytes(), &new).unwrap();
+        for name in [b"user.a", b"user.b"] {
+            fs.set_xattr(file, name, Some(&value), XattrMode::Set).unwrap();
+        }
+        fs.write(file, 0, &[at as u8; 100], true).unwrap();
+        drop(fs.open_file(file).unwrap());
+        files.push(file);
+    }
+    bench.spa.sync().unwrap();
+    let held = |what: &str| {
+        let bytes = fs.attribute_bytes();
+        assert!(bytes < 6 << 20, "{what}: {bytes} bytes of {}", FILES * 120_000);
+    };
+    held("made");
+    for &file in &files {
+        assert_eq!(fs.xattr(file, b"user.b").unwrap().unwrap(), value);
+        drop(fs.open_file(file).unwrap());
+    }
+    held("read");
+    let mut open = fs.open_files();
+    open.sort_unstable();
+    assert_eq!(open, files, "as open as before");
+    (0..FILES).for_each(|at| fs.unlink(fs.root, format!("{at}").as_bytes()).unwrap());
+    bench.spa.sync().unwrap();
+    for (at, &file) in files.iter().enumerate() {
+        fs.close_file(file).unwrap();
+        let mut bytes = [0; 100];
+        assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), 100, "open once more");
+        assert!(bytes.iter().all(|byte| *byte == at as u8));
+        fs.close_file(file).unwrap();
+        assert!(fs.read(file, 0, &mut bytes).is_err(), "the last close removes it");
+    }
+    assert!(fs.open_files().is_empty());
+}
