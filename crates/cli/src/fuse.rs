@@ -136,11 +136,10 @@ impl SnapshotAdmin for Named {
 }
 
 impl Mount for Standing {
-    fn settings_changed(&self) {
-        // Settings that the kernel refuses to show (files are open for writing) apply here nevertheless; a
-        // destroyed dataset has no settings.
-        let wanted = self.wanted(&self.options.lock());
-        let _ = wanted.map(|wanted| self.mounted.change(wanted.live));
+    fn settings_changed(&self) -> Result<()> {
+        // A destroyed dataset has no settings.
+        let Ok(wanted) = self.wanted(&self.options.lock()) else { return Ok(()) };
+        told(self.mounted.change(wanted.live))
     }
 
     fn is_over(&self) -> bool {
@@ -154,7 +153,7 @@ impl Mount for Standing {
     fn remount(&self, options: &[String]) -> Result<()> {
         let all: Vec<String> = self.options.lock().iter().chain(options).cloned().collect();
         let wanted = self.wanted(&all)?;
-        let _ = self.mounted.change(wanted.live);
+        told(self.mounted.change(wanted.live))?;
         self.files().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
         *self.options.lock() = all;
         Ok(())
@@ -295,6 +294,16 @@ pub fn inherited(dataset: &Dataset, at: &Path) -> usize {
         Source::Inherited(from) => depth(&dataset.name).saturating_sub(depth(from)),
         Source::Default => depth(&dataset.name),
         _ => 0,
+    }
+}
+
+/// The error that a caller shall get when flags of a mount were changed. Those that only root may change, and those of a mount
+/// below another one, apply in the mount itself; the kernel is told of them with the next change.
+fn told(done: std::io::Result<()>) -> Result<()> {
+    match done.map_err(|e| (Errno::from_io_error(&e), e)) {
+        Err((Some(Errno::BUSY), _)) => Err(Error::new(Kind::Busy, "mountpoint or dataset is busy")),
+        Err((Some(Errno::PERM | Errno::INVAL), _)) | Ok(()) => Ok(()),
+        Err((_, e)) => Err(e.into()),
     }
 }
 

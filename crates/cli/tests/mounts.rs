@@ -94,7 +94,8 @@ fn what_properties_say_holds_at_once() {
     fs::write(at.join("x"), "x").unwrap();
     // The kernel does not make it read-only while a file is open for writing; that it is does not depend on it.
     let mut open = fs::File::create(at.join("open")).unwrap();
-    live.ok("zfs set readonly=on tank");
+    let told = live.fails("zfs set readonly=on tank");
+    assert!(told.ends_with("property may be set but unable to remount filesystem\n"), "{told}");
     assert_eq!(open.write_all(b"x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     assert_eq!(fs::write(at.join("y"), "y").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
     live.ok("zfs set readonly=off tank");
@@ -536,9 +537,13 @@ fn detached_and_hidden_mounts_are_busy_at_once_and_foreign_mounts_stay() {
     assert!(system(&["mount", "-o", "remount,nosuid,nodev", place]));
     let before = in_kernel(&a);
     live.run("zfs set exec=off tank/a");
-    live.run("zfs set exec=on tank/a");
+    live.run("zfs set exec=on atime=off tank/a");
     assert_eq!(in_kernel(&a), before);
     assert!(system(&["umount", place]));
+    // The next change tells the kernel what it was not told while the mount was hidden.
+    assert!(!has(&a, "noatime"));
+    live.ok("zfs set snapdir=visible tank/a");
+    assert!(has(&a, "noatime"));
     fs::write(a.join("file"), "written before").unwrap();
     let file = fs::OpenOptions::new().append(true).open(a.join("file")).unwrap();
     assert!(system(&["umount", "-l", place]));
@@ -566,5 +571,24 @@ fn detached_and_hidden_mounts_are_busy_at_once_and_foreign_mounts_stay() {
     assert!(!fs::read_to_string("/proc/mounts").unwrap().contains(&moved));
     assert!((&file).write_all(b"lost").is_err());
     drop(file);
+    live.export_and_verify("tank");
+}
+
+/// OpenZFS's words and exit code; what can be mounted is mounted.
+#[test]
+fn a_file_system_that_cannot_move_leaves_its_property_set() {
+    let live = Live::new();
+    let Some(at) = mounted(&live, "") else { return };
+    live.ok("zfs create -o overlay=off tank/a");
+    live.ok(&format!("zfs create -o mountpoint={} tank/b", at.join("own").display()));
+    let full = live.dir.path().join("full");
+    fs::create_dir_all(full.join("x")).unwrap();
+    let said = live.fails(&format!("zfs set mountpoint={} tank/a", full.display()));
+    let remount = "property may be set but unable to remount filesystem\n";
+    assert_eq!(said, format!("cannot mount 'tank/a': directory is not empty\n{remount}"));
+    let got = live.ok("zfs get -H -o value mountpoint,mounted tank/a");
+    assert_eq!(got, format!("{}\nno\n", full.display()));
+    live.ok("zfs inherit mountpoint tank/a");
+    assert_eq!(live.ok("zfs get -H -o value mounted tank/a"), "yes\n");
     live.export_and_verify("tank");
 }

@@ -81,7 +81,12 @@ pub trait Mount: Debug + Send + Sync {
     fn hidden(&self) -> Hidden;
 
     /// Properties of the pool's datasets may have changed: the mount must read its own again.
-    fn settings_changed(&self) {}
+    ///
+    /// # Errors
+    /// If the kernel cannot be told; the properties apply nevertheless as far as the front end can apply them.
+    fn settings_changed(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Whether a snapshot of the dataset is in use through this mount. By its guid.
     fn uses_snapshot(&self, _guid: u64) -> bool {
@@ -241,12 +246,19 @@ impl Mounts {
         mount.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.rollback(to, work)
     }
 
-    /// Notifies every mount that properties changed.
-    pub fn settings_changed(&self) {
+    /// Notifies every mount that properties changed; returns the failures at and below `dataset`.
+    pub fn settings_changed(&self, dataset: &str) -> Vec<(PathBuf, Error)> {
         // The table stays unlocked meanwhile: the kernel may have to write out files, which waits for callers of
         // queries.
-        let all = self.standing(|_, mounted| Arc::clone(&mounted.mount));
-        at_once(&all, |mount| mount.settings_changed());
+        let concerned = |name: &str| {
+            name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let all = self.standing(|name, mounted| {
+            (concerned(name).then(|| mounted.at.clone()), Arc::clone(&mounted.mount))
+        });
+        let done = at_once(&all, |(_, mount)| mount.settings_changed());
+        let failed = all.into_iter().zip(done).filter_map(|((at, _), done)| Some((at?, done.err()?)));
+        failed.collect()
     }
 
     /// A dataset was renamed with all below it, and stays mounted at its path.

@@ -125,14 +125,15 @@ pub fn is_listed(mounts: &[u8], at: &Path) -> bool {
     listed(mounts, at).next().is_some()
 }
 
-/// The connection number of the topmost mount at `at` that this user has made; `None` if there is none.
-pub fn connection(mounts: &[u8], at: &Path) -> Option<u32> {
-    // Others may have mounted over it: the system notes their number.
+/// The connection number of the topmost mount of `source` at `at` that this user has made; `None` if there is none.
+pub fn connection(mounts: &[u8], at: &Path, source: &str) -> Option<u32> {
+    // Others may have mounted over it, this process another dataset at the same time.
     let ours = format!("user_id={}", rustix::process::getuid().as_raw());
+    let source: Vec<u8> = source.bytes().flat_map(escape).collect();
     let is_ours = |line: &&[u8]| {
-        let line = String::from_utf8_lossy(line);
-        let options = line.rsplit(' ').next().unwrap_or_default();
-        options.split(',').any(|option| option == ours)
+        let mut words = line.rsplit(|byte| *byte == b' ');
+        let options = String::from_utf8_lossy(words.next().unwrap_or_default()).into_owned();
+        words.next() == Some(&source) && options.split(',').any(|option| option == ours)
     };
     listed(mounts, at).filter(is_ours).filter_map(number).last()
 }
@@ -206,19 +207,27 @@ mod tests {
             b"36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/x rw\n37 35 0:5 / /mnt/c rw - fuse.zfs tank rw\n";
         assert!(is_listed(listed, Path::new("/mnt/a b")) && is_listed(listed, Path::new("/mnt/c")));
         assert!(!is_listed(listed, Path::new("/mnt/a")) && !is_listed(b"", Path::new("/")));
-        assert_eq!(connection(listed, Path::new("/mnt/c")), None);
+        assert_eq!(connection(listed, Path::new("/mnt/c"), "tank"), None);
         let uid = rustix::process::getuid().as_raw();
         let line = |id: u32, device: u32, place: &str, uid: u32| {
             format!("{id} 1 0:{device} / {place} rw - fuse.zfs tank rw,user_id={uid},group_id=0\n")
         };
+        // Two datasets are mounted at one place at the same time.
+        let both = line(37, 5, "/mnt/c", uid) + &line(38, 9, "/mnt/c", uid).replace("tank", "tank/a\\040b");
+        let numbers = ["tank", "tank/a b", "tank/a"]
+            .map(|source| connection(both.as_bytes(), Path::new("/mnt/c"), source));
+        assert_eq!(numbers, [Some(5), Some(9), None]);
         // Another user has mounted over it, and a part of the tree was renamed.
         let over =
             line(37, 5, "/mnt/c", uid) + &line(38, 9, "/mnt/c", uid + 1) + &line(39, 5, "/mnt/a\\040b", uid);
         let over = over.as_bytes();
-        assert_eq!(connection(over, Path::new("/mnt/c")), Some(5));
+        assert_eq!(connection(over, Path::new("/mnt/c"), "tank"), Some(5));
         assert!(is_hidden(over, Path::new("/mnt/c"), 5) && !is_hidden(over, Path::new("/mnt/c"), 9));
         assert!(!is_hidden(over, Path::new("/mnt/a b"), 5));
         assert_eq!(places(over, 5), [Path::new("/mnt/c"), Path::new("/mnt/a b")]);
-        assert_eq!(connection(b"36 35 98:0 / /mnt/c rw - ext4 /dev/x rw\n", Path::new("/mnt/c")), None);
+        assert_eq!(
+            connection(b"36 35 98:0 / /mnt/c rw - ext4 /dev/x rw\n", Path::new("/mnt/c"), "/dev/x"),
+            None
+        );
     }
 }

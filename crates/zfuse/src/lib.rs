@@ -74,12 +74,16 @@ const LAST_REQUEST: Duration = Duration::from_secs(1);
 pub struct Mounted {
     line: Arc<Line>,
     at: PathBuf,
+    /// The dataset, by its name at the time of mounting.
+    source: String,
     /// The number of its connection, once it was looked up.
     number: OnceLock<u32>,
     /// Other paths where it appears.
     also: Mutex<Vec<PathBuf>>,
     /// The options of a writable file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
+    /// The flags that the kernel has: it refuses others while the mount is hidden, or files are open for writing.
+    flags: Mutex<MountFlags>,
     gate: Option<Arc<FsSwap>>,
     /// Its snapshots.
     space: Arc<Space>,
@@ -105,7 +109,7 @@ impl Mounted {
         if let Some(number) = self.number.get() {
             return Some(*number);
         }
-        let found = kernel::connection(listed, &self.at)?;
+        let found = kernel::connection(listed, &self.at, &self.source)?;
         Some(*self.number.get_or_init(|| found))
     }
 
@@ -249,27 +253,23 @@ impl Mounted {
     /// users) stay.
     ///
     /// # Errors
-    /// If the kernel refuses the new flags; the options apply nevertheless.
+    /// If the kernel refuses the new flags; the options apply nevertheless, and the next call tries again.
     pub fn change(&self, options: LiveOptions) -> io::Result<()> {
         let Some(shared) = &self.options else { return Ok(()) };
         let old = *shared.read();
         let options = LiveOptions { allow_other: old.allow_other, ..options };
-        if old == options || self.is_over() {
+        let flags = rw::flags_of(&options);
+        if (old == options && *self.flags.lock() == flags) || self.is_over() {
             return Ok(());
         }
-        let flags = (rw::flags_of(&old), rw::flags_of(&options));
-        let tell = || match flags.0 == flags.1 {
-            true => Ok(()),
-            false => self.listed().and_then(|(at, number)| kernel::change_flags(&at, number, flags.1)),
-        };
         // Read-only comes last: until then the kernel's pending writes are accepted.
         let told = if options.read_only {
-            let told = tell();
+            let told = self.tell_flags(flags);
             *shared.write() = options;
             told
         } else {
             *shared.write() = options;
-            tell()
+            self.tell_flags(flags)
         };
         if old.snapdir != options.snapdir {
             // The root's link count changes. A kernel without the root in its cache has nothing to drop.
@@ -280,6 +280,18 @@ impl Mounted {
             gate.forget_attributes(&self.notifier());
         }
         told
+    }
+}
+
+impl Mounted {
+    fn tell_flags(&self, flags: MountFlags) -> io::Result<()> {
+        let mut told = self.flags.lock();
+        if *told != flags {
+            let (at, number) = self.listed()?;
+            kernel::change_flags(&at, number, flags)?;
+            *told = flags;
+        }
+        Ok(())
     }
 }
 
@@ -309,14 +321,25 @@ pub fn mount(
     space::check_complete(&dataset).map_err(io::Error::other)?;
     let name = dataset.name.clone();
     let space = Space::new(Arc::clone(pool), dataset, !options.without_volumes);
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
     let place = kernel::Place {
         spot: Spot { at: mountpoint, ready: options.ready, inherited: options.inherited },
         source: &name,
-        flags: MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME,
+        flags,
         everybody: options.allow_other,
         checked: options.allow_other,
     };
     let (line, at) = kernel::spawn(Box::new(fs::Fuse::new(Arc::clone(&space), options.allow_other)), &place)?;
-    let also = Mutex::default();
-    Ok(Mounted { line, at, number: OnceLock::new(), also, options: None, gate: None, space })
+    let (also, flags) = (Mutex::default(), Mutex::new(flags));
+    Ok(Mounted {
+        line,
+        at,
+        source: name,
+        number: OnceLock::new(),
+        also,
+        options: None,
+        flags,
+        gate: None,
+        space,
+    })
 }

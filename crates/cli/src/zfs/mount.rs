@@ -545,13 +545,16 @@ impl Left {
     }
 }
 
+/// The result of work, and why a file system could not be mounted after it.
+pub type Moved<T> = (T, Result<(), Failure>);
+
 /// As [`with_unmounted`], where they may belong to other places then.
 pub fn with_moved<T>(
     target: &Target,
     names: &[String],
     ctx: &mut Ctx,
     work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+) -> Result<Moved<T>, Failure> {
     let left = Left::by(target, names);
     with_unmounted(target, names, false, ctx, |ctx| {
         let done = work(ctx)?;
@@ -567,7 +570,7 @@ pub fn with_unmounted<T>(
     force: bool,
     ctx: &mut Ctx,
     work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+) -> Result<Moved<T>, Failure> {
     let mut unmounted: Vec<&String> =
         names.iter().filter(|name| target.pool.mounts.at(name).is_some()).collect();
     let going: Vec<String> = unmounted.iter().map(|name| (*name).clone()).collect();
@@ -579,8 +582,8 @@ pub fn with_unmounted<T>(
         return Err(cannot_unmount(stays));
     }
     let done = work(ctx);
-    mount_again(&unmounted, ctx)?;
-    done
+    let mounted = mount_again(&unmounted, ctx);
+    Ok((done?, mounted))
 }
 
 /// Mounts file systems that were mounted, in an order in which they can be, where they belong now.
@@ -595,12 +598,13 @@ fn mount_again(names: &[&String], ctx: &mut Ctx) -> Result<(), Failure> {
     let places: Vec<PathBuf> =
         all.iter().map(|target| Ok(mountpoint(target)?.into())).collect::<Result<_, Failure>>()?;
     let places: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
-    let mounter = mounter(ctx)?;
+    let (mounter, mut failed) = (mounter(ctx)?, None);
     for round in rounds(&places) {
         let together: Vec<&Target> = round.into_iter().filter_map(|at| all.get(at)).collect();
-        mount_together(&together, &*mounter, &[]).into_iter().next().map_or(Ok(()), Err)?;
+        let failures = mount_together(&together, &*mounter, &[]);
+        failed = failed.or(failures.into_iter().next());
     }
-    Ok(())
+    failed.map_or(Ok(()), Err)
 }
 
 /// Unmounted file systems at and below a dataset whose mount points follow from the dataset's.

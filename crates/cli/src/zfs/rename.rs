@@ -130,7 +130,7 @@ impl Rename {
         let dirs = if self.recurse { above.tree()? } else { vec![above.dir()?] };
         let names: Vec<String> = dirs.into_iter().map(|dir| dir.name).collect();
         let (part, old, recurse) = (new.to_owned(), snap.to_owned(), self.recurse);
-        let done = with_unmounted(target, &[], false, ctx, move |ctx| {
+        let (done, _) = with_unmounted(target, &[], false, ctx, move |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 let is_there = |name: &str| find(&tasks.at, tasks.pool, name).is_ok();
                 let has = |name: &&String| !recurse || is_there(&format!("{name}@{old}"));

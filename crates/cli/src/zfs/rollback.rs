@@ -102,9 +102,9 @@ impl Rollback {
             Ok(()) => Ok(Exit::OK),
             // Nothing was asked for yet.
             Err(e) if e.kind() == Kind::Unsupported => {
-                with_unmounted(target, &[name.to_owned()], true, ctx, |ctx| {
-                    take(ctx).map(|()| Exit::OK).map_err(failed)
-                })
+                let work = |ctx: &mut Ctx| take(ctx).map_err(failed);
+                let ((), mounted) = with_unmounted(target, &[name.to_owned()], true, ctx, work)?;
+                mounted.map(|()| Exit::OK)
             }
             Err(e) => Err(failed(e)),
         }

@@ -161,7 +161,10 @@ impl Import {
         drop(pool);
         let keys = if self.load_keys { LoadKey::all_of(&name).run(ctx)? } else { Exit::OK };
         if !self.no_mount {
-            crate::zfs::mount::mount_pool(&name, &wishes.options, ctx)?;
+            let mounted = crate::zfs::mount::mount_pool(&name, &wishes.options, ctx)?;
+            if mounted != Exit::OK {
+                ctx.warn("Import was successful, but unable to mount some datasets");
+            }
         }
         Ok(keys)
     }

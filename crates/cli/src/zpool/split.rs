@@ -176,7 +176,9 @@ impl Split {
         let imported = ctx.registry()?.import(new);
         drop(imported.map_err(|e| Failure::cannot("import", &self.newpool, e.what()))?);
         let keys = if self.load_keys { LoadKey::all_of(&self.newpool).run(ctx)? } else { Exit::OK };
-        crate::zfs::mount::mount_pool(&self.newpool, options, ctx)?;
+        if crate::zfs::mount::mount_pool(&self.newpool, options, ctx)? != Exit::OK {
+            ctx.warn("Split was successful, but some datasets could not be mounted");
+        }
         Ok(keys)
     }
 }

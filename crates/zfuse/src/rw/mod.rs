@@ -228,6 +228,7 @@ pub fn mount_live<'a>(
     let (line, at) = kernel::spawn(Box::new(fs_swap::Front(Arc::clone(&gate))), &place)?;
     // It is set only here.
     let _ = notifier.set(Notifier::new(Arc::clone(&line.device)));
-    let also = Mutex::default();
-    Ok(Mounted { line, at, number: OnceLock::new(), also, options: Some(shared), gate: Some(gate), space })
+    let (also, flags) = (Mutex::default(), Mutex::new(flags_of(&options)));
+    let (number, options, gate) = (OnceLock::new(), Some(shared), Some(gate));
+    Ok(Mounted { line, at, source: name, number, also, options, flags, gate, space })
 }
