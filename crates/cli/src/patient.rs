@@ -3,9 +3,11 @@
 //! Such a user may stop reading. Therefore nothing is written while the command holds a pool; afterwards a write
 //! waits for the reader only while the reader is connected, and only up to a limit.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, Error, ErrorKind, IoSlice, Read, Seek, Write};
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +19,7 @@ use rustix::io::{Errno, ReadWriteFlags};
 const IN_MEMORY: usize = 1 << 20;
 /// Maximum bytes kept for a reader.
 const MOST: u64 = 512 << 20;
-/// The file's folder: `/tmp` may be in memory.
+/// The first folder for that file: `/tmp` may be in memory. If nothing can be written there, that of temporary files is next.
 const FOLDER: &str = "/var/tmp";
 /// Bytes that a pipe accepts at once when it accepts any.
 #[doc(alias = "PIPE_BUF")]
@@ -30,8 +32,10 @@ const TICK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub struct Patient {
     text: Vec<u8>,
-    /// The output before `text`, and its length.
-    earlier: Option<(File, u64)>,
+    /// The output before `text`, and its length: one part for each folder that was needed.
+    earlier: Vec<(File, u64)>,
+    /// Folders that were not needed yet.
+    folders: VecDeque<PathBuf>,
     out: File,
     /// Set while the command holds pools.
     pub held: Arc<AtomicBool>,
@@ -44,19 +48,40 @@ impl Patient {
     /// An empty buffer.
     pub fn new(out: File, held: &Arc<AtomicBool>, gone: &Arc<AtomicBool>) -> Self {
         let (held, gone) = (Arc::clone(held), Arc::clone(gone));
-        Self { text: Vec::new(), earlier: None, out, held, gone, patience: PATIENCE }
+        let folders = [PathBuf::from(FOLDER), std::env::temp_dir()].into();
+        Self { text: Vec::new(), earlier: Vec::new(), folders, out, held, gone, patience: PATIENCE }
     }
 
-    /// Moves the text in memory to the file.
+    /// Bytes in files.
+    fn length(&self) -> u64 {
+        self.earlier.iter().map(|(_, length)| length).sum()
+    }
+
+    /// Moves the text in memory to a file.
     fn spill(&mut self) -> io::Result<()> {
-        let (mut file, length) = match self.earlier.take() {
-            Some(earlier) => earlier,
-            None => (tempfile::tempfile_in(FOLDER).or_else(|_| tempfile::tempfile())?, 0),
-        };
-        file.write_all(&self.text)?;
-        self.earlier = Some((file, length + self.text.len() as u64));
-        self.text.clear();
-        Ok(())
+        // A folder may be full, or read-only.
+        let mut why = None;
+        loop {
+            if let Some((file, length)) = self.earlier.last_mut() {
+                match file.write_all(&self.text) {
+                    Ok(()) => {
+                        *length += self.text.len() as u64;
+                        self.text.clear();
+                        return Ok(());
+                    }
+                    Err(e) => why = Some(e),
+                }
+            }
+            match self.folders.pop_front().map(tempfile::tempfile_in) {
+                Some(Ok(file)) => self.earlier.push((file, 0)),
+                Some(Err(e)) => why = why.or(Some(e)),
+                None => {
+                    let why = why.unwrap_or_else(|| ErrorKind::NotFound.into());
+                    let what = format!("the output cannot be kept for its reader: {why}");
+                    return Err(Error::new(why.kind(), what));
+                }
+            }
+        }
     }
 
     fn push(&self, mut text: &[u8]) -> io::Result<()> {
@@ -96,8 +121,7 @@ impl Patient {
 
 impl Write for Patient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let length = self.earlier.as_ref().map_or(0, |(_, length)| *length);
-        if length + (self.text.len() + bytes.len()) as u64 > MOST {
+        if self.length() + (self.text.len() + bytes.len()) as u64 > MOST {
             return Err(Error::new(ErrorKind::OutOfMemory, "the output exceeds the buffer for its reader"));
         }
         self.text.extend_from_slice(bytes);
@@ -112,8 +136,10 @@ impl Write for Patient {
             return Ok(());
         }
         let text = std::mem::take(&mut self.text);
-        if let Some((mut file, _)) = self.earlier.take() {
+        for (mut file, length) in std::mem::take(&mut self.earlier) {
             file.rewind()?;
+            // The last write may have failed in its middle.
+            let mut file = file.take(length);
             let mut part = vec![0; IN_MEMORY];
             loop {
                 match file.read(&mut part)? {
@@ -152,7 +178,7 @@ mod tests {
         gone.store(true, Ordering::Relaxed);
         out.write_all(b"two").unwrap();
         assert_eq!(out.flush().unwrap_err().kind(), ErrorKind::BrokenPipe);
-        out.earlier = Some((tempfile::tempfile().unwrap(), MOST));
+        out.earlier = vec![(tempfile::tempfile().unwrap(), MOST)];
         assert!(out.write_all(b"more").is_err());
     }
 
@@ -162,13 +188,18 @@ mod tests {
         let flag = |set| Arc::new(AtomicBool::new(set));
         let held = flag(true);
         let mut out = Patient::new(File::from(OwnedFd::from(writer)), &held, &flag(false));
+        // The first file cannot be written, and the first folder does not exist.
+        let kept = tempfile::tempdir().unwrap();
+        let full = File::open(tempfile::NamedTempFile::new_in(kept.path()).unwrap().path()).unwrap();
+        out.folders = [kept.path().join("none"), kept.path().to_owned()].into();
+        out.earlier = vec![(full, 0)];
         let lines: Vec<u8> = (0..400_000_u32).flat_map(|n| format!("{n}\n").into_bytes()).collect();
         for piece in lines.chunks(100_001) {
             out.write_all(piece).unwrap();
             out.flush().unwrap();
             assert!(out.text.capacity() <= 4 * IN_MEMORY);
         }
-        assert!(out.earlier.is_some());
+        assert!(out.length() > 0);
         held.store(false, Ordering::Relaxed);
         let reading = std::thread::spawn(move || {
             let mut got = Vec::new();

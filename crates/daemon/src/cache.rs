@@ -16,14 +16,16 @@ pub struct Cache {
     path: PathBuf,
     /// The lock file of the daemon that writes this file, with its device and inode.
     lock: Option<(PathBuf, (u64, u64))>,
-    /// Held while the file is read, changed and replaced.
-    writing: Mutex<()>,
+    /// Held while the file is read, changed and replaced: the content that this process has read or written last.
+    last: Mutex<Option<NvList>>,
+    /// What the user must know of a damaged file that was replaced.
+    replaced: Mutex<Option<String>>,
 }
 
 impl Cache {
     /// The file of this path, which may be missing.
     pub fn at(path: PathBuf) -> Self {
-        Self { path, lock: None, writing: Mutex::default() }
+        Self { path, lock: None, last: Mutex::default(), replaced: Mutex::default() }
     }
 
     /// The file of the daemon that holds `lock`. When the run folder was removed and made again, the same paths belong to another
@@ -45,13 +47,30 @@ impl Cache {
         }
     }
 
-    /// Whether it names no pool. An unreadable file may name some, unless another user prevents this one from
-    /// reading it.
-    pub fn is_empty(&self) -> bool {
+    /// Whether it names no pool. A file that another user prevents this one from reading counts as empty.
+    ///
+    /// # Errors
+    /// If it cannot be read otherwise, or is damaged: it may name some. The text says what to do.
+    pub fn is_empty(&self) -> io::Result<bool> {
         match self.read() {
-            Ok(list) => list.is_empty(),
-            Err(e) => matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory),
+            Ok(list) => Ok(list.is_empty()),
+            Err(e) if matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory) => {
+                Ok(true)
+            }
+            Err(e) => Err(io::Error::new(e.kind(), format!("{e}; {}", self.way_out()))),
         }
+    }
+
+    fn way_out(&self) -> String {
+        let path = self.path.display();
+        format!(
+            "the pools that it names are not imported: move it away ('mv {path} {path}.damaged') and use 'zpool import'"
+        )
+    }
+
+    /// What the user must know since the last call: a damaged file was replaced.
+    pub fn take_note(&self) -> Option<String> {
+        self.replaced.lock().take()
     }
 
     /// The pools and their configurations.
@@ -93,29 +112,53 @@ impl Cache {
         }
     }
 
-    /// Like [`Cache::read`], before writing a new file. A damaged file is set aside, because it may still name the
-    /// pools.
-    fn read_to_replace(&self) -> io::Result<NvList> {
+    /// Like [`Cache::read`], before writing a new file. A damaged file is set aside, because it may still name pools that this
+    /// process does not know; those that it knows are in the new file.
+    fn read_to_replace(&self, last: Option<&NvList>) -> io::Result<NvList> {
         match self.read() {
             Err(e) if e.kind() == io::ErrorKind::InvalidData => {
-                fs::rename(&self.path, self.path.with_extension("cache.damaged"))?;
-                Ok(NvList::default())
+                let aside = self.aside();
+                fs::rename(&self.path, &aside)?;
+                let lost = match last {
+                    Some(_) => "the pools that are imported are in the new file",
+                    None => "the pools that it named are not imported: search for them with 'zpool import'",
+                };
+                let note = format!("{e}; it was moved to {}; {lost}", aside.display());
+                *self.replaced.lock() = Some(note);
+                Ok(last.cloned().unwrap_or_default())
             }
             other => other,
         }
     }
 
+    /// A free name for a damaged file.
+    fn aside(&self) -> PathBuf {
+        let first = self.path.with_extension("cache.damaged");
+        let others = (2..).map(|number: u64| self.path.with_extension(format!("cache.damaged{number}")));
+        let mut all = std::iter::once(first.clone()).chain(others);
+        all.find(|path| fs::symlink_metadata(path).is_err()).unwrap_or(first)
+    }
+
     fn change(&self, work: impl FnOnce(&mut NvList)) -> io::Result<()> {
-        let _held = self.writing.lock();
+        let mut last = self.last.lock();
         self.check_owner()?;
-        let old = self.read_to_replace()?;
+        let old = self.read_to_replace(last.as_ref())?;
         let mut list = old.clone();
         work(&mut list);
-        if list == old {
+        if list == old && self.path.exists() == !list.is_empty() {
             return Ok(());
         }
+        self.write(&list)?;
+        *last = Some(list);
+        Ok(())
+    }
+
+    fn write(&self, list: &NvList) -> io::Result<()> {
         if list.is_empty() {
-            return fs::remove_file(&self.path);
+            return match fs::remove_file(&self.path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+                _ => Ok(()),
+            };
         }
         let bytes = list.encode_xdr().map_err(|e| io::Error::other(e.to_string()))?;
         let new = self.path.with_extension("cache.new");
@@ -142,7 +185,7 @@ mod tests {
     fn pools_come_and_go() {
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::at(dir.path().join("zpool.cache"));
-        assert!(cache.is_empty());
+        assert!(cache.is_empty().unwrap());
         let mut config = NvList::new();
         config.add("name", "tank");
         cache.put("tank", config.clone()).unwrap();
@@ -151,20 +194,32 @@ mod tests {
         let again = Cache::at(dir.path().join("zpool.cache"));
         assert_eq!(again.pools().unwrap(), [("tank".to_owned(), config.clone())]);
 
-        // An unreadable file is not an empty one, and is not replaced.
+        // An unreadable file is not an empty one, and is not replaced. What this process knows stays.
         fs::write(dir.path().join("zpool.cache"), b"torn").unwrap();
-        assert_eq!(
-            (again.is_empty(), again.pools().unwrap_err().kind()),
-            (false, io::ErrorKind::InvalidData)
+        let why = again.is_empty().unwrap_err();
+        assert!(
+            why.kind() == io::ErrorKind::InvalidData && why.to_string().contains("zpool import"),
+            "{why}"
         );
+        assert_eq!(again.pools().unwrap_err().kind(), io::ErrorKind::InvalidData);
+        assert_eq!(cache.take_note(), None);
         cache.put("other", config.clone()).unwrap();
         assert_eq!(fs::read(dir.path().join("zpool.cache.damaged")).unwrap(), b"torn");
-        assert_eq!(again.pools().unwrap(), [("other".to_owned(), config.clone())]);
+        let both = ["tank", "other"].map(|name| (name.to_owned(), config.clone()));
+        assert_eq!(again.pools().unwrap(), both);
+        assert!(cache.take_note().unwrap().contains("zpool.cache.damaged") && cache.take_note().is_none());
+        // A process that knows nothing of the pools says so, and keeps the second damaged file, too.
+        fs::write(dir.path().join("zpool.cache"), b"torn again").unwrap();
+        let later = Cache::at(dir.path().join("zpool.cache"));
+        later.put("new", config.clone()).unwrap();
+        assert!(later.take_note().unwrap().contains("not imported"));
+        assert_eq!(fs::read(dir.path().join("zpool.cache.damaged")).unwrap(), b"torn");
+        assert_eq!(fs::read(dir.path().join("zpool.cache.damaged2")).unwrap(), b"torn again");
         fs::remove_file(dir.path().join("zpool.cache")).unwrap();
         fs::create_dir(dir.path().join("zpool.cache")).unwrap();
         let why = cache.put("tank", config).unwrap_err().to_string();
         assert!(why.contains("zpool.cache: "), "{why}");
-        assert!(!again.is_empty());
+        assert!(again.is_empty().is_err());
     }
 
     #[test]

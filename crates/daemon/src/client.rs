@@ -45,14 +45,15 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Whether a daemon is running, or is needed because pools were imported when it ended.
 ///
 /// # Errors
-/// If that cannot be determined, because the daemon's directories have the wrong owner or mode.
+/// If that cannot be determined, because the daemon's directories have the wrong owner or mode, or because the cache file is
+/// damaged.
 pub fn is_wanted(place: &RunPaths) -> io::Result<bool> {
     match place.connect() {
         Ok(_) => return Ok(true),
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
         Err(_) => {}
     }
-    Ok(!crate::cache::Cache::at(place.cache()).is_empty())
+    Ok(!crate::cache::Cache::at(place.cache()).is_empty()?)
 }
 
 /// Makes the daemon run a command line for this process, with `out` as its output; returns the exit code.
