@@ -94,6 +94,7 @@ fn of_zpool(zpool: &Zpool) -> (Deed, Vec<String>) {
         ZpoolVerb::Set(v) => (Change, one(&v.pool)),
         ZpoolVerb::Sync(v) => (Change, v.pools.clone()),
         ZpoolVerb::Reguid(v) => (Change, one(&v.pool)),
+        ZpoolVerb::Freeze(v) => (Change, one(&v.pool)),
         ZpoolVerb::Remove(v) => (Change, v.pool.iter().cloned().collect()),
         ZpoolVerb::Scrub(v) => (Change, v.pools.clone()),
         ZpoolVerb::Checkpoint(v) => (Change, v.pools.clone()),

@@ -119,8 +119,13 @@ impl Commands for Verbs {
             return Exit::FAILED.0;
         }
         ctx.interrupt = Interrupt::of(call.interrupt);
+        let registry = Arc::clone(&session.registry);
         (ctx.session, ctx.raw_out) = (Some(session), raw_out);
-        multicall::run(call.argv, &mut ctx).0
+        let code = multicall::run(call.argv, &mut ctx).0;
+        if let Some(note) = registry.cache_note() {
+            ctx.warn(note);
+        }
+        code
     }
 
     fn start(&self, registry: &Registry) {

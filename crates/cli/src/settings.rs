@@ -55,6 +55,9 @@ pub fn of_dataset(
     match PropName::parse(name) {
         Some(PropName::Native(prop)) => {
             let info = prop.info();
+            if types == DatasetTypes::SNAPSHOT {
+                return Err("this property can not be modified for snapshots".to_owned());
+            }
             if !info.types.intersects(types) {
                 return Err(format!("'{name}' does not apply to datasets of this type"));
             }

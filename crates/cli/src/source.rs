@@ -206,8 +206,15 @@ impl PoolSource {
             ctx.warn("no pools available");
         }
         if names.is_empty() && self.is_live(ctx) {
-            let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
+            let of = |registry: &daemon::Registry| (registry.failed(), registry.damage());
+            let (failed, damage) = ctx.registry().map(|registry| of(&registry)).unwrap_or_default();
             failed.keys().for_each(|name| self.explain(name, ctx));
+            if let Some(why) = &damage {
+                ctx.warn(format!("{why}; import the pools that it names with 'zpool import'"));
+            }
+            if damage.is_some() || !failed.is_empty() {
+                exit = Exit::FAILED;
+            }
         }
         for candidate in &chosen {
             if ctx.interrupt.is_set() {

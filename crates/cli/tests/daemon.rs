@@ -83,6 +83,46 @@ fn a_killed_daemon_comes_back_with_its_pools() {
     assert_eq!(live.run("zpool list").err, "no pools available\n");
 }
 
+/// The file may name pools: nothing says that there are none, and it is not replaced without a word.
+#[test]
+fn a_damaged_cache_file_is_an_error_and_is_kept() {
+    let live = Live::new();
+    let (a, b) = (live.disk("a", 64), live.disk("b", 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    let file = live.run_dir().join("zpool.cache");
+    live.signal("-KILL");
+    std::fs::write(&file, b"torn").unwrap();
+    for line in ["zpool status", "zpool list", "zfs list"] {
+        let why = live.fails(line);
+        assert!(why.contains("it is damaged") && why.contains("zpool import"), "{line}: {why}");
+        assert!(!why.contains("no pools available"), "{line}: {why}");
+    }
+    let made = live.run(&format!("zpool create -O mountpoint=none new {b}"));
+    assert!(made.code == 0 && made.err.contains("zpool.cache.damaged"), "{}", made.err);
+    assert_eq!(std::fs::read(live.run_dir().join("zpool.cache.damaged")).unwrap(), b"torn");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    // A running daemon knows its pools whatever happens to the file.
+    std::fs::write(&file, b"torn again").unwrap();
+    let said = live.run("zpool export new");
+    assert!(said.code == 0 && said.err.contains("cache.damaged2"), "{}", said.err);
+    live.signal("-KILL");
+    assert_eq!(live.ok("zpool list -H -o name"), "tank\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn snapshots_of_one_dataset_at_once_all_succeed() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live.ok("zfs create tank/a");
+    let taking = (0..12).map(|at| live.command(&format!("zfs snapshot -r tank/a@{at}")).spawn().unwrap());
+    let taking: Vec<_> = taking.collect();
+    assert!(taking.into_iter().all(|mut child| child.wait().unwrap().success()));
+    assert_eq!(live.ok("zfs list -H -t snapshot -o name").lines().count(), 12);
+    live.export_and_verify("tank");
+}
+
 #[test]
 fn devices_of_pools_are_not_taken() {
     let live = Live::new();

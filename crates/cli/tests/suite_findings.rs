@@ -196,3 +196,38 @@ fn the_state_of_a_checkpoint_has_a_name_of_its_own() {
     let shown = live.ok(&format!("zdb -k -e -p {} -d tank", live.disks().display()));
     assert!(shown.contains("Dataset tank_CHECKPOINTED_UNIVERSE/before"), "{shown}");
 }
+
+/// Quotas of those without one of their own lie in the master node: snapshots, clones and streams have them.
+#[test]
+fn default_quotas_are_kept_shown_and_inherited_at_creation() {
+    let live = Live::new();
+    let a = live.disk("a", 128);
+    live.ok(&format!("zpool create -O mountpoint=none -O defaultgroupquota=3G tank {a}"));
+    let get = |props: &str, name: &str| live.ok(&format!("zfs get -H -o value {props} {name}"));
+    live.ok("zfs create -o casesensitivity=insensitive -o defaultuserquota=1G tank/a");
+    let props = "defaultuserquota,defaultgroupquota,defaultprojectobjquota,casesensitivity";
+    assert_eq!(get(props, "tank/a"), "1G\n3G\nnone\ninsensitive\n");
+    live.ok("zfs set defaultuserobjquota=1000 tank/a");
+    live.ok("zfs snapshot tank/a@s");
+    live.ok("zfs set defaultuserquota=none defaultuserobjquota=7 tank/a");
+    live.ok("zfs create tank/a/below");
+    assert_eq!(get("defaultuserobjquota,casesensitivity", "tank/a/below"), "7\ninsensitive\n");
+    live.ok("zfs clone tank/a@s tank/c");
+    for name in ["tank/a@s", "tank/c"] {
+        assert_eq!(get("defaultuserquota,defaultuserobjquota", name), "1G\n1000\n", "{name}");
+    }
+    let space = live.ok("zfs userspace -Hp -n -o name,quota,objquota tank/c");
+    assert_eq!(space, "0\t1073741824\t1000\n");
+    live.ok("zfs set userquota@0=5G tank/c");
+    assert_eq!(live.ok("zfs userspace -H -n -o quota tank/c"), "5G\n");
+    for (line, why) in [
+        ("zfs set defaultuserquota=1M tank/a@s", "this property can not be modified for snapshots"),
+        ("zfs inherit defaultuserquota tank/a", "use 'zfs set defaultuserquota=none' to clear"),
+        ("zfs set defaultuserquota=100mfsd tank/a", "invalid numeric suffix"),
+    ] {
+        let said = live.fails(line);
+        assert!(said.contains(why), "{line}: {said}");
+    }
+    assert_eq!(live.ok("zpool list -H -o name,all tank").split('\t').nth(1), Some("tank"));
+    live.export_and_verify("tank");
+}

@@ -1,6 +1,6 @@
 //! Operations on whole pools: create, import, export, destroy.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -17,6 +17,7 @@ use engine::spa::rebuild::Derived;
 use engine::spa::{ImportOptions, NewPool, OpenOptions, Spa};
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
+use ondisk::names::{DEFAULT_QUOTAS, master_node};
 use zcommon::features::Feature;
 use zpl::Time;
 use zpl::write::{NewFs, create_fs};
@@ -63,33 +64,48 @@ pub struct CreatePool {
     pub command: String,
 }
 
-/// The create-time properties of a file system.
-#[derive(Debug, Clone, Copy)]
+/// The properties in the master node of a new file system; without one it is that of the file system above, or the default.
+#[derive(Debug, Clone, Copy, Default)]
 pub struct FsShape {
     /// Normal form of names.
-    pub normalization: u64,
+    pub normalization: Option<u64>,
     /// Case sensitivity of names.
-    pub case: zpl::CaseSensitivity,
+    pub case: Option<zpl::CaseSensitivity>,
     /// Names in UTF-8 only; the default if they have a normal form.
     pub utf8only: Option<bool>,
+    /// Quotas of those without one of their own, in the order of [`DEFAULT_QUOTAS`].
+    pub default_quotas: [Option<u64>; 6],
     /// Version of the POSIX layer; by default the newest that the pool supports.
     pub version: Option<u64>,
 }
 
-impl Default for FsShape {
-    fn default() -> Self {
-        Self { normalization: 0, case: zpl::CaseSensitivity::Sensitive, utf8only: None, version: None }
-    }
-}
-
 impl FsShape {
+    /// With the properties of the file system above where there are none.
+    #[doc(alias = "zfs_fill_zplprops_impl")]
+    pub fn below(self, above: &BTreeMap<&'static str, u64>) -> Self {
+        let of = |name: &str| above.get(name).copied();
+        let case = of(master_node::CASESENSITIVITY).map(zpl::CaseSensitivity::from_number);
+        let mut quotas =
+            self.default_quotas.into_iter().zip(DEFAULT_QUOTAS).map(|(own, name)| own.or(of(name)));
+        let normalization = self.normalization.or(of(master_node::NORMALIZATION));
+        let utf8only = self.utf8only.or(of(master_node::UTF8ONLY).map(|number| number != 0));
+        Self {
+            normalization,
+            case: self.case.or(case),
+            utf8only: utf8only.map(|only| only || normalization.is_some_and(|form| form != 0)),
+            default_quotas: std::array::from_fn(|_| quotas.next().flatten()),
+            ..self
+        }
+    }
+
     /// A new file system with these properties in a pool of version `pool`, owned by `caller`.
     pub fn new_fs(self, caller: Caller, (sec, nsec): (i64, u32), seed: u64, pool: u64) -> NewFs {
         NewFs {
             version: self.version.unwrap_or_else(|| zpl::version_for(pool)),
-            normalization: self.normalization,
-            case: self.case,
-            utf8only: self.utf8only.unwrap_or(self.normalization != 0),
+            normalization: self.normalization.unwrap_or(0),
+            case: self.case.unwrap_or(zpl::CaseSensitivity::Sensitive),
+            utf8only: self.utf8only.unwrap_or(self.normalization.is_some_and(|form| form != 0)),
+            default_quotas: self.default_quotas.map(|limit| limit.unwrap_or(0)),
             owner: (caller.uid.into(), caller.gid.into()),
             ..NewFs::new(Time { sec, nsec }, seed)
         }
@@ -310,6 +326,14 @@ impl Registry {
         }
     }
 
+    /// What the user must know of the cache file, once.
+    pub fn cache_note(&self) -> Option<String> {
+        let note = self.cache.take_note()?;
+        eprintln!("{note}");
+        self.damage_is_over();
+        Some(note)
+    }
+
     /// Writes the pool into the cache file, or removes it, according to its manner.
     pub fn note(&self, pool: &Imported) -> Result<()> {
         let (name, manner) = (pool.name(), pool.manner.read().clone());
@@ -400,6 +424,7 @@ impl Registry {
         let until = Instant::now() + GRACE;
         let mut wanted = self.cache.pools().unwrap_or_else(|e| {
             eprintln!("no pool is imported: {e}; import pools with 'zpool import'");
+            self.note_damage(e.to_string());
             Vec::new()
         });
         loop {

@@ -344,6 +344,8 @@ pub struct Registry {
     mounter: RwLock<Option<Arc<dyn Mounter>>>,
     /// Pools of the cache file that could not be imported, with the reason.
     failed: Mutex<BTreeMap<String, String>>,
+    /// Why the cache file could not be read.
+    damage: Mutex<Option<String>>,
     /// The events of the present and former pools.
     events: Mutex<VecDeque<Arc<Events>>>,
 }
@@ -374,6 +376,7 @@ impl Registry {
             memory: crate::memory::of_place(place),
             mounter: RwLock::default(),
             failed: Mutex::default(),
+            damage: Mutex::default(),
             events: Mutex::default(),
         }))
     }
@@ -385,6 +388,19 @@ impl Registry {
 
     pub(crate) fn note_failed(&self, name: &str, why: String) {
         self.failed.lock().insert(name.to_owned(), why);
+    }
+
+    /// Why the cache file could not be read, until it is replaced: it may name pools that should be imported and are not.
+    pub fn damage(&self) -> Option<String> {
+        self.damage.lock().clone()
+    }
+
+    pub(crate) fn note_damage(&self, why: String) {
+        *self.damage.lock() = Some(why);
+    }
+
+    pub(crate) fn damage_is_over(&self) {
+        *self.damage.lock() = None;
     }
 
     /// The events of all present and former pools, separately for each pool.

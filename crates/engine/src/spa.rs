@@ -39,6 +39,7 @@ mod faults;
 pub mod feature_set;
 pub mod features;
 mod freeing;
+mod freeze;
 pub mod growth;
 mod health;
 pub mod history;
@@ -70,6 +71,7 @@ pub mod suspension;
 pub mod sweep;
 mod sync;
 mod tree_age;
+mod txg_history;
 mod txg_times;
 mod upgrade;
 mod vdev_change;
@@ -186,6 +188,9 @@ pub struct Spa {
     broken: AtomicBool,
     /// The first failure of [`Spa::write_early`].
     early_failure: Mutex<Option<Error>>,
+    txg_history: txg_history::TxgHistory,
+    /// The last txg on disk of a frozen pool; 0: it is not frozen.
+    frozen: AtomicU64,
     /// Held for change while a txg changes the datasets' state in the MOS.
     changing: Arc<RwLock<()>>,
 }
@@ -283,6 +288,8 @@ impl Spa {
             stop: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             early_failure: Mutex::default(),
+            txg_history: txg_history::TxgHistory::default(),
+            frozen: AtomicU64::new(0),
             changing: Arc::default(),
         });
         // Each import has a Dsl of its own, so the cell is still empty.

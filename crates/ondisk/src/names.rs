@@ -173,8 +173,24 @@ names! {
         USEROBJQUOTA = "userobjquota@";
         GROUPOBJQUOTA = "groupobjquota@";
         PROJECTOBJQUOTA = "projectobjquota@";
+        DEFAULTUSERQUOTA = "defaultuserquota";
+        DEFAULTGROUPQUOTA = "defaultgroupquota";
+        DEFAULTPROJECTQUOTA = "defaultprojectquota";
+        DEFAULTUSEROBJQUOTA = "defaultuserobjquota";
+        DEFAULTGROUPOBJQUOTA = "defaultgroupobjquota";
+        DEFAULTPROJECTOBJQUOTA = "defaultprojectobjquota";
     }
 }
+
+/// Quotas of those that have none of their own, in OpenZFS's order.
+pub const DEFAULT_QUOTAS: [&str; 6] = [
+    master_node::DEFAULTUSERQUOTA,
+    master_node::DEFAULTGROUPQUOTA,
+    master_node::DEFAULTPROJECTQUOTA,
+    master_node::DEFAULTUSEROBJQUOTA,
+    master_node::DEFAULTGROUPOBJQUOTA,
+    master_node::DEFAULTPROJECTOBJQUOTA,
+];
 
 /// Object of a file system's master node.
 #[doc(alias = "MASTER_NODE_OBJ")]

@@ -60,6 +60,17 @@ pub enum CaseSensitivity {
     Mixed,
 }
 
+impl CaseSensitivity {
+    /// From the property's number.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            1 => Self::Insensitive,
+            2 => Self::Mixed,
+            _ => Self::Sensitive,
+        }
+    }
+}
+
 /// Space and objects, as `statfs` wants them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Statfs {

@@ -57,11 +57,7 @@ impl Master {
             shares: number(master_node::SHARES_DIR)?,
             sa_attrs: number(master_node::SA_ATTRS)?,
             fuids: number(master_node::FUID_TABLES)?,
-            case: match number(master_node::CASESENSITIVITY)? {
-                1 => CaseSensitivity::Insensitive,
-                2 => CaseSensitivity::Mixed,
-                _ => CaseSensitivity::Sensitive,
-            },
+            case: CaseSensitivity::from_number(number(master_node::CASESENSITIVITY)?),
             utf8only: number(master_node::UTF8ONLY)? != 0,
             normalization: number(master_node::NORMALIZATION)? & FORM,
             zap,

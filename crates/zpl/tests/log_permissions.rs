@@ -118,3 +118,40 @@ fn an_attribute_that_moves_is_not_lost_in_a_crash() {
     assert!(again.xattr(file, b"user.a").unwrap().is_some());
     again.unmount().unwrap();
 }
+
+/// The state on disk of a frozen pool stays what it is; its intent logs have all that came after, however many txgs that was.
+#[test]
+fn what_a_frozen_pool_logs_is_replayed() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let make = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    make("prime");
+    // A chain must be there already.
+    fs.fsync(0).unwrap();
+    bench.spa.freeze().unwrap();
+    for at in 0..20_u8 {
+        let file = make(&format!("{at}"));
+        fs.write(file, 0, &[at; 5000], true).unwrap();
+        if at % 3 == 0 {
+            fs.fsync(file).unwrap();
+        }
+        bench.spa.sync().unwrap();
+    }
+    fs.unlink(fs.root, b"prime").unwrap();
+    fs.fsync(0).unwrap();
+    fs.unmount().unwrap();
+    bench.spa.export().unwrap();
+    let spa = pools::import_dir(bench.dir.path(), "wpool").unwrap();
+    let again = mount(&spa, "wpool", Overrides::default()).unwrap();
+    assert!(again.replayed().unwrap().error.is_none());
+    assert!(again.lookup(again.root, b"prime").unwrap().is_none());
+    for at in 0..20_u8 {
+        let found = again.lookup(again.root, format!("{at}").as_bytes()).unwrap().unwrap().object;
+        let mut bytes = [0; 5000];
+        assert_eq!(again.read(found, 0, &mut bytes).unwrap(), 5000);
+        assert!(bytes.iter().all(|byte| *byte == at));
+    }
+    again.unmount().unwrap();
+    spa.export().unwrap();
+    bench.zdb(&["-bcc", "wpool"]);
+}

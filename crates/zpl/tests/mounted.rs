@@ -581,8 +581,21 @@ fn quotas_that_a_command_sets_count_for_who_has_it_mounted() {
     let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
     fs.write(file, 0, &random(&mut Rng::new(1), 300_000), true).unwrap();
     bench.spa.sync().unwrap();
-    bench.writer(Options::default()).set_quota(QuotaKind::User, 1000, 100_000).unwrap();
-    bench.spa.sync().unwrap();
-    assert_eq!(fs.write(file, 0, b"x", true).unwrap_err().kind(), zpl::Kind::Quota);
+    let command = bench.writer(Options::default());
+    let refused = || {
+        bench.spa.sync().unwrap();
+        fs.write(file, 0, b"x", true).err().map(|e| e.kind())
+    };
+    command.set_quota(QuotaKind::User, 1000, 100_000).unwrap();
+    assert_eq!(refused(), Some(zpl::Kind::Quota));
+    // The quota of those without one of their own holds for them only.
+    command.set_quota(QuotaKind::User, 1000, 0).unwrap();
+    command.set_default_quota(QuotaKind::User, 90_000).unwrap();
+    assert_eq!(refused(), Some(zpl::Kind::Quota));
+    command.set_quota(QuotaKind::User, 1000, 10 << 20).unwrap();
+    assert_eq!(refused(), None);
+    command.set_quota(QuotaKind::User, 1000, 0).unwrap();
+    command.set_default_quota(QuotaKind::User, 0).unwrap();
+    assert_eq!(refused(), None);
     fs.unmount().unwrap();
 }

@@ -24,7 +24,7 @@ pub struct Kstat {
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// The file: arcstats.
+    /// The file: arcstats, or POOL/txgs.
     #[arg(default_value = "arcstats")]
     pub name: String,
 }
@@ -38,8 +38,20 @@ impl Kstat {
 
 impl Verb for Kstat {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        if let Some(pool) = self.name.strip_suffix("/txgs").filter(|_| !self.json) {
+            let name = pool.rsplit('/').next().unwrap_or_default();
+            let pool = of_daemon(ctx)?.get(name);
+            let pool = pool.ok_or_else(|| Failure::cannot("open", name, "no such pool"))?;
+            write!(
+                ctx.out,
+                "0 0 0x00 0 0 0 0\n{}",
+                pool.spa().map_err(|e| Failure::failed(e.what()))?.txg_history()
+            )?;
+            return Ok(Exit::OK);
+        }
         if self.name.rsplit('/').next() != Some("arcstats") {
-            return Err(Failure::usage(format!("there is no kstat '{}'; there is arcstats", self.name)));
+            let what = format!("there is no kstat '{}'; there are arcstats and POOL/txgs", self.name);
+            return Err(Failure::usage(what));
         }
         let stats = Arcstats::of(&*of_daemon(ctx)?);
         if self.json {

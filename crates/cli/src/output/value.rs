@@ -37,6 +37,10 @@ fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
         // Zero prints as a plain 0.
         P::Written if n == 0 => ("0".to_owned(), plain),
         P::Quota | P::Refquota | P::Reservation | P::Refreservation if n == 0 => ("none".into(), plain),
+        P::Defaultuserquota | P::Defaultgroupquota | P::Defaultprojectquota => size_or_none(n),
+        P::Defaultuserobjquota | P::Defaultgroupobjquota | P::Defaultprojectobjquota if n == 0 => {
+            ("none".into(), plain)
+        }
         P::FilesystemLimit | P::SnapshotLimit | P::FilesystemCount | P::SnapshotCount => limit(n),
         P::Compressratio | P::Refcompressratio => (nice::ratio(n, false), nice::ratio(n, true)),
         P::Guid | P::Keyguid | P::Ivsetguid | P::Createtxg | P::Objsetid | P::Pbkdf2iters => {
@@ -44,6 +48,13 @@ fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
         }
         _ if is_bytes(prop) => (nicebytes(n).to_string(), plain),
         _ => number_or_word(prop.info(), n),
+    }
+}
+
+fn size_or_none(n: u64) -> (String, String) {
+    match n {
+        0 => ("none".into(), "0".into()),
+        _ => (nicebytes(n).to_string(), n.to_string()),
     }
 }
 

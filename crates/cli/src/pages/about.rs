@@ -83,6 +83,24 @@ pub fn of_dataset(prop: ZfsProp) -> &'static str {
         P::Sharesmb => {
             "How the file system is shared over SMB. This build keeps the value and shares nothing; zpool status names such datasets."
         }
+        P::Defaultuserquota => {
+            "The maximum space of each user without a user quota of its own; none for no limit."
+        }
+        P::Defaultuserobjquota => {
+            "The maximum number of objects of each user without an object quota of its own; none for no limit."
+        }
+        P::Defaultgroupquota => {
+            "The maximum space of each group without a group quota of its own; none for no limit."
+        }
+        P::Defaultgroupobjquota => {
+            "The maximum number of objects of each group without an object quota of its own; none for no limit."
+        }
+        P::Defaultprojectquota => {
+            "The maximum space of each project without a project quota of its own; none for no limit."
+        }
+        P::Defaultprojectobjquota => {
+            "The maximum number of objects of each project without an object quota of its own; none for no limit."
+        }
         P::Refquota => {
             "The maximum space that the dataset itself may refer to, without snapshots and datasets below it."
         }

@@ -1,10 +1,12 @@
 //! `zfs create`.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
 use daemon::ops::FsShape;
 use engine::dsl::props::PropValue;
+use engine::dsl::props::zpl::file_system;
 use engine::dsl::write::props::Source;
 use engine::dsl::write::{Encryption, Hooks};
 use ondisk::ObjsetType;
@@ -14,6 +16,7 @@ use zcommon::units::parse_nicenum;
 
 use super::keys::encryption;
 use super::mount::mount_created;
+use super::prop::readable_without_key;
 use super::quota;
 use super::target::Target;
 use super::unheeded;
@@ -249,6 +252,17 @@ pub fn make_ancestors(name: &str, target: &Target, mount: bool, ctx: &mut Ctx) -
     Ok(())
 }
 
+/// The properties in the master node of the file system above a new one.
+fn above(name: &str, ctx: &mut Ctx) -> BTreeMap<&'static str, u64> {
+    let read = |parent: &str, ctx: &mut Ctx| {
+        let target = Target::of(parent, ctx).ok()?;
+        let dataset = target.dataset().ok()?;
+        let _quiet = target.pool.quiet();
+        file_system(&readable_without_key(&dataset).ok()?).ok()
+    };
+    name.rsplit_once('/').and_then(|(parent, _)| read(parent, ctx)).unwrap_or_default()
+}
+
 fn make(
     name: &str,
     target: &Target,
@@ -258,6 +272,10 @@ fn make(
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let caller = ctx.session()?.caller;
+    let kind = match kind {
+        Kind::Filesystem(shape) => Kind::Filesystem(shape.below(&above(name, ctx))),
+        volume => volume,
+    };
     if let Kind::Filesystem(FsShape { version: Some(version), .. }) = kind {
         super::version::check(target, version).map_err(|what| Failure::cannot("create", name, what))?;
     }

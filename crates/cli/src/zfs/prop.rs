@@ -12,6 +12,7 @@ use engine::dsl::props::settings::{PropRules, Setpoint};
 use engine::dsl::props::{PropValue, Settings, Stats, resume, zpl};
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
 use engine::zio::Form;
+use ondisk::names::DEFAULT_QUOTAS;
 use zcommon::props::{DatasetTypes, PropDefault, PropInfo, PropType, ZfsProp};
 
 use crate::output::row::{DatasetKind, Prop, Source};
@@ -265,6 +266,7 @@ impl<'a> Props<'a> {
             P::Redacted => stat(u64::from(self.stats()?.redact_snaps.is_some())),
             P::Mounted => text(if self.mounted.is_some() { "yes" } else { "no" }.to_owned()),
             P::Version | P::Utf8only | P::Normalization | P::Casesensitivity => stat(self.zpl(prop.name())?),
+            _ if DEFAULT_QUOTAS.contains(&prop.name()) => stat(self.zpl(prop.name())?),
             P::Mountpoint => Some(self.mountpoint(dataset)),
             P::Volsize => Some((Raw::Number(self.volume()?.0), Source::Local)),
             P::Volblocksize => Some(self.once(prop, self.volume()?.1)),
@@ -415,7 +417,7 @@ impl<'a> Props<'a> {
 
 /// The object set of a dataset; without its key when that is not loaded. Master nodes and the ZAPs of volumes are
 /// authenticated, not encrypted, so OpenZFS shows their properties without the key.
-fn readable_without_key(dataset: &Dataset) -> engine::Result<Arc<Objset>> {
+pub(super) fn readable_without_key(dataset: &Dataset) -> engine::Result<Arc<Objset>> {
     match dataset.objset() {
         Err(e) if e.kind() == Kind::KeyMissing => dataset.objset_as(Form::NoKey),
         other => other,

@@ -46,8 +46,17 @@ pub fn resolve(kind: UserQuotaProp, who: &str) -> Result<(QuotaKind, u64), Strin
 
 /// Sets a quota; 0: none.
 pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut Ctx) -> Result<(), String> {
-    let text = |e: engine::Error| e.what().to_owned();
     let (quota, id) = resolve(kind, who)?;
+    change(target, |fs| fs.set_quota(quota, id, limit))
+}
+
+/// Sets the quota of those without one of their own; 0: none.
+pub fn set_default(target: &Target, kind: QuotaKind, limit: u64) -> Result<(), String> {
+    change(target, |fs| fs.set_default_quota(kind, limit))
+}
+
+fn change(target: &Target, work: impl FnOnce(&FsWriter) -> engine::Result<()>) -> Result<(), String> {
+    let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
     let dataset = target.dataset().map_err(|e| e.message().unwrap_or_default())?;
     let live = spa.datasets.open(&**spa, dataset.number).map_err(text)?;
@@ -55,6 +64,6 @@ pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut 
     let txs = Arc::clone(spa);
     // Loaded without cleaning the delete queue: where it is mounted, removed files may still be open.
     let fs = FsWriter::load(&live.objset, txs, Arc::clone(&env.clock), Options::default(), env.guid());
-    fs.and_then(|fs| fs.set_quota(quota, id, limit)).map_err(text)?;
+    fs.and_then(|fs| work(&fs)).map_err(text)?;
     spa.sync().map_err(text)
 }

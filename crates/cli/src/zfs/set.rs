@@ -4,6 +4,7 @@ use clap::Args;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
+use zpl::write::QuotaKind;
 
 use super::mount::{mount_created, mounted_followers, waiting_below, with_moved, with_unmounted};
 use super::quota;
@@ -46,8 +47,9 @@ impl Verb for Set {
             let (done, code) = match target {
                 Ok((types, target)) => {
                     let done = self.one(settings, &target, types, ctx);
-                    if done.is_ok() {
+                    if let Ok(code) = done {
                         remark(settings, &target, ctx);
+                        exit = exit.worse(code);
                     }
                     (done, Exit::MINUS_ONE)
                 }
@@ -66,19 +68,18 @@ impl Verb for Set {
 type Work<'a> = Box<dyn FnOnce(&mut Ctx) -> Result<(), Failure> + 'a>;
 
 impl Set {
-    fn one(
-        &self,
-        settings: &[String],
-        target: &Target,
-        types: DatasetTypes,
-        ctx: &mut Ctx,
-    ) -> Result<(), Failure> {
+    fn one(&self, settings: &[String], target: &Target, types: DatasetTypes, ctx: &mut Ctx) -> Outcome {
         let name = target.name.as_str();
         let cannot = |what: String| Failure::cannot("set property for", name, what);
         let mut stored = Vec::new();
         let (mut volsize, mut version) = (None, None);
+        let mut defaults = Vec::new();
         for (prop, value) in crate::settings::split(settings).map_err(Failure::usage)? {
             let (prop, value) = of_dataset(&prop, &value, types, When::Later).map_err(cannot)?;
+            if let Some(kind) = QuotaKind::of_default(&prop) {
+                defaults.push((kind, value.number().unwrap_or(0)));
+                continue;
+            }
             match prop.as_str() {
                 "volsize" => volsize = value.number(),
                 "version" => version = value.number(),
@@ -98,8 +99,12 @@ impl Set {
             quota::set(target, kind, &who, limit, ctx).map_err(cannot)?;
             ctx.log(&target.pool)?;
         }
+        for (kind, limit) in defaults {
+            quota::set_default(target, kind, limit).map_err(cannot)?;
+            ctx.log(&target.pool)?;
+        }
         if stored.is_empty() {
-            return Ok(());
+            return Ok(Exit::OK);
         }
         unheeded::tell(name, &stored);
         unheeded::remember(target, &stored);
@@ -124,21 +129,27 @@ impl Set {
             });
             done.map_err(|e| cannot(reason(&e, &words)))
         };
-        with(ctx, Box::new(work))?;
-        target.pool.mounts.settings_changed();
-        mount_waiting(&waiting, ctx);
-        Ok(())
+        let ((), mounted) = with(ctx, Box::new(work))?;
+        Ok(remount(target, mounted, &waiting, ctx))
     }
 }
 
-/// Mounts file systems that had no mount point and have one now. The property stays set even if that fails.
-fn mount_waiting(waiting: &[String], ctx: &mut Ctx) {
-    for name in waiting {
-        if let Err(failure) = mount_created(name, ctx) {
-            ctx.warn(failure.message().unwrap_or_default());
-            ctx.warn("property may be set but unable to remount filesystem");
-        }
+/// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `mounted`: of those that
+/// had one. The property stays set even if that fails.
+#[doc(alias = "set_callback")]
+fn remount(target: &Target, mounted: Result<(), Failure>, waiting: &[String], ctx: &mut Ctx) -> Exit {
+    let mut failures: Vec<Failure> = mounted.err().into_iter().collect();
+    let told = target.pool.mounts.settings_changed(&target.name);
+    failures.extend(told.into_iter().map(|(at, e)| Failure::cannot("remount", at.display(), e.what())));
+    failures.extend(waiting.iter().filter_map(|name| mount_created(name, ctx).err()));
+    for failure in &failures {
+        ctx.warn(failure.message().unwrap_or_default());
     }
+    if failures.is_empty() {
+        return Exit::OK;
+    }
+    ctx.warn("property may be set but unable to remount filesystem");
+    Exit::FAILED
 }
 
 /// OpenZFS' message when a setting is refused.
@@ -231,9 +242,12 @@ impl Verb for Inherit {
         let prop = self.name()?;
         let mut exit = Exit::OK;
         for name in &self.names {
-            if let Err(failure) = self.one(&prop, name, ctx) {
-                ctx.warn(failure.message().unwrap_or_default());
-                exit = Exit::FAILED;
+            match self.one(&prop, name, ctx) {
+                Ok(code) => exit = exit.worse(code),
+                Err(failure) => {
+                    ctx.warn(failure.message().unwrap_or_default());
+                    exit = Exit::FAILED;
+                }
             }
         }
         Ok(exit)
@@ -263,13 +277,14 @@ impl Inherit {
             ZfsProp::Quota | ZfsProp::Refquota | ZfsProp::Reservation | ZfsProp::Refreservation => {
                 format!("\nuse 'zfs set {name}=none' to clear")
             }
+            _ if QuotaKind::of_default(name).is_some() => format!("\nuse 'zfs set {name}=none' to clear"),
             ZfsProp::Volsize => String::new(),
             _ => format!("\nuse 'zfs inherit -S {name}' to revert to received value"),
         };
         Err(Failure::failed(lead + &hint))
     }
 
-    fn one(&self, prop: &str, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn one(&self, prop: &str, name: &str, ctx: &mut Ctx) -> Outcome {
         let target = Target::of(name, ctx)?;
         let types = target.types()?;
         let cannot = |what: String| Failure::failed(format!("cannot inherit {prop} for '{name}': {what}"));
@@ -291,14 +306,12 @@ impl Inherit {
         let mounted = if matches!(prop, "mountpoint") { mounted_followers(&target)? } else { Vec::new() };
         let waiting = if prop == "mountpoint" { waiting_below(&target)? } else { Vec::new() };
         let word = prop.to_owned();
-        with_moved(&target, &mounted, ctx, |ctx| {
+        let ((), mounted) = with_moved(&target, &mounted, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 names.iter().try_for_each(|name| tasks.set(name, &[(word.as_str(), None)], source))
             });
             done.map_err(|e| cannot(why(&e)))
         })?;
-        target.pool.mounts.settings_changed();
-        mount_waiting(&waiting, ctx);
-        Ok(())
+        Ok(remount(&target, mounted, &waiting, ctx))
     }
 }

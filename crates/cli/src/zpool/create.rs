@@ -6,6 +6,7 @@ use clap::Args;
 use daemon::ops::{CreatePool, FsShape};
 use daemon::registry::Manner;
 use engine::dsl::props::PropValue;
+use ondisk::names::DEFAULT_QUOTAS;
 use zcommon::features::{FEATURES, Feature};
 use zcommon::names::check_new_pool;
 use zcommon::props::{DatasetTypes, PropName, VdevProp, ZpoolProp, is_user_property};
@@ -296,22 +297,17 @@ pub fn shape(
 ) -> Result<(), String> {
     let number = value.number().unwrap_or(0);
     match name.as_str() {
-        "normalization" => {
-            fs.normalization = number;
-        }
+        "normalization" => fs.normalization = Some(number),
         "utf8only" => fs.utf8only = Some(number != 0),
-        "casesensitivity" => {
-            fs.case = match number {
-                0 => CaseSensitivity::Sensitive,
-                1 => CaseSensitivity::Insensitive,
-                _ => CaseSensitivity::Mixed,
-            }
-        }
+        "casesensitivity" => fs.case = Some(CaseSensitivity::from_number(number)),
         "version" => fs.version = Some(number),
-        _ => settings.push((name, value)),
+        quota => match DEFAULT_QUOTAS.iter().zip(&mut fs.default_quotas).find(|(name, _)| **name == quota) {
+            Some((_, limit)) => *limit = Some(number),
+            None => settings.push((name, value)),
+        },
     }
     match (fs.normalization, fs.utf8only) {
-        (1.., Some(false)) => Err("'utf8only' must be set 'on' if normalization chosen".to_owned()),
+        (Some(1..), Some(false)) => Err("'utf8only' must be set 'on' if normalization chosen".to_owned()),
         _ => Ok(()),
     }
 }

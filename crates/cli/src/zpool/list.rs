@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::{Map, Value};
+use zcommon::features::FEATURES;
 use zcommon::props::ZpoolProp;
 
 use super::list_vdevs::{VDEV_COLUMNS, VdevCells};
@@ -113,6 +114,17 @@ impl Wanted {
     }
 }
 
+/// The properties that a word of `-o` stands for.
+fn columns_of(word: &str) -> Vec<String> {
+    if word != "all" {
+        return vec![word.to_owned()];
+    }
+    let native = ZpoolProp::ALL.iter().filter(|prop| prop.info().visible && **prop != ZpoolProp::Name);
+    let features = FEATURES.iter().map(|feature| format!("feature@{}", feature.info().name));
+    let native = native.map(|prop| prop.name().to_owned());
+    std::iter::once("name".to_owned()).chain(native).chain(features).collect()
+}
+
 fn named(view: &PoolView<'_>, wanted: &[Wanted]) -> Result<Vec<Prop>, Failure> {
     let bad = |word: &str| Failure::usage(format!("bad property list: invalid property '{word}'"));
     wanted.iter().map(|w| view.named(&w.word).map(|(_, p)| p).ok_or_else(|| bad(&w.word))).collect()
@@ -139,7 +151,7 @@ impl List {
     fn wanted(&self) -> Vec<Wanted> {
         let words: Vec<String> = match self.columns.is_empty() {
             true => DEFAULT_COLUMNS.split(',').map(str::to_owned).collect(),
-            false => self.columns.clone(),
+            false => self.columns.iter().flat_map(|word| columns_of(word)).collect(),
         };
         let column = |word: String| {
             let prop = ZpoolProp::from_user(&word);

@@ -106,6 +106,9 @@ pub enum ZpoolVerb {
     Sync(simple::Sync),
     /// Give a pool a new guid
     Reguid(simple::Reguid),
+    /// Keep what is on disk as it is until the next import
+    #[command(hide = true)]
+    Freeze(simple::Freeze),
     /// Enable the features that a pool lacks
     Upgrade(upgrade::Upgrade),
     /// Read all blocks, and repair what is bad
@@ -193,6 +196,7 @@ impl Verb for Zpool {
             ZpoolVerb::Set(v) => v.run(ctx),
             ZpoolVerb::Sync(v) => v.run(ctx),
             ZpoolVerb::Reguid(v) => v.run(ctx),
+            ZpoolVerb::Freeze(v) => v.run(ctx),
             ZpoolVerb::Upgrade(v) => v.run(ctx),
             ZpoolVerb::Scrub(v) => v.run(ctx),
             ZpoolVerb::Resilver(v) => v.run(ctx),

@@ -1,4 +1,4 @@
-//! Verbs of `zpool` that are one call: `sync`, `reguid`, `labelclear`.
+//! Verbs of `zpool` that are one call: `sync`, `freeze`, `reguid`, `labelclear`.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -42,6 +42,22 @@ impl Verb for Sync {
         for pool in pools.iter().filter(|pool| !pool.is_read_only()) {
             pool.spa()?.sync_deferred().map_err(|e| Failure::cannot("sync", pool.name(), e.what()))?;
         }
+        Ok(Exit::OK)
+    }
+}
+
+/// Keep what is on disk as it is until the next import: only intent logs are written, for tests of their replay.
+#[derive(Debug, Args)]
+pub struct Freeze {
+    /// The pool.
+    pub pool: String,
+}
+
+impl Verb for Freeze {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let pool = named(&self.pool, ctx)?;
+        let cannot = |e: engine::Error| Failure::cannot("freeze", &self.pool, e.what());
+        pool.spa().and_then(|spa| spa.freeze()).map_err(cannot)?;
         Ok(Exit::OK)
     }
 }

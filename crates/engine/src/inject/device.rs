@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, LABELS, label_offset};
 use parking_lot::Mutex;
@@ -186,6 +186,14 @@ impl Decision {
             Some(FaultError::Noop) => done(Ok(())),
             Some(_) => done(Err(injected())),
         }
+    }
+
+    /// How long the completion is held back at least.
+    #[expect(clippy::disallowed_methods, reason = "injected delays are of the machine's time")]
+    pub fn delay(&self) -> Duration {
+        self.until
+            .as_ref()
+            .map_or(Duration::ZERO, |(until, _)| until.saturating_duration_since(Instant::now()))
     }
 
     /// The completion, not before the time decided.

@@ -139,6 +139,8 @@ pub struct SpaceAllocator {
     checkpoint_txg: AtomicU64,
     /// Freed space is noted for [`SpaceAllocator::with_freed`].
     pub(super) trims: AtomicBool,
+    /// Freed space is not used again: the pool is frozen.
+    pub(super) keeps_freed: AtomicBool,
     pub(super) checkpoint_space: AtomicI64,
     problems: Mutex<Vec<Error>>,
     notes: Mutex<Vec<Error>>,
@@ -163,6 +165,7 @@ impl SpaceAllocator {
             sync: Mutex::default(),
             checkpoint_txg: AtomicU64::new(0),
             trims: AtomicBool::new(false),
+            keeps_freed: AtomicBool::new(false),
             checkpoint_space: AtomicI64::new(0),
             problems: Mutex::default(),
             notes: Mutex::default(),
@@ -205,6 +208,11 @@ impl SpaceAllocator {
     /// Blocks born up to this txg belong to the checkpoint: their space is kept. 0: no checkpoint.
     pub fn set_checkpoint(&self, txg: u64) {
         self.checkpoint_txg.store(txg, Ordering::Relaxed);
+    }
+
+    /// Freed space is not used again.
+    pub fn keep_freed(&self) {
+        self.keeps_freed.store(true, Ordering::Release);
     }
 
     /// For tests: blocks of at least so many bytes are refused as if space were fragmented.

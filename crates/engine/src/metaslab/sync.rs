@@ -142,7 +142,9 @@ impl SpaceAllocator {
         for (vdev, id) in names {
             let Some(vdev) = self.vdev(vdev) else { continue };
             let Some(slab) = usize::try_from(id).ok().and_then(|id| vdev.slabs.get(id)) else { continue };
-            let (allocated, deferred) = slab.sync_done(txg, self.trims.load(Ordering::Relaxed));
+            // Nothing is ripe before its txg.
+            let ripens = if self.keeps_freed.load(Ordering::Acquire) { 0 } else { txg };
+            let (allocated, deferred) = slab.sync_done(txg, ripens, self.trims.load(Ordering::Relaxed));
             if let Some(group) = vdev.group_of(id) {
                 group.allocated.fetch_add(allocated + deferred, Ordering::Relaxed);
                 group.deferred.fetch_add(deferred, Ordering::Relaxed);

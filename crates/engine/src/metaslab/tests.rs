@@ -97,6 +97,42 @@ fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
     assert_eq!(one(&all, want(8192, 12)).offset, offset - 4096);
 }
 
+/// A nearly full pool in pieces of 4 KiB: blocks that fit nowhere, and those that fit, look into few metaslabs each, also
+/// when space is freed all the time and maps leave memory.
+#[test]
+fn few_metaslabs_are_looked_into_for_a_block() {
+    const SLABS: u64 = 100;
+    let store = Shared::default();
+    let mut all = create(&[Shape::disk(12, 20, SLABS)], SpaceMapFeatures::NEW, &store);
+    let counting = Arc::new(Counting(store.clone(), AtomicU64::new(0)));
+    all.source = Some(Arc::clone(&counting) as Arc<dyn SpaceMapSource>);
+    let mut blocks = Vec::new();
+    while let Ok(found) = all.allocate(&want(4096, 4)) {
+        blocks.push(found[0]);
+    }
+    sync(&all, &store, 4);
+    blocks.sort_by_key(|dva| dva.offset);
+    blocks.iter().step_by(16).for_each(|dva| all.free(dva, 5));
+    (5..8).for_each(|txg| sync(&all, &store, txg));
+    let slabs: Vec<_> = (0..SLABS).map(|id| all.slab(0, id).unwrap()).collect();
+    let visits = || slabs.iter().map(|slab| slab.visits.load(Ordering::Relaxed)).sum::<u64>();
+    let (visited, read) = (visits(), counting.1.load(Ordering::Relaxed));
+    let mut freed = blocks.iter().skip(1).step_by(16);
+    for txg in 8..28 {
+        for _ in 0..10 {
+            assert_eq!(all.allocate(&want(8192, txg)).unwrap_err().kind(), Kind::Fragmented);
+            one(&all, want(4096, txg));
+        }
+        freed.by_ref().take(5).for_each(|dva| all.free(dva, txg));
+        sync(&all, &store, txg);
+        slabs.iter().for_each(|slab| drop(slab.unload()));
+    }
+    // 400 blocks.
+    let (visited, read) = (visits() - visited, counting.1.load(Ordering::Relaxed) - read);
+    assert!(visited <= 800, "{visited} metaslabs were looked into");
+    assert!(read <= 400, "{read} maps were read");
+}
+
 #[test]
 fn equal_vdevs_take_turns_and_the_emptier_gets_more() {
     let store = Shared::default();

@@ -72,6 +72,9 @@ pub(super) struct Metaslab {
     ceiling: AtomicU64,
     /// Its map can't be read: nothing is allocated from it.
     pub unreadable: AtomicBool,
+    /// How often it was asked for a piece.
+    #[cfg(test)]
+    pub visits: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -156,6 +159,8 @@ impl Metaslab {
             weight: AtomicU64::new(0),
             ceiling: AtomicU64::new(u64::MAX),
             unreadable: AtomicBool::new(false),
+            #[cfg(test)]
+            visits: AtomicU64::new(0),
             state: Mutex::new(state),
         };
         slab.reweigh(&mut slab.lock());
@@ -237,6 +242,8 @@ impl Metaslab {
     /// metaslab is not loaded. Also reports whether this is the txg's first change here, and whether the
     /// metaslab has used up the kind of pieces for which it was chosen.
     pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<Placed> {
+        #[cfg(test)]
+        self.visits.fetch_add(1, Ordering::Relaxed);
         let mut guard = self.lock();
         let state = &mut *guard;
         let free = state.free.as_mut()?;
@@ -409,8 +416,9 @@ impl Metaslab {
     }
 
     /// After a synced txg: see the picture above. Returns the growth of the allocated and of the deferred
-    /// bytes. `trims`: ranges that become free are to be trimmed.
-    pub fn sync_done(&self, txg: u64, trims: bool) -> (i64, i64) {
+    /// bytes. `ripens`: space that was freed long enough before this txg can be used again. `trims`: ranges that become free are
+    /// to be trimmed.
+    pub fn sync_done(&self, txg: u64, ripens: u64, trims: bool) -> (i64, i64) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let freed = std::mem::take(&mut state.freed);
@@ -419,7 +427,7 @@ impl Metaslab {
             state.deferred.push((txg, freed));
         }
         let (ripe, rest) =
-            std::mem::take(&mut state.deferred).into_iter().partition(|&(then, _)| then + DEFER <= txg);
+            std::mem::take(&mut state.deferred).into_iter().partition(|&(then, _)| then + DEFER <= ripens);
         state.deferred = rest;
         let ripe: Vec<(u64, RangeSet)> = ripe;
         if ripe.iter().any(|(_, ranges)| !ranges.is_empty()) {

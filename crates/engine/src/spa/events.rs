@@ -15,10 +15,7 @@ use super::history_log::{HistoryEvent, HistoryOrigin};
 use crate::dmu::Tx;
 use crate::env::Env;
 use crate::error::Error;
-
-/// Events that are kept.
-#[doc(alias = "zfs_zevent_len_max")]
-const KEPT: usize = 512;
+use crate::memory::Limit;
 
 /// An event.
 #[derive(Debug, Clone, PartialEq)]
@@ -75,9 +72,9 @@ impl Events {
         state.newest += 1;
         let eid = state.newest;
         payload.add("time", NvValue::Int64Array(vec![time.0, time.1])).add("eid", eid);
-        if state.kept.len() >= KEPT {
-            state.kept.pop_front();
-        }
+        let most = usize::try_from(env.memory.limits.get(Limit::EventsMax)).unwrap_or(usize::MAX).max(1);
+        let surplus = (state.kept.len() + 1).saturating_sub(most);
+        state.kept.drain(..surplus);
         state.kept.push_back(Event { eid, time, class, payload });
         self.more.notify_all();
     }
@@ -166,6 +163,9 @@ fn shown(state: PoolState) -> i32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The default of the setting.
+    const KEPT: usize = 512;
 
     #[test]
     fn the_oldest_are_forgotten_and_numbers_go_on() {

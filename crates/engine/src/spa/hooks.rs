@@ -211,6 +211,10 @@ impl LogHost for LogsOf {
     }
 
     fn synced(&self) -> u64 {
+        self.0.upgrade().map_or(0, |spa| spa.on_disk(spa.txgs.synced()))
+    }
+
+    fn written(&self) -> u64 {
         self.0.upgrade().map_or(0, |spa| spa.txgs.synced())
     }
 

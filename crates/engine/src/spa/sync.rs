@@ -53,6 +53,7 @@ impl Spa {
     #[doc(alias = "spa_sync")]
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
         self.check_claim()?;
+        self.txg_history.starts(self, txg);
         let tx = Tx::syncing(txg, &self.dirty);
         self.pass.store(1, Ordering::Relaxed);
         let changing = self.changing.write();
@@ -74,9 +75,12 @@ impl Spa {
         let labels = self.config.lock().clean() || labels;
         self.refresh_multihost()?;
         self.commit(txg, rootbp, labels)?;
-        self.relabel_left();
+        if !self.is_frozen_at(txg) {
+            self.relabel_left();
+        }
         self.pool.zio.set_synced(txg);
         self.space.sync_done(txg);
+        self.txg_history.ends(self, txg);
         self.dirty.clear(txg);
         self.txgs.done(txg);
         Ok(())
@@ -231,19 +235,21 @@ impl Spa {
         let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();
         // A failed flush may have lost labels, too.
         let labels = labels || tree.leaves().any(|leaf| is_suspect(leaf, txg));
-        while let Err(why) = self.recheck(txg).and_then(|known| {
-            self.check_claim()?;
-            let commit = ConfigSync {
-                tree: &tree,
-                executor: &*self.pool.env.executor,
-                uberblock: &uberblock,
-                label: labels.then_some(&label),
-                multihost: self.multihost.is_on(),
-                choice: txg,
-                known: &known,
-            };
-            commit.run()
-        }) {
+        while !self.is_frozen_at(txg)
+            && let Err(why) = self.recheck(txg).and_then(|known| {
+                self.check_claim()?;
+                let commit = ConfigSync {
+                    tree: &tree,
+                    executor: &*self.pool.env.executor,
+                    uberblock: &uberblock,
+                    label: labels.then_some(&label),
+                    multihost: self.multihost.is_on(),
+                    choice: txg,
+                    known: &known,
+                };
+                commit.run()
+            })
+        {
             if !self.pool.zio.suspended.wait(&why) {
                 return Err(why);
             }

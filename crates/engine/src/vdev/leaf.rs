@@ -385,7 +385,11 @@ impl Leaf {
     /// The decision of injected faults on a request.
     #[inline]
     fn injected(&self, io: IoType, offset: u64, len: u64) -> Option<Decision> {
-        self.inject.decide(|| Request { io, offset, len, size: self.size() })
+        let decision = self.inject.decide(|| Request { io, offset, len, size: self.size() })?;
+        if matches!(io, IoType::Read | IoType::Write) {
+            self.stats.held_back(decision.delay());
+        }
+        Some(decision)
     }
 
     /// Whether a flush has failed since the txg `since` was the next to be on disk.

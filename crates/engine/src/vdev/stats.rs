@@ -171,6 +171,13 @@ impl LeafStats {
         now
     }
 
+    /// The completion of a request is held back by an injected delay, which the device's own time does not include.
+    pub(super) fn held_back(&self, delay: Duration) {
+        if delay > self.slow_after() {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// The device has finished the requests that it started at `then`.
     #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
     pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Instant) {

@@ -30,7 +30,7 @@
 //! concurrent commits share one write. All callers that wait are woken at its end at once, those whose records it wrote
 //! return, and one of the others writes next.
 //!
-//! Lock order: `turn` → `itxs` → `chain`. The turn ([`Turn`]) is had while a commit is written, and while txgs are waited
+//! Lock order: `turn` → `itxs` → `chain`. The turn ([`super::turn`]) is had while a commit is written, and while txgs are waited
 //! for; it is never taken in syncing context.
 //!
 //! Differs from OpenZFS: a commit's blocks are written together and flushed once, instead of each block with its
@@ -41,11 +41,12 @@ use std::sync::{Arc, Weak};
 
 use ondisk::Blkptr;
 use ondisk::zil::LrWrite;
-use parking_lot::{Condvar, Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use super::itx::{Itx, Itxs};
 use super::policy::{LogPolicy, SyncMode};
 use super::sync::{Destroy, Filled, Space, places, space_of};
+use super::turn::Turns;
 use super::writer::{self, Batch};
 
 use crate::dmu::{LiveObjset, Objset, Tx};
@@ -65,7 +66,11 @@ pub trait LogHost: Send + Sync + std::fmt::Debug {
     fn begin(&self) -> Result<Tx>;
     /// The last txg on disk.
     fn synced(&self) -> u64;
-    /// Waits until a txg is on disk.
+    /// The last txg that was written; in a frozen pool it is not on disk.
+    fn written(&self) -> u64 {
+        self.synced()
+    }
+    /// Waits until a txg is written.
     fn wait_synced(&self, txg: u64) -> Result<()>;
     /// Waits until all changes so far are on disk.
     fn wait_all(&self) -> Result<()>;
@@ -147,32 +152,6 @@ impl ChainState {
     }
 }
 
-/// The progress of commits.
-#[derive(Debug, Default)]
-struct Issue {
-    /// Finished commits.
-    done: u64,
-    /// A caller has the turn to write.
-    taken: bool,
-}
-
-/// The turn to write: one caller at a time has it.
-struct Turn<'a> {
-    zil: &'a Zil,
-    /// Commits that are finished when it ends.
-    done: u64,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let mut issue = self.zil.issue.lock();
-        issue.taken = false;
-        issue.done = issue.done.max(self.done);
-        drop(issue);
-        self.zil.turns.notify_all();
-    }
-}
-
 /// The intent log of one dataset that is being written.
 #[doc(alias = "zilog_t")]
 #[derive(Debug)]
@@ -180,9 +159,7 @@ pub struct Zil {
     pub(super) host: Arc<dyn LogHost>,
     objset: Weak<LiveObjset>,
     pub(super) itxs: Mutex<Itxs>,
-    issue: Mutex<Issue>,
-    /// A turn ended.
-    turns: Condvar,
+    turns: Turns,
     pub(super) chain: Mutex<ChainState>,
     pub(super) policy: RwLock<LogPolicy>,
     /// The txg with which it is closed.
@@ -222,8 +199,7 @@ impl Zil {
             host,
             objset: Arc::downgrade(objset),
             itxs: Mutex::default(),
-            issue: Mutex::default(),
-            turns: Condvar::new(),
+            turns: Turns::default(),
             chain: Mutex::new(chain),
             policy: RwLock::default(),
             closing: Mutex::default(),
@@ -317,7 +293,7 @@ impl Zil {
             itxs.requested += 1;
             itxs.requested
         };
-        let Some(mut turn) = self.turn(ticket) else { return Ok(()) };
+        let Some(mut turn) = self.turns.commit(ticket) else { return Ok(()) };
         let (covered, batch) = {
             let Some(mut itxs) = self.logged()? else {
                 turn.done = self.whole_txg()?;
@@ -339,32 +315,14 @@ impl Zil {
         Ok(())
     }
 
-    /// Waits for the turn; `None` once the commit with this ticket is finished.
-    fn turn(&self, ticket: u64) -> Option<Turn<'_>> {
-        let mut issue = self.issue.lock();
-        while issue.taken && issue.done < ticket {
-            self.turns.wait(&mut issue);
-        }
-        if issue.done >= ticket {
-            return None;
-        }
-        issue.taken = true;
-        Some(Turn { zil: self, done: 0 })
-    }
-
-    /// Waits until nothing is written; nothing will be until the result is dropped.
-    fn alone(&self) -> Option<Turn<'_>> {
-        self.turn(u64::MAX)
-    }
-
     /// The lists, once all changes without records are on disk; `None` when there are more by then.
     fn logged(&self) -> Result<Option<MutexGuard<'_, Itxs>>> {
         let unlogged = self.itxs.lock().unlogged;
-        if unlogged > self.host.synced() {
+        if unlogged > self.host.written() {
             self.host.wait_synced(unlogged)?;
         }
         let itxs = self.itxs.lock();
-        Ok((itxs.unlogged <= self.host.synced()).then_some(itxs))
+        Ok((itxs.unlogged <= self.host.written()).then_some(itxs))
     }
 
     /// Waits until all changes so far are on disk, without the log: callers that make changes without records all the time must
@@ -483,7 +441,7 @@ impl Zil {
     /// Begins to close the log, whose records are no longer needed: [`Zil::close`] waits for this. So many logs are
     /// closed with one txg.
     pub fn begin_close(&self) -> Result<()> {
-        let _alone = self.alone();
+        let _alone = self.turns.alone();
         self.cover().map(drop)
     }
 
@@ -503,7 +461,7 @@ impl Zil {
     /// the next opener.
     #[doc(alias = "zil_close")]
     pub fn close(&self) -> Result<()> {
-        let _alone = self.alone();
+        let _alone = self.turns.alone();
         let txg = self.cover()?;
         self.host.wait_synced(txg)?;
         if let Some(objset) = self.objset.upgrade() {
@@ -522,7 +480,7 @@ impl Zil {
     /// Ends the chain and logs nothing until [`Zil::resume`]: commits wait for txgs.
     #[doc(alias = "zil_suspend")]
     pub fn suspend(&self) -> Result<()> {
-        let _alone = self.alone();
+        let _alone = self.turns.alone();
         self.chain.lock().suspended += 1;
         self.host.wait_all()?;
         let blocks = {

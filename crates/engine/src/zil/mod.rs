@@ -20,6 +20,7 @@ mod log;
 mod policy;
 pub mod replay;
 mod sync;
+mod turn;
 mod writer;
 
 pub use itx::Itx;

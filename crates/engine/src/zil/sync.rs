@@ -99,7 +99,7 @@ impl IntentLog for Zil {
             chain.mode = Mode::Ready;
         }
         drop(chain);
-        self.itxs.lock().forget_synced(txg.saturating_sub(1));
+        self.itxs.lock().forget_synced(txg.saturating_sub(1).min(self.host.synced()));
         Ok(())
     }
 

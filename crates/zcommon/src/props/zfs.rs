@@ -116,5 +116,11 @@ properties! {
         Volthreading: Info::index("volthreading", 1, index::BOOLEAN).of(Default, VOL).shown("zvol threading", "on | off"),
         Direct: Info::index("direct", 1, index::DIRECT).of(Inherit, FS).shown("DIRECT", "disabled | standard | always"),
         Longname: Info::index("longname", 0, index::BOOLEAN).of(Inherit, FS).shown("LONGNAME", "on | off"),
+        Defaultuserquota: Info::number("defaultuserquota", 0).of(Default, FS_SNAP).shown("DEFAULTUSERQUOTA", "<size> | none"),
+        Defaultgroupquota: Info::number("defaultgroupquota", 0).of(Default, FS_SNAP).shown("DEFAULTGROUPQUOTA", "<size> | none"),
+        Defaultprojectquota: Info::number("defaultprojectquota", 0).of(Default, FS_SNAP).shown("DEFAULTPROJECTQUOTA", "<size> | none"),
+        Defaultuserobjquota: Info::number("defaultuserobjquota", 0).of(Default, FS_SNAP).shown("DEFAULTUSEROBJQUOTA", "<size> | none"),
+        Defaultgroupobjquota: Info::number("defaultgroupobjquota", 0).of(Default, FS_SNAP).shown("DEFAULTGROUPOBJQUOTA", "<size> | none"),
+        Defaultprojectobjquota: Info::number("defaultprojectobjquota", 0).of(Default, FS_SNAP).shown("DEFAULTPROJECTOBJQUOTA", "<size> | none"),
     }
 }

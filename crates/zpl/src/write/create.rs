@@ -11,7 +11,7 @@ use engine::zap::{FORM, NewZap, TOUPPER, ZapEdit};
 use engine::{Error, Result};
 use ondisk::ObjectType;
 use ondisk::dnode::DNODE_MIN_SIZE;
-use ondisk::names::{MASTER_NODE_OBJECT, master_node};
+use ondisk::names::{DEFAULT_QUOTAS, MASTER_NODE_OBJECT, master_node};
 use ondisk::objset::ObjsetFlags;
 use ondisk::znode::pflags;
 use stdx::rng::Rng;
@@ -36,6 +36,8 @@ pub struct NewFs {
     pub case: CaseSensitivity,
     /// Whether only names in UTF-8 can be created.
     pub utf8only: bool,
+    /// Quotas of users, groups and projects without one of their own, of bytes and of objects.
+    pub default_quotas: [u64; 6],
     /// Owner and group of the root directory.
     pub owner: (u64, u64),
     /// Files have projects (feature `project_quota` is enabled). OpenZFS makes a pool's own root file system without,
@@ -57,6 +59,7 @@ impl NewFs {
             normalization: 0,
             case: CaseSensitivity::Sensitive,
             utf8only: false,
+            default_quotas: [0; 6],
             owner: (0, 0),
             projects: true,
             count_objects: true,
@@ -89,6 +92,9 @@ pub fn create_fs(objset: &Arc<LiveObjset>, tx: &Tx, new: &NewFs) -> Result<()> {
     note(master_node::UTF8ONLY, new.utf8only.into())?;
     note(master_node::NORMALIZATION, new.normalization)?;
     note(master_node::CASESENSITIVITY, case_number(new.case))?;
+    for (name, limit) in DEFAULT_QUOTAS.into_iter().zip(new.default_quotas) {
+        note(name, limit)?;
+    }
     note(master_node::VERSION, new.version)?;
     let mut sa = 0;
     if new.version >= VERSION_SA {

@@ -34,6 +34,13 @@ pub enum Seek {
     Hole,
 }
 
+/// What a write does to set-id bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bits {
+    Stay,
+    Go,
+}
+
 fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
@@ -170,8 +177,12 @@ impl FsWriter {
     /// of a write keeps them.
     #[doc(alias = "zfs_clear_setid_bits_if_necessary")]
     pub(super) fn written(&self, tx: &Tx, node: &Node, end: u64, keep_setid: bool) -> Result<()> {
+        if self.note_written(tx, node, end, keep_setid.then_some(Bits::Stay))? {
+            return Ok(());
+        }
+        let _order = node.modes.lock();
         let before = node.word(self.fields.mode);
-        self.note_written(tx, node, end, keep_setid)?;
+        self.note_written(tx, node, end, Some(Bits::Go))?;
         let mode = node.word(self.fields.mode);
         if mode != before {
             let (uid, gid) = (node.word(self.fields.uid), node.word(self.fields.gid));
@@ -181,18 +192,22 @@ impl FsWriter {
         Ok(())
     }
 
-    fn note_written(&self, tx: &Tx, node: &Node, end: u64, keep_setid: bool) -> Result<()> {
+    /// Without `bits` set-id bits are an obstacle: then nothing is changed, and false is returned.
+    fn note_written(&self, tx: &Tx, node: &Node, end: u64, bits: Option<Bits>) -> Result<bool> {
         let now = self.now();
         self.change(tx, node, |state| {
+            let mode = state.word(self.fields.mode);
+            // As Linux does: the set-group-id bit without the group's right to execute means locks that are enforced.
+            let cleared = mode & !if mode & GROUP_EXEC == 0 { SETUID } else { SETUID | SETGID };
+            match bits {
+                None if mode != cleared => return Ok(false),
+                Some(Bits::Go) => state.attrs.set_word(self.fields.mode, cleared)?,
+                _ => {}
+            }
             let size = state.word(self.fields.size).max(end);
             state.attrs.set_word(self.fields.size, size)?;
-            if !keep_setid {
-                let mode = state.word(self.fields.mode);
-                // As Linux does: the set-group-id bit without the group's right to execute means locks that are enforced.
-                let cleared = mode & !if mode & GROUP_EXEC == 0 { SETUID } else { SETUID | SETGID };
-                state.attrs.set_word(self.fields.mode, cleared)?;
-            }
-            self.content_changed(state, now)
+            self.content_changed(state, now)?;
+            Ok(true)
         })
     }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use engine::dmu::Tx;
 use engine::dsl::write::space_throttle::SpaceThrottles;
 use engine::dsl::write::{Hooks, LiveDataset};
+use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::zil::Zil;
 use engine::zil::replay::{Record, Replayed, Replayer, replay};
@@ -62,7 +63,9 @@ impl Transactions for Place {
     }
 
     fn use_feature(&self, feature: Feature, tx: &Tx) -> Result<bool> {
-        if self.spa.feature(feature).is_none() {
+        let is_off =
+            feature == Feature::Zilsaxattr && !self.spa.pool.env.memory.limits.is_on(Limit::LogXattrs);
+        if is_off || self.spa.feature(feature).is_none() {
             return Ok(false);
         }
         let in_use = self.spa.datasets.view().extra(self.dataset.number, feature.info().guid)?.is_some();

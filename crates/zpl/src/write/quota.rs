@@ -49,6 +49,22 @@ impl QuotaKind {
         }
     }
 
+    fn default_name(self) -> &'static str {
+        match self {
+            Self::User => master_node::DEFAULTUSERQUOTA,
+            Self::Group => master_node::DEFAULTGROUPQUOTA,
+            Self::Project => master_node::DEFAULTPROJECTQUOTA,
+            Self::UserObjects => master_node::DEFAULTUSEROBJQUOTA,
+            Self::GroupObjects => master_node::DEFAULTGROUPOBJQUOTA,
+            Self::ProjectObjects => master_node::DEFAULTPROJECTOBJQUOTA,
+        }
+    }
+
+    /// The kind whose default quota a property is.
+    pub fn of_default(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.default_name() == name)
+    }
+
     fn account(self) -> SpecialObject {
         match self {
             Self::User | Self::UserObjects => SpecialObject::UserUsed,
@@ -62,28 +78,62 @@ impl QuotaKind {
     }
 }
 
-/// Objects of the quota tables.
+/// Objects of the quota tables, and the quotas of those who are in no table.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Quotas(BTreeMap<QuotaKind, u64>);
+pub(super) struct Quotas {
+    tables: BTreeMap<QuotaKind, u64>,
+    defaults: BTreeMap<QuotaKind, u64>,
+}
 
 impl Quotas {
     pub fn load(master: &Zap) -> Result<Self> {
-        let mut all = BTreeMap::new();
+        let mut all = Self::default();
         for kind in QuotaKind::ALL {
             if let Some(object) = master.u64(kind.name())? {
-                all.insert(kind, object);
+                all.tables.insert(kind, object);
+            }
+            if let Some(limit) = master.u64(kind.default_name())?.filter(|limit| *limit != 0) {
+                all.defaults.insert(kind, limit);
             }
         }
-        Ok(Self(all))
+        Ok(all)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.tables.is_empty() && self.defaults.is_empty()
     }
 }
 
 impl FsWriter {
-    /// The quota of an id; `None`: none is set.
+    /// The quota of an id, or that of ids without one of their own; `None`: none is set.
     pub fn quota(&self, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
-        let Some(object) = self.quotas.read().0.get(&kind).copied() else { return Ok(None) };
+        let (object, default) = {
+            let quotas = self.quotas.read();
+            (quotas.tables.get(&kind).copied(), quotas.defaults.get(&kind).copied())
+        };
+        let Some(object) = object else { return Ok(default) };
         let zap = Zap::open(&self.objset.view().object(object)?)?;
-        Ok(zap.u64(&int_name(id))?.filter(|limit| *limit != 0))
+        Ok(zap.u64(&int_name(id))?.filter(|limit| *limit != 0).or(default))
+    }
+
+    /// Sets the quota of ids without one of their own; 0 removes it.
+    #[doc(alias = "zfs_set_default_quota")]
+    pub fn set_default_quota(&self, kind: QuotaKind, limit: u64) -> Result<()> {
+        let tx = self.begin()?;
+        let mut quotas = self.quotas.write();
+        let master = self.objset.handle(MASTER_NODE_OBJECT)?;
+        let mut edit = master.edit(&tx);
+        let mut zap = ZapEdit::open(&mut edit)?;
+        if limit != 0 {
+            zap.update(kind.default_name(), limit)?;
+            quotas.defaults.insert(kind, limit);
+            return Ok(());
+        }
+        quotas.defaults.remove(&kind);
+        match zap.remove(kind.default_name()) {
+            Err(e) if e.kind() != Kind::NotFound => Err(e),
+            _ => Ok(()),
+        }
     }
 
     /// Usage of an id, as of the last txg on disk.
@@ -98,7 +148,7 @@ impl FsWriter {
     pub fn set_quota(&self, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
         let tx = self.begin()?;
         let mut quotas = self.quotas.write();
-        let object = match quotas.0.get(&kind) {
+        let object = match quotas.tables.get(&kind) {
             Some(object) => *object,
             None => {
                 let new = engine::dmu::NewObject::plain(ObjectType::USERGROUP_QUOTA, ondisk::MIN_BLOCK_SIZE);
@@ -107,7 +157,7 @@ impl FsWriter {
                 ZapEdit::create(&mut handle.edit(&tx), &NewZap { salt, ..NewZap::default() })?;
                 let master = self.objset.handle(MASTER_NODE_OBJECT)?;
                 ZapEdit::open(&mut master.edit(&tx))?.insert(kind.name(), handle.number)?;
-                quotas.0.insert(kind, handle.number);
+                quotas.tables.insert(kind, handle.number);
                 handle.number
             }
         };
@@ -132,14 +182,16 @@ impl FsWriter {
             let master = Master::read(&self.objset.view())?;
             self.adopt_version(&master)?;
             let found = Quotas::load(&master.zap)?;
-            self.quotas.write().0.extend(found.0);
+            let mut quotas = self.quotas.write();
+            quotas.tables.extend(found.tables);
+            quotas.defaults = found.defaults;
         }
         Ok(())
     }
 
     fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
         self.find_tables()?;
-        if self.quotas.read().0.is_empty() || self.replaying.load(Ordering::Acquire) {
+        if self.quotas.read().is_empty() || self.replaying.load(Ordering::Acquire) {
             return Ok(());
         }
         for (kind, id) in kinds.into_iter().zip(ids) {

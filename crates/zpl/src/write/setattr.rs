@@ -153,6 +153,7 @@ impl FsWriter {
         if let Some(size) = settings.size {
             self.resize(&tx, &node, size)?;
         }
+        let order = node.modes.lock();
         self.apply(&tx, &node, settings)?;
         let owners = settings.uid.is_some() || settings.gid.is_some() || settings.projid.is_some();
         // A replayed record has one transaction.
@@ -163,6 +164,7 @@ impl FsWriter {
         let (mode, uid) = (node.word(self.fields.mode), node.word(self.fields.uid));
         let gid = node.word(self.fields.gid);
         self.log_of(&node, &tx, &LogOp::Setattr { object: number, settings, mode, uid, gid });
+        drop(order);
         drop(tx);
         if in_pieces { self.apply_to_many_xattrs(&node, settings) } else { Ok(()) }
     }
@@ -333,10 +335,11 @@ impl FsWriter {
         if list.is_empty() || list.len() > 1024 {
             return Err(Error::new(Kind::Invalid, "a list has 1 to 1024 entries"));
         }
-        if node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
+        if !self.is_replay() && node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
             return Err(not_permitted("the file is immutable"));
         }
         let tx = self.begin()?;
+        let _order = node.modes.lock();
         let now = self.now();
         let flags = self.change(&tx, &node, |state| {
             let ids = (state.word(self.fields.uid), state.word(self.fields.gid));

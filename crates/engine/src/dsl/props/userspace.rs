@@ -48,6 +48,14 @@ impl Account {
         }
     }
 
+    fn default_quotas(self) -> (&'static str, &'static str) {
+        match self {
+            Account::User => (master_node::DEFAULTUSERQUOTA, master_node::DEFAULTUSEROBJQUOTA),
+            Account::Group => (master_node::DEFAULTGROUPQUOTA, master_node::DEFAULTGROUPOBJQUOTA),
+            Account::Project => (master_node::DEFAULTPROJECTQUOTA, master_node::DEFAULTPROJECTOBJQUOTA),
+        }
+    }
+
     fn quotas(self) -> (&'static str, &'static str) {
         match self {
             Account::User => (master_node::USERQUOTA, master_node::USEROBJQUOTA),
@@ -92,6 +100,14 @@ pub fn usage(objset: &Arc<Objset>, account: Account) -> Result<BTreeMap<u64, Usa
             let field = if is_objects { &mut entry.objquota } else { &mut entry.quota };
             *field = Some(value);
         }
+    }
+    let (bytes, objects) = account.default_quotas();
+    let of = |name| Ok::<_, crate::Error>(master_entry(objset, name)?.filter(|limit| *limit != 0));
+    let (bytes, objects) = (of(bytes)?, of(objects)?);
+    for usage in all.values_mut() {
+        // As in OpenZFS, which takes the default from the table of what is used.
+        usage.quota = usage.quota.or(bytes.filter(|_| usage.used.is_some()));
+        usage.objquota = usage.objquota.or(objects.filter(|_| usage.objused.is_some()));
     }
     Ok(all)
 }

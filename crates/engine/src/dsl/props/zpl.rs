@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use ondisk::names::DEFAULT_QUOTAS;
+
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::zap::Zap;
@@ -12,15 +14,15 @@ const MASTER_NODE: u64 = 1;
 /// Object of a volume's own ZAP (`ZVOL_ZAP_OBJ`).
 const VOLUME_ZAP: u64 = 2;
 
-/// Properties fixed at a file system's creation, by name: `version`, `utf8only`, `normalization`,
-/// `casesensitivity`. An object set of an encrypted one that was opened without its key is enough.
+/// Properties in a file system's master node, by name: `version`, `utf8only`, `normalization`, `casesensitivity`, and the default
+/// quotas. An object set of an encrypted one that was opened without its key is enough.
 #[doc(alias = "zfs_get_zplprop")]
 pub fn file_system(objset: &Arc<Objset>) -> Result<BTreeMap<&'static str, u64>> {
     let master = Zap::open(&objset.object(MASTER_NODE)?)?;
     let version = master.u64("VERSION")?.ok_or_else(|| Error::corrupt("file system without a version"))?;
     let mut found = BTreeMap::from([("version", version)]);
-    for name in ["utf8only", "normalization", "casesensitivity"] {
-        // Older file systems lack the entries: off, none, sensitive.
+    for name in ["utf8only", "normalization", "casesensitivity"].into_iter().chain(DEFAULT_QUOTAS) {
+        // Older file systems lack the entries: off, none, sensitive, none.
         found.insert(name, master.u64(name)?.unwrap_or(0));
     }
     Ok(found)

@@ -182,6 +182,16 @@ pub enum Limit {
     /// Whether scans read blocks in the order in which they meet them.
     #[doc(alias = "zfs_scan_legacy")]
     ScanLegacy,
+    /// Events of a pool that are kept.
+    #[doc(alias = "zfs_zevent_len_max")]
+    EventsMax,
+    /// Whether changes of extended attributes in system attributes are logged.
+    #[doc(alias = "zfs_zil_saxattr")]
+    LogXattrs,
+    /// Whether raw streams are received without a matching IV set guid.
+    NoIvsetCheck,
+    /// Txgs whose statistics are kept.
+    TxgHistory,
 }
 
 /// The description of a setting.

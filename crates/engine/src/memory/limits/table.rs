@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 78] = [
+pub const LIMITS: [Info; 82] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -685,5 +685,31 @@ pub const LIMITS: [Info; 78] = [
         "zfs_scan_legacy",
         false,
         "1: scrubs and resilvers read blocks in the order of files, not sorted by their places on the disks. Default: 0.",
+    ),
+    number(
+        Limit::EventsMax,
+        "zfs_zevent_len_max",
+        (1, 1 << 20),
+        512,
+        "Events of a pool that are kept for zpool events. Default: 512.",
+    ),
+    switch(
+        Limit::LogXattrs,
+        "zfs_zil_saxattr",
+        true,
+        "0: changes of extended attributes in system attributes are not logged; fsync after one waits for its txg. Default: 1.",
+    ),
+    switch(
+        Limit::NoIvsetCheck,
+        "zfs_disable_ivset_guid_check",
+        false,
+        "1: raw encrypted streams are received without IV set guids that match, for pools with errata 4. Default: 0.",
+    ),
+    number(
+        Limit::TxgHistory,
+        "zfs_txg_history",
+        (0, 100_000),
+        100,
+        "Txgs of each pool whose statistics are kept for the kstat txgs. Default: 100.",
     ),
 ];
