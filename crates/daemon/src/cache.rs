@@ -145,7 +145,7 @@ impl Cache {
         let old = self.read_to_replace(last.as_ref())?;
         let mut list = old.clone();
         work(&mut list);
-        if list == old && self.path.exists() == !list.is_empty() {
+        if list == old && self.path.exists() != list.is_empty() {
             return Ok(());
         }
         self.write(&list)?;
