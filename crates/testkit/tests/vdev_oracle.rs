@@ -221,7 +221,7 @@ impl Top {
         };
         plan.unwrap().writes.iter().all(|write| {
             let bytes: Vec<u8> = write.parts.iter().flat_map(|part| part.iter().copied()).collect();
-            (0..self.sides(write.child)).all(|side| {
+            (0..self.sides(write.child, write.offset)).all(|side| {
                 let read = ChildRead {
                     child: write.child,
                     side,
@@ -240,11 +240,11 @@ impl Children for Top {
         self.sides.len() as u32
     }
 
-    fn sides(&self, child: u32) -> u32 {
+    fn sides(&self, child: u32, _: u64) -> u32 {
         self.sides[child as usize].len() as u32
     }
 
-    fn fault(&self, child: u32, side: u32) -> Option<Fault> {
+    fn fault(&self, child: u32, side: u32, _: u64) -> Option<Fault> {
         matches!(self.sides[child as usize][side as usize], Side::Absent).then_some(Fault::Unreadable)
     }
 }
