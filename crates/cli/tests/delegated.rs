@@ -244,6 +244,11 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     // The receiver of a dataset has the create-time permissions.
     house.may("zfs snapshot tank/in/mine/x@own");
     house.may_not("zfs snapshot tank/in/mine@own");
+    // A new dataset may be one that is never mounted.
+    may_not("zfs receive -o canmount=off tank/in/mine/off", &mine);
+    house.owner(&format!("zfs allow -u {GUEST} canmount tank/in/mine"));
+    may("zfs receive -o canmount=off tank/in/mine/off", &mine);
+    may_not("zfs receive -F -o canmount=off tank/in/mine/off", &sub);
     // -e: tank/in/mine/sub is permitted, tank/in/other and tank/in/sub are not.
     may_not("zfs receive tank/in/x", &mine);
     may_not("zfs receive -e tank/in", &other);

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use daemon::access::{Guest, permissions};
 
-use super::{Created, Need, below, created, need, setting, settings, unmounted};
+use super::{Created, Need, below, created, need, setting, settings, settings_of_new, unmounted};
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 use crate::zfs::receive::Receive;
@@ -49,7 +49,7 @@ fn receives(verb: &Receive, dataset: &str, guest: &Guest, ctx: &mut Ctx) -> Resu
     all.perms.push(if may_append { "receive:append" } else { "receive" }.to_owned());
     // The origin is no property: see [`may_receive`].
     let props: Vec<_> = verb.props.iter().filter(|word| !word.starts_with("origin=")).cloned().collect();
-    all.perms.extend(settings(&props)?);
+    all.perms.extend(if exists { settings(&props) } else { settings_of_new(&props) }?);
     for name in &verb.exclude {
         all.perms.push(setting(name)?);
     }
