@@ -12,6 +12,7 @@
 //!
 //! Format source: `spa_vdev_detach`, `spa_vdev_resilver_done_hunt`, spa.c; `vdev_remove_parent`, vdev.c; OpenZFS 2.4.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use nvpair::{NvList, NvValue};
@@ -20,12 +21,14 @@ use super::Spa;
 use super::activity::{Activity, Due, Moment};
 use super::attach::move_top;
 use super::layout::config::{find, line};
+use super::scrub::is_cut;
 use super::space_store::set;
 use super::vdev_change::{Retired, VdevChange};
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::{Kind as VdevKind, VdevConfig};
+use crate::vdev::leaf::Leaf;
 use crate::vdev::tree::Tree;
 
 /// A hot spare in use whose place is needed no more: its original is back, or was replaced.
@@ -211,13 +214,16 @@ impl Spa {
         (is_whole(new) && old.kind.is_leaf()).then_some(old.guid)
     }
 
-    /// Whether a device is being replaced; `zpool wait -t replace` waits for the end of it.
+    /// Whether a device is being replaced; `zpool wait -t replace` waits for the end of it. A distributed spare that lacks
+    /// rows on a disk out of use cannot get them: it counts while it is filled.
     #[doc(alias("spa_vdev_replace_in_progress", "ZPOOL_WAIT_REPLACE"))]
     pub fn is_replacing(&self) -> bool {
         let tree = self.pool.zio.tree();
-        let lacks = |vdev: &VdevConfig| {
-            vdev.walk().iter().any(|v| tree.leaf(v.guid).is_some_and(|leaf| !leaf.dtl.read().is_empty()))
-        };
+        let is_filled = self.is_rebuilding() || self.is_resilvering();
+        let still_lacks =
+            |leaf: &Arc<Leaf>| !leaf.dtl.read().is_empty() && (is_filled || !is_cut(&tree, leaf));
+        let lacks =
+            |vdev: &VdevConfig| vdev.walk().iter().any(|v| tree.leaf(v.guid).is_some_and(still_lacks));
         tree.config.children.iter().flat_map(VdevConfig::walk).any(|vdev| match vdev.kind {
             VdevKind::Replacing => true,
             VdevKind::Spare => vdev.children.last().is_some_and(lacks),

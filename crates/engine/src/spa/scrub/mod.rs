@@ -29,6 +29,7 @@ mod walk;
 
 pub(super) use commands::REBUILDING;
 pub use commands::ScanCommand;
+pub(super) use resilver::is_cut;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -35,7 +35,7 @@ fn lacks_copies(tree: &Tree, dtl: &Dtl) -> bool {
 }
 
 /// Whether the leaf is a distributed spare that has rows on a disk that is out of use: it misses writes in every txg.
-fn is_cut(tree: &Tree, leaf: &Leaf) -> bool {
+pub(in crate::spa) fn is_cut(tree: &Tree, leaf: &Leaf) -> bool {
     let has = |top: &Arc<Top>| top.leaves_and_spares().any(|spare| spare.guid == leaf.guid);
     leaf.is_distributed() && tree.tops().any(|top| top.lacks_child() && has(top))
 }
