@@ -234,6 +234,49 @@ fn a_disk_on_which_a_spare_stands_is_replaced() {
     bench.is_right();
 }
 
+/// A spare that has rows on a disk out of use gets the others, waits without work, and is whole when the disk is back.
+#[test]
+fn a_spare_with_rows_on_a_disk_out_of_use_waits_for_it() {
+    let mut bench = Bench::new(2, 8, 2);
+    let row = bench.rows()[1];
+    let holder = bench.spa.pool.tree().top(0).unwrap().draid().unwrap().spare_child(0, row.offset).unwrap();
+    let (holder, disks) = (format!("disk{holder}"), [1, 2, 3].map(|column| bench.used(column)));
+    let leaf = bench.leaf(&holder);
+    bench.spa.offline(leaf.guid, false).unwrap();
+    bench.spare(&disks[0], 0);
+    let quiet = |bench: &Bench| {
+        let is_busy = || bench.spa.is_rebuilding() || bench.spa.is_scanning() || bench.spa.is_replacing();
+        let mut calm = 0;
+        for _ in 0..2000 {
+            bench.spa.sync().unwrap();
+            calm = if is_busy() { 0 } else { calm + 1 };
+            if calm == 6 {
+                return;
+            }
+        }
+        panic!("it does not end");
+    };
+    quiet(&bench);
+    let spare = bench.spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+    let lacks = |bench: &Bench| !bench.spa.pool.tree().leaf(spare).unwrap().dtl.read().is_empty();
+    assert!(lacks(&bench));
+    bench.fill();
+    quiet(&bench);
+    bench.is_right();
+    let device = pools::open(&bench.dir.path().join(&holder));
+    bench.spa.online(leaf.guid, Some(Ok(device)), false).unwrap();
+    quiet(&bench);
+    assert!(!lacks(&bench));
+    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    quiet(&bench);
+    bench.scanned();
+    bench.reimport();
+    for disk in &disks[1..] {
+        bench.spa.offline(bench.leaf(disk).guid, true).unwrap();
+    }
+    bench.is_right();
+}
+
 #[test]
 fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
     let mut bench = Bench::new(1, 6, 1);

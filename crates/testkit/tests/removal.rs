@@ -434,7 +434,7 @@ fn equal_content_leaves_a_removed_vdev() {
     ];
     bench.spa.dsl_task(move |t| t.set(&name, &props, Source::Local)).unwrap();
     bench.judged();
-    let object = bench.write(1, 60);
+    let object = bench.write(1, BLOCKS);
     bench.spa.remove(bench.guid(1)).unwrap();
     bench.finish();
     let on_removed = |bench: &Bench| {
@@ -448,17 +448,17 @@ fn equal_content_leaves_a_removed_vdev() {
                 .unwrap()
                 .vdev
         };
-        (0..60).filter(|block| vdev(*block) == 1).count()
+        (0..BLOCKS as u64).filter(|block| vdev(*block) == 1).count()
     };
     assert!(on_removed(&bench) > 0);
     let data = bench.spa.datasets.open(&*bench.spa, bench.dataset).unwrap();
     let tx = bench.spa.begin().unwrap();
     let handle = data.objset.handle(object).unwrap();
-    (0..60).for_each(|number| handle.write(&tx, (number * BLOCK) as u64, &body(1, number)).unwrap());
+    (0..BLOCKS).for_each(|number| handle.write(&tx, (number * BLOCK) as u64, &body(1, number)).unwrap());
     drop((tx, handle, data));
     bench.spa.sync().unwrap();
     assert_eq!(on_removed(&bench), 0);
-    bench.read(object, 1, 60);
+    bench.read(object, 1, BLOCKS);
     bench.judged();
 }
 
