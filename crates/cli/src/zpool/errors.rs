@@ -116,6 +116,7 @@ impl<'a> Namer<'a> {
                 }
             }
         }
+        self.unsure |= !heads.is_empty();
         match found.is_empty() {
             false => Some(found.into_keys().collect()),
             // Only the logged number is known.
@@ -129,18 +130,31 @@ impl<'a> Namer<'a> {
         let snapshots = Dataset::open(&self.pool.dsl, head, String::new()).and_then(|head| head.snapshots());
         self.unsure |= is_unsure(&snapshots);
         let late = snapshots.unwrap_or_default().into_iter().filter(|s| s.phys.creation_txg >= birth);
-        late.map(|snapshot| (snapshot.number, self.clones(&snapshot).unwrap_or_default())).collect()
+        late.map(|snapshot| (snapshot.number, self.clones(&snapshot))).collect()
     }
 
-    /// The heads of a snapshot's clones. A clone with snapshots is listed by its first one.
-    fn clones(&self, snapshot: &Dataset) -> Result<Vec<u64>> {
-        let Some(zap) = self.pool.dsl.zap(snapshot.phys.next_clones_obj)? else { return Ok(Vec::new()) };
-        let next = zap.entries().flatten().filter_map(|entry| entry.value.first()).take(MAX_CLONES);
-        let head = |number: u64| {
-            let dataset = Dataset::open(&self.pool.dsl, number, String::new()).ok()?;
-            dataset.dir().ok().map(|dir| dir.phys.head_dataset_obj)
-        };
-        Ok(next.filter_map(head).filter(|head| *head != 0).collect())
+    /// The heads of a snapshot's clones, as far as they can be read. A clone with snapshots is listed by its first one.
+    fn clones(&mut self, snapshot: &Dataset) -> Vec<u64> {
+        let pool = self.pool;
+        let listed = pool.dsl.zap(snapshot.phys.next_clones_obj);
+        self.unsure |= listed.is_err();
+        let Some(zap) = listed.ok().flatten() else { return Vec::new() };
+        let mut heads = Vec::new();
+        for entry in zap.entries() {
+            if heads.len() >= MAX_CLONES {
+                self.unsure = true;
+                break;
+            }
+            let number = entry.map(|entry| entry.value.first().unwrap_or(0));
+            let head = number.and_then(|number| {
+                let dataset = Dataset::open(&pool.dsl, number, String::new())?;
+                Ok(dataset.dir()?.phys.head_dataset_obj)
+            });
+            // An entry without its dataset is damage, too.
+            self.unsure |= head.is_err();
+            heads.extend(head.ok().filter(|head| *head != 0));
+        }
+        heads
     }
 
     /// Whether the dataset has the very block that is damaged.
@@ -239,6 +253,22 @@ mod tests {
         assert_eq!(Namer::new(&pool, &nowhere).all(&[old]).0, ["tank/legacy:/d/r128k-minus-1"]);
         let mounted = |dataset: &str| (dataset == "tank/legacy").then(|| PathBuf::from("/mnt/old"));
         assert_eq!(Namer::new(&pool, &mounted).all(&[old]).0, ["/mnt/old/d/r128k-minus-1"]);
+    }
+
+    /// A list of clones that cannot be read may name the one that has the block.
+    #[test]
+    fn a_lost_list_of_clones_makes_unsure() {
+        let Some(golden) = testkit::golden::get("basic") else { return };
+        let pool = golden.open().unwrap();
+        let mut snapshot = pool.dsl.dataset("tank/legacy@one").unwrap();
+        let mut namer = Namer::new(&pool, &|_| None);
+        namer.clones(&snapshot);
+        assert!(!namer.unsure);
+        for lost in [u64::MAX >> 16, snapshot.number] {
+            snapshot.phys.next_clones_obj = lost;
+            namer.unsure = false;
+            assert!(namer.clones(&snapshot).is_empty() && namer.unsure, "{lost}");
+        }
     }
 
     #[test]
