@@ -23,7 +23,7 @@ use testkit::{golden, pools};
 fn rebuild(devices: &[Device]) -> Result<Arc<Spa>> {
     let (env, stop) = (env(1), AtomicBool::new(false));
     let pool = open(&env, found(devices).unwrap(), OpenOptions::default())?;
-    let which = which(&assess(&pool, &stop));
+    let which = which(&pool, &assess(&pool, &stop));
     let options = Options { which, window: WINDOW_SECTORS, accept: false, stop: &stop };
     let derived = survey(&pool, &options, &mut |_| ())?;
     drop(pool);

@@ -44,7 +44,7 @@ impl Import {
         if ctx.interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
-        let which = which(&damage);
+        let which = which(&pool, &damage);
         list(&damage, ctx)?;
         if self.dry {
             self.say_cost(&pool, which, ctx)?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::space_map::SpaceMapDecoder;
+use zcommon::features::Feature;
 
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
@@ -58,12 +59,13 @@ impl fmt::Display for What {
     }
 }
 
-/// The tables that must be rebuilt.
-pub fn which(damage: &[Damage]) -> Which {
-    let clones = damage.iter().any(|damage| matches!(damage.what, What::Clones(_)));
-    // A clone of a block with the dedup bit may be counted in either table: without the clone tables, only new dedup tables
-    // count all.
-    Which { dedup: clones || damage.iter().any(|damage| damage.what == What::Dedup), clones }
+/// The tables of `pool` that must be rebuilt.
+pub fn which(pool: &Pool, damage: &[Damage]) -> Which {
+    let dedup = damage.iter().any(|damage| matches!(damage.what, What::Dedup | What::Clones(_)));
+    // A clone of a block with the dedup bit may be counted in either table: beside a damaged dedup table it is in the clone
+    // table, and new dedup tables count all.
+    let has_clones = pool.features.count(Feature::BlockCloning.info().guid).is_some();
+    Which { dedup, clones: dedup && has_clones }
 }
 
 /// Reads all structures that can be derived, and lists the damaged ones. Ends early when `stop` is set.

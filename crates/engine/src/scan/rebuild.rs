@@ -313,9 +313,7 @@ impl Visitor for Walk<'_, '_> {
         if self.progress.blocks.is_multiple_of(TELL_EVERY) {
             (self.tell)(self.progress);
         }
-        // A block that left the dedup table while it was cloned has its references in the clone table.
-        let counts = !self.replaced.which.clones && self.space.is_cloned(bp);
-        if bp.dedup() && !counts {
+        if bp.dedup() {
             if let Some(dedup) = self.dedup.as_deref_mut() {
                 dedup.add(bp);
             }

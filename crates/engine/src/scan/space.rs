@@ -218,11 +218,6 @@ impl<'p> SpaceCheck<'p> {
         again.unwrap_or(false)
     }
 
-    /// Whether the clone table counts references to a block.
-    pub fn is_cloned(&mut self, bp: &Blkptr) -> bool {
-        bp.dva(0).is_some_and(|dva| self.clones.references(&dva) > 0)
-    }
-
     /// The space in use in each metaslab of the window, by vdev.
     pub fn used(&self, shape: &SpaceMaps, window: &Window) -> BTreeMap<u64, Vec<RangeSet>> {
         let mut all = BTreeMap::new();
