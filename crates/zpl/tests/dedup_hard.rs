@@ -1,13 +1,17 @@
-//! Dedup where it is hardest: gangs, forged collisions.
+//! Dedup where it is hardest: gangs, forged collisions; where the tables are placed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
 
 use engine::Result;
+use engine::ddt;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Encryption;
 use engine::dsl::write::props::Source;
+use engine::env::Env;
 use engine::spa::Spa;
+use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::vdev::config::AllocBias;
 use engine::zio::dedup::{Again, Claim, DedupTables, Want};
 use ondisk::Blkptr;
 use parking_lot::Mutex;
@@ -15,7 +19,7 @@ use stdx::rng::Rng;
 use testkit::pools;
 use testkit::zdb::Judge;
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, Overrides, mount};
+use zpl::write::{CloneFrom, FsWriter, NewNode, Overrides, create_fs, mount};
 
 const POOL: &str = "hard";
 const BLOCK: usize = 8 << 10;
@@ -84,6 +88,53 @@ fn gangs_are_shared() {
     (0..20).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
     judge(dir.path());
     fs.unmount().unwrap();
+}
+
+/// The ZAPs and the logs of dedup tables, and the entries of clone tables, are on the dedup vdevs.
+#[test]
+fn tables_are_on_dedup_vdevs() {
+    let (dir, env) = (tempfile::tempdir().unwrap(), Env::system(64 << 20).unwrap());
+    let top = |name: &str, class| {
+        let vdev = VdevSpec::Leaf(pools::leaf(&dir.path().join(name), 128 << 20));
+        TopSpec { vdev, class, ashift: None }
+    };
+    let tops = vec![top("disk1", AllocBias::Normal), top("disk2", AllocBias::Dedup)];
+    let new = pools::new_fs(&env);
+    let spa = pools::create_pool(&env, POOL, tops, &|o, tx| create_fs(o, tx, &new)).unwrap();
+    set(&spa, "recordsize", BLOCK as u64);
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let plain = write(&fs, "plain", 0..40);
+    set(&spa, "dedup", SHA256_VERIFY);
+    write(&fs, "shared", 100..140);
+    let copy = fs.create(fs.root, b"copy", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let len = (40 * BLOCK) as u64;
+    assert_eq!(fs.clone_range((CloneFrom::File(&fs, plain.0), 0), (copy, 0), len, true).unwrap(), len);
+    spa.sync().unwrap();
+
+    let view = spa.mos.view();
+    let tables = ddt::tables(&view, &mut Vec::new());
+    assert!(tables.iter().any(|table| !table.logs.is_empty()));
+    let mut objects: Vec<u64> =
+        tables.iter().flat_map(|table| table.logs.iter().map(|log| log.object)).collect();
+    let named = engine::brt::named(&view).unwrap();
+    objects.extend(named.iter().filter_map(|(_, head)| engine::brt::entries_object(&view, *head)));
+    assert!(objects.len() > 2);
+    let mut blocks = 0;
+    for number in objects {
+        let object = view.object(number).unwrap();
+        for blkid in 0..=object.dnode.maxblkid {
+            let Some(bp) = object.blkptr(0, blkid).unwrap().filter(|bp| !bp.is_hole() && !bp.is_embedded())
+            else {
+                continue;
+            };
+            let vdevs: Vec<_> = bp.dvas().map(|dva| dva.vdev).collect();
+            assert_eq!(vdevs.first(), Some(&1), "object {number}: {vdevs:?}");
+            blocks += 1;
+        }
+    }
+    assert!(blocks > 2);
+    fs.unmount().unwrap();
+    judge(dir.path());
 }
 
 /// Tables in which every block has the key of the first one.

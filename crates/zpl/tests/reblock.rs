@@ -411,3 +411,26 @@ fn writers_beside_it_lose_nothing() {
     bed.judge("writers");
     fs.unmount().unwrap();
 }
+
+/// The user of the hidden file closes it while its blocks go to the file: they are not freed meanwhile.
+#[test]
+fn a_hidden_file_is_kept_until_the_exchange_has_ended() {
+    let bed = Bed::new(512 << 20);
+    bed.spa.start_thread().unwrap();
+    let fs = bed.mount(POOL);
+    // In blocks of 512 bytes it is freed in pieces.
+    let bytes = content(5, (8 << 20) + (64 << 10));
+    let file = make(&fs, "file", &bytes);
+    let help = hidden(&fs);
+    let as_of = fs.reblock_begin(file, help, 512).unwrap().unwrap();
+    fs.reblock_copy(file, help, 0..u64::MAX).unwrap();
+    std::thread::scope(|scope| {
+        let finish = scope.spawn(|| fs.reblock_finish(file, help, as_of, false));
+        fs.close_file(help).unwrap();
+        let _ = finish.join().unwrap();
+    });
+    is(&fs, file, &bytes);
+    bed.settle();
+    fs.unmount().unwrap();
+    bed.judge("closed early");
+}

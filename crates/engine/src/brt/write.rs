@@ -19,8 +19,8 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use crate::ddt;
-use crate::dmu::Objset;
-use crate::dmu::edit::NewObject;
+use crate::dmu::edit::{Edit, NewObject};
+use crate::dmu::{Object, Objset};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{NewZap, Value, Zap, ZapEdit};
 
@@ -39,6 +39,8 @@ const TYPES: (ObjectType, ObjectType) =
     (ObjectType::newtype(Byteswap::Zap, true, false), ObjectType::newtype(Byteswap::Uint64, true, false));
 /// Counters that a table may have: those of a vdev of many PiB.
 const MAX_COUNTERS: u64 = 1 << 30;
+/// Times that a table is read again because a txg reached the disk meanwhile.
+const CHECKS: u32 = 16;
 
 /// The pool operations that clone tables need, within one transaction.
 pub trait Host: ddt::write::Host {
@@ -65,6 +67,26 @@ pub struct Tables {
     saved: AtomicU64,
     /// The reason why the tables are unknown, while they are rebuilt.
     unknown: Mutex<Option<Error>>,
+}
+
+/// The entries of a table as a txg left them on disk.
+struct OnDisk {
+    object: Arc<Object>,
+    zap: Option<Zap>,
+    head: BrtVdev,
+    words: bool,
+}
+
+impl OnDisk {
+    /// Reads the place of a block, and what is there.
+    fn check(&mut self, offset: u64) -> Result<()> {
+        let zap = match self.zap.take() {
+            Some(zap) => zap,
+            None => Zap::open(&*self.object)?,
+        };
+        let stored = self.zap.insert(zap).lookup_words(&[offset])?;
+        stored.map_or(Ok(()), |stored| count_of(&self.head, self.words, &stored).map(drop))
+    }
 }
 
 #[derive(Debug)]
@@ -179,37 +201,59 @@ impl Tables {
         if table.damage.is_some() || table.counters.get(region).is_none_or(|counter| *counter == 0) {
             return Ok(table.damage.is_some());
         }
-        let mut edit = host.objects().edit(table.head.mos_entries)?;
+        let mut edit = entries_of(host, table.head.mos_entries)?;
         Ok(ZapEdit::open(&mut *edit)?.lookup([dva.offset].as_slice())?.is_some())
     }
 
     /// Reads the places of blocks in the tables: a reference whose place cannot be read could not be counted when it is
     /// written.
     ///
+    /// The tables are read as they are on disk: a txg that is being written may have changed some blocks of a table and not
+    /// yet the others. Such a txg has read all blocks that it has changed.
+    ///
     /// # Errors
     /// The first error.
     pub fn check<'a>(&self, view: &Arc<Objset>, all: impl Iterator<Item = &'a Blkptr>) -> Result<()> {
-        let mut zaps: BTreeMap<u32, Option<Zap>> = BTreeMap::new();
+        let mut open: BTreeMap<u32, Option<OnDisk>> = BTreeMap::new();
         for dva in all.filter_map(|bp| bp.dva(0)) {
-            let zap = match zaps.entry(dva.vdev) {
-                Entry::Occupied(zap) => zap.into_mut(),
-                Entry::Vacant(slot) => slot.insert(self.entries(view, dva.vdev)?),
-            };
-            if let Some(zap) = zap {
-                zap.lookup_words(&[dva.offset])?;
+            let mut tries = CHECKS;
+            loop {
+                let table = match open.entry(dva.vdev) {
+                    Entry::Occupied(table) => table.into_mut(),
+                    Entry::Vacant(slot) => slot.insert(self.on_disk(view, dva.vdev)?),
+                };
+                let Some(table) = table else { break };
+                match table.check(dva.offset) {
+                    Ok(()) => break,
+                    // A txg reached the disk during the read, and another the space of a block that it gave up.
+                    Err(_) if tries > 0 && !self.is_same(view, table, dva.vdev) => tries -= 1,
+                    Err(e) => return Err(e),
+                }
+                open.remove(&dva.vdev);
             }
         }
         Ok(())
     }
 
-    /// The entries of a vdev's table; `None` if it has none, or the last one is just being removed.
-    fn entries(&self, view: &Arc<Objset>, vdev: u32) -> Result<Option<Zap>> {
-        let number = self.all.lock().get(&u64::from(vdev)).map(|table| table.head.mos_entries);
-        let Some(number) = number.filter(|&number| number != 0) else { return Ok(None) };
-        match view.object(number) {
-            Err(e) if e.kind() == Kind::NotFound => Ok(None),
-            object => Ok(Some(Zap::open(&object?)?)),
-        }
+    /// The table of a vdev as it is on disk; `None` if it has no entries there.
+    fn on_disk(&self, view: &Arc<Objset>, vdev: u32) -> Result<Option<OnDisk>> {
+        let entry_of = |table: &Live| (table.head, table.words);
+        let Some((head, words)) = self.all.lock().get(&u64::from(vdev)).map(entry_of) else {
+            return Ok(None);
+        };
+        let object = match view.object(head.mos_entries) {
+            // The last entry is just being removed, or the first one added.
+            Err(e) if e.kind() == Kind::NotFound => return Ok(None),
+            object => object?,
+        };
+        let object = object.handle().map_or_else(|| Arc::new(object.clone()), |handle| handle.synced());
+        Ok((!object.dnode.is_free()).then_some(OnDisk { object, zap: None, head, words }))
+    }
+
+    /// Whether a table on disk is still the newest.
+    fn is_same(&self, view: &Arc<Objset>, table: &OnDisk, vdev: u32) -> bool {
+        let now = self.on_disk(view, vdev);
+        now.is_ok_and(|now| now.is_some_and(|now| Arc::ptr_eq(&now.object, &table.object)))
     }
 
     /// Writes changed counters and heads, and removes tables without entries.
@@ -265,7 +309,7 @@ impl Live {
         let mos_entries = objects.create(&NewObject::plain(TYPES.0, ENTRIES_BLOCK))?;
         let flags = ZapFlags(ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0);
         let new = NewZap { flags, salt: host.salt(), ..NewZap::default() };
-        ZapEdit::create(&mut *objects.edit(mos_entries)?, &new)?;
+        ZapEdit::create(&mut *entries_of(host, mos_entries)?, &new)?;
         let head = BrtVdev { mos_entries, size, rangesize: REGION, ..BrtVdev::default() };
         let (kind, bonus_kind) = (TYPES.1, TYPES.1);
         let counters = NewObject { kind, block_size: COUNTERS_BLOCK, bonus_kind, bonus_len: BrtVdev::SIZE };
@@ -289,7 +333,7 @@ impl Live {
         if let Some(why) = &self.damage {
             return Err(why.clone());
         }
-        let mut edit = host.objects().edit(self.head.mos_entries)?;
+        let mut edit = entries_of(host, self.head.mos_entries)?;
         let mut zap = ZapEdit::open(&mut *edit)?;
         for Added { bp, count } in added {
             let Some(offset) = bp.dva(0).map(|dva| dva.offset) else { continue };
@@ -332,8 +376,7 @@ impl Live {
     }
 
     fn count(&self, stored: &Value) -> Result<u64> {
-        let count = if self.words { stored.first() } else { self.head.refcount(&stored.bytes()) };
-        count.ok_or_else(|| Error::corrupt("clone table entry that makes no sense"))
+        count_of(&self.head, self.words, stored)
     }
 
     fn value(&self, count: u64) -> Value {
@@ -348,7 +391,7 @@ impl Live {
         if self.counters.get(region).is_none_or(|counter| *counter == 0) {
             return Ok(false);
         }
-        let mut edit = host.objects().edit(self.head.mos_entries)?;
+        let mut edit = entries_of(host, self.head.mos_entries)?;
         let mut zap = ZapEdit::open(&mut *edit)?;
         let key: &[u64] = &[offset];
         let Some(stored) = zap.lookup(key)? else { return Ok(false) };
@@ -400,6 +443,19 @@ impl Live {
         }
         Ok(())
     }
+}
+
+/// The entries of a table, for changes.
+fn entries_of(host: &dyn Host, number: u64) -> Result<Box<dyn Edit + '_>> {
+    let entries = host.objects().edit(number)?;
+    entries.place_with_tables();
+    Ok(entries)
+}
+
+/// References that an entry counts.
+fn count_of(head: &BrtVdev, words: bool, stored: &Value) -> Result<u64> {
+    let count = if words { stored.first() } else { head.refcount(&stored.bytes()) };
+    count.ok_or_else(|| Error::corrupt("clone table entry that makes no sense"))
 }
 
 /// Whether an error means that bytes are lost for good, not that a device is absent.

@@ -132,6 +132,7 @@ impl Live {
         }
         let log = &mut sides.active;
         let mut edit = host.objects().edit(log.object)?;
+        edit.place_with_tables();
         for block in blocks {
             edit.write_block(log.header.length / LOG_BLOCK, block)?;
             log.header.length = log.header.length.saturating_add(LOG_BLOCK);

@@ -68,6 +68,16 @@ pub trait Edit {
         let len = usize::try_from(self.block_size()).unwrap_or(0);
         (blkid..blkid.saturating_add(count)).try_for_each(|b| self.write_block(b, AlignedBuf::zeroed(len)))
     }
+    /// Its blocks are placed as those of dedup tables from now on, as long as the object stays in memory.
+    #[doc(alias = "dnode_set_storage_type")]
+    fn place_with_tables(&self) {}
+    /// Checks that `count` blocks from `blkid` on can be changed or freed, without changing them.
+    ///
+    /// # Errors
+    /// The reason why they cannot.
+    fn check_change(&self, _blkid: u64, _count: u64) -> Result<()> {
+        Ok(())
+    }
     /// Writes `bytes` at `offset`, block by block.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let size = self.block_size().max(1);

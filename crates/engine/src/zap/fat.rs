@@ -105,6 +105,7 @@ impl<'a> Fat<'a> {
                 }
                 Fit::Full => self.expand(key.hash, &place)?,
                 Fit::Done => {
+                    self.object.check_change(0, 1)?;
                     self.object.write_block(blkid, block)?;
                     return if place.entry.is_some() { Ok(()) } else { self.count(1) };
                 }
@@ -123,6 +124,7 @@ impl<'a> Fat<'a> {
         if self.header.num_entries == 0 {
             return Err(self.bad(0, &"more entries than the ZAP counts"));
         }
+        self.object.check_change(0, 1)?;
         self.object.write_block(blkid, block)?;
         self.count(-1)?;
         if is_empty { self.shrink(blkid) } else { Ok(()) }
@@ -169,6 +171,8 @@ impl<'a> Fat<'a> {
             if prefix & 1 == 0 { (blkid, other, block) } else { (other, blkid, their_block) };
         let slot = (prefix | 1) << free;
         self.check_span(slot, free, gone).ok()?;
+        self.check_point(slot, free).ok()?;
+        [0, kept, gone].into_iter().try_for_each(|blkid| self.object.check_change(blkid, 1)).ok()?;
         Some(Pair { block, kept, gone, slot, free })
     }
 
@@ -255,7 +259,9 @@ impl<'a> Fat<'a> {
         let free = shift.checked_sub(prefix_len + 1).ok_or_else(|| self.full())?;
         let sibling = (table_index(hash, prefix_len + 1) | 1) << free;
         self.check_span(sibling, free, place.blkid)?;
+        self.check_point(sibling, free)?;
         let new_blkid = self.allocate(1)?;
+        [0, place.blkid, new_blkid].into_iter().try_for_each(|blkid| self.object.check_change(blkid, 1))?;
         let sorted = self.header.normflags != 0;
         let mut old_block = place.block.clone().into_owned();
         let mut new_block = AlignedBuf::zeroed(old_block.len());
@@ -280,6 +286,13 @@ impl<'a> Fat<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Checks that the blocks of 2^`free` slots can be changed.
+    fn check_point(&self, first: u64, free: u32) -> Result<()> {
+        let block_of = |index| self.header.ptr_location(index).map_or(0, |(blk, _)| blk);
+        let (from, to) = (block_of(first), block_of(first.saturating_add((1 << free) - 1)));
+        self.object.check_change(from, to.saturating_sub(from).saturating_add(1))
     }
 
     /// Makes 2^`free` slots name `blkid`.
@@ -337,6 +350,9 @@ impl<'a> Fat<'a> {
         let old_blocks = if self.header.is_embedded() { 0 } else { old.numblks };
         let new_blocks = (old_blocks * 2).max(1);
         let to = if old.nextblk != 0 { old.nextblk } else { self.allocate(new_blocks)? };
+        for (blkid, count) in [(0, 1), (to, new_blocks), (old.blk, old_blocks)] {
+            self.object.check_change(blkid, count)?;
+        }
         if old_blocks == 0 {
             let (_, table) = self.first.as_chunks::<8>().0.split_at(self.first.len() / 16);
             let block = doubled(table, self.first.len());

@@ -7,6 +7,8 @@
 mod cursor;
 mod edit;
 mod fat;
+#[cfg(test)]
+mod frail_tests;
 mod ints;
 mod key;
 mod names;

@@ -390,7 +390,14 @@ impl FsWriter {
             return Err(Error::not_found("the file was removed"));
         }
         let words = self.fields.words(&state.attrs)?;
-        node.handle.with_dnode(|dnode| crate::inode::attr(&words, dnode))
+        let mut attr = node.handle.with_dnode(|dnode| crate::inode::attr(&words, dnode))?;
+        if node.kind == FileKind::Regular {
+            // A file without its unwritten blocks would look sparse, and programs copy a sparse file without cloning it.
+            let waiting = node.handle.waiting_bytes() / ondisk::MIN_BLOCK_SIZE;
+            let whole = attr.size.div_ceil(ondisk::MIN_BLOCK_SIZE);
+            attr.blocks = attr.blocks.max(attr.blocks.saturating_add(waiting).min(whole));
+        }
+        Ok(attr)
     }
 
     /// Whether a file's attributes stay the same until the next change: its allocated space is known only

@@ -68,6 +68,27 @@ pub enum Finish {
     Again(Vec<(u64, u64)>, u64),
 }
 
+/// A hidden file that is open as long as this lives.
+struct Kept<'a> {
+    fs: &'a FsWriter,
+    node: Arc<Node>,
+}
+
+impl std::ops::Deref for Kept<'_> {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        // A file that cannot be freed stays in the delete queue, and the next mount tries again.
+        let _ = self.fs.close_file(self.node.number);
+    }
+}
+
 fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
@@ -150,14 +171,16 @@ impl FsWriter {
         self.spa().ok_or_else(|| Error::unsupported("the file system is not mounted"))
     }
 
-    /// The two files of a change, which has begun.
-    fn two(&self, number: u64, hidden: u64) -> Result<(Arc<Node>, Arc<Node>)> {
+    /// The two files of a change, which has begun. The hidden one is kept until the caller is done with it: its blocks must
+    /// not be freed when its user closes it meanwhile.
+    fn two(&self, number: u64, hidden: u64) -> Result<(Arc<Node>, Kept<'_>)> {
         let (node, hidden) = (self.file(number)?, self.file(hidden)?);
         let is_hidden = hidden.word(self.fields.links) == 0 && hidden.is_open();
         if !hidden.is_reserved_for(number) || !is_hidden || Arc::ptr_eq(&node, &hidden) {
             return Err(Error::new(Kind::Invalid, "the change of the record size has not begun"));
         }
-        Ok((node, hidden))
+        let node_of_hidden = self.open_file(hidden.number)?;
+        Ok((node, Kept { fs: self, node: node_of_hidden }))
     }
 
     /// A user who has the new file `hidden` open lends it for a change of another file's blocks; `token` permits its use.

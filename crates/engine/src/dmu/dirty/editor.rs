@@ -1,6 +1,7 @@
 //! An object as a structure in it is changed ([`Edit`]).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ondisk::zap::MicroIndex;
 use stdx::{AlignedBuf, Buf};
@@ -55,6 +56,14 @@ impl Edit for Editor<'_> {
 
     fn free_range(&mut self, blkid: u64, count: u64) -> Result<()> {
         self.handle.free_blocks(self.tx, blkid, blkid.saturating_add(count))
+    }
+
+    fn place_with_tables(&self) {
+        self.handle.with_tables.store(true, Ordering::Relaxed);
+    }
+
+    fn check_change(&self, blkid: u64, count: u64) -> Result<()> {
+        self.handle.check_change(self.tx, blkid, count)
     }
 
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {

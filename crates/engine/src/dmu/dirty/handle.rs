@@ -5,6 +5,7 @@
 //!
 //! Lock order: a handle's state is taken before the object set's dirty lists; no I/O is done under it.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 use ondisk::{Blkptr, Dnode, ObjectType};
@@ -51,6 +52,9 @@ pub struct Handle {
     /// Its number.
     pub number: u64,
     pub(super) state: RwLock<State>,
+    /// Its blocks are placed as those of dedup tables.
+    #[doc(alias = "dn_storage_type")]
+    pub(super) with_tables: AtomicBool,
 }
 
 impl State {
@@ -81,7 +85,8 @@ impl Handle {
         let (now, changes, names) = (synced.dnode.clone(), Default::default(), Names::default());
         let state = State { now, changes, names, synced: Arc::new(synced) };
         let number = state.synced.number;
-        Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state) })
+        let with_tables = AtomicBool::new(false);
+        Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state), with_tables })
     }
 
     pub(super) fn objset(&self) -> Result<Arc<LiveObjset>> {
@@ -174,6 +179,13 @@ impl Handle {
             }
             other => other,
         }
+    }
+
+    /// Bytes of the blocks that wait to be written, before compression. A block that replaces another counts, too.
+    pub fn waiting_bytes(&self) -> u64 {
+        let state = self.state.read();
+        let blocks: usize = state.changes.iter().flatten().map(|change| change.blocks.len()).sum();
+        u64::try_from(blocks).unwrap_or(u64::MAX).saturating_mul(state.now.datablksz())
     }
 
     /// The current spill block.

@@ -7,6 +7,7 @@ mod frees;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ondisk::{Blkptr, Dnode, Endian, byteswap};
 use stdx::Buf;
@@ -18,6 +19,7 @@ use super::tree;
 use crate::dmu::Object;
 use crate::error::{Error, Result};
 use crate::txg::slot;
+use crate::zio::alloc::Class;
 use crate::zio::dedup::Dedup;
 use crate::zio::write::{AsStored, WriteRequest};
 
@@ -211,13 +213,16 @@ impl Work {
 
     fn write(
         &self,
-        props: crate::zio::write::WriteProps,
+        mut props: crate::zio::write::WriteProps,
         at: (u8, u64),
         (data, stored): (Buf, Option<AsStored>),
         old: Blkptr,
         fill: u64,
     ) -> Request {
         let at = self.old.at(at.0, at.1);
+        if self.handle.with_tables.load(Ordering::Relaxed) {
+            props.class = Class::Dedup;
+        }
         Request::Write(
             Box::new(WriteRequest {
                 data,

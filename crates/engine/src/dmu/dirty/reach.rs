@@ -44,6 +44,16 @@ impl Handle {
         Blocks::new(&synced).check(at, at.saturating_add(1))
     }
 
+    /// Reads the indirect blocks above `count` blocks from `blkid` on, which are to be written or freed.
+    pub(super) fn check_change(&self, tx: &Tx, blkid: u64, count: u64) -> Result<()> {
+        if count == 1 {
+            return self.check_way_to(tx, blkid);
+        }
+        let Some(synced) = self.indirect_on_disk() else { return Ok(()) };
+        let at = blkid.min(synced.dnode.maxblkid);
+        Blocks::new(&synced).check(at, blkid.saturating_add(count))
+    }
+
     /// Reads the indirect blocks above blocks `[start, end)`, which are to be freed.
     ///
     /// # Errors
