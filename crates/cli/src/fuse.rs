@@ -212,7 +212,10 @@ impl Mount for Standing {
 
     fn detach(&self, force: bool) -> Result<()> {
         self.mounted.try_unmount(force).map_err(|e| match e.kind() {
-            std::io::ErrorKind::ResourceBusy => Error::new(Kind::Busy, "pool or dataset is busy"),
+            std::io::ErrorKind::ResourceBusy => {
+                let why = e.get_ref().map(|why| format!(": {why}")).unwrap_or_default();
+                Error::new(Kind::Busy, format!("pool or dataset is busy{why}"))
+            }
             _ => e.into(),
         })?;
         // A failure to begin the close is reported by the close itself.

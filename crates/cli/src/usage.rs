@@ -188,8 +188,37 @@ fn everything(tree: &Command) -> String {
     )
 }
 
+/// Synopses that programs search for words: zrepl decides by them whether transfers can be resumed.
+const SEARCHED: &[(&str, &[&str])] = &[
+    (
+        "send",
+        &[
+            "send [-DLPbcehnpsVvw] [-i|-I snapshot]",
+            "     [-R [-X dataset[,dataset]...]]     <snapshot>",
+            "send [-DnVvPLecw] [-i snapshot|bookmark] <filesystem|volume|snapshot>",
+            "send [-DnPpVvLec] [-i bookmark|snapshot] --redact <bookmark> <snapshot>",
+            "send [-nVvPe] -t <receive_resume_token>",
+            "send [-PnVv] --saved filesystem",
+        ],
+    ),
+    (
+        "receive",
+        &[
+            "receive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...",
+            "    <filesystem|volume|snapshot>",
+            "receive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...",
+            "    [-d | -e] <filesystem>",
+            "receive -A <filesystem|volume>",
+            "receive -c [-vn] <filesystem|snapshot>",
+        ],
+    ),
+];
+
 /// One verb's lines.
 fn synopsis(verb: &Command) -> String {
+    if let Some(lines) = searched(verb) {
+        return lines.iter().map(|line| format!("\t{line}\n")).collect();
+    }
     let mut text = format!("\t{}", verb.get_name());
     let mut column = 8 + verb.get_name().len();
     for part in parts(verb) {
@@ -203,6 +232,11 @@ fn synopsis(verb: &Command) -> String {
     }
     text.push('\n');
     text
+}
+
+/// The fixed lines of a verb of `zfs`; `zpool` has no verb of these names.
+fn searched(verb: &Command) -> Option<&'static [&'static str]> {
+    SEARCHED.iter().find(|(name, _)| *name == verb.get_name()).map(|(_, lines)| *lines)
 }
 
 fn parts(verb: &Command) -> Vec<String> {

@@ -67,6 +67,9 @@ fn a_tree_has_a_project_a_quota_and_an_account() {
 
     live.ok("zfs set projectquota@42=2M tank");
     assert_eq!(row().1, "2097152");
+    // The quota is the size of the project's directories.
+    let df = std::process::Command::new("df").args(["-B1", "--output=size", &tree]).output().unwrap();
+    assert!(String::from_utf8_lossy(&df.stdout).contains("2097152"), "{df:?}");
     let full = (0..20).find_map(|n| {
         let done = fs::write(mount.join(format!("tree/more{n}")), vec![9; 1 << 20]);
         live.ok("zpool sync");

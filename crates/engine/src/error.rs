@@ -51,6 +51,8 @@ pub enum Kind {
     NotPermitted,
     /// The directory has entries.
     NotEmpty,
+    /// A name is not UTF-8 where it must be.
+    NotUtf8,
     /// The maximum file size is exceeded.
     TooLarge,
     /// The two locations cannot share a file: it would have to be copied.

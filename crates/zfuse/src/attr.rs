@@ -98,6 +98,7 @@ pub fn errno(e: &Error) -> Errno {
         Kind::Busy => Errno::EBUSY,
         Kind::Exists => Errno::EEXIST,
         Kind::NotEmpty => Errno::ENOTEMPTY,
+        Kind::NotUtf8 => Errno::EILSEQ,
         Kind::NotPermitted => Errno::EPERM,
         Kind::TooLarge => Errno::EFBIG,
         Kind::OtherDevice => Errno::EXDEV,

@@ -100,11 +100,14 @@ fn own(node: Node, slot: &Arc<Slot>, inode: &Inode, offset: u64) -> Result<Store
         let by = |(child, _): &(String, u64)| child.as_bytes().cmp(name);
         hiding.as_ref().is_some_and(|slot| slot.children().binary_search_by(by).is_ok())
     };
+    let fs = Arc::clone(inode.filesystem());
     let entries = inode.entries_from(cookie(offset))?;
     let entries = entries.filter(move |entry| !entry.as_ref().is_ok_and(|(_, e)| is_hidden(&e.name)));
     Ok(Box::new(entries.map(move |entry| {
         let (next, entry) = entry?;
-        let kind = file_type(entry.kind.unwrap_or(FileKind::Regular));
+        // As in the writable tree: old file systems store no types.
+        let stored = entry.kind.or_else(|| fs.inode(entry.object).ok().map(|inode| inode.attr().kind));
+        let kind = file_type(stored.unwrap_or(FileKind::Regular));
         Ok(Item { name: entry.name, ino: number(node.slot, What::Object(entry.object)), kind, next })
     })))
 }

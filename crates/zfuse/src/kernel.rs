@@ -153,7 +153,7 @@ pub fn is_hidden(mounts: &[u8], at: &Path, connection: u32) -> bool {
 }
 
 /// The connection number in the line of a FUSE mount: the minor number of its device.
-fn number(line: &[u8]) -> Option<u32> {
+pub fn number(line: &[u8]) -> Option<u32> {
     let line = String::from_utf8_lossy(line);
     let (before, after) = line.split_once(" - ")?;
     let device = before.split(' ').nth(2)?.strip_prefix("0:")?;

@@ -13,6 +13,7 @@
 
 mod attr;
 mod dir;
+mod elsewhere;
 mod fs;
 mod helper;
 mod kernel;
@@ -162,6 +163,12 @@ impl Mounted {
         let hidden = |at: &&PathBuf| number.is_some_and(|number| kernel::is_hidden(&listed, at, number));
         if let Some(at) = places.iter().find(hidden) {
             let what = format!("{} is hidden by another mount", at.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        // Detached here, it would go on there, and could not be mounted again.
+        let holder = number.filter(|_| !force && !self.is_over());
+        if let Some(process) = holder.and_then(|number| elsewhere::holder(&listed, number)) {
+            let what = format!("process {process} has it mounted in a mount namespace of its own");
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
         // Another process has detached it (`umount -l`): it ends with the last open file.

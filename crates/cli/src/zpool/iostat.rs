@@ -129,6 +129,7 @@ impl Verb for Iostat {
         // Without an interval there is no other report than that since the import.
         let skip = self.skip_first && repeat.is_repeated();
         let repeat = if skip { repeat.one_more() } else { repeat };
+        let fails_without_pools = self.pools.is_empty() && !repeat.is_repeated();
         let mut before = HashMap::new();
         let mut headed = false;
         repeat.run(ctx, true, |ctx, first| {
@@ -143,7 +144,7 @@ impl Verb for Iostat {
             if !self.scripts.is_empty() {
                 write!(ctx.out, "{}", Mark::End.text())?;
             }
-            Ok(exit)
+            Ok(if fails_without_pools && lines.is_empty() { exit.worse(Exit::FAILED) } else { exit })
         })
     }
 }

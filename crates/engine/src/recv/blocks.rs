@@ -21,8 +21,8 @@ const TO_END: u64 = u64::MAX;
 /// OpenZFS sends a spill block that lies in its pointer as this block of the object.
 #[doc(alias = "DMU_SPILL_BLKID")]
 const SPILL: u64 = u64::MAX - 1;
-/// Largest offset in an object.
-const MAX_OFFSET: u64 = i64::MAX as u64;
+/// Bytes of the largest object.
+const MAX_END: u64 = 1 << 63;
 
 /// The form of a payload of `bytes` bytes, which a little-endian system has written.
 fn form((lsize, bytes): (u64, usize), compression: u8, crypt: Option<BlockParams>) -> Result<AsStored> {
@@ -92,7 +92,7 @@ impl Receiver {
         if (object, offset) < self.last {
             return Err(malformed(format!("object {object}, offset {offset}, comes after {:?}", self.last)));
         }
-        if offset > MAX_OFFSET - size.min(MAX_OFFSET) {
+        if offset > MAX_END - size.min(MAX_END) {
             return Err(malformed(format!("offset {offset} is beyond what an object can have")));
         }
         self.last = (object, offset);

@@ -89,6 +89,19 @@ impl Live {
         object.ok_or_else(|| Error::new(Kind::ReadOnly, "snapshots cannot be changed"))
     }
 
+    /// Files of snapshots and of the file system cannot have names in each other: programs that move files then copy them.
+    pub(super) fn check_same_tree(&self, ino: u64, other: u64) -> Result<()> {
+        match self.object(ino).is_some() == self.object(other).is_some() {
+            true => Ok(()),
+            false => Err(Error::new(Kind::OtherDevice, "one of the two is in a snapshot")),
+        }
+    }
+
+    /// Bytes and objects in use and left, where a directory's project has quotas of them.
+    pub(super) fn project_limits(&self, ino: u64) -> Result<[Option<(u64, u64)>; 2]> {
+        self.object(ino).map_or(Ok([None; 2]), |object| self.files.project_limits(object))
+    }
+
     pub(super) fn ino(&self, object: u64) -> Result<u64> {
         let what = if object == self.files.root { What::Top } else { What::Object(object) };
         let node = Node { slot: 0, what };
@@ -238,7 +251,9 @@ impl Live {
         let stored = self.files.entries_from(dir, cookie(offset))?;
         let stored = stored.map(|entry| {
             let (next, entry) = entry?;
-            let kind = file_type(entry.kind.unwrap_or(FileKind::Regular));
+            // Old file systems store no types in directories. An unreadable file shows its name all the same.
+            let stored = entry.kind.or_else(|| self.files.attr(entry.object).ok().map(|attr| attr.kind));
+            let kind = file_type(stored.unwrap_or(FileKind::Regular));
             Ok(Item { name: entry.name, ino: self.ino(entry.object)?, kind, next })
         });
         Ok(numbered(others, offset).map(Ok).chain(stored))
@@ -286,7 +301,7 @@ impl Live {
         match mode {
             0 => self.files.allocate(object, offset, len),
             // No space is reserved: blocks are never overwritten in place.
-            libc::FALLOC_FL_KEEP_SIZE => Ok(()),
+            libc::FALLOC_FL_KEEP_SIZE => self.files.reserve(object, offset, len),
             PUNCH => self.files.punch(object, offset, len),
             m if m & !libc::FALLOC_FL_KEEP_SIZE == ZERO => {
                 self.files.punch(object, offset, len)?;

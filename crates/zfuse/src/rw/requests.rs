@@ -208,6 +208,7 @@ impl Filesystem for Live {
             return empty(self.rename_snapshot(name.as_bytes(), newname.as_bytes(), asker(req)), reply);
         }
         let rename = || {
+            self.check_same_tree(parent.0, newparent.0)?;
             let (from, to) = (self.writable(parent.0)?, self.writable(newparent.0)?);
             let kind = convert::rename(flags);
             let kind =
@@ -220,6 +221,7 @@ impl Filesystem for Live {
 
     fn link(&self, _req: &Request, ino: INodeNo, newparent: INodeNo, newname: &OsStr, reply: ReplyEntry) {
         let link = || {
+            self.check_same_tree(ino.0, newparent.0)?;
             let (object, dir) = (self.writable(ino.0)?, self.writable(newparent.0)?);
             self.files.link(object, dir, newname.as_bytes())?;
             self.entry(object)
@@ -389,13 +391,17 @@ impl Filesystem for Live {
         if self.object(ino.0).is_none() {
             return self.frozen.statfs(req, ino, reply);
         }
-        match self.files.space() {
-            Ok(room) => {
-                let free = room.available / UNIT;
-                let blocks = room.referenced.saturating_add(room.available) / UNIT;
+        let room = self.files.space().and_then(|room| Ok((room, self.project_limits(ino.0)?)));
+        match room {
+            Ok((room, [bytes, objects])) => {
+                // A project's quota is the size of its directories, as in OpenZFS.
+                let (used, left) = bytes.unwrap_or((room.referenced, room.available));
+                let available = left.min(room.available);
+                let (free, blocks) = (available / UNIT, used.saturating_add(left) / UNIT);
                 // As many files as there are free sectors, as in OpenZFS.
-                let files_free = room.available / 512;
-                let files = room.objects.saturating_add(files_free);
+                let (used, left) = objects.unwrap_or((room.objects, room.available / 512));
+                let files_free = left.min(room.available / 512);
+                let files = used.saturating_add(left);
                 let unit = u32::try_from(UNIT).unwrap_or(4096);
                 let longest = u32::try_from(self.files.options().max_name).unwrap_or(255);
                 reply.statfs(blocks, free, free, files, files_free, unit, longest, unit);

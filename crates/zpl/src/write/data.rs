@@ -369,9 +369,14 @@ impl FsWriter {
         self.settled(number, || self.allocate_now(number, offset, len))
     }
 
-    fn allocate_now(&self, number: u64, offset: u64, len: u64) -> Result<()> {
-        let node = self.file(number)?;
-        self.check_writable(&node, None)?;
+    /// The same for `FALLOC_FL_KEEP_SIZE`: the file stays as it is.
+    pub fn reserve(&self, number: u64, offset: u64, len: u64) -> Result<()> {
+        self.check_room(&*self.file(number)?, offset, len).map(drop)
+    }
+
+    /// Returns the end of the range.
+    fn check_room(&self, node: &Node, offset: u64, len: u64) -> Result<u64> {
+        self.check_writable(node, None)?;
         let end = offset.saturating_add(len);
         if end > MAX_SIZE {
             return Err(Error::new(Kind::TooLarge, "the maximum file size is exceeded"));
@@ -380,6 +385,12 @@ impl FsWriter {
         if self.available()?.is_some_and(|available| available < needed) {
             return Err(Error::new(Kind::NoSpace, format!("there is not room for {needed} bytes")));
         }
+        Ok(end)
+    }
+
+    fn allocate_now(&self, number: u64, offset: u64, len: u64) -> Result<()> {
+        let node = self.file(number)?;
+        let end = self.check_room(&node, offset, len)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
         let tx = self.begin()?;
         if end <= node.word(self.fields.size) {

@@ -39,7 +39,7 @@ impl FsWriter {
             return Err(Error::new(Kind::Invalid, "not a name that a file can have"));
         }
         if (self.utf8only || self.normalization != 0) && std::str::from_utf8(name).is_err() {
-            return Err(Error::new(Kind::Invalid, "names in this file system must be UTF-8"));
+            return Err(Error::new(Kind::NotUtf8, "names in this file system must be UTF-8"));
         }
         Ok(())
     }

@@ -12,6 +12,7 @@ use engine::zap::{NewZap, Zap, ZapEdit, int_name};
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
 use ondisk::names::{MASTER_NODE_OBJECT, OBJACCT_PREFIX, master_node};
+use ondisk::znode::pflags;
 
 use super::fs::FsWriter;
 use super::node::Node;
@@ -141,6 +142,25 @@ impl FsWriter {
         let Some(object) = self.objset.view().special(kind.account()) else { return Ok(0) };
         let prefix = if kind.counts_objects() { OBJACCT_PREFIX } else { "" };
         Ok(Zap::open(&object)?.u64(&format!("{prefix}{}", int_name(id)))?.unwrap_or(0))
+    }
+
+    /// Bytes and objects in use by the project of a directory that passes it on, and left of its quotas; `None` where it has
+    /// none.
+    #[doc(alias = "zfs_statfs_project")]
+    pub fn project_limits(&self, number: u64) -> Result<[Option<(u64, u64)>; 2]> {
+        self.find_tables()?;
+        let attr = self.attr(number)?;
+        if attr.flags & pflags::PROJINHERIT == 0 {
+            return Ok([None; 2]);
+        }
+        let of = |kind| match self.quota(kind, attr.projid)? {
+            Some(limit) => {
+                let used = self.used_by(kind, attr.projid)?;
+                Ok::<_, Error>(Some((used, limit.saturating_sub(used))))
+            }
+            None => Ok(None),
+        };
+        Ok([of(QuotaKind::Project)?, of(QuotaKind::ProjectObjects)?])
     }
 
     /// Sets the quota of an id; 0 removes it.

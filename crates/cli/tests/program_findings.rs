@@ -1,0 +1,136 @@
+//! Differences that programs on mounts and scripts met, each in its smallest form.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod live;
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use live::Live;
+use rustix::io::Errno;
+
+/// A pool `tank` on one disk, mounted at the returned path; `None` without FUSE.
+fn mounted(options: &str) -> Option<(Live, std::path::PathBuf)> {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return None;
+    }
+    let live = Live::new();
+    let at = live.dir.path().join("mnt");
+    live.ok(&format!("zpool create {options} -O mountpoint={} tank {}", at.display(), live.disk("a", 256)));
+    Some((live, at))
+}
+
+#[test]
+fn a_file_moves_out_of_a_snapshot_as_a_copy() {
+    let Some((live, at)) = mounted("") else { return };
+    fs::write(at.join("file"), "old").unwrap();
+    live.ok("zfs snapshot tank@a");
+    let kept = at.join(".zfs/snapshot/a/file");
+    for moved in [fs::rename(&kept, at.join("back")), fs::hard_link(&kept, at.join("back"))] {
+        assert_eq!(moved.unwrap_err().raw_os_error(), Some(Errno::XDEV.raw_os_error()));
+    }
+    assert_eq!(fs::read(&kept).unwrap(), b"old");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn names_that_are_not_utf8_are_refused_as_such() {
+    use std::os::unix::ffi::OsStrExt;
+    let Some((live, at)) = mounted("-O utf8only=on") else { return };
+    let name = at.join(std::ffi::OsStr::from_bytes(b"caf\xe9"));
+    assert_eq!(File::create(name).unwrap_err().raw_os_error(), Some(Errno::ILSEQ.raw_os_error()));
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn space_beyond_a_quota_is_not_reserved() {
+    let Some((live, at)) = mounted("-O quota=40M") else { return };
+    let file = File::create(at.join("file")).unwrap();
+    let reserve = |len: u64| {
+        let keep = rustix::fs::FallocateFlags::KEEP_SIZE;
+        rustix::fs::fallocate(&file, keep, 0, len)
+    };
+    assert_eq!(reserve(1 << 40), Err(Errno::NOSPC));
+    assert_eq!(reserve(1 << 20), Ok(()));
+    assert_eq!(file.metadata().unwrap().len(), 0);
+    drop(file);
+    live.export_and_verify("tank");
+}
+
+/// The kernel ends a connection with its last copy: detached here, the file system would go on there.
+#[test]
+fn a_private_copy_of_a_mount_is_named_and_nothing_is_detached() {
+    let Some((live, at)) = mounted("") else { return };
+    fs::write(at.join("file"), "here").unwrap();
+    let other = Command::new("unshare").args(["-m", "sleep", "600"]).spawn();
+    let Ok(mut other) = other else { return eprintln!("SKIPPED: no unshare here") };
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    while namespace(&other.id().to_string()) == namespace("self") {
+        if other.try_wait().unwrap().is_some() {
+            return eprintln!("SKIPPED: no mount namespaces here");
+        }
+        std::thread::yield_now();
+    }
+    let why = format!("process {} has it mounted in a mount namespace of its own", other.id());
+    // While the program starts, its copies are shared still.
+    while !fs::read_to_string(format!("/proc/{}/comm", other.id())).unwrap().starts_with("sleep") {
+        std::thread::yield_now();
+    }
+    for line in ["zfs unmount tank", "zpool export tank"] {
+        let said = live.fails(line);
+        assert!(said.contains("busy") && (line.starts_with("zpool") || said.contains(&why)), "{said}");
+    }
+    assert_eq!(fs::read(at.join("file")).unwrap(), b"here");
+    other.kill().unwrap();
+    other.wait().unwrap();
+    // The kernel ends the namespace a moment later.
+    while !live.run("zfs unmount tank").err.is_empty() {
+        std::thread::yield_now();
+    }
+    live.export_and_verify("tank");
+}
+
+/// File systems of version 1 store no types of entries.
+#[test]
+fn old_directories_are_listed_as_directories() {
+    let Some((live, at)) = mounted("") else { return };
+    live.ok("zfs create -o version=1 tank/old");
+    let dir = at.join("old");
+    (0..300).for_each(|n| fs::create_dir(dir.join(format!("{n}"))).unwrap());
+    live.ok("zfs snapshot tank/old@a");
+    for dir in [dir.clone(), dir.join(".zfs/snapshot/a")] {
+        let types = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_type().unwrap().is_dir());
+        assert_eq!(types.filter(|is_dir| *is_dir).count(), 300, "{}", dir.display());
+    }
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn the_longest_file_is_sent_and_received() {
+    let Some((live, at)) = mounted("") else { return };
+    live.ok("zfs create tank/from");
+    File::create(at.join("from/long")).unwrap().write_all_at(b"x", (1 << 63) - 2).unwrap();
+    live.ok("zfs snapshot tank/from@a");
+    let mut send = live.command("zfs send tank/from@a").stdout(Stdio::piped()).spawn().unwrap();
+    let stream = Stdio::from(send.stdout.take().unwrap());
+    let received = live.command("zfs receive tank/to").stdin(stream).output().unwrap();
+    assert!(received.status.success() && send.wait().unwrap().success(), "{received:?}");
+    let mut end = [0];
+    File::open(at.join("to/long")).unwrap().read_exact_at(&mut end, (1 << 63) - 2).unwrap();
+    assert_eq!(end, *b"x");
+    live.export_and_verify("tank");
+}
+
+/// zrepl looks for these words to learn whether transfers can be resumed; scripts look at the exit code.
+#[test]
+fn usage_and_exit_codes_say_what_programs_look_for() {
+    let live = Live::new();
+    let words = |line: &str| live.run(line).err;
+    assert!(words("zfs send").contains("send [-nVvPe] -t <receive_resume_token>"));
+    assert!(words("zfs receive").contains("receive -A <filesystem|volume>"));
+    assert!(live.fails("zpool iostat").contains("no pools available"));
+    live.ok("zpool list");
+}
