@@ -110,6 +110,8 @@ impl Run<'_> {
         self.need_unflushed(vdev)?;
         let map = self.new_map(vdev, slab)?;
         let mut state = slab.lock();
+        // Until the words are written the map does not describe the metaslab: it must stay loaded.
+        state.unwritten = true;
         state.map = map;
         let mut addition = Addition::anew(map);
         state.whole(slab, &mut addition, self.stamp);
@@ -121,11 +123,13 @@ impl Run<'_> {
         if self.forms.log {
             self.bump(vdev, slab, &mut state, false);
         }
-        state.unwritten = false;
         drop(state);
         self.wrote = true;
         let head = addition.write(self.store, &SpaceMapPhys::default())?;
-        slab.lock().map.head = head;
+        let mut state = slab.lock();
+        state.map.head = head;
+        state.unwritten = false;
+        drop(state);
         self.of.mark_dirty(slab, self.stamp.txg);
         Ok(())
     }

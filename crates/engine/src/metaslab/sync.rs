@@ -350,6 +350,8 @@ impl Run<'_> {
         if !wanted || !state.freed.is_empty() {
             return Ok(false);
         }
+        // Until the words are on their way the map does not describe the metaslab: it must stay loaded.
+        state.unwritten = true;
         let old = state.map;
         let fits = old.block_size == self.block_size() && (old.has_histogram || !self.forms.histogram);
         let map = if fits {
@@ -375,7 +377,9 @@ impl Run<'_> {
         drop(state);
         self.wrote = true;
         let head = addition.write(self.store, &SpaceMapPhys::default())?;
-        slab.lock().map.head = head;
+        let mut state = slab.lock();
+        state.map.head = head;
+        state.unwritten = false;
         Ok(true)
     }
 

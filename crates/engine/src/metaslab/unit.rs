@@ -112,7 +112,8 @@ pub(super) struct State {
     pub unflushed_dirty: bool,
     /// Its own map.
     pub map: MapState,
-    /// No map describes the metaslab: one must be written from `free`, which must not be dropped before.
+    /// No map describes the metaslab: one must be written from `free`, or is being written, and `free` must not be dropped
+    /// before.
     pub unwritten: bool,
     /// Bytes of it that are settled: the rest is of the txg that is being synced.
     pub synced_length: u64,
