@@ -483,14 +483,10 @@ impl Zil {
         let _alone = self.turns.alone();
         self.chain.lock().suspended += 1;
         self.host.wait_all()?;
-        let blocks = {
-            let chain = self.chain.lock();
-            if chain.mode != Mode::Ready {
-                return Ok(());
-            }
-            chain.lwbs.iter().map(|lwb| lwb.bp).collect::<Vec<_>>()
-        };
-        self.destroy((blocks.iter().flat_map(places).collect(), Vec::new()), None)
+        if self.chain.lock().mode != Mode::Ready {
+            return Ok(());
+        }
+        self.destroy(None, None)
     }
 
     /// Reverts one [`Zil::suspend`].
@@ -500,15 +496,19 @@ impl Zil {
         chain.suspended = chain.suspended.saturating_sub(1);
     }
 
-    /// Frees a chain and clears its header, and waits for that txg.
+    /// Frees a chain and clears its header, and waits for that txg. `claimed`: what a claimed chain refers to; `None`
+    /// frees the blocks in use.
     #[doc(alias = "zil_destroy")]
-    fn destroy(&self, (space, clones): (Vec<Space>, Vec<Blkptr>), first: Option<Blkptr>) -> Result<()> {
+    fn destroy(&self, claimed: Option<(Vec<Space>, Vec<Blkptr>)>, first: Option<Blkptr>) -> Result<()> {
         let objset = self.objset()?;
         let txg = {
             let tx = self.host.begin()?;
             objset.touch(&tx)?;
             let mut chain = self.chain.lock();
-            chain.lwbs.clear();
+            // A txg that is synced meanwhile frees blocks of the list: those that are left belong to this one.
+            let left = std::mem::take(&mut chain.lwbs);
+            let (space, clones) = claimed
+                .unwrap_or_else(|| (left.iter().flat_map(|lwb| places(&lwb.bp)).collect(), Vec::new()));
             chain.destroy = Some(Destroy { txg: tx.txg(), space, clones, first });
             tx.txg()
         };
@@ -541,7 +541,7 @@ impl Zil {
         let keep = keep_first && usable && again;
         let space = if keep { Default::default() } else { space_of(view)? };
         let first = keep.then_some(header.log);
-        self.destroy(space, first)?;
+        self.destroy(Some(space), first)?;
         let mut chain = self.chain.lock();
         chain.mode = if usable { Mode::Ready } else { Mode::Off };
         if let Some(bp) = self.objset()?.zil_header().log.filled() {
