@@ -9,7 +9,7 @@ use super::table::{Candidate, Look};
 use super::walk::Spot;
 use crate::dmu::dirty::CloneSource;
 use crate::dmu::{Handle, Object};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Blocks that one transaction replaces.
 const BATCH: usize = 64;
@@ -128,6 +128,9 @@ impl Run<'_> {
         }
         let pairs = std::mem::take(&mut batch.pairs);
         let tx = self.spa.begin_free()?;
+        if let Some(gone) = self.targets.iter().find(|target| !target.is_current(self.spa)) {
+            return Err(Error::new(Kind::Busy, "the dataset was replaced").in_dataset(&gone.name));
+        }
         tx.frees(u64::try_from(pairs.len()).unwrap_or(0));
         let synced = self.spa.txgs.synced();
         for pair in pairs {

@@ -30,8 +30,8 @@ use ondisk::Blkptr;
 use ondisk::dsl::DslDataset;
 use table::{Candidate, Prints, print_of};
 
-use crate::dsl::write::Hooks;
 use crate::dsl::write::open_datasets::LiveDataset;
+use crate::dsl::write::{Hooks, LongHold};
 use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
 use crate::zio;
@@ -48,6 +48,8 @@ pub struct Target {
     pub dataset: Arc<LiveDataset>,
     /// Txg of its newest snapshot: older blocks are held. 0 without one.
     pub snapped: u64,
+    /// Nothing destroys or replaces the dataset during the run.
+    _hold: LongHold,
 }
 
 impl Target {
@@ -58,6 +60,7 @@ impl Target {
     /// an intent log that is not replayed yet.
     pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Self> {
         let number = spa.pool.dsl.dataset(name)?.number;
+        let hold = spa.datasets.hold_long(number)?;
         if spa.datasets.number_property(number, "readonly")?.is_some_and(|value| value != 0) {
             return Err(Error::new(Kind::ReadOnly, "the dataset is read-only"));
         }
@@ -69,7 +72,7 @@ impl Target {
         if !dataset.objset.zil_header().log.is_hole() && !dataset.objset.has_log() {
             return Err(Error::new(Kind::Busy, "its intent log is not replayed yet: mount it first"));
         }
-        Ok(Self { name: name.to_owned(), dataset, snapped: phys.prev_snap_txg })
+        Ok(Self { name: name.to_owned(), dataset, snapped: phys.prev_snap_txg, _hold: hold })
     }
 
     /// Bytes that the dataset refers to, about those that a walk visits.
@@ -78,6 +81,11 @@ impl Target {
     /// Errors of reading the MOS.
     pub fn referenced(&self, spa: &Spa) -> Result<u64> {
         Ok(spa.datasets.view().dataset(self.dataset.number)?.referenced_bytes)
+    }
+
+    /// Whether the pool still uses this dataset: a task that was under way when the hold was taken may have destroyed or replaced it.
+    fn is_current(&self, spa: &Spa) -> bool {
+        spa.datasets.opened(self.dataset.number).is_some_and(|now| Arc::ptr_eq(&now, &self.dataset))
     }
 
     /// Whether a snapshot holds a block of the dataset.

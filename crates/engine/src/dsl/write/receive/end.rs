@@ -81,9 +81,10 @@ impl Tasks<'_> {
         Ok(())
     }
 
-    /// Refuses a target that is mounted, or a volume in use: its content would change under it.
+    /// Refuses a target that is mounted, a volume in use, or a head that is held: its content would change under it.
     fn refuse_mounted(&self, head: u64, name: &str) -> Result<()> {
-        match self.datasets.opened(head).is_some_and(|live| live.objset.has_log()) {
+        let has_log = self.datasets.opened(head).is_some_and(|live| live.objset.has_log());
+        match has_log || self.datasets.long_holds.has(head) {
             true => Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name)),
             false => Ok(()),
         }
