@@ -157,9 +157,11 @@ impl LiveVolume {
     /// Writes `data` at `offset`. `durable`: it survives a crash when this returns (FUA).
     #[doc(alias = "zvol_write")]
     pub fn write_at(&self, offset: u64, data: &[u8], durable: bool) -> Result<()> {
-        let end = self.end(offset, len64(data.len()))?;
+        let len = len64(data.len());
         {
-            let _range = self.ranges.lock(offset..end, true);
+            let _range = self.ranges.lock(offset..offset.saturating_add(len), true);
+            // A resize that ended before this lock may have moved the end.
+            self.end(offset, len)?;
             let mut at = offset;
             for data in data.chunks(CHUNK) {
                 let tx = self.begin(false)?;
@@ -177,9 +179,10 @@ impl LiveVolume {
 
     /// Makes a range read as zeros; whole blocks of it take no space then.
     pub fn zero(&self, offset: u64, len: u64) -> Result<()> {
-        let end = self.end(offset, len)?;
         {
-            let _range = self.ranges.lock(offset..end, true);
+            let _range = self.ranges.lock(offset..offset.saturating_add(len), true);
+            // As in a write.
+            let end = self.end(offset, len)?;
             self.free_long(offset, end)?;
             let tx = self.begin(true)?;
             discard(&self.handle, &tx, offset, len)?;
