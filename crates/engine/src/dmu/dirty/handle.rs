@@ -203,7 +203,11 @@ impl Handle {
             }
             Arc::clone(&state.synced)
         };
-        synced.spill()
+        match synced.spill() {
+            // The block was freed and its space reused during the read.
+            Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => self.spill(),
+            other => other,
+        }
     }
 
     /// Changes the object under `tx`.
