@@ -24,9 +24,9 @@ pub struct Entries {
 }
 
 impl Entries {
-    pub(super) fn new(zap: &Zap, flat: bool) -> Self {
+    pub(super) fn new(zap: &Zap, flat: bool, cookie: u64) -> Self {
         let hash_bits = zap.fat_header().map_or(28, |h| h.flags.hash_bits());
-        Self { cursor: zap.entries(), flat, hash_bits }
+        Self { cursor: zap.entries_from(cookie), flat, hash_bits }
     }
 
     fn decode(&self, entry: &ZapEntry) -> Result<Entry> {

@@ -85,7 +85,12 @@ pub struct Store {
 impl Store {
     /// Its entries, in the order of the ZAP.
     pub fn entries(&self) -> Entries {
-        Entries::new(&self.zap, self.flat)
+        self.entries_from(0)
+    }
+
+    /// As [`Store::entries`], from the `cursor` of an earlier entry on; 0 is the start.
+    pub fn entries_from(&self, cursor: u64) -> Entries {
+        Entries::new(&self.zap, self.flat, cursor)
     }
 }
 

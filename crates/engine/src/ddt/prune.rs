@@ -7,6 +7,7 @@
 //!
 //! Source: `ddt_prune_walk`, ddt.c, OpenZFS 2.3.
 
+use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;
 
 use ondisk::ddt::DdtKey;
@@ -18,11 +19,9 @@ use crate::dmu::Objset;
 use crate::error::Result;
 use crate::zap::ZapEdit;
 
-/// Entries that a sync task prunes.
+/// Entries that are looked at, and pruned by one sync task, at a time: no txg ends while they are looked at.
 #[doc(alias = "zfs_ddt_prunes_per_txg")]
-const BATCH: usize = 50_000;
-/// Entries that are looked for at a time.
-const MOST: usize = 20 * BATCH;
+pub const BATCH: usize = 50_000;
 /// Age classes, by powers of two of hours, for a choice by percentage.
 #[doc(alias = "HIST_BINS")]
 const AGES: usize = 64;
@@ -45,69 +44,114 @@ pub struct Candidates {
     keys: Vec<DdtKey>,
 }
 
-/// Calls `each` with the key and the age, in seconds, of every flat entry with one reference.
-fn walk(mos: &Arc<Objset>, now: u64, mut each: impl FnMut(u8, DdtKey, u64) -> Result<()>) -> Result<()> {
-    let mut notes = Vec::new();
+impl Candidates {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.keys.len()
+    }
+}
+
+/// A place in the walk over the tables; the default is its start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    checksum: u8,
+    cursor: u64,
+}
+
+/// Calls `each` with the key and the age, in seconds, of flat entries with one reference: of at most `most` from `from` on.
+/// Returns where the walk goes on, `None` at the end.
+fn walk(
+    mos: &Arc<Objset>,
+    now: u64,
+    (from, most): (Place, usize),
+    mut each: impl FnMut(u8, DdtKey, u64),
+) -> Result<Option<Place>> {
+    let (mut notes, mut left) = (Vec::new(), most);
     for table in tables(mos, &mut notes).iter().filter(|table| table.is_flat()) {
+        let checksum = table.checksum.raw();
+        let cursor = match checksum.cmp(&from.checksum) {
+            Less => continue,
+            Equal => from.cursor,
+            Greater => 0,
+        };
         let unique = |store: &&Store| store.class == Class::Unique;
-        for entry in table.stores.iter().filter(unique).flat_map(Store::entries) {
+        for entry in table.stores.iter().filter(unique).flat_map(|store| store.entries_from(cursor)) {
             let entry = entry?;
             let start = entry.phys.first().and_then(|p| p.class_start).unwrap_or(now);
-            each(table.checksum.raw(), entry.key, now.saturating_sub(start))?;
+            each(checksum, entry.key, now.saturating_sub(start));
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return Ok(Some(Place { checksum, cursor: entry.cursor }));
+            }
         }
     }
-    notes.into_iter().next().map_or(Ok(()), Err)
+    notes.into_iter().next().map_or(Ok(None), Err)
 }
 
-/// The age in seconds from which on entries are pruned.
+/// How many entries have which age.
+#[derive(Debug)]
+pub struct Ages {
+    bins: [u64; AGES],
+    all: u64,
+}
+
+impl Default for Ages {
+    fn default() -> Self {
+        Self { bins: [0; AGES], all: 0 }
+    }
+}
+
+impl Ages {
+    /// Counts the next [`BATCH`] entries from `from` on. Returns where the walk goes on, `None` at the end.
+    ///
+    /// # Errors
+    /// When a table cannot be read.
+    pub fn add(&mut self, mos: &Arc<Objset>, now: u64, from: Place) -> Result<Option<Place>> {
+        walk(mos, now, (from, BATCH), |_, _, age| {
+            let bin = (age / HOUR).checked_ilog2().map_or(0, |log| log + 1);
+            if let Some(count) = usize::try_from(bin).ok().and_then(|bin| self.bins.get_mut(bin)) {
+                *count += 1;
+            }
+            self.all += 1;
+        })
+    }
+
+    /// The age in seconds from which on entries are pruned, for the oldest `percentage` of a hundred.
+    #[doc(alias = "ddt_prune_unique_entries")]
+    pub fn least(&self, percentage: u64) -> u64 {
+        let (mut target, mut oldest) = (self.all.saturating_mul(percentage) / 100, u64::MAX);
+        for (bin, count) in self.bins.iter().enumerate().rev().filter(|(_, count)| **count > 0) {
+            if target == 0 {
+                break;
+            }
+            oldest = if bin == 0 { 0 } else { HOUR << (bin - 1) };
+            target = target.saturating_sub(*count);
+        }
+        oldest
+    }
+}
+
+/// Looks at `most` entries from `from` on. Returns those that are at least `least` seconds old, in parts for one
+/// sync task each, and where the walk goes on, `None` at the end.
 ///
 /// # Errors
 /// When a table cannot be read.
-#[doc(alias = "ddt_prune_unique_entries")]
-pub fn least_age(mos: &Arc<Objset>, now: u64, which: Prune) -> Result<u64> {
-    let percentage = match which {
-        Prune::Age(seconds) => return Ok(seconds),
-        Prune::Percentage(percentage) => percentage,
-    };
-    let (mut ages, mut all) = ([0_u64; AGES], 0_u64);
-    walk(mos, now, |_, _, age| {
-        let bin = (age / HOUR).checked_ilog2().map_or(0, |log| log + 1);
-        if let Some(count) = usize::try_from(bin).ok().and_then(|bin| ages.get_mut(bin)) {
-            *count += 1;
+pub fn candidates(
+    mos: &Arc<Objset>,
+    (now, least): (u64, u64),
+    (from, most): (Place, usize),
+) -> Result<(Vec<Candidates>, Option<Place>)> {
+    let mut found = Vec::<Candidates>::new();
+    let next = walk(mos, now, (from, most), |checksum, key, age| {
+        if age < least {
+            return;
         }
-        all += 1;
-        Ok(())
-    })?;
-    let (mut target, mut oldest) = (all.saturating_mul(percentage) / 100, u64::MAX);
-    for (bin, count) in ages.iter().enumerate().rev().filter(|(_, count)| **count > 0) {
-        if target == 0 {
-            break;
-        }
-        oldest = if bin == 0 { 0 } else { HOUR << (bin - 1) };
-        target = target.saturating_sub(*count);
-    }
-    Ok(oldest)
-}
-
-/// Returns entries that are at least `least` seconds old, at most `MOST` of them, in parts for one sync
-/// task each.
-///
-/// # Errors
-/// When a table cannot be read.
-pub fn candidates(mos: &Arc<Objset>, now: u64, least: u64) -> Result<Vec<Candidates>> {
-    let (mut found, mut left) = (Vec::<Candidates>::new(), MOST);
-    walk(mos, now, |checksum, key, age| {
-        if age < least || left == 0 {
-            return Ok(());
-        }
-        left -= 1;
-        match found.last_mut().filter(|c| c.checksum == checksum && c.keys.len() < BATCH) {
+        match found.last_mut().filter(|part| part.checksum == checksum) {
             Some(last) => last.keys.push(key),
             None => found.push(Candidates { checksum, keys: vec![key] }),
         }
-        Ok(())
     })?;
-    Ok(found)
+    Ok((found, next))
 }
 
 impl Tables {

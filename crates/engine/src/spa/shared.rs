@@ -13,7 +13,7 @@ use super::Spa;
 use super::activity::{Activity, Due};
 use super::pool::Pool;
 use crate::brt::write::Added;
-use crate::ddt::prune::{Prune, candidates, least_age};
+use crate::ddt::prune::{Ages, BATCH, Place, Prune, candidates};
 use crate::ddt::rebuild::Gathered;
 use crate::dmu::dirty::within::Within;
 use crate::dmu::edit::Objects;
@@ -339,26 +339,32 @@ impl Spa {
     #[doc(alias = "ddt_prune_unique_entries")]
     pub fn prune_ddt(&self, which: Prune) -> Result<()> {
         let now = self.pool.env.now();
-        let least = {
-            let _quiet = self.quiet();
-            least_age(&self.mos.view(), now, which)?
+        let least = match which {
+            Prune::Age(seconds) => seconds,
+            Prune::Percentage(percentage) => {
+                let (mut ages, mut place) = (Ages::default(), Some(Place::default()));
+                while let Some(from) = place {
+                    let _quiet = self.quiet();
+                    place = ages.add(&self.mos.view(), now, from)?;
+                }
+                ages.least(percentage)
+            }
         };
-        loop {
-            let found = {
+        let mut place = Some(Place::default());
+        while let Some(from) = place {
+            let (found, next) = {
                 let _quiet = self.quiet();
-                candidates(&self.mos.view(), now, least)?
+                candidates(&self.mos.view(), (now, least), (from, BATCH))?
             };
-            let mut pruned = 0;
             for part in found {
-                pruned += self.sync_task(move |spa, tx| {
+                self.sync_task(move |spa, tx| {
                     let tables = TablesAt { spa, within: spa.mos.within(tx) };
-                    spa.shared.ddt.prune(&tables, &part)
+                    spa.shared.ddt.prune(&tables, &part).map(drop)
                 })?;
             }
-            if pruned == 0 {
-                return Ok(());
-            }
+            place = next;
         }
+        Ok(())
     }
 
     /// Reads the dedup tables, so that the cache holds them as far as it can.
