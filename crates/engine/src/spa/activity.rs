@@ -304,6 +304,14 @@ impl Spa {
         }
     }
 
+    /// Does steps again after [`Activities::end`]: the pool was not closed.
+    pub(super) fn resume_activities(&self) {
+        self.activities.steps.ended.store(false, Ordering::Release);
+        if self.is_threaded() {
+            self.start_activities();
+        }
+    }
+
     /// Starts threads for the steps that were started before the pool had threads.
     pub(super) fn start_activities(&self) {
         let waiting = self.activities.steps.waiting.lock().len();

@@ -127,6 +127,19 @@ impl Spa {
     fn close_as(&self, state: PoolState) -> Result<()> {
         self.activities.end();
         self.close_caches();
+        if let Err(e) = self.write_last(state) {
+            // The pool stays in use.
+            self.reopen_caches();
+            self.resume_activities();
+            return Err(e);
+        }
+        self.stop_thread();
+        self.notify(if state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" });
+        Ok(())
+    }
+
+    /// Writes everything, and the labels with `state`.
+    fn write_last(&self, state: PoolState) -> Result<()> {
         self.sync()?;
         if !self.limits().is_on(Limit::KeepSpaceLogs) {
             self.space.request_flush_all();
@@ -138,9 +151,6 @@ impl Spa {
             }
             spa.config.lock().change_facts(|facts| facts.state = state);
             Ok(())
-        })?;
-        self.stop_thread();
-        self.notify(if state == PoolState::Destroyed { "pool_destroy" } else { "pool_export" });
-        Ok(())
+        })
     }
 }

@@ -131,6 +131,13 @@ impl Spa {
         }
     }
 
+    /// Feeds cache devices again after [`Spa::close_caches`]: the pool was not closed.
+    pub(super) fn reopen_caches(&self) {
+        if let Some(l2) = self.pool.arc.l2arc() {
+            l2.reopen();
+        }
+    }
+
     /// Cache devices in use.
     pub fn cache_devices(&self) -> Vec<CacheStats> {
         self.pool.arc.l2arc().map(|l2| l2.devices()).unwrap_or_default()

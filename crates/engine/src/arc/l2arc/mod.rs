@@ -181,6 +181,11 @@ impl L2arc {
         self.wait_idle(|_, _| true);
     }
 
+    /// Begins rounds again after [`L2arc::close`].
+    pub fn reopen(&self) {
+        self.state.lock().is_closed = false;
+    }
+
     /// Waits until no round is under way on some devices; not for ever for a device that does not answer.
     #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
     fn wait_idle(&self, of: impl Fn(u64, &CacheDevice) -> bool) {
