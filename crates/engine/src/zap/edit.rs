@@ -277,7 +277,8 @@ impl<'a> ZapEdit<'a> {
             return Err(self.corrupt(&"a micro ZAP has more than one block"));
         }
         self.object.set_block_size(FAT_BLOCK_SIZE)?;
-        for blkid in 0..=fat.max_block() {
+        // Block 0 last: other readers find leaves through it.
+        for blkid in (1..=fat.max_block()).chain([0]) {
             self.object.write_block(blkid, fat.read_block(blkid)?.into_owned())?;
         }
         Ok(())

@@ -137,10 +137,12 @@ impl<'a> Fat<'a> {
         while let Some(pair) = self.empty_pair(blkid) {
             let Pair { mut block, kept, gone, slot, free } = pair;
             LeafMut::from_bytes(&mut block).and_then(|mut leaf| leaf.widen()).map_err(bad_leaf)?;
-            self.point(slot, free, kept)?;
+            // In this order, other readers find a valid leaf through the present table at any time.
             self.object.write_block(kept, block)?;
-            self.object.free_range(gone, 1)?;
+            self.point(slot, free, kept)?;
             self.header.num_leafs = self.header.num_leafs.saturating_sub(1);
+            self.write_header()?;
+            self.object.free_range(gone, 1)?;
             blkid = kept;
         }
         if self.header.num_leafs == before {
@@ -269,10 +271,11 @@ impl<'a> Fat<'a> {
         let old = LeafMut::from_bytes(&mut old_block);
         old.and_then(|mut old| old.split(&mut new, sorted)).map_err(|e| self.bad(place.blkid, &e))?;
         self.object.write_block(new_blkid, new_block)?;
-        self.object.write_block(place.blkid, old_block)?;
         self.point(sibling, free, new_blkid)?;
         self.header.num_leafs = self.header.num_leafs.saturating_add(1);
-        self.write_header()
+        self.write_header()?;
+        // Last, because other readers must find each entry through the present table at any time.
+        self.object.write_block(place.blkid, old_block)
     }
 
     /// Checks that all slots to be changed are readable and name the leaf.

@@ -38,6 +38,8 @@ use crate::error::{Error, Kind, Result};
 
 /// Bits of a listing's cookie: programs treat it as a signed offset.
 const COOKIE_BITS: u32 = 63;
+/// Most times that block 0 is read again during a lookup.
+const MAX_LOOKS: usize = 64;
 /// The cookie after all entries.
 const END: u64 = (1 << COOKIE_BITS) - 1;
 
@@ -309,8 +311,7 @@ impl<S: Source + Clone> Zap<S> {
         hash: u64,
         mut visit: impl FnMut(&Leaf<'_>, &LeafEntry) -> std::result::Result<bool, ondisk::Malformed>,
     ) -> Result<()> {
-        let blkid = self.leaf_of(header, table_index(hash, header.ptrtbl.shift))?;
-        let block = self.object.block(blkid)?;
+        let (blkid, block) = self.leaf_for(header, hash)?;
         let bad = |e| corrupt(&self.object, blkid, &e);
         let leaf = Leaf::from_bytes(&block).map_err(bad)?;
         for entry in leaf.lookup(hash) {
@@ -319,6 +320,40 @@ impl<S: Source + Clone> Zap<S> {
             }
         }
         Ok(())
+    }
+
+    /// The leaf of a hash, with its number. While others change the ZAP, block 0 as it was read at the opening may name
+    /// a leaf that was split or freed since: then it is read again.
+    fn leaf_for(&self, header: &FatHeader, hash: u64) -> Result<(u64, Buf)> {
+        let mut found = self.leaf_now(header, hash);
+        let mut last = None::<Self>;
+        for _ in 0..MAX_LOOKS {
+            if found.is_ok() {
+                break;
+            }
+            let now = Self::open(&self.object)?;
+            let Shape::Fat(header, first) = &now.shape else { break };
+            if last.as_ref().unwrap_or(self).is_headed(first) {
+                break;
+            }
+            found = now.leaf_now(header, hash);
+            last = Some(now);
+        }
+        found
+    }
+
+    fn is_headed(&self, block: &Buf) -> bool {
+        matches!(&self.shape, Shape::Fat(_, first) if first[..] == block[..])
+    }
+
+    fn leaf_now(&self, header: &FatHeader, hash: u64) -> Result<(u64, Buf)> {
+        let blkid = self.leaf_of(header, table_index(hash, header.ptrtbl.shift))?;
+        let block = self.object.block(blkid)?;
+        let leaf = Leaf::from_bytes(&block).map_err(|e| corrupt(&self.object, blkid, &e))?;
+        if !leaf.covers(hash) {
+            return Err(corrupt(&self.object, blkid, &"a ZAP leaf stands where it does not belong"));
+        }
+        Ok((blkid, block))
     }
 
     /// The leaf block named by slot `index` of the pointer table.
