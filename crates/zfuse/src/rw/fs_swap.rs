@@ -86,8 +86,13 @@ impl PriorContent {
 impl Live {
     /// Whether a handle belongs to the present file of the number.
     pub(super) fn is_of(&self, handle: FileHandle, object: u64) -> bool {
-        !self.past.happened.load(Ordering::Acquire)
-            || self.files.generation(object).is_ok_and(|now| (now ^ handle.0) & !WRITES == 0)
+        !self.past.happened.load(Ordering::Acquire) || self.opened(handle, object)
+    }
+
+    /// Whether a handle counts as an open of the present file of the number. A file's number may have been reused before
+    /// its handle is released.
+    pub(super) fn opened(&self, handle: FileHandle, object: u64) -> bool {
+        self.files.generation(object).is_ok_and(|now| (now ^ handle.0) & !WRITES == 0)
     }
 
     /// A handle of a file that was opened with these flags.

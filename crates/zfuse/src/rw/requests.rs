@@ -308,7 +308,7 @@ impl Filesystem for Live {
             return self.frozen.release(req, ino, fh, flags, lock_owner, flush, reply);
         };
         // A handle of a removed file does not count as an open handle of its successor.
-        empty(if self.is_of(fh, object) { self.files.close_file(object) } else { Ok(()) }, reply);
+        empty(if self.opened(fh, object) { self.files.close_file(object) } else { Ok(()) }, reply);
     }
 
     fn fsync(&self, _req: &Request, ino: INodeNo, _fh: FileHandle, _datasync: bool, reply: ReplyEmpty) {
@@ -382,7 +382,7 @@ impl Filesystem for Live {
             return self.frozen.releasedir(req, ino, fh, flags, reply);
         }
         // A removed directory has no open count any more.
-        let open = self.open_dirs.closed(fh).filter(|(object, of)| self.is_of(*of, *object));
+        let open = self.open_dirs.closed(fh).filter(|(object, of)| self.opened(*of, *object));
         empty(open.map_or(Ok(()), |(object, _)| self.files.close_file(object)), reply);
     }
 

@@ -59,8 +59,13 @@ impl FsWriter {
     /// A file of the delete queue is removed when it is not open; [`FsWriter::free_doomed`] frees it.
     pub(super) fn doom(&self, node: &Arc<Node>) {
         if node.doom_unless_open() {
-            self.drain.doomed.lock().push_back(Arc::clone(node));
+            self.free_later(Arc::clone(node));
         }
+    }
+
+    /// The next [`FsWriter::free_doomed`] frees this doomed file of the delete queue.
+    pub(super) fn free_later(&self, node: Arc<Node>) {
+        self.drain.doomed.lock().push_back(node);
     }
 
     /// Frees doomed files, in the background where the pool has threads. Call it without locks or
@@ -116,6 +121,10 @@ impl FsWriter {
             return Ok(());
         }
         match node {
+            // A file that has a name must not be freed.
+            Ok(node) if node.word(self.fields.links) > 0 => {
+                self.attempt(&tx, |steps| self.dequeue(steps, number))
+            }
             Ok(node) if node.kind == FileKind::Directory && node.word(self.fields.size) > 2 => {
                 self.attempt(&tx, |steps| {
                     self.dequeue(steps, number)?;

@@ -323,6 +323,10 @@ impl FsWriter {
                 self.dequeue(steps, object)?;
             }
             self.change_step(steps, &node, &[f.links, f.parent, f.ctime], |state| {
+                // An unlink in another directory may have removed the last name since.
+                if !unnamed && state.word(f.links) == 0 {
+                    return Err(Error::not_found("the file was removed"));
+                }
                 state.add(f.links, 1)?;
                 state.attrs.set_word(f.parent, dir.number)?;
                 state.time(f.ctime, now)

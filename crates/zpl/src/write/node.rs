@@ -136,6 +136,11 @@ impl Node {
         !open
     }
 
+    /// Reverts [`Node::doom_unless_open`].
+    pub(super) fn spare(&self) {
+        self.doomed.store(false, Ordering::SeqCst);
+    }
+
     /// From now on it gets the content of the file `number`, and nothing else.
     pub(super) fn reserve_for(&self, number: u64) {
         self.reserved.store(number, Ordering::Release);

@@ -106,19 +106,31 @@ impl FsWriter {
             state.time(self.fields.ctime, now)?;
             Ok(links)
         })?;
-        match (left, node.is_open()) {
-            (0, true) => self.enqueue(steps, node.number)?,
-            (0, false) if node.is_long() || self.has_many_xattrs(node) => {
-                self.enqueue(steps, node.number)?;
-                let node = Arc::clone(node);
-                steps.at_last(move |fs, _| fs.doom(&node));
-            }
-            // A file that can't be freed because of damage stays in the queue, without a name.
-            (0, false) if self.check_freeable(node).is_err() => self.enqueue(steps, node.number)?,
-            (0, false) => self.free_file(steps, node)?,
-            _ => {}
+        if left == 0 { self.drop_file(steps, node) } else { Ok(()) }
+    }
+
+    /// The last name of `node` is gone.
+    fn drop_file(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<()> {
+        // Without the mark, an open could succeed until the file is freed at the end of the operation.
+        if !node.doom_unless_open() {
+            return self.enqueue(steps, node.number);
         }
-        Ok(())
+        let doomed = Arc::clone(node);
+        steps.inverse(move |_, _| {
+            doomed.spare();
+            Ok(())
+        });
+        if node.is_long() || self.has_many_xattrs(node) {
+            self.enqueue(steps, node.number)?;
+            let node = Arc::clone(node);
+            steps.at_last(move |fs, _| fs.free_later(node));
+            return Ok(());
+        }
+        match self.check_freeable(node) {
+            Ok(()) => self.free_file(steps, node),
+            // A file that can't be freed because of damage stays in the queue, without a name.
+            Err(_) => self.enqueue(steps, node.number),
+        }
     }
 
     /// Frees blocks `[start, end)` of a file but for the last piece.
@@ -144,6 +156,7 @@ impl FsWriter {
     }
 
     pub(super) fn in_queue(&self, tx: &Tx, number: u64) -> Result<bool> {
+        let _alone = self.queue_lock.lock();
         ZapEdit::open(&mut self.objset.handle(self.queue)?.edit(tx))?.has_int(number)
     }
 
