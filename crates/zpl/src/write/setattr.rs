@@ -146,6 +146,9 @@ impl FsWriter {
         let _range = settings.size.map(|_| node.ranges.lock(0..u64::MAX, true));
         // Users over a quota may still truncate files.
         let shrinks = settings.size.is_some_and(|size| size < node.word(self.fields.size));
+        if settings.size.is_some() && !self.is_replay() {
+            self.check_settings(&node, settings)?;
+        }
         if let Some(size) = settings.size.filter(|_| shrinks) {
             self.free_end(&node, size)?;
         }
@@ -159,7 +162,13 @@ impl FsWriter {
         // A replayed record has one transaction.
         let in_pieces = owners && !self.is_replay() && self.has_many_xattrs(&node);
         if owners && !in_pieces {
-            self.apply_to_xattrs(&tx, &node, settings)?;
+            // The file itself has changed already.
+            let unlogged = |_: &Error| {
+                if !self.is_replay() {
+                    self.log_nothing(&tx)
+                }
+            };
+            self.apply_to_xattrs(&tx, &node, settings).inspect_err(unlogged)?;
         }
         let (mode, uid) = (node.word(self.fields.mode), node.word(self.fields.uid));
         let gid = node.word(self.fields.gid);
@@ -206,13 +215,42 @@ impl FsWriter {
         self.apply(tx, &dir, &owners)
     }
 
+    /// Sets attributes other than the size, which the caller has set.
     pub(super) fn apply(&self, tx: &Tx, node: &Node, set: &Settings) -> Result<()> {
-        if set.uid.is_some() || set.gid.is_some() || set.projid.is_some() {
-            let uid = set.uid.unwrap_or_else(|| node.word(self.fields.uid));
-            let gid = set.gid.unwrap_or_else(|| node.word(self.fields.gid));
-            let project = set.projid.unwrap_or_else(|| node.word(self.fields.projid));
-            self.check_owner_quota(uid, gid, project)?;
+        // No record describes the new size without the rest.
+        let unlogged = |_: &Error| {
+            if set.size.is_some() && !self.is_replay() {
+                self.log_nothing(tx)
+            }
+        };
+        self.apply_rest(tx, node, set).inspect_err(unlogged)
+    }
+
+    /// Fails for attributes that [`FsWriter::apply`] would refuse.
+    fn check_settings(&self, node: &Node, set: &Settings) -> Result<()> {
+        self.check_new_owners(node, set)?;
+        self.check_project(node, set)?;
+        if set.mode.is_none() {
+            return Ok(());
         }
+        let aclmode = self.options.read().aclmode;
+        let state = node.state.read();
+        self.check_chmod(&state, aclmode)?;
+        if aclmode == AclMode::Discard { Ok(()) } else { self.list_of(&state.attrs).map(drop) }
+    }
+
+    fn check_new_owners(&self, node: &Node, set: &Settings) -> Result<()> {
+        if set.uid.is_none() && set.gid.is_none() && set.projid.is_none() {
+            return Ok(());
+        }
+        let uid = set.uid.unwrap_or_else(|| node.word(self.fields.uid));
+        let gid = set.gid.unwrap_or_else(|| node.word(self.fields.gid));
+        let project = set.projid.unwrap_or_else(|| node.word(self.fields.projid));
+        self.check_owner_quota(uid, gid, project)
+    }
+
+    fn apply_rest(&self, tx: &Tx, node: &Node, set: &Settings) -> Result<()> {
+        self.check_new_owners(node, set)?;
         self.check_project(node, set)?;
         let (f, now) = (&self.fields, self.now());
         let aclmode = self.options.read().aclmode;
@@ -284,6 +322,15 @@ impl FsWriter {
         Ok(())
     }
 
+    /// Fails for a list that forbids a new mode.
+    fn check_chmod(&self, state: &State, aclmode: AclMode) -> Result<()> {
+        let is_trivial = state.word(self.fields.flags) & pflags::ACL_TRIVIAL != 0;
+        match aclmode == AclMode::Restricted && !is_trivial && !self.is_replay() {
+            true => Err(not_permitted("the mode of a file with such a list cannot be changed")),
+            false => Ok(()),
+        }
+    }
+
     /// Sets a new mode, and adapts the list.
     #[doc(alias = "zfs_acl_chmod_setattr")]
     fn chmod(&self, tx: &Tx, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
@@ -292,9 +339,7 @@ impl FsWriter {
             // A write that cleared set-id bits has no effect on the list.
             return state.attrs.set_word(self.fields.mode, mode);
         }
-        if aclmode == AclMode::Restricted && flags & pflags::ACL_TRIVIAL == 0 && !self.is_replay() {
-            return Err(not_permitted("the mode of a file with such a list cannot be changed"));
-        }
+        self.check_chmod(state, aclmode)?;
         let old = if aclmode == AclMode::Discard { Vec::new() } else { self.list_of(&state.attrs)? };
         let mut draft = AclDraft { aces: old, hints: flags & WIDE };
         aces::chmod(&mut draft, mode, dir, true, aclmode == AclMode::GroupMask);
