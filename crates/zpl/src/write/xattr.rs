@@ -56,17 +56,29 @@ impl FsWriter {
     /// The value of an extended attribute.
     pub fn xattr(&self, number: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let node = self.node(number)?;
-        let list = self.packed(&node.state.read())?;
-        if let Some(NvValue::ByteArray(value) | NvValue::Uint8Array(value)) = list.get(name) {
-            return Ok(Some(value.clone()));
+        if let Some(value) = self.packed_value(&node, name)? {
+            return Ok(Some(value));
+        }
+        // An attribute in a file changes in several steps, and one may move between its file and the list.
+        let _entries = node.entries.lock();
+        if let Some(value) = self.packed_value(&node, name)? {
+            return Ok(Some(value));
         }
         let Some((_, file)) = self.xattr_file(&node, name)? else { return Ok(None) };
         self.content(&file).map(Some)
     }
 
+    fn packed_value(&self, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        match self.packed(&node.state.read())?.get(name) {
+            Some(NvValue::ByteArray(value) | NvValue::Uint8Array(value)) => Ok(Some(value.clone())),
+            _ => Ok(None),
+        }
+    }
+
     /// Names of all extended attributes, each once.
     pub fn xattr_names(&self, number: u64) -> Result<Vec<Vec<u8>>> {
         let node = self.node(number)?;
+        let _entries = node.entries.lock();
         let list = self.packed(&node.state.read())?;
         let mut names: Vec<Vec<u8>> = list.iter().map(|pair| pair.name.as_bytes().to_vec()).collect();
         let dir = node.word(self.fields.xattr);
