@@ -18,6 +18,7 @@ use engine::{Error, Kind, Result};
 use ondisk::ObjsetType;
 use ondisk::names::{ZVOL_OBJECT, ZVOL_ZAP_OBJECT};
 use ondisk::zil::{LogRecord, LrTruncate, TxType};
+use parking_lot::Mutex;
 
 use crate::replay::{VolumeReplay, discard};
 
@@ -34,7 +35,10 @@ pub struct LiveVolume {
     rooms: SpaceThrottles,
     ranges: Ranges,
     size: AtomicU64,
+    /// It is not written any more.
     closed: AtomicBool,
+    /// Its log was closed. Held while it is closed.
+    ended: Mutex<bool>,
     /// The replay of its intent log at the opening.
     pub replayed: Replayed,
 }
@@ -93,6 +97,7 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
         ranges: Ranges::default(),
         size: AtomicU64::new(size),
         closed: AtomicBool::new(false),
+        ended: Mutex::new(false),
         replayed,
         dataset,
     }))
@@ -227,13 +232,16 @@ impl LiveVolume {
         self.spa.wait_synced(txg)
     }
 
-    /// Ends the use: everything is on disk then and the log is empty.
+    /// Ends the use: everything is on disk then and the log is empty. After an error, it can be called again.
     #[doc(alias("zvol_last_close", "zil_close"))]
     pub fn close(&self) -> Result<()> {
-        if self.closed.swap(true, Ordering::AcqRel) {
-            return Ok(());
+        self.closed.store(true, Ordering::Release);
+        let mut ended = self.ended.lock();
+        if !*ended {
+            self.dataset.watch(None);
+            self.zil.close()?;
+            *ended = true;
         }
-        self.dataset.watch(None);
-        self.zil.close()
+        Ok(())
     }
 }

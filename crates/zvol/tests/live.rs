@@ -178,3 +178,21 @@ fn a_thick_volume_keeps_its_space() {
         zdb::verify(dir.path(), "tank").unwrap();
     }
 }
+
+#[test]
+fn a_close_that_failed_can_be_done_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_dir(dir.path(), "tank", 128 << 20).unwrap();
+    new_volume(&spa, 8192);
+    let volume = zvol::open(&spa, "tank/vol").unwrap();
+    volume.write_at(0, &[5; 100], false).unwrap();
+    spa.txgs.suspend(engine::Error::new(engine::Kind::Io, "the disks are away"));
+    volume.close().unwrap_err();
+    volume.close().unwrap_err();
+    spa.txgs.resume();
+    volume.close().unwrap();
+    drop(volume);
+    let volume = zvol::open(&spa, "tank/vol").unwrap();
+    assert_eq!(bytes(&volume)[..100], [5; 100]);
+    volume.close().unwrap();
+}

@@ -45,12 +45,9 @@ impl Counting {
         }
     }
 
-    /// Stops it for good.
-    pub fn end(&mut self) {
+    /// Stops it for good. Returns the thread, for which the caller waits without the lock around this.
+    pub fn end(&mut self) -> Option<JoinHandle<bool>> {
         self.stop.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.take() {
-            // A thread that panicked has reported itself.
-            let _ = thread.join();
-        }
+        self.thread.take()
     }
 }

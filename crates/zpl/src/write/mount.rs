@@ -7,7 +7,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use engine::dmu::Tx;
 use engine::dsl::write::space_throttle::SpaceThrottles;
@@ -84,8 +84,8 @@ pub(super) struct Mounted {
     overrides: Mutex<Overrides>,
     replayed: Replayed,
     counting: Mutex<Counting>,
-    /// Its log was closed.
-    ended: AtomicBool,
+    /// Its log was closed. Held while it is closed.
+    ended: Mutex<bool>,
 }
 
 /// Space of a mounted file system, in bytes.
@@ -178,14 +178,8 @@ fn mount_some(
         }
     })));
     let overrides = Mutex::new(overrides);
-    let mounted = Mounted {
-        place,
-        zil,
-        overrides,
-        replayed,
-        counting: Mutex::default(),
-        ended: AtomicBool::new(false),
-    };
+    let mounted =
+        Mounted { place, zil, overrides, replayed, counting: Mutex::default(), ended: Mutex::new(false) };
     if fs.mounted.set(mounted).is_err() {
         return Err(Error::new(Kind::Busy, "the file system is mounted"));
     }
@@ -300,20 +294,27 @@ impl FsWriter {
         }
         self.drain.end();
         place.dataset.watch(None);
-        counting.lock().end();
+        // The thread may wait for a txg whose transactions need the lock.
+        let thread = counting.lock().end();
+        if let Some(thread) = thread {
+            // A thread that panicked has reported itself.
+            let _ = thread.join();
+        }
         zil.begin_close()
     }
 
     /// Ends the mount: everything is on disk then and the log is empty. Whatever is done with the file system
-    /// afterwards fails.
+    /// afterwards fails. After an error, it can be called again.
     #[doc(alias("zfs_umount", "zil_close"))]
     pub fn unmount(&self) -> Result<()> {
         let begun = self.begin_unmount();
         let Mounted { zil, ended, .. } = self.mounted()?;
-        if ended.swap(true, Ordering::AcqRel) {
-            return Ok(());
+        let mut ended = ended.lock();
+        if !*ended {
+            begun?;
+            zil.close()?;
+            *ended = true;
         }
-        begun?;
-        zil.close()
+        Ok(())
     }
 }
