@@ -14,6 +14,8 @@
 //! the log; and it is not freed before the txg of the write, so it exists as long as the record may be needed. That
 //! holds only for a block that no unsynced txg changes ([`Handle::settled`]).
 //!
+//! A write whose block was freed since is logged as a hole.
+//!
 //! Differs from OpenZFS: writes of a txg that is no longer open are copied into the log instead of written to a
 //! block of their own; all records of one block point to it, where OpenZFS lets only the first do so.
 
@@ -47,8 +49,6 @@ enum Outcome {
     At(Blkptr),
     /// The log takes the data.
     Copy,
-    /// It was freed: a later record of the log frees it.
-    Gone,
 }
 
 /// A block to be written.
@@ -83,7 +83,6 @@ impl Zil {
             let key = objset.handle(lr.foid).ok().and_then(|handle| key_of(&handle, &lr));
             let outcome = key.and_then(|key| outcomes.get(&(itx.txg, key)));
             let payload = match outcome {
-                Some(Outcome::Gone) => continue,
                 Some(Outcome::At(bp)) => {
                     done.tops.extend(bp.dvas().map(|dva| dva.vdev));
                     Payload::Whole(pointing(&LrWrite { blkptr: *bp, ..lr }, itx.txg))
@@ -114,7 +113,10 @@ impl Zil {
                 continue;
             };
             let outcome = match handle.waiting(txg, key.1) {
-                Waiting::Nothing => Outcome::Gone,
+                Waiting::Nothing => Outcome::Copy,
+                // The record that frees it may be missing yet, or belong to a long free that is not done: without this one,
+                // bytes from before the write would come back.
+                Waiting::Hole => Outcome::At(Blkptr::default()),
                 Waiting::Written(bp) => Outcome::At(bp),
                 Waiting::Bytes(bytes) => {
                     requests.push(self.request(objset, &handle, key, bytes.clone(), txg));

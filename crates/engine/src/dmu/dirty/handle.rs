@@ -37,8 +37,10 @@ pub(super) struct State {
 /// The content of a block in a txg that is not on disk yet.
 #[derive(Debug)]
 pub(crate) enum Waiting {
-    /// None: the txg did not write the block, or freed it.
+    /// None of these: the txg did not change the block, or its content is that of a stored block.
     Nothing,
+    /// A hole: the txg freed the block.
+    Hole,
     /// Bytes to be written.
     Bytes(Buf),
     /// The block is written; this pointer will refer to it.
@@ -351,12 +353,13 @@ impl Handle {
     pub(crate) fn waiting(&self, txg: u64, blkid: u64) -> Waiting {
         let state = self.state.read();
         let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
-        match change.and_then(|c| c.blocks.get(&blkid)) {
+        let Some(change) = change else { return Waiting::Nothing };
+        match change.blocks.get(&blkid) {
+            None if change.gives_up(blkid) => Waiting::Hole,
             None => Waiting::Nothing,
             Some(Dirty::Data(bytes) | Dirty::Moved(bytes, _)) => Waiting::Bytes(bytes.clone()),
             Some(Dirty::Written(bp, _) | Dirty::Pointer(bp)) => Waiting::Written(*bp),
-            // Only receives write such blocks, and they have no intent log. A clone has a record of its own, which is
-            // later than that of a write.
+            // Only receives write stored blocks, and they have no intent log.
             Some(Dirty::Stored(_) | Dirty::Cloned(_)) => Waiting::Nothing,
         }
     }
