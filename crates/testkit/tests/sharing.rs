@@ -277,3 +277,22 @@ fn datasets_that_must_not_change_are_refused() {
     assert_eq!(Target::open(&spa, "shared/c").unwrap_err().kind(), engine::Kind::NotFound);
     spa.export().unwrap();
 }
+
+/// The pointers that a run has judged are those of the datasets as they were opened: nothing replaces these meanwhile.
+#[test]
+fn datasets_of_a_run_are_neither_destroyed_nor_rolled_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = new_pool(dir.path(), SHA256);
+    spa.dsl_task(|tasks| tasks.snapshot(&["shared/a@s"], &[])).unwrap();
+    let target = Target::open(&spa, "shared/a").unwrap();
+    let rollback = || spa.dsl_task(|tasks| tasks.rollback("shared/a", None));
+    assert_eq!(rollback().unwrap_err().kind(), engine::Kind::Busy);
+    drop(target);
+    rollback().unwrap();
+    let target = Target::open(&spa, "shared/b").unwrap();
+    let destroy = || spa.dsl_task(|tasks| tasks.destroy("shared/b", false));
+    assert_eq!(destroy().unwrap_err().kind(), engine::Kind::Busy);
+    drop(target);
+    destroy().unwrap();
+    spa.export().unwrap();
+}

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::ddt::prune::Prune;
+use engine::ddt::prune::{Candidates, Place, Prune, candidates};
 use engine::ddt::{self, Totals};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
@@ -413,6 +413,14 @@ fn tables_are_pruned_and_limited() {
     assert_eq!(bed.counts(), (40, 50));
     bed.spa.prune_ddt(Prune::Age(1 << 20)).unwrap();
     assert_eq!(bed.counts(), (40, 50));
+    // A walk in parts meets each of the 30 entries with one reference once.
+    let (mut found, mut place) = (Vec::new(), Some(Place::default()));
+    while let Some(from) = place {
+        let (parts, next) = candidates(&bed.spa.mos.view(), (u64::MAX, 0), (from, 7)).unwrap();
+        found.push(parts.iter().map(Candidates::count).sum::<usize>());
+        place = next;
+    }
+    assert_eq!(found, [7, 7, 7, 7, 2]);
     bed.spa.prefetch_ddt().unwrap();
     bed.spa.prune_ddt(Prune::Percentage(100)).unwrap();
     assert_eq!(bed.counts(), (10, 20));
