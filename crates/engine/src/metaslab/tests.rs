@@ -12,7 +12,8 @@ use stdx::rng::Rng;
 
 use super::policy::{self, Limits};
 use super::testing::{Shape, Shared, create, reload};
-use super::{SpaceAllocator, SpaceMapFeatures, SpaceMapSource};
+use super::{SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject};
+use crate::dmu::edit::Edit;
 use crate::error::Kind;
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
@@ -343,6 +344,55 @@ fn churn(all: &SpaceAllocator, store: &Shared, txgs: std::ops::Range<u64>, seed:
         sync(all, store, txg);
     }
     live
+}
+
+/// A store during whose changes others try to unload a metaslab.
+struct Unloading<'a>(&'a mut super::testing::Objects, &'a SpaceAllocator, u64);
+
+impl SpaceMapStore for Unloading<'_> {
+    fn create(&mut self, what: &SpaceObject) -> crate::error::Result<u64> {
+        self.0.create(what)
+    }
+    fn open(&mut self, object: u64) -> crate::error::Result<Box<dyn Edit + '_>> {
+        let slab = self.1.slab(0, 0).unwrap();
+        let (map, was_loaded) = (slab.lock().map, slab.is_loaded());
+        // A shorter map is one written anew, and the words on disk are the old ones still.
+        if map.object == object && was_loaded && map.head.length < self.0.head(object).length {
+            self.2 += 1;
+            assert!(!slab.unload(), "a load would read old words");
+        }
+        self.0.open(object)
+    }
+    fn free(&mut self, what: &SpaceObject, object: u64) -> crate::error::Result<()> {
+        self.0.free(what, object)
+    }
+}
+
+/// Trimming unloads metaslabs at any time: not between the decision to write a map anew and its words.
+#[test]
+fn a_metaslab_stays_loaded_while_its_map_is_written_anew() {
+    let store = Shared::default();
+    let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
+    let all = create(&[Shape::disk(12, 24, 1)], forms, &store);
+    all.set_limits(Limits { classic_block: 1024, ..Limits::default() });
+    let (mut rng, mut live, mut seen) = (Rng::new(1), Vec::new(), 0);
+    for txg in 4..204 {
+        // What a txg allocates keeps the metaslab loaded, too: the others only free.
+        if txg % 2 == 0 {
+            live.extend((0..200).map(|_| one(&all, want(4096 << rng.below(2), txg))));
+        }
+        for _ in 0..99.min(live.len()) {
+            let dva = live.swap_remove(rng.below(live.len() as u64) as usize);
+            all.free(&dva, txg);
+        }
+        let mut objects = store.0.lock();
+        let mut unloading = Unloading(&mut objects, &all, 0);
+        all.sync(txg, 1, &mut unloading).unwrap();
+        seen += if txg % 2 == 1 { unloading.2 } else { 0 };
+        drop(objects);
+        all.sync_done(txg);
+    }
+    assert!(seen > 0);
 }
 
 #[test]

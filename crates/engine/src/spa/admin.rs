@@ -128,7 +128,8 @@ impl Spa {
         self.activities.end();
         self.close_caches();
         if let Err(e) = self.write_last(state) {
-            // The pool stays in use.
+            // The pool stays in use, and later labels must say so.
+            self.config.lock().change_facts(|facts| facts.state = PoolState::Active);
             self.reopen_caches();
             self.resume_activities();
             return Err(e);
