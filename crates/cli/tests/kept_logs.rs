@@ -19,7 +19,8 @@ fn imported(live: &Live) -> Option<String> {
     testkit::kept_log::forge(&live.disks(), "wpool");
     let at = live.dir.path().join("mnt").display().to_string();
     live.ok(&format!("zpool import -f -N -d {} wpool", live.disks().display()));
-    live.ok(&format!("zfs set mountpoint={at} wpool"));
+    // The property is set; the file system cannot be mounted there.
+    assert!(live.fails(&format!("zfs set mountpoint={at} wpool")).contains("cannot be replayed"));
     Some(at)
 }
 

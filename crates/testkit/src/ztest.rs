@@ -77,7 +77,10 @@ pub fn make(kind: Kind, dir: &Path) -> bool {
 
 /// ztest asks the kernel module through `/dev/zfs` whether the pool is in use. Without the module it still needs a
 /// file of that name: a layer over `/dev`, visible only to ztest and its children, provides it.
-const WITH_DEV_ZFS: &str = "mount -t tmpfs none \"$0\" && mkdir \"$0/upper\" \"$0/work\" &&
+/// Mounts of tests that run at the same time are not kept there.
+const WITH_DEV_ZFS: &str =
+    "awk '$3 == \"fuse.zfs\" { print $2 }' /proc/mounts | while read at; do umount -l \"$at\"; done;
+    mount -t tmpfs none \"$0\" && mkdir \"$0/upper\" \"$0/work\" &&
     mount -t overlay -o lowerdir=/dev,upperdir=\"$0/upper\",workdir=\"$0/work\" none /dev &&
     touch /dev/zfs && exec \"$@\"";
 

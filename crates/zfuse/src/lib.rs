@@ -29,7 +29,8 @@ mod wire;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use engine::dsl::Dataset;
 use engine::spa::Pool;
@@ -67,6 +68,10 @@ pub struct MountOptions {
 const LISTED: &str = "/proc/self/mountinfo";
 /// Timeout of the last requests: after it the kernel must have removed another mount.
 const UNMOUNTING: Duration = Duration::from_secs(60);
+/// How long a private copy of a mount in another mount namespace is waited for: many processes there are short.
+const ELSEWHERE: Duration = Duration::from_secs(5);
+/// The time between two looks for it.
+const LOOK: Duration = Duration::from_millis(250);
 /// Timeout of the last request of a connection that has ended.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
 
@@ -165,11 +170,8 @@ impl Mounted {
             let what = format!("{} is hidden by another mount", at.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
-        // Detached here, it would go on there, and could not be mounted again.
-        let holder = number.filter(|_| !force && !self.is_over());
-        if let Some(process) = holder.and_then(|number| elsewhere::holder(&listed, number)) {
-            let what = format!("process {process} has it mounted in a mount namespace of its own");
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        if let Some(number) = number.filter(|_| !force) {
+            self.check_elsewhere(&listed, number)?;
         }
         // Another process has detached it (`umount -l`): it ends with the last open file.
         let mut patience = if places.is_empty() { LAST_REQUEST } else { UNMOUNTING };
@@ -185,6 +187,21 @@ impl Mounted {
         if !force && !self.line.wait(patience) {
             let what = format!("{} is detached and in use", self.at.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+        }
+        Ok(())
+    }
+
+    /// Fails if another mount namespace has a private copy, and keeps it: detached here, the file system would go on there, and
+    /// could not be mounted again.
+    fn check_elsewhere(&self, listed: &[u8], number: u32) -> io::Result<()> {
+        let until = Instant::now() + ELSEWHERE;
+        while !self.is_over() {
+            let Some(process) = elsewhere::holder(listed, number) else { break };
+            if Instant::now() >= until {
+                let what = format!("process {process} has it mounted in a mount namespace of its own");
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+            }
+            thread::sleep(LOOK);
         }
         Ok(())
     }
