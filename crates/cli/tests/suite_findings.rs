@@ -231,3 +231,18 @@ fn default_quotas_are_kept_shown_and_inherited_at_creation() {
     assert_eq!(live.ok("zpool list -H -o name,all tank").split('\t').nth(1), Some("tank"));
     live.export_and_verify("tank");
 }
+
+/// The labels of spares and cache devices name no pool, so the search offers them to every pool in the folder.
+#[test]
+fn a_pool_is_imported_beside_the_spares_of_another() {
+    let live = Live::new();
+    let disks: Vec<String> = ["a", "b", "c", "d", "e"].map(|name| live.disk(name, 64)).into();
+    let [a, b, c, d, e] = &disks[..] else { panic!("five disks") };
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} spare {c} cache {d}"));
+    live.ok(&format!("zpool create -O mountpoint=none other {e}"));
+    live.ok("zpool export other");
+    live.ok(&format!("zpool import -d {} other", live.disks().display()));
+    assert_eq!(live.ok("zpool list -H -o name,health"), "other\tONLINE\ntank\tONLINE\n");
+    live.export_and_verify("other");
+    live.export_and_verify("tank");
+}

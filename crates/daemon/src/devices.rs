@@ -138,8 +138,11 @@ pub fn open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
 
 fn try_open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
     let opened = candidate.open(OWNED);
+    // Spares and cache devices name no pool in their labels: one that is in use is another pool's.
+    let is_own =
+        |path: &Path| candidate.members.values().any(|member| member.path == path && member.txg != 0);
     // A device that can be read but not opened exclusively is in use; an unreadable one is missing.
-    let held = opened.failed.iter().find(|skipped| identity(&skipped.path).is_ok());
+    let held = opened.failed.iter().find(|skipped| is_own(&skipped.path) && identity(&skipped.path).is_ok());
     match held {
         None => Ok(opened),
         Some(skipped) => {
