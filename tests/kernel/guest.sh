@@ -62,5 +62,5 @@ change() { # POOL DIR
 }
 
 for pool in $(ls /mnt/pools); do echo "== $pool"; check "$pool"; done
-dmesg | grep -v MP-BIOS | grep -iE 'verify|panic|bug:|call trace' && echo "FAIL  the kernel complained"
+dmesg | grep -vE 'MP-BIOS|ommand line:' | grep -iE 'verify|panic|bug:|call trace' && echo "FAIL  the kernel complained"
 echo "== end"
