@@ -250,7 +250,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             if v.force {
                 return Err(denied("rollback", &v.snapshot));
             }
-            // What is destroyed is known only after the lookup: see [`may_destroy`].
+            // The lookup decides which datasets are destroyed: see [`may_destroy`].
             vec![need(&v.snapshot, &["rollback"])]
         }
         ZfsVerb::Set(v) => {

@@ -1,4 +1,4 @@
-//! Files that stay open take no memory for their attributes while nobody uses them, and stay what they are.
+//! Open files take no memory for their attributes while no request uses them, and keep their content.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod common;

@@ -106,7 +106,7 @@ pub enum ZpoolVerb {
     Sync(simple::Sync),
     /// Give a pool a new guid
     Reguid(simple::Reguid),
-    /// Keep what is on disk as it is until the next import
+    /// Keep the state on disk until the next import
     #[command(hide = true)]
     Freeze(simple::Freeze),
     /// Enable the features that a pool lacks

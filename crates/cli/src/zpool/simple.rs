@@ -46,7 +46,7 @@ impl Verb for Sync {
     }
 }
 
-/// Keep what is on disk as it is until the next import: only intent logs are written, for tests of their replay.
+/// Keep the state on disk until the next import: only intent logs are written, for tests of their replay.
 #[derive(Debug, Args)]
 pub struct Freeze {
     /// The pool.

@@ -78,7 +78,7 @@ struct OnDisk {
 }
 
 impl OnDisk {
-    /// Reads the place of a block, and what is there.
+    /// Reads the entry of a block, if there is one.
     fn check(&mut self, offset: u64) -> Result<()> {
         let zap = match self.zap.take() {
             Some(zap) => zap,

@@ -277,7 +277,7 @@ impl Receiver {
             return Err(malformed(format!("a range of {} objects from {} on", body.numslots, body.firstobj)));
         }
         if self.dataset.objset.ranges() >= MOST_RANGES {
-            // Streams do not return to earlier objects, so what is on disk stays as it is.
+            // Streams do not return to earlier objects, so their state on disk does not change.
             self.spa.sync()?;
             self.dataset.objset.forget_ranges();
         }

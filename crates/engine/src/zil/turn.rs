@@ -12,11 +12,11 @@ struct State {
     done: u64,
     /// A caller has the turn.
     taken: bool,
-    /// The last turn was that of a caller who is not a commit.
+    /// The last turn was not a commit's.
     last_was_alone: bool,
     /// Waiting commits.
     commits: usize,
-    /// Waiting callers who need the log for themselves.
+    /// Waiting callers that need the log alone.
     others: usize,
 }
 

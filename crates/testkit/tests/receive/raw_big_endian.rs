@@ -73,7 +73,7 @@ fn blocks_of_a_big_endian_system_open_with_the_key() {
         assert_eq!(read_by_zdb(place.dir.path(), "ours/r", path), theirs, "{path}");
     }
     assert_holds(&received, &pool, "at-src-b", "ours/r@b");
-    // What is sent on says of each block that it is of the other order.
+    // The stream that is sent on marks each block as one of the other byte order.
     let [full, more] = [("ours/r@a", None), ("ours/r@b", Some("ours/r@a"))]
         .map(|(to, from)| stream(&received, to, from, RAW()));
     let mut again = Place::new();

@@ -61,7 +61,7 @@ fn a_snapshot_goes_while_the_scan_is_in_it() {
     bench.export();
 }
 
-/// A disk that came back while a scrub is paused is resilvered: nobody may ever resume the scrub.
+/// A disk that returns while a scrub is paused is resilvered: the scrub may never be resumed.
 #[test]
 fn a_paused_scrub_gives_way_to_a_resilver() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);

@@ -79,7 +79,7 @@ impl QuotaKind {
     }
 }
 
-/// Objects of the quota tables, and the quotas of those who are in no table.
+/// Objects of the quota tables, and the quotas of ids without an entry.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Quotas {
     tables: BTreeMap<QuotaKind, u64>,

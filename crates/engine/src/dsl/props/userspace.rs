@@ -105,7 +105,7 @@ pub fn usage(objset: &Arc<Objset>, account: Account) -> Result<BTreeMap<u64, Usa
     let of = |name| Ok::<_, crate::Error>(master_entry(objset, name)?.filter(|limit| *limit != 0));
     let (bytes, objects) = (of(bytes)?, of(objects)?);
     for usage in all.values_mut() {
-        // As in OpenZFS, which takes the default from the table of what is used.
+        // As in OpenZFS, which takes the default from the table of usage.
         usage.quota = usage.quota.or(bytes.filter(|_| usage.used.is_some()));
         usage.objquota = usage.objquota.or(objects.filter(|_| usage.objused.is_some()));
     }

@@ -215,7 +215,7 @@ impl Spa {
                 }
                 None => Ok(()),
             },
-            // A scrub that is paused gives way: the disk would lack its blocks for as long as nobody resumes it.
+            // A paused scrub gives way: the disk would lack its blocks until an administrator resumes it.
             Some(mut scan) if scan.flags & scan_state::PAUSED != 0 => {
                 let func = ScanFunc::of(&scan).unwrap_or(ScanFunc::Scrub);
                 self.finish_scan(&at, &mut scan, func, false)?;

@@ -203,7 +203,7 @@ impl Spa {
             return Ok(());
         }
         let at = self.datasets.at(tx, self);
-        // What is being destroyed is in no dataset: it is freed first, or its indirect blocks would be missed. A destroy that
+        // Trees under destruction are in no dataset: they are freed first, or the scan would miss their indirect blocks. A destroy that
         // is stuck frees nothing and is not waited for.
         if self.freeing.is_waiting() && freeing::is_waiting(&at)? {
             self.scanning.stalled.store(false, Ordering::Release);
