@@ -71,8 +71,7 @@ fn a_paused_scrub_gives_way_to_a_resilver() {
     let guid = bench.guid(1);
     bench.spa.offline(guid, false).unwrap();
     bench.file.1 = bench.fill();
-    let device = pools::open(&bench.dir.path().join("disk1"));
-    bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+    bench.bring_back(1);
     bench.spa.sync().unwrap();
     let end = bench.finish();
     assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
@@ -94,8 +93,7 @@ fn a_resilver_with_errors_begins_anew_after_an_import() {
     blkdev::write_at(&*device, lost, &[0x5a; 4096]).unwrap();
     bench.spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
     drop((stored, data));
-    let device = pools::open(&bench.dir.path().join("disk2"));
-    bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+    bench.bring_back(2);
     while bench.scan().errors == 0 {
         bench.spa.sync().unwrap();
     }
@@ -114,8 +112,7 @@ fn a_disk_that_comes_back_is_resilvered() {
         let guid = bench.guid(1);
         bench.spa.offline(guid, false).unwrap();
         bench.file.1 = bench.fill();
-        let device = pools::open(&bench.dir.path().join("disk1"));
-        bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+        bench.bring_back(1);
         bench.spa.sync().unwrap();
         let end = bench.finish();
         assert_eq!((end.func, end.state, end.errors), (2, 2, 0));

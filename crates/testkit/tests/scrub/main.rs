@@ -141,6 +141,12 @@ impl Bench {
         tree.config.walk().into_iter().find(|v| v.path.as_deref() == Some(path)).unwrap().guid
     }
 
+    /// A disk that was taken offline is online again.
+    fn bring_back(&self, disk: usize) {
+        let device = pools::open(&self.dir.path().join(format!("disk{disk}")));
+        self.spa.online(self.guid(disk), Some(Ok(device)), false).unwrap();
+    }
+
     fn reimport(&mut self) {
         self.spa.export().unwrap();
         self.spa = pools::import_dir(self.dir.path(), POOL).unwrap();
@@ -269,8 +275,7 @@ fn a_resilver_brings_what_moved_meanwhile() {
         bench.spa.offline(guid, false).unwrap();
         bench.move_blocks();
         bench.spa.dsl_task(|tasks| tasks.snapshot(&["scanned/data@after"], &[])).unwrap();
-        let device = pools::open(&bench.dir.path().join("disk1"));
-        bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+        bench.bring_back(1);
         bench.spa.sync().unwrap();
         let end = bench.finish();
         assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
@@ -328,8 +333,7 @@ fn a_disk_that_comes_back_during_a_scrub_gets_a_resilver() {
     // As if no write had met the disk since.
     leaf.has_again(scan.max_txg, u64::MAX, &BTreeSet::new());
     assert!(!leaf.dtl.read().is_empty());
-    let device = pools::open(&bench.dir.path().join("disk1"));
-    bench.spa.online(guid, Some(Ok(device)), false).unwrap();
+    bench.bring_back(1);
     while bench.scan().func == 1 {
         assert!(!leaf.dtl.read().is_empty(), "{:?}", bench.scan());
         bench.spa.sync().unwrap();
