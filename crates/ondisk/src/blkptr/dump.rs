@@ -88,7 +88,8 @@ impl Blkptr {
         write!(f, "{a:016x}:{b:016x}:{c:016x}:{d:016x}")
     }
 
-    /// The short form that `zdb -ddddd` prints below "Indirect blocks": `all_copies` at six d's.
+    /// The short form that `zdb -ddddd` of OpenZFS 2.4 prints below "Indirect blocks": `all_copies` at six d's, `G` behind the
+    /// address of a gang header (2.3 prints none).
     #[doc(alias = "snprintf_blkptr_compact")]
     pub fn compact(&self, all_copies: bool) -> String {
         use fmt::Write;
@@ -110,7 +111,8 @@ impl Blkptr {
         let copies = if all_copies { usize::MAX } else { 1 };
         for dva in self.dvas().take(copies) {
             // Writing to a String can't fail.
-            let _ = write!(out, "{}:{:x}:{:x} ", dva.vdev, dva.offset, dva.asize);
+            let gang = if dva.gang { "G" } else { "" };
+            let _ = write!(out, "{}:{:x}:{:x}{gang} ", dva.vdev, dva.offset, dva.asize);
         }
         let _ = write!(
             out,
@@ -142,5 +144,20 @@ impl fmt::Display for Blkptr {
 impl fmt::Debug for Blkptr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dva;
+
+    #[test]
+    fn gang_headers_are_marked_in_the_short_form() {
+        let mut bp = Blkptr::hole(512, crate::ObjectType::PLAIN_FILE_CONTENTS, 0, 0);
+        let place = Dva { vdev: 1, offset: 0x2000, asize: 0x400, ..Dva::default() };
+        bp.set_dvas(&[Dva { gang: true, ..place }, place]);
+        bp.set_births(7, 7);
+        assert!(bp.compact(true).starts_with("1:2000:400G 1:2000:400 200L/"), "{}", bp.compact(true));
     }
 }

@@ -75,9 +75,10 @@ impl<'a> Dump<'a> {
         result.map_err(|e| self.problem(e)).ok()
     }
 
-    /// A pointer in short form: with `-dddddd` including all copies.
+    /// A pointer in short form: with `-dddddd` including all copies, with `-bbbbbb` in the long form.
     pub fn short(&self, bp: &Blkptr) -> String {
-        bp.compact(self.d > 5)
+        let whole = !self.session.options.all && self.session.level('b') > 5;
+        if whole { bp.to_string() } else { bp.compact(self.d > 5) }
     }
 
     /// Stops after an interrupt.

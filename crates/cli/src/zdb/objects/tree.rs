@@ -28,9 +28,7 @@ fn visit(dump: &mut Dump<'_>, object: &Object, bp: &Blkptr, level: u8, blkid: u6
     let (before, after) = (usize::from(top.saturating_sub(level)), usize::from(level) + 1);
     out!(dump, "{:16x} ", offset(&object.dnode, level, blkid));
     out!(dump, "{:before$}L{level:x}{:after$}", "", "");
-    // As in zdb, six times -b asks for whole pointers.
-    let is_whole = !dump.session.options.all && dump.session.level('b') > 5;
-    let text = if is_whole { bp.to_string() } else { dump.short(bp) };
+    let text = dump.short(bp);
     let zstd = zstd_header(dump, bp);
     out!(dump, "{text}{zstd}\n");
     if level == 0 || bp.is_hole() {
