@@ -15,7 +15,8 @@ use super::results::{Line, Outcome};
 /// The only directory in a test's `PATH`.
 const BIN: &str = "/run/zts-bin";
 /// Names of our binary.
-const OURS: [&str; 6] = ["zpool", "zfs", "zdb", "zinject", "arcstat", "arc_summary"];
+const OURS: [&str; 9] =
+    ["zpool", "zfs", "zdb", "zinject", "zstream", "arcstat", "zarcstat", "arc_summary", "zarcsummary"];
 /// The suite's line between a test and its cleanup.
 const CLEANUP: &str = "NOTE: Performing local cleanup";
 /// The ordinary user for tests that need one.
