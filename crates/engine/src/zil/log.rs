@@ -439,8 +439,11 @@ impl Zil {
     }
 
     /// Begins to close the log, whose records are no longer needed: [`Zil::close`] waits for this. So many logs are
-    /// closed with one txg.
+    /// closed with one txg. In a frozen pool no txg reaches the disk, so the log takes what it has not written yet.
     pub fn begin_close(&self) -> Result<()> {
+        if self.host.synced() < self.host.written() {
+            self.commit(0)?;
+        }
         let _alone = self.turns.alone();
         self.cover().map(drop)
     }
