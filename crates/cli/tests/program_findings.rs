@@ -140,3 +140,23 @@ fn usage_and_exit_codes_say_what_programs_look_for() {
     assert!(live.fails("zpool iostat").contains("no pools available"));
     live.ok("zpool list");
 }
+
+#[test]
+fn dos_attributes_are_their_owners() {
+    const CLIENT: &str = r#"
+        my ($user, $flags, $path) = @ARGV; open(my $file, "<", $path) or die; $> = $user;
+        my $bytes = pack("Q", $flags); ioctl($file, 0x40088302, $bytes) or exit($! + 0)"#;
+    let Some((live, at)) = mounted("") else { return };
+    let path = at.join("file");
+    fs::write(&path, "").unwrap();
+    let set = |user: u32, flags: u64| {
+        let words = [user.to_string(), flags.to_string()];
+        Command::new("perl").args(["-e", CLIENT]).args(words).arg(&path).status().unwrap().code().unwrap()
+    };
+    let (hidden, immutable) = (1 << 33, 1 << 36);
+    assert_eq!(set(65_534, hidden), Errno::ACCESS.raw_os_error());
+    std::os::unix::fs::chown(&path, Some(65_534), None).unwrap();
+    assert_eq!(set(65_534, hidden), 0);
+    assert_eq!(set(65_534, hidden | immutable), Errno::PERM.raw_os_error());
+    live.export_and_verify("tank");
+}

@@ -491,6 +491,31 @@ fn a_directory_that_is_open_when_it_goes_keeps_its_attributes() {
 }
 
 #[test]
+fn dos_attributes_are_set_and_shown() {
+    const CLIENT: &str = r#"
+        my ($request, $flags, $path) = @ARGV; open(my $file, "<", $path) or die; my $bytes = pack("Q", $flags);
+        ioctl($file, $request, $bytes) or exit($! + 0); print unpack("Q", $bytes)"#;
+    let Some(bench) = Bench::new() else { return };
+    let path = bench.mnt().join("file");
+    fs::write(&path, b"").unwrap();
+    let dos = |request: u32, flags: u64| {
+        let words = [request.to_string(), flags.to_string()];
+        let out =
+            std::process::Command::new("perl").args(["-e", CLIENT]).args(words).arg(&path).output().unwrap();
+        let shown = String::from_utf8_lossy(&out.stdout).parse::<u64>();
+        shown.map_err(|_| out.status.code().unwrap())
+    };
+    let (get, set) = (0x8008_8301, 0x4008_8302);
+    let (hidden, offline, archive) = (1 << 33, 1 << 44, 1 << 35);
+    dos(set, hidden | offline).unwrap();
+    assert_eq!(dos(get, 0).unwrap() & !archive, hidden | offline);
+    dos(set, hidden).unwrap();
+    assert_eq!(dos(set, 1), Err(libc::EOPNOTSUPP));
+    assert_eq!(dos(get, 0).unwrap() & !archive, hidden);
+    bench.end();
+}
+
+#[test]
 fn flags_of_a_directory_protect_its_names() {
     use rustix::fs::{IFlags, ioctl_setflags};
     let Some(bench) = Bench::new() else { return };

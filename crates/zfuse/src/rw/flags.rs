@@ -5,10 +5,11 @@ use zpl::pflags;
 use zpl::write::{Rewriting, Settings};
 
 use super::Live;
+use super::dos_flags;
 use super::fs_swap::WRITES;
 use super::rewriting;
 use crate::attr::errno;
-use crate::wire::{Errno, FileHandle, INodeNo, ReplyIoctl};
+use crate::wire::{Errno, FileHandle, INodeNo, ReplyIoctl, Request};
 
 /// `FS_IOC_GETFLAGS`: lsattr. The number encodes 8 bytes, but the kernel expects 4.
 const GETFLAGS: u32 = 0x8008_6601;
@@ -36,7 +37,7 @@ const FLAGS: [(u32, u32, u64); 4] = [
 
 /// Whether a request changes nothing.
 fn is_reading(command: u32) -> bool {
-    matches!(command, GETFLAGS | FSGETXATTR)
+    matches!(command, GETFLAGS | FSGETXATTR | dos_flags::GET)
 }
 
 fn word(bytes: &[u8], at: usize) -> Result<u32> {
@@ -49,9 +50,11 @@ pub(super) fn long(bytes: &[u8], at: usize) -> Result<u64> {
 }
 
 impl Live {
-    /// Answers a request of the file that was opened as `handle`. The kernel checks the user's rights, except for a rewrite.
+    /// Answers a request of the file that was opened as `handle`. The kernel checks the user's rights, except for a rewrite and for
+    /// DOS attributes.
     pub(super) fn answer_ioctl(
         &self,
+        req: &Request,
         ino: INodeNo,
         handle: FileHandle,
         command: u32,
@@ -69,7 +72,7 @@ impl Live {
             true => self.object(ino.0).ok_or_else(|| Error::unsupported("files of snapshots have no flags")),
             false => self.writable(ino.0),
         };
-        match object.and_then(|object| self.ioctl(object, command, input)) {
+        match object.and_then(|object| self.ioctl(req, object, command, input)) {
             Ok(Some(answer)) => {
                 if answer.is_empty() {
                     self.tell_changed(ino);
@@ -82,7 +85,7 @@ impl Live {
     }
 
     /// Answers a request; `None` if it is none of these.
-    fn ioctl(&self, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
+    fn ioctl(&self, req: &Request, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
         match command {
             GETFLAGS => Ok(Some(self.linux_flags(object)?.0.to_le_bytes().to_vec())),
             FSGETXATTR => {
@@ -104,6 +107,8 @@ impl Live {
                 self.set_flags(object, word(input, 0)?, |(_, xfs, _)| xfs, changed.then_some(project))?;
                 Ok(Some(Vec::new()))
             }
+            dos_flags::GET => self.dos_flags(object).map(Some),
+            dos_flags::SET => self.set_dos_flags(req, object, input).map(|()| Some(Vec::new())),
             REWRITE => self.rewrite(object, input).map(|()| Some(Vec::new())),
             _ => Ok(None),
         }

@@ -18,6 +18,7 @@
 mod convert;
 mod copy;
 mod ctl;
+mod dos_flags;
 mod files;
 mod flags;
 pub(crate) mod fs_swap;

@@ -10,6 +10,8 @@ use super::Live;
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
+/// Number of the capability to change immutable and append-only flags.
+const CAP_LINUX_IMMUTABLE: u32 = 9;
 
 /// The setter of an access control list.
 #[derive(Debug)]
@@ -50,6 +52,22 @@ impl Setter {
             }
         }
     }
+}
+
+/// Whether the sender of a request may change immutable and append-only flags: the superuser, unless a container took the
+/// capability from it. In a user namespace of its own every user has all capabilities, so they alone prove nothing.
+pub(super) fn may_change_immutable(req: &Request) -> bool {
+    if req.uid() != 0 {
+        return false;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", req.pid())).unwrap_or_default();
+    effective(&status).is_some_and(|all| all >> CAP_LINUX_IMMUTABLE & 1 == 1)
+}
+
+/// The effective capabilities that `/proc/PID/status` shows.
+fn effective(status: &str) -> Option<u64> {
+    let digits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(digits.trim(), 16).ok()
 }
 
 /// The supplementary groups that `/proc/PID/status` shows.

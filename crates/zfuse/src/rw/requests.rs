@@ -511,7 +511,7 @@ impl Filesystem for Live {
 
     fn ioctl(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         fh: FileHandle,
         _flags: IoctlFlags,
@@ -520,7 +520,7 @@ impl Filesystem for Live {
         _out_size: u32,
         reply: ReplyIoctl,
     ) {
-        self.answer_ioctl(ino, fh, cmd, in_data, reply);
+        self.answer_ioctl(req, ino, fh, cmd, in_data, reply);
     }
 
     fn fallocate(
