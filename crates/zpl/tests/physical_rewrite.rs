@@ -466,3 +466,22 @@ fn a_full_pool_refuses_to_move_more() {
     bed.judge("moved");
     fs.unmount().unwrap();
 }
+
+#[test]
+fn the_same_content_gets_the_copies_that_are_set_today() {
+    let bed = Bed::whole();
+    bed.set("checksum", SHA256);
+    bed.set("compression", LZ4);
+    let fs = bed.mount(POOL);
+    let file = make(&fs, "file", &content(1, BLOCKS));
+    bed.spa.sync().unwrap();
+    for copies in [2, 3, 1] {
+        bed.set("copies", copies);
+        fs.rewrite(file, 0, 0, Rewriting::Logical).unwrap();
+        bed.spa.sync().unwrap();
+        let have = pointers(&fs, file, 0, BLOCKS);
+        assert!(have.iter().all(|bp| bp.ndvas() as u64 == copies), "{copies} copies are asked for");
+    }
+    bed.judge("copies");
+    fs.unmount().unwrap();
+}

@@ -173,7 +173,8 @@ impl Zio {
             Err(e) => return done(Err(e.at_block(request.at))),
         }
         let old = &request.old;
-        if props.nopwrite && !props.encrypt && same_content(old, &bp) && !self.is_on_removed(old) {
+        let as_many = old.ndvas() == usize::from(props.copies);
+        if props.nopwrite && !props.encrypt && as_many && same_content(old, &bp) && !self.is_on_removed(old) {
             return done(Ok(*old));
         }
         let block = Prepared { request: request.clone(), bp, data };
