@@ -511,6 +511,8 @@ fn dos_attributes_are_set_and_shown() {
     assert_eq!(dos(get, 0).unwrap() & !archive, hidden | offline);
     dos(set, hidden).unwrap();
     assert_eq!(dos(set, 1), Err(libc::EOPNOTSUPP));
+    let reparse = 1 << 43;
+    assert_eq!(dos(set, hidden | reparse), Err(libc::EPERM));
     assert_eq!(dos(get, 0).unwrap() & !archive, hidden);
     bench.end();
 }

@@ -43,8 +43,9 @@ impl Live {
             return Err(Error::unsupported("a flag that is no DOS attribute"));
         }
         let attr = self.files.attr(object)?;
-        let restricted = (wanted ^ attr.flags) & (pflags::IMMUTABLE | pflags::APPENDONLY) != 0;
-        if restricted && !may_change_immutable(req) {
+        // Only what changes reaches the intent log: OpenZFS refuses a record that names REPARSE.
+        let changed = (wanted ^ attr.flags) & VISIBLE;
+        if changed & (pflags::IMMUTABLE | pflags::APPENDONLY) != 0 && !may_change_immutable(req) {
             return Err(Error::new(
                 Kind::NotPermitted,
                 "immutable and append-only flags are the superuser's to change",
@@ -53,6 +54,12 @@ impl Live {
         if req.uid() != 0 && u64::from(req.uid()) != attr.owner {
             return Err(Error::new(Kind::Denied, "only the owner sets a file's attributes"));
         }
-        self.files.setattr(object, &Settings { flags: Some((wanted, VISIBLE)), ..Settings::default() })
+        if changed & pflags::REPARSE != 0 {
+            return Err(Error::new(Kind::NotPermitted, "reparse points are not set with the flags"));
+        }
+        if changed == 0 {
+            return Ok(());
+        }
+        self.files.setattr(object, &Settings { flags: Some((wanted, changed)), ..Settings::default() })
     }
 }

@@ -132,6 +132,9 @@ impl FsWriter {
     fn setattr_now(&self, number: u64, settings: &Settings) -> Result<()> {
         let node = self.node(number)?;
         self.check_unreserved(&node)?;
+        if settings.flags.is_some() && self.version() < VERSION_FUID && !self.is_replay() {
+            return Err(Error::new(Kind::Invalid, "files of this file system's version have no flags: zfs upgrade"));
+        }
         let only_flags = Settings { flags: settings.flags, ..Settings::default() } == *settings;
         if !only_flags && !self.is_replay() && node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {
             return Err(not_permitted("the file is immutable"));
