@@ -248,7 +248,7 @@ impl Receiver {
         self.dataset.objset.set_log(None);
         // The last transactions are on disk before the dataset is destroyed.
         self.spa.sync()?;
-        let (number, target) = (self.begun.number, self.begun.wish.target.clone());
-        self.spa.dsl_task(move |tasks| tasks.abort_receive(number, &target, keep))
+        let (received, target) = (self.begun.dataset(), self.begun.wish.target.clone());
+        self.spa.dsl_task(move |tasks| tasks.abort_receive(received, &target, keep))
     }
 }

@@ -11,6 +11,7 @@
 
 mod big_endian;
 mod cut;
+mod ends;
 mod forged;
 mod golden;
 mod heal;

@@ -61,8 +61,8 @@ impl Place {
     }
 }
 
-/// Begins to receive a stream.
-fn begin_one(
+/// Begins to receive a stream: takes its first record.
+pub fn begin_one(
     spa: &Arc<Spa>,
     input: &mut Input<'_>,
     target: &str,

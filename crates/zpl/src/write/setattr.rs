@@ -133,7 +133,10 @@ impl FsWriter {
         let node = self.node(number)?;
         self.check_unreserved(&node)?;
         if settings.flags.is_some() && self.version() < VERSION_FUID && !self.is_replay() {
-            return Err(Error::new(Kind::Invalid, "files of this file system's version have no flags: zfs upgrade"));
+            return Err(Error::new(
+                Kind::Invalid,
+                "files of this file system's version have no flags: zfs upgrade",
+            ));
         }
         let only_flags = Settings { flags: settings.flags, ..Settings::default() } == *settings;
         if !only_flags && !self.is_replay() && node.word(self.fields.flags) & pflags::IMMUTABLE != 0 {

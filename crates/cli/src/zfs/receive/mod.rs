@@ -173,23 +173,23 @@ impl Receive {
         let (view, name) = (target.view.clone(), self.name.clone());
         let found = {
             let _quiet = target.pool.quiet();
-            let has_state = |name: &str| -> Option<u64> {
+            let has_state = |name: &str| -> Option<(u64, u64)> {
                 let dataset = view.dsl.dataset(name).ok()?;
                 let state = engine::dsl::props::resume::state(&dataset).ok()?;
-                state.map(|_| dataset.number)
+                state.map(|_| (dataset.number, dataset.phys.guid))
             };
             let child = view.dsl.dir(&name).ok().and_then(|dir| dir.child(RECEIVE_CHILD).ok().flatten());
             match child.and_then(|child| child.head().ok()) {
-                Some(head) => Some((head.number, format!("{name}/{RECEIVE_CHILD}"))),
-                None => has_state(&name).map(|number| (number, name.clone())),
+                Some(head) => Some(((head.number, head.phys.guid), format!("{name}/{RECEIVE_CHILD}"))),
+                None => has_state(&name).map(|dataset| (dataset, name.clone())),
             }
         };
         target.dataset()?;
-        let Some((number, what)) = found else {
+        let Some((dataset, what)) = found else {
             let what = format!("'{name}' does not have any resumable receive state to abort");
             return Err(Failure::failed(what));
         };
-        let done = ctx.change(&target.pool, move |tasks, _| tasks.abort_receive(number, &what, false));
+        let done = ctx.change(&target.pool, move |tasks, _| tasks.abort_receive(dataset, &what, false));
         done.map_err(|e| Failure::cannot("destroy", &self.name, crate::session::why(&e)))?;
         Ok(Exit::OK)
     }

@@ -96,16 +96,23 @@ impl Wish {
 pub struct Begun {
     /// The dataset that is filled.
     pub number: u64,
+    /// Its guid: the number may be another dataset's once this one is gone.
+    pub(super) guid: u64,
     /// The target was not there before.
     pub is_new: bool,
     /// It is filled over the content of another snapshot.
     pub is_clone: bool,
-    /// The snapshot that an existing target goes back to; 0: none.
-    from: u64,
     /// The request.
     pub wish: Wish,
     /// Bytes of the stream that came before it broke off.
     pub bytes: u64,
+}
+
+impl Begun {
+    /// Number and guid of the dataset that is filled.
+    pub fn dataset(&self) -> (u64, u64) {
+        (self.number, self.guid)
+    }
 }
 
 fn refuse(kind: Kind, what: impl Into<String>) -> Error {
@@ -224,7 +231,9 @@ impl Tasks<'_> {
         if let (Some(key), None) = (&wish.key, &origin) {
             received_key::receive_key(&self.at, (dir, number), key)?;
         }
-        self.fill_from(Begun { number, is_new: true, is_clone: origin.is_some(), from: 0, wish, bytes: 0 })
+        let guid = self.at.dataset(number)?.guid;
+        let is_clone = origin.is_some();
+        self.fill_from(Begun { number, guid, is_new: true, is_clone, wish, bytes: 0 })
     }
 
     /// The snapshot that a new dataset is a clone of.
@@ -333,7 +342,8 @@ impl Tasks<'_> {
         let flags = self.new_flags(&wish);
         let clone_dir = tree::create_dir(&self.at, Some((found.dir, RECEIVE_CHILD)))?;
         let number = tree::create_head(&self.at, clone_dir, origin, flags)?;
-        self.fill_from(Begun { number, is_new: false, is_clone: from != 0, from, wish, bytes: 0 })
+        let guid = self.at.dataset(number)?.guid;
+        self.fill_from(Begun { number, guid, is_new: false, is_clone: from != 0, wish, bytes: 0 })
     }
 
     fn has_children(&self, zap: u64) -> Result<bool> {
@@ -373,13 +383,14 @@ impl Tasks<'_> {
             }
             number = snapshot.prev_snap_obj;
         }
-        let newer = number != head.prev_snap_obj || is_modified(&self.at, found.head, number)?;
-        if newer && !wish.force {
+        let has_newer = number != head.prev_snap_obj;
+        if !wish.force && (has_newer && wish.is_raw() || is_modified(&self.at, found.head, number)?) {
             return Err(modified(&wish.target));
         }
         self.check_redaction(number, wish)?;
         self.check_large_blocks(number, wish)?;
-        Ok(number)
+        // Newer snapshots without changes stay.
+        Ok(if wish.force { number } else { head.prev_snap_obj })
     }
 
     /// A stream without large blocks splits those of its files, which would replace the blocks that a stream with them made.

@@ -14,16 +14,21 @@ use super::{Begun, RECEIVE_CHILD, is_modified, modified};
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 
+fn gone() -> Error {
+    Error::not_found("the dataset that was received is gone")
+}
+
 impl Tasks<'_> {
     /// Ends a receive whose last record has come: creates the snapshot and returns its object number.
     #[doc(alias("dmu_recv_end_check", "dmu_recv_end_sync"))]
     pub fn end_receive(&self, begun: &Begun) -> Result<u64> {
         let (at, wish) = (&self.at, &begun.wish);
         space::check_room(at, 3, true)?;
+        self.check_received(begun.number, begun.guid).map_err(|e| e.in_dataset(&wish.target))?;
         let found = names::find_head(at, self.pool, &wish.target)?;
         let head = if begun.is_new { begun.number } else { found.head };
         if begun.is_new && found.head != begun.number {
-            return Err(Error::not_found("the dataset that was received is gone").in_dataset(&wish.target));
+            return Err(gone().in_dataset(&wish.target));
         }
         self.check_new_snapshot(head, &wish.snapshot).map_err(|e| e.in_dataset(&wish.target))?;
         if !begun.is_new {
@@ -49,27 +54,19 @@ impl Tasks<'_> {
     fn take_over(&self, begun: &Begun, found: names::Found) -> Result<()> {
         let (at, wish, head) = (&self.at, &begun.wish, found.head);
         self.refuse_mounted(head, &wish.target)?;
-        let mut newer = Vec::new();
-        let mut next = at.dataset(head)?.prev_snap_obj;
-        while next != 0 && next != begun.from {
-            let snapshot = at.dataset(next)?;
-            if snapshot.dir_obj != found.dir {
-                break;
-            }
-            newer.push(next);
-            next = snapshot.prev_snap_obj;
-        }
+        let newer = self.newer_than_base(begun, found).map_err(|e| e.in_dataset(&wish.target))?;
         if !wish.force {
             let since = at.dataset(head)?.prev_snap_obj;
             if !newer.is_empty() || since != 0 && is_modified(at, head, since)? {
                 return Err(modified(&wish.target));
             }
         }
+        // All checks come before the first change: what a failed task has changed stays.
         newer.iter().try_for_each(|&number| destroy::check_snapshot(at, number, false))?;
+        swap::check(at, begun.number, head).map_err(|e| e.in_dataset(&wish.target))?;
         for &number in &newer {
             destroy::snapshot(at, number, None, false)?;
         }
-        swap::check(at, begun.number, head).map_err(|e| e.in_dataset(&wish.target))?;
         if let Some(key) = &wish.key {
             received_key::replace_key(at, found.dir, key)?;
         }
@@ -79,6 +76,44 @@ impl Tasks<'_> {
         self.datasets.note_replaced(destroy::replaced(at, begun.number, RECEIVE_CHILD)?);
         self.datasets.keys.forget(head);
         Ok(())
+    }
+
+    /// The head's snapshots after the one that the received clone builds on, newest first.
+    ///
+    /// # Errors
+    /// `Invalid` when the target is not the dataset that the receive began in, or no longer has that snapshot: it was renamed or
+    /// promoted meanwhile.
+    #[doc(alias = "dsl_dataset_clone_swap_check_impl")]
+    fn newer_than_base(&self, begun: &Begun, found: names::Found) -> Result<Vec<u64>> {
+        let at = &self.at;
+        let other = || Error::new(Kind::Invalid, "the dataset was renamed or promoted during the receive");
+        let clone = at.dataset(begun.number)?;
+        if at.dir(clone.dir_obj)?.parent_obj != found.dir {
+            return Err(other());
+        }
+        let mut newer = Vec::new();
+        let mut next = at.dataset(found.head)?.prev_snap_obj;
+        while next != clone.prev_snap_obj {
+            if next == 0 {
+                return Err(other());
+            }
+            let snapshot = at.dataset(next)?;
+            if snapshot.dir_obj != found.dir {
+                return Err(other());
+            }
+            newer.push(next);
+            next = snapshot.prev_snap_obj;
+        }
+        Ok(newer)
+    }
+
+    /// Whether a number still is the dataset that a receive began to fill.
+    fn check_received(&self, number: u64, guid: u64) -> Result<()> {
+        let phys = self.at.dataset(number).map_err(|_| gone())?;
+        match phys.guid == guid && phys.flags & DslDataset::FLAG_INCONSISTENT != 0 {
+            true => Ok(()),
+            false => Err(gone()),
+        }
     }
 
     /// Refuses a target that is mounted, a volume in use, or a head that is held: its content would change under it.
@@ -161,11 +196,16 @@ impl Tasks<'_> {
         Ok(self.at.zap_get(self.at.dir(found.dir)?.props_zapobj, prop)?.is_some())
     }
 
-    /// Ends a receive that failed: the received part is destroyed, unless it can be resumed.
+    /// Ends a receive that failed: the received part is destroyed, unless it can be resumed. `guid` is that of the dataset
+    /// `number`.
+    ///
+    /// # Errors
+    /// `Busy` while a receive fills it, `NotFound` when it is gone or complete.
     #[doc(alias = "dmu_recv_cleanup_ds")]
-    pub fn abort_receive(&self, number: u64, target: &str, keep: bool) -> Result<()> {
-        if let Some(live) = self.datasets.opened(number) {
-            live.objset.set_log(None);
+    pub fn abort_receive(&self, (number, guid): (u64, u64), target: &str, keep: bool) -> Result<()> {
+        self.check_received(number, guid).map_err(|e| e.in_dataset(target))?;
+        if self.datasets.opened(number).is_some_and(|live| live.objset.has_log()) {
+            return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(target));
         }
         if keep && has_resume_state(&self.at, number)? {
             return Ok(());

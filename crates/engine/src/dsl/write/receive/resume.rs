@@ -10,7 +10,7 @@ use ondisk::names::dsl_dataset as field;
 use super::super::mos_tx::MosView;
 use super::super::tasks::Tasks;
 use super::super::{names, received_key};
-use super::{Begun, RECEIVE_CHILD, Wish, mismatch, own, refuse};
+use super::{Begun, RECEIVE_CHILD, Wish, own, refuse};
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 
@@ -89,15 +89,9 @@ impl Tasks<'_> {
             return Err(refuse(Kind::Invalid, "the stream does not go on where the receive was interrupted"));
         }
         self.check_large_blocks(number, &wish)?;
-        let guid_of =
-            |number| -> Result<u64> { if number == 0 { Ok(0) } else { Ok(self.at.dataset(number)?.guid) } };
-        if wish.from_guid != 0 && guid_of(phys.prev_snap_obj)? != wish.from_guid {
-            return Err(mismatch(&wish.target));
-        }
         // The caller need not repeat `-o origin`: the dataset names its origin.
         let empty = self.origin()?.map_or(0, |origin| origin.number);
         let is_clone = ![0, empty].contains(&phys.prev_snap_obj);
-        let from = if is_new || wish.from_guid == 0 { 0 } else { phys.prev_snap_obj };
         if let Some(key) = &wish.key {
             received_key::check_received(&self.at, phys.dir_obj, (phys.prev_snap_obj, wish.from_guid), key)?;
         }
@@ -105,7 +99,8 @@ impl Tasks<'_> {
         let live = self.datasets.open_received(&self.at, number, wish.key.as_ref())?;
         own(&live)?;
         let bytes = word(field::RESUME_BYTES)?;
-        Ok(Begun { number, is_new, is_clone, from, wish: Wish { resumable: true, ..wish }, bytes })
+        let wish = Wish { resumable: true, ..wish };
+        Ok(Begun { number, guid: phys.guid, is_new, is_clone, wish, bytes })
     }
 
     pub(super) fn forget_resume_state(&self, dataset: u64) -> Result<()> {
