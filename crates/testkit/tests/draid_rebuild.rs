@@ -117,22 +117,26 @@ impl Bench {
         value.map(|value| VdevRebuild::from_words(&value.ints).unwrap()).unwrap_or_default()
     }
 
-    fn attach(&self, disk: &str, device: NewDevice) {
+    fn attach(&self, disk: &str, device: NewDevice, sequential: bool) {
         let target = self.leaf(disk).guid;
-        self.spa.attach(Attach { target, device, replacing: true, sequential: true }).unwrap();
-        assert_eq!(self.record().rebuild_state, 1);
+        self.spa.attach(Attach { target, device, replacing: true, sequential }).unwrap();
+        assert_eq!(self.record().rebuild_state == 1, sequential);
     }
 
     /// A distributed spare takes over for a disk that is gone.
     fn spare(&self, disk: &str, number: usize) {
+        self.spare_by(disk, number, true);
+    }
+
+    fn spare_by(&self, disk: &str, number: usize, sequential: bool) {
         self.spa.offline(self.leaf(disk).guid, false).unwrap();
         let spare = self.spa.spare_entries().unwrap()[number].u64("guid").unwrap();
-        self.attach(disk, NewDevice::Spare { guid: spare, device: None });
+        self.attach(disk, NewDevice::Spare { guid: spare, device: None }, sequential);
     }
 
     fn replace(&self, disk: &str, new: &str) {
         let leaf = pools::leaf(&self.dir.path().join(new), SIZE);
-        self.attach(disk, NewDevice::Fresh { leaf, ashift: None });
+        self.attach(disk, NewDevice::Fresh { leaf, ashift: None }, true);
     }
 
     /// To the end of the reconstruction and of the scrub, which finds nothing.
@@ -159,6 +163,27 @@ impl Bench {
         while self.spa.is_scanning() {
             self.spa.sync().unwrap();
         }
+        self.scanned();
+    }
+
+    /// Until nothing is going on any more.
+    fn quiet(&self) {
+        let is_busy = || self.spa.is_rebuilding() || self.spa.is_scanning() || self.spa.is_replacing();
+        let mut calm = 0;
+        for _ in 0..2000 {
+            self.spa.sync().unwrap();
+            calm = if is_busy() { 0 } else { calm + 1 };
+            if calm == 6 {
+                return;
+            }
+        }
+        panic!("it does not end");
+    }
+
+    /// A scrub finds nothing.
+    fn scrub(&self) {
+        self.spa.scan(ScanCommand::Scrub).unwrap();
+        self.quiet();
         self.scanned();
     }
 
@@ -244,37 +269,48 @@ fn a_spare_with_rows_on_a_disk_out_of_use_waits_for_it() {
     let leaf = bench.leaf(&holder);
     bench.spa.offline(leaf.guid, false).unwrap();
     bench.spare(&disks[0], 0);
-    let quiet = |bench: &Bench| {
-        let is_busy = || bench.spa.is_rebuilding() || bench.spa.is_scanning() || bench.spa.is_replacing();
-        let mut calm = 0;
-        for _ in 0..2000 {
-            bench.spa.sync().unwrap();
-            calm = if is_busy() { 0 } else { calm + 1 };
-            if calm == 6 {
-                return;
-            }
-        }
-        panic!("it does not end");
-    };
-    quiet(&bench);
+    bench.quiet();
     let spare = bench.spa.spare_entries().unwrap()[0].u64("guid").unwrap();
     let lacks = |bench: &Bench| !bench.spa.pool.tree().leaf(spare).unwrap().dtl.read().is_empty();
     assert!(lacks(&bench));
     bench.fill();
-    quiet(&bench);
+    bench.quiet();
     bench.is_right();
     let device = pools::open(&bench.dir.path().join(&holder));
     bench.spa.online(leaf.guid, Some(Ok(device)), false).unwrap();
-    quiet(&bench);
+    bench.quiet();
     assert!(!lacks(&bench));
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
-    quiet(&bench);
-    bench.scanned();
+    bench.scrub();
     bench.reimport();
     for disk in &disks[1..] {
         bench.spa.offline(bench.leaf(disk).guid, true).unwrap();
     }
     bench.is_right();
+}
+
+/// The rows that a spare got while a disk below it was out of use, and that another spare has for that disk, are resilvered when
+/// the disk is back.
+#[test]
+fn a_disk_that_comes_back_gets_what_spares_have_on_it() {
+    for sequential in [false, true] {
+        let mut bench = Bench::new(2, 9, 2);
+        let row = bench.rows()[1];
+        let holder =
+            bench.spa.pool.tree().top(0).unwrap().draid().unwrap().spare_child(1, row.offset).unwrap();
+        let (holder, other) = (format!("disk{holder}"), bench.used(1));
+        let leaf = bench.leaf(&holder);
+        bench.spare_by(&holder, 0, sequential);
+        bench.quiet();
+        bench.spare_by(&other, 1, sequential);
+        bench.quiet();
+        bench.scrub();
+        let device = pools::open(&bench.dir.path().join(&holder));
+        bench.spa.online(leaf.guid, Some(Ok(device)), false).unwrap();
+        bench.quiet();
+        bench.scrub();
+        bench.reimport();
+        bench.is_right();
+    }
 }
 
 #[test]
@@ -325,7 +361,7 @@ fn disks_of_the_kernels_draids_are_reconstructed() {
         while bench.spa.is_scanning() {
             bench.spa.sync().unwrap();
         }
-        bench.attach(old, NewDevice::Fresh { leaf, ashift: None });
+        bench.attach(old, NewDevice::Fresh { leaf, ashift: None }, true);
         bench.settle();
         bench.spa.export().unwrap();
         check(bench.dir.path(), golden.pool_name());

@@ -62,7 +62,7 @@ struct Pending {
 impl Top {
     /// Overwrites the copies in `bad` of the block at `offset` with birth txg `birth`, from its right bytes
     /// `data`. Leaves that are absent or not writable are skipped; their DTLs do not change, as nothing is
-    /// lost.
+    /// lost, except that a resilver of a distributed spare adds the block to those of the leaves that the spare stands on.
     pub fn repair(
         self: &Arc<Self>,
         (offset, birth): (u64, u64),
@@ -122,6 +122,9 @@ impl Top {
             for side in 0..self.side_count(write.child, write.offset) {
                 let of_side = |read: &&ChildRead| read.side == side && touches(write, read);
                 let is_bad = mend == Mend::All || bad.iter().any(of_side);
+                if is_bad && mend == Mend::Stale {
+                    self.note_late(write, side, birth);
+                }
                 let leaf = self.leaf_at(write.child, side, write.offset).filter(|leaf| leaf.is_writable());
                 if let (true, Some(leaf), Some(at)) = (is_bad, leaf, write.area.leaf_offset(write.offset)) {
                     writes.push((leaf, at, write.parts.clone()));
@@ -129,6 +132,15 @@ impl Top {
             }
         }
         Some((writes, lacking))
+    }
+
+    /// A leaf out of use on which a distributed spare stands lacks the spare's blocks when it comes back, though it had its own.
+    fn note_late(&self, write: &ChildWrite, side: u32, birth: u64) {
+        if let Some([_, .., leaf]) = self.place(write.child, side, write.offset).as_deref()
+            && !leaf.is_writable()
+        {
+            leaf.miss(birth);
+        }
     }
 
     /// Selects the copies to mend while an expansion moves sectors. A block that stands partly in two places

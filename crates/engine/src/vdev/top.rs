@@ -341,7 +341,7 @@ impl Top {
         self.sides_of(child).iter().any(|side| matches!(side, Side::DistributedSpare { .. }))
     }
 
-    fn place(&self, child: u32, side: u32, offset: u64) -> Option<Path> {
+    pub(super) fn place(&self, child: u32, side: u32, offset: u64) -> Option<Path> {
         self.places(child, offset).into_iter().nth(usize::try_from(side).ok()?)
     }
 

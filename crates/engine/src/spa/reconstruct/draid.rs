@@ -39,6 +39,8 @@ struct Line {
     sources: Vec<Arc<Leaf>>,
     /// Devices that are to get it.
     targets: Vec<Arc<Leaf>>,
+    /// Leaves out of use that a target stands on: they lack it when they come back, whatever they missed themselves.
+    late: Vec<Arc<Leaf>>,
     /// A leaf that is to get it is not there.
     is_cut: bool,
     data: Option<Buf>,
@@ -75,6 +77,10 @@ impl Stripes {
             }
             at = start.checked_add(len);
             let Some(stretch) = self.stretch(geometry, start, len)? else { continue };
+            for leaf in stretch.lines.iter().flat_map(|line| &line.late) {
+                // The births of what is in these rows are not known.
+                leaf.miss_all(crate::txg::INITIAL, txg.saturating_add(1));
+            }
             bytes = bytes.saturating_add(len);
             batch.push(stretch);
             if bytes >= BATCH {
@@ -104,8 +110,8 @@ impl Stripes {
 
     fn line(&self, column: &RowColumn) -> io::Result<Line> {
         let at = place(column.offset)?;
-        let mut line =
-            Line { at, len: column.len, sources: Vec::new(), targets: Vec::new(), is_cut: false, data: None };
+        let (sources, targets, late) = (Vec::new(), Vec::new(), Vec::new());
+        let mut line = Line { at, len: column.len, sources, targets, late, is_cut: false, data: None };
         let mut staying = Vec::new();
         let places = self.top.places(column.child, column.offset);
         // One that is out of use may have been replaced.
@@ -115,7 +121,8 @@ impl Stripes {
             let is_target = path.iter().any(|leaf| self.targets.contains(&leaf.guid));
             match (is_target, leaf.is_writable()) {
                 (true, true) => line.targets.push(Arc::clone(leaf)),
-                (true, false) => line.is_cut |= self.targets.contains(&leaf.guid),
+                (true, false) if self.targets.contains(&leaf.guid) => line.is_cut = true,
+                (true, false) => line.late.push(Arc::clone(leaf)),
                 (false, _) if !path.iter().all(|leaf| leaf.dtl.read().is_empty()) => {}
                 (false, _) if leaf.device().is_none() => {}
                 (false, _) if self.leaving.contains(&leaf.guid) => line.sources.push(Arc::clone(leaf)),
