@@ -313,6 +313,37 @@ fn a_disk_that_comes_back_gets_what_spares_have_on_it() {
     }
 }
 
+/// Spares of disks that are back are free again, also where they stand on one another's disks.
+#[test]
+fn spares_are_returned_when_all_disks_are_back() {
+    let mut bench = Bench::new(1, 10, 3);
+    let disks = [7, 8, 9].map(|n| format!("disk{n}"));
+    let leaves = disks.clone().map(|disk| bench.leaf(&disk));
+    for (number, disk) in disks.iter().enumerate() {
+        bench.spare_by(disk, number, false);
+        bench.quiet();
+    }
+    bench.fill();
+    bench.scrub();
+    for (disk, leaf) in disks.iter().zip(&leaves) {
+        let device = pools::open(&bench.dir.path().join(disk));
+        bench.spa.online(leaf.guid, Some(Ok(device)), false).unwrap();
+    }
+    bench.quiet();
+    let tree = bench.spa.pool.tree();
+    for spare in bench.spa.spare_entries().unwrap() {
+        let guid = spare.u64("guid").unwrap();
+        let left = tree.leaf(guid).map(|leaf| leaf.dtl.read().ranges().to_vec());
+        assert!(left.is_none(), "spare in use: {left:?}");
+    }
+    for leaf in tree.leaves() {
+        assert!(leaf.dtl.read().is_empty(), "{} {:?}", leaf.path, leaf.dtl.read().ranges());
+    }
+    bench.scrub();
+    bench.reimport();
+    bench.is_right();
+}
+
 #[test]
 fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
     let mut bench = Bench::new(1, 6, 1);

@@ -176,8 +176,13 @@ impl Spa {
         // Children first.
         let pairs = pairs().filter(|vdev| matches!(vdev.kind, VdevKind::Replacing | VdevKind::Spare));
         let pairs: Vec<&VdevConfig> = pairs.collect();
+        if pairs.is_empty() {
+            return None;
+        }
+        // The tree's copy of the configuration does not tell of a leaf that came back.
+        let root = self.config.lock().root().clone();
         pairs.iter().rev().find_map(|vdev| {
-            let old = self.left_over(&tree, vdev)?;
+            let old = left_over(&tree, &root, vdev)?;
             self.may_leave(&tree, old).ok()?;
             let outer = pairs.iter().find(|outer| {
                 outer.kind == VdevKind::Spare
@@ -189,29 +194,6 @@ impl Spa {
             let spare = outer.and_then(|outer| outer.children.get(1)).map(|spare| spare.guid);
             Some((old, spare))
         })
-    }
-
-    /// The child of a pair that is not wanted any more.
-    fn left_over(&self, tree: &Tree, vdev: &VdevConfig) -> Option<u64> {
-        let (first, last) = (vdev.children.first()?, vdev.children.last()?);
-        let is_whole = |vdev: &VdevConfig| {
-            tree.leaf(vdev.guid).is_some_and(|leaf| leaf.takes_resilver() && leaf.dtl.read().is_empty())
-        };
-        if vdev.kind == VdevKind::Replacing {
-            return is_whole(last).then_some(first.guid).filter(|_| first.kind.is_leaf());
-        }
-        let has = |vdev: &VdevConfig, key: &str| vdev.nvlist.u64(key).unwrap_or(0) != 0;
-        let (old, new) = match (has(last, UNSPARE), has(first, UNSPARE)) {
-            (true, _) => (first, last),
-            (_, true) => (last, first),
-            _ => {
-                // Unneeded spares of several become free for other vdevs.
-                let second = vdev.children.get(1).filter(|_| vdev.children.len() > 2)?;
-                let spares = has(second, "is_spare") && has(last, "is_spare");
-                return (spares && is_whole(last)).then_some(second.guid);
-            }
-        };
-        (is_whole(new) && old.kind.is_leaf()).then_some(old.guid)
     }
 
     /// Whether a device is being replaced; `zpool wait -t replace` waits for the end of it. A distributed spare that lacks
@@ -230,6 +212,29 @@ impl Spa {
             _ => false,
         })
     }
+}
+
+/// The child of a pair that is not wanted any more.
+fn left_over(tree: &Tree, root: &NvList, vdev: &VdevConfig) -> Option<u64> {
+    let (first, last) = (vdev.children.first()?, vdev.children.last()?);
+    let is_whole = |vdev: &VdevConfig| {
+        tree.leaf(vdev.guid).is_some_and(|leaf| leaf.takes_resilver() && leaf.dtl.read().is_empty())
+    };
+    if vdev.kind == VdevKind::Replacing {
+        return is_whole(last).then_some(first.guid).filter(|_| first.kind.is_leaf());
+    }
+    let has = |vdev: &VdevConfig, key: &str| find(root, vdev.guid).and_then(|v| v.u64(key)).unwrap_or(0) != 0;
+    let (old, new) = match (has(last, UNSPARE), has(first, UNSPARE)) {
+        (true, _) => (first, last),
+        (_, true) => (last, first),
+        _ => {
+            // Unneeded spares of several become free for other vdevs.
+            let second = vdev.children.get(1).filter(|_| vdev.children.len() > 2)?;
+            let spares = has(second, "is_spare") && has(last, "is_spare");
+            return (spares && is_whole(last)).then_some(second.guid);
+        }
+    };
+    (is_whole(new) && old.kind.is_leaf()).then_some(old.guid)
 }
 
 /// Changes the vdev of this guid.
