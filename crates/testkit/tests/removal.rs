@@ -15,6 +15,7 @@ use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
+use engine::spa::split::Split;
 use engine::vdev::config::{AllocBias, Kind};
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
@@ -312,6 +313,51 @@ fn a_scrub_mends_what_was_moved_from_a_removed_disk() {
     let scan = bench.scanned();
     assert!(scan.errors == 0 && scan.processed > (BLOCKS * BLOCK * 9 / 10) as u64, "{scan:?}");
     bench.reads_from(2, object);
+}
+
+/// The vdev whose removal is under way is replaced in the tree by its last leaf, which takes the mapping over.
+#[test]
+fn a_mirror_that_is_being_removed_loses_a_disk() {
+    let mut bench = Bench::sized(256 << 20, |leaf| {
+        let mirror = |a, b| VdevSpec::Mirror(vec![leaf(a), leaf(b)]);
+        [mirror(1, 2), mirror(3, 4)].into_iter().map(|vdev| top(vdev, AllocBias::Normal)).collect()
+    });
+    let object = bench.write(1, BLOCKS);
+    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.sync().unwrap();
+    let leaves = vec![bench.leaf(1).guid, bench.leaf(3).guid];
+    let split = Split { name: "half".to_owned(), leaves, props: Vec::new() };
+    assert_eq!(bench.spa.split(split).unwrap_err().what(), "pool is busy");
+    bench.spa.detach(bench.leaf(4).guid).unwrap();
+    assert!(bench.spa.removal_left().unwrap().unwrap() > 0);
+    bench.spa.sync().unwrap();
+    bench.judged();
+    bench.finish();
+    bench.judged();
+    assert_eq!(bench.kind(1), Some(Kind::Indirect));
+    bench.read(object, 1, BLOCKS);
+}
+
+#[test]
+fn a_disk_is_removed_while_it_is_being_replaced() {
+    let mut bench = Bench::disks();
+    let object = bench.write(1, BLOCKS);
+    let leaf = pools::leaf(&bench.dir.path().join("disk4"), 128 << 20);
+    let (target, device) = (bench.leaf(2).guid, NewDevice::Fresh { leaf, ashift: None });
+    let limits = &Arc::clone(&bench.spa.pool.env.memory).limits;
+    limits.set(Limit::ScanSuspend, 1).unwrap();
+    bench.spa.attach(Attach { target, device, replacing: true, sequential: false }).unwrap();
+    bench.spa.remove(bench.guid(1)).unwrap();
+    assert!(bench.spa.is_replacing() && bench.spa.removal_left().unwrap().unwrap() > 0);
+    limits.set(Limit::RemovalSuspend, 1).unwrap();
+    limits.set(Limit::ScanSuspend, 0).unwrap();
+    bench.scanned();
+    assert!(!bench.spa.is_replacing() && bench.spa.removal_left().unwrap().unwrap() > 0);
+    limits.set(Limit::RemovalSuspend, 0).unwrap();
+    bench.finish();
+    bench.judged();
+    assert_eq!(bench.kind(1), Some(Kind::Indirect));
+    bench.read(object, 1, BLOCKS);
 }
 
 #[test]

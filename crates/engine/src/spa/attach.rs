@@ -20,6 +20,7 @@ use super::Spa;
 use super::layout::config::{TOP_ZAP, edit, find, line, put_in_order};
 use super::layout::size::{self, Sectors, leaf_asize, least_asize};
 use super::layout::{LeafSpec, describe, leaf_kind};
+use super::removal::{BIRTHS, MAPPING, PREVIOUS, REMOVING};
 use super::scrub::REBUILDING;
 use super::space_store::set;
 use super::vdev_change::{NOT_YET, VdevChange};
@@ -29,7 +30,7 @@ use crate::error::{Error, Kind, Result};
 use crate::vdev::config::{AllocBias, VdevConfig};
 
 /// Entries of a top-level vdev that its successor in that place takes over.
-const OF_TOP: [&str; 9] = [
+const OF_TOP: [&str; 12] = [
     "metaslab_array",
     "metaslab_shift",
     "ashift",
@@ -37,7 +38,10 @@ const OF_TOP: [&str; 9] = [
     "min_alloc",
     "is_log",
     "non_allocating",
-    "removing",
+    REMOVING,
+    MAPPING,
+    BIRTHS,
+    PREVIOUS,
     TOP_ZAP,
 ];
 

@@ -95,6 +95,10 @@ impl Spa {
     fn check_split(&self, leaves: &[u64]) -> Result<Vec<u64>> {
         let tree = self.pool.zio.tree();
         let invalid = || Error::new(Kind::Invalid, "invalid argument for this pool operation");
+        if self.is_removing() {
+            // The new pool would have a vdev that is half removed, and copies on leaves that stay.
+            return Err(Error::new(Kind::Busy, "pool is busy"));
+        }
         let mut all = Vec::new();
         for top in &tree.config.children {
             let is_data = !matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) && !is_log(&top.nvlist);

@@ -61,16 +61,16 @@ use crate::vdev::leaf::Leaf;
 
 /// In the configuration of a vdev that is being removed or was: the mapping's object.
 #[doc(alias = "ZPOOL_CONFIG_INDIRECT_OBJECT")]
-const MAPPING: &str = "com.delphix:indirect_object";
+pub(super) const MAPPING: &str = "com.delphix:indirect_object";
 /// The births' object.
 #[doc(alias = "ZPOOL_CONFIG_INDIRECT_BIRTHS")]
-const BIRTHS: &str = "com.delphix:indirect_births";
+pub(super) const BIRTHS: &str = "com.delphix:indirect_births";
 /// The vdev that was removed before.
 #[doc(alias = "ZPOOL_CONFIG_PREV_INDIRECT_VDEV")]
-const PREVIOUS: &str = "com.delphix:prev_indirect_vdev";
+pub(super) const PREVIOUS: &str = "com.delphix:prev_indirect_vdev";
 /// The vdev is being removed.
 #[doc(alias = "ZPOOL_CONFIG_REMOVING")]
-const REMOVING: &str = "removing";
+pub(super) const REMOVING: &str = "removing";
 
 /// In-memory state of the removal and the condensing under way.
 #[derive(Debug, Default)]
