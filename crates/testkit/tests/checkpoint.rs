@@ -5,11 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::Kind;
+use engine::dmu::NewObject;
 use engine::dsl::write::Encryption;
+use engine::env::Env;
 use engine::memory::Limit;
 use engine::metaslab::policy::Limits;
 use engine::spa::checkpoint::CheckpointState;
+use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::spa::{OpenOptions, Spa};
+use engine::vdev::config::AllocBias;
+use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
 use testkit::zdb::Judge;
 use testkit::{golden, pools};
@@ -166,4 +171,51 @@ fn the_kernels_checkpoint_is_discarded() {
             zdb.verify(dir.path(), golden.pool_name()).unwrap();
         }
     }
+}
+
+/// A disk that missed a block of the checkpoint is needed no less after a resilver, which does not meet that block once it was
+/// freed.
+#[test]
+fn a_resilver_restores_no_blocks_of_the_checkpoint() {
+    let dir = tempfile::tempdir().unwrap();
+    let leaves = ["disk1", "disk2"].map(|name| pools::leaf(&dir.path().join(name), 128 << 20));
+    let mirror = VdevSpec::Mirror(leaves.to_vec());
+    let tops = vec![TopSpec { vdev: mirror, class: AllocBias::Normal, ashift: None }];
+    let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+    let guids: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
+    spa.offline(guids[1], false).unwrap();
+    let name = format!("{POOL}/data");
+    let number = spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+    let data = spa.datasets.open(&*spa, number).unwrap();
+    let tx = spa.begin().unwrap();
+    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, 128 << 10);
+    let object = data.objset.create_object(&tx, new).unwrap();
+    object.write(&tx, 0, &body(1)).unwrap();
+    drop(tx);
+    spa.checkpoint().unwrap();
+    let tx = spa.begin().unwrap();
+    data.objset.free_object(&tx, object.number).unwrap();
+    drop((tx, data, object));
+    spa.sync().unwrap();
+    let device = pools::open(&dir.path().join("disk2"));
+    spa.online(guids[1], Some(Ok(device)), false).unwrap();
+    let resilvered = || {
+        (0..4).for_each(|_| spa.sync().unwrap());
+        (0..100).take_while(|_| spa.is_scanning()).for_each(|_| spa.sync().unwrap());
+        assert!(!spa.is_scanning());
+    };
+    resilvered();
+    let (synced, scan) = (spa.txgs.synced(), scan(&spa));
+    assert_eq!((scan.state, scan.errors), (2, 0));
+    assert_eq!(spa.offline(guids[0], true).unwrap_err().what(), "no valid replicas");
+    (0..4).for_each(|_| spa.sync().unwrap());
+    assert_eq!(scan, self::scan(&spa), "no resilver follows by itself: {synced}");
+    spa.discard_checkpoint().unwrap();
+    resilvered();
+    spa.offline(guids[0], true).unwrap();
+}
+
+fn scan(spa: &Spa) -> ondisk::pool::DslScan {
+    let view = engine::dsl::write::MosView { mos: &spa.mos };
+    engine::dsl::write::scan_state::load(&view).unwrap().unwrap()
 }

@@ -66,6 +66,8 @@ impl Activity for Discarding {
         }
         self.active.store(false, Ordering::Release);
         spa.count_feature(Feature::ZpoolCheckpoint, -1, tx)?;
+        // Leaves that a scan could not make whole because of the checkpoint get a resilver.
+        spa.scanning.look_again();
         let what = "finished discarding checkpointed state from the pool";
         spa.log("spa discard checkpoint", "", 0, what, tx)
     }

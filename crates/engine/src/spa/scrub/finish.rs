@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::DslScan;
+use zcommon::features::Feature;
 
 use super::ScanFunc;
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
@@ -42,15 +43,16 @@ impl Spa {
         // Blocks that were written after the end of a range of dates may have been missed.
         // Those that an earlier import could not restore are not known.
         let is_ranged = func == ScanFunc::Scrub && self.scanning.ranged.load(Ordering::Acquire);
-        let covers = complete && !is_ranged && !self.scanning.blind.swap(false, Ordering::AcqRel);
-        if covers {
+        let is_whole = complete && !is_ranged && !self.scanning.blind.swap(false, Ordering::AcqRel);
+        // A scan does not meet blocks that were freed and belong to the checkpoint: leaves may lack these still.
+        if is_whole && !at.active(Feature::ZpoolCheckpoint) {
             self.excise(scan.min_txg, scan.max_txg);
         }
         self.scanning.forget_failed();
         self.scanning.pass.lock().paused_at = 0;
         // A leaf that missed something since the scan began, or was away meanwhile, gets another one.
         *self.scanning.kept.lock() =
-            self.mendable().filter(|(_, newest)| !complete || covers && *newest <= scan.max_txg);
+            self.mendable().filter(|(_, newest)| !complete || is_whole && *newest <= scan.max_txg);
         self.undefer_resilvers(at, scan.errors)?;
         let details = format!("errors={}", self.log_size(at)?);
         self.rotate_errlog(at)?;
