@@ -318,14 +318,18 @@ impl Spa {
         }
     }
 
-    /// Takes a block's space back.
+    /// Takes a block's space back. The pieces of a gang whose header is damaged stay allocated: only the header knows them.
     pub(super) fn free_places(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }
         if bp.is_gang() {
-            for member in zio::gang_members(&self.pool.zio, bp)?.members {
-                self.free_places(&member, tx)?;
+            match zio::members_to_free(&self.pool.zio, bp)? {
+                Ok(members) => members.iter().try_for_each(|member| self.free_places(member, tx))?,
+                Err(why) => {
+                    let cause = format!("the space of the pieces of a gang block is lost: {why}");
+                    self.report_pool("ereport.fs.zfs.data", &cause);
+                }
             }
         }
         let allocator = self.pool.zio.allocator()?;

@@ -12,7 +12,7 @@ use crate::dmu::dirty::IntentLog;
 use crate::dmu::{Objset, Tx};
 use crate::error::Result;
 use crate::txg::{SIZE, slot};
-use crate::zio::gang_members;
+use crate::zio::members_to_free;
 
 /// The pending end of a chain, to be done with a txg.
 #[derive(Debug)]
@@ -54,9 +54,9 @@ pub(super) fn places(bp: &Blkptr) -> impl Iterator<Item = Space> + '_ {
 
 fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Space>) -> Result<()> {
     if bp.is_gang() {
-        for member in gang_members(view.arc().zio(), bp)?.members {
-            take(view, &member, space)?;
-        }
+        // Pieces that a damaged header named are lost.
+        let members = members_to_free(view.arc().zio(), bp)?.unwrap_or_default();
+        members.iter().try_for_each(|member| take(view, member, space))?;
     }
     space.extend(places(bp));
     Ok(())

@@ -20,6 +20,7 @@ use stdx::{AlignedBuf, Buf};
 use super::drive::Judge;
 use super::read::{CopyDone, CopyResult, Range, mend, read_range};
 use super::stored::Second;
+use super::suspend::is_of_devices;
 use super::{Damage, Form, ReadOptions, Zio, verify};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
@@ -149,6 +150,9 @@ pub struct GangMembers {
 }
 
 /// Reads the header of a gang from whichever copy is good; waits.
+///
+/// # Errors
+/// Those of devices first: a copy that cannot be read now may be good.
 pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
     let mut error = Error::corrupt("not a gang block");
     for dva in bp.dvas().filter(|dva| dva.gang) {
@@ -160,6 +164,7 @@ pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
             let copy: CopyResult = promise.wait(&**zio.executor());
             match copy.data {
                 Some(header) => return Ok(GangMembers { header_size: size, members: pointers(&header) }),
+                None if is_of_devices(&error) => {}
                 None => {
                     error = copy
                         .error
@@ -169,6 +174,33 @@ pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
         }
     }
     Err(error)
+}
+
+/// The pieces of a gang that is to be freed, or the reason why they are lost: no copy of its header is good, and their space
+/// cannot be found. A thread that may wait ([`super::suspend::be_patient`]) waits for devices that are gone; a header that
+/// still cannot be read after the pool was resumed is lost.
+///
+/// Differs from OpenZFS, which waits for devices that are gone only, not after a failed read.
+///
+/// # Errors
+/// When devices are gone and the thread does not wait for them.
+pub fn members_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<std::result::Result<Vec<Blkptr>, Error>> {
+    let mut again = true;
+    loop {
+        match gang_members(zio, bp) {
+            Ok(gang) => return Ok(Ok(gang.members)),
+            Err(e) if e.kind() == Kind::NoDevice => {
+                if !zio.suspended.wait_for(&e) {
+                    return Err(e);
+                }
+            }
+            Err(e) => {
+                if !std::mem::take(&mut again) || !zio.suspended.wait_for(&e) {
+                    return Ok(Err(e));
+                }
+            }
+        }
+    }
 }
 
 fn judge(bp: &Blkptr) -> Judge {

@@ -24,7 +24,7 @@ pub(crate) mod transform;
 pub mod verify;
 pub mod write;
 
-pub use gang::{GangMembers, gang_members};
+pub use gang::{GangMembers, gang_members, members_to_free};
 pub use remap::written_in;
 
 use std::collections::BTreeSet;

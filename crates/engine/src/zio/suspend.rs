@@ -122,10 +122,12 @@ impl SuspendedIo {
     /// Waits after a read of this thread that failed because devices are gone, if it can't do without; whether it is to
     /// be tried again.
     pub fn wait_to_read(&self, outcome: &Result<stdx::Buf>) -> bool {
-        match outcome {
-            Err(e) if PATIENT.get() && is_of_devices(e) => self.wait(e),
-            _ => false,
-        }
+        outcome.as_ref().is_err_and(|e| self.wait_for(e))
+    }
+
+    /// The same, by the reason why the read failed.
+    pub(super) fn wait_for(&self, why: &Error) -> bool {
+        PATIENT.get() && is_of_devices(why) && self.wait(why)
     }
 
     pub(super) fn note_written(&self, bp: &Blkptr) {
