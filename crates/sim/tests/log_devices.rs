@@ -6,6 +6,7 @@ use std::sync::Arc;
 use blkdev::{Device, Fault, FaultyDevice};
 use engine::Kind;
 use engine::spa::{ImportOptions, Spa, import};
+use engine::vdev::config::AllocBias;
 use ondisk::objset::ZilHeader;
 use sim::disk::Disk;
 use sim::image::Pages;
@@ -75,6 +76,25 @@ fn a_log_that_can_not_be_read_now_is_not_cut_short() {
     let why = started(&devices, true).unwrap_err();
     assert!(why.kind() == Kind::Io && why.to_string().contains("intent log"), "{why}");
 
+    holds_what_was_synced(&started(&world::as_devices(&disks), true).unwrap());
+}
+
+/// `zpool offline` of a log ends its chains, so that a crash leaves nothing that only the log has.
+#[test]
+fn a_log_taken_out_of_use_is_not_missed() {
+    let machine = Machine { log_device: true, ..Machine::from(Shape::Single) };
+    let disks = world::disks_of(&machine.blank());
+    let spa = world::create_pool(&world::env(1), machine, &world::as_devices(&disks)).unwrap();
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.fsync(file).unwrap();
+    let tree = spa.pool.tree();
+    let log = tree.tops().find(|top| top.bias == AllocBias::Log).unwrap();
+    spa.offline(log.leaves().next().unwrap().guid, false).unwrap();
+    fs.write(file, 0, BYTES, true).unwrap();
+    fs.fsync(file).unwrap();
+    let images: Vec<Pages> = disks.iter().map(|disk| disk.pages()).collect();
+    let disks = world::disks_of(&images[..1]);
     holds_what_was_synced(&started(&world::as_devices(&disks), true).unwrap());
 }
 

@@ -360,6 +360,29 @@ fn a_disk_is_removed_while_it_is_being_replaced() {
     bench.read(object, 1, BLOCKS);
 }
 
+/// A vdev that a removal closed before it was interrupted is used again: no property says that it is to be closed.
+#[test]
+fn a_removal_that_never_began_leaves_the_vdev_open() {
+    let mut bench = Bench::disks();
+    bench.judged();
+    let (guid, zap) = {
+        let tree = bench.spa.pool.tree();
+        let config = tree.config.children.iter().find(|top| top.id == 1).unwrap();
+        (config.guid, config.nvlist.u64("com.delphix:vdev_zap_top").unwrap())
+    };
+    let set = [("allocating".to_owned(), PropValue::Number(0))];
+    bench.spa.sync_task(move |spa, tx| spa.set_vdev_props(guid, &set, tx)).unwrap();
+    bench.judged();
+    let before = bench.allocated(1);
+    bench.write(1, BLOCKS);
+    assert!(bench.allocated(1) <= before, "the property closes it");
+    bench.spa.sync_task(move |spa, tx| spa.datasets.at(tx, spa).zap_remove(zap, "allocating")).unwrap();
+    bench.judged();
+    bench.write(2, BLOCKS);
+    assert!(bench.allocated(1) > before);
+    bench.judged();
+}
+
 #[test]
 fn log_devices_leave_a_hole_or_nothing() {
     let mut bench = Bench::new(|leaf| {

@@ -213,6 +213,29 @@ fn a_sweep_ends_with_its_leaf_and_is_no_reason_to_wait_for_space() {
     bench.spa.export().unwrap();
 }
 
+/// The leaf that is left takes the guid of its mirror: its sweep follows it. That of the other leaf is forgotten.
+#[test]
+fn a_sweep_goes_on_when_its_leaf_becomes_a_vdev_of_its_own() {
+    let bench = Bench::new(2, mirror);
+    let kind = SweepKind::Initialize;
+    bench.spa.pool.env.memory.set(Limit::InitializeChunk, 64 << 10).unwrap();
+    bench.order(kind, SweepCommand::Start);
+    bench.spa.run_steps();
+    let (leaves, left) = (bench.leaves(), bench.spa.sweep_left(kind, &[]).unwrap());
+    bench.spa.detach(leaves[1]).unwrap();
+    let guid = bench.leaves()[0];
+    assert!(guid != leaves[0] && bench.spa.sweep_left(kind, &[guid]).is_some_and(|rest| rest <= left));
+    assert!(leaves.iter().all(|old| bench.spa.sweep_progress(kind, *old).is_none()));
+    bench.finish(kind);
+    let (all, filled) = bench.initialized();
+    // Space that the detach freed behind the sweep is not met.
+    assert!(filled + (1 << 20) > all, "{filled} of {all}");
+    let bench = bench.again();
+    let again = bench.spa.sweep(kind, SweepCommand::Suspend, TrimOptions::default(), &[guid]).unwrap();
+    assert_eq!(again.get(&guid), Some(&SweepRefusal::NotActive), "its end is on disk");
+    assert!(bench.read());
+}
+
 #[test]
 fn trimmed_space_takes_none_of_the_file_below() {
     for (disks, make) in [(2, mirror as fn(Vec<LeafSpec>) -> VdevSpec), (4, raidz)] {

@@ -200,8 +200,7 @@ impl Spa {
         if !sequential && self.is_rebuilding() {
             return busy(REBUILDING);
         }
-        let tops = self.pool.zio.tree();
-        if tops.config.children.iter().any(|top| top.removing) {
+        if self.is_removing() {
             return busy("device removal in progress");
         }
         Ok(())

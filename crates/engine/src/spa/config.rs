@@ -1,5 +1,7 @@
 //! The configuration of a pool that is being written: its facts and its vdev tree, and whether the disk has them.
 
+use std::collections::BTreeSet;
+
 use nvpair::{NvList, NvValue};
 use zcommon::vdev::PoolState;
 
@@ -13,12 +15,14 @@ pub struct PoolConfig {
     facts: PoolFacts,
     root: NvList,
     dirty: bool,
+    /// Top-level vdevs from which nothing is allocated for now; the disk does not know.
+    passive: BTreeSet<u64>,
 }
 
 impl PoolConfig {
     /// A new pool's: the disk has nothing of it yet.
     pub fn new(facts: PoolFacts, root: NvList) -> Self {
-        Self { facts, root, dirty: true }
+        Self { facts, root, dirty: true, passive: BTreeSet::new() }
     }
 
     /// From the list that the MOS keeps.
@@ -45,7 +49,7 @@ impl PoolConfig {
             // Only the import that wrote it can use it.
             split: None,
         };
-        Ok(Self { facts, root: root.clone(), dirty: false })
+        Ok(Self { facts, root: root.clone(), dirty: false, passive: BTreeSet::new() })
     }
 
     /// The entries that are not about vdevs.
@@ -84,6 +88,20 @@ impl PoolConfig {
     /// A top-level vdev's list.
     pub fn top(&self, id: u64) -> Option<&NvList> {
         self.root.nvlist_array("children")?.iter().find(|top| top.u64("id") == Some(id))
+    }
+
+    /// Has nothing allocated from a top-level vdev for now, or ends that. Not recorded: after a crash the vdev is in use.
+    #[doc(alias("vdev_passivate", "vdev_activate"))]
+    pub fn set_passive(&mut self, id: u64, passive: bool) {
+        match passive {
+            true => self.passive.insert(id),
+            false => self.passive.remove(&id),
+        };
+    }
+
+    /// Whether nothing is allocated from a top-level vdev for now.
+    pub fn is_passive(&self, id: u64) -> bool {
+        self.passive.contains(&id)
     }
 
     /// Sets a number of a top-level vdev.

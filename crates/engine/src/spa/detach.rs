@@ -82,7 +82,17 @@ impl Spa {
     /// without it. Nothing has changed then.
     #[doc(alias = "spa_vdev_detach")]
     pub fn detach(&self, guid: u64) -> Result<()> {
-        self.sync_task(move |spa, tx| spa.detach_now(guid, tx))
+        self.sync_task(move |spa, tx| spa.detach_now(guid, tx))?;
+        self.settle_left();
+        Ok(())
+    }
+
+    /// Waits until nothing is written to leaves that have left the tree, or trimmed on them: their devices may be used for
+    /// something else. Not in syncing context.
+    #[doc(alias = "spa_vdev_config_exit")]
+    pub(super) fn settle_left(&self) {
+        self.sweeps.settle();
+        self.settle_autotrim();
     }
 
     fn detach_now(&self, guid: u64, tx: &Tx) -> Result<()> {

@@ -13,6 +13,7 @@ use super::Spa;
 use super::health::Keep;
 use crate::dmu::Tx;
 use crate::error::{Error, Kind, Result};
+use crate::vdev::config::AllocBias;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::top::Top;
 
@@ -32,9 +33,26 @@ impl Spa {
     /// Takes a device out of use: until it is brought back, or, when `temporary`, until the pool is exported.
     ///
     /// # Errors
-    /// `Busy` when something could not be read without it.
+    /// `Busy` when something could not be read without it, or when it is of a log vdev and an intent log waits for its
+    /// replay.
     #[doc(alias = "vdev_offline")]
     pub fn offline(&self, guid: u64, temporary: bool) -> Result<()> {
+        let (leaf, top) = self.device(guid)?;
+        if top.bias != AllocBias::Log || leaf.health().state == VdevState::Offline {
+            return self.offline_now(guid, temporary);
+        }
+        // Records that only this vdev has, those of open txgs, too, must not be needed after a crash.
+        let vdev = top.id;
+        self.sync_task(move |spa, _| {
+            spa.close_top(vdev);
+            Ok(())
+        })?;
+        let done = self.drain(vdev).and_then(|()| self.offline_now(guid, temporary));
+        self.abandon_start(vdev);
+        done
+    }
+
+    fn offline_now(&self, guid: u64, temporary: bool) -> Result<()> {
         self.sync_task(move |spa, _| {
             let (leaf, top) = spa.device(guid)?;
             if leaf.health().state != VdevState::Offline && spa.is_needed(&leaf, &top) {

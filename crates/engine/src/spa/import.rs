@@ -31,6 +31,7 @@ use super::load::open_owned;
 use super::multihost::check_activity;
 use super::pool::Pool;
 use super::rebuild::{self, Derived};
+use super::removal;
 use super::shared::Shared;
 use super::source::{ImportSource, OpenOptions};
 use super::vdev_props;
@@ -192,6 +193,7 @@ fn import_some(
     // Blocks that the checkpoint refers to are kept when they are freed.
     space.set_checkpoint(pool.checkpoint_uberblock()?.map_or(0, |checkpoint| checkpoint.txg));
     // From a log that is out of use, and where `allocating` is off, nothing is allocated.
+    removal::settle_interrupted(&pool, &mut config)?;
     for top in pool.tree().tops() {
         space.set_closed(top.id, vdev_props::is_closed(top, &config));
     }

@@ -142,6 +142,7 @@ impl Spa {
             self.space.set_top(top);
             self.space.set_closed(top.id, is_closed(top, &self.config.lock()));
         }
+        self.sweeps.follow(&tree, &brings.renamed);
         Ok(known)
     }
 

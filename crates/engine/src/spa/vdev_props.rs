@@ -33,7 +33,9 @@ pub fn object(vdev: &NvList) -> Option<u64> {
 /// Whether nothing is to be allocated on a top-level vdev.
 pub(super) fn is_closed(top: &Top, config: &PoolConfig) -> bool {
     let forbidden = config.top(top.id).and_then(|list| list.u64(NON_ALLOCATING));
-    forbidden.is_some_and(|word| word != 0) || !top.leaves().any(|leaf| leaf.is_writable())
+    forbidden.is_some_and(|word| word != 0)
+        || config.is_passive(top.id)
+        || !top.leaves().any(|leaf| leaf.is_writable())
 }
 
 impl Spa {

@@ -1,5 +1,6 @@
 //! The end of a removal: the vdev becomes indirect, or returns to normal use.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -75,12 +76,19 @@ impl Spa {
             at.free_object(unflushed)?;
             at.zap_remove(number(TOP_ZAP), vdev_top::MS_UNFLUSHED_PHYS_TXGS)?;
         }
-        self.pool.zio.set_tree(Arc::new(tree));
+        self.put_tree(tree);
         removal.prev_indirect_vdev = vdev;
         self.end_removal(at, removal, state::FINISHED)?;
         self.log("vdev remove completed", "", 0, &format!("{} vdev {vdev}", self.pool.name), at.tx)?;
         self.notify("vdev_remove_dev");
         Ok(())
+    }
+
+    /// The vdev tree without the leaves of a vdev that has left.
+    pub(super) fn put_tree(&self, tree: Tree) {
+        let tree = Arc::new(tree);
+        self.pool.zio.set_tree(Arc::clone(&tree));
+        self.sweeps.follow(&tree, &HashMap::new());
     }
 
     /// Takes a top-level vdev out of the configuration, `left` is in its place. Its leaves get labels of no pool once the

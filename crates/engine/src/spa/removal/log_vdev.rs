@@ -1,8 +1,6 @@
 //! Log devices leave at once: their intent logs are ended, and a hole remains, or nothing when it was the
 //! last vdev.
 
-use std::sync::Arc;
-
 use nvpair::NvList;
 use ondisk::names::vdev_top;
 
@@ -16,7 +14,10 @@ use crate::vdev::top::{Layout, Top};
 impl Spa {
     #[doc(alias("spa_vdev_remove_log", "vdev_remove_make_hole_and_free"))]
     pub(super) fn remove_log(&self, vdev: u64) -> Result<()> {
-        self.sync_task(move |spa, _| spa.close_top(vdev))?;
+        self.sync_task(move |spa, _| {
+            spa.close_top(vdev);
+            Ok(())
+        })?;
         let done = self.drain(vdev).and_then(|()| {
             self.sync_task(move |spa, tx| {
                 if spa.space.bytes_in_use(vdev) != 0 {
@@ -29,8 +30,9 @@ impl Spa {
                 Ok(())
             })
         });
-        if done.is_err() {
-            self.abandon_start(vdev);
+        match &done {
+            Ok(()) => self.settle_left(),
+            Err(_) => self.abandon_start(vdev),
         }
         done
     }
@@ -47,6 +49,7 @@ impl Spa {
         let left = config.children.iter().find(|child| child.id == vdev);
         let top = left.map(|left| Top::new(left, Layout::Absent, &|_| None, None, true));
         let tree = self.pool.zio.tree().with_top(config, vdev, top);
+        self.config.lock().set_passive(vdev, false);
         self.destroy_leaves(at, &old)?;
         let unflushed = self.space.forget_top(vdev, &mut self.store_at(at))?;
         if unflushed != 0 {
@@ -59,7 +62,7 @@ impl Spa {
             );
             self.destroy_zap(at, zap)?;
         }
-        self.pool.zio.set_tree(Arc::new(tree));
+        self.put_tree(tree);
         Ok(())
     }
 }

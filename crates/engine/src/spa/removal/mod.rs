@@ -33,12 +33,15 @@ mod condense;
 pub(super) mod copy;
 mod evacuate;
 mod finish;
+mod interrupted;
 mod log_vdev;
 mod logs;
 mod objects;
 mod spare;
 mod start;
 mod state;
+
+pub(super) use interrupted::settle_interrupted;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -152,6 +155,7 @@ impl Spa {
             *self.removing.births.lock() = births;
             self.removing.active.store(true, Ordering::Release);
         }
+        self.end_log_removals()?;
         let condensing = condense::state(&view)?.is_some();
         self.removing.condensing.store(condensing, Ordering::Release);
         Ok(())

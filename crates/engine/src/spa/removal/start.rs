@@ -129,7 +129,8 @@ impl Spa {
     fn remove_top(&self, vdev: u64) -> Result<()> {
         self.sync_task(move |spa, tx| {
             spa.check_removal(&spa.datasets.at(tx, spa), vdev)?;
-            spa.close_top(vdev)
+            spa.close_top(vdev);
+            Ok(())
         })?;
         // Txgs that may have allocated on it end first; then no intent log is there any more.
         let begun = self.drain(vdev).and_then(|()| {
@@ -145,30 +146,26 @@ impl Spa {
         begun
     }
 
-    /// Allocates nothing on a vdev from now on (syncing context).
+    /// Allocates nothing on a vdev from now on, until [`Spa::abandon_start`] or a crash (syncing context).
     #[doc(alias = "vdev_passivate")]
-    pub(super) fn close_top(&self, vdev: u64) -> Result<()> {
-        self.describe_top(vdev, &mut |top| set(top, NON_ALLOCATING, 1))?;
+    pub(in crate::spa) fn close_top(&self, vdev: u64) {
+        self.config.lock().set_passive(vdev, true);
         self.space.set_closed(vdev, true);
-        Ok(())
     }
 
     /// Waits until nothing of a closed vdev is about to be written.
-    pub(super) fn drain(&self, _: u64) -> Result<()> {
+    pub(in crate::spa) fn drain(&self, _: u64) -> Result<()> {
         self.sync()?;
         self.sync()?;
         self.reset_logs()?;
         self.sync()
     }
 
-    /// The vdev stays as it was before [`Spa::close_top`].
-    pub(super) fn abandon_start(&self, vdev: u64) {
-        let reopened = self.sync_task(move |spa, tx| {
-            let at = spa.datasets.at(tx, spa);
-            let zap = spa.top_config(vdev)?.u64(TOP_ZAP).unwrap_or(0);
-            if zap == 0 || at.zap_word(zap, "allocating")? != Some(0) {
-                spa.describe_top(vdev, &mut |top| drop(top.remove(NON_ALLOCATING)))?;
-            }
+    /// The vdev is as before [`Spa::close_top`].
+    #[doc(alias = "vdev_activate")]
+    pub(in crate::spa) fn abandon_start(&self, vdev: u64) {
+        let reopened = self.sync_task(move |spa, _| {
+            spa.config.lock().set_passive(vdev, false);
             spa.reopen_top(vdev);
             Ok(())
         });
@@ -219,7 +216,8 @@ impl Spa {
     fn check_room(&self, at: &MosTx<'_>, top: &Top) -> Result<()> {
         let stats = self.space.vdev_stats(top.id).unwrap_or_default();
         let config = self.config.lock();
-        let closed = config.top(top.id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0;
+        let forbidden = config.top(top.id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0;
+        let closed = forbidden || config.is_passive(top.id);
         let tree = self.pool.zio.tree();
         let elsewhere = tree.tops().any(|other| {
             other.id != top.id
@@ -263,10 +261,12 @@ impl Spa {
         };
         state::store(at, &removal)?;
         self.describe_top(vdev, &mut |top| {
+            set(top, NON_ALLOCATING, 1);
             set(top, REMOVING, 1);
             set(top, MAPPING, mapping);
             set(top, BIRTHS, births);
         })?;
+        self.config.lock().set_passive(vdev, false);
         self.space.begin_evacuation(top);
         rewrite(at, MOS_DIRECTORY_OBJECT)?;
         let path = list.str("path").unwrap_or("-");

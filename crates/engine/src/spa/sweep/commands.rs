@@ -178,7 +178,7 @@ impl Sweep {
 
     fn tell(&self, spa: &Spa, from: SweepState, to: SweepState, tx: &Tx) -> Result<()> {
         let tree = spa.pool.zio.tree();
-        let Some(leaf) = tree.leaf(self.leaf) else { return Ok(()) };
+        let Some(leaf) = tree.leaf(self.leaf()) else { return Ok(()) };
         let was_under_way = matches!(from, SweepState::Active | SweepState::Suspended);
         let (event, done) = match to {
             SweepState::None => return spa.log("uninitialize", "", 0, &format!("vdev={}", leaf.path), tx),

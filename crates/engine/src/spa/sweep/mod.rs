@@ -18,8 +18,8 @@
 mod commands;
 mod work;
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use super::layout::config::{LEAF_ZAP, find};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView};
 use crate::error::Result;
+use crate::vdev::tree::Tree;
 
 pub use commands::{SweepCommand, SweepRefusal, TrimOptions};
 
@@ -124,7 +125,8 @@ struct Progress {
 pub(super) struct Sweep {
     spa: Weak<Spa>,
     kind: SweepKind,
-    leaf: u64,
+    /// Guid of the leaf, which changes when the leaf becomes a top-level vdev.
+    leaf: AtomicU64,
     progress: Mutex<Progress>,
     /// Its steps are started.
     runs: AtomicBool,
@@ -136,6 +138,8 @@ pub(super) struct Sweep {
 #[derive(Debug, Default)]
 pub(super) struct Sweeps {
     all: Mutex<BTreeMap<(SweepKind, u64), Arc<Sweep>>>,
+    /// Sweeps whose leaf has left the tree; the last step of one may still be under way.
+    left: Mutex<Vec<Arc<Sweep>>>,
 }
 
 impl Sweeps {
@@ -145,6 +149,37 @@ impl Sweeps {
 
     fn list(&self) -> Vec<Arc<Sweep>> {
         self.all.lock().values().map(Arc::clone).collect()
+    }
+
+    fn has(&self, sweep: &Sweep) -> bool {
+        self.all.lock().values().any(|known| std::ptr::eq(Arc::as_ptr(known), sweep))
+    }
+
+    /// The vdev tree has changed (syncing context): sweeps follow leaves that have another guid now, by the new guid, and end
+    /// where the leaf is gone. A hot spare that comes back begins anew.
+    #[doc(alias("vdev_initialize_stop_wait", "vdev_trim_stop_wait"))]
+    pub(super) fn follow(&self, tree: &Tree, renamed: &HashMap<u64, u64>) {
+        let mut all = self.all.lock();
+        for (new, old) in renamed.iter().filter(|(new, old)| new != old) {
+            for kind in SweepKind::ALL {
+                if let Some(sweep) = all.remove(&(kind, *old)) {
+                    sweep.leaf.store(*new, Ordering::Release);
+                    all.insert((kind, *new), sweep);
+                }
+            }
+        }
+        let gone: Vec<_> = all.extract_if(.., |(_, leaf), _| tree.leaf(*leaf).is_none()).collect();
+        drop(all);
+        let gone = gone.into_iter().map(|(_, sweep)| sweep);
+        let ended = gone.inspect(|sweep| sweep.progress.lock().state = SweepState::Canceled);
+        self.left.lock().extend(ended);
+    }
+
+    /// Waits for the steps under way on leaves that have left the tree: their devices are not touched any more. Not in
+    /// syncing context, which the end of a step may wait for.
+    pub(super) fn settle(&self) {
+        let left = std::mem::take(&mut *self.left.lock());
+        left.iter().for_each(|sweep| drop(sweep.step.lock()));
     }
 }
 
@@ -180,6 +215,10 @@ impl Activity for Sweep {
 }
 
 impl Sweep {
+    fn leaf(&self) -> u64 {
+        self.leaf.load(Ordering::Acquire)
+    }
+
     /// Writes changed state to the leaf's ZAP.
     fn store(&self, at: &MosTx<'_>, spa: &Spa) -> Result<()> {
         let progress = {
@@ -187,7 +226,7 @@ impl Sweep {
             progress.changed = false;
             *progress
         };
-        let Some(zap) = spa.leaf_zap(self.leaf) else { return Ok(()) };
+        let Some(zap) = spa.leaf_zap(self.leaf()) else { return Ok(()) };
         let [state, offset, time] = self.kind.names();
         if progress.state == SweepState::None {
             return [state, offset, time].iter().try_for_each(|name| match at.zap_word(zap, *name)? {
@@ -244,7 +283,7 @@ impl Spa {
         let sweep = Arc::new(Sweep {
             spa: Weak::clone(&self.me),
             kind,
-            leaf,
+            leaf: AtomicU64::new(leaf),
             progress: Mutex::new(progress),
             runs: AtomicBool::new(false),
             step: Mutex::default(),
@@ -289,11 +328,11 @@ impl Spa {
     pub fn sweep_left(&self, kind: SweepKind, leaves: &[u64]) -> Option<u64> {
         let tree = self.pool.zio.tree();
         let active = self.sweeps.list().into_iter().filter(|sweep| {
-            let counts = leaves.is_empty() || leaves.contains(&sweep.leaf);
+            let counts = leaves.is_empty() || leaves.contains(&sweep.leaf());
             sweep.kind == kind && counts && sweep.progress.lock().state == SweepState::Active
         });
         let left = active.map(|sweep| {
-            let size = tree.leaf(sweep.leaf).map_or(0, |leaf| leaf.size());
+            let size = tree.leaf(sweep.leaf()).map_or(0, |leaf| leaf.size());
             size.saturating_sub(sweep.progress.lock().offset)
         });
         left.reduce(u64::saturating_add)

@@ -41,17 +41,17 @@ impl Sweep {
             return Ok(self.stop());
         }
         let tree = spa.pool.zio.tree();
-        let Some((leaf, top)) = tree.leaf(self.leaf).zip(tree.top_of(self.leaf)) else {
-            // The leaf has left the pool, and its ZAP with it.
-            spa.sweeps.all.lock().remove(&(self.kind, self.leaf));
-            return Ok(Step::Done);
+        let guid = self.leaf();
+        let Some((leaf, top)) = tree.leaf(guid).zip(tree.top_of(guid)) else {
+            // The leaf has left the pool, or a change of the tree is about to give it another guid.
+            return Ok(if spa.sweeps.has(self) { Step::Later } else { self.stop() });
         };
         if leaf.health().state == VdevState::Faulted {
             self.end(spa, SweepState::Canceled)?;
             return Ok(self.stop());
         }
         let may_go_on = leaf.is_writable() && !spa.is_reshaped(&top);
-        let Some(child) = top.child_of(self.leaf).filter(|_| may_go_on) else {
+        let Some(child) = top.child_of(guid).filter(|_| may_go_on) else {
             return Ok(Step::Later);
         };
         let clock = || spa.pool.env.clock.monotonic();
@@ -83,7 +83,7 @@ impl Sweep {
     }
 
     fn end(&self, spa: &Arc<Spa>, state: SweepState) -> Result<()> {
-        let Some(sweep) = spa.sweeps.get(self.kind, self.leaf) else { return Ok(()) };
+        let Some(sweep) = spa.sweeps.get(self.kind, self.leaf()) else { return Ok(()) };
         spa.sync_task(move |spa, tx| {
             let is_active = sweep.progress.lock().state == SweepState::Active;
             if is_active { sweep.change(spa, state, TrimOptions::default(), tx) } else { Ok(()) }
