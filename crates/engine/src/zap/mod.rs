@@ -16,6 +16,7 @@ mod normal;
 mod source;
 #[cfg(test)]
 mod tests;
+mod unicode5;
 mod verify;
 mod words;
 
