@@ -89,11 +89,13 @@ fn resize(node: &mut Stored, size: u64) {
 
 fn truncate(state: &mut State<'_>, t: &LrTruncate) -> Result<()> {
     let Some(node) = late(state, t.foid)? else { return Ok(()) };
-    if t.length == 0 || t.offset > node.attr.size {
+    let end = t.offset.saturating_add(t.length);
+    if t.length == 0 {
         resize(node, t.offset);
     } else {
-        let end = t.offset.saturating_add(t.length).min(node.attr.size);
+        // A freed range that reaches beyond the end of the file moves the end.
         node.changes().data.put(t.offset..end, Source::Zero);
+        node.attr.size = node.attr.size.max(end);
     }
     Ok(())
 }

@@ -6,6 +6,7 @@
 //!  unmount ─ everything is on disk, the log is empty
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +19,7 @@ use engine::zil::Zil;
 use engine::zil::replay::{Record, Replayed, Replayer, replay};
 use engine::{Error, Kind, Result};
 use ondisk::ObjsetType;
+use ondisk::zil::{LogRecord, Write};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::props::{PropDefault, ZfsProp};
@@ -99,12 +101,19 @@ pub struct Space {
     pub objects: u64,
 }
 
-struct FsReplay<'a>(&'a FsWriter);
+struct FsReplay<'a> {
+    fs: &'a FsWriter,
+    /// Files that got whole blocks, which may reach beyond their ends.
+    blocks: BTreeSet<u64>,
+}
 
 impl Replayer for FsReplay<'_> {
     fn replay(&mut self, _: &Zil, record: &Record<'_>) -> Result<()> {
         let data = record.data.as_ref().map(|(offset, bytes)| (*offset, &**bytes));
-        self.0.replay(record.txtype, &record.record, record.endian, data)
+        if let LogRecord::Write(Write { lr, data: None }) = &record.record {
+            self.blocks.insert(lr.foid);
+        }
+        self.fs.replay(record.txtype, &record.record, record.endian, data)
     }
 }
 
@@ -232,7 +241,14 @@ impl FsWriter {
 
     fn replay_log(&self, zil: &Arc<Zil>) -> Result<Replayed> {
         self.replaying.store(true, Ordering::Release);
-        let done = replay(zil, &mut FsReplay(self));
+        let mut replayer = FsReplay { fs: self, blocks: BTreeSet::new() };
+        let done = replay(zil, &mut replayer);
+        if done.as_ref().is_ok_and(|done| done.error.is_none()) {
+            for file in replayer.blocks {
+                // The file may be gone; what stays behind an end is no part of the file.
+                let _ = self.clear_behind_end(file);
+            }
+        }
         self.replaying.store(false, Ordering::Release);
         done
     }

@@ -88,8 +88,7 @@ impl FsWriter {
                 let data = data.or(w.data.map(|bytes| (w.lr.offset, bytes)));
                 self.replay_write(w.lr.foid, end, data)
             }
-            LogRecord::Truncate(t) if t.length == 0 => self.truncate(t.foid, t.offset),
-            LogRecord::Truncate(t) => self.punch(t.foid, t.offset, t.length),
+            LogRecord::Truncate(t) => self.replay_truncate(t.foid, t.offset, t.length),
             LogRecord::Setattr(s) => self.setattr(s.lr.foid, &record::settings(s, endian)),
             LogRecord::Setsaxattr(s) => {
                 let node = self.node(s.lr.foid)?;
@@ -117,15 +116,27 @@ impl FsWriter {
         self.rename_given((lr.sdoid, source), (lr.tdoid, target), kind, ids.unwrap_or_default(), given)
     }
 
-    /// A write extends the file only to its own end, however long the block of the record is.
+    /// A write extends the file only to its own end, however long the block of the record is. The bytes of the block behind
+    /// that end are written, too: a record without data (TX_WRITE2) may follow, whose bytes they are.
+    #[doc(alias("zfs_replay_write", "zfs_replay_write2"))]
     fn replay_write(&self, object: u64, end: u64, data: Option<(u64, &[u8])>) -> Result<()> {
-        let size = self.node(object)?.word(self.fields.size);
-        if let Some((offset, bytes)) = data {
-            let room = usize::try_from(end.max(size).saturating_sub(offset)).unwrap_or(usize::MAX);
-            let bytes = bytes.get(..room.min(bytes.len())).unwrap_or_default();
-            return self.write_once(object, offset, bytes);
+        match data {
+            Some((offset, bytes)) => self.write_block(object, offset, bytes, end),
+            None => self.extend(object, end),
         }
-        if end > size { self.truncate(object, end) } else { Ok(()) }
+    }
+
+    /// A freed range that reaches beyond the end of the file moves the end.
+    #[doc(alias("zfs_replay_truncate", "zfs_freesp"))]
+    fn replay_truncate(&self, object: u64, offset: u64, length: u64) -> Result<()> {
+        let size = self.node(object)?.word(self.fields.size);
+        let end = offset.saturating_add(length);
+        match () {
+            () if length == 0 => self.truncate(object, offset),
+            () if end <= size => self.punch(object, offset, length),
+            () if offset >= size => self.truncate(object, end),
+            () => self.cut_and_extend(object, offset, end),
+        }
     }
 
     /// Clones the blocks, to which the log has references of its own; where they do not fit their bytes are written.

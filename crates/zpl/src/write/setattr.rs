@@ -101,9 +101,18 @@ impl FsWriter {
         }
         let flags = node.word(self.fields.flags);
         let appends = offset.is_none_or(|at| at >= node.word(self.fields.size));
-        let refused = flags & (pflags::IMMUTABLE | pflags::READONLY) != 0
-            || (flags & pflags::APPENDONLY != 0 && !appends);
+        let refused = flags & pflags::IMMUTABLE != 0 || (flags & pflags::APPENDONLY != 0 && !appends);
         if refused { Err(not_permitted("the file must not be changed")) } else { Ok(()) }
+    }
+
+    /// Fails for a file with the DOS attribute read-only, as if nothing granted the right to write. It does not concern writes,
+    /// whose right was checked when the file was opened: a file may get the attribute while it is being written.
+    #[doc(alias = "zfs_zaccess_common")]
+    pub(super) fn check_granted(&self, node: &Node) -> Result<()> {
+        match node.word(self.fields.flags) & pflags::READONLY != 0 && !self.is_replay() {
+            true => Err(not_permitted("the file is read-only")),
+            false => Ok(()),
+        }
     }
 
     /// Fails for an append-only file, unless the caller appends.
@@ -144,6 +153,7 @@ impl FsWriter {
         }
         if settings.size.is_some() {
             self.check_writable(&node, None)?;
+            self.check_granted(&node)?;
             self.check_appending(&node, false)?;
             if node.is_dir() {
                 return Err(Error::new(Kind::IsDirectory, "is a directory"));
@@ -341,8 +351,10 @@ impl FsWriter {
     #[doc(alias = "zfs_acl_chmod_setattr")]
     fn chmod(&self, tx: &Tx, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
         let flags = state.word(self.fields.flags);
-        if self.is_replay() && (state.word(self.fields.mode) ^ mode) & !0o6000 == 0 {
-            // A write that cleared set-id bits has no effect on the list.
+        let before = state.word(self.fields.mode);
+        let changed = before ^ mode;
+        if self.is_replay() && changed != 0 && changed & !(before & 0o6000) == 0 {
+            // A write that cleared set-id bits has no effect on the list, unlike a change to the same mode.
             return state.attrs.set_word(self.fields.mode, mode);
         }
         self.check_chmod(state, aclmode)?;
