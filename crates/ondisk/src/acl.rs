@@ -123,21 +123,25 @@ pub struct Ace {
     pub object: Option<([u8; 16], [u8; 16])>,
 }
 
-fn is_abstract(flags: u16) -> bool {
+/// Whether the flags alone name the subject: owner@, group@, everyone@.
+pub fn is_abstract(flags: u16) -> bool {
     use ace_flags::{EVERYONE, GROUP, IDENTIFIER_GROUP, OWNER, TYPE_FLAGS};
     matches!(flags & TYPE_FLAGS, f if f == OWNER || f == EVERYONE || f == GROUP | IDENTIFIER_GROUP)
 }
 
-pub(crate) fn is_object(ace_type: u16) -> bool {
+/// Whether entries of this type have object types.
+pub fn is_object(ace_type: u16) -> bool {
     (ace_type::ALLOWED_OBJECT..=ace_type::ALARM_OBJECT).contains(&ace_type)
 }
 
-/// Bytes of an entry of version 1 with this type and these flags.
-pub(crate) fn ace_size(ace_type: u16, flags: u16) -> usize {
-    match (is_abstract(flags), is_object(ace_type)) {
-        (true, _) => 8,
-        (false, false) => 16,
-        (false, true) => 48,
+/// Bytes of an entry of version 1 with this type and these flags. Only entries that allow or deny omit a subject that their
+/// flags name.
+#[doc(alias = "zfs_ace_fuid_size")]
+pub fn ace_size(ace_type: u16, flags: u16) -> usize {
+    match ace_type {
+        _ if is_object(ace_type) => 48,
+        ace_type::ALLOW | ace_type::DENY if is_abstract(flags) => 8,
+        _ => 16,
     }
 }
 
@@ -162,11 +166,12 @@ fn read_old_ace(at: &mut Cursor<'_>) -> Result<Ace, Malformed> {
 fn read_ace(at: &mut Cursor<'_>) -> Result<Ace, Malformed> {
     let (ace_type, flags, access_mask) = (at.u16()?, at.u16()?, at.u32()?);
     let mut ace = Ace { ace_type, flags, access_mask, who: u64::MAX, object: None };
-    if is_abstract(flags) {
-        return Ok(ace);
+    let size = ace_size(ace_type, flags);
+    if size > 8 {
+        let who = at.u64()?;
+        ace.who = if is_abstract(flags) { u64::MAX } else { who };
     }
-    ace.who = at.u64()?;
-    if is_object(ace_type) {
+    if size > 16 {
         ace.object = Some((at.array()?, at.array()?));
     }
     Ok(ace)
@@ -179,17 +184,26 @@ mod tests {
     #[test]
     fn entries_have_three_sizes() {
         let mut bytes = Vec::new();
-        for (kind, flags, size) in [(0u16, 0x1000u16, 8), (1, 0x40, 16), (5, 0, 48), (0, 0x2040, 8)] {
+        for (kind, flags, size) in [
+            (0u16, 0x1000u16, 8),
+            (1, 0x40, 16),
+            (5, 0, 48),
+            (0, 0x2040, 8),
+            (2, 0x4000, 16),
+            (3, 0x1000, 16),
+            (6, 0x1000, 48),
+        ] {
             let start = bytes.len();
             bytes.extend(kind.to_le_bytes());
             bytes.extend(flags.to_le_bytes());
             bytes.resize(start + size, 9);
             assert_eq!(ace_size(kind, flags), size);
         }
-        let aces = decode_aces(&bytes, ACL_VERSION_FUID, 4).unwrap();
+        let aces = decode_aces(&bytes, ACL_VERSION_FUID, 7).unwrap();
         assert_eq!(aces[0].who, u64::MAX);
         assert_eq!(aces[1].who, 0x0909_0909_0909_0909);
-        assert!(aces[2].object.is_some());
+        assert!(aces[2].object.is_some() && aces[6].object.is_some());
+        assert_eq!((aces[4].who, aces[5].who, aces[6].who), (u64::MAX, u64::MAX, u64::MAX));
         assert!(decode_aces(&bytes, ACL_VERSION_FUID, u32::MAX).is_err());
         assert!(decode_aces(&bytes, 2, 0).is_err());
     }

@@ -16,10 +16,21 @@ use crate::inode::Inode;
 /// Longest value that is read whole.
 const MAX_VALUE: u64 = 64 << 20;
 const USER: &[u8] = b"user.";
+/// Begin of names in FreeBSD's own name spaces.
+const FREEBSD: [&[u8]; 1] = [b"freebsd:"];
 const PREFIXES: [&[u8]; 4] = [USER, b"trusted.", b"security.", b"system."];
 
+/// The stored form without a prefix of the name that Linux shows, as other systems store user attributes; `None` for names that
+/// would be of another space then.
+#[doc(alias = "ZFS_XA_NS_PREFIX_FORBIDDEN")]
+pub(crate) fn bare(name: &[u8]) -> Option<&[u8]> {
+    let bare = name.strip_prefix(USER)?;
+    let other = FREEBSD.into_iter().chain(PREFIXES).any(|prefix| bare.starts_with(prefix));
+    (!bare.is_empty() && !other).then_some(bare)
+}
+
 /// The name that Linux shows for a stored one.
-fn shown(stored: &[u8]) -> Vec<u8> {
+pub(crate) fn shown(stored: &[u8]) -> Vec<u8> {
     if PREFIXES.iter().any(|p| stored.starts_with(p)) { stored.to_vec() } else { [USER, stored].concat() }
 }
 

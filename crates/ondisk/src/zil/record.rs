@@ -8,7 +8,7 @@ use super::layout::{
     LrSetsaxattr, LrTruncate, LrWrite,
 };
 use super::tx_type::TxType;
-use crate::acl::{Ace, is_object};
+use crate::acl::{Ace, is_abstract, is_object};
 use crate::fields::Field;
 use crate::{Blkptr, Cursor, Endian, Malformed};
 
@@ -337,6 +337,7 @@ pub fn decode_log_aces(bytes: &[u8], endian: Endian) -> Result<Vec<Ace>, Malform
     let mut aces = Vec::new();
     while at.remaining() > 0 {
         let (who, access_mask, flags, ace_type) = (at.u32()?.into(), at.u32()?, at.u16()?, at.u16()?);
+        let who = if is_abstract(flags) { u64::MAX } else { who };
         let object = is_object(ace_type).then(|| Ok((at.array()?, at.array()?))).transpose()?;
         aces.push(Ace { ace_type, flags, access_mask, who, object });
     }

@@ -3,7 +3,7 @@
 //!
 //! Source: zfs_acl.c and zfs_acl common code, OpenZFS 2.3.
 
-use ondisk::acl::{Ace, ace_flags as fl, ace_mask as m, ace_type as t};
+use ondisk::acl::{Ace, ace_flags as fl, ace_mask as m, ace_size, ace_type as t, is_abstract};
 use ondisk::znode::pflags;
 
 /// Property `aclmode`: the effect of a change of mode on a non-trivial list.
@@ -121,12 +121,14 @@ pub fn encode(aces: &[Ace]) -> (u64, Vec<u8>) {
         out.extend(ace.ace_type.to_le_bytes());
         out.extend(ace.flags.to_le_bytes());
         out.extend(ace.access_mask.to_le_bytes());
-        if !is_abstract(ace.flags) {
+        let size = ace_size(ace.ace_type, ace.flags);
+        if size > 8 {
             out.extend(ace.who.to_le_bytes());
-            if let Some((kind, inherited)) = ace.object {
-                out.extend(kind);
-                out.extend(inherited);
-            }
+        }
+        if size > 16 {
+            let (kind, inherited) = ace.object.unwrap_or_default();
+            out.extend(kind);
+            out.extend(inherited);
         }
     }
     (u64::try_from(aces.len()).unwrap_or(0), out)
@@ -145,10 +147,6 @@ pub fn encode_old(aces: &[Ace]) -> Vec<u8> {
         out.extend(ace.ace_type.to_le_bytes());
     }
     out
-}
-
-fn is_abstract(flags: u16) -> bool {
-    matches!(flags & fl::TYPE_FLAGS, f if f == fl::OWNER || f == fl::EVERYONE || f == GROUP)
 }
 
 /// The trivial list of `mode`.
@@ -329,15 +327,16 @@ pub fn exec_hint(mode: u64, aces: &[Ace]) -> u64 {
 #[doc(alias = "ace_trivial_common")]
 pub fn is_trivial(aces: &[Ace]) -> bool {
     aces.iter().all(|ace| {
-        let odd = m::DELETE | m::WRITE_ACL | m::WRITE_OWNER | m::WRITE_ATTRIBUTES | m::WRITE_NAMED_ATTRS;
+        let owners = m::WRITE_ACL | m::WRITE_OWNER | m::WRITE_ATTRIBUTES | m::WRITE_NAMED_ATTRS;
         let basic = m::READ_ACL | m::READ_ATTRIBUTES;
-        let who = ace.flags & fl::TYPE_FLAGS;
+        let has = |mask: u32| ace.access_mask & mask != 0;
+        // That an entry was inherited makes no difference, nor that it is an audit.
         is_abstract(ace.flags)
-            && ace.flags & ALL_INHERIT == 0
-            && ace.access_mask & m::DELETE == 0
-            && matches!(ace.ace_type, t::ALLOW | t::DENY)
-            && !(ace.ace_type == t::DENY && ace.access_mask & basic != 0)
-            && (who == fl::OWNER || ace.access_mask & odd == 0)
+            && ace.flags & (ALL_INHERIT & !fl::INHERITED) == 0
+            && !has(m::DELETE)
+            && !(has(m::DELETE_CHILD) && !has(m::WRITE_DATA))
+            && !(ace.ace_type == t::DENY && has(basic))
+            && !(ace.ace_type == t::ALLOW && ace.flags & fl::OWNER == 0 && has(owners))
     })
 }
 
@@ -384,6 +383,35 @@ mod tests {
         assert_eq!(trivial(0o644, false).aces.len(), 3);
         assert_eq!(trivial(0o604, false).aces.len(), 5);
         assert_eq!(encode(&trivial(0o755, true).aces).1.len(), 24);
+    }
+
+    /// The conditions of OpenZFS's `ace_trivial_common`, each alone.
+    #[test]
+    fn lists_are_trivial_by_openzfs_s_conditions() {
+        let d = t::DENY;
+        for (ace, trivial) in [
+            (entry(t::ALLOW, fl::OWNER | fl::INHERITED, OWNER), true),
+            (entry(t::ALLOW, fl::EVERYONE | fl::INHERIT_ONLY, EVERYONE), false),
+            (entry(t::ALLOW, fl::OWNER, m::DELETE_CHILD), false),
+            (entry(t::ALLOW, fl::OWNER, m::DELETE_CHILD | m::WRITE_DATA), true),
+            (entry(t::ALLOW, fl::EVERYONE, m::WRITE_ACL), false),
+            (entry(d, fl::EVERYONE, m::WRITE_ACL), true),
+            (entry(d, fl::EVERYONE, m::READ_ACL), false),
+            (entry(t::AUDIT, fl::EVERYONE, m::READ_DATA), true),
+            (entry(t::ALLOW, 0, m::READ_DATA), false),
+        ] {
+            assert_eq!(is_trivial(&[ace]), trivial, "{ace:?}");
+        }
+    }
+
+    #[test]
+    fn lists_with_audits_come_back() {
+        let audit = entry(t::AUDIT, fl::EVERYONE | fl::FILE_INHERIT, m::WRITE_DATA);
+        let object = Ace { object: Some(([1; 16], [2; 16])), ..entry(t::ALLOWED_OBJECT, fl::OWNER, 1) };
+        let list = [audit, object, entry(t::ALLOW, fl::OWNER, OWNER)];
+        let (count, bytes) = encode(&list);
+        assert_eq!((count, bytes.len()), (3, 16 + 48 + 8));
+        assert_eq!(ondisk::acl::decode_aces(&bytes, ondisk::acl::ACL_VERSION_FUID, 3).unwrap(), list);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use engine::Result;
 use engine::dmu::Tx;
 use engine::zil::{Itx, Written, Zil};
-use ondisk::acl::Ace;
+use ondisk::acl::{Ace, is_abstract};
 use ondisk::zil::{
     AclRecord, CloneRange, Create, CreateAcl, Link, LogRecord, LrAclCreate, LrCloneRange, LrCreate, LrLink,
     LrRemove, LrRename, LrRenameWhiteout, LrSetsaxattr, LrTruncate, Remove, Rename, RenameWhiteout,
@@ -140,9 +140,17 @@ impl Log {
     }
 }
 
+/// Whether a record can hold the entries: its subjects have 32 bits, and those of Windows domains have more.
+fn is_loggable(aces: &[Ace]) -> bool {
+    aces.iter().all(|ace| is_abstract(ace.flags) || ace.who <= u64::from(u32::MAX))
+}
+
 impl LogSink for Log {
     fn log(&self, tx: &Tx, op: &LogOp<'_>) {
         match *op {
+            LogOp::Create { acl: Some(aces), .. } | LogOp::Acl { aces, .. } if !is_loggable(aces) => {
+                self.zil.skip(tx);
+            }
             LogOp::Create { what, dir, ref file, name, target, acl } => {
                 self.created(tx, what, create(dir, file), (name, target), acl);
             }

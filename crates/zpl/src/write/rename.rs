@@ -94,7 +94,7 @@ impl FsWriter {
         let left = self.attempt(&tx, |steps| {
             self.add_target(steps, &target, over.as_ref(), &node)?;
             let left = self.remove_source(steps, &source.dir, (&entry, &node), leaves.as_ref())?;
-            self.moved(steps, &node, target.dir.number)?;
+            self.moved(steps, &node, &target.dir)?;
             if let Some((_, victim)) = &over {
                 self.drop_link(steps, victim)?;
             }
@@ -167,11 +167,13 @@ impl FsWriter {
         Ok(victim)
     }
 
-    /// The file has a new place.
-    fn moved(&self, steps: &Steps<'_>, node: &Arc<Node>, parent: u64) -> Result<()> {
+    /// The file has a new place. A directory that hands its project on hands on that it does so, too.
+    fn moved(&self, steps: &Steps<'_>, node: &Arc<Node>, parent: &Node) -> Result<()> {
         let (f, now) = (&self.fields, self.now());
+        let added = pflags::AV_MODIFIED | parent.word(f.flags) & pflags::PROJINHERIT;
+        let parent = parent.number;
         self.change_step(steps, node, &[f.flags, f.parent, f.ctime], |state| {
-            state.attrs.set_word(f.flags, state.word(f.flags) | pflags::AV_MODIFIED)?;
+            state.attrs.set_word(f.flags, state.word(f.flags) | added)?;
             state.attrs.set_word(f.parent, parent)?;
             state.time(f.ctime, now)
         })
@@ -193,8 +195,8 @@ impl FsWriter {
         }
         self.replace_entry(steps, &source.dir, (entry, node.kind), (other.number, other.kind))?;
         self.replace_entry(steps, &target.dir, (old, other.kind), (node.number, node.kind))?;
-        self.moved(steps, node, target.dir.number)?;
-        self.moved(steps, &other, source.dir.number)
+        self.moved(steps, node, &target.dir)?;
+        self.moved(steps, &other, &source.dir)
     }
 
     /// Fails when `dir` is `node` or lies below it.

@@ -2,15 +2,13 @@
 //!
 //! With `xattr=sa` they stand in a packed list in the system attributes while they fit there, else each is a file in
 //! a hidden directory. A value set in one form is removed from the other. User attributes are stored with their
-//! prefix, as OpenZFS on Linux does.
+//! prefix, as OpenZFS on Linux does; one that another system stored without is found, and goes when it is set.
 
 use std::sync::Arc;
 
 use engine::dmu::{Content, Tx};
-use engine::zap::Zap;
 use engine::{Error, Kind, Result};
 use nvpair::{NvFlags, NvList, NvValue};
-use ondisk::znode::dirent_object;
 
 use super::fs::FsWriter;
 use super::make::{Birth, NewNode};
@@ -20,6 +18,7 @@ use super::steps::Steps;
 use crate::attr::FileKind;
 use crate::dir::Dirent;
 use crate::filesystem::VERSION_SA;
+use crate::xattr;
 
 /// Bytes that packed attributes may take.
 #[doc(alias = "DXATTR_MAX_SA_SIZE")]
@@ -31,6 +30,9 @@ const MAX_PACKED_VALUE: usize = 32 << 10;
 #[doc(alias = "XATTR_SIZE_MAX")]
 const MAX_VALUE: usize = 64 << 10;
 const MAX_NAME: usize = 255;
+
+/// An attribute in the hidden directory: the directory, the attribute's file, and its name there.
+type Held = (Arc<Node>, Arc<Node>, Vec<u8>);
 
 /// Requirement on an existing attribute.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -56,15 +58,22 @@ impl FsWriter {
     /// The value of an extended attribute.
     pub fn xattr(&self, number: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let node = self.node(number)?;
-        if let Some(value) = self.packed_value(&node, name)? {
+        match (self.stored_xattr(&node, name)?, xattr::bare(name)) {
+            (None, Some(bare)) => self.stored_xattr(&node, bare),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn stored_xattr(&self, node: &Node, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if let Some(value) = self.packed_value(node, name)? {
             return Ok(Some(value));
         }
         // An attribute in a file changes in several steps, and one may move between its file and the list.
         let _entries = node.entries.lock();
-        if let Some(value) = self.packed_value(&node, name)? {
+        if let Some(value) = self.packed_value(node, name)? {
             return Ok(Some(value));
         }
-        let Some((_, file)) = self.xattr_file(&node, name)? else { return Ok(None) };
+        let Some((_, file, _)) = self.xattr_file(node, name)? else { return Ok(None) };
         self.content(&file).map(Some)
     }
 
@@ -80,27 +89,26 @@ impl FsWriter {
         let node = self.node(number)?;
         let _entries = node.entries.lock();
         let list = self.packed(&node.state.read())?;
-        let mut names: Vec<Vec<u8>> = list.iter().map(|pair| pair.name.as_bytes().to_vec()).collect();
+        let mut names: Vec<Vec<u8>> = list.iter().map(|pair| xattr::shown(pair.name.as_bytes())).collect();
         let dir = node.word(self.fields.xattr);
         if dir != 0 {
-            names.extend(self.entries(dir)?.into_iter().map(|entry| entry.name));
+            names.extend(self.entries(dir)?.into_iter().map(|entry| xattr::shown(&entry.name)));
         }
         names.sort();
         names.dedup();
         Ok(names)
     }
 
-    /// The file that holds an attribute, and its directory.
-    fn xattr_file(&self, node: &Node, name: &[u8]) -> Result<Option<(Arc<Node>, Arc<Node>)>> {
+    /// The directory, the file in it that holds an attribute, and that file's name, which may differ in case.
+    fn xattr_file(&self, node: &Node, name: &[u8]) -> Result<Option<Held>> {
         let number = node.word(self.fields.xattr);
         if number == 0 {
             return Ok(None);
         }
         let dir = self.dir(number)?;
-        let value = Zap::open(&self.object(&dir)?)?.lookup(name)?.and_then(|v| v.first());
-        let Some(value) = value else { return Ok(None) };
-        let file = self.node(dirent_object(value))?;
-        Ok(Some((dir, file)))
+        let Some(entry) = self.find(&dir, name)? else { return Ok(None) };
+        let file = self.node(entry.object)?;
+        Ok(Some((dir, file, entry.name)))
     }
 
     /// Sets an extended attribute; `None` removes it.
@@ -124,9 +132,16 @@ impl FsWriter {
         let tx = self.begin()?;
         let _names = self.names.read();
         let _entries = node.entries.lock();
-        let in_list = self.packed(&node.state.read())?.contains(name);
-        let in_dir = self.xattr_file(&node, name)?;
-        match (in_list || in_dir.is_some(), mode, value) {
+        let (in_list, in_dir) = self.places(&node, name)?;
+        let bare = match xattr::bare(name) {
+            Some(bare) => {
+                let (in_list, in_dir) = self.places(&node, bare)?;
+                (in_list || in_dir.is_some()).then_some((bare, in_list, in_dir))
+            }
+            None => None,
+        };
+        let is_there = in_list || in_dir.is_some();
+        match (is_there || bare.is_some(), mode, value) {
             (true, XattrMode::Create, Some(_)) => {
                 return Err(Error::new(Kind::Exists, "the attribute exists"));
             }
@@ -135,7 +150,20 @@ impl FsWriter {
             }
             _ => {}
         }
-        self.attempt(&tx, |steps| self.put_xattr(steps, &node, (name, value), in_list, in_dir))
+        self.attempt(&tx, |steps| {
+            if let Some((bare, in_list, in_dir)) = bare {
+                self.put_xattr(steps, &node, (bare, None), in_list, in_dir)?;
+            }
+            match is_there || value.is_some() {
+                true => self.put_xattr(steps, &node, (name, value), in_list, in_dir),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Whether an attribute is in the packed list, and where it is in the directory.
+    fn places(&self, node: &Node, name: &[u8]) -> Result<(bool, Option<Held>)> {
+        Ok((self.packed(&node.state.read())?.contains(name), self.xattr_file(node, name)?))
     }
 
     /// Sets or removes an attribute that is in the packed list or in the directory before, or in neither.
@@ -145,18 +173,18 @@ impl FsWriter {
         node: &Arc<Node>,
         (name, value): (&[u8], Option<&[u8]>),
         in_list: bool,
-        in_dir: Option<(Arc<Node>, Arc<Node>)>,
+        in_dir: Option<Held>,
     ) -> Result<()> {
         let may_pack = self.options.read().xattr_sa && self.version() >= VERSION_SA;
         let fits = may_pack && value.is_none_or(|v| v.len() <= MAX_PACKED_VALUE);
         let packed =
             if fits || in_list { self.pack(steps, node, name, value.filter(|_| fits))? } else { false };
-        if let Some((dir, file)) = in_dir.filter(|_| packed || value.is_none()) {
+        if let Some((dir, file, stored)) = in_dir.filter(|_| packed || value.is_none()) {
             if value.is_some() {
                 // The attribute moves: a part of the log must not hold its end without its new value.
                 steps.at_last(|fs, tx| fs.log_nothing(tx));
             }
-            let entry = Dirent { name: name.to_vec(), object: file.number, kind: None };
+            let entry = Dirent { name: stored, object: file.number, kind: None };
             self.remove_entry(steps, &dir, &entry, FileKind::Regular)?;
             self.drop_link(steps, &file)?;
             let (node, object) = (Arc::clone(node), file.number);
@@ -258,7 +286,7 @@ impl FsWriter {
     fn set_in_dir(&self, steps: &Steps<'_>, node: &Arc<Node>, name: &[u8], value: &[u8]) -> Result<()> {
         let dir = self.xattr_dir(steps, node)?;
         let file = match self.xattr_file(node, name)? {
-            Some((_, file)) => {
+            Some((_, file, _)) => {
                 self.keep_value(steps, &file);
                 file
             }
