@@ -246,3 +246,21 @@ fn a_pool_is_imported_beside_the_spares_of_another() {
     live.export_and_verify("other");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_refused_size_leaves_the_volume_usable_and_readonly_refuses_all() {
+    let live = Live::new();
+    let a = live.disk("a", 128);
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    live.ok("zfs create -s -V 16M tank/v");
+    assert!(
+        live.fails("zfs set volsize=16777217 tank/v").contains("must be a multiple of volume block size")
+    );
+    live.ok("zfs set volsize=32M tank/v");
+    live.ok("zfs set readonly=on tank/v");
+    let why = live.fails("zfs set volsize=16M tank/v");
+    assert!(why.contains("cannot set property for 'tank/v': dataset is read-only"), "{why}");
+    assert_eq!(live.ok("zfs get -Hp -o value volsize tank/v").trim(), "33554432");
+    live.ok("zfs destroy tank/v");
+    live.export_and_verify("tank");
+}

@@ -289,6 +289,10 @@ impl Registry {
                 spa.start_thread()?;
                 // From now on the labels mark it as in use.
                 spa.sync_task(|_, _| Ok(()))?;
+                // The logs of file systems are replayed when those are mounted. A log that cannot be replayed waits.
+                for (volume, why) in zvol::replay_all(&spa)? {
+                    eprintln!("{volume}: {why}");
+                }
                 Imported::live(spa, new.candidate, new.manner)
             }
         };

@@ -10,7 +10,7 @@ pub mod replay;
 use std::sync::Arc;
 
 pub use create::{check, create, reservation};
-pub use live::{LiveVolume, open};
+pub use live::{LiveVolume, open, replay_all};
 
 use engine::dmu::prefetch::Prefetch;
 use engine::dmu::{Content, Object, Span, Unreadable};

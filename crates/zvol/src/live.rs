@@ -103,6 +103,20 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
     }))
 }
 
+/// Replays the intent logs of all volumes of a pool that was just imported, so that snapshots, streams and readers have what was
+/// flushed before a crash. Returns the volumes whose logs still wait, with the reasons.
+///
+/// # Errors
+/// The volumes cannot be listed.
+#[doc(alias = "zvol_create_minors")]
+pub fn replay_all(spa: &Arc<Spa>) -> Result<Vec<(String, Error)>> {
+    let replayed = |name: String| {
+        let done = open(spa, &name).and_then(|volume| volume.close());
+        done.err().map(|e| (name, e))
+    };
+    Ok(spa.volumes_to_replay()?.into_iter().filter_map(replayed).collect())
+}
+
 fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }

@@ -1,15 +1,19 @@
-//! A volume's intent log, replayed: writes and discards of its one object.
+//! A volume's intent log, replayed: writes, clones and discards of its one object.
 
 use std::sync::Arc;
 
 use engine::dmu::dirty::LONG;
 use engine::dmu::{Handle, LiveObjset, Tx};
 use engine::spa::Spa;
+use engine::types::Bookmark;
 use engine::zil::Zil;
 use engine::zil::replay::{Record, Replayer};
+use engine::zio::ReadOptions;
 use engine::{Error, Result};
 use ondisk::names::ZVOL_OBJECT;
-use ondisk::zil::LogRecord;
+use ondisk::zil::{CloneRange, LogRecord};
+use ondisk::{Blkptr, MAX_BLOCK_SIZE};
+use stdx::Buf;
 
 /// Does the records of a volume's log again.
 #[doc(alias = "zvol_replay_vector")]
@@ -33,6 +37,9 @@ impl Replayer for VolumeReplay {
             let (size, end) = (handle.dnode().datablksz().max(1), t.offset.saturating_add(t.length));
             handle.free_long(t.offset.div_ceil(size), end / size, &|| self.spa.begin_free())?;
         }
+        if let LogRecord::CloneRange(clone) = &record.record {
+            return self.copy_clones(log, &handle, clone);
+        }
         let tx = self.spa.begin()?;
         match (&record.record, &record.data) {
             (LogRecord::Write(_), Some((offset, data))) => handle.write(&tx, *offset, data)?,
@@ -45,6 +52,44 @@ impl Replayer for VolumeReplay {
         }
         log.replayed_in(&tx);
         Ok(())
+    }
+}
+
+impl VolumeReplay {
+    /// Writes the bytes of cloned blocks; the log has references of its own to them.
+    #[doc(alias = "zvol_replay_clone_range")]
+    fn copy_clones(&self, log: &Zil, handle: &Arc<Handle>, clone: &CloneRange) -> Result<()> {
+        let (lr, mut at) = (clone.lr, clone.lr.offset);
+        let end = lr.offset.saturating_add(lr.length);
+        if lr.blksz == 0 || lr.blksz > MAX_BLOCK_SIZE {
+            return Err(Error::corrupt("blocks of a clone are larger than any block"));
+        }
+        let mut left = clone.bps.iter().peekable();
+        while let Some(bp) = left.next() {
+            let len = lr.blksz.min(end.saturating_sub(at));
+            let bytes = if bp.is_hole() { None } else { Some(self.cloned(bp, at)?) };
+            let tx = self.spa.begin()?;
+            match bytes {
+                None => discard(handle, &tx, at, len)?,
+                Some(bytes) => {
+                    let bytes = usize::try_from(len).ok().and_then(|len| bytes.get(..len));
+                    let bytes = bytes.ok_or_else(|| Error::corrupt("a cloned block is too short"))?;
+                    handle.write(&tx, at, bytes)?;
+                }
+            }
+            // The record is done with its last block.
+            if left.peek().is_none() {
+                log.replayed_in(&tx);
+            }
+            at = at.saturating_add(lr.blksz);
+        }
+        Ok(())
+    }
+
+    fn cloned(&self, bp: &Blkptr, offset: u64) -> Result<Buf> {
+        let blkid = offset.checked_div(bp.lsize()).unwrap_or(0);
+        let place = Bookmark::new(self.objset.id, ZVOL_OBJECT, 0, blkid);
+        self.objset.arc().zio().read_wait(bp, place, ReadOptions::default()).data
     }
 }
 

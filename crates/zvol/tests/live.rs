@@ -8,7 +8,10 @@ use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
 use engine::dsl::write::props::Source;
 use engine::spa::Spa;
-use ondisk::ObjsetType;
+use engine::zil::{Itx, Zil};
+use ondisk::names::ZVOL_OBJECT;
+use ondisk::zil::{CloneRange, LogRecord, LrCloneRange, TxType};
+use ondisk::{Blkptr, ObjsetType};
 use stdx::rng::Rng;
 use testkit::{pools, zdb};
 use zvol::LiveVolume;
@@ -194,5 +197,51 @@ fn a_close_that_failed_can_be_done_again() {
     drop(volume);
     let volume = zvol::open(&spa, "tank/vol").unwrap();
     assert_eq!(bytes(&volume)[..100], [5; 100]);
+    volume.close().unwrap();
+}
+
+/// What was flushed before a crash is there for every reader after the import, clones that a kernel logged included.
+#[test]
+fn the_logs_of_a_crash_are_replayed_for_all_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_dir(dir.path(), "tank", 256 << 20).unwrap();
+    new_volume(&spa, 8192);
+    let volume = zvol::open(&spa, "tank/vol").unwrap();
+    volume.write_at(0, &[1; 8192], true).unwrap();
+    volume.write_at(40960, &[9; 8192], true).unwrap();
+    volume.close().unwrap();
+    drop(volume);
+    spa.sync().unwrap();
+    let number = spa.pool.dsl.dataset("tank/vol").unwrap().number;
+    let live = spa.datasets.open(&*spa, number).unwrap();
+    let bp = live.objset.view().object(ZVOL_OBJECT).unwrap().blkptr(0, 0).unwrap().unwrap();
+    let zil = Zil::open(&live.objset, spa.log_host()).unwrap();
+    for round in 0..2 {
+        let tx = spa.begin().unwrap();
+        zil.assign(Itx::write(ZVOL_OBJECT, 16384, &[2; 512]), &tx);
+        if round == 1 {
+            let lr = LrCloneRange { foid: ZVOL_OBJECT, offset: 32768, length: 16384, blksz: 8192, nbps: 2 };
+            let clone = LogRecord::CloneRange(CloneRange { lr, bps: vec![bp, Blkptr::default()] });
+            zil.assign(Itx::new(ZVOL_OBJECT, TxType(TxType::CLONE_RANGE), &clone), &tx);
+        }
+        drop(tx);
+        zil.commit(0).unwrap();
+    }
+    let crashed = tempfile::tempdir().unwrap();
+    pools::copy(dir.path(), crashed.path());
+    let spa = pools::import_dir(crashed.path(), "tank").unwrap();
+    assert_eq!(spa.volumes_to_replay().unwrap(), ["tank/vol"]);
+    assert!(zvol::replay_all(&spa).unwrap().is_empty());
+    assert!(spa.volumes_to_replay().unwrap().is_empty());
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(crashed.path(), "tank").unwrap();
+    }
+    let spa = pools::import_dir(crashed.path(), "tank").unwrap();
+    let volume = zvol::open(&spa, "tank/vol").unwrap();
+    let found = bytes(&volume);
+    assert!(found[..8192] == [1; 8192] && found[16384..16896] == [2; 512]);
+    assert!(found[32768..40960] == [1; 8192] && found[40960..49152] == [0; 8192]);
     volume.close().unwrap();
 }

@@ -189,11 +189,23 @@ pub(super) fn reserve_all(target: &Target, ctx: &mut Ctx) -> Result<(), String> 
 fn whole_size(target: &Target) -> Result<u64, String> {
     let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
-    let volume =
-        zvol::open(spa, &target.name).map_err(|_| "'refreservation=auto' is for volumes".to_owned())?;
+    let volume = zvol::open(spa, &target.name).map_err(|e| match e.kind() {
+        engine::Kind::Unsupported => "'refreservation=auto' is for volumes".to_owned(),
+        _ => in_use(&e),
+    })?;
     let bytes = zvol::reservation(spa, volume.size(), volume.block_size(), 1);
     volume.close().map_err(text)?;
     Ok(bytes)
+}
+
+/// Why a volume cannot be opened.
+fn in_use(e: &engine::Error) -> String {
+    if e.kind() == engine::Kind::Busy { "dataset is busy".to_owned() } else { e.what().to_owned() }
+}
+
+fn is_read_only(target: &Target, spa: &engine::spa::Spa) -> engine::Result<bool> {
+    let number = spa.pool.dsl.dataset(&target.name)?.number;
+    Ok(spa.datasets.number_property(number, "readonly")?.is_some_and(|value| value != 0))
 }
 
 /// Changes the size of a volume.
@@ -201,12 +213,18 @@ fn whole_size(target: &Target) -> Result<u64, String> {
 fn resize(target: &Target, size: u64) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
-    let volume = zvol::open(spa, &target.name).map_err(text)?;
+    if is_read_only(target, spa).map_err(text)? {
+        return Err("dataset is read-only".to_owned());
+    }
+    let volume = zvol::open(spa, &target.name).map_err(|e| in_use(&e))?;
     let (old_size, block) = (volume.size(), volume.block_size());
-    zvol::check(size, block).map_err(|_| {
+    let fits = zvol::check(size, block).map_err(|_| {
         format!("'volsize' must be a multiple of volume block size ({})", zcommon::units::nicebytes(block))
-    })?;
-    volume.resize(size).and_then(|()| volume.close()).map_err(text)?;
+    });
+    let resized = fits.and_then(|()| volume.resize(size).map_err(text));
+    // After an error, too: an open volume can be neither changed nor destroyed.
+    let closed = volume.close().map_err(text);
+    resized.and(closed)?;
     // A reservation that was for the whole volume stays so.
     let reserved = |size: u64| zvol::reservation(spa, size, block, 1);
     let (old, new, name) = (reserved(old_size), reserved(size), target.name.clone());

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::objset::ZilHeader;
+use ondisk::{ObjectType, ObjsetType};
 
 use crate::dmu::Objset;
+use crate::dsl::props::names::dataset_name;
 use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
 use crate::spa::import::drop_log;
@@ -55,6 +56,18 @@ impl Spa {
             }
             Err(e) => Err(e),
         }
+    }
+
+    /// Names of the volumes whose intent logs from before the import wait for their replay. Those whose keys are not loaded are
+    /// left out.
+    pub fn volumes_to_replay(&self) -> Result<Vec<String>> {
+        let waits = |objset: &Arc<Objset>| {
+            objset.phys.objset_type == ObjsetType::Zvol
+                && objset.phys.zil_header.flags & ZilHeader::REPLAY_NEEDED != 0
+                && self.datasets.open(self, objset.id).is_ok()
+        };
+        let waiting = self.logged()?.into_iter().filter(waits);
+        waiting.map(|objset| dataset_name(&self.pool.dsl, objset.id)).collect()
     }
 
     /// Object sets of file systems and volumes that name a log.
