@@ -9,9 +9,11 @@ use std::sync::Arc;
 use engine::spa::Spa;
 use engine::taskq::Promise;
 use engine::types::Bookmark;
+use engine::vdev::stats::IoClass;
 use engine::zio::alloc::Class;
 use engine::zio::dedup::Dedup;
 use engine::zio::write::{WriteProps, WriteRequest};
+use engine::zio::{gang_members, gang_parts};
 use ondisk::{Blkptr, ChecksumType, CompressType, ObjectType};
 use sim::actor::Actor;
 use sim::check;
@@ -20,6 +22,7 @@ use sim::image::Pages;
 use sim::model::{Known, compare};
 use sim::world::{Shape, as_devices, disks_of, env, new_pool};
 use stdx::rng::Rng;
+use testkit::hostile::forge::seal;
 
 /// Blocks of as many bytes are gangs, and their larger pieces are, too.
 const SMALLEST: u64 = 1024;
@@ -48,6 +51,7 @@ fn the_mos_of_a_fragmented_pool_is_written_to_an_end() {
 }
 
 const PROPS: WriteProps = WriteProps {
+    small: 0,
     object_type: ObjectType::PLAIN_FILE_CONTENTS,
     level: 0,
     checksum: ChecksumType::Fletcher4,
@@ -101,4 +105,37 @@ fn what_must_not_wait_is_no_gang() {
     let written = |may_wait| gang(&spa, PROPS, (hold.txg(), may_wait));
     assert!(written(true).unwrap().is_gang());
     assert_eq!(written(false).unwrap_err().kind(), engine::Kind::Fragmented);
+}
+
+/// A header that names itself has a good checksum, as it covers the place and not the pointers to it.
+#[test]
+fn a_gang_that_names_itself_is_freed_once() {
+    let (spa, _disks) = new_pool(&env(7), Shape::Single.into(), &Arc::new(Record::default())).unwrap();
+    spa.space.force_ganging(SMALLEST);
+    let hold = spa.begin().unwrap();
+    let bp = gang(&spa, PROPS, (hold.txg(), true)).unwrap();
+    let zio = &spa.pool.zio;
+    let places = |parts: &[Blkptr]| -> Vec<_> {
+        parts.iter().flat_map(|part| part.dvas()).map(|dva| (dva.vdev, dva.offset)).collect()
+    };
+    let honest = places(&gang_parts(zio, &bp).unwrap());
+    assert!(honest.len() > 4, "gangs within a gang: {honest:?}");
+    let piece = gang_members(zio, &bp).unwrap().members[0];
+    let mut header: Vec<u8> = [bp, bp, piece].iter().flat_map(Blkptr::to_bytes).collect();
+    header.resize(512, 0);
+    seal(&mut header, ondisk::label::gang_verifier(&bp));
+    for dva in bp.dvas() {
+        let promise = Promise::default();
+        let theirs = promise.clone();
+        let top = zio.tree().top(u64::from(dva.vdev)).unwrap();
+        let done = Box::new(move |end: engine::Result<Vec<u64>>| theirs.set(end.is_ok()));
+        top.write_as(IoClass::AsyncWrite, dva.offset, header.as_slice().into(), hold.txg(), done);
+        assert!(promise.wait(&**zio.executor()));
+    }
+    let mut forged = places(&gang_parts(zio, &bp).unwrap());
+    assert!(forged.len() > 1 && forged.iter().all(|place| honest.contains(place)));
+    let count = forged.len();
+    forged.sort();
+    forged.dedup();
+    assert_eq!(forged.len(), count, "each place once");
 }

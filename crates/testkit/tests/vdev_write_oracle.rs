@@ -9,10 +9,19 @@ use std::sync::atomic::Ordering;
 
 use blkdev::{Device, Fault, FaultyDevice, FileDevice, OpenMode, OpenOptions};
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};
+use engine::taskq::Promise;
+use engine::types::Bookmark;
 use engine::vdev::config::AllocBias;
+use engine::vdev::plan::Depth;
+use engine::zio::ReadOptions;
+use engine::zio::alloc::Class;
+use engine::zio::dedup::Dedup;
+use engine::zio::write::{WriteProps, WriteRequest};
+use ondisk::{Blkptr, ChecksumType, CompressType, ObjectType};
 use zcommon::features::of_openzfs_2_3;
 
 const MIB: u64 = 1 << 20;
@@ -189,9 +198,75 @@ fn reads_mend_what_is_bad() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         spa.pool.zio.stats.repaired.load(Ordering::Relaxed) - before
     };
+    let object = spa.mos.view().object(1).unwrap();
+    let (bp, at) = (object.blkptr(0, 0).unwrap().unwrap(), object.bookmark());
+    let zio = &spa.pool.zio;
+    let read = |before: u64| {
+        let as_of = Some(spa.txgs.synced() - before);
+        let options = ReadOptions { depth: Depth::All, heal: true, as_of, ..ReadOptions::default() };
+        let outcome = zio.read_wait(&bp, at, options);
+        zio.wait_mended();
+        assert!(outcome.data.is_ok());
+        (!outcome.damage.is_empty(), zio.stats.mended.load(Ordering::Relaxed))
+    };
+    // The pointer is so old that the space may be another block's.
+    assert_eq!(read(2), (true, 0));
+    assert_eq!(zio.stats.repaired.load(Ordering::Relaxed), 0, "nor is damage reported");
+    let (bad, mended) = read(0);
+    assert!(bad && mended > 0);
     assert!(read_all() > 0);
     // Which side is asked depends on the place alone, so that all that was bad has been asked once.
     assert_eq!(read_all(), 0);
     assert!(spa.pool.zio.stats.mended.load(Ordering::Relaxed) > 0);
     spa.sync().unwrap();
+}
+
+/// Blocks that are small after their compression go to the special class, which keeps a part for metadata.
+#[test]
+fn small_blocks_go_by_the_size_that_they_are_stored_with() {
+    let mut bench = Bench::new();
+    let tops =
+        vec![normal(VdevSpec::Leaf(bench.leaf())), classed(VdevSpec::Leaf(bench.leaf()), AllocBias::Special)];
+    let spa = bench.pool(&PoolSpec { tops, ..PoolSpec::default() });
+    let props = WriteProps {
+        object_type: ObjectType::PLAIN_FILE_CONTENTS,
+        level: 0,
+        checksum: ChecksumType::Fletcher4,
+        compress: CompressType::Lz4,
+        complevel: 0,
+        copies: 1,
+        gang_copies: 0,
+        small: 32 << 10,
+        class: Class::Normal,
+        embed: false,
+        hole_birth: true,
+        nopwrite: false,
+        dedup: Dedup::Off,
+        encrypt: false,
+        evens_out: false,
+    };
+    let hold = spa.begin().unwrap();
+    let vdev_of = |noise: usize| {
+        let mut data = vec![0; 128 << 10];
+        stdx::rng::Rng::new(5).fill(&mut data[..noise]);
+        let promise = Promise::default();
+        let theirs = promise.clone();
+        let request = WriteRequest {
+            stored: None,
+            data: data.as_slice().into(),
+            props,
+            old: Blkptr::default(),
+            placed: None,
+            keeps_birth: false,
+            txg: hold.txg(),
+            at: Bookmark::default(),
+            may_wait: true,
+        };
+        spa.pool.zio.write(request, Box::new(move |end| theirs.set(end)));
+        let bp: engine::Result<Blkptr> = promise.wait(&**spa.pool.zio.executor());
+        bp.unwrap().dvas().next().unwrap().vdev
+    };
+    assert_eq!((vdev_of(16 << 10), vdev_of(64 << 10)), (1, 0));
+    bench.env.memory.limits.set(Limit::SpecialReserve, 100).unwrap();
+    assert_eq!(vdev_of(16 << 10), 0, "all of it is for metadata");
 }

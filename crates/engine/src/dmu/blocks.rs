@@ -31,6 +31,8 @@ pub struct Blocks<'a> {
 pub struct Path {
     /// The current indirect block at each level from 1 on: its number and bytes.
     levels: Vec<Option<(u64, Buf)>>,
+    /// The last txg on disk when the walk began.
+    as_of: Option<u64>,
     /// The level and number at which each block was visited.
     seen: HashMap<Dva, (u8, u64)>,
 }
@@ -135,7 +137,8 @@ impl Path {
         {
             return Ok(block.clone());
         }
-        let block = object.indirect(bp, level, number)?;
+        let as_of = *self.as_of.get_or_insert_with(|| object.objset.moment());
+        let block = object.indirect_as_of(bp, level, number, as_of)?;
         let place = (level, number);
         if bp.dva(0).is_some_and(|dva| *self.seen.entry(dva).or_insert(place) != place) {
             let what = "an indirect block stands at two places of its object";

@@ -60,14 +60,14 @@ impl Object {
         };
         let index = blkid.checked_shr(u32::from(top - level) * self.shift()).unwrap_or(0);
         let first = usize::try_from(index).ok().and_then(|i| self.dnode.blkptrs().get(i));
-        let mut bp = first.copied().unwrap_or_default();
+        let (mut bp, as_of) = (first.copied().unwrap_or_default(), self.objset.moment());
         for at in (level..top).rev() {
             if bp.is_hole() {
                 // Everything below a hole has the hole's birth.
                 return Ok(bp);
             }
             let down = u32::from(at - level) * self.shift();
-            bp = self.child(&bp, at + 1, blkid.checked_shr(down).unwrap_or(0))?;
+            bp = self.child(&bp, at + 1, blkid.checked_shr(down).unwrap_or(0), as_of)?;
         }
         Ok(bp)
     }
@@ -89,9 +89,15 @@ impl Object {
     ///
     /// For an object that is being written: the on-disk pointer.
     pub fn blkptr(&self, level: u8, blkid: u64) -> Result<Option<Blkptr>> {
-        if let Some(handle) = &self.live {
-            return handle.synced().blkptr(level, blkid);
+        let as_of = self.objset.moment();
+        match &self.live {
+            Some(handle) => handle.synced().blkptr_as_of(level, blkid, as_of),
+            None => self.blkptr_as_of(level, blkid, as_of),
         }
+    }
+
+    /// The on-disk pointer to a block, of an object whose dnode was taken at that moment.
+    fn blkptr_as_of(&self, level: u8, blkid: u64, as_of: u64) -> Result<Option<Blkptr>> {
         let Some(top) = self.dnode.nlevels.checked_sub(1).filter(|&top| level <= top) else {
             return Ok(None);
         };
@@ -105,15 +111,15 @@ impl Object {
             }
             let down = u32::from(at - level) * self.shift();
             let child = blkid.checked_shr(down).unwrap_or(0);
-            bp = self.child(&bp, at + 1, child)?;
+            bp = self.child(&bp, at + 1, child, as_of)?;
         }
         Ok((!bp.is_hole()).then_some(bp))
     }
 
     /// The pointer to block `child` (of the level below) in the indirect block that `bp` references.
-    fn child(&self, bp: &Blkptr, level: u8, child: u64) -> Result<Blkptr> {
+    fn child(&self, bp: &Blkptr, level: u8, child: u64, as_of: u64) -> Result<Blkptr> {
         let parent = child >> self.shift();
-        self.pointer_in(&self.indirect(bp, level, parent)?, level, child)
+        self.pointer_in(&self.indirect_as_of(bp, level, parent, as_of)?, level, child)
     }
 
     /// The pointer to block `child` (of the level below) in the bytes of its indirect block.
@@ -130,12 +136,17 @@ impl Object {
     /// Reads the indirect block `blkid` of `level` through its pointer, after checking the pointer's level and
     /// size.
     pub fn indirect(&self, bp: &Blkptr, level: u8, blkid: u64) -> Result<Buf> {
+        self.indirect_as_of(bp, level, blkid, self.objset.moment())
+    }
+
+    /// The same through a pointer that was taken at that moment.
+    pub(super) fn indirect_as_of(&self, bp: &Blkptr, level: u8, blkid: u64, as_of: u64) -> Result<Buf> {
         let at = self.at(level, blkid);
         if bp.level() != level || bp.lsize() != self.dnode.indirect_size() {
             let what = format!("a pointer of level {} and {} bytes stands here", bp.level(), bp.lsize());
             return Err(Error::corrupt(what).at_block(at));
         }
-        self.objset.read(bp, at)
+        self.objset.read_as_of(bp, at, as_of)
     }
 
     /// Data block `blkid`: `datablksz` bytes, zeros for a hole.
@@ -143,8 +154,13 @@ impl Object {
         if let Some(handle) = &self.live {
             return handle.block(blkid);
         }
+        self.block_as_of(blkid, self.objset.moment())
+    }
+
+    /// The block on disk, of an object whose dnode was taken at that moment.
+    pub(super) fn block_as_of(&self, blkid: u64, as_of: u64) -> Result<Buf> {
         let size = self.dnode.datablksz();
-        match self.blkptr(0, blkid)? {
+        match self.blkptr_as_of(0, blkid, as_of)? {
             None => Ok(AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into()),
             Some(bp) => {
                 let at = self.at(0, blkid);
@@ -153,7 +169,7 @@ impl Object {
                         format!("a pointer of level {} and {} bytes stands here", bp.level(), bp.lsize());
                     return Err(Error::corrupt(what).at_block(at));
                 }
-                self.objset.read(&bp, at)
+                self.objset.read_as_of(&bp, at, as_of)
             }
         }
     }
@@ -163,9 +179,14 @@ impl Object {
         if let Some(handle) = &self.live {
             return handle.spill();
         }
+        self.spill_as_of(self.objset.moment())
+    }
+
+    /// The spill block on disk, of an object whose dnode was taken at that moment.
+    pub(super) fn spill_as_of(&self, as_of: u64) -> Result<Option<Buf>> {
         let Some(bp) = self.dnode.spill().filter(|bp| !bp.is_hole()) else { return Ok(None) };
         let at = self.at(0, u64::MAX);
-        self.objset.read(bp, at).map(Some)
+        self.objset.read_as_of(bp, at, as_of).map(Some)
     }
 
     /// Bytes that the object's blocks can cover: one past the last block.
@@ -260,8 +281,9 @@ impl Object {
     pub fn read_ahead(&self, blkid: u64, count: u64) {
         let end = blkid.saturating_add(count).min(self.dnode.maxblkid.saturating_add(1));
         for b in blkid..end {
+            let as_of = self.objset.moment();
             if let Ok(Some(bp)) = self.blkptr(0, b) {
-                self.objset.prefetch(&bp, self.at(0, b));
+                self.objset.prefetch(&bp, self.at(0, b), as_of);
             }
         }
     }

@@ -125,19 +125,34 @@ impl Objset {
         })
     }
 
-    fn options(&self) -> ReadOptions {
-        ReadOptions { form: self.form, heal: self.is_current, ..ReadOptions::default() }
+    fn options(&self, as_of: u64) -> ReadOptions {
+        ReadOptions {
+            form: self.form,
+            heal: self.is_current,
+            as_of: self.is_current.then_some(as_of),
+            ..ReadOptions::default()
+        }
     }
 
-    /// Reads one of its blocks.
+    /// The last txg on disk: the moment for [`Objset::read_as_of`].
+    pub(super) fn moment(&self) -> u64 {
+        self.arc.zio().synced()
+    }
+
+    /// Reads one of its blocks, to which it refers now.
     pub(crate) fn read(&self, bp: &Blkptr, at: Bookmark) -> Result<Buf> {
-        self.arc.read_as(bp, at, self.options())
+        self.read_as_of(bp, at, self.moment())
+    }
+
+    /// Reads one of its blocks through a pointer that was taken, or that leads down from one that was taken, at that moment.
+    pub(super) fn read_as_of(&self, bp: &Blkptr, at: Bookmark, as_of: u64) -> Result<Buf> {
+        self.arc.read_as(bp, at, self.options(as_of))
     }
 
     /// Starts reading one of its blocks that will be needed soon.
-    pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark) {
+    pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark, as_of: u64) {
         if !self.arc.limits().is_on(Limit::PrefetchDisable) {
-            self.arc.prefetch_as(bp, at, self.options());
+            self.arc.prefetch_as(bp, at, self.options(as_of));
         }
     }
 

@@ -233,6 +233,13 @@ impl SpaceAllocator {
         usize::try_from(set.unwrap_or(Limit::EmbeddedLogMin.info().plain)).unwrap_or(usize::MAX)
     }
 
+    /// Percent of the special class that only metadata takes.
+    #[doc(alias = "zfs_special_class_metadata_reserve_pct")]
+    pub(super) fn metadata_reserve(&self) -> u64 {
+        let set = self.memory.get().map(|memory| memory.limits.get(Limit::SpecialReserve));
+        set.unwrap_or(Limit::SpecialReserve.info().plain)
+    }
+
     /// Whether the settings force a block to become a gang.
     #[doc(alias = "metaslab_force_ganging_pct")]
     pub(super) fn is_forced(&self, psize: u64) -> bool {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nvpair::NvList;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::uberblock::MMP_MAGIC;
-use ondisk::{Blkptr, CompressType, Endian, MIN_BLOCK_SHIFT, ObjectType, ObjsetType, Uberblock};
+use ondisk::{Blkptr, CompressType, Endian, ObjectType, ObjsetType, Uberblock};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
@@ -108,7 +108,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     label_all(env, &tree, &facts, &root)?;
     spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), env)?;
     let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
-    zio.set_min_alloc(min_alloc(&zio.tree()));
+    zio.learn_units();
     let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
     let policy = mos_policy(|feature| new.features.contains(&feature));
     let mos = LiveObjset::create(&arc, 0, ObjsetType::Meta, OBJSET_SIZE, Form::Logical, policy);
@@ -195,13 +195,6 @@ pub(super) fn label_leaves(
         label::init_leaf(leaf, &list, &*env.executor)?;
     }
     Ok(())
-}
-
-/// Bytes of the smallest allocation. Holes of removed logs have no sectors.
-#[doc(alias = "spa_min_alloc")]
-pub(super) fn min_alloc(tree: &Tree) -> u64 {
-    let shifts = tree.tops().map(|top| top.ashift).filter(|shift| *shift >= MIN_BLOCK_SHIFT);
-    1 << shifts.min().unwrap_or(MIN_BLOCK_SHIFT)
 }
 
 /// Features that the space maps may use.
@@ -369,9 +362,10 @@ fn assemble(env: &Env, new: &NewPool, storage: Storage, keeping: Keeping) -> Res
 mod tests {
     use super::*;
     use crate::vdev::tree::Devices;
+    use crate::zio::AllocUnits;
 
     #[test]
-    fn what_a_removed_log_leaves_does_not_make_blocks_smaller_than_sectors() {
+    fn only_vdevs_of_ordinary_data_count_for_the_sizes_of_allocations() {
         let vdev = |kind: &str, id: u64, ashift: u64| {
             let mut list = NvList::new();
             list.add("type", kind).add("id", id).add("guid", 7 + id).add("ashift", ashift);
@@ -381,9 +375,25 @@ mod tests {
             let mut root = NvList::new();
             root.add("type", "root").add("guid", 1u64).add("children", children);
             let config = VdevConfig::parse(&root).unwrap();
-            min_alloc(&Tree::build(config, None, &Devices::default(), None).unwrap())
+            let units = AllocUnits::of(&Tree::build(config, None, &Devices::default(), None).unwrap());
+            (units.least, units.step)
         };
-        assert_eq!(smallest(vec![vdev("file", 0, 12), vdev("hole", 1, 0)]), 4096);
-        assert_eq!(smallest(vec![vdev("hole", 0, 0)]), 512);
+        assert_eq!(smallest(vec![vdev("file", 0, 12), vdev("hole", 1, 0)]), (4096, 4096));
+        assert_eq!(smallest(vec![vdev("hole", 0, 0)]), (512, 512));
+        let mut log = vdev("file", 1, 9);
+        log.add("is_log", 1u64);
+        let mut special = vdev("file", 2, 9);
+        special.add("alloc_bias", "special");
+        assert_eq!(smallest(vec![vdev("file", 0, 12), log, special]), (4096, 4096));
+        assert_eq!(smallest(vec![vdev("file", 0, 13), vdev("file", 1, 12)]), (4096, 4096));
+        let mut draid = vdev("draid", 0, 12);
+        let children: Vec<NvList> = (10..16).map(|id| vdev("file", id, 12)).collect();
+        draid
+            .add("nparity", 1u64)
+            .add("draid_ndata", 4u64)
+            .add("draid_nspares", 0u64)
+            .add("draid_ngroups", 5u64);
+        draid.add("children", children).add("asize", 1u64 << 30);
+        assert_eq!(smallest(vec![draid]), (16384, 16384));
     }
 }

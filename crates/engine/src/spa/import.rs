@@ -24,7 +24,7 @@ use zcommon::vdev::{PoolState, VdevState};
 
 use super::Spa;
 use super::config::PoolConfig;
-use super::create::{all_vdev_zaps, forms, min_alloc, vdev_zaps};
+use super::create::{all_vdev_zaps, forms, vdev_zaps};
 use super::feature_set::FeatureSet;
 use super::layout::config::edit;
 use super::load::open_owned;
@@ -168,7 +168,7 @@ fn import_some(
         None => SpaceAllocator::open(&pool.mos, &tree, forms, source).map_err(advise)?,
     };
     let space = Arc::new(space);
-    pool.zio.set_min_alloc(min_alloc(&pool.tree()));
+    pool.zio.learn_units();
     pool.zio.set_allocator(Arc::clone(&space) as _);
     let mut config = PoolConfig::from_mos(&pool.config)?;
     config.change_facts(|facts| {

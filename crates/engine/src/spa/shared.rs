@@ -323,19 +323,20 @@ impl Spa {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }
-        if bp.is_gang() {
-            match zio::members_to_free(&self.pool.zio, bp)? {
-                Ok(members) => members.iter().try_for_each(|member| self.free_places(member, tx))?,
-                Err(why) => {
-                    let cause = format!("the space of the pieces of a gang block is lost: {why}");
-                    self.report_pool("ereport.fs.zfs.data", &cause);
-                }
-            }
+        let (parts, lost) = match bp.is_gang() {
+            true => zio::parts_to_free(&self.pool.zio, bp)?,
+            false => (vec![*bp], None),
+        };
+        if let Some(why) = lost {
+            let cause = format!("the space of the pieces of a gang block is lost: {why}");
+            self.report_pool("ereport.fs.zfs.data", &cause);
         }
         let allocator = self.pool.zio.allocator()?;
         self.pool.arc.freed(bp);
         // A clone is younger than its bytes: a checkpoint goes by the physical birth txg.
-        bp.dvas().for_each(|dva| allocator.free_born(&dva, bp.physical_birth(), tx.txg()));
+        for part in &parts {
+            part.dvas().for_each(|dva| allocator.free_born(&dva, part.physical_birth(), tx.txg()));
+        }
         Ok(())
     }
 

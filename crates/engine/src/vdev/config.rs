@@ -199,6 +199,10 @@ impl VdevConfig {
     }
 }
 
+/// Largest sector of a vdev, as a power of two.
+#[doc(alias = "ASHIFT_MAX")]
+const MAX_ASHIFT: u32 = 16;
+
 fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> {
     if depth > MAX_DEPTH {
         return Err(Error::corrupt("the vdev tree is nested too deeply"));
@@ -209,7 +213,7 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
     let word = list.str("type").unwrap_or_default();
     let kind = Kind::parse(word).ok_or_else(|| Error::unsupported(format!("unknown vdev type '{word}'")))?;
     let ashift = small("ashift");
-    if ashift > 30 {
+    if ashift > MAX_ASHIFT {
         return Err(Error::corrupt(format!("vdev {} has ashift {ashift}", number("guid"))));
     }
     let mut children = Vec::new();

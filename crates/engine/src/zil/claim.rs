@@ -37,7 +37,7 @@ use crate::types::Bookmark;
 use crate::vdev::leaf::Leaf;
 use crate::zio::alloc::Allocator;
 use crate::zio::suspend::is_of_devices;
-use crate::zio::{Form, ReadOptions, gang_members};
+use crate::zio::{Form, ReadOptions, gang_parts};
 
 /// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,12 +164,8 @@ impl Walk<'_> {
             return Ok(());
         }
         self.newest = self.newest.max(bp.accounting_birth());
-        if bp.is_gang() {
-            for member in gang_members(self.objset.arc().zio(), bp)?.members {
-                self.block(&member)?;
-            }
-        }
-        for dva in bp.dvas() {
+        let parts = if bp.is_gang() { gang_parts(self.objset.arc().zio(), bp)? } else { vec![*bp] };
+        for dva in parts.iter().flat_map(|part| part.dvas()) {
             if !self.allocator.claim(&dva, self.txg)? {
                 return Err(Error::corrupt("a block of an intent log is in use elsewhere"));
             }

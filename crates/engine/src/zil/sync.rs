@@ -12,7 +12,7 @@ use crate::dmu::dirty::IntentLog;
 use crate::dmu::{Objset, Tx};
 use crate::error::Result;
 use crate::txg::{SIZE, slot};
-use crate::zio::members_to_free;
+use crate::zio::parts_to_free;
 
 /// The pending end of a chain, to be done with a txg.
 #[derive(Debug)]
@@ -55,10 +55,11 @@ pub(super) fn places(bp: &Blkptr) -> impl Iterator<Item = Space> + '_ {
 fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Space>) -> Result<()> {
     if bp.is_gang() {
         // Pieces that a damaged header named are lost.
-        let members = members_to_free(view.arc().zio(), bp)?.unwrap_or_default();
-        members.iter().try_for_each(|member| take(view, member, space))?;
+        let (parts, _) = parts_to_free(view.arc().zio(), bp)?;
+        parts.iter().for_each(|part| space.extend(places(part)));
+    } else {
+        space.extend(places(bp));
     }
-    space.extend(places(bp));
     Ok(())
 }
 

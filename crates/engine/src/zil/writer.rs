@@ -40,6 +40,7 @@ const PROPS: WriteProps = WriteProps {
     complevel: 0,
     copies: 1,
     gang_copies: 0,
+    small: 0,
     class: Class::Log,
     evens_out: false,
     embed: false,

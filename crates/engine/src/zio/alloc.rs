@@ -51,6 +51,11 @@ pub trait Allocator: Send + Sync + Debug {
     /// enough though smaller ones are left (the caller gangs).
     fn allocate(&self, request: &AllocRequest) -> Result<Vec<Dva>>;
 
+    /// Whether small blocks of files may go to the special class: a part of it is kept for metadata.
+    fn takes_small(&self) -> bool {
+        true
+    }
+
     /// Takes back space that was allocated in `txg`, the txg that is being written now, and that nothing on disk
     /// refers to: it may be used again at once.
     fn unallocate(&self, dva: &Dva, txg: u64);

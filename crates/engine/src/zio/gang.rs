@@ -10,7 +10,7 @@
 //!
 //! Format source: `zio_gbh_phys_t`, zio.h, OpenZFS 2.3; `dynamic_gang_header`, OpenZFS 2.4.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -176,15 +176,12 @@ pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
     Err(error)
 }
 
-/// The pieces of a gang that is to be freed, or the reason why they are lost: no copy of its header is good, and their space
-/// cannot be found. A thread that may wait ([`super::suspend::be_patient`]) waits for devices that are gone; a header that
-/// still cannot be read after the pool was resumed is lost.
+/// The pieces that a header of a gang that is to be freed names, or the reason why they are lost: no copy of the header is good,
+/// and their space cannot be found. A thread that may wait ([`super::suspend::be_patient`]) waits for devices that are gone; a
+/// header that still cannot be read after the pool was resumed is lost.
 ///
 /// Differs from OpenZFS, which waits for devices that are gone only, not after a failed read.
-///
-/// # Errors
-/// When devices are gone and the thread does not wait for them.
-pub fn members_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<std::result::Result<Vec<Blkptr>, Error>> {
+fn members_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<std::result::Result<Vec<Blkptr>, Error>> {
     let mut again = true;
     loop {
         match gang_members(zio, bp) {
@@ -201,6 +198,51 @@ pub fn members_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<std::result::Resul
             }
         }
     }
+}
+
+/// The pointers to all space of a gang: its header, its pieces, and those of gangs within it, each place once. Headers that name
+/// themselves, or more than the block can need, end the walk: what only they name stays allocated.
+///
+/// # Errors
+/// A header cannot be read.
+pub fn gang_parts(zio: &Arc<Zio>, bp: &Blkptr) -> Result<Vec<Blkptr>> {
+    walk(bp, &mut |part| Ok(gang_members(zio, part)?.members))
+}
+
+/// As [`gang_parts`], of a gang that is to be freed. The pieces of a damaged header are left out, and the error says so.
+///
+/// # Errors
+/// When devices are gone and the thread does not wait for them.
+pub fn parts_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<(Vec<Blkptr>, Option<Error>)> {
+    let mut lost = None;
+    let parts = walk(bp, &mut |part| {
+        let members = members_to_free(zio, part)?;
+        Ok(members.unwrap_or_else(|why| {
+            lost.get_or_insert(why);
+            Vec::new()
+        }))
+    })?;
+    Ok((parts, lost))
+}
+
+fn walk(bp: &Blkptr, members: &mut dyn FnMut(&Blkptr) -> Result<Vec<Blkptr>>) -> Result<Vec<Blkptr>> {
+    // A header or piece holds at least one sector of data; there may be three copies of each.
+    let most = usize::try_from(3 * bp.psize() / OLD_HEADER + MIN_HEADERS).unwrap_or(usize::MAX);
+    let (mut parts, mut seen) = (Vec::new(), BTreeSet::new());
+    let mut waiting = vec![(*bp, 0)];
+    while let Some((part, depth)) = waiting.pop().filter(|_| parts.len() < most) {
+        let places: Vec<_> = part.dvas().map(|dva| (dva.vdev, dva.offset)).collect();
+        if places.iter().any(|place| seen.contains(place)) {
+            continue;
+        }
+        seen.extend(places);
+        if part.is_gang() && depth < MAX_NESTING {
+            let members = members(&part)?;
+            waiting.extend(members.into_iter().take(most).map(|member| (member, depth + 1)));
+        }
+        parts.push(part);
+    }
+    Ok(parts)
 }
 
 fn judge(bp: &Blkptr) -> Judge {
@@ -242,7 +284,8 @@ fn pointers(header: &[u8]) -> Vec<Blkptr> {
         }
         Blkptr::from_bytes(&bytes)
     };
-    slots.filter_map(decode).filter(|bp| !bp.is_hole()).collect()
+    // No piece is so short that it is embedded.
+    slots.filter_map(decode).filter(|bp| !bp.is_hole() && !bp.is_embedded()).collect()
 }
 
 struct Assemble {

@@ -24,10 +24,10 @@ use ondisk::{Blkptr, ChecksumType, CompressType, Dva, Eck, EckPhys, Endian, MIN_
 use parking_lot::Mutex;
 use stdx::Buf;
 
-use super::Zio;
 use super::alloc::AllocRequest;
 use super::gang::gang_members;
 use super::write::{WriteDone, WriteProps, WriteRequest};
+use super::{AllocUnits, Zio};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 
@@ -70,7 +70,7 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
         Err(e) => return done(Err(e)),
     };
     let header_size = new_header_size(zio, &header);
-    let parts = split(data.len(), header_size, usize::try_from(zio.min_alloc()).unwrap_or(GANG_SIZE));
+    let parts = split(data.len(), header_size, zio.alloc_units());
     let parts = parts.into_iter().map(|part| (part, Blkptr::default())).collect();
     write_pieces(zio, Gang { bp, header, header_size, in_place: false, props, txg }, &data, parts, done);
 }
@@ -169,11 +169,12 @@ fn new_header_size(zio: &Zio, dvas: &[Dva]) -> usize {
 
 /// Whole sectors, as even as can be, as many as a header of `header_size` bytes names; more than three are not smaller
 /// than the smallest allocation of the pool.
-fn split(len: usize, header_size: usize, min_alloc: usize) -> Vec<std::ops::Range<usize>> {
-    let unit = if header_size > GANG_SIZE { min_alloc } else { GANG_SIZE };
+fn split(len: usize, header_size: usize, units: AllocUnits) -> Vec<std::ops::Range<usize>> {
+    let whole = AllocUnits { least: GANG_SIZE, step: GANG_SIZE };
+    let units = if header_size > GANG_SIZE { units } else { whole };
     let (mut parts, mut at) = (Vec::new(), 0);
     for left in (1..=gang_nblkptrs(header_size)).rev() {
-        let size = (len - at).div_ceil(left).next_multiple_of(unit).min(len - at);
+        let size = units.round_up((len - at).div_ceil(left)).min(len - at);
         if size > 0 {
             parts.push(at..at + size);
         }
@@ -252,17 +253,23 @@ fn header_bytes(zio: &Arc<Zio>, bp: &Blkptr, size: usize, members: &[Blkptr]) ->
 mod tests {
     use super::*;
 
+    fn units(size: usize) -> AllocUnits {
+        AllocUnits { least: size, step: size }
+    }
+
     #[test]
     fn pieces_are_whole_sectors_and_cover_the_block() {
         for sectors in 1..100 {
-            let parts = split(sectors * 512, 512, 4096);
+            let parts = split(sectors * 512, 512, units(4096));
             assert!(parts.len() <= 3 && parts.iter().all(|p| p.len() % 512 == 0 && !p.is_empty()));
             assert_eq!(parts.iter().map(std::iter::ExactSizeIterator::len).sum::<usize>(), sectors * 512);
             assert!(parts.windows(2).all(|w| w[0].end == w[1].start));
         }
-        assert_eq!(split(1024, 512, 512), [0..512, 512..1024]);
-        let wide = split(128 << 10, 4096, 4096);
+        assert_eq!(split(1024, 512, units(512)), [0..512, 512..1024]);
+        let wide = split(128 << 10, 4096, units(4096));
         assert!(wide.len() == 31 && wide.iter().all(|part| part.len() % 4096 == 0), "{wide:?}");
-        assert_eq!(split(6144, 4096, 4096), [0..4096, 4096..6144]);
+        assert_eq!(split(6144, 4096, units(4096)), [0..4096, 4096..6144]);
+        // A draid whose rows hold 32 KiB.
+        assert_eq!(split(128 << 10, 32 << 10, units(32 << 10)).len(), 4);
     }
 }

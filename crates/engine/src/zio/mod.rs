@@ -24,7 +24,7 @@ pub(crate) mod transform;
 pub mod verify;
 pub mod write;
 
-pub use gang::{GangMembers, gang_members, members_to_free};
+pub use gang::{GangMembers, gang_members, gang_parts, parts_to_free};
 pub use remap::written_in;
 
 use std::collections::BTreeSet;
@@ -40,6 +40,7 @@ use crate::error::{Error, Kind, Result};
 use crate::inject::BlockFaults;
 use crate::taskq::{Executor, Promise};
 use crate::types::Bookmark;
+use crate::vdev::config::AllocBias;
 use crate::vdev::plan::{BadCopy, Depth, Fault};
 use crate::vdev::top::{Entered, Top};
 use crate::vdev::tree::Tree;
@@ -66,9 +67,15 @@ pub struct ReadOptions {
     /// The block may never have been written, or not everywhere: bad copies are no fault of a disk.
     #[doc(alias = "ZIO_FLAG_SPECULATIVE")]
     pub speculative: bool,
+    /// The last txg on disk at a moment when the pool referred to the pointer. A read that ends much later neither mends copies nor
+    /// reports damage: the space may be another block's by then. `None`: the caller keeps the block from being freed.
+    pub as_of: Option<u64>,
     /// Whether cache devices are asked first and offered the bytes.
     pub second: Second,
 }
+
+/// Txgs after which a block that was freed may have been replaced, less one for the mending itself: freed space is kept for two txgs.
+const RECENT: u64 = 1;
 
 /// Degree of transformation of a block's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -175,8 +182,8 @@ pub struct Zio {
     stored: RwLock<Option<Arc<dyn StoredCache>>>,
     allocator: RwLock<Option<Arc<dyn Allocator>>>,
     dedup: RwLock<Option<Arc<dyn DedupTables>>>,
-    /// Smallest allocation of any vdev, in bytes.
-    min_alloc: AtomicU64,
+    /// Sizes of allocations on ordinary vdevs: smallest, and step.
+    units: (AtomicU64, AtomicU64),
     /// The last txg that is on disk.
     synced: AtomicU64,
     /// Faults injected by `zinject`.
@@ -185,6 +192,43 @@ pub struct Zio {
     pub suspended: SuspendedIo,
     /// Counters.
     pub stats: ZioStats,
+}
+
+/// Sizes of allocations on the vdevs of ordinary data: stored sizes are rounded up to them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct AllocUnits {
+    /// The smallest one, in bytes.
+    #[doc(alias = "spa_min_alloc")]
+    pub least: usize,
+    /// The greatest divisor of all.
+    #[doc(alias = "spa_gcd_alloc")]
+    pub step: usize,
+}
+
+impl AllocUnits {
+    /// Of a tree. Vdevs for logs, metadata or dedup tables do not count, nor what is left of removed ones.
+    #[doc(alias = "vdev_spa_set_alloc")]
+    pub fn of(tree: &Tree) -> Self {
+        let counts = |top: &&Arc<Top>| {
+            top.bias == AllocBias::Normal && !top.is_removed() && top.ashift >= ondisk::MIN_BLOCK_SHIFT
+        };
+        let sizes = tree.tops().filter(counts).map(|top| usize::try_from(top.min_alloc()).unwrap_or(512));
+        let units = sizes.fold(None, |units: Option<Self>, size| {
+            let units = units.unwrap_or(Self { least: size, step: size });
+            Some(Self { least: units.least.min(size), step: divisor(units.step, size) })
+        });
+        units.unwrap_or(Self { least: 512, step: 512 })
+    }
+
+    /// The size that `bytes` bytes are stored with.
+    #[doc(alias = "zio_roundup_alloc_size")]
+    pub fn round_up(self, bytes: usize) -> usize {
+        if bytes > self.least { bytes.next_multiple_of(self.step.max(1)) } else { self.least }
+    }
+}
+
+fn divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { divisor(b, a.checked_rem(b).unwrap_or(0)) }
 }
 
 impl Zio {
@@ -201,7 +245,7 @@ impl Zio {
             stored: RwLock::default(),
             allocator: RwLock::default(),
             dedup: RwLock::default(),
-            min_alloc: AtomicU64::new(ondisk::MIN_BLOCK_SIZE),
+            units: (AtomicU64::new(ondisk::MIN_BLOCK_SIZE), AtomicU64::new(ondisk::MIN_BLOCK_SIZE)),
             synced: AtomicU64::new(0),
             inject: BlockFaults::default(),
             suspended: SuspendedIo::default(),
@@ -220,6 +264,16 @@ impl Zio {
         birth <= self.synced.load(Ordering::Acquire)
     }
 
+    /// The last txg that is on disk.
+    pub(crate) fn synced(&self) -> u64 {
+        self.synced.load(Ordering::Acquire)
+    }
+
+    /// Whether no block that the pool referred to at that moment can have been replaced by another.
+    fn is_recent(&self, as_of: Option<u64>) -> bool {
+        as_of.is_none_or(|then| self.synced() <= then.saturating_add(RECENT))
+    }
+
     /// The vdev tree in force.
     pub fn tree(&self) -> Arc<Tree> {
         Arc::clone(&self.tree.read())
@@ -227,7 +281,9 @@ impl Zio {
 
     /// Replaces the vdev tree: the trusted one takes the place of the labels'.
     pub fn set_tree(&self, tree: Arc<Tree>) {
+        let units = AllocUnits::of(&tree);
         *self.tree.write() = tree;
+        self.set_units(units);
     }
 
     /// The top-level vdev of that number, to read or write: until the guard is dropped, and as long as a write through it is
@@ -327,14 +383,20 @@ impl Zio {
             .ok_or_else(|| Error::new(Kind::ReadOnly, "the pool is open for reading only"))
     }
 
-    /// Sets the smallest allocation of any vdev: stored sizes are rounded up to it.
-    #[doc(alias = "spa_min_alloc")]
-    pub fn set_min_alloc(&self, bytes: u64) {
-        self.min_alloc.store(bytes, Ordering::Relaxed);
+    /// Learns the sizes of allocations from the tree in force.
+    pub(crate) fn learn_units(&self) {
+        self.set_units(AllocUnits::of(&self.tree()));
     }
 
-    fn min_alloc(&self) -> u64 {
-        self.min_alloc.load(Ordering::Relaxed)
+    fn set_units(&self, units: AllocUnits) {
+        let word = |bytes: usize| u64::try_from(bytes).unwrap_or(ondisk::MIN_BLOCK_SIZE);
+        self.units.0.store(word(units.least), Ordering::Relaxed);
+        self.units.1.store(word(units.step), Ordering::Relaxed);
+    }
+
+    fn alloc_units(&self) -> AllocUnits {
+        let bytes = |word: &AtomicU64| usize::try_from(word.load(Ordering::Relaxed)).unwrap_or(512);
+        AllocUnits { least: bytes(&self.units.0), step: bytes(&self.units.1) }
     }
 
     /// Where CPU work runs.
@@ -400,7 +462,7 @@ impl Zio {
         }
         // A commit that a crash interrupted may have reached some devices only: a log block that is good somewhere blames none.
         let interrupted = ok && at.level == Bookmark::ZIL;
-        if outcome.damage.is_empty() || options.speculative || interrupted {
+        if outcome.damage.is_empty() || options.speculative || interrupted || !self.is_recent(options.as_of) {
             return;
         }
         self.blame(&outcome.damage);

@@ -239,7 +239,7 @@ pub(super) fn mend(
 ) {
     let size = u64::try_from(data.len()).unwrap_or(u64::MAX);
     let parts = remap::parts(zio, Range::of(dva, size, birth), data);
-    let is_stable = zio.is_settled(birth) && zio.allocator().is_ok();
+    let is_stable = zio.is_settled(birth) && zio.is_recent(options.as_of) && zio.allocator().is_ok();
     match parts {
         Ok(parts) if is_stable => {
             parts.iter().for_each(|(place, bytes)| mend_part(zio, place, bytes, bad, options));

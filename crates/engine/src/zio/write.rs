@@ -52,6 +52,9 @@ pub struct WriteProps {
     /// Copies of the header, should it become a gang; 0: one more than of the block, as far as its pointer has room.
     #[doc(alias = "zp_gang_copies")]
     pub gang_copies: u8,
+    /// A block that takes no more than this goes to the special class, while that has room beyond its reserve for metadata; 0: none.
+    #[doc(alias = "zp_zpl_smallblk")]
+    pub small: u64,
     /// Allocation class.
     pub class: Class,
     /// It goes to the vdevs of the class that are less full than the others.
@@ -259,7 +262,7 @@ impl Zio {
             return Stored::Hole;
         }
         let Some((algorithm, level)) = algorithm(props.compress, props.complevel) else { return whole() };
-        let limit = data.len() - data.len() / 8;
+        let limit = self.compressed_limit(props.compress, data.len());
         let Some(small) = compress::compress(algorithm, level, data, limit) else { return whole() };
         let kind = if props.compress == CompressType::On { CompressType::Lzjb } else { props.compress };
         let may_embed = props.embed && !props.encrypt && props.level == 0 && !props.object_type.has_fill();
@@ -274,8 +277,7 @@ impl Zio {
                 txg,
             ));
         }
-        let unit = usize::try_from(self.min_alloc()).unwrap_or(512);
-        let psize = small.len().next_multiple_of(unit);
+        let psize = self.alloc_units().round_up(small.len());
         if psize >= data.len() {
             return whole();
         }
@@ -284,6 +286,18 @@ impl Zio {
             *to = *from;
         }
         Stored::Block(stored.into(), kind)
+    }
+
+    /// The longest compressed form of `len` bytes that saves space.
+    #[doc(alias = "zio_get_compression_max_size")]
+    fn compressed_limit(&self, compress: CompressType, len: usize) -> usize {
+        let (limit, units) = (len - len / 8, self.alloc_units());
+        // Zle does not succeed with exactly so much room.
+        if compress == CompressType::Zle {
+            return limit;
+        }
+        let limit = limit - limit % units.step.max(1);
+        if limit < units.least { blkptr::EMBEDDED_PAYLOAD_SIZE } else { limit }
     }
 
     /// The checksum of a block that a system of this byte order has written.
@@ -300,16 +314,18 @@ impl Zio {
     }
 
     pub(super) fn place(&self, props: &WriteProps, psize: u64, txg: u64) -> Result<Vec<Dva>> {
+        let allocator = self.allocator()?;
+        let small = psize <= props.small && props.class == Class::Normal && allocator.takes_small();
         let request = AllocRequest {
             psize,
             copies: props.copies,
-            class: props.class,
+            class: if small { Class::Special } else { props.class },
             txg,
             gang: false,
             evens_out: props.evens_out,
             fewer_will_do: false,
         };
-        self.allocator()?.allocate(&request)
+        allocator.allocate(&request)
     }
 
     /// Writes every copy.

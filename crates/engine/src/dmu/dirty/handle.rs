@@ -154,12 +154,14 @@ impl Handle {
 
     /// Block `blkid`: zeros for a hole.
     pub fn block(&self, blkid: u64) -> Result<Buf> {
-        let (said, synced, size) = {
+        let (said, synced, size, as_of) = {
             let state = self.state.read();
-            (state.says(blkid), Arc::clone(&state.synced), state.now.datablksz())
+            // Under the lock, as the pointers on disk change before the moment does.
+            let as_of = state.synced.objset.moment();
+            (state.says(blkid), Arc::clone(&state.synced), state.now.datablksz(), as_of)
         };
         let zeros = || AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into();
-        let read = |bp: &Blkptr| synced.objset.read(bp, synced.at(0, blkid));
+        let read = |bp: &Blkptr| synced.objset.read_as_of(bp, synced.at(0, blkid), as_of);
         match said.bytes(size, read) {
             Ok(Some(bytes)) => return Ok(bytes),
             Ok(None) => {}
@@ -174,7 +176,7 @@ impl Handle {
         if synced.dnode.is_free() || blkid > synced.dnode.maxblkid || resized {
             return Ok(zeros());
         }
-        match synced.block(blkid) {
+        match synced.block_as_of(blkid, as_of) {
             // The block was freed and its space reused during the read.
             Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => {
                 self.block(blkid)
@@ -192,7 +194,7 @@ impl Handle {
 
     /// The current spill block.
     pub fn spill(&self) -> Result<Option<Buf>> {
-        let synced = {
+        let (synced, as_of) = {
             let state = self.state.read();
             for change in state.newest_first() {
                 match &change.spill {
@@ -203,9 +205,9 @@ impl Handle {
                     Spill::Stored(block) => return block.open().map(Some),
                 }
             }
-            Arc::clone(&state.synced)
+            (Arc::clone(&state.synced), state.synced.objset.moment())
         };
-        match synced.spill() {
+        match synced.spill_as_of(as_of) {
             // The block was freed and its space reused during the read.
             Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => self.spill(),
             other => other,

@@ -33,7 +33,7 @@ pub struct Policy {
     pub copies: u8,
     /// Copies of metadata: the property `redundant_metadata`.
     pub redundant: RedundantMetadata,
-    /// Blocks of at most this size go to the special class.
+    /// Blocks of at most this size, compressed, go to the special class.
     pub special_small: u64,
     /// This is the meta object set: the maximum number of copies.
     pub meta: bool,
@@ -153,9 +153,10 @@ impl Policy {
             compress,
             complevel,
             copies: self.copies_of(kind, level, metadata),
-            gang_copies: 0,
+            gang_copies: self.gang_copies_of(kind, metadata),
+            small: if metadata || size == 0 { 0 } else { self.special_small },
             evens_out: false,
-            class: self.class(kind, metadata, size),
+            class: self.class(kind, metadata),
             embed: self.embed && !self.encrypt,
             hole_birth: self.hole_birth,
             encrypt: self.encrypt,
@@ -175,21 +176,78 @@ impl Policy {
         let extra = metadata
             && match self.redundant {
                 RedundantMetadata::All => true,
-                RedundantMetadata::Most => level >= 2 || (level == 0 && kind.is_metadata()),
-                RedundantMetadata::Some => matches!(kind, ObjectType::DNODE | ObjectType::OBJSET),
+                RedundantMetadata::Most => level >= 2 || kind.is_metadata(),
+                RedundantMetadata::Some => is_critical(kind, level),
                 RedundantMetadata::None => false,
             };
+        (self.copies + u8::from(extra)).min(self.most_copies(kind))
+    }
+
+    /// Copies of the header, if the block becomes a gang.
+    fn gang_copies_of(&self, kind: ObjectType, metadata: bool) -> u8 {
+        if self.meta {
+            return 3;
+        }
+        let extra = match self.redundant {
+            RedundantMetadata::All => true,
+            RedundantMetadata::Most => metadata,
+            RedundantMetadata::Some => kind.is_metadata(),
+            RedundantMetadata::None => false,
+        };
+        (self.copies + u8::from(extra)).min(self.most_copies(kind))
+    }
+
+    fn most_copies(&self, kind: ObjectType) -> u8 {
         // The third DVA of an encrypted block's pointer holds salt and IV.
-        let most = if self.encrypt && kind.is_encrypted() { 2 } else { 3 };
-        (self.copies + u8::from(extra)).min(most)
+        if self.encrypt && kind.is_encrypted() { 2 } else { 3 }
     }
 
     #[doc(alias = "spa_preferred_class")]
-    fn class(&self, kind: ObjectType, metadata: bool, size: u64) -> Class {
-        if kind == ObjectType::DDT_ZAP {
-            return Class::Dedup;
+    fn class(&self, kind: ObjectType, metadata: bool) -> Class {
+        match (kind, metadata) {
+            (ObjectType::DDT_ZAP, _) => Class::Dedup,
+            (_, true) => Class::Special,
+            (_, false) => Class::Normal,
         }
-        let small = self.special_small > 0 && size > 0 && size <= self.special_small;
-        if metadata || small { Class::Special } else { Class::Normal }
+    }
+}
+
+/// Whether the loss of a block of this type makes a whole object set unusable.
+#[doc(alias = "DMU_OT_IS_CRITICAL")]
+fn is_critical(kind: ObjectType, level: u8) -> bool {
+    kind.is_metadata()
+        && (kind != ObjectType::DNODE || level > 0)
+        && !matches!(kind, ObjectType::DIRECTORY_CONTENTS | ObjectType::SA)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Copies of the block and of its header as a gang, by OpenZFS's `dmu_write_policy`.
+    #[test]
+    fn copies_of_metadata_follow_the_property() {
+        use ObjectType as T;
+        use RedundantMetadata::{All, Most, None, Some};
+        for (redundant, kind, level, expected) in [
+            (All, T::PLAIN_FILE_CONTENTS, 0, (1, 2)),
+            (All, T::PLAIN_FILE_CONTENTS, 1, (2, 2)),
+            (Most, T::PLAIN_FILE_CONTENTS, 0, (1, 1)),
+            (Most, T::PLAIN_FILE_CONTENTS, 1, (1, 2)),
+            (Most, T::PLAIN_FILE_CONTENTS, 2, (2, 2)),
+            (Most, T::DNODE, 1, (2, 2)),
+            (Most, T::DIRECTORY_CONTENTS, 0, (2, 2)),
+            (Some, T::MASTER_NODE, 0, (2, 2)),
+            (Some, T::DNODE, 0, (1, 2)),
+            (Some, T::DNODE, 1, (2, 2)),
+            (Some, T::OBJSET, 0, (2, 2)),
+            (Some, T::DIRECTORY_CONTENTS, 0, (1, 2)),
+            (Some, T::SA, 0, (1, 2)),
+            (Some, T::PLAIN_FILE_CONTENTS, 2, (1, 1)),
+            (None, T::DNODE, 1, (1, 1)),
+        ] {
+            let props = Policy { redundant, ..Policy::dataset() }.props(kind, level, (0, 0), 512);
+            assert_eq!((props.copies, props.gang_copies), expected, "{redundant:?} {kind:?} {level}");
+        }
     }
 }

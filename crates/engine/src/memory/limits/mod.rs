@@ -152,6 +152,9 @@ pub enum Limit {
     /// Percent of a resilver from which on another one is deferred.
     #[doc(alias = "zfs_resilver_defer_percent")]
     ResilverDefer,
+    /// Percent of the special class that only metadata takes.
+    #[doc(alias = "zfs_special_class_metadata_reserve_pct")]
+    SpecialReserve,
     /// Bytes from which on blocks may be forced to become gangs.
     #[doc(alias = "metaslab_force_ganging")]
     ForceGanging,

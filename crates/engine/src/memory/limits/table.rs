@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 82] = [
+pub const LIMITS: [Info; 83] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -612,6 +612,13 @@ pub const LIMITS: [Info; 82] = [
         (0, 100),
         10,
         "Percent of a resilver from which on another one waits for its end (feature resilver_defer). Default: 10.",
+    ),
+    number(
+        Limit::SpecialReserve,
+        "zfs_special_class_metadata_reserve_pct",
+        (0, 100),
+        25,
+        "Percent of the special class that small blocks of files leave to metadata. Default: 25.",
     ),
     Info {
         bytes: true,

@@ -154,6 +154,11 @@ impl Allocator for SpaceAllocator {
         Err(self.refusal(request))
     }
 
+    fn takes_small(&self) -> bool {
+        let stats = self.class_stats(Class::Special);
+        stats.allocated < stats.space / 100 * (100 - self.metadata_reserve().min(100))
+    }
+
     fn unallocate(&self, dva: &Dva, txg: u64) {
         if self.is_moved(dva.vdev) {
             return self.free(dva, txg);
