@@ -12,8 +12,7 @@
 mod receive;
 
 use daemon::Registry;
-use daemon::access::{Guest, at_creation, permissions};
-use daemon::deleg::{self, Grant, Scope, Who};
+use daemon::access::{Guest, permissions, permissions_on_snapshots};
 use engine::dsl::props::names::dataset_name;
 use engine::memory::Limit;
 use zcommon::props::ZfsProp;
@@ -37,6 +36,8 @@ struct Need {
     perms: Vec<String>,
     /// Any of these is enough, too.
     instead: Vec<String>,
+    /// The permissions must hold for its snapshots.
+    on_snapshot: bool,
 }
 
 impl Need {
@@ -44,7 +45,10 @@ impl Need {
         let target = Target::of(&self.dataset, ctx)?;
         target.dataset()?;
         let _quiet = target.pool.quiet();
-        let have = permissions(&target.view, &self.dataset, guest)?;
+        let have = match self.on_snapshot {
+            true => permissions_on_snapshots(&target.view, &self.dataset, guest)?,
+            false => permissions(&target.view, &self.dataset, guest)?,
+        };
         let has = |perm: &String| have.contains(perm);
         Ok(self.perms.iter().all(has) || self.instead.iter().any(has))
     }
@@ -53,7 +57,12 @@ impl Need {
 fn need(dataset: &str, perms: &[&str]) -> Need {
     let dataset = dataset.split(['@', '#']).next().unwrap_or_default().to_owned();
     let perms = perms.iter().map(|perm| (*perm).to_owned()).collect();
-    Need { dataset, perms, instead: Vec::new() }
+    Need { dataset, perms, instead: Vec::new(), on_snapshot: false }
+}
+
+/// The permissions on a dataset or snapshot itself. [`need`] asks a snapshot's dataset.
+fn need_on(name: &str, perms: &[&str]) -> Need {
+    Need { on_snapshot: name.contains('@'), ..need(name, perms) }
 }
 
 fn denied(action: &str, name: &str) -> Failure {
@@ -96,7 +105,7 @@ fn is_given(command: &mut Command, guest: &Guest, private: bool, ctx: &mut Ctx) 
     if let (true, Command::Zfs(zfs)) = (private, &*command)
         && let ZfsVerb::Destroy(v) = &zfs.verb
     {
-        needs.push(need(&v.name, &["destroy"]));
+        needs.push(need_on(&v.name, &["destroy"]));
     }
     for need in needs {
         if !need.is_given(guest, ctx)? {
@@ -109,7 +118,7 @@ fn is_given(command: &mut Command, guest: &Guest, private: bool, ctx: &mut Ctx) 
 /// Whether the caller, if not the owner, may destroy a dataset or snapshots of it. Only root can unmount.
 pub(crate) fn may_destroy(name: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
     let Some(guest) = ctx.session()?.guest.clone() else { return Ok(true) };
-    let need = need(name, &["destroy", "mount"]);
+    let need = need_on(name, &["destroy", "mount"]);
     let given = need.is_given(&guest, ctx)?;
     if given && need.dataset == name {
         unmounted("destroy", name, ctx)?;
@@ -148,38 +157,6 @@ fn exists(command: &Command, ctx: &mut Ctx) -> Result<(), Failure> {
     }
 }
 
-/// Grants the create-time permissions to the creator of a dataset.
-pub(crate) fn created(command: &Created, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
-    let target = Target::of(&command.0, ctx)?;
-    let Some((parent, _)) = command.0.rsplit_once('/') else { return Ok(()) };
-    let perms = {
-        let _quiet = target.pool.quiet();
-        at_creation(&target.view, parent)?
-    };
-    if perms.is_empty() || !target.exists() {
-        return Ok(());
-    }
-    let (name, uid) = (command.0.clone(), u64::from(guest.uid));
-    let grant = Grant { scope: Scope::Local(Who::User(uid)), perms };
-    Ok(ctx.change(&target.pool, move |tasks, _| deleg::allow(tasks, &name, &[grant]))?)
-}
-
-/// The dataset that a command creates.
-#[derive(Debug)]
-pub(crate) struct Created(String);
-
-impl Created {
-    /// The dataset created by a command, if it creates one.
-    pub(crate) fn of(command: &Command) -> Option<Self> {
-        let Command::Zfs(zfs) = command else { return None };
-        match &zfs.verb {
-            ZfsVerb::Create(v) if !v.dry => Some(Self(v.name.clone())),
-            ZfsVerb::Clone(v) => Some(Self(v.name.clone())),
-            _ => None,
-        }
-    }
-}
-
 fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     let refused = refusal(command);
     let Command::Zfs(zfs) = command else { return Err(refused) };
@@ -189,7 +166,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Projectspace(v) => vec![need(&v.options.name, &["projectused"])],
         ZfsVerb::Diff(v) => {
             let ends = std::iter::once(&v.from).chain(&v.to).filter(|name| !name.starts_with('@'));
-            ends.map(|name| need(name, &["diff"])).collect()
+            ends.map(|name| Need { on_snapshot: true, ..need(name, &["diff"]) }).collect()
         }
         ZfsVerb::Receive(v) => {
             // Only root can mount.
@@ -211,7 +188,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             v.unmounted = true;
             let mut all = made_below(&v.name, v.parents, ctx)?;
             all.perms.extend(settings_of_new(&v.props)?);
-            vec![need(&v.snapshot, &["clone", "mount"]), all]
+            vec![need_on(&v.snapshot, &["clone"]), all]
         }
         ZfsVerb::Destroy(v) => {
             if v.clones || v.force {
@@ -236,8 +213,10 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             }
             let mut all = vec![need(&v.old, &["rename", "mount"])];
             if v.old.contains('@') {
-                let perms = ["rename", "mount", "create"];
-                all = below(&v.old, v.recurse, &perms, ctx)?;
+                // The dataset is the parent of the new name.
+                all = below(&v.old, v.recurse, &["create", "mount"], ctx)?;
+                let snapshots = below(&v.old, v.recurse, &["rename", "mount"], ctx)?.into_iter();
+                all.extend(snapshots.map(|need| Need { on_snapshot: true, ..need }));
             } else {
                 for below in below(&v.old, true, &[], ctx)? {
                     unmounted("rename", &below.dataset, ctx)?;
@@ -257,13 +236,15 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             let (words, names): (Vec<_>, Vec<_>) =
                 v.words.iter().cloned().partition(|word| word.contains('='));
             let perms = settings(&words)?;
-            names.iter().map(|name| Need { perms: perms.clone(), ..need(name, &[]) }).collect()
+            names.iter().map(|name| Need { perms: perms.clone(), ..need_on(name, &[]) }).collect()
         }
         ZfsVerb::Inherit(v) => {
             let perm = setting(&v.property)?;
             let mut all = Vec::new();
             for name in &v.names {
-                all.extend(below(name, v.recurse, &[&perm], ctx)?);
+                let on_snapshot = name.contains('@');
+                let below = below(name, v.recurse, &[&perm], ctx)?.into_iter();
+                all.extend(below.map(|need| Need { on_snapshot, ..need }));
             }
             all
         }
@@ -298,6 +279,7 @@ fn sent(v: &crate::zfs::send::Send, ctx: &mut Ctx) -> Result<Vec<Need>, Failure>
     let names = v.names();
     let Some(name) = names.first() else { return Ok(Vec::new()) };
     let mut all = below(name, v.options.replicate, &["send"], ctx)?;
+    all.iter_mut().for_each(|need| need.on_snapshot = name.contains('@'));
     if !v.options.raw {
         return Ok(all);
     }
@@ -359,7 +341,7 @@ fn promoted(name: &str, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     let _quiet = target.pool.quiet();
     let mut all = vec![need(name, &["promote", "mount"])];
     if dir.phys.origin_obj != 0 {
-        all.push(need(&dataset_name(&dir.dsl, dir.phys.origin_obj)?, &["promote"]));
+        all.push(need_on(&dataset_name(&dir.dsl, dir.phys.origin_obj)?, &["promote"]));
     }
     Ok(all)
 }
@@ -417,7 +399,7 @@ mod tests {
         assert!(of_new("mountpoint=/etc").is_err() && setting("canmount").is_err());
         assert_eq!(
             need("a/b@c", &["x"]),
-            Need { dataset: "a/b".into(), perms: vec!["x".into()], instead: Vec::new() }
+            Need { dataset: "a/b".into(), perms: vec!["x".into()], instead: Vec::new(), on_snapshot: false }
         );
     }
 }

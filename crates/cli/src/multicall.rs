@@ -174,10 +174,7 @@ impl Command {
         ctx.home = self.home();
         if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
             delegated::admit(&mut self, &guest, ctx)?;
-            let created = delegated::Created::of(&self);
-            let exit = self.run(ctx)?;
-            created.map_or(Ok(()), |created| delegated::created(&created, &guest, ctx))?;
-            return Ok(exit);
+            return self.run(ctx);
         }
         let scripts = self.scripts().filter(|_| ctx.session.is_none());
         if let Some(scripts) = scripts {

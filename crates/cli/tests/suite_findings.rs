@@ -1,4 +1,4 @@
-//! Differences that OpenZFS's own suite found, each in its smallest form.
+//! Differences that OpenZFS's own suite and readers of the code found, each in its smallest form.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
@@ -263,4 +263,151 @@ fn a_refused_size_leaves_the_volume_usable_and_readonly_refuses_all() {
     assert_eq!(live.ok("zfs get -Hp -o value volsize tank/v").trim(), "33554432");
     live.ok("zfs destroy tank/v");
     live.export_and_verify("tank");
+}
+
+/// A pool `tank` of 256 MiB without mounts.
+fn tank() -> Live {
+    let live = Live::new();
+    let disk = live.disk("a", 256);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live
+}
+
+fn number(live: &Live, property: &str, dataset: &str) -> u64 {
+    live.ok(&format!("zfs get -Hp -o value {property} {dataset}")).trim().parse().unwrap()
+}
+
+#[test]
+fn names_that_openzfs_cannot_hold_are_refused() {
+    let live = tank();
+    let (x, y) = ("x".repeat(200), "y".repeat(100));
+    live.ok(&format!("zfs create tank/{x}"));
+    live.ok(&format!("zfs snapshot tank/{x}@s"));
+    assert!(live.fails(&format!("zfs rename tank/{x}@s {y}")).contains("name is too long"));
+    live.ok("zfs create tank/z");
+    live.ok(&format!("zfs snapshot tank/z@{y}"));
+    assert!(live.fails(&format!("zfs rename tank/z tank/{x}/z")).contains("name is too long"));
+    live.ok(&format!("zfs clone tank/z@{y} tank/{x}/c"));
+    assert!(live.fails(&format!("zfs promote tank/{x}/c")).contains("name is too long"));
+    // The longest name there may be.
+    let rest = "s".repeat(255 - "tank/@".len() - 200);
+    live.ok(&format!("zfs rename tank/{x}@s {rest}"));
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn nothing_is_put_below_a_volume() {
+    let live = tank();
+    live.ok("zfs create -s -V 1M tank/vol");
+    live.ok("zfs create tank/b");
+    live.ok("zfs snapshot tank/b@s");
+    for line in ["zfs rename tank/b tank/vol/b", "zfs clone tank/b@s tank/vol/c"] {
+        assert!(live.fails(line).contains("parent is not a filesystem"), "{line}");
+    }
+    assert_eq!(live.ok("zfs list -H -o name -r tank"), "tank\ntank/b\ntank/vol\n");
+}
+
+#[test]
+fn a_dataset_whose_properties_are_refused_is_not_left_behind() {
+    let live = tank();
+    live.ok("zfs create tank/a");
+    live.ok("zfs snapshot tank/a@s");
+    for line in ["zfs create -V 10G tank/n", "zfs clone -o refreservation=10G tank/a@s tank/n"] {
+        let why = live.fails(line);
+        assert!(why.contains("out of space") || why.contains("greater than available"), "{line}: {why}");
+        assert_eq!(live.ok("zfs list -H -o name -r tank"), "tank\ntank/a\n", "{line}");
+    }
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_tree_without_counts_is_counted_when_it_moves_below_a_limit() {
+    let live = tank();
+    for name in ["l", "m", "m/x"] {
+        live.ok(&format!("zfs create tank/{name}"));
+    }
+    live.ok("zfs set snapshot_limit=none tank/m");
+    let state = live.ok("zpool get -H -o value feature@filesystem_limits tank");
+    assert_eq!(state, "enabled\n", "no limit is no use of the feature");
+    live.ok("zfs set filesystem_limit=10 tank/l");
+    live.ok("zfs rename tank/m tank/l/m");
+    assert_eq!(number(&live, "filesystem_count", "tank/l"), 2);
+    assert_eq!(number(&live, "filesystem_count", "tank/l/m"), 1);
+    live.ok("zfs destroy -r tank/l/m");
+    assert_eq!(number(&live, "filesystem_count", "tank/l"), 0);
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_rename_asks_the_quota_above_both_places() {
+    let live = tank();
+    live.ok("zfs create -o quota=70M tank/a");
+    live.ok("zfs create -o reservation=60M tank/a/p");
+    live.ok("zfs create -V 30M tank/a/p/c");
+    assert!(live.fails("zfs rename tank/a/p/c tank/a/c").contains("out of space"));
+    live.ok("zfs set reservation=30M tank/a/p");
+    live.ok("zfs rename tank/a/p/c tank/a/c");
+    assert!(live.fails("zfs set reservation=1T tank").contains("greater than available space"));
+}
+
+#[test]
+fn the_boot_dataset_is_forgotten_when_it_is_destroyed() {
+    let live = tank();
+    live.ok("zfs create tank/boot");
+    live.ok("zpool set bootfs=tank/boot tank");
+    live.ok("zfs destroy tank/boot");
+    assert_eq!(live.ok("zpool get -H -o value bootfs tank"), "-\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn the_creator_gets_the_permissions_of_creators() {
+    let live = tank();
+    live.ok("zfs create tank/t");
+    live.ok("zfs allow -c destroy tank/t");
+    live.ok("zfs snapshot tank/t@s");
+    live.ok("zfs create -p tank/t/x/y");
+    live.ok("zfs clone tank/t@s tank/t/c");
+    for name in ["x", "x/y", "c"] {
+        let text = live.ok(&format!("zfs allow tank/t/{name}"));
+        assert!(text.contains("Local permissions:\n\tuser root destroy"), "{name}: {text}");
+    }
+}
+
+#[test]
+fn names_of_snapshots_ignore_case_where_those_of_files_do() {
+    let live = tank();
+    live.ok("zfs create -o casesensitivity=insensitive tank/ci");
+    live.ok("zfs snapshot tank/ci@Foo");
+    assert!(live.fails("zfs snapshot tank/ci@foo").contains("dataset already exists"));
+    assert_eq!(live.ok("zfs list -H -o name tank/ci@fOO"), "tank/ci@Foo\n");
+    live.ok("zfs bookmark tank/ci@foo tank/ci#Mark");
+    assert!(live.fails("zfs bookmark tank/ci@foo tank/ci#mARK").contains("exists"));
+    live.ok("zfs destroy tank/ci#mark");
+    live.ok("zfs rename tank/ci@FOO bar");
+    live.ok("zfs clone tank/ci@BAR tank/c");
+    assert!(live.ok("zdb -dddd tank").contains("flags = 10004"));
+    live.ok("zfs destroy tank/c");
+    live.ok("zfs destroy tank/ci@BAR");
+    assert_eq!(live.ok("zfs list -H -t all -o name -r tank/ci"), "tank/ci\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_received_quota_comes_into_force_only_where_it_suffices() {
+    let live = tank();
+    live.ok("zfs create -o quota=10M tank/src");
+    live.ok("zfs snapshot tank/src@s");
+    let stream = live.dir.path().join("stream");
+    let out = std::fs::File::create(&stream).unwrap();
+    assert!(live.command("zfs send -p tank/src@s").stdout(out).status().unwrap().success());
+    let from = std::fs::File::open(&stream).unwrap();
+    assert!(live.command("zfs receive -u tank/dst").stdin(from).status().unwrap().success());
+    live.ok("zfs set quota=100M tank/dst");
+    live.ok("zfs create -o reservation=20M tank/dst/r");
+    assert!(live.fails("zfs inherit -S quota tank/dst").contains("out of space"));
+    assert_eq!(number(&live, "quota", "tank/dst"), 100 << 20);
+    live.ok("zfs destroy tank/dst/r");
+    live.ok("zfs inherit -S quota tank/dst");
+    assert_eq!(number(&live, "quota", "tank/dst"), 10 << 20);
 }

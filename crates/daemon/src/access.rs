@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use engine::Result;
 use engine::dsl::MAX_NESTING;
-use engine::dsl::write::{Limited, MosView};
+use engine::dsl::write::{Limited, MosView, Tasks, names};
 use engine::spa::Pool;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
-use crate::deleg::{Grant, Scope, Who, grants, grants_now};
+use crate::deleg::{Grant, Scope, Who, allow, grants, grants_now};
 
 /// A user other than the pools' owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,10 +70,20 @@ fn given(pool: &Pool, dataset: &str) -> Result<Vec<Vec<Grant>>> {
 /// All permissions of the user on a dataset.
 #[doc(alias = "dsl_deleg_access")]
 pub fn permissions(pool: &Pool, dataset: &str, guest: &Guest) -> Result<BTreeSet<String>> {
+    permissions_as(pool, dataset, false, guest)
+}
+
+/// All permissions of the user on the snapshots of a dataset: they are descendents of it.
+#[doc(alias = "dsl_deleg_access_impl")]
+pub fn permissions_on_snapshots(pool: &Pool, dataset: &str, guest: &Guest) -> Result<BTreeSet<String>> {
+    permissions_as(pool, dataset, true, guest)
+}
+
+fn permissions_as(pool: &Pool, dataset: &str, snapshot: bool, guest: &Guest) -> Result<BTreeSet<String>> {
     if !is_delegating(pool)? {
         return Ok(BTreeSet::new());
     }
-    Ok(of_levels(&given(pool, dataset)?, guest))
+    Ok(of_levels(&given(pool, dataset)?, snapshot, guest))
 }
 
 impl Limited for Guest {
@@ -87,12 +97,32 @@ impl Limited for Guest {
             levels.push(grants_now(at, next)?);
             next = at.dir(next)?.parent_obj;
         }
-        Ok(of_levels(&levels, self).contains(limit))
+        Ok(of_levels(&levels, false, self).contains(limit))
     }
 }
 
-/// The permissions that the creator of a dataset below `parent` gets there.
+/// Grants the create-time permissions of the datasets above to the creator of a dataset.
 #[doc(alias = "dsl_deleg_set_create_perms")]
+pub fn grant_at_creation(tasks: &Tasks<'_>, name: &str, uid: u32) -> Result<()> {
+    let at = &tasks.at;
+    let found = names::find_head(at, tasks.pool, name)?;
+    let (mut perms, mut next) = (BTreeSet::new(), at.dir(found.dir)?.parent_obj);
+    for _ in 0..=MAX_NESTING {
+        if next == 0 {
+            break;
+        }
+        let all = grants_now(at, next)?.into_iter().filter(|grant| grant.scope == Scope::Create);
+        perms.extend(all.flat_map(|grant| grant.perms));
+        next = at.dir(next)?.parent_obj;
+    }
+    if perms.is_empty() {
+        return Ok(());
+    }
+    let grant = Grant { scope: Scope::Local(Who::User(u64::from(uid))), perms: perms.into_iter().collect() };
+    allow(tasks, name, &[grant])
+}
+
+/// The permissions that the creator of a dataset below `parent` gets there.
 pub fn at_creation(pool: &Pool, parent: &str) -> Result<Vec<String>> {
     let all = given(pool, parent)?.into_iter().flatten();
     let created = all.filter(|grant| grant.scope == Scope::Create).flat_map(|grant| grant.perms);
@@ -105,17 +135,18 @@ fn is_delegating(pool: &Pool) -> Result<bool> {
     Ok(set.get("delegation").and_then(|value| value.number()) != Some(0))
 }
 
-/// A set has the meaning of the nearest dataset that defines it, from the granting dataset upwards.
+/// A set has the meaning of the nearest dataset that defines it, from the granting dataset upwards. `snapshot`: a snapshot of
+/// the first dataset is meant, where its local grants do not hold.
 #[doc(alias = "dsl_deleg_access_impl")]
-fn of_levels(levels: &[Vec<Grant>], guest: &Guest) -> BTreeSet<String> {
+fn of_levels(levels: &[Vec<Grant>], snapshot: bool, guest: &Guest) -> BTreeSet<String> {
     let mut have = BTreeSet::new();
     // Granted sets that are not resolved yet.
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut met: BTreeSet<String> = BTreeSet::new();
     for (depth, level) in levels.iter().enumerate() {
         let holds = |scope: &Scope| match scope {
-            Scope::Local(who) => depth == 0 && guest.is(who),
-            Scope::Descendent(who) => depth > 0 && guest.is(who),
+            Scope::Local(who) => depth == 0 && !snapshot && guest.is(who),
+            Scope::Descendent(who) => (depth > 0 || snapshot) && guest.is(who),
             Scope::Create | Scope::Set(_) => false,
         };
         let given = level.iter().filter(|grant| holds(&grant.scope)).flat_map(|grant| &grant.perms);
@@ -175,11 +206,13 @@ mod tests {
             ],
         ];
         let may = |uid, groups: &[u32]| -> Vec<String> {
-            of_levels(&levels, &Guest { uid, groups: groups.to_vec() }).into_iter().collect()
+            of_levels(&levels, false, &Guest { uid, groups: groups.to_vec() }).into_iter().collect()
         };
         assert_eq!(may(7, &[]), ["snapshot"]);
         assert_eq!(may(8, &[1, 50]), ["hold", "send"]);
         assert!(may(8, &[]).is_empty());
+        let on_snapshot = of_levels(&levels, true, &Guest { uid: 7, groups: Vec::new() });
+        assert_eq!(on_snapshot.into_iter().collect::<Vec<_>>(), ["destroy"]);
     }
 
     #[test]
@@ -189,7 +222,8 @@ mod tests {
         let guest = Guest { uid: 7, groups: Vec::new() };
         let here = vec![grant(Scope::Local(user()), &["@set"]), set(&["send"])];
         let above = vec![grant(Scope::Descendent(user()), &["@set"]), set(&["hold"])];
-        let may = |levels: &[Vec<Grant>]| -> Vec<String> { of_levels(levels, &guest).into_iter().collect() };
+        let may =
+            |levels: &[Vec<Grant>]| -> Vec<String> { of_levels(levels, false, &guest).into_iter().collect() };
         assert_eq!(may(&[here.clone(), above.clone()]), ["send"]);
         assert_eq!(may(&[vec![here[0].clone()], above.clone()]), ["hold"]);
         // Granted only above: definitions below do not apply.

@@ -6,9 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use daemon::access::{Guest, permissions};
+use daemon::access::{Guest, at_creation, grant_at_creation, permissions};
 
-use super::{Created, Need, below, created, need, setting, settings, settings_of_new, unmounted};
+use super::{Need, below, need, need_on, setting, settings, settings_of_new, unmounted};
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 use crate::zfs::receive::Receive;
@@ -69,9 +69,9 @@ pub(crate) fn may_receive(
 ) -> Result<bool, Failure> {
     let Some(guest) = ctx.session()?.guest.clone() else { return Ok(true) };
     if let Some(origin) = origin {
-        let mut of_origin = need(origin, &["clone"]);
-        of_origin.instead = vec!["receive".to_owned(), "receive:append".to_owned()];
-        if !of_origin.is_given(&guest, ctx)? {
+        let mut of_origin = need(origin, &["receive"]);
+        of_origin.instead = vec!["receive:append".to_owned()];
+        if !of_origin.is_given(&guest, ctx)? && !need_on(origin, &["clone"]).is_given(&guest, ctx)? {
             return Ok(false);
         }
     }
@@ -111,10 +111,20 @@ pub(crate) fn settable(dataset: &str, ctx: &mut Ctx) -> Result<Settable, Failure
     Ok(Settable(Some(permissions(&target.view, dataset, &guest)?)))
 }
 
-/// Grants the create-time permissions to the receiver of a new dataset, if not the owner.
+/// Grants the create-time permissions to the receiver of a new dataset.
 pub(crate) fn received(dataset: &str, ctx: &mut Ctx) -> Result<(), Failure> {
-    let Some(guest) = ctx.session()?.guest.clone() else { return Ok(()) };
-    created(&Created(dataset.to_owned()), &guest, ctx)
+    let uid = ctx.session()?.caller.uid;
+    let target = Target::of(dataset, ctx)?;
+    let Some((parent, _)) = dataset.rsplit_once('/') else { return Ok(()) };
+    let is_granted = {
+        let _quiet = target.pool.quiet();
+        !at_creation(&target.view, parent)?.is_empty()
+    };
+    if !is_granted || !target.exists() {
+        return Ok(());
+    }
+    let name = dataset.to_owned();
+    Ok(ctx.change(&target.pool, move |tasks, _| grant_at_creation(tasks, &name, uid))?)
 }
 
 /// Whether the caller may hold snapshots of `dataset`, as a package asks for. Returns true for the owner.

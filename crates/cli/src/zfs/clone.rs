@@ -2,10 +2,9 @@
 
 use clap::Args;
 use engine::Kind;
-use engine::dsl::write::props::Source;
 use zcommon::names::check_entity;
 
-use super::create::make_ancestors;
+use super::create::{furnish, make_ancestors};
 use super::mount::mount_created;
 use super::set::{is_auto, reserve_all};
 use super::target::Target;
@@ -70,10 +69,10 @@ impl Verb for Clone {
         stored.retain(|(name, _)| !auto || name != "refreservation");
         make_ancestors(&self.name, &target, !self.unmounted, ctx)?;
         let (snapshot, name) = (self.snapshot.clone(), self.name.clone());
+        let caller = ctx.session()?.caller;
         let made = ctx.change(&target.pool, move |tasks, _| {
             tasks.clone_snapshot(&snapshot, &name)?;
-            let settings: Vec<_> = stored.iter().map(|(n, v)| (n.as_str(), Some(v.clone()))).collect();
-            if settings.is_empty() { Ok(()) } else { tasks.set(&name, &settings, Source::Local) }
+            furnish(tasks, &name, &stored, caller)
         });
         made.map_err(|e| cannot(why(&e)))?;
         if auto {
@@ -108,6 +107,7 @@ impl Verb for Promote {
         ctx.change(&target.pool, move |tasks, _| tasks.promote(&name)).map_err(|e| match e.kind() {
             Kind::Exists if e.what().contains("bookmark") => cannot(e.what().to_owned()),
             Kind::Exists => cannot(format!("conflicting snapshot name: {}", e.what())),
+            Kind::Denied => cannot("cannot promote dataset outside its encryption root".to_owned()),
             Kind::Invalid => cannot("not a cloned filesystem".to_owned()),
             _ => cannot(why(&e)),
         })?;

@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
+use daemon::access::grant_at_creation;
 use daemon::ops::FsShape;
+use daemon::server::Caller;
 use engine::dsl::props::PropValue;
 use engine::dsl::props::zpl::file_system;
 use engine::dsl::write::props::Source;
-use engine::dsl::write::{Encryption, Hooks};
+use engine::dsl::write::{Encryption, Hooks, Tasks};
 use ondisk::ObjsetType;
+use ondisk::dsl::DslDataset;
 use zcommon::names::{check_entity, check_nesting};
 use zcommon::props::DatasetTypes;
 use zcommon::units::parse_nicenum;
+use zpl::CaseSensitivity;
 
 use super::keys::encryption;
 use super::mount::mount_created;
@@ -286,7 +290,13 @@ fn make(
             Kind::Filesystem(_) => ObjsetType::Zfs,
             Kind::Volume { .. } => ObjsetType::Zvol,
         };
-        tasks.create_encrypted(&wanted, objset, 0, encryption, &mut |live, tx| match kind {
+        let flags = match kind {
+            Kind::Filesystem(FsShape { case: Some(CaseSensitivity::Insensitive), .. }) => {
+                DslDataset::FLAG_CI_DATASET
+            }
+            _ => 0,
+        };
+        tasks.create_encrypted(&wanted, objset, flags, encryption, &mut |live, tx| match kind {
             Kind::Filesystem(shape) => {
                 let mut fs = shape.new_fs(caller, wall, seed, spa.version());
                 fs.projects = spa.features.is_enabled(zcommon::features::Feature::ProjectQuota);
@@ -295,9 +305,24 @@ fn make(
             }
             Kind::Volume { size, block } => zvol::create(&live.objset, tx, size, block, seed),
         })?;
-        let settings: Vec<_> =
-            stored.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
-        if settings.is_empty() { Ok(()) } else { tasks.set(&wanted, &settings, Source::Local) }
+        furnish(tasks, &wanted, &stored, caller)
     });
     made.map_err(|e| Failure::cannot("create", name, why(&e)))
+}
+
+/// Gives a new dataset its properties and the permissions of its creator. Without them it is destroyed.
+#[doc(alias = "zfs_ioc_create")]
+pub fn furnish(
+    tasks: &Tasks<'_>,
+    name: &str,
+    stored: &[(String, PropValue)],
+    caller: Caller,
+) -> engine::Result<()> {
+    let settings: Vec<_> = stored.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
+    let set = || if settings.is_empty() { Ok(()) } else { tasks.set(name, &settings, Source::Local) };
+    let done = grant_at_creation(tasks, name, caller.uid).and_then(|()| set());
+    done.inspect_err(|_| {
+        // The caller learns of the first failure.
+        let _ = tasks.destroy(name, false);
+    })
 }

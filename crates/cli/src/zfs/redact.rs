@@ -8,6 +8,7 @@ use std::io::Write;
 
 use clap::Args;
 use engine::dsl::Dataset;
+use engine::dsl::write::LongHold;
 use engine::send::Meter;
 use engine::send::redact::Search;
 use engine::{Error, Kind};
@@ -104,7 +105,8 @@ impl Redact {
         }
         let (target, of, by) = self.datasets(ctx)?;
         let spa = target.pool.spa()?;
-        let holds = std::iter::once(&of).chain(&by).map(|dataset| spa.datasets.hold_long(dataset.number));
+        let hold = |dataset: &Dataset| spa.datasets.hold_long(dataset.number).map(LongHold::with_key);
+        let holds = std::iter::once(&of).chain(&by).map(hold);
         let _holds = holds.collect::<engine::Result<Vec<_>>>()?;
         let hole_birth = Feature::HoleBirth.info().guid;
         let features = &target.view.features;

@@ -1,8 +1,8 @@
 //! `zfs rename`.
 
 use clap::Args;
+use engine::Kind;
 use engine::dsl::write::names::find;
-use engine::{Error, Kind};
 use zcommon::names::{check_component, check_entity, check_nesting};
 
 use super::create::make_ancestors;
@@ -91,7 +91,13 @@ impl Rename {
         let renamed = move |ctx: &mut Ctx| {
             let (from, to) = (old.clone(), new);
             let done = ctx.change(&target.pool, move |tasks, _| tasks.rename(&from, &to));
-            done.map_err(|e| Failure::cannot("rename", old, why(&e)))
+            done.map_err(|e| match e.kind() {
+                Kind::Denied => {
+                    let what = "cannot move encrypted child outside of its encryption root";
+                    Failure::cannot("rename", old, what)
+                }
+                _ => Failure::cannot("rename", old, why(&e)),
+            })
         };
         let left =
             if self.unmounted { Left::default() } else { Left::by(target, names.iter().chain([&self.old])) };
@@ -135,11 +141,8 @@ impl Rename {
                 let is_there = |name: &str| find(&tasks.at, tasks.pool, name).is_ok();
                 let has = |name: &&String| !recurse || is_there(&format!("{name}@{old}"));
                 let names: Vec<&String> = names.iter().filter(has).collect();
-                // All or none.
-                if let Some(name) = names.iter().find(|name| is_there(&format!("{name}@{part}"))) {
-                    return Err(Error::new(Kind::Exists, "snapshot already exists").in_dataset(name));
-                }
-                names.iter().try_for_each(|name| tasks.rename_snapshot(&format!("{name}@{old}"), &part))
+                let all: Vec<String> = names.iter().map(|name| format!("{name}@{old}")).collect();
+                tasks.rename_snapshots(&all.iter().map(String::as_str).collect::<Vec<_>>(), &part)
             });
             Ok(done)
         })?;

@@ -109,6 +109,10 @@ impl Hooks for Spa {
         Ok(())
     }
 
+    fn is_held(&self, number: u64) -> bool {
+        self.datasets.long_holds.has(number)
+    }
+
     fn dataset_gone(&self, number: u64) {
         self.pool.dsl.keys.forget(number);
     }

@@ -77,7 +77,11 @@ pub fn settings(pool: &Pool) -> Result<BTreeMap<String, PropValue>> {
         let name = entry.name_lossy();
         let value = match (name.as_str(), PropValue::from_zap(&entry.value)) {
             ("bootfs", PropValue::Number(0)) => continue,
-            ("bootfs", PropValue::Number(n)) => PropValue::Text(names::dataset_name(&pool.dsl, n)?),
+            // Software that does not clear it may have destroyed the dataset.
+            ("bootfs", PropValue::Number(n)) => match names::dataset_name(&pool.dsl, n) {
+                Ok(name) => PropValue::Text(name),
+                Err(_) => continue,
+            },
             (_, value) => value,
         };
         all.insert(name, value);

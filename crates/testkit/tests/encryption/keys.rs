@@ -240,3 +240,19 @@ fn the_form_of_development_versions_is_not_written() {
     spa.load_key(&name, &raw()).unwrap();
     refused(spa.datasets.open(&*spa, number), Kind::ReadOnly);
 }
+
+#[test]
+fn a_key_stays_loaded_while_a_stream_needs_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = family(dir.path());
+    names(&spa, ["a/kid@s"], |t, [snap]| t.snapshot(&[snap], &[])).unwrap();
+    let at = |name: &str| spa.pool.dsl.dir(&format!("{POOL}/{name}")).unwrap().number;
+    let snapshot = spa.pool.dsl.dataset(&format!("{POOL}/a/kid@s")).unwrap().number;
+    let hold = spa.datasets.hold_long(snapshot).unwrap().with_key();
+    refused(spa.datasets.unload_key(at("a")), Kind::Busy);
+    spa.datasets.unload_key(at("b")).unwrap();
+    drop(hold);
+    // A raw stream needs none.
+    let _hold = spa.datasets.hold_long(snapshot).unwrap();
+    spa.datasets.unload_key(at("a")).unwrap();
+}

@@ -166,10 +166,7 @@ impl Receive {
             return Err(failed(place.action, format!("destination '{}' does not exist", place.dataset)));
         };
         if self.without_pool && !self.dry {
-            let ends = place.dataset.match_indices('/').filter_map(|(end, _)| place.dataset.get(..end));
-            let missing: Vec<_> = ends.filter(|above| target.view.dsl.dataset(above).is_err()).collect();
             make_ancestors(&place.dataset, target, !self.unmounted, ctx)?;
-            missing.into_iter().try_for_each(|above| delegated::received(above, ctx))?;
         }
         let above = Target { name: parent.to_owned(), ..Target::of(parent, ctx)? };
         if self.dry && !above.exists() {

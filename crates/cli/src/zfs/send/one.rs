@@ -147,7 +147,7 @@ fn write(
     ctx: &mut Ctx,
 ) -> Outcome {
     let failed = |e: &Error| failure(e, &to.name, reason);
-    let _hold = scene.hold(to).map_err(|e| failed(&e))?;
+    let _hold = scene.hold(to, stream.flags.raw).map_err(|e| failed(&e))?;
     let from = stream.from.as_ref().map(|from| from.redaction_obj);
     let _lists = scene.hold_lists(stream.redact.into_iter().chain(from)).map_err(|e| failed(&e))?;
     let to = &scene.dataset(&to.name).map_err(|e| failed(&e))?;

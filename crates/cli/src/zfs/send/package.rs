@@ -212,7 +212,7 @@ impl Package<'_> {
     fn hold(&self, plan: &Plan) -> Result<Vec<LongHold>, Failure> {
         let mut holds = Vec::new();
         for snapshot in &plan.needed {
-            let held = self.scene.hold(snapshot);
+            let held = self.scene.hold(snapshot, self.o.raw);
             holds.extend(held.map_err(|e| Failure::cannot("send", self.top, reason(&e)))?);
         }
         Ok(holds)

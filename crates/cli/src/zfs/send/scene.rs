@@ -74,16 +74,18 @@ impl Scene {
         Ok(all.into_iter().filter(|dir| !dir.is_internal()).collect())
     }
 
-    /// Keeps a dataset while it is sent: a snapshot from being destroyed, a head from being changed.
+    /// Keeps a dataset while it is sent: a snapshot from being destroyed, a head from being changed. Its key stays loaded unless
+    /// the stream is `raw`.
     ///
     /// # Errors
     /// `Busy` for a head that is in use.
-    pub(super) fn hold(&self, dataset: &Dataset) -> Result<Option<LongHold>> {
+    pub(super) fn hold(&self, dataset: &Dataset, raw: bool) -> Result<Option<LongHold>> {
         let Some(Ok(spa)) = self.live.as_ref().map(|pool| pool.spa()) else { return Ok(None) };
-        match dataset.is_snapshot() {
-            true => spa.datasets.hold_long(dataset.number).map(Some),
-            false => spa.datasets.own(dataset.number).map(Some),
-        }
+        let hold = match dataset.is_snapshot() {
+            true => spa.datasets.hold_long(dataset.number)?,
+            false => spa.datasets.own(dataset.number)?,
+        };
+        Ok(Some(if raw { hold } else { hold.with_key() }))
     }
 
     /// Keeps redaction lists, by object number (0: none), while they are read.

@@ -17,12 +17,14 @@ pub struct DirSpace {
     pub quota: u64,
     /// Reservation, 0: none.
     pub reserved: u64,
+    /// Bytes of `used` that become free for it and all below.
+    pub freed: u64,
 }
 
 impl DirSpace {
     fn of(dir: &Dir) -> Self {
         let p = &dir.phys;
-        Self { used: p.used_bytes, quota: p.quota, reserved: p.reserved }
+        Self { used: p.used_bytes, quota: p.quota, reserved: p.reserved, freed: 0 }
     }
 }
 
@@ -35,8 +37,10 @@ pub fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
         let quota = if dir.quota == 0 { u64::MAX } else { dir.quota };
         let limit = if from_parent.is_none() { quota.min(pool) } else { quota };
         let unused_reservation = dir.reserved.saturating_sub(dir.used);
-        let parent = from_parent.map_or(u64::MAX, |p| p.saturating_add(unused_reservation));
-        from_parent = Some(limit.checked_sub(dir.used).map_or(0, |left| left.min(parent)));
+        let parent =
+            from_parent.map_or(u64::MAX, |p| p.saturating_add(unused_reservation).saturating_add(dir.freed));
+        let used = dir.used.saturating_sub(dir.freed);
+        from_parent = Some(limit.checked_sub(used).map_or(0, |left| left.min(parent)));
     }
     from_parent.unwrap_or(pool)
 }
@@ -66,7 +70,7 @@ mod tests {
     use super::*;
 
     fn dir(used: u64, quota: u64, reserved: u64) -> DirSpace {
-        DirSpace { used, quota, reserved }
+        DirSpace { used, quota, reserved, freed: 0 }
     }
 
     #[test]

@@ -12,11 +12,11 @@ use zcommon::features::Feature;
 
 use super::batch::Batch;
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
-use super::redaction;
 use super::space::Delta;
+use super::{names, redaction};
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
-use crate::zap::TOUPPER;
+use crate::zap::{Match, TOUPPER};
 
 /// Words of a bookmark before the feature `bookmark_v2`.
 const OLD_WORDS: usize = 3;
@@ -138,7 +138,10 @@ fn add(at: &MosTx<'_>, head: u64, name: &str, words: Vec<u64>) -> Result<()> {
 /// Removes an entry from a head's list, which goes with the last one.
 fn remove(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
     let Some(number) = list(at, head)? else { return Ok(()) };
-    at.zap_remove(number, name)?;
+    match at.dataset(head)?.flags & DslDataset::FLAG_CI_DATASET {
+        0 => at.zap_remove(number, name)?,
+        _ => at.zap(number, |zap| zap.remove_norm(name.as_bytes(), Match::Normalized).map(drop))?,
+    }
     if at.zap_count(number)? > 0 {
         return Ok(());
     }
@@ -156,9 +159,18 @@ pub(crate) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
 /// Whether the bookmarks up to `txg` can change from one head to another: no two may have one name.
 ///
 /// Differs from OpenZFS, which does not ask.
-pub(super) fn check_move_up_to(at: &MosView<'_>, from: u64, to: u64, txg: u64) -> Result<()> {
+pub(super) fn check_move_up_to(
+    at: &MosView<'_>,
+    from: u64,
+    (to, name_len): (u64, usize),
+    txg: u64,
+) -> Result<()> {
     for (name, phys, _) in all(at, from)? {
-        if phys.creation_txg <= txg && find(at, to, &name)?.is_some() {
+        if phys.creation_txg > txg {
+            continue;
+        }
+        names::check_length(name_len + 1 + name.len())?;
+        if find(at, to, &name)?.is_some() {
             return Err(Error::new(Kind::Exists, format!("both have a bookmark '{name}'")));
         }
     }
@@ -242,7 +254,7 @@ pub(super) fn find(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<Zfs
 /// A bookmark and the number of words that it has.
 fn find_words(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<(ZfsBookmark, usize)>> {
     let Some(number) = list(at, head)? else { return Ok(None) };
-    let Some(value) = at.zap_get(number, name)? else { return Ok(None) };
+    let Some(value) = names::in_names_of(at, head, number, name)? else { return Ok(None) };
     let phys = ZfsBookmark::from_words(&value.ints);
     let phys = phys.map_err(|e| super::super::malformed(number, &e))?;
     Ok(Some((phys, value.ints.len())))

@@ -33,13 +33,17 @@ pub fn holds(at: &MosView<'_>, snap: &DslDataset) -> Result<u64> {
 
 /// Whether a snapshot may be destroyed; `defer`: it need not go at once.
 #[doc(alias = "dsl_destroy_snapshot_check_impl")]
-pub fn check_snapshot(at: &MosView<'_>, number: u64, defer: bool) -> Result<()> {
+pub fn check_snapshot(at: &MosTx<'_>, number: u64, defer: bool) -> Result<()> {
     let snap = at.dataset(number)?;
     if !snap.is_snapshot() {
         return Err(Error::new(Kind::Invalid, "not a snapshot"));
     }
+    check_unheld(at, number)?;
     if defer {
-        return Ok(());
+        return match at.since(version::USERREFS) {
+            true => Ok(()),
+            false => Err(Error::unsupported("pool must be upgraded to destroy snapshots later")),
+        };
     }
     if holds(at, &snap)? > 0 {
         return Err(Error::new(Kind::Busy, "the snapshot is held"));
@@ -48,6 +52,14 @@ pub fn check_snapshot(at: &MosView<'_>, number: u64, defer: bool) -> Result<()> 
         return Err(Error::new(Kind::Exists, "the snapshot has clones"));
     }
     Ok(())
+}
+
+/// Refuses a snapshot that a stream or other work in memory needs.
+pub(super) fn check_unheld(at: &MosTx<'_>, number: u64) -> Result<()> {
+    match at.hooks.is_held(number) {
+        true => Err(Error::new(Kind::Busy, "dataset is busy")),
+        false => Ok(()),
+    }
 }
 
 /// Destroys a snapshot, or marks it to be destroyed with its last hold or clone when `defer` and it has any.
@@ -260,13 +272,13 @@ fn waiting_origin(at: &MosView<'_>, head: &DslDataset) -> Result<Option<u64>> {
 }
 
 /// Whether a head may be destroyed.
-pub fn check_head(at: &MosView<'_>, number: u64) -> Result<()> {
+pub fn check_head(at: &MosTx<'_>, number: u64) -> Result<()> {
     check_head_after(at, number, 0)
 }
 
 /// Whether a head may be destroyed after `gone` of its children.
 #[doc(alias = "dsl_destroy_head_check_impl")]
-pub(super) fn check_head_after(at: &MosView<'_>, number: u64, gone: u64) -> Result<()> {
+pub(super) fn check_head_after(at: &MosTx<'_>, number: u64, gone: u64) -> Result<()> {
     let head = at.dataset(number)?;
     if head.is_snapshot() {
         return Err(Error::new(Kind::Invalid, "not a file system or volume"));
@@ -276,6 +288,9 @@ pub(super) fn check_head_after(at: &MosView<'_>, number: u64, gone: u64) -> Resu
     }
     if at.zap_count(at.dir(head.dir_obj)?.child_dir_zapobj)? > gone {
         return Err(Error::new(Kind::Exists, "the dataset has children"));
+    }
+    if let Some(origin) = waiting_origin(at, &head)? {
+        check_unheld(at, origin)?;
     }
     if at.dir(head.dir_obj)?.parent_obj == 0 {
         return Err(Error::new(Kind::Invalid, "the root of a pool goes with the pool only"));
@@ -315,10 +330,21 @@ pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     at.free_object(head.snapnames_zapobj)?;
     at.free_zapified(number)?;
     at.hooks.dataset_gone(number);
+    clear_bootfs(at, number)?;
     // A damaged list of errors only leaks.
     let _ = at.hooks.forget_errors(number, at.tx);
     destroy_dir(at, head.dir_obj, name)?;
     origin.map_or(Ok(()), |origin| snapshot(at, origin, None, false))
+}
+
+/// The pool's property `bootfs` must not name a later dataset of the same number.
+#[doc(alias = "spa_prop_clear_bootfs")]
+fn clear_bootfs(at: &MosTx<'_>, head: u64) -> Result<()> {
+    let props = at.zap_word(MOS_DIRECTORY_OBJECT, mos::PROPS)?.unwrap_or(0);
+    if props != 0 && at.zap_word(props, "bootfs")? == Some(head) {
+        at.zap_remove(props, "bootfs")?;
+    }
+    Ok(())
 }
 
 /// Whether a head is emptied in several txgs before it is destroyed: the pool can't free its tree in later txgs, and it is large.

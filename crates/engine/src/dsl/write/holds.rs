@@ -101,6 +101,10 @@ impl Tasks<'_> {
         if snap.userrefs_obj == 0 || self.at.zap_word(snap.userrefs_obj, tag)?.is_none() {
             return Err(missing());
         }
+        let waits = snap.num_children == 1 && snap.flags & DslDataset::FLAG_DEFER_DESTROY != 0;
+        if waits && self.refs(number)? == 1 {
+            destroy::check_unheld(&self.at, number).map_err(|e| e.in_dataset(name))?;
+        }
         self.at.zap_remove(snap.userrefs_obj, tag)?;
         let (temporary, entry) = (self.temporary()?, entry(number, tag));
         if temporary != 0 && self.at.zap_word(temporary, entry.as_str())?.is_some() {
@@ -108,7 +112,7 @@ impl Tasks<'_> {
         }
         let left = self.refs(number)?;
         self.log("release", name, number, &format!("tag={tag} refs={left}"))?;
-        if left == 0 && snap.num_children == 1 && snap.flags & DslDataset::FLAG_DEFER_DESTROY != 0 {
+        if left == 0 && waits {
             self.log("destroy", name, number, " ")?;
             return destroy::snapshot(&self.at, number, None, false);
         }

@@ -92,12 +92,12 @@ pub(super) fn check_more_snapshots(at: &MosTx<'_>, dir: u64, common: u64, more: 
 
 /// Whether a directory with all below it may go below `parent`, when both are below `common`.
 pub(super) fn check_move(at: &MosTx<'_>, dir: u64, parent: u64, common: u64) -> Result<()> {
-    for (what, own) in [(FILESYSTEMS, 1), (SNAPSHOTS, 0)] {
-        if let Some(count) = at.extra(dir, what.1)?.and_then(|v| v.first()) {
-            check_count(at, parent, common, what, count.saturating_add(own))?;
-        }
+    if !at.active(Feature::FilesystemLimits) {
+        return Ok(());
     }
-    Ok(())
+    let (filesystems, snapshots) = count(at, dir, 0, &mut |_, _| Ok(()))?;
+    check_count(at, parent, common, FILESYSTEMS, filesystems.saturating_add(1))?;
+    check_count(at, parent, common, SNAPSHOTS, snapshots)
 }
 
 /// Counts the datasets at and below a directory, where they haven't been counted yet.
@@ -109,11 +109,25 @@ pub(super) fn begin_counting(at: &MosTx<'_>, dir: u64) -> Result<()> {
     if !at.active(Feature::FilesystemLimits) {
         at.count(Feature::FilesystemLimits, 1)?;
     }
-    count(at, dir, 0).map(drop)
+    counted(at, dir).map(drop)
 }
 
+/// The file systems and snapshots at and below a directory, its own head aside. They are noted where they haven't been yet.
 #[doc(alias = "dsl_dir_init_fs_ss_count")]
-fn count(at: &MosTx<'_>, dir: u64, depth: usize) -> Result<(u64, u64)> {
+pub(super) fn counted(at: &MosTx<'_>, dir: u64) -> Result<(u64, u64)> {
+    count(at, dir, 0, &mut |dir, (filesystems, snapshots)| {
+        at.set_extra(dir, dsl_dir::FILESYSTEM_COUNT, filesystems)?;
+        at.set_extra(dir, dsl_dir::SNAPSHOT_COUNT, snapshots)
+    })
+}
+
+/// Counts; `note` is given the counts of each directory that has none yet.
+fn count(
+    at: &MosTx<'_>,
+    dir: u64,
+    depth: usize,
+    note: &mut dyn FnMut(u64, (u64, u64)) -> Result<()>,
+) -> Result<(u64, u64)> {
     if depth > MAX_NESTING {
         return Err(Error::new(Kind::Loop, "the dataset tree contains itself"));
     }
@@ -129,7 +143,7 @@ fn count(at: &MosTx<'_>, dir: u64, depth: usize) -> Result<(u64, u64)> {
             continue;
         }
         let Some(child) = entry.value.first() else { continue };
-        let (fs, snaps) = count(at, child, depth + 1)?;
+        let (fs, snaps) = count(at, child, depth + 1, note)?;
         filesystems += fs + 1;
         snapshots += snaps;
     }
@@ -138,8 +152,7 @@ fn count(at: &MosTx<'_>, dir: u64, depth: usize) -> Result<(u64, u64)> {
         let visible = names.iter().filter(|e| !e.name_lossy().starts_with('%')).count();
         snapshots += u64::try_from(visible).unwrap_or(u64::MAX);
     }
-    at.set_extra(dir, dsl_dir::FILESYSTEM_COUNT, filesystems)?;
-    at.set_extra(dir, dsl_dir::SNAPSHOT_COUNT, snapshots)?;
+    note(dir, (filesystems, snapshots))?;
     Ok((filesystems, snapshots))
 }
 
@@ -165,7 +178,8 @@ pub(super) fn check_setting(
         return Err(Error::new(Kind::Invalid, format!("no usable value for '{prop}'")));
     }
     crypto::check_setting(at, found.dir, prop, value)?;
-    let amount = amount.unwrap_or(0);
+    let amount =
+        if accounts { props::predicted(at, found.dir, prop, amount, source)? } else { amount.unwrap_or(0) };
     let lacks = |feature: &Feature| at.since(version::FEATURES) && at.hooks.feature(*feature).is_none();
     if source == Source::Local && props::feature_of(prop, amount).filter(lacks).is_some() {
         let what = "pool and or dataset must be upgraded to set this property or value";
@@ -186,9 +200,11 @@ pub(super) fn check_setting(
         }
         "reservation" => {
             let more = dir.used_bytes.max(amount).saturating_sub(dir.used_bytes.max(dir.reserved));
-            let above = if dir.parent_obj == 0 { 0 } else { space::available(at, dir.parent_obj, 0, false)? };
-            let within = dir.parent_obj != 0 && more > above;
-            match more > 0 && (within || (dir.quota != 0 && amount > dir.quota)) {
+            let above = match dir.parent_obj {
+                0 => at.hooks.pool_space(false).saturating_sub(dir.used_bytes),
+                parent => space::available(at, parent)?,
+            };
+            match more > 0 && (more > above || (dir.quota != 0 && amount > dir.quota)) {
                 true => Err(no_space("size is greater than available space")),
                 false => Ok(()),
             }
@@ -198,7 +214,7 @@ pub(super) fn check_setting(
             let quota = props::own_number(at, found.dir, "refquota")?;
             let unfilled = |reserved: u64| reserved.saturating_sub(head.unique_bytes);
             let more = unfilled(amount).saturating_sub(unfilled(old));
-            let available = space::available(at, found.dir, 0, false)?;
+            let available = space::available(at, found.dir)?;
             match more > available || (quota != 0 && amount > quota) {
                 true => Err(no_space("size is greater than available space")),
                 false => Ok(()),

@@ -19,6 +19,8 @@ pub struct LongHolds {
 #[derive(Debug, Default)]
 struct Held {
     times: usize,
+    /// How many of them read what is encrypted.
+    keyed: usize,
     owned: bool,
 }
 
@@ -29,12 +31,31 @@ pub struct LongHold {
     pool: Weak<DslPool>,
     number: u64,
     owned: bool,
+    keyed: bool,
+}
+
+impl LongHold {
+    /// The same, and the dataset's key cannot be unloaded.
+    #[must_use]
+    #[doc(alias = "DS_HOLD_FLAG_DECRYPT")]
+    pub fn with_key(mut self) -> Self {
+        if let (false, Some(pool)) = (self.keyed, self.pool.upgrade()) {
+            pool.long_holds.held.lock().entry(self.number).and_modify(|held| held.keyed += 1);
+            self.keyed = true;
+        }
+        self
+    }
 }
 
 impl LongHolds {
     /// Whether something needs the dataset as it is.
     pub fn has(&self, number: u64) -> bool {
         self.held.lock().contains_key(&number)
+    }
+
+    /// The datasets that are read with their key.
+    pub(super) fn keyed(&self) -> Vec<u64> {
+        self.held.lock().iter().filter(|(_, held)| held.keyed > 0).map(|(number, _)| *number).collect()
     }
 
     /// Whether nothing may change the head.
@@ -53,11 +74,12 @@ impl LongHolds {
         Ok(())
     }
 
-    fn remove(&self, number: u64, owned: bool) {
+    fn remove(&self, number: u64, owned: bool, keyed: bool) {
         let mut all = self.held.lock();
         let Some(held) = all.get_mut(&number) else { return };
         held.times -= 1;
         held.owned &= !owned;
+        held.keyed -= usize::from(keyed);
         if held.times == 0 {
             all.remove(&number);
         }
@@ -80,7 +102,7 @@ impl DslPool {
     #[doc(alias = "dsl_redaction_list_long_hold")]
     pub fn hold_list(self: &Arc<Self>, number: u64) -> Result<LongHold> {
         self.long_holds.add(number, false)?;
-        let hold = LongHold { pool: Arc::downgrade(self), number, owned: false };
+        let hold = LongHold { pool: Arc::downgrade(self), number, owned: false, keyed: false };
         // It may have been freed before it was held.
         self.view().handle(number)?;
         Ok(hold)
@@ -100,7 +122,7 @@ impl DslPool {
 
     fn take(self: &Arc<Self>, number: u64, owned: bool) -> Result<LongHold> {
         self.long_holds.add(number, owned)?;
-        let hold = LongHold { pool: Arc::downgrade(self), number, owned };
+        let hold = LongHold { pool: Arc::downgrade(self), number, owned, keyed: false };
         // It may have been destroyed before it was held.
         self.view().dataset(number).map_err(|_| Error::not_found("dataset does not exist"))?;
         Ok(hold)
@@ -110,7 +132,7 @@ impl DslPool {
 impl Drop for LongHold {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.upgrade() {
-            pool.long_holds.remove(self.number, self.owned);
+            pool.long_holds.remove(self.number, self.owned, self.keyed);
         }
     }
 }

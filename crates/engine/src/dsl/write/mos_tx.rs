@@ -65,6 +65,11 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     /// A place of a removed vdev, the first of the pointer's, is no longer needed there; its bytes still are.
     #[doc(alias = "spa_vdev_indirect_mark_obsolete")]
     fn mark_obsolete(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
+    /// Whether work in memory needs the dataset of that number as it is.
+    #[doc(alias = "dsl_dataset_long_held")]
+    fn is_held(&self, _number: u64) -> bool {
+        false
+    }
     /// Any number: guids, seeds of hashes.
     fn random(&self) -> u64;
     /// Time of day: seconds since 1970, nanoseconds.
@@ -142,7 +147,7 @@ impl MosView<'_> {
         self.read_zap(number)?.entries().next().transpose()
     }
 
-    fn read_zap(&self, number: u64) -> Result<Zap> {
+    pub(super) fn read_zap(&self, number: u64) -> Result<Zap> {
         let view = self.mos.view();
         Zap::open(&self.mos.object(&view, number)?)
     }

@@ -1,9 +1,11 @@
 //! Names of datasets, looked up in the MOS as it is now.
 
+use ondisk::dsl::DslDataset;
 use zcommon::names;
 
 use super::mos_tx::MosView;
 use crate::error::{Error, Kind, Result};
+use crate::zap::{Match, Value};
 
 /// A dataset that a name means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,8 +56,23 @@ pub fn find(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
         return Err(missing(name));
     }
     let Some(snap) = snap else { return Ok(Found { dir, head, snapshot: None }) };
-    let number = at.zap_word(at.dataset(head)?.snapnames_zapobj, snap)?;
+    let number = snapshot(at, head, snap)?;
     Ok(Found { dir, head, snapshot: Some(number.ok_or_else(|| missing(name))?) })
+}
+
+/// The snapshot of a head called `name`.
+#[doc(alias = "dsl_dataset_snap_lookup")]
+pub(super) fn snapshot(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<u64>> {
+    Ok(in_names_of(at, head, at.dataset(head)?.snapnames_zapobj, name)?.and_then(|value| value.first()))
+}
+
+/// The value of a name in a ZAP of snapshots or bookmarks of a head. Case counts unless the head's names ignore it.
+pub(super) fn in_names_of(at: &MosView<'_>, head: u64, zap: u64, name: &str) -> Result<Option<Value>> {
+    if at.dataset(head)?.flags & DslDataset::FLAG_CI_DATASET == 0 {
+        return at.zap_get(zap, name);
+    }
+    let found = at.read_zap(zap)?.lookup_norm(name.as_bytes(), Match::Normalized)?;
+    Ok(found.map(|found| found.value))
 }
 
 /// A head; a snapshot's name is refused.
@@ -129,6 +146,14 @@ pub(super) fn split_new<'n>(at: &MosView<'_>, pool: &str, name: &'n str) -> Resu
         return Err(Error::new(Kind::Exists, "dataset already exists").in_dataset(name));
     }
     Ok((parent, last))
+}
+
+/// Refuses a full name of 256 bytes and more, which does not fit OpenZFS's buffers.
+pub(super) fn check_length(len: usize) -> Result<()> {
+    match len < names::MAX_NAME_LEN {
+        true => Ok(()),
+        false => Err(Error::new(Kind::TooLong, "name is too long")),
+    }
 }
 
 /// Refuses a last component that breaks the rules.

@@ -276,6 +276,15 @@ impl DslPool {
             }
             below.push(number);
         }
+        for number in self.long_holds.keyed() {
+            // One that is gone meanwhile needs no key.
+            let dir = view.dataset(number).map(|phys| phys.dir_obj);
+            if let Ok(dir) = dir
+                && crypto::root_of(&view, dir)? == Some(root)
+            {
+                return Err(Error::new(Kind::Busy, "the key is in use"));
+            }
+        }
         self.keys.unload(root)?;
         open.retain(|number, _| !below.contains(number));
         self.mos.arc().forget_all();

@@ -58,10 +58,10 @@ fn dead_space(at: &MosTx<'_>, all: &[u64], since: u64) -> Result<i64> {
     Ok(total)
 }
 
-/// Makes a clone independent of its origin.
+/// Makes a clone independent of its origin. `name_len`: the length of the clone's full name.
 #[doc(alias("dsl_dataset_promote_check", "dsl_dataset_promote_sync"))]
-pub(super) fn promote(at: &MosTx<'_>, clone: u64) -> Result<()> {
-    let plan = plan(at, clone)?;
+pub(super) fn promote(at: &MosTx<'_>, clone: u64, name_len: usize) -> Result<()> {
+    let plan = plan(at, clone, name_len)?;
     relink(at, &plan)?;
     move_snapshots(at, &plan)?;
     move_space(at, &plan)?;
@@ -70,7 +70,7 @@ pub(super) fn promote(at: &MosTx<'_>, clone: u64) -> Result<()> {
     Ok(())
 }
 
-fn plan(at: &MosTx<'_>, clone: u64) -> Result<Plan> {
+fn plan(at: &MosTx<'_>, clone: u64, name_len: usize) -> Result<Plan> {
     let head = at.dataset(clone)?;
     let dir = at.dir(head.dir_obj)?;
     let no_clone = || Error::new(Kind::Invalid, "not a cloned file system or volume");
@@ -92,9 +92,12 @@ fn plan(at: &MosTx<'_>, clone: u64) -> Result<Plan> {
     let first_of_clone = of_clone.last().copied().ok_or_else(no_clone)?;
     let first_dead = DeadList::open(at, at.dataset(first_of_clone)?.deadlist_obj)?;
     let unique = first_dead.space_range(origin.prev_snap_txg, u64::MAX)?.used.cast_unsigned();
+    if shared.iter().any(|number| at.hooks.is_held(*number)) {
+        return Err(Error::new(Kind::Busy, "dataset is busy"));
+    }
     let used = moved_space(at, &origin, &origin_dir, &shared)?;
-    check_names(at, &head, &shared, origin_head)?;
-    bookmarks::check_move_up_to(at, origin_head, clone, origin.creation_txg)?;
+    check_names(at, (clone, name_len), &shared, origin_head)?;
+    bookmarks::check_move_up_to(at, origin_head, (clone, name_len), origin.creation_txg)?;
     check_room(at, &plan_dirs(&head, &origin), used, shared.len())?;
     let since = account::origin_txg(at, &origin_dir)?;
     let counted = |dir: &DslDir| dir.flags & DslDir::FLAG_USED_BREAKDOWN != 0;
@@ -147,11 +150,17 @@ fn referenced(phys: &DslDataset) -> Delta {
     Delta::of(phys.referenced_bytes, phys.compressed_bytes, phys.uncompressed_bytes)
 }
 
-fn check_names(at: &MosView<'_>, head: &DslDataset, shared: &[u64], origin_head: u64) -> Result<()> {
+fn check_names(
+    at: &MosView<'_>,
+    (head, name_len): (u64, usize),
+    shared: &[u64],
+    origin_head: u64,
+) -> Result<()> {
     let names_of_origin = at.dataset(origin_head)?.snapnames_zapobj;
     for number in shared {
         let name = names::of_value(at, names_of_origin, *number)?;
-        if at.zap_word(head.snapnames_zapobj, name.as_str())?.is_some() {
+        names::check_length(name_len + 1 + name.len())?;
+        if names::snapshot(at, head, &name)?.is_some() {
             return Err(Error::new(Kind::Exists, format!("both have a snapshot '{name}'")));
         }
     }
@@ -161,7 +170,7 @@ fn check_names(at: &MosView<'_>, head: &DslDataset, shared: &[u64], origin_head:
 #[doc(alias = "dsl_dir_transfer_possible")]
 fn check_room(at: &MosTx<'_>, [to, from]: &[u64; 2], used: Delta, snapshots: usize) -> Result<()> {
     let common = super::rename::common_ancestor(at, *to, *from)?;
-    if used.used > 0 && used.used.cast_unsigned() > space::available(at, *to, common, true)? {
+    if used.used > 0 && !space::can_move(at, (*from, *to), used.used.cast_unsigned())? {
         return Err(Error::new(Kind::NoSpace, "a quota has no room for the snapshots"));
     }
     limits::check_more_snapshots(at, *to, common, u64::try_from(snapshots).unwrap_or(u64::MAX))

@@ -72,6 +72,28 @@ pub(super) fn own_number(at: &MosView<'_>, dir: u64, name: &str) -> Result<u64> 
     Ok(at.zap_word(zap, format!("{name}$recvd").as_str())?.unwrap_or(0))
 }
 
+/// The number of a property that will hold for a directory after a setting; 0 when none will.
+#[doc(alias = "dsl_prop_predict")]
+pub(super) fn predicted(
+    at: &MosView<'_>,
+    dir: u64,
+    name: &str,
+    value: Option<u64>,
+    source: Source,
+) -> Result<u64> {
+    let zap = at.dir(dir)?.props_zapobj;
+    let received = || at.zap_word(zap, format!("{name}$recvd").as_str());
+    match source {
+        Source::Local => Ok(value.unwrap_or(0)),
+        Source::Received => {
+            let hidden = at.zap_word(zap, format!("{name}$inherit").as_str())?.map(|_| 0);
+            Ok(at.zap_word(zap, name)?.or(hidden).or(value).unwrap_or(0))
+        }
+        Source::None => Ok(received()?.unwrap_or(0)),
+        Source::Inherited | Source::Gone => Ok(0),
+    }
+}
+
 /// The value of a property set on a directory or its nearest ancestor; `None`: the default holds.
 #[doc(alias = "dsl_prop_get_dd")]
 pub fn inherited(at: &MosView<'_>, dir: u64, name: &str) -> Result<Option<PropValue>> {

@@ -317,7 +317,7 @@ impl Tasks<'_> {
         if head.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(target));
         }
-        if self.at.zap_word(head.snapnames_zapobj, wish.snapshot.as_str())?.is_some() {
+        if names::snapshot(&self.at, found.head, &wish.snapshot)?.is_some() {
             return Err(refuse(Kind::Exists, "destination already exists"));
         }
         if wish.kind == ObjsetType::Zvol && self.has_children(dir.child_dir_zapobj)? {

@@ -39,8 +39,8 @@ pub(super) fn check(at: &MosTx<'_>, dir: u64, parent: u64) -> Result<()> {
     }
     let moved = phys.used_bytes.max(phys.reserved);
     let common = common_ancestor(at, phys.parent_obj, parent)?;
-    if moved > space::available(at, parent, common, false)? {
-        return Err(Error::new(Kind::Quota, "a quota of the new parent is too small"));
+    if !space::can_move(at, (phys.parent_obj, parent), moved)? {
+        return Err(Error::new(Kind::NoSpace, "the new parent has no room for it"));
     }
     limits::check_move(at, dir, parent, common)
 }
@@ -67,6 +67,28 @@ fn height(at: &MosView<'_>, dir: u64) -> Result<usize> {
     Ok(deepest)
 }
 
+/// The length of the longest name below a directory, its snapshots among them, without the directory's own.
+#[doc(alias = "dsl_valid_rename")]
+pub(super) fn longest_below(at: &MosView<'_>, dir: u64) -> Result<usize> {
+    let (mut longest, mut stack) = (0, vec![(dir, 0, 0)]);
+    while let Some((dir, len, depth)) = stack.pop() {
+        if depth > MAX_NESTING {
+            return Err(Error::new(Kind::Loop, "the dataset tree contains itself"));
+        }
+        let phys = at.dir(dir)?;
+        let mut snapshots = Vec::new();
+        if phys.head_dataset_obj != 0 {
+            snapshots = at.zap_entries(at.dataset(phys.head_dataset_obj)?.snapnames_zapobj)?;
+        }
+        longest = snapshots.iter().map(|e| len + 1 + e.name().len()).fold(longest.max(len), usize::max);
+        for child in at.zap_entries(phys.child_dir_zapobj)? {
+            let Some(number) = child.value.first() else { continue };
+            stack.push((number, len + 1 + child.name().len(), depth + 1));
+        }
+    }
+    Ok(longest)
+}
+
 /// The nearest directory that both are below.
 pub(super) fn common_ancestor(at: &MosView<'_>, a: u64, b: u64) -> Result<u64> {
     let path = |mut dir: u64| -> Result<Vec<u64>> {
@@ -89,13 +111,13 @@ pub(super) fn dir(at: &MosTx<'_>, number: u64, parent: u64, name: &str) -> Resul
     let old_name = names::of_value(at, old.child_dir_zapobj, number)?;
     if phys.parent_obj != parent {
         if at.active(Feature::FilesystemLimits) {
-            let count =
-                |what: &str| -> Result<Option<u64>> { Ok(at.extra(number, what)?.and_then(|v| v.first())) };
+            let (filesystems, snapshots) = limits::counted(at, number)?;
             let all = [
-                (dsl_dir::FILESYSTEM_COUNT, count(dsl_dir::FILESYSTEM_COUNT)?.map(|n| n + 1)),
-                (dsl_dir::SNAPSHOT_COUNT, count(dsl_dir::SNAPSHOT_COUNT)?),
+                (dsl_dir::FILESYSTEM_COUNT, filesystems.saturating_add(1)),
+                (dsl_dir::SNAPSHOT_COUNT, snapshots),
             ];
-            for (what, count) in all.into_iter().filter_map(|(what, n)| Some((what, n?.cast_signed()))) {
+            for (what, count) in all {
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
                 tree::count_up(at, phys.parent_obj, what, -count)?;
                 tree::count_up(at, parent, what, count)?;
             }

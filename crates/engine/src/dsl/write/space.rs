@@ -3,6 +3,8 @@
 //! A directory's `used_bytes` is the space that it uses or has reserved through its refreservation, with all
 //! below. Its parent is charged with that or with its reservation, whichever is larger.
 
+use std::collections::BTreeMap;
+
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
@@ -146,20 +148,77 @@ pub(super) fn set_reserved(at: &MosTx<'_>, dir: u64, value: u64) -> Result<()> {
     charge(at, parent, DslDir::USED_CHILD_RSRV, Delta { used: delta, ..Delta::default() })
 }
 
-/// Space that a directory may still take, `netfree` as in [`super::Hooks::pool_space`]; limits of its
-/// ancestors from `stop` on are ignored.
+/// Space that a directory may still take.
 #[doc(alias = "dsl_dir_space_available")]
-pub fn available(at: &MosTx<'_>, dir: u64, stop: u64, netfree: bool) -> Result<u64> {
+pub fn available(at: &MosTx<'_>, dir: u64) -> Result<u64> {
+    available_with(at, dir, |_, _| ())
+}
+
+fn available_with(at: &MosTx<'_>, dir: u64, change: impl Fn(u64, &mut DirSpace)) -> Result<u64> {
     let mut path = Vec::new();
     let mut next = dir;
-    while next != 0 && next != stop && path.len() <= MAX_NESTING {
+    while next != 0 && path.len() <= MAX_NESTING {
         let phys = at.dir(next)?;
-        path.push(DirSpace { used: phys.used_bytes, quota: phys.quota, reserved: phys.reserved });
+        let (used, quota, reserved) = (phys.used_bytes, phys.quota, phys.reserved);
+        let mut space = DirSpace { used, quota, reserved, freed: 0 };
+        change(next, &mut space);
+        path.push(space);
         next = phys.parent_obj;
     }
     path.reverse();
-    let pool = if next == stop && stop != 0 { u64::MAX } else { at.hooks.pool_space(netfree) };
-    Ok(available_along(pool, &path))
+    Ok(available_along(at.hooks.pool_space(false), &path))
+}
+
+/// Whether space that is charged to directory `from` may be charged to `to` instead.
+#[doc(alias = "dsl_dir_transfer_possible")]
+pub(super) fn can_move(at: &MosTx<'_>, (from, to): (u64, u64), bytes: u64) -> Result<bool> {
+    let common = super::rename::common_ancestor(at, from, to)?;
+    let (mut delta, mut next) = (-i64::try_from(bytes).unwrap_or(i64::MAX), from);
+    for _ in 0..=MAX_NESTING {
+        if next == common || next == 0 {
+            break;
+        }
+        let phys = at.dir(next)?;
+        delta = charged(phys.used_bytes, phys.reserved, delta);
+        next = phys.parent_obj;
+    }
+    // Reservations on the way keep a part of it above.
+    let freed = |dir: u64, space: &mut DirSpace| {
+        if dir == common {
+            space.freed = delta.min(0).unsigned_abs();
+        }
+    };
+    Ok(bytes <= available_with(at, to, freed)?)
+}
+
+/// Space that a task takes from directories before it changes them.
+#[derive(Debug, Default)]
+pub(super) struct Planned(BTreeMap<u64, u64>);
+
+impl Planned {
+    /// Takes space from a directory and those above it, if what was taken before leaves it.
+    #[doc(alias = "dsl_dir_willuse_space")]
+    pub(super) fn take(&mut self, at: &MosTx<'_>, dir: u64, bytes: u64) -> Result<bool> {
+        let planned = |dir: u64| self.0.get(&dir).copied().unwrap_or(0);
+        let left =
+            available_with(at, dir, |dir, space| space.used = space.used.saturating_add(planned(dir)))?;
+        if bytes > left {
+            return Ok(false);
+        }
+        let (mut more, mut next) = (bytes, dir);
+        for _ in 0..=MAX_NESTING {
+            let phys = at.dir(next)?;
+            let planned = self.0.entry(next).or_default();
+            let used = phys.used_bytes.saturating_add(*planned);
+            *planned = planned.saturating_add(more);
+            more = charged(used, phys.reserved, more.cast_signed()).max(0).unsigned_abs();
+            next = phys.parent_obj;
+            if next == 0 {
+                break;
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// Bytes that a head may grow by.

@@ -37,7 +37,7 @@ pub(super) fn check_rollback(at: &MosTx<'_>, head_number: u64) -> Result<()> {
     // All of the refreservation may be charged again.
     let reserved = props::own_number(at, head.dir_obj, "refreservation")?;
     let more = reserved.min(head.unique_bytes);
-    if more > 0 && more > space::available(at, head.dir_obj, 0, true)? {
+    if more > 0 && more > space::available(at, head.dir_obj)? {
         return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
     }
     Ok(())
@@ -54,7 +54,7 @@ pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> 
     let reserved = props::own_number(at, head.dir_obj, "refreservation")?;
     let unfilled = |unique: u64| reserved.saturating_sub(unique);
     let more = unfilled(clone.unique_bytes).saturating_sub(unfilled(head.unique_bytes));
-    if more > 0 && more > space::available(at, head.dir_obj, 0, true)? {
+    if more > 0 && more > space::available(at, head.dir_obj)? {
         return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
     }
     let quota = props::own_number(at, head.dir_obj, "refquota")?;

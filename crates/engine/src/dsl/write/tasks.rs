@@ -101,9 +101,7 @@ impl Tasks<'_> {
         }
         let keys = &self.datasets.keys;
         let plan = crypto::plan(&self.at, keys, Some(parent), encryption).map_err(|e| e.in_dataset(name))?;
-        if self.is_volume(head)? {
-            return Err(invalid("a volume has no children", name));
-        }
+        self.refuse_volume(parent, name)?;
         let (dir, number) = tree::create_dataset(&self.at, (parent, last), self.origin()?, flags)?;
         if let Some(plan) = plan {
             crypto::apply(&self.at, keys, (dir, number), plan)?;
@@ -113,6 +111,15 @@ impl Tasks<'_> {
         self.datasets.sync_dataset(&self.at, &live)?;
         self.log("create", name, number, " ")?;
         Ok(number)
+    }
+
+    /// Refuses a directory that nothing can be put below.
+    fn refuse_volume(&self, parent: u64, name: &str) -> Result<()> {
+        let head = self.at.dir(parent)?.head_dataset_obj;
+        match head != 0 && self.is_volume(head)? {
+            true => Err(invalid("parent is not a filesystem", name)),
+            false => Ok(()),
+        }
     }
 
     /// Refuses a dataset that is mounted, or a volume in use.
@@ -172,6 +179,7 @@ impl Tasks<'_> {
         space::check_room(&self.at, 5, false)?;
         let (from, origin) = names::find_snapshot(&self.at, self.pool, snapshot)?;
         let (parent, last) = names::split_new(&self.at, self.pool, name)?;
+        self.refuse_volume(parent, name)?;
         limits::check_filesystems(&self.at, parent, 1)?;
         if self.at.dataset(origin)?.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             return Err(invalid("a snapshot of an unfinished receive can't be cloned", snapshot));
@@ -190,11 +198,12 @@ impl Tasks<'_> {
     pub fn snapshot(&self, all: &[&str], settings: &[(&str, PropValue)]) -> Result<()> {
         space::check_room(&self.at, 3 * u64::try_from(all.len()).unwrap_or(1), false)?;
         let (mut found, mut named) = (Vec::new(), HashSet::new());
+        let mut planned = space::Planned::default();
         for &name in all {
             let (dir, snap) = name.split_once('@').ok_or_else(|| invalid("no name of a snapshot", name))?;
             names::check_part(snap).map_err(|e| e.in_dataset(name))?;
             let head = self.head(dir)?;
-            self.check_new_snapshot(head.head, snap).map_err(|e| e.in_dataset(name))?;
+            self.check_another_snapshot(head.head, snap, &mut planned).map_err(|e| e.in_dataset(name))?;
             if !named.insert((head.head, snap)) {
                 return Err(Error::new(Kind::Exists, "named twice").in_dataset(name));
             }
@@ -214,16 +223,21 @@ impl Tasks<'_> {
 
     #[doc(alias = "dsl_dataset_snapshot_check_impl")]
     pub(super) fn check_new_snapshot(&self, head: u64, snap: &str) -> Result<()> {
+        self.check_another_snapshot(head, snap, &mut space::Planned::default())
+    }
+
+    /// `planned`: the space that the task's snapshots checked before take.
+    fn check_another_snapshot(&self, head: u64, snap: &str, planned: &mut space::Planned) -> Result<()> {
         let phys = self.at.dataset(head)?;
         if phys.prev_snap_txg >= self.at.creation_txg() {
             return Err(Error::new(Kind::Busy, "the dataset got a snapshot in this transaction group"));
         }
-        if self.at.zap_word(phys.snapnames_zapobj, snap)?.is_some() {
+        if names::snapshot(&self.at, head, snap)?.is_some() {
             return Err(Error::new(Kind::Exists, "snapshot already exists"));
         }
         let reserved = props::own_number(&self.at, phys.dir_obj, "refreservation")?;
         let needed = phys.unique_bytes.min(reserved);
-        if needed > 0 && needed > space::available(&self.at, phys.dir_obj, 0, true)? {
+        if needed > 0 && !planned.take(&self.at, phys.dir_obj, needed)? {
             return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
         }
         Ok(())
@@ -296,9 +310,6 @@ impl Tasks<'_> {
         for &name in all {
             let (of, number) = names::find_snapshot(&self.at, self.pool, name)?;
             destroy::check_snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
-            if self.datasets.long_holds.has(number) {
-                return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name));
-            }
             let turn = heads.len();
             let turn = *heads.entry(of.head).or_insert(turn);
             found.push((turn, Reverse(self.at.dataset(number)?.creation_txg), name, number));
@@ -322,27 +333,46 @@ impl Tasks<'_> {
         space::check_room(&self.at, 1, true)?;
         let found = self.head(old)?;
         let (parent, last) = names::split_new(&self.at, self.pool, new)?;
+        self.refuse_volume(parent, new)?;
         rename::check(&self.at, found.dir, parent).map_err(|e| e.in_dataset(new))?;
+        if new.len() > old.len() {
+            let below = rename::longest_below(&self.at, found.dir)?;
+            names::check_length(new.len() + below).map_err(|e| e.in_dataset(new))?;
+        }
         self.log("rename", old, found.head, &format!("-> {new}"))?;
         rename::dir(&self.at, found.dir, parent, last)?;
         self.datasets.refresh_policies(self.at.hooks)
     }
 
     /// Renames a snapshot (`new` is the part after the `@`).
-    #[doc(alias = "dsl_dataset_rename_snapshot")]
     pub fn rename_snapshot(&self, old: &str, new: &str) -> Result<()> {
+        self.rename_snapshots(&[old], new)
+    }
+
+    /// Renames snapshots, all or none of them (`new` is the part after the `@`).
+    #[doc(alias = "dsl_dataset_rename_snapshot")]
+    pub fn rename_snapshots(&self, all: &[&str], new: &str) -> Result<()> {
         space::check_room(&self.at, 1, true)?;
-        let (found, number) = names::find_snapshot(&self.at, self.pool, old)?;
         names::check_part(new)?;
-        let zap = self.at.dataset(found.head)?.snapnames_zapobj;
-        if self.at.zap_word(zap, new)?.is_some() {
-            return Err(Error::new(Kind::Exists, "snapshot already exists").in_dataset(new));
+        let mut found = Vec::new();
+        for &old in all {
+            let (of, number) = names::find_snapshot(&self.at, self.pool, old)?;
+            let dataset = old.split_once('@').map_or(old, |(dataset, _)| dataset);
+            names::check_length(dataset.len() + 1 + new.len()).map_err(|e| e.in_dataset(old))?;
+            if names::snapshot(&self.at, of.head, new)?.is_some() {
+                return Err(Error::new(Kind::Exists, "snapshot already exists").in_dataset(dataset));
+            }
+            found.push((of, number, old));
         }
-        let (_, old_part) = old.split_once('@').unwrap_or_default();
-        self.log("rename", old, number, &format!("-> @{new}"))?;
-        self.at.zap_remove(zap, old_part)?;
-        self.at.zap_add(zap, new, number)?;
-        tree::note_snapshots_changed(&self.at, found.dir)
+        for (of, number, old) in found {
+            self.log("rename", old, number, &format!("-> @{new}"))?;
+            let zap = self.at.dataset(of.head)?.snapnames_zapobj;
+            let part = old.split_once('@').map(|(_, part)| part);
+            self.at.zap_remove(zap, &names::given(&self.at, zap, number, part)?)?;
+            self.at.zap_add(zap, new, number)?;
+            tree::note_snapshots_changed(&self.at, of.dir)?;
+        }
+        Ok(())
     }
 
     /// Takes a head back to its last snapshot, which `to` names if given. It must be opened again afterwards.
@@ -370,7 +400,7 @@ impl Tasks<'_> {
         space::check_room(&self.at, 2, true)?;
         let found = self.head(name)?;
         let key = crypto::check_promote(&self.at, found.dir).map_err(|e| e.in_dataset(name))?;
-        promote::promote(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
+        promote::promote(&self.at, found.head, name.len()).map_err(|e| e.in_dataset(name))?;
         if let Some(change) = key {
             crypto::hand_over(&self.at, &self.datasets.keys, &change)?;
         }
@@ -497,7 +527,10 @@ impl Tasks<'_> {
                 "refquota" => props::set_refquota(at, number, amount, source)?,
                 "refreservation" => props::set_refreservation(at, number, amount, source)?,
                 "filesystem_limit" | "snapshot_limit" => {
-                    limits::begin_counting(at, found.dir)?;
+                    let limits = source == props::Source::Local || source == props::Source::Received;
+                    if limits && amount != u64::MAX {
+                        limits::begin_counting(at, found.dir)?;
+                    }
                     props::set(at, number, prop, value.as_ref(), source)?;
                 }
                 prop => props::set(at, number, prop, value.as_ref(), source)?,

@@ -182,7 +182,7 @@ pub(super) fn count_up(at: &MosTx<'_>, dir: u64, what: &str, delta: i64) -> Resu
     let mut next = dir;
     for _ in 0..=crate::dsl::MAX_NESTING {
         let Some(count) = at.extra(next, what)?.and_then(|v| v.first()) else { return Ok(()) };
-        at.zap_set(next, what, count.wrapping_add_signed(delta))?;
+        at.zap_set(next, what, count.saturating_add_signed(delta))?;
         next = at.dir(next)?.parent_obj;
         if next == 0 {
             return Ok(());
