@@ -25,11 +25,20 @@ pub enum OpenMode {
     /// Reads only: nothing on the device can change. Other processes may use it at the same time.
     #[default]
     ReadOnly,
+    /// As [`OpenMode::ReadOnly`]; a file is refused while another process holds it [exclusively](OpenMode::Exclusive), and
+    /// is refused to such processes meanwhile.
+    ReadShared,
     /// Reads and writes, shared with other processes.
     ReadWrite,
     /// Reads and writes, refused while another process holds the device: `O_EXCL` on block devices (mounted or held
     /// by a driver), a lock on files.
     Exclusive,
+}
+
+impl OpenMode {
+    fn writes(self) -> bool {
+        matches!(self, Self::ReadWrite | Self::Exclusive)
+    }
 }
 
 /// Use of the page cache.
@@ -108,15 +117,15 @@ impl FileDevice {
     pub fn open(path: impl AsRef<Path>, options: OpenOptions) -> io::Result<Self> {
         let path = path.as_ref();
         let file = open_file(path, options.mode, 0)?;
-        let geometry = geometry::probe(&file, options.mode == OpenMode::ReadOnly)?;
+        let geometry = geometry::probe(&file, !options.mode.writes())?;
         let meta = file.metadata()?;
         let identity = if meta.is_file() {
             Identity::File(meta.dev(), meta.ino())
         } else {
             Identity::Block(meta.rdev())
         };
-        if options.mode == OpenMode::Exclusive && meta.is_file() {
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        if meta.is_file() {
+            lock(&file, options.mode)?;
         }
         let direct = Direct::open(path, identity);
         let inner = Arc::new(Inner {
@@ -163,6 +172,18 @@ impl std::fmt::Debug for FileDevice {
     }
 }
 
+fn lock(file: &File, mode: OpenMode) -> io::Result<()> {
+    match mode {
+        OpenMode::Exclusive => Ok(rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)?),
+        // Reading a file on a file system without locks harms nothing.
+        OpenMode::ReadShared => match rustix::fs::flock(file, FlockOperation::NonBlockingLockShared) {
+            Err(e) if e == rustix::io::Errno::WOULDBLOCK => Err(e.into()),
+            _ => Ok(()),
+        },
+        OpenMode::ReadOnly | OpenMode::ReadWrite => Ok(()),
+    }
+}
+
 fn open_file(path: &Path, mode: OpenMode, extra_flags: i32) -> io::Result<File> {
     // Checked before opening: merely opening some character devices (a watchdog, a tape) has effects.
     let kind = std::fs::metadata(path)?.file_type();
@@ -173,8 +194,7 @@ fn open_file(path: &Path, mode: OpenMode, extra_flags: i32) -> io::Result<File> 
     // Non-blocking: the path may have been replaced by a pipe meanwhile, which must not block us.
     let mut flags = libc::O_NONBLOCK | libc::O_NOCTTY | extra_flags;
     flags |= if exclusive { libc::O_EXCL } else { 0 };
-    let write = mode != OpenMode::ReadOnly;
-    std::fs::OpenOptions::new().read(true).write(write).custom_flags(flags).open(path)
+    std::fs::OpenOptions::new().read(true).write(mode.writes()).custom_flags(flags).open(path)
 }
 
 impl Direct {

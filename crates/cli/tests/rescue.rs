@@ -123,3 +123,165 @@ fn the_newest_state_that_opens_is_named_with_what_changed_since() {
         Judge::USUAL.verify(&dir, POOL).unwrap();
     }
 }
+
+fn cut(path: &str, mib: u64) -> Vec<u8> {
+    std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(mib << 20).unwrap();
+    std::fs::read(path).unwrap()
+}
+
+#[test]
+fn a_device_that_became_too_short_is_not_written() {
+    let live = Live::new();
+    let (one, two) = (live.disk("one", 160), live.disk("two", 160));
+    let from = format!("-d {}", live.disks().display());
+    live.ok(&format!("zpool create -m none {POOL} mirror {one} {two}"));
+    live.ok(&format!("zpool export {POOL}"));
+    let before = cut(&one, 136);
+    live.ok(&format!("zpool import {from} -N {POOL}"));
+    let status = live.ok(&format!("zpool status {POOL}"));
+    assert!(status.contains(" UNAVAIL ") && status.contains("invalid label"), "{status}");
+    live.ok(&format!("zfs create {POOL}/a"));
+    assert!(std::fs::read(&one).unwrap() == before, "nothing was to be written");
+    // Its labels must not stand where those of the short device would.
+    cut(&one, 160);
+    live.ok(&format!("zpool online {POOL} {one}"));
+    live.ok(&format!("zpool wait -t resilver {POOL}"));
+    assert_eq!(live.ok(&format!("zpool list -H -o health {POOL}")), "ONLINE\n");
+    live.export_and_verify(POOL);
+    let before = [cut(&one, 136), cut(&two, 136)];
+    let refused = live.fails(&format!("zpool import {from} -N {POOL}"));
+    assert!(refused.contains("one or more devices is currently unavailable"), "{refused}");
+    assert!([&one, &two].map(|path| std::fs::read(path).unwrap()) == before, "nothing was to be written");
+    // What is left of it can be read.
+    live.ok(&format!("zpool import {from} -N -o readonly=on {POOL}"));
+}
+
+#[test]
+fn devices_of_a_pool_that_is_imported_read_only_are_in_use() {
+    let live = Live::new();
+    let (one, two) = (live.disk("one", 64), live.disk("two", 64));
+    let from = format!("-d {}", live.disks().display());
+    live.ok(&format!("zpool create -m none {POOL} mirror {one} {two}"));
+    live.ok(&format!("zpool export {POOL}"));
+    let before = std::fs::read(&one).unwrap();
+    live.ok(&format!("zpool import {from} -N -o readonly=on {POOL}"));
+    let other = Live::new();
+    for line in [format!("zpool create -f -m none new {one}"), format!("zpool labelclear -f {one}")] {
+        let refused = live.fails(&line);
+        assert!(refused.contains("active pool 'hurt'") || refused.contains("(ACTIVE) of pool"), "{refused}");
+        other.fails(&line);
+    }
+    assert!(std::fs::read(&one).unwrap() == before, "nothing was to be written");
+    live.ok(&format!("zpool export {POOL}"));
+    // Of one that was destroyed, too.
+    live.ok(&format!("zpool import {from} -N {POOL}"));
+    live.ok(&format!("zpool destroy {POOL}"));
+    live.ok(&format!("zpool import {from} -N -D -o readonly=on {POOL}"));
+    let refused = live.fails(&format!("zpool create -m none new {one}"));
+    assert!(refused.contains("is part of active pool 'hurt'"), "{refused}");
+    live.ok(&format!("zpool export {POOL}"));
+    live.ok(&format!("zpool create -m none new {one}"));
+}
+
+#[test]
+fn a_pool_with_one_damaged_space_map_is_refused_unchanged() {
+    let live = Live::new();
+    let dir = live.disks();
+    pool(&dir, |_| ());
+    let map = |pool: &Pool| {
+        let config = &pool.tree().config.children[0];
+        let table = engine::metaslab::table::Metaslabs::load(&pool.mos, config).unwrap();
+        let slab = table.all.into_iter().flatten().find(|slab| slab.head.is_some_and(|head| head.length > 0));
+        blocks(pool, slab.unwrap().space_map, 0)
+    };
+    assert!(destroy(&dir, POOL, map) > 0);
+    let before = std::fs::read(dir.join("disk1")).unwrap();
+    for rewind in ["", "-F", "-F -n"] {
+        let told = live.fails(&format!("zpool import -f -d {} -N {rewind} {POOL}", dir.display()));
+        assert!(told.contains("zpool import --rebuild"), "{rewind}: {told}");
+    }
+    assert!(std::fs::read(dir.join("disk1")).unwrap() == before, "nothing was to be written");
+    live.ok(&format!("zpool import -f -d {} -N --rebuild {POOL}", dir.display()));
+    live.export_and_verify(POOL);
+}
+
+#[test]
+fn a_rewind_passes_over_states_that_can_only_be_read() {
+    let live = Live::new();
+    let disk = live.disk("disk1", 128);
+    let from = format!("-d {}", live.disks().display());
+    live.ok(&format!("zpool create -m none {POOL} {disk}"));
+    for comment in ["a", "b"] {
+        live.ok(&format!("zpool set comment={comment} {POOL}"));
+        live.ok(&format!("zfs create {POOL}/{comment}"));
+    }
+    live.ok(&format!("zpool export {POOL}"));
+    // The newest state is whole: there is no rewind to report.
+    assert_eq!(live.ok(&format!("zpool import {from} -N -F {POOL}")), "");
+    live.ok(&format!("zpool export {POOL}"));
+    let config = |pool: &Pool| {
+        let directory = pool.directory().unwrap();
+        blocks(pool, directory.u64(ondisk::names::mos::CONFIG).unwrap().unwrap(), 0)
+    };
+    assert!(destroy(&live.disks(), POOL, config) > 0);
+    let refused = live.run(&format!("zpool import {from} -N {POOL}"));
+    assert!(refused.out.contains(" older: The state of txg "), "{}{}", refused.out, refused.err);
+    let dry = live.run(&format!("zpool import {from} -N -F -n {POOL}"));
+    assert!(dry.code == 1 && dry.out.starts_with("Would be able to return hurt to "), "{}", dry.out);
+    let told = live.ok(&format!("zpool import {from} -N -F {POOL}"));
+    assert!(told.starts_with("Pool hurt returned to its state as of "), "{told}");
+    assert!(!told.contains(" minutes of transactions"), "the time since the export does not count: {told}");
+    live.export_and_verify(POOL);
+}
+
+fn uberblocks(disk: &str) -> Vec<ondisk::Uberblock> {
+    let device = blkdev::FileDevice::open(disk, blkdev::OpenOptions::default()).unwrap();
+    zutil::ring::read_uberblocks(&device, None).into_iter().map(|slot| slot.uberblock).collect()
+}
+
+#[test]
+fn a_state_that_is_gone_back_to_is_the_newest_before_anything_is_overwritten() {
+    let live = Live::new();
+    let disk = live.disk("disk1", 128);
+    let from = format!("-d {}", live.disks().display());
+    live.ok(&format!("zpool create -m none {POOL} {disk}"));
+    live.ok(&format!("zfs create {POOL}/a"));
+    live.ok(&format!("zfs create {POOL}/b"));
+    live.ok(&format!("zpool export {POOL}"));
+    let all = uberblocks(&disk);
+    let newest = all.iter().map(|uberblock| uberblock.txg).max().unwrap();
+    let old = all.iter().filter(|uberblock| uberblock.txg < newest).max_by_key(|old| old.txg).unwrap();
+    live.ok(&format!("zpool import {from} -N -T {} {POOL}", old.txg));
+    let after = uberblocks(&disk);
+    let first = after.iter().find(|uberblock| uberblock.txg == newest + 1).unwrap();
+    assert!(first.rootbp.same_block(&old.rootbp));
+    live.export_and_verify(POOL);
+}
+
+#[test]
+fn a_daemon_that_was_killed_finds_disks_that_have_other_names_now() {
+    let live = Live::new();
+    let (one, two) = (live.disk("one", 64), live.disk("two", 64));
+    live.ok(&format!("zpool create -m none {POOL} mirror {one} {two}"));
+    live.signal("-KILL");
+    std::fs::rename(&two, live.disks().join("renamed")).unwrap();
+    assert_eq!(live.ok(&format!("zpool list -H -o health {POOL}")), "ONLINE\n");
+    assert!(live.ok(&format!("zpool status {POOL}")).contains("/renamed"));
+    live.export_and_verify(POOL);
+}
+
+#[test]
+fn labels_of_an_earlier_pool_at_the_end_of_a_device_do_not_count() {
+    let live = Live::new();
+    let disk = live.disk("disk1", 128);
+    live.ok(&format!("zpool create -m none old {disk}"));
+    (0..5).for_each(|number| drop(live.ok(&format!("zfs create old/{number}"))));
+    live.ok("zpool export old");
+    cut(&disk, 96);
+    live.ok(&format!("zpool create -f -m none {POOL} {disk}"));
+    live.ok(&format!("zpool export {POOL}"));
+    cut(&disk, 128);
+    let told = live.ok(&format!("zpool import -d {}", live.disks().display()));
+    assert!(told.contains(" state: ONLINE"), "{told}");
+    live.ok(&format!("zpool import -N -d {} {POOL}", live.disks().display()));
+}

@@ -26,6 +26,9 @@ use zutil::{PoolCandidate, Trust};
 pub const OWNED: OpenOptions =
     OpenOptions { mode: OpenMode::Exclusive, cache: blkdev::CacheMode::Auto, threads: 4 };
 
+/// The open options of the devices of a pool that is imported read-only: its owner must not lose them to a new pool.
+const READ_ONLY: OpenOptions = OpenOptions { mode: OpenMode::ReadShared, ..OWNED };
+
 /// Maximum wait for a device that is being released: after an export the last completion of a device may still be
 /// pending.
 const LETTING_GO: Duration = Duration::from_secs(2);
@@ -133,11 +136,19 @@ pub fn in_use(path: &Path) -> Option<InUse> {
 /// # Errors
 /// `Busy` if another process keeps one of them open; none is kept then.
 pub fn open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
-    patiently(|| try_open_all(candidate), |e| e.kind() == Kind::Busy)
+    patiently(|| try_open_all(candidate, OWNED), |e| e.kind() == Kind::Busy)
 }
 
-fn try_open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
-    let opened = candidate.open(OWNED);
+/// As [`open_all`], for reading.
+///
+/// # Errors
+/// `Busy` if another process keeps one of them open for writing.
+pub fn open_all_read_only(candidate: &PoolCandidate) -> Result<OpenedPool> {
+    patiently(|| try_open_all(candidate, READ_ONLY), |e| e.kind() == Kind::Busy)
+}
+
+fn try_open_all(candidate: &PoolCandidate, options: OpenOptions) -> Result<OpenedPool> {
+    let opened = candidate.open(options);
     // Spares and cache devices name no pool in their labels: one that is in use is another pool's.
     let is_own =
         |path: &Path| candidate.members.values().any(|member| member.path == path && member.txg != 0);

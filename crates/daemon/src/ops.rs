@@ -23,6 +23,7 @@ use zpl::Time;
 use zpl::write::{NewFs, create_fs};
 use zutil::PoolCandidate;
 use zutil::import_status::system_hostid;
+use zutil::tree::VdevNode;
 
 use crate::cache::Cache;
 use crate::devices;
@@ -157,12 +158,17 @@ pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate
 pub fn cached_in(file: &Path) -> std::io::Result<Vec<PoolCandidate>> {
     std::fs::File::open(file)?;
     let pools = Cache::at(file.to_owned()).pools()?;
-    let (mut places, mut guids) = (Vec::new(), HashSet::new());
+    let (mut paths, mut guids) = (Vec::new(), HashSet::new());
     for (_, config) in pools {
         let Some(guid) = config.u64("pool_guid") else { continue };
         guids.insert(guid);
-        places.extend(leaf_paths(&config));
+        paths.extend(leaf_paths(&config));
     }
+    Ok(found_near(paths, &guids))
+}
+
+/// The pools of these guids on devices at `paths` and beside them.
+fn found_near(mut places: Vec<PathBuf>, guids: &HashSet<u64>) -> Vec<PoolCandidate> {
     let mut folders: Vec<_> = places.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
     folders.sort();
     folders.dedup();
@@ -170,10 +176,29 @@ pub fn cached_in(file: &Path) -> std::io::Result<Vec<PoolCandidate>> {
     places.extend(folders.into_iter().filter(|folder| folder.is_dir()));
     // Without a place, `discover` searches the standard folders.
     if places.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let found = zutil::search(&zutil::discover(&places).devices);
-    Ok(found.into_iter().filter(|pool| guids.contains(&pool.guid)).collect())
+    found.into_iter().filter(|pool| guids.contains(&pool.guid)).collect()
+}
+
+/// The pool of a cached configuration: where its devices were last or, if one is not there, anywhere beside them, because
+/// the system may have renamed its disks.
+fn recorded(config: &NvList) -> Option<PoolCandidate> {
+    let guid = config.u64("pool_guid").unwrap_or(0);
+    let paths = leaf_paths(config);
+    let there = candidate_at(&paths, guid);
+    let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config);
+    let has_all = |pool: &PoolCandidate| {
+        let mut leaves = tree.iter().flat_map(VdevNode::walk).filter(|vdev| vdev.is_leaf());
+        leaves.all(|leaf| leaf.kind == "dspare" || pool.members.contains_key(&leaf.guid))
+    };
+    if there.as_ref().is_some_and(has_all) {
+        return there;
+    }
+    let near = found_near(paths, &HashSet::from([guid])).pop();
+    let count = |pool: &Option<PoolCandidate>| pool.as_ref().map_or(0, |pool| pool.members.len());
+    if count(&near) > count(&there) { near } else { there }
 }
 
 /// The pool with this name in the cache file of the machine's daemon, at its present location.
@@ -258,7 +283,8 @@ impl Registry {
         let env = self.env()?;
         let held = match new.read_only {
             true => {
-                let mut source = zutil::import::source(&new.candidate);
+                let opened = devices::open_all_read_only(&new.candidate)?;
+                let mut source = zutil::import::gathered(&new.candidate, opened);
                 source.name = new.rename.unwrap_or(source.name);
                 let pool = engine::spa::open(&env, source, new.open)?;
                 if !new.missing_log {
@@ -482,8 +508,7 @@ impl Registry {
         config: &NvList,
         place: Reservation,
     ) -> Result<Arc<Imported>> {
-        let guid = config.u64("pool_guid").unwrap_or(0);
-        let candidate = candidate_at(&leaf_paths(config), guid);
+        let candidate = recorded(config);
         let missing = || Error::new(Kind::NoDevice, MISSING);
         let candidate = candidate.ok_or_else(missing)?;
         // A permanent new name would be in the labels by now.

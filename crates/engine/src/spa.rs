@@ -115,7 +115,7 @@ pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, check_logs, import, import_rebuilt, missing_logs};
 pub use load::{open, packed_nvlist};
 pub use pool::{Pool, Rewind};
-pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions};
+pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose};
 pub use upgrade::is_version;
 
 /// Longest delay.

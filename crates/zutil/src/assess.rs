@@ -4,16 +4,13 @@
 //! interior vdev from how many of its children work. Format source: `vdev_open`, `vdev_validate`,
 //! `vdev_propagate_state` and each kind's `state_change`, OpenZFS 2.3.
 
+use engine::vdev::least::{self, DRAID_REFLOW_RESERVE, usable};
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
 use zcommon::draid::ROW_HEIGHT;
 use zcommon::vdev::{VdevAux, VdevState};
 
 use crate::tree::VdevNode;
 use zcommon::health::Health;
-
-/// Bytes of each child of a draid that are kept back.
-#[doc(alias = "VDEV_DRAID_REFLOW_RESERVE")]
-const DRAID_REFLOW_RESERVE: u64 = 2 * ROW_HEIGHT;
 
 /// The device in a leaf's place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,15 +71,9 @@ fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNo
 /// Bytes that each child of a vdev must offer when the vdev itself must offer `least`.
 #[doc(alias = "vdev_op_min_asize")]
 pub fn child_share(vdev: &VdevNode, least: u64) -> u64 {
-    let width = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX).max(1);
-    match (vdev.kind.as_str(), vdev.draid) {
-        ("raidz", _) => least.div_ceil(width),
-        ("draid", Some((_, children, spares))) => {
-            let disks = children.saturating_sub(spares).max(1);
-            least.div_ceil(disks).saturating_add(DRAID_REFLOW_RESERVE)
-        }
-        _ => least,
-    }
+    let children = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX);
+    let spares = vdev.draid.map(|(_, _, spares)| spares);
+    least::child_share(&vdev.kind, children, spares, least)
 }
 
 /// Usable bytes of a vdev as its devices are now, each taken as large as the smallest that is there; `None`
@@ -117,9 +108,7 @@ fn leaf_health(vdev: &VdevNode, presence: Presence, least: u64) -> Health {
         Presence::Foreign => Health::cant_open(VdevAux::CorruptData),
         Presence::Unlabelled => Health::cant_open(VdevAux::BadLabel),
         Presence::Present { size, .. } => {
-            let size = size - size % LABEL_SIZE;
-            let usable = size.saturating_sub(LABEL_START_SIZE + LABEL_END_SIZE);
-            match (size < MIN_DEVICE_SIZE, usable < least) {
+            match (size - size % LABEL_SIZE < MIN_DEVICE_SIZE, usable(size) < least) {
                 (true, _) => Health::cant_open(VdevAux::TooSmall),
                 (_, true) => Health::cant_open(VdevAux::BadLabel),
                 _ => Health::ONLINE,

@@ -75,7 +75,9 @@ impl PoolCandidate {
                 scope.spawn(move || {
                     for (member, device) in part {
                         let slots = read_uberblocks(&***device, member.device.labels.ashift());
-                        let good = slots.into_iter().filter(|slot| slot.trust == Trust::Verified);
+                        let good = slots.into_iter().filter(|slot| {
+                            slot.trust == Trust::Verified && !member.is_of_other_pool(slot.label, self.guid)
+                        });
                         let mut all = found.lock().unwrap_or_else(PoisonError::into_inner);
                         all.extend(good.map(|slot| (member.guid, slot)));
                     }
@@ -83,6 +85,15 @@ impl PoolCandidate {
             }
         });
         merge(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Member {
+    /// Whether one of its labels speaks of another pool than `pool`: a device that had another size before may carry labels
+    /// of an earlier pool, with uberblocks.
+    fn is_of_other_pool(&self, label: u32, pool: u64) -> bool {
+        let named = self.device.labels.usable().find(|(copy, _)| copy.index == label);
+        named.and_then(|(_, config)| config.u64("pool_guid")).is_some_and(|guid| guid != pool)
     }
 }
 

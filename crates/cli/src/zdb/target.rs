@@ -79,7 +79,7 @@ pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
         rewind: options.has('F') || options.has('X'),
         checkpoint: options.has('k'),
         force: options.level('A') > 1,
-        split: false,
+        ..OpenOptions::default()
     };
     let cannot = |e: Error| Failure::failed(format!("zdb: can't open '{name}': {e}"));
     // An imported pool takes precedence over others of its name.

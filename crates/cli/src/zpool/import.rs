@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use engine::env::Env;
-use engine::spa::{ImportSource, OpenOptions};
+use engine::spa::{ImportSource, OpenOptions, Purpose};
 use zutil::PoolCandidate;
 use zutil::import_listing::{Listing, ListingOptions, LoadOutcome};
 use zutil::import_status::system_hostid;
@@ -208,7 +208,7 @@ impl Import {
         let options = ListingOptions { names, hostid: system_hostid() };
         write!(ctx.out, "{}", Listing::new(pool, &outcome, options))?;
         match outcome {
-            LoadOutcome::Corrupt => super::import_older::say(pool, env, ctx),
+            LoadOutcome::Corrupt => super::import_older::say(pool, env, Purpose::Read, ctx),
             _ => Ok(()),
         }
     }

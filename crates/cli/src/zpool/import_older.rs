@@ -13,7 +13,7 @@ use std::sync::Arc;
 use engine::dmu::Objset;
 use engine::dsl::Dataset;
 use engine::env::Env;
-use engine::spa::{ImportSource, OpenOptions, Pool};
+use engine::spa::{ImportSource, OpenOptions, Pool, Purpose};
 use engine::zio::Form;
 use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
@@ -30,10 +30,15 @@ use crate::zfs::diff::changes::{Side, of_object};
 /// Changed files that are named.
 const MAX_CHANGES: usize = 50;
 
-/// Prints the newest older state that opens, if the newest does not.
-pub(super) fn say(candidate: &PoolCandidate, env: &Env, ctx: &mut Ctx) -> Result<(), Failure> {
+/// Prints the newest older state that opens for that purpose, if the newest does not.
+pub(super) fn say(
+    candidate: &PoolCandidate,
+    env: &Env,
+    purpose: Purpose,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
     let source = zutil::import::source(candidate);
-    let options = OpenOptions { rewind: true, force: true, ..OpenOptions::default() };
+    let options = OpenOptions { rewind: true, force: true, purpose, ..OpenOptions::default() };
     let Ok(pool) = engine::spa::open(env, source.clone(), options) else { return Ok(()) };
     let Some(rewind) = &pool.rewind else { return Ok(()) };
     let at = |txg: u64| source.uberblocks.iter().find(|u| u.uberblock.txg == txg).map(|u| u.uberblock);

@@ -9,7 +9,7 @@ use daemon::ops::ImportPool;
 use daemon::registry::Manner;
 use engine::Kind;
 use engine::dsl::props::PropValue;
-use engine::spa::OpenOptions;
+use engine::spa::{FoundUberblock, OpenOptions, Purpose};
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zutil::PoolCandidate;
@@ -115,8 +115,13 @@ impl Import {
         }
         let derived = if self.rebuild { self.derive(candidate, ctx)? } else { None };
         if self.dry {
-            return if self.rebuild { Ok(Exit::OK) } else { self.try_rewind(candidate, ctx) };
+            return if self.rebuild { Ok(Exit::OK) } else { self.try_rewind(candidate, wishes, ctx) };
         }
+        // The import itself writes newer ones.
+        let states = match self.rewind || self.txg.is_some() {
+            true => zutil::import::source(candidate).uberblocks,
+            false => Vec::new(),
+        };
         let is_rebuilt = derived.is_some();
         let new = ImportPool {
             candidate: candidate.clone(),
@@ -136,7 +141,8 @@ impl Import {
         if matches!(&imported, Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::Io))
             && !self.rewind
         {
-            super::import_older::say(candidate, &registry.env()?, ctx)?;
+            let purpose = if wishes.read_only { Purpose::Read } else { Purpose::Rebuild };
+            super::import_older::say(candidate, &registry.env()?, purpose, ctx)?;
         }
         let pool = imported.map_err(|e| match e.kind() {
             Kind::NoDevice | Kind::Busy => cannot(e.what()),
@@ -151,7 +157,7 @@ impl Import {
                 Ok(spa) => spa.pool.uberblock.txg,
                 Err(_) => pool.view()?.uberblock.txg,
             };
-            say_rewind(candidate, opened, &name, false, ctx)?;
+            say_rewind(&states, opened, &name, false, ctx)?;
         }
         if !pool.is_read_only() {
             let stored = wishes.stored.clone();
@@ -198,18 +204,19 @@ impl Import {
             txg: self.txg,
             rewind: self.rewind || self.txg.is_some(),
             checkpoint: self.rewind_to_checkpoint,
-            force: false,
-            split: false,
+            ..OpenOptions::default()
         }
     }
 
     /// Reports whether an older state would open, where the newest does not.
-    fn try_rewind(&self, candidate: &PoolCandidate, ctx: &mut Ctx) -> Outcome {
+    fn try_rewind(&self, candidate: &PoolCandidate, wishes: &Wishes, ctx: &mut Ctx) -> Outcome {
         let env = ctx.registry()?.env()?;
         let source = zutil::import::source(candidate);
-        let pool = engine::spa::open(&env, source, self.state())
+        let states = source.uberblocks.clone();
+        let purpose = if wishes.read_only { Purpose::Read } else { Purpose::Write };
+        let pool = engine::spa::open(&env, source, OpenOptions { purpose, ..self.state() })
             .map_err(|e| Failure::cannot("import", &candidate.name, e))?;
-        say_rewind(candidate, pool.uberblock.txg, &candidate.name, true, ctx)?;
+        say_rewind(&states, pool.uberblock.txg, &candidate.name, true, ctx)?;
         Ok(if pool.rewind.is_some() { Exit::FAILED } else { Exit::OK })
     }
 
@@ -243,13 +250,12 @@ impl Import {
 /// Reports the cost of a rewind to a txg, if there is one.
 #[doc(alias = "zpool_rewind_exclaim")]
 fn say_rewind(
-    candidate: &PoolCandidate,
+    all: &[FoundUberblock],
     opened: u64,
     name: &str,
     dry: bool,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
-    let all = zutil::import::source(candidate).uberblocks;
     let newest = all.iter().map(|u| u.uberblock.txg).max().unwrap_or(0);
     if opened >= newest {
         return Ok(());
@@ -283,7 +289,8 @@ fn check_host(candidate: &PoolCandidate) -> Result<(), Failure> {
         return Ok(());
     }
     let host = if candidate.hostname.is_empty() { "<unknown>" } else { &candidate.hostname };
-    let seen = candidate.config.u64("timestamp").map(time::clock).unwrap_or_default();
+    let newest = zutil::import::source(candidate).uberblocks.into_iter().next();
+    let seen = newest.map(|found| time::clock(found.uberblock.timestamp)).unwrap_or_default();
     let what = format!(
         "pool was previously in use from another system.\nLast accessed by {host} (hostid={:x}){}{seen}\nThe pool can be imported, use 'zpool import -f' to import the pool.",
         candidate.hostid,

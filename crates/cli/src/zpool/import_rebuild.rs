@@ -10,8 +10,8 @@ use engine::Kind;
 use engine::scan::account::WINDOW_SECTORS;
 use engine::scan::damage::{Damage, assess, which};
 use engine::scan::rebuild::{Options, Progress, cost, survey};
-use engine::spa::Pool;
 use engine::spa::rebuild::{Derived, Which};
+use engine::spa::{OpenOptions, Pool, Purpose};
 use zcommon::units::nicenum;
 use zutil::PoolCandidate;
 use zutil::names::printable;
@@ -38,7 +38,8 @@ impl Import {
             _ => Failure::cannot("import", &candidate.name, e),
         };
         let env = ctx.registry()?.env()?;
-        let pool = engine::spa::open(&env, zutil::import::source(candidate), self.state()).map_err(cannot)?;
+        let options = OpenOptions { purpose: Purpose::Rebuild, ..self.state() };
+        let pool = engine::spa::open(&env, zutil::import::source(candidate), options).map_err(cannot)?;
         let stop = ctx.interrupt.flag();
         let damage = assess(&pool, &stop);
         if ctx.interrupt.is_set() {

@@ -119,6 +119,9 @@ impl Verb for Labelclear {
         let not_cleared = || Failure::MinusOne(format!("failed to clear label for {shown}"));
         let is_member =
             |pool: &str| Failure::failed(format!("{shown} is a member (ACTIVE) of pool \"{pool}\""));
+        if let Some(pool) = super::vdevs::read_only_pool_of(&leaf.path, ctx) {
+            return Err(is_member(&pool));
+        }
         match devices::in_use(&leaf.path) {
             Some(InUse::Exported(pool)) if !self.force => return Err(refused(&shown, "exported", &pool)),
             Some(InUse::Active(pool)) if ctx.registry()?.get(&pool).is_some() => {

@@ -289,6 +289,10 @@ impl Objections {
 
     fn in_use(&mut self, leaf: &Leaf, force: bool, spare: bool, ctx: &Ctx) {
         let shown = leaf.path.display();
+        if let Some(pool) = read_only_pool_of(&leaf.path, ctx) {
+            self.lines.push(format!("{shown} is part of active pool '{pool}'"));
+            return;
+        }
         match devices::in_use(&leaf.path) {
             None => self.foreign(leaf, force),
             Some(InUse::Spare(_)) if spare => {}
@@ -374,12 +378,23 @@ pub fn aux_of(guid: u64, ctx: &Ctx) -> Option<String> {
 
 /// Whether one of our pools has the device.
 fn is_imported(leaf: &Leaf, ctx: &Ctx) -> bool {
-    let Ok(registry) = ctx.registry() else { return false };
-    let Ok(wanted) = devices::identity(&leaf.path) else { return false };
+    !pools_of(&leaf.path, ctx).is_empty()
+}
+
+/// The pool that was imported read-only and has the device. Its label may say that the pool is exported or destroyed.
+#[doc(alias = "zpool_in_use")]
+pub fn read_only_pool_of(path: &Path, ctx: &Ctx) -> Option<String> {
+    pools_of(path, ctx).into_iter().find(|pool| pool.is_read_only()).map(|pool| pool.name())
+}
+
+/// Our pools that have the device.
+fn pools_of(path: &Path, ctx: &Ctx) -> Vec<std::sync::Arc<daemon::Imported>> {
+    let Ok(registry) = ctx.registry() else { return Vec::new() };
+    let Ok(wanted) = devices::identity(path) else { return Vec::new() };
     let has = |pool: &std::sync::Arc<daemon::Imported>| {
         pool.candidate().members.values().any(|member| member.device.identity == wanted)
     };
-    registry.all().iter().any(has)
+    registry.all().into_iter().filter(has).collect()
 }
 
 fn name_of(group: &Group) -> &'static str {

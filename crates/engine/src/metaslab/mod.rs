@@ -9,6 +9,7 @@
 
 mod allocator;
 mod append;
+pub mod check;
 mod discard;
 mod evacuate;
 mod lend;

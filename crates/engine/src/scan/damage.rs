@@ -14,7 +14,7 @@ use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::metaslab::rebuild::has_metaslabs;
 use crate::metaslab::table::Metaslabs;
-use crate::metaslab::{self, log};
+use crate::metaslab::{self, check, log};
 use crate::spa::Pool;
 use crate::spa::rebuild::Which;
 use crate::vdev::config::VdevConfig;
@@ -113,7 +113,7 @@ impl Found<'_> {
             if self.is_stopped() {
                 return;
             }
-            let read = slab.as_ref().map_err(Clone::clone).and_then(|slab| map(mos, config, slab));
+            let read = slab.as_ref().map_err(Clone::clone).and_then(|slab| check::map(mos, config, slab));
             self.note(What::Map(name.clone(), id), read);
         }
     }
@@ -138,23 +138,6 @@ impl Found<'_> {
         }
         notes.into_iter().for_each(|why| self.note(What::Dedup, Err(why)));
     }
-}
-
-fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &metaslab::table::Metaslab) -> Result<()> {
-    if slab.space_map == 0 {
-        return Ok(());
-    }
-    let allocated = metaslab::load(&mos.object(slab.space_map)?, config.ashift, slab.start, slab.size)?;
-    if allocated.covered() == slab.allocated() {
-        return Ok(());
-    }
-    let what = format!(
-        "space map {} counts {} bytes and lists {}",
-        slab.space_map,
-        slab.allocated(),
-        allocated.covered()
-    );
-    Err(Error::corrupt(what))
 }
 
 fn space_log(mos: &Arc<Objset>) -> Result<()> {

@@ -95,7 +95,7 @@ impl Spa {
     /// Sets a new guid, so that a copy of the pool's disks is distinct from it: `wanted`, or a random one.
     #[doc(alias = "spa_change_guid")]
     pub fn reguid(&self, wanted: Option<u64>) -> Result<u64> {
-        self.sync_task(move |spa, _| {
+        self.sync_task(move |spa, tx| {
             let tree = spa.pool.zio.tree();
             if tree.leaves().any(|leaf| leaf.device().is_none()) {
                 let what = "the pool's guid can only be changed while all of its devices are there";
@@ -103,6 +103,8 @@ impl Spa {
             }
             spa.check_no_checkpoint()?;
             let guid = wanted.unwrap_or_else(|| spa.pool.env.guid());
+            let old = spa.config.lock().root().u64("guid").unwrap_or(0);
+            spa.log("guid change", "", 0, &format!("old={old} new={guid}"), tx)?;
             spa.config.lock().change_root(|root| set(root, "guid", guid));
             spa.notify("pool_reguid");
             Ok(guid)

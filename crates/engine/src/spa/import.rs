@@ -33,7 +33,7 @@ use super::pool::Pool;
 use super::rebuild::{self, Derived};
 use super::removal;
 use super::shared::Shared;
-use super::source::{ImportSource, OpenOptions};
+use super::source::{ImportSource, OpenOptions, Purpose};
 use super::vdev_props;
 use crate::dmu::dirty::policy::Policy;
 use crate::dmu::tx::Dirty;
@@ -47,6 +47,7 @@ use crate::txg::Txgs;
 use crate::vdev::config::AllocBias;
 use crate::vdev::label::settle_found;
 use crate::vdev::top::{Layout, Top};
+use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 use crate::zil::{self, claim};
 use crate::zio::Form;
@@ -138,8 +139,8 @@ fn import_some(
         check_activity(&source, options.hostid, &env.memory.limits)?;
     }
     let labels = source.config.clone();
-    let mut pool = open_owned(env, source, options.open)?;
-    check_writable(&pool)?;
+    let purpose = if derived.is_some() { Purpose::Rebuild } else { Purpose::Write };
+    let mut pool = open_owned(env, source, OpenOptions { purpose, ..options.open })?;
     derived.as_ref().map_or(Ok(()), |derived| rebuild::check(derived, &pool))?;
     if options.needs_logs {
         check_logs(&pool)?;
@@ -203,13 +204,14 @@ fn import_some(
     };
     let uberblock = pool.uberblock;
     // Newer states that were discarded must not come back: the first txg is newer than all of them.
-    let back = options.open.checkpoint;
-    if back && derived.is_some() {
+    let to_checkpoint = options.open.checkpoint;
+    if to_checkpoint && derived.is_some() {
         return Err(Error::new(
             Kind::Invalid,
             "a pool that goes back to its checkpoint can't be rebuilt at once",
         ));
     }
+    let back = to_checkpoint || uberblock.txg < newest;
     let synced = uberblock.txg.max(newest) + u64::from(back);
     settle_found(&pool.tree(), &*env.executor, synced + 1);
     let txgs = Txgs::new(synced);
@@ -222,6 +224,8 @@ fn import_some(
     }
     if back {
         spa.go_back(synced)?;
+    }
+    if to_checkpoint {
         clear_logs(&spa, uberblock.txg)?;
     } else {
         claim_logs(&spa, options.needs_logs, derived)?;
@@ -279,7 +283,7 @@ pub fn check_logs(pool: &Pool) -> Result<()> {
 }
 
 /// Refuses pools that writing would damage.
-fn check_writable(pool: &Pool) -> Result<()> {
+pub(super) fn check_writable(pool: &Pool) -> Result<()> {
     if let Some(why) = pool.notes.first() {
         let what = "the pool is damaged where writing needs it whole; open it read-only";
         return Err(Error::new(Kind::Corrupt, what).because(why.clone()));
@@ -298,13 +302,22 @@ fn check_writable(pool: &Pool) -> Result<()> {
         if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
             return Err(Error::new(Kind::NoDevice, "a top-level vdev is missing").on_vdev(&top.name));
         }
-        // A log can be done without.
-        if top.leaves().next().is_some() && top.bias != AllocBias::Log && !top.is_usable() {
+    }
+    check_devices(&pool.tree())
+}
+
+/// Refuses a pool that lacks more devices than it can do without.
+pub(super) fn check_devices(tree: &Tree) -> Result<()> {
+    // A log can be done without.
+    let is_lost =
+        |top: &&Arc<Top>| top.leaves().next().is_some() && top.bias != AllocBias::Log && !top.is_usable();
+    match tree.tops().find(is_lost) {
+        None => Ok(()),
+        Some(top) => {
             let what = "one or more devices is currently unavailable";
-            return Err(Error::new(Kind::NoDevice, what).on_vdev(&top.name));
+            Err(Error::new(Kind::NoDevice, what).on_vdev(&top.name))
         }
     }
-    Ok(())
 }
 
 /// Object sets of file systems and volumes whose intent log was never claimed.
@@ -331,7 +344,7 @@ fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
 }
 
 /// Adds advice to the error of a pool whose space maps or tables can't be read.
-fn advise(why: Error) -> Error {
+pub(super) fn advise(why: Error) -> Error {
     if !matches!(why.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop) {
         return why;
     }

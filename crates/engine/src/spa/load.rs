@@ -6,14 +6,16 @@ use nvpair::NvList;
 use ondisk::{Blkptr, Uberblock, names};
 
 use super::features::PoolFeatures;
+use super::import::{advise, check_devices, check_writable};
 use super::mapping;
 use super::pool::{Pool, Rewind};
-use super::source::{ImportSource, OpenOptions};
+use super::source::{ImportSource, OpenOptions, Purpose};
 use crate::arc::ArcCache;
 use crate::dmu::{Object, Objset};
 use crate::dsl::Dsl;
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
+use crate::metaslab;
 use crate::vdev::config::VdevConfig;
 use crate::vdev::tree::{Change, Tree};
 use crate::zap::Zap;
@@ -39,11 +41,25 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
     for uberblock in candidates.iter().take(tries) {
         match open_at(env, &source, uberblock, options) {
             Ok(mut pool) => {
+                match check_for(&pool, options.purpose) {
+                    // An older state may be whole.
+                    Err(e) if options.rewind && is_damage(&e) => {
+                        failed.push((uberblock.txg, e));
+                        continue;
+                    }
+                    done => done?,
+                }
+                if options.purpose == Purpose::Write {
+                    // Going back would not help, and lose what a rebuild keeps.
+                    metaslab::check::maps(&pool.mos, &pool.tree().config).map_err(advise)?;
+                }
                 if !failed.is_empty() {
                     pool.rewind = Some(Rewind { newest, opened: uberblock.txg, failed });
                 }
                 return Ok(pool);
             }
+            // Devices do not come back in an older state.
+            Err(e) if e.kind() == Kind::NoDevice && options.purpose != Purpose::Read => return Err(e),
             Err(e) => failed.push((uberblock.txg, e)),
         }
     }
@@ -53,6 +69,14 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
         true => error,
         false => Error::new(error.kind(), format!("the pool can't be opened at txg {txg}")).because(error),
     })
+}
+
+fn check_for(pool: &Pool, purpose: Purpose) -> Result<()> {
+    if purpose == Purpose::Read { Ok(()) } else { check_writable(pool) }
+}
+
+fn is_damage(why: &Error) -> bool {
+    matches!(why.kind(), Kind::Corrupt | Kind::Checksum | Kind::Io | Kind::NotFound | Kind::Loop)
 }
 
 /// Uberblocks that may be tried, best first.
@@ -95,7 +119,11 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let config = match trusted_config(&mos, &directory) {
         _ if options.split => source.config.clone(),
         Ok(config) => {
-            trust(&zio, source, &config, Change { deflates, reflow, ..Change::default() })?;
+            let refuse_short = options.purpose != Purpose::Read;
+            trust(&zio, source, &config, Change { deflates, reflow, refuse_short, ..Change::default() })?;
+            if refuse_short {
+                check_devices(&zio.tree())?;
+            }
             config
         }
         Err(e) => {

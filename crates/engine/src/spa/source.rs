@@ -56,6 +56,19 @@ impl std::fmt::Debug for Newest {
     }
 }
 
+/// What a pool is opened for. Writing needs more of it whole than reading.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be read.
+    #[default]
+    Read,
+    /// To be written: devices that have become too short count as absent, the configuration in the MOS must be whole, and
+    /// space maps must be readable.
+    Write,
+    /// As [`Purpose::Write`], without the space maps: these are made anew.
+    Rebuild,
+}
+
 /// Which state of the pool to open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenOptions {
@@ -69,4 +82,6 @@ pub struct OpenOptions {
     pub force: bool,
     /// The source's config is that of a pool that is being split off: the MOS has that of the pool it is taken from.
     pub split: bool,
+    /// What it is opened for. A rewind passes over states that are too damaged for that.
+    pub purpose: Purpose,
 }

@@ -21,6 +21,7 @@ pub mod indirect;
 pub mod label;
 pub mod label_moved;
 pub mod leaf;
+pub mod least;
 pub mod mirror;
 mod mirror_sectors;
 mod parity_rows;

@@ -12,6 +12,7 @@ use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
 use super::health::recorded;
 use super::leaf::Leaf;
+use super::least::{is_short, least_sizes, short_leaf};
 use super::raidz::RaidzGeometry;
 use super::top::{Layout, Side, Top};
 use crate::error::{Error, Result};
@@ -33,6 +34,9 @@ pub struct Change {
     pub reflow: Option<u64>,
     /// Whether space is counted without parity (`DMU_POOL_DEFLATE`); `None`: as in the known tree.
     pub deflates: Option<bool>,
+    /// Leaves are out of use whose devices have become too short: at their end they would be written where their vdev has
+    /// data.
+    pub refuse_short: bool,
 }
 
 /// The tree of one pool.
@@ -67,9 +71,14 @@ impl Tree {
         let (devices, reflow) = (&change.devices, change.reflow);
         let deflates = change.deflates.unwrap_or_else(|| known.is_none_or(|tree| tree.deflates));
         let mut leaves = BTreeMap::new();
+        let least = if change.refuse_short { least_sizes(&config) } else { HashMap::new() };
         for vdev in config.walk().into_iter().filter(|v| v.kind.is_leaf()) {
             let leaf = known.and_then(|tree| tree.known_leaf(vdev, &change.renamed));
             let leaf = leaf.unwrap_or_else(|| open_leaf(vdev, devices));
+            let leaf = match least.get(&vdev.guid) {
+                Some(least) if is_short(&leaf, *least) => short_leaf(&leaf),
+                _ => leaf,
+            };
             if let Some(health) = recorded(vdev, leaf.device().is_some()) {
                 leaf.set_health(health);
             }
