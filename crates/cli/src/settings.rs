@@ -267,6 +267,9 @@ pub fn of_pool(name: &str, value: &str, when: When) -> Result<PoolSetting, Strin
         return Err(format!("'{name}' is readonly"));
     }
     let parsed = native(info, value)?;
+    if prop == ZpoolProp::Compatibility {
+        compatible(value)?;
+    }
     pool_setting(prop, parsed, when)
 }
 

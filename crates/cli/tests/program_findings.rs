@@ -160,3 +160,71 @@ fn dos_attributes_are_their_owners() {
     assert_eq!(set(65_534, hidden | immutable), Errno::PERM.raw_os_error());
     live.export_and_verify("tank");
 }
+
+#[test]
+fn words_of_newer_releases_and_typing_errors_are_told_apart() {
+    let live = Live::new();
+    live.ok(&format!("zpool create -m none tank {}", live.disk("a", 64)));
+    // A feature that does not exist has no row, and does not hide the others.
+    assert_eq!(live.ok("zpool get -H -o property feature@nosuch,health,unsupported@x:y tank"), "health\n");
+    // A set of features that does not exist would switch all checks off.
+    let refused = live.fails("zpool set compatibility=nosuch tank");
+    assert!(refused.contains("cannot set property for 'tank': "), "{refused}");
+    assert_eq!(live.ok("zpool get -H -o value compatibility tank"), "off\n");
+    // A feature that no upgrade enables is not missed.
+    live.ok(&format!("zpool create -m none -o compatibility=openzfs-2.3-linux up {}", live.disk("b", 64)));
+    live.ok("zpool set compatibility=openzfs-2.4-linux up");
+    assert!(live.ok("zpool status up").contains("requested features are not enabled"));
+    live.ok("zpool upgrade up");
+    assert!(!live.ok("zpool status up").contains("status:"));
+}
+
+#[test]
+fn vdevs_are_listed_with_the_columns_that_were_asked_for() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -m none tank {disk} log {}", live.disk("b", 64)));
+    let list = live.ok("zpool list -Hpv -o name,health,guid,feature@lz4_compress tank");
+    let rows: Vec<Vec<&str>> = list.lines().map(|line| line.split('\t').collect()).collect();
+    assert_eq!(rows[0][..2], ["tank", "ONLINE"]);
+    assert_eq!(rows[1], ["", disk.as_str(), "ONLINE", "-", "-"]);
+    let whole = live.ok("zpool list -Hv tank");
+    // Ten columns behind the name: the last one, ALTROOT, only pools have.
+    let row: Vec<&str> = whole.lines().nth(1).unwrap().split('\t').collect();
+    assert!(row.len() == 12 && row[11] == "-", "{row:?}");
+    let json = live.ok("zpool list -jv -o name,health tank");
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let props = &json["pools"]["tank"]["vdevs"][disk.as_str()]["properties"];
+    assert_eq!(props.as_object().unwrap().keys().collect::<Vec<_>>(), ["health"]);
+}
+
+#[test]
+fn half_of_a_json_document_is_not_printed() {
+    let live = Live::new();
+    live.ok(&format!("zpool create -m none tank {}", live.disk("a", 64)));
+    for line in [
+        "zpool status -j tank nosuch",
+        "zpool list -j tank nosuch",
+        "zpool get -j size nosuch",
+        "zfs list -j tank nosuch",
+        "zfs get -j used tank nosuch",
+    ] {
+        let run = live.run(line);
+        assert!(run.code == 1 && run.out.is_empty() && run.err.contains("nosuch"), "{line}: {}", run.out);
+    }
+}
+
+#[test]
+fn a_held_snapshot_is_called_held() {
+    let live = Live::new();
+    live.ok(&format!("zpool create -m none tank {}", live.disk("a", 64)));
+    live.ok("zfs create tank/a");
+    live.ok("zfs snapshot -r tank@s");
+    live.ok("zfs hold keep tank/a@s");
+    for line in ["zfs destroy tank/a@s", "zfs destroy -r tank@s", "zfs destroy -r tank/a"] {
+        let refused = live.fails(line);
+        let why =
+            "cannot destroy snapshot tank/a@s: it's being held. Run 'zfs holds -r tank/a@s' to see holders.";
+        assert!(refused.contains(why), "{line}: {refused}");
+    }
+}

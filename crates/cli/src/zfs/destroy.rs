@@ -6,6 +6,7 @@ use std::io::Write;
 use clap::Args;
 use engine::Kind;
 use engine::dsl::props::names::dataset_name;
+use engine::dsl::write::destroy::HELD;
 use engine::dsl::write::{Begun, Tasks};
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
@@ -398,6 +399,10 @@ fn step_of(e: &engine::Error, steps: &[Step], asked: &str) -> Step {
 
 fn refused(step: &Step, e: &engine::Error) -> Failure {
     match step {
+        Step::Snapshot(name) if e.kind() == Kind::Busy && e.what() == HELD => {
+            let why = format!("it's being held. Run 'zfs holds -r {name}' to see holders.");
+            Failure::failed(format!("cannot destroy snapshot {name}: {why}"))
+        }
         Step::Snapshot(name) => Failure::failed(format!("cannot destroy snapshot {name}: {}", why(e))),
         Step::Head(name) => Failure::cannot("destroy", name, why(e)),
     }

@@ -61,7 +61,9 @@ impl Verb for Get {
         let users = if self.properties == "all" { Users::All } else { Users::Named };
         let mut listing = Listing::new(found, &wanted, users, &[], ctx)?;
         let words: Vec<String> = wanted.iter().map(word).collect();
-        if self.json.json {
+        if self.json.json && listing.failed() {
+            // Part of a document would pass for the whole.
+        } else if self.json.json {
             self.print_json(ctx, &mut listing, &words, &format)?;
         } else {
             self.print_lines(ctx, &mut listing, &wanted, &words, &format)?;

@@ -67,7 +67,9 @@ impl Verb for List {
             columns.extend(names.into_iter().map(PropName::User));
         }
         let mut listing = Listing::new(found, &columns, Users::Named, &sort_by, ctx)?;
-        if self.json.json {
+        if self.json.json && listing.failed() {
+            // Part of a document would pass for the whole.
+        } else if self.json.json {
             self.print_json(ctx, &mut listing, &columns)?;
         } else if listing.is_empty() {
             if !listing.failed() && !self.lines.scripted {

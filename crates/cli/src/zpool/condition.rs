@@ -1,7 +1,7 @@
 //! The condition of an open pool: one finding, the gravest.
 
 use engine::spa::Pool;
-use zcommon::features::FEATURES;
+use zcommon::features::by_upgrade;
 use zcommon::status::{Errata, PoolStatus};
 use zcommon::version::SPA_VERSION_FEATURES;
 use zutil::PoolCandidate;
@@ -47,7 +47,8 @@ fn compatibility(pool: &Pool) -> Option<PoolStatus> {
         return None;
     }
     let Ok(allowed) = compatible(files) else { return Some(PoolStatus::CompatibilityErr) };
-    let differs = FEATURES.iter().find_map(|feature| {
+    // A feature that an upgrade leaves out is enabled by hand, or not.
+    let differs = by_upgrade().iter().find_map(|feature| {
         let is_enabled = pool.features.count(feature.info().guid).is_some();
         match (allowed.contains(feature), is_enabled) {
             (true, false) => Some(PoolStatus::FeatDisabled),

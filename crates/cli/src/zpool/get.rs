@@ -6,7 +6,7 @@ use zcommon::props::{VdevProp, ZpoolProp};
 use zutil::import::select;
 
 use super::get_vdev::{self, VdevView};
-use super::prop::PoolView;
+use super::prop::{PoolView, is_of_feature};
 use super::status_json::vdev_info;
 use crate::ctx::Ctx;
 use crate::listing::{Lines, PoolJson};
@@ -80,6 +80,9 @@ impl Get {
             lines.extend(props.iter().map(|(name, prop)| self.row(pool.name.clone(), name, prop)));
             Ok(Exit::OK)
         })?;
+        if self.json.style.json && exit != Exit::OK && !self.pools.is_empty() {
+            return Ok(exit);
+        }
         if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
@@ -187,6 +190,7 @@ impl Get {
             let bad = || Failure::usage(format!("bad property list: invalid property '{word}'"));
             match word {
                 "all" if self.properties == "all" => props.extend(view.all()),
+                word if is_of_feature(word) => props.extend(view.named(word)),
                 word => props.push(view.named(word).ok_or_else(bad)?),
             }
         }

@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use zcommon::features::FEATURES;
 use zcommon::props::ZpoolProp;
 
-use super::list_vdevs::{VDEV_COLUMNS, VdevCells};
-use super::prop::PoolView;
+use super::list_vdevs::VdevCells;
+use super::prop::{PoolView, dash, is_of_feature};
 use super::repeat::Repeat;
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
@@ -51,7 +51,7 @@ pub enum Line {
     Pool(Vec<String>),
     /// The heading of a class of vdevs.
     Class(&'static str),
-    /// A vdev, indented, with the columns that vdevs have whatever is asked for.
+    /// A vdev, indented, with the columns asked for except its name.
     Vdev(String, Vec<String>),
 }
 
@@ -90,14 +90,18 @@ impl List {
             let cells = props.iter().map(|p| p.value(self.lines.literal).to_owned()).collect();
             lines.push(Line::Pool(cells));
             if self.verbose {
-                let vdevs = VdevCells { view: &view, names: self.names.style(), literal };
+                let columns = wanted.iter().filter(|w| w.prop != Some(ZpoolProp::Name));
+                let columns = columns.map(|w| (w.key(), w.prop)).collect();
+                let vdevs = VdevCells { view: &view, names: self.names.style(), literal, columns };
                 item.insert("vdevs".into(), vdevs.json(&style).into());
                 vdevs.lines(&mut lines);
             }
             pools.insert(super::pool_key(&view, &style), item.into());
             Ok(Exit::OK)
         })?;
-        if self.json.style.json {
+        if self.json.style.json && exit != Exit::OK && !self.pools.is_empty() {
+            // Part of a document would pass for the whole.
+        } else if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
             print(&mut *ctx.out, &Value::Object(doc))?;
@@ -127,13 +131,35 @@ fn columns_of(word: &str) -> Vec<String> {
 
 fn named(view: &PoolView<'_>, wanted: &[Wanted]) -> Result<Vec<Prop>, Failure> {
     let bad = |word: &str| Failure::usage(format!("bad property list: invalid property '{word}'"));
-    wanted.iter().map(|w| view.named(&w.word).map(|(_, p)| p).ok_or_else(|| bad(&w.word))).collect()
+    let one = |w: &Wanted| match view.named(&w.word) {
+        Some((_, prop)) => Ok(prop),
+        None if is_of_feature(&w.word) => Ok(dash()),
+        None => Err(bad(&w.word)),
+    };
+    wanted.iter().map(one).collect()
 }
 
-fn print_vdev(out: &mut dyn Write, name: &str, cells: &[String], width: usize) -> io::Result<()> {
+/// The heading of a class, with a dash below each other column.
+fn print_class(out: &mut dyn Write, name: &str, wanted: &[Wanted]) -> io::Result<()> {
+    let is_last = wanted.len() == 1;
+    for (i, wanted) in wanted.iter().enumerate() {
+        let width = wanted.column.width;
+        match i {
+            0 if is_last => write!(out, "{name}")?,
+            0 => write!(out, "{name:width$}")?,
+            _ => write!(out, "  {:>width$}", "-")?,
+        }
+    }
+    writeln!(out)
+}
+
+/// The line of a vdev: the cells of native properties have the least width of their column, whatever the pools' cells take.
+fn print_vdev(out: &mut dyn Write, name: &str, cells: &[String], wanted: &[Wanted]) -> io::Result<()> {
+    let width = wanted.first().map_or(0, |w| w.column.width);
     write!(out, "{name:width$}")?;
-    for (cell, prop) in cells.iter().zip(VDEV_COLUMNS) {
-        let (column, _) = crate::output::value::width(prop.info());
+    let columns = wanted.iter().filter(|w| w.prop != Some(ZpoolProp::Name));
+    for (cell, wanted) in cells.iter().zip(columns) {
+        let column = wanted.prop.map_or(0, |prop| crate::output::value::width(prop.info()).0);
         write!(out, "  {cell:>column$}")?;
     }
     writeln!(out)
@@ -189,15 +215,15 @@ impl List {
             let headers: Vec<String> = wanted.iter().map(|w| w.column.header.clone()).collect();
             self.print_line(out, wanted, &headers)?;
         }
-        let width = wanted.first().map_or(0, |w| w.column.width);
         lines.iter().try_for_each(|line| match line {
             Line::Pool(cells) => self.print_line(out, wanted, cells),
             // OpenZFS prints headings for people even where all else is for programs.
-            Line::Class(name) => print_vdev(out, name, &vec!["-".to_owned(); VDEV_COLUMNS.len()], width),
+            Line::Class(name) => print_class(out, name, wanted),
             Line::Vdev(name, cells) if self.lines.scripted => {
-                writeln!(out, "\t{}\t{}", name.trim_start(), cells.join("\t"))
+                let cells = cells.iter().map(|cell| format!("\t{cell}"));
+                writeln!(out, "\t{}{}", name.trim_start(), cells.collect::<String>())
             }
-            Line::Vdev(name, cells) => print_vdev(out, name, cells, width),
+            Line::Vdev(name, cells) => print_vdev(out, name, cells, wanted),
         })
     }
 

@@ -14,19 +14,6 @@ use super::status_json::{vdev_info, with_class};
 use crate::output::json::JsonStyle;
 use crate::output::row::Source;
 
-/// The columns of vdevs.
-pub const VDEV_COLUMNS: [ZpoolProp; 9] = [
-    ZpoolProp::Size,
-    ZpoolProp::Allocated,
-    ZpoolProp::Free,
-    ZpoolProp::Checkpoint,
-    ZpoolProp::Expandsize,
-    ZpoolProp::Fragmentation,
-    ZpoolProp::Capacity,
-    ZpoolProp::Dedupratio,
-    ZpoolProp::Health,
-];
-
 /// The vdevs of one pool.
 pub struct VdevCells<'a> {
     /// The pool.
@@ -35,6 +22,8 @@ pub struct VdevCells<'a> {
     pub names: NameStyle,
     /// Exact numbers.
     pub literal: bool,
+    /// The columns besides the name: what each is called, and its property if it is a native one.
+    pub columns: Vec<(String, Option<ZpoolProp>)>,
 }
 
 /// Vdevs below a heading of their own: the heading, its name in JSON and the class of its vdevs in JSON.
@@ -95,7 +84,7 @@ impl VdevCells<'_> {
 
     fn line(&self, vdev: &VdevNode, depth: usize, lines: &mut Vec<Line>) {
         let name = format!("{:depth$}{}", "", vdev_name(vdev, self.names, true));
-        lines.push(Line::Vdev(name, VDEV_COLUMNS.map(|prop| self.cell(vdev, prop)).to_vec()));
+        lines.push(Line::Vdev(name, self.columns.iter().map(|(_, prop)| self.cell(vdev, *prop)).collect()));
         vdev.children.iter().for_each(|child| self.line(child, depth + 2, lines));
     }
 
@@ -104,8 +93,8 @@ impl VdevCells<'_> {
             let name = vdev_name(vdev, self.names, true);
             let mut map = with_class(vdev_info(vdev, name.clone(), style), class);
             map.insert("state".into(), json!(vdev.health.state.word()));
-            let props = VDEV_COLUMNS.map(|prop| {
-                (prop.name().to_owned(), style.valued(&self.cell(vdev, prop), &Source::None, None))
+            let props = self.columns.iter().map(|(name, prop)| {
+                (name.clone(), style.valued(&self.cell(vdev, *prop), &Source::None, None))
             });
             map.insert("properties".into(), Map::from_iter(props).into());
             if !vdev.children.is_empty() {
@@ -117,10 +106,11 @@ impl VdevCells<'_> {
         vdevs.iter().map(object).collect()
     }
 
-    /// The value of a property for one vdev; space is that of top-level vdevs, the size also that of devices.
+    /// The value of a property for one vdev, a dash for one that only pools have; space is that of top-level vdevs, the size also that of devices.
     #[doc(alias = "print_list_stats")]
-    fn cell(&self, vdev: &VdevNode, prop: ZpoolProp) -> String {
+    fn cell(&self, vdev: &VdevNode, prop: Option<ZpoolProp>) -> String {
         use ZpoolProp as P;
+        let Some(prop) = prop else { return "-".to_owned() };
         let sizes = self.view.sizes.get(vdev.guid);
         let number = |n: u64| if self.literal { n.to_string() } else { nicenum(n).to_string() };
         let nonzero = |n: u64| (n > 0).then(|| number(n));

@@ -308,7 +308,7 @@ impl<'a> PoolView<'a> {
         native.chain(features).chain(self.unsupported()).chain(user).collect()
     }
 
-    /// The property of a user's word; `None`: there is no such property.
+    /// The property of a user's word; `None`: there is no such property, or no such [feature](is_of_feature).
     pub fn named(&self, word: &str) -> Option<(String, Prop)> {
         if let Some(prop) = ZpoolProp::from_user(word) {
             return Some((prop.name().to_owned(), self.native(prop).unwrap_or_else(dash)));
@@ -318,8 +318,7 @@ impl<'a> PoolView<'a> {
             return Some((word.to_owned(), self.feature(feature)));
         }
         if word.starts_with("unsupported@") {
-            let found = self.unsupported().into_iter().find(|(name, _)| name == word);
-            return Some((word.to_owned(), found.map_or_else(dash, |(_, prop)| prop)));
+            return self.unsupported().into_iter().find(|(name, _)| name == word);
         }
         word.contains(':').then(|| {
             let set = self.settings.get(word).map(text).filter(|value| !value.is_empty());
@@ -447,6 +446,11 @@ fn can_discard(path: &Path) -> bool {
 
 fn stat(n: u64, nice: String, literal: String) -> Prop {
     Prop { nice, literal, number: Some(n), source: Source::None, received: None }
+}
+
+/// Whether a word asks for a feature. The feature may be unknown: programs ask so for features of newer releases.
+pub fn is_of_feature(word: &str) -> bool {
+    word.starts_with("feature@") || word.starts_with("unsupported@")
 }
 
 /// The placeholder where there is no value.

@@ -172,7 +172,9 @@ impl Status {
             }
             Ok(Exit::OK)
         })?;
-        if self.json.style.json {
+        if self.json.style.json && exit != Exit::OK && !self.pools.is_empty() {
+            // Part of a document would pass for the whole.
+        } else if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
             print(&mut *ctx.out, &Value::Object(doc))?;

@@ -54,8 +54,8 @@ fn condition_status(status: PoolStatus) -> Option<&'static str> {
              to continue functioning in a\ndegraded state."
         }
         RemovedDev => {
-            "One or more devices has been removed by the administrator.\nSufficient replicas exist for the pool to \
-             continue functioning in a\ndegraded state."
+            "One or more devices have been removed.\nSufficient replicas exist for the pool to continue functioning in \
+             a\ndegraded state."
         }
         Resilvering | Rebuilding => {
             "One or more devices is currently being resilvered.  The pool will\ncontinue to function, possibly in a \

@@ -25,6 +25,8 @@ const EMPTIED_FIRST: u64 = 16 << 20;
 
 /// Blocks of an old deadlist that are moved together.
 const KEPT: usize = 4096;
+/// Why a snapshot with holds is not destroyed.
+pub const HELD: &str = "the snapshot is held";
 
 /// Number of a snapshot's holds.
 pub fn holds(at: &MosView<'_>, snap: &DslDataset) -> Result<u64> {
@@ -46,7 +48,7 @@ pub fn check_snapshot(at: &MosTx<'_>, number: u64, defer: bool) -> Result<()> {
         };
     }
     if holds(at, &snap)? > 0 {
-        return Err(Error::new(Kind::Busy, "the snapshot is held"));
+        return Err(Error::new(Kind::Busy, HELD));
     }
     if snap.num_children > 1 {
         return Err(Error::new(Kind::Exists, "the snapshot has clones"));

@@ -139,7 +139,7 @@ impl Tasks<'_> {
             match found.snapshot {
                 None => self.refuse_used(found.head, name)?,
                 Some(number) if destroy::holds(&self.at, &self.at.dataset(number)?)? > 0 => {
-                    return Err(Error::new(Kind::Busy, "the snapshot is held").in_dataset(name));
+                    return Err(Error::new(Kind::Busy, destroy::HELD).in_dataset(name));
                 }
                 Some(_) => {}
             }
