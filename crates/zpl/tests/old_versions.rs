@@ -147,6 +147,12 @@ fn upgrade(dir: &Path) {
     let after = fs.attr(lot).unwrap();
     assert_eq!((after.mode(), after.crtime, after.flags), (before.mode(), before.crtime, before.flags));
     assert_eq!(fs.acl(lot).unwrap(), acl);
+    // A long link keeps its target in a block, which OpenZFS reads only from a znode.
+    let folder = fs.lookup(fs.root, b"dir").unwrap().unwrap().object;
+    let long = fs.lookup(folder, b"long").unwrap().unwrap().object;
+    fs.set_xattr(long, b"trusted.x", Some(b"1"), XattrMode::Set).unwrap();
+    assert_eq!((kind(long), fs.readlink(long).unwrap()), (ObjectType::ZNODE, vec![b'x'; 700]));
+    assert_eq!(fs.xattr(long, b"trusted.x").unwrap().unwrap(), b"1");
     fs.unmount().unwrap();
     drop(fs);
     spa.export().unwrap();

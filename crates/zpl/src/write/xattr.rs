@@ -213,6 +213,10 @@ impl FsWriter {
         name: &[u8],
         value: Option<&[u8]>,
     ) -> Result<bool> {
+        // A symbolic link of an old version has its target where packed attributes would go: it stays as it is.
+        if node.kind == FileKind::Symlink && node.state.read().attrs.znode_tail().is_some() {
+            return Ok(false);
+        }
         let mut list = self.packed(&node.state.read())?;
         match value {
             Some(value) => {

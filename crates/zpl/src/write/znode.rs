@@ -188,9 +188,10 @@ impl FsWriter {
         if state.word(f.xattr) != 0 {
             new.set_word(f.xattr, state.word(f.xattr))?;
         }
-        let target = usize::try_from(state.word(f.size)).ok().and_then(|len| tail.get(..len));
-        if let Some(target) = target.filter(|_| kind == Some(FileKind::Symlink)) {
-            new.set(f.symlink, target)?;
+        if kind == Some(FileKind::Symlink) {
+            let target = usize::try_from(state.word(f.size)).ok().and_then(|len| tail.get(..len));
+            let outside = || Error::unsupported("the link's target stands in a block of its own");
+            new.set(f.symlink, target.ok_or_else(outside)?)?;
         }
         if let Some(stamp) = tail.get(..32).filter(|_| state.word(f.flags) & pflags::BONUS_SCANSTAMP != 0) {
             new.set(f.scanstamp, stamp)?;
