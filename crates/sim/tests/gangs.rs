@@ -12,9 +12,9 @@ use engine::types::Bookmark;
 use engine::vdev::stats::IoClass;
 use engine::zio::alloc::Class;
 use engine::zio::dedup::Dedup;
-use engine::zio::write::{WriteProps, WriteRequest};
+use engine::zio::write::{AsStored, WriteProps, WriteRequest};
 use engine::zio::{gang_members, gang_parts};
-use ondisk::{Blkptr, ChecksumType, CompressType, ObjectType};
+use ondisk::{Blkptr, ChecksumType, CompressType, Eck, Endian, ObjectType};
 use sim::actor::Actor;
 use sim::check;
 use sim::disk::Record;
@@ -69,12 +69,21 @@ const PROPS: WriteProps = WriteProps {
 };
 
 /// Writes a block that is too large for any free piece.
-fn gang(spa: &Spa, props: WriteProps, (txg, may_wait): (u64, bool)) -> engine::Result<Blkptr> {
+fn gang(spa: &Spa, props: WriteProps, when: (u64, bool)) -> engine::Result<Blkptr> {
+    gang_as(spa, props, when, None)
+}
+
+fn gang_as(
+    spa: &Spa,
+    props: WriteProps,
+    (txg, may_wait): (u64, bool),
+    stored: Option<AsStored>,
+) -> engine::Result<Blkptr> {
     let promise = Promise::default();
     let theirs = promise.clone();
     let data = vec![1; 8 << 10].as_slice().into();
     let (old, at) = (Blkptr::default(), Bookmark::default());
-    let (stored, placed, keeps_birth) = (None, None, false);
+    let (placed, keeps_birth) = (None, false);
     let request = WriteRequest { stored, data, props, old, placed, keeps_birth, txg, at, may_wait };
     spa.pool.zio.write(request, Box::new(move |end| theirs.set(end)));
     promise.wait(&**spa.pool.zio.executor())
@@ -138,4 +147,24 @@ fn a_gang_that_names_itself_is_freed_once() {
     forged.sort();
     forged.dedup();
     assert_eq!(forged.len(), count, "each place once");
+}
+
+/// OpenZFS swaps the header of a gang by the byte order of its pointer.
+#[test]
+fn a_header_has_the_byte_order_of_its_pointer() {
+    let (spa, _disks) = new_pool(&env(7), Shape::Single.into(), &Arc::new(Record::default())).unwrap();
+    spa.space.force_ganging(4096);
+    let hold = spa.begin().unwrap();
+    let stored = AsStored { lsize: 8 << 10, compress: CompressType::Off, crypt: None, endian: Endian::Big };
+    let bp = gang_as(&spa, PROPS, (hold.txg(), true), Some(stored)).unwrap();
+    assert!(bp.is_gang() && !bp.byteorder_is_little());
+    let dva = bp.dvas().next().unwrap();
+    let header = spa.pool.zio.read_physical(u64::from(dva.vdev), dva.offset, 512).unwrap();
+    assert_eq!(Eck::from_trailer(&header).unwrap().endian, Endian::Big);
+    let mut first = header[..128].to_vec();
+    first.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+    let members = gang_members(&spa.pool.zio, &bp).unwrap().members;
+    assert_eq!(Blkptr::from_bytes(&first).unwrap(), members[0]);
+    let read = spa.pool.zio.read_wait(&bp, Bookmark::default(), engine::zio::ReadOptions::default());
+    assert!(read.data.unwrap().iter().all(|byte| *byte == 1));
 }

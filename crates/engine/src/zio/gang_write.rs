@@ -234,12 +234,17 @@ fn note_nesting(zio: &Zio, header: &[Dva], members: &[Blkptr]) {
 }
 
 fn header_bytes(zio: &Arc<Zio>, bp: &Blkptr, size: usize, members: &[Blkptr]) -> Result<Buf> {
+    // OpenZFS swaps a header by the order of its pointer.
+    let endian = if bp.byteorder_is_little() { Endian::Little } else { Endian::Big };
     let mut bytes: Vec<u8> = members.iter().flat_map(Blkptr::to_bytes).collect();
+    if endian == Endian::Big {
+        bytes.chunks_exact_mut(8).for_each(<[u8]>::reverse);
+    }
     bytes.resize(size - EckPhys::SIZE, 0);
-    let trailer = |cksum| Eck { endian: Endian::Little, cksum }.to_bytes();
+    let trailer = |cksum| Eck { endian, cksum }.to_bytes();
     let verifier = ondisk::label::gang_verifier(bp);
     let unsigned: Vec<u8> = bytes.iter().copied().chain(trailer(verifier)).collect();
-    let words = zio.checksum_of(ChecksumType::GangHeader, &unsigned, Endian::Little)?;
+    let words = zio.checksum_of(ChecksumType::GangHeader, &unsigned, endian)?;
     let cksum = super::verify::stored_words(ChecksumType::GangHeader, bp, words, [0; 2]);
     bytes.extend(trailer(cksum));
     let whole = super::verify::gang_header(bp, &bytes);

@@ -7,6 +7,7 @@
 //!
 //! Source: `l2arc_rebuild`, OpenZFS 2.4.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ondisk::Dva;
@@ -74,7 +75,9 @@ impl L2arc {
             found.and_then(|(header, sector)| self.accept(device, &header, (sector, least)))
         };
         match starts {
-            Some(starts) if self.limit(Limit::L2RebuildEnabled) != 0 => self.follow(guid, starts),
+            Some(starts) if self.limit(Limit::L2RebuildEnabled) != 0 => {
+                self.follow(guid, starts, HashSet::new())
+            }
             Some(starts) => {
                 if let Some(device) = self.state.lock().devices.get_mut(&guid) {
                     // A later import may restore the contents.
@@ -152,19 +155,25 @@ impl L2arc {
     }
 
     /// Reads the log block at the head of the first chain.
-    fn follow(self: &Arc<Self>, guid: u64, starts: [L2arcLogBlkptr; 2]) {
+    /// `seen`: the places of those before it.
+    fn follow(self: &Arc<Self>, guid: u64, starts: [L2arcLogBlkptr; 2], mut seen: HashSet<u64>) {
         let [at, _] = starts;
         let leaf = {
             let state = self.state.lock();
             let Some(device) = state.devices.get(&guid).filter(|_| !state.is_closed) else { return };
-            let is_new = device.logs.iter().all(|log| log.daddr != at.daddr);
+            // Each log block is for as many blocks, of a sector at least.
+            let place = device.place;
+            let span = u64::try_from(device.log_entries).unwrap_or(u64::MAX).saturating_mul(place.sector);
+            let most = place.end.saturating_sub(place.start).checked_div(span).unwrap_or(0).saturating_add(1);
+            let fits = u64::try_from(seen.len()).is_ok_and(|count| count < most);
+            let is_new = fits && seen.insert(at.daddr);
             (is_new && device.hands.is_whole(device.place, &at)).then(|| Arc::clone(&device.leaf))
         };
         let Some(leaf) = leaf else { return self.finish_rebuild(guid, End::Done) };
         let (l2, executor) = (Arc::clone(self), Arc::clone(&self.env.executor));
         let done = Box::new(move |result: std::io::Result<Buf>| {
             executor.spawn(Box::new(move || match l2.restore(guid, starts, result.ok()) {
-                Next::Log(starts) => l2.follow(guid, starts),
+                Next::Log(starts) => l2.follow(guid, starts, seen),
                 Next::End(end) => l2.finish_rebuild(guid, end),
             }));
         });
