@@ -285,3 +285,31 @@ fn labels_of_an_earlier_pool_at_the_end_of_a_device_do_not_count() {
     assert!(told.contains(" state: ONLINE"), "{told}");
     live.ok(&format!("zpool import -N -d {} {POOL}", live.disks().display()));
 }
+
+/// Labels name the pool by the new guid in half of the copies of one disk, as when power fails in the first step of the change.
+#[test]
+fn a_change_of_the_guid_that_was_interrupted_leaves_one_pool() {
+    let live = Live::new();
+    let (one, two) = (live.disk("one", 64), live.disk("two", 64));
+    live.ok(&format!("zpool create -m none {POOL} {one} {two}"));
+    live.ok(&format!("zpool export {POOL}"));
+    let before = [&one, &two].map(|path| std::fs::read(path).unwrap());
+    let from = format!("-d {}", live.disks().display());
+    live.ok(&format!("zpool import -N {from} {POOL}"));
+    live.ok(&format!("zpool reguid {POOL}"));
+    live.ok(&format!("zpool export {POOL}"));
+    let after = std::fs::read(&one).unwrap();
+    let mut cut = before[0].clone();
+    // The configurations of the labels L0 and L2.
+    for label in [0, cut.len() - (512 << 10)] {
+        let place = label + (16 << 10)..label + (128 << 10);
+        cut[place.clone()].copy_from_slice(&after[place]);
+    }
+    std::fs::write(&one, &cut).unwrap();
+    std::fs::write(&two, &before[1]).unwrap();
+    let told = live.ok(&format!("zpool import {from}"));
+    assert!(told.matches("pool: hurt").count() == 1 && told.contains(" state: ONLINE"), "{told}");
+    live.ok(&format!("zpool import -N {from} {POOL}"));
+    assert_eq!(live.ok(&format!("zpool list -H -o health {POOL}")), "ONLINE\n");
+    live.export_and_verify(POOL);
+}

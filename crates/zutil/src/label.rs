@@ -86,6 +86,15 @@ impl DeviceLabels {
         newest.map(|(_, config)| config)
     }
 
+    /// The configuration of another pool for the same vdev, in as many copies as the chosen one: a change of the pool's guid was
+    /// interrupted.
+    pub fn rival(&self) -> Option<&NvList> {
+        let (pool, vdev) = self.owner()?;
+        let is_rival = |id: (u64, u64)| id.0 != 0 && id.0 != pool && id.1 == vdev;
+        let rivals = || self.usable().filter(|(_, config)| is_rival(identity(config)));
+        (pool != 0 && rivals().count() == self.count()).then(|| rivals().next().map(|(_, config)| config))?
+    }
+
     /// How many usable copies speak of the vdev that [`DeviceLabels::best`] chose.
     pub fn count(&self) -> usize {
         let owner = self.owner();

@@ -8,7 +8,7 @@
 //! Differs from OpenZFS: where two devices carry the same guid (a copied disk), the one with the newer
 //! label is used before the one at the expected path; contradictions are reported as notes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -151,8 +151,9 @@ struct Claim<'a> {
 pub fn search(devices: &[FoundDevice]) -> Vec<PoolCandidate> {
     let mut pools: BTreeMap<u64, Vec<Claim<'_>>> = BTreeMap::new();
     let mut aux: Vec<Claim<'_>> = Vec::new();
+    let certain = certain(devices);
     for device in devices {
-        let Some(config) = device.labels.best() else { continue };
+        let Some(config) = config_of(device, &certain) else { continue };
         let number = |name: &str| config.u64(name).unwrap_or(0);
         let (guid, top_guid, txg) = (number("guid"), number("top_guid"), number("txg"));
         let claim = Claim { device, config, guid, top_guid, txg };
@@ -168,6 +169,24 @@ pub fn search(devices: &[FoundDevice]) -> Vec<PoolCandidate> {
         pools.into_iter().filter_map(|(guid, claims)| candidate(guid, &claims, &aux)).collect();
     found.sort_by(|a, b| (&a.name, a.guid).cmp(&(&b.name, b.guid)));
     found
+}
+
+/// Pools that a device names without doubt.
+fn certain(devices: &[FoundDevice]) -> BTreeSet<u64> {
+    let labels = devices.iter().map(|device| &device.labels).filter(|labels| labels.rival().is_none());
+    labels.filter_map(|labels| labels.best()?.u64("pool_guid")).collect()
+}
+
+/// The configuration that a device counts with. Half of its labels may name the pool by a new guid and half by the old one,
+/// when power failed in a change of the guid: it goes with the devices that name one only, so that the pool is not found in
+/// two parts.
+fn config_of<'a>(device: &'a FoundDevice, certain: &BTreeSet<u64>) -> Option<&'a NvList> {
+    let best = device.labels.best()?;
+    let is_certain = |config: &NvList| config.u64("pool_guid").is_some_and(|guid| certain.contains(&guid));
+    match device.labels.rival() {
+        Some(rival) if is_certain(rival) && !is_certain(best) => Some(rival),
+        _ => Some(best),
+    }
 }
 
 fn candidate(guid: u64, claims: &[Claim<'_>], aux: &[Claim<'_>]) -> Option<PoolCandidate> {
