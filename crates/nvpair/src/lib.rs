@@ -30,6 +30,7 @@ mod error;
 mod json;
 mod list;
 mod native;
+mod print;
 mod value;
 mod xdr;
 

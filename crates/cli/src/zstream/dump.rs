@@ -6,6 +6,7 @@ use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use nvpair::NvList;
 use ondisk::drr::{DRR_SIZE, Drr, DrrBegin, DrrBody, DrrEnd};
 
 use super::stream::{Input, malformed, sum};
@@ -19,7 +20,7 @@ const SUMMED: [&str; 9] =
 /// Print the records of a stream.
 #[derive(Debug, Args)]
 pub struct Dump {
-    /// All records, not only where parts begin and end.
+    /// All records, not only where parts begin and end; twice: with their checksums.
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
     /// What they hold, too.
@@ -55,6 +56,19 @@ impl Verb for Dump {
             let size = drr.payload_size();
             sums.add(&drr, size);
             show(&drr, size, self.verbose > 0, &mut *ctx.out)?;
+            if let DrrBody::Begin(_) = drr.body
+                && size > 0
+            {
+                let payload = input.payload(size)?;
+                match NvList::decode(&payload) {
+                    Ok(list) => write!(ctx.out, "{}", list.print())?,
+                    Err(e) => ctx.warn(format!("the list behind a BEGIN record can't be read: {e}")),
+                }
+                continue;
+            }
+            if self.verbose > 1 && !matches!(drr.body, DrrBody::Begin(_)) {
+                writeln!(ctx.out, "    checksum = {}", sum(drr.checksum.unwrap_or_default()))?;
+            }
             if let DrrBody::End(DrrEnd { checksum, .. }) = drr.body
                 && !self.unchecked
                 && checksum != before
