@@ -89,6 +89,8 @@ impl Commands for Verbs {
             return names(call);
         }
         crate::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
+        let word = |name: &str| call.env.get(name).and_then(|word| word.to_str()).map(str::to_owned);
+        crate::zpool::vdev_names::use_environment(word);
         let (held, is_guest) = (Arc::new(AtomicBool::new(false)), call.guest.is_some());
         let session = Session {
             held: Arc::clone(&held),

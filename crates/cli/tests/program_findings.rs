@@ -175,6 +175,11 @@ fn words_of_newer_releases_and_typing_errors_are_told_apart() {
     live.ok(&format!("zpool create -m none -o compatibility=openzfs-2.3-linux up {}", live.disk("b", 64)));
     live.ok("zpool set compatibility=openzfs-2.4-linux up");
     assert!(live.ok("zpool status up").contains("requested features are not enabled"));
+    let listed = live.ok("zpool upgrade");
+    assert!(
+        listed.contains("\n      dynamic_gang_header(*)\n") && listed.contains("marked with (*)"),
+        "{listed}"
+    );
     live.ok("zpool upgrade up");
     assert!(!live.ok("zpool status up").contains("status:"));
 }
@@ -226,5 +231,62 @@ fn a_held_snapshot_is_called_held() {
         let why =
             "cannot destroy snapshot tank/a@s: it's being held. Run 'zfs holds -r tank/a@s' to see holders.";
         assert!(refused.contains(why), "{line}: {refused}");
+    }
+}
+
+#[test]
+fn properties_of_vdevs_that_came_with_2_4_are_kept() {
+    let live = Live::new();
+    let disks = ["a", "b", "c"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -m none tank raidz1 {}", disks.join(" ")));
+    let value =
+        |props: &str, vdev: &str| live.ok(&format!("zpool get -H -o value,source {props} tank {vdev}"));
+    assert_eq!(value("autosit,slow_io_events", "raidz1-0"), "off\tdefault\non\tdefault\n");
+    live.ok("zpool set autosit=on tank raidz1-0");
+    live.ok(&format!("zpool set slow_io_events=off tank {}", disks[0]));
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -N -d {} tank", live.disks().display()));
+    assert_eq!(value("autosit", "raidz1-0"), "on\tlocal\n");
+    assert_eq!(value("autosit,slow_io_events,sit_out", &disks[0]), "-\t-\noff\tlocal\noff\t-\n");
+    live.fails(&format!("zpool set autosit=on tank {}", disks[0]));
+    live.fails(&format!("zpool set sit_out=on tank {}", disks[0]));
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn variables_of_the_environment_name_vdevs() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    live.ok(&format!("zpool create -m none tank {disk}"));
+    let guid = live.ok(&format!("zpool get -H -o value guid tank {disk}"));
+    for line in ["zpool status tank", "zpool list -v tank", "zpool iostat -v tank"] {
+        let named = live.command(line).env("ZPOOL_VDEV_NAME_GUID", "YES").output().unwrap();
+        let named = String::from_utf8(named.stdout).unwrap();
+        assert!(named.contains(guid.trim()) && !named.contains(&disk), "{line}: {named}");
+        assert!(live.ok(line).contains(&disk), "{line}");
+    }
+}
+
+#[test]
+fn a_package_of_streams_is_dumped_with_its_list() {
+    let live = Live::new();
+    live.ok(&format!("zpool create -m none tank {}", live.disk("a", 64)));
+    live.ok("zfs create tank/a");
+    live.ok("zfs set com.example:key=value tank/a");
+    live.ok("zfs snapshot -r tank@s");
+    let stream = live.disks().join("stream");
+    let sent = live.command("zfs send -R tank@s").output().unwrap();
+    fs::write(&stream, sent.stdout).unwrap();
+    for verbose in ["", "-v", "-vv"] {
+        let ours = live.ok(&format!("zstream dump {verbose} {}", stream.display()));
+        assert!(
+            ours.contains("nvlist version: 0\n\ttosnap = s\n") && ours.contains("com.example:key = value")
+        );
+        let theirs =
+            Command::new("zstream-2.4").arg("dump").args(verbose.split_whitespace()).arg(&stream).output();
+        match theirs {
+            Ok(theirs) => assert_eq!(ours, String::from_utf8(theirs.stdout).unwrap(), "{verbose}"),
+            Err(_) => eprintln!("SKIPPED: no zstream of OpenZFS 2.4 here"),
+        }
     }
 }

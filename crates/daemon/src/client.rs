@@ -27,12 +27,15 @@ pub const MALLOC: [(&str, &str); 3] =
 /// The daemon's message on its standard output once it accepts connections.
 pub const READY: &[u8] = b"ready\n";
 /// The environment variables that a command sees.
-const WORDS: [&str; 10] = [
+const WORDS: [&str; 13] = [
     "TZ",
     "LC_ALL",
     "LANG",
     "ZPOOL_IMPORT_PATH",
     "ZFS_COLOR",
+    "ZPOOL_VDEV_NAME_GUID",
+    "ZPOOL_VDEV_NAME_FOLLOW_LINKS",
+    "ZPOOL_VDEV_NAME_PATH",
     "HOME",
     "SSL_CA_CERT_FILE",
     "SSL_CA_CERT_PATH",

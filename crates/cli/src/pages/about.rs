@@ -300,6 +300,15 @@ pub fn of_vdev(prop: VdevProp) -> &'static str {
         P::TrimSupport => "Whether its devices support trim.",
         P::TrimErrors => "Trims that failed.",
         P::SlowIos => "Requests above the slow I/O threshold.",
+        P::SitOut => {
+            "Whether reads avoid the disk of a raidz or draid. Always off: this build lets no disk sit out."
+        }
+        P::Autosit => {
+            "Whether slow disks of a raidz or draid sit out. Kept for OpenZFS 2.4; no effect in this build."
+        }
+        P::SlowIoEvents => {
+            "Whether slow requests are reported as events. Kept for OpenZFS 2.4; this build reports none."
+        }
         _ => "",
     }
 }

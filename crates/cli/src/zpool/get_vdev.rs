@@ -106,7 +106,11 @@ impl VdevView<'_> {
     /// All properties of this kind of vdev, and its user properties.
     pub fn all(&self) -> Vec<(String, Prop)> {
         let visible = VdevProp::ALL.iter().filter(|p| p.info().visible && **p != VdevProp::Name);
-        let native = visible.filter(|p| **p != VdevProp::RaidzExpanding || self.is_raidz_top());
+        let native = visible.filter(|p| match p {
+            VdevProp::RaidzExpanding => self.is_raidz_top(),
+            VdevProp::SitOut => self.may_sit_out(),
+            _ => true,
+        });
         let native = native.map(|p| (p.name().to_owned(), self.native(*p)));
         native.chain(self.user()).collect()
     }
@@ -125,6 +129,16 @@ impl VdevView<'_> {
 
     fn is_top(&self) -> bool {
         self.top.is_some_and(|top| top.guid == self.node.guid)
+    }
+
+    /// Whether it is a disk that reads can do without while all disks are there.
+    pub fn may_sit_out(&self) -> bool {
+        self.node.is_leaf() && self.top.is_some_and(|top| matches!(top.kind.as_str(), "raidz" | "draid"))
+    }
+
+    /// Whether its disks may sit out.
+    pub fn has_parity(&self) -> bool {
+        matches!(self.node.kind.as_str(), "raidz" | "draid")
     }
 
     fn is_raidz_top(&self) -> bool {
@@ -169,7 +183,9 @@ impl VdevView<'_> {
             P::Expandsize if sizes.expandable == 0 => dash(),
             P::Expandsize => number(sizes.expandable),
             P::Fragmentation => self.fragmentation(sizes.fragmentation),
-            P::Parity if matches!(self.node.kind.as_str(), "raidz" | "draid") => number(self.node.nparity),
+            P::SitOut => none(if self.may_sit_out() { "off" } else { "-" }),
+            P::Autosit if !self.has_parity() => none("-"),
+            P::Parity if self.has_parity() => number(self.node.nparity),
             P::Parity => number(0),
             P::Path | P::Devid | P::Physpath | P::Encpath | P::Fru => self.recorded(prop),
             P::Parent => self.parent(),

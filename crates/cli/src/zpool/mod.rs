@@ -27,6 +27,7 @@ mod iostat_extended;
 mod layouts;
 pub mod list;
 mod list_vdevs;
+mod members;
 pub(crate) mod not_yet;
 mod progress;
 pub mod prop;

@@ -102,7 +102,17 @@ impl Set {
             let view = PoolView::new(&view, &candidate, ctx);
             let found = get_vdev::all(&view).into_iter().find(|found| found.is_called(vdev));
             let unknown = || Failure::failed(format!("no such vdev in pool: {vdev}"));
-            found.map(|found| found.node.guid).ok_or_else(unknown)?
+            let found = found.ok_or_else(unknown)?;
+            let is_possible = match setting.0.as_str() {
+                "autosit" => found.has_parity(),
+                // It is off for all.
+                "sit_out" => found.may_sit_out() && setting.1 == PropValue::Number(0),
+                _ => true,
+            };
+            if !is_possible {
+                return Err(cannot("operation not supported on this type of vdev".to_owned()));
+            }
+            found.node.guid
         };
         ctx.change(pool, move |tasks, spa| spa.set_vdev_props(guid, &[setting], tasks.at.tx))
             .map_err(|e| cannot(e.what().to_owned()))?;

@@ -119,7 +119,7 @@ impl Verb for Labelclear {
         let not_cleared = || Failure::MinusOne(format!("failed to clear label for {shown}"));
         let is_member =
             |pool: &str| Failure::failed(format!("{shown} is a member (ACTIVE) of pool \"{pool}\""));
-        if let Some(pool) = super::vdevs::read_only_pool_of(&leaf.path, ctx) {
+        if let Some(pool) = super::members::read_only_pool_of(&leaf.path, ctx) {
             return Err(is_member(&pool));
         }
         match devices::in_use(&leaf.path) {
@@ -131,7 +131,7 @@ impl Verb for Labelclear {
                 return Err(refused(&shown, "potentially active", &pool));
             }
             Some(InUse::Spare(guid) | InUse::Cache(guid)) => {
-                if let Some(pool) = super::vdevs::aux_of(guid, ctx) {
+                if let Some(pool) = super::members::aux_of(guid, ctx) {
                     return Err(is_member(&pool));
                 }
             }

@@ -76,13 +76,19 @@ fn current(pool: &Imported) -> Result<u64, Failure> {
 }
 
 /// The features that a pool could have and has not: its property `compatibility` may forbid some.
-fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
+fn lacking(pool: &Imported) -> Result<Vec<Feature>, Failure> {
     let view = pool.view()?;
     let allowed = view.config.str("compatibility").map(compatible).transpose().map_err(Failure::failed)?;
     let lacks = |f: &Feature| {
         view.features.count(f.info().guid).is_none() && allowed.as_ref().is_none_or(|all| all.contains(f))
     };
-    Ok(by_upgrade().into_iter().filter(lacks).collect())
+    Ok(FEATURES.iter().copied().filter(lacks).collect())
+}
+
+/// Those of [`lacking`] that an upgrade enables.
+fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
+    let enabled = by_upgrade();
+    Ok(lacking(pool)?.into_iter().filter(|feature| enabled.contains(feature)).collect())
 }
 
 /// Every pool that lacks something.
@@ -193,23 +199,28 @@ that does not support the feature. See zpool-features(7) for details.
 Note that the pool 'compatibility' feature can be used to inhibit
 feature upgrades.
 
+Features marked with (*) are not applied automatically on upgrade, and
+must be applied explicitly with zpool-set(7).
+
 POOL  FEATURE
 ---------------";
 
 /// Which pools are old, and which lack features.
 #[doc(alias("upgrade_list_older_cb", "upgrade_list_disabled_cb"))]
 fn report(ctx: &mut Ctx) -> Outcome {
-    let (mut older, mut lacking) = (Vec::new(), Vec::new());
+    let (mut older, mut lines) = (Vec::new(), Vec::new());
+    let enabled = by_upgrade();
     for pool in ctx.pools() {
         let (name, version) = (pool.name(), current(&pool)?);
         if version < SPA_VERSION_FEATURES {
             older.push(format!("{version:>2}   {name}"));
             continue;
         }
-        let missing = missing(&pool)?;
-        if !missing.is_empty() {
-            lacking.push(name);
-            lacking.extend(missing.iter().map(|feature| format!("      {}", feature.info().name)));
+        let lacking = lacking(&pool)?;
+        if !lacking.is_empty() {
+            lines.push(name);
+            let mark = |feature: &Feature| if enabled.contains(feature) { "" } else { "(*)" };
+            lines.extend(lacking.iter().map(|one| format!("      {}{}", one.info().name, mark(one))));
         }
     }
     if older.is_empty() {
@@ -218,10 +229,10 @@ fn report(ctx: &mut Ctx) -> Outcome {
         let hint = "\nUse 'zpool upgrade -v' for a list of available legacy versions.";
         writeln!(ctx.out, "{OLDER}\n{}\n{hint}", older.join("\n"))?;
     }
-    if lacking.is_empty() {
+    if lines.is_empty() {
         writeln!(ctx.out, "Every feature flags pool has all supported and requested features enabled.")?;
     } else {
-        writeln!(ctx.out, "\n{LACKING}\n{}\n", lacking.join("\n"))?;
+        writeln!(ctx.out, "\n{LACKING}\n{}\n", lines.join("\n"))?;
     }
     Ok(Exit::OK)
 }

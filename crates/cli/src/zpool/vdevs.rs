@@ -17,6 +17,7 @@ use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
 
 use super::draid_word::DraidWord;
+use super::members::{aux_of, pools_of, read_only_pool_of};
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 use crate::verb::strerror;
@@ -306,7 +307,7 @@ impl Objections {
                 let pool = aux_of(guid, ctx);
                 self.lines.extend(pool.map(|pool| format!("{shown} is part of active pool '{pool}'")));
             }
-            Some(InUse::Active(pool)) if is_imported(leaf, ctx) => {
+            Some(InUse::Active(pool)) if !pools_of(&leaf.path, ctx).is_empty() => {
                 self.lines.push(format!("{shown} is part of active pool '{pool}'"));
             }
             Some(InUse::Active(_) | InUse::Exported(_)) if force => {}
@@ -363,38 +364,6 @@ impl Objections {
         };
         Some(Failure::failed(format!("invalid vdev specification\n{how}\n{}", self.lines.join("\n"))))
     }
-}
-
-/// The imported pool that has a spare or cache device of this guid.
-#[doc(alias = "find_aux")]
-pub fn aux_of(guid: u64, ctx: &Ctx) -> Option<String> {
-    let has = |pool: &std::sync::Arc<daemon::Imported>| {
-        let _quiet = pool.quiet();
-        let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
-        facts.is_some_and(|facts| facts.spares.iter().chain(&facts.l2cache).any(|aux| aux.guid == guid))
-    };
-    ctx.registry().ok()?.all().iter().find(|pool| has(pool)).map(|pool| pool.name())
-}
-
-/// Whether one of our pools has the device.
-fn is_imported(leaf: &Leaf, ctx: &Ctx) -> bool {
-    !pools_of(&leaf.path, ctx).is_empty()
-}
-
-/// The pool that was imported read-only and has the device. Its label may say that the pool is exported or destroyed.
-#[doc(alias = "zpool_in_use")]
-pub fn read_only_pool_of(path: &Path, ctx: &Ctx) -> Option<String> {
-    pools_of(path, ctx).into_iter().find(|pool| pool.is_read_only()).map(|pool| pool.name())
-}
-
-/// Our pools that have the device.
-fn pools_of(path: &Path, ctx: &Ctx) -> Vec<std::sync::Arc<daemon::Imported>> {
-    let Ok(registry) = ctx.registry() else { return Vec::new() };
-    let Ok(wanted) = devices::identity(path) else { return Vec::new() };
-    let has = |pool: &std::sync::Arc<daemon::Imported>| {
-        pool.candidate().members.values().any(|member| member.device.identity == wanted)
-    };
-    registry.all().into_iter().filter(has).collect()
 }
 
 fn name_of(group: &Group) -> &'static str {

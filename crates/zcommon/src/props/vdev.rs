@@ -61,5 +61,8 @@ properties! {
         TrimSupport: Info::index("trim_support", 0, index::BOOLEAN).of(ReadOnly, VDEV).shown("TRIMSUP", "on | off"),
         TrimErrors: Info::number("trim_errors", 0).of(ReadOnly, VDEV).shown("TRIMERR", "<errors>"),
         SlowIos: Info::number("slow_ios", 0).of(ReadOnly, VDEV).shown("SLOW", "<slowios>"),
+        SitOut: Info::index("sit_out", 0, index::BOOLEAN).of(Default, VDEV).shown("SIT_OUT", "on | off"),
+        Autosit: Info::index("autosit", 0, index::BOOLEAN).of(Default, VDEV).shown("AUTOSIT", "on | off"),
+        SlowIoEvents: Info::index("slow_io_events", 1, index::BOOLEAN).of(Default, VDEV).shown("SLOW_IO_EVENTS", "on | off"),
     }
 }
