@@ -86,6 +86,12 @@ impl ChecksumType {
     pub fn is_dedup_strong(self) -> bool {
         matches!(self, Self::Sha256 | Self::Sha512 | Self::Skein | Self::Blake3)
     }
+
+    /// Strong enough that a block with the same checksum need not be written again.
+    #[doc(alias = "ZCHECKSUM_FLAG_NOPWRITE")]
+    pub fn is_nopwrite_strong(self) -> bool {
+        self.is_dedup_strong() || self == Self::Edonr
+    }
 }
 
 byte_enum! {

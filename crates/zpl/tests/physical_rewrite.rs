@@ -25,6 +25,7 @@ const BLOCK: usize = 4096;
 const BLOCKS: usize = 40;
 /// Values of `checksum`, `compression` and `dedup`.
 const SHA256: u64 = 8;
+const EDONR: u64 = 13;
 const LZ4: u64 = 15;
 
 struct Bed {
@@ -440,6 +441,23 @@ fn blocks_move_beside_a_checkpoint() {
     }
     bed.judge("without the checkpoint");
     is(&fs, file, &bytes);
+    fs.unmount().unwrap();
+}
+
+/// Edon-R is no checksum for dedup, but strong enough to leave a block in its place.
+#[test]
+fn equal_content_stays_in_its_place() {
+    let bed = Bed::whole();
+    bed.set("checksum", EDONR);
+    bed.set("compression", LZ4);
+    let fs = bed.mount(POOL);
+    let file = make(&fs, "file", &content(1, BLOCKS));
+    bed.spa.sync().unwrap();
+    let before = pointers(&fs, file, 0, BLOCKS);
+    fs.rewrite(file, 0, 0, Rewriting::Logical).unwrap();
+    bed.spa.sync().unwrap();
+    assert_eq!(pointers(&fs, file, 0, BLOCKS), before);
+    bed.judge("edonr");
     fs.unmount().unwrap();
 }
 

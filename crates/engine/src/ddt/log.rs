@@ -7,12 +7,17 @@ use ondisk::ddt::{DdtKey, DdtLogHeader, DdtPhys, log_entries};
 use ondisk::{ChecksumType, names};
 
 use super::Class;
+use super::pace::ENTRY_BYTES;
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Kind, Result};
+use crate::memory::{Limit, Limits};
 use crate::zap::Zap;
 
-/// Maximum entries of a log; OpenZFS flushes far earlier.
-const MAX_ENTRIES: usize = 1 << 22;
+/// Entries of a log that any machine can hold.
+const FEW_ENTRIES: u64 = 1 << 22;
+/// Share of the memory that a log may take when it is read, as a multiple of `zfs_dedup_log_mem_max`. That is a hundredth of
+/// the memory by default, half of which OpenZFS fills before it flushes.
+const MOST: u64 = 25;
 
 /// An entry of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,11 +56,11 @@ pub(super) fn load(
     flat: bool,
     notes: &mut Vec<Error>,
 ) -> Vec<Log> {
-    let mut all = Vec::new();
+    let (mut all, most) = (Vec::new(), most_entries(&mos.arc().memory().limits));
     for number in 0..2 {
         let object = zap.u64(&names::ddt_log(checksum.name(), number));
         let log = match object {
-            Ok(Some(object)) => mos.object(object).and_then(|o| one(&o, number, flat, notes)),
+            Ok(Some(object)) => mos.object(object).and_then(|o| one(&o, number, (flat, most), notes)),
             Ok(None) => continue,
             Err(e) => Err(e),
         };
@@ -76,7 +81,13 @@ fn hide(logs: &mut [Log]) {
     flushing.entries.retain(|key, _| !active.entries.contains_key(key));
 }
 
-fn one(object: &Object, number: u32, flat: bool, notes: &mut Vec<Error>) -> Result<Log> {
+/// Entries of a log that this machine reads.
+fn most_entries(limits: &Limits) -> usize {
+    let most = limits.get(Limit::DedupLogMemMax).saturating_mul(MOST) / ENTRY_BYTES;
+    usize::try_from(most.max(FEW_ENTRIES)).unwrap_or(usize::MAX)
+}
+
+fn one(object: &Object, number: u32, form: (bool, usize), notes: &mut Vec<Error>) -> Result<Log> {
     let header = DdtLogHeader::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
     let mut log = Log { number, object: object.number, header, entries: BTreeMap::new() };
     if header.length > object.stored_prefix() {
@@ -84,7 +95,7 @@ fn one(object: &Object, number: u32, flat: bool, notes: &mut Vec<Error>) -> Resu
     }
     let size = object.dnode.datablksz().max(1);
     for blkid in 0..header.length.div_ceil(size) {
-        if let Err(e) = block(object, blkid, flat, &mut log) {
+        if let Err(e) = block(object, blkid, form, &mut log) {
             if e.kind() == Kind::Limit {
                 return Err(e);
             }
@@ -94,18 +105,37 @@ fn one(object: &Object, number: u32, flat: bool, notes: &mut Vec<Error>) -> Resu
     Ok(log)
 }
 
-fn block(object: &Object, blkid: u64, flat: bool, log: &mut Log) -> Result<()> {
+fn block(object: &Object, blkid: u64, (flat, most): (bool, usize), log: &mut Log) -> Result<()> {
     let flushed = log.has_checkpoint().then_some(log.header.checkpoint);
     for entry in log_entries(flat, &object.block(blkid)?) {
         let entry = entry.map_err(|e| Error::corrupt(format!("dedup log {}: {e}", object.number)))?;
         if flushed.is_some_and(|checkpoint| entry.key <= checkpoint) {
             continue;
         }
-        if log.entries.len() >= MAX_ENTRIES {
-            return Err(Error::new(Kind::Limit, format!("dedup log {} is too long", object.number)));
+        if log.entries.len() >= most {
+            let what = format!("dedup log {} is too long for this machine's memory", object.number);
+            return Err(Error::new(Kind::Limit, what));
         }
         let class = Class::ALL.get(usize::from(entry.class)).copied();
         log.entries.insert(entry.key, LogEntry { class, phys: entry.phys });
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A machine reads the logs that OpenZFS keeps on one of the same size: a side takes half a hundredth of the memory, 144
+    /// bytes an entry.
+    #[test]
+    fn logs_of_large_machines_are_read() {
+        for memory in [1_u64 << 30, 1 << 38, 1 << 40] {
+            let limits = Limits::default();
+            limits.set(Limit::DedupLogMemMax, memory / 100).unwrap();
+            let (most, theirs) = (most_entries(&limits) as u64, memory / 200 / 144);
+            assert!(most > 2 * theirs, "{memory}: {most} of {theirs}");
+            assert!(most * ENTRY_BYTES <= (memory / 4).max(FEW_ENTRIES * ENTRY_BYTES));
+        }
+    }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::memory::{Limit, Limits};
 
 /// Bytes of memory that an entry takes, about.
-const ENTRY_BYTES: u64 = 220;
+pub(super) const ENTRY_BYTES: u64 = 220;
 /// Pressure of a log below its cap, in tenths.
 const NO_PRESSURE: u64 = 10;
 /// The value of `zfs_dedup_log_cap` that means none.

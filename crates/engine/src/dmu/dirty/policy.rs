@@ -165,7 +165,7 @@ impl Policy {
                 && dedup == Dedup::Off
                 && level == 0
                 && !metadata
-                && checksum.is_dedup_strong(),
+                && checksum.is_nopwrite_strong(),
         }
     }
 

@@ -482,7 +482,7 @@ pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
         hole_birth: enabled(Feature::HoleBirth),
         dedup: dedup_of(number("dedup")?, hooks.version()),
         encrypt: crypto::key_object(at, dir)?.is_some(),
-        nopwrite: checksum.is_dedup_strong() && compress != CompressType::Off,
+        nopwrite: checksum.is_nopwrite_strong() && compress != CompressType::Off,
         accounted: accounted(hooks),
     })
 }

@@ -168,11 +168,15 @@ impl Sweeps {
                 }
             }
         }
-        let gone: Vec<_> = all.extract_if(.., |(_, leaf), _| tree.leaf(*leaf).is_none()).collect();
-        drop(all);
-        let gone = gone.into_iter().map(|(_, sweep)| sweep);
-        let ended = gone.inspect(|sweep| sweep.progress.lock().state = SweepState::Canceled);
-        self.left.lock().extend(ended);
+        let mut left = self.left.lock();
+        all.retain(|(_, leaf), sweep| {
+            let is_there = tree.leaf(*leaf).is_some();
+            if !is_there {
+                sweep.progress.lock().state = SweepState::Canceled;
+                left.push(Arc::clone(sweep));
+            }
+            is_there
+        });
     }
 
     /// Waits for the steps under way on leaves that have left the tree: their devices are not touched any more. Not in
