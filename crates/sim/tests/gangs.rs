@@ -52,6 +52,7 @@ fn the_mos_of_a_fragmented_pool_is_written_to_an_end() {
 
 const PROPS: WriteProps = WriteProps {
     small: 0,
+    uncached: false,
     object_type: ObjectType::PLAIN_FILE_CONTENTS,
     level: 0,
     checksum: ChecksumType::Fletcher4,

@@ -237,6 +237,7 @@ fn small_blocks_go_by_the_size_that_they_are_stored_with() {
         copies: 1,
         gang_copies: 0,
         small: 32 << 10,
+        uncached: false,
         class: Class::Normal,
         embed: false,
         hole_birth: true,

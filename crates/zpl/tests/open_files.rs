@@ -51,3 +51,24 @@ fn attributes_of_open_files_leave_memory() {
     }
     assert!(fs.open_files().is_empty());
 }
+
+/// Blocks that the property `primarycache` leaves out are read from disk each time.
+#[test]
+fn blocks_are_kept_in_memory_as_the_property_says() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = bench.writer(Options { atime: false, ..Options::default() });
+    let reads = || bench.spa.pool.zio.stats.reads.load(std::sync::atomic::Ordering::Relaxed);
+    for (number, (cached, expected)) in [(2, 0), (1, 1), (0, 1), (2, 0)].into_iter().enumerate() {
+        bench.set("primarycache", cached);
+        let name = format!("{number}");
+        let new = NewNode::new(FileKind::Regular, 0o600, 0, 0);
+        let file = fs.create(fs.root, name.as_bytes(), &new).unwrap();
+        fs.write(file, 0, &[7; 100_000], true).unwrap();
+        bench.spa.sync().unwrap();
+        for round in 0..2 {
+            let (before, mut bytes) = (reads(), vec![0; 100_000]);
+            assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
+            assert_eq!(reads() - before, expected, "primarycache {cached}, read {round}");
+        }
+    }
+}

@@ -145,10 +145,15 @@ impl ArcCache {
             Found::Answered | Found::Joined => {}
             Found::Absent(done) => {
                 let cache = Arc::clone(self);
-                let second = if ahead { Second::Ahead } else { Second::Demand };
+                let second = match (options.uncached, ahead) {
+                    (true, _) => Second::No,
+                    (false, true) => Second::Ahead,
+                    (false, false) => Second::Demand,
+                };
+                let keep = !options.uncached;
                 let options = ReadOptions { second, ..options };
                 let finish = Box::new(move |outcome: crate::zio::ReadOutcome| {
-                    cache.finish(key, purpose, done, outcome.data);
+                    cache.finish(key, (purpose, keep), done, outcome.data);
                 });
                 self.zio.read(bp, at, options, finish);
             }
@@ -224,11 +229,11 @@ impl ArcCache {
         Found::Absent(done)
     }
 
-    fn finish(&self, key: Key, purpose: Purpose, first: Waiter, result: Result<Buf>) {
+    fn finish(&self, key: Key, (purpose, keep): (Purpose, bool), first: Waiter, result: Result<Buf>) {
         let waiters = {
             let mut pending = self.pending.lock();
             let read = pending.remove(&key);
-            if let Ok(buf) = &result {
+            if let Some(buf) = result.as_ref().ok().filter(|_| keep) {
                 let prefetch = read.as_ref().is_some_and(|read| !read.demanded);
                 self.memory.keep(key, buf, Purpose { prefetch, ..purpose });
             }

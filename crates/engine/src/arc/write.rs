@@ -79,7 +79,7 @@ struct Started<T> {
     tag: T,
     promise: Promise<Result<Blkptr>>,
     data: Buf,
-    /// Whether `data` are the logical bytes: those of a stream can be compressed or encrypted.
+    /// Whether `data` are kept: the logical bytes (those of a stream can be compressed or encrypted) of blocks that are cached.
     logical: bool,
 }
 
@@ -134,7 +134,7 @@ pub fn write_each<T>(
     let mut batch = Batch::new(zio);
     for (tag, request) in requests {
         let (promise, data) = (Promise::default(), request.data.clone());
-        let logical = request.stored.is_none_or(|form| form.is_logical());
+        let logical = request.stored.is_none_or(|form| form.is_logical()) && !request.props.uncached;
         let (theirs, bytes, room) = (promise.clone(), data.len().saturating_add(OVERHEAD), Arc::clone(&flow));
         flow.enter(bytes, &**zio.executor(), || batch.start());
         let over = move |result| {

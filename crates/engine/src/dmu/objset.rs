@@ -1,5 +1,6 @@
 //! An object set: the array of dnodes, and the few dnodes outside of it.
 
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Weak};
 
 use ondisk::{Blkptr, Dnode, dnode};
@@ -8,6 +9,7 @@ use stdx::Buf;
 use super::Object;
 use super::blocks::{Path, Stuck};
 use super::dirty::LiveObjset;
+use super::dirty::policy::Cached;
 use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
@@ -28,6 +30,8 @@ pub struct Objset {
     live: Option<Weak<LiveObjset>>,
     /// Its pointers are those that the pool references now: reads repair bad copies.
     is_current: bool,
+    /// The blocks that are kept in memory, as its writer sets it.
+    cached: Arc<AtomicU8>,
 }
 
 /// Objects whose dnodes are in the root block.
@@ -55,6 +59,10 @@ impl SpecialObject {
     }
 }
 
+fn all_cached() -> Arc<AtomicU8> {
+    Arc::new(AtomicU8::new(2))
+}
+
 impl Objset {
     /// Reads the root block `rootbp` of the object set `id`. With `Form::NoKey` an encrypted dataset's unencrypted
     /// parts can be read without its key.
@@ -74,6 +82,7 @@ impl Objset {
             form,
             live: None,
             is_current: false,
+            cached: all_cached(),
         }))
     }
 
@@ -87,6 +96,7 @@ impl Objset {
             form,
             live: None,
             is_current: false,
+            cached: all_cached(),
         })
     }
 
@@ -106,6 +116,7 @@ impl Objset {
             form: plain.form,
             live: Some(live),
             is_current: true,
+            cached: Arc::clone(&plain.cached),
         })
     }
 
@@ -121,15 +132,28 @@ impl Objset {
             phys: self.phys.clone(),
             live: self.live.clone(),
             is_current: true,
+            cached: Arc::clone(&self.cached),
             ..*self
         })
     }
 
-    fn options(&self, as_of: u64) -> ReadOptions {
+    /// Sets the blocks that are kept in memory after reads of this object set and its views.
+    pub(super) fn set_cached(&self, cached: Cached) {
+        let number = match cached {
+            Cached::None => 0,
+            Cached::Metadata => 1,
+            Cached::All => 2,
+        };
+        self.cached.store(number, Ordering::Relaxed);
+    }
+
+    fn options(&self, bp: &Blkptr, as_of: u64) -> ReadOptions {
+        let cached = Cached::from_number(self.cached.load(Ordering::Relaxed).into());
         ReadOptions {
             form: self.form,
             heal: self.is_current,
             as_of: self.is_current.then_some(as_of),
+            uncached: !cached.keeps(bp.is_metadata()),
             ..ReadOptions::default()
         }
     }
@@ -146,13 +170,14 @@ impl Objset {
 
     /// Reads one of its blocks through a pointer that was taken, or that leads down from one that was taken, at that moment.
     pub(super) fn read_as_of(&self, bp: &Blkptr, at: Bookmark, as_of: u64) -> Result<Buf> {
-        self.arc.read_as(bp, at, self.options(as_of))
+        self.arc.read_as(bp, at, self.options(bp, as_of))
     }
 
     /// Starts reading one of its blocks that will be needed soon.
     pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark, as_of: u64) {
-        if !self.arc.limits().is_on(Limit::PrefetchDisable) {
-            self.arc.prefetch_as(bp, at, self.options(as_of));
+        let options = self.options(bp, as_of);
+        if !options.uncached && !self.arc.limits().is_on(Limit::PrefetchDisable) {
+            self.arc.prefetch_as(bp, at, options);
         }
     }
 

@@ -41,6 +41,7 @@ const PROPS: WriteProps = WriteProps {
     copies: 1,
     gang_copies: 0,
     small: 0,
+    uncached: false,
     class: Class::Log,
     evens_out: false,
     embed: false,

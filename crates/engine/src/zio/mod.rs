@@ -72,6 +72,8 @@ pub struct ReadOptions {
     pub as_of: Option<u64>,
     /// Whether cache devices are asked first and offered the bytes.
     pub second: Second,
+    /// The bytes are not kept in memory after the read, nor on cache devices (`primarycache`).
+    pub uncached: bool,
 }
 
 /// Txgs after which a block that was freed may have been replaced, less one for the mending itself: freed space is kept for two txgs.

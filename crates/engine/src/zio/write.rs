@@ -52,6 +52,8 @@ pub struct WriteProps {
     /// Copies of the header, should it become a gang; 0: one more than of the block, as far as its pointer has room.
     #[doc(alias = "zp_gang_copies")]
     pub gang_copies: u8,
+    /// The bytes are not kept in memory after the write (`primarycache`).
+    pub uncached: bool,
     /// A block that takes no more than this goes to the special class, while that has room beyond its reserve for metadata; 0: none.
     #[doc(alias = "zp_zpl_smallblk")]
     pub small: u64,

@@ -218,6 +218,7 @@ impl LiveObjset {
 
     fn over(plain: Arc<Objset>, policy: Policy) -> Arc<Self> {
         let (id, phys, bp) = (plain.id, plain.phys.clone(), plain.rootbp);
+        plain.set_cached(policy.cached);
         let live = Arc::new_cyclic(|me| {
             let special = |which: SpecialObject, dnode: Option<Dnode>| {
                 let object = Object::stored(&plain, which.number(), dnode.unwrap_or_default());
@@ -295,6 +296,7 @@ impl LiveObjset {
 
     /// Changes the write policy of its blocks from the next txg on.
     pub fn set_policy(&self, policy: Policy) {
+        self.plain.set_cached(policy.cached);
         *self.policy.write() = policy;
     }
 

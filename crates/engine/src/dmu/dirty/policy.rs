@@ -20,6 +20,36 @@ pub enum RedundantMetadata {
     None,
 }
 
+/// The blocks of an object set that are kept in memory: the property `primarycache`.
+#[doc(alias = "zfs_cache_type_t")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Cached {
+    /// None.
+    None,
+    /// Metadata.
+    Metadata,
+    /// All.
+    #[default]
+    All,
+}
+
+impl Cached {
+    /// From the property's number.
+    pub fn from_number(number: u64) -> Self {
+        match number {
+            0 => Self::None,
+            1 => Self::Metadata,
+            _ => Self::All,
+        }
+    }
+
+    /// Whether blocks are kept that are metadata, or are not.
+    #[doc(alias = "DBUF_IS_CACHEABLE")]
+    pub fn keeps(self, metadata: bool) -> bool {
+        self == Self::All || self == Self::Metadata && metadata
+    }
+}
+
 /// The properties and features that apply to an object set's blocks.
 #[derive(Debug, Clone)]
 pub struct Policy {
@@ -49,6 +79,8 @@ pub struct Policy {
     pub dedup: Option<(ChecksumType, bool)>,
     /// Its blocks are encrypted or authenticated.
     pub encrypt: bool,
+    /// The blocks that are kept in memory.
+    pub cached: Cached,
     /// In a file system: the flags of objects that are included in the accounting of users (see module `sa`).
     pub accounted: DnodeFlags,
 }
@@ -70,6 +102,7 @@ impl Policy {
             nopwrite: false,
             dedup: None,
             encrypt: false,
+            cached: Cached::All,
             accounted: DnodeFlags::default(),
         }
     }
@@ -154,6 +187,7 @@ impl Policy {
             complevel,
             copies: self.copies_of(kind, level, metadata),
             gang_copies: self.gang_copies_of(kind, metadata),
+            uncached: !self.cached.keeps(metadata),
             small: if metadata || size == 0 { 0 } else { self.special_small },
             evens_out: false,
             class: self.class(kind, metadata),

@@ -16,7 +16,7 @@ use super::received_key::RawKey;
 use super::space::{self, Delta};
 use super::{crypto, destroy, props};
 use crate::dmu::dirty::IntentLog;
-use crate::dmu::dirty::policy::{Policy, RedundantMetadata};
+use crate::dmu::dirty::policy::{Cached, Policy, RedundantMetadata};
 use crate::dmu::{LiveObjset, SpecialObject, Tx};
 use crate::dsl::KeyStore;
 use crate::dsl::props::PropValue;
@@ -476,6 +476,7 @@ pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
         copies: raw(number("copies")?.unwrap_or(1).clamp(1, 3)),
         redundant,
         special_small: number("special_small_blocks")?.unwrap_or(0),
+        cached: Cached::from_number(number("primarycache")?.unwrap_or(u64::MAX)),
         meta: false,
         meta_compress: if lz4 { CompressType::Lz4 } else { CompressType::Lzjb },
         embed: enabled(Feature::EmbeddedData),
