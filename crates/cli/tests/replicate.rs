@@ -80,6 +80,13 @@ impl Two {
         all
     }
 
+    /// The tag of the only hold of a snapshot.
+    fn tag(live: &Live, snapshot: &str) -> String {
+        let holds = live.ok(&format!("zfs holds -H {snapshot}"));
+        assert_eq!(holds.lines().count(), 1, "{holds}");
+        holds.split('\t').nth(1).unwrap().to_owned()
+    }
+
     fn assert_same(&self, source: &str, target: &str) {
         let [source, target] = [Self::snapshots(&self.near, source), Self::snapshots(&self.far, target)];
         assert!(!source.is_empty());
@@ -111,9 +118,11 @@ fn a_tree_is_copied_continued_and_compared() {
     assert_eq!(two.status("-r tank/src far/src").code, 0);
 
     // The newest common snapshots are held on both sides and have bookmarks.
+    let tag = Two::tag(&two.near, "tank/src@c");
+    assert!(tag.starts_with("aquifer_replicate_") && tag == Two::tag(&two.far, "far/src@c"));
     assert!(two.near.fails("zfs destroy tank/src@c").contains("dataset is busy"));
     assert!(two.far.fails("zfs destroy far/src@c").contains("dataset is busy"));
-    assert!(two.near.ok("zfs list -Ho name -t bookmark tank/src").contains("tank/src#aquifer_replicate_c"));
+    assert!(two.near.ok("zfs list -Ho name -t bookmark tank/src").contains(&format!("tank/src#{tag}_c")));
     two.near.ok("zfs snapshot -r tank/src@d");
     let status = two.status("-r tank/src far/src");
     assert!(status.code == 3 && status.out.contains("behind\tfar/src\t1 snapshots behind"), "{}", status.out);
@@ -124,14 +133,14 @@ fn a_tree_is_copied_continued_and_compared() {
     two.near.ok("zfs holds tank/src@c");
     assert_eq!(two.near.ok("zfs holds -H tank/src@c tank/src@d").lines().count(), 1);
     assert_eq!(two.far.ok("zfs holds -H far/src@c far/src@d").lines().count(), 1);
-    assert!(!two.near.ok("zfs list -Ho name -t bookmark tank/src").contains("aquifer_replicate_c"));
+    assert!(!two.near.ok("zfs list -Ho name -t bookmark tank/src").contains(&format!("#{tag}_c")));
 
     // The common snapshot is lost: its bookmark is the base.
-    two.near.ok("zfs release aquifer_replicate tank/src@d");
+    two.near.ok(&format!("zfs release {tag} tank/src@d"));
     two.near.ok("zfs destroy tank/src@d");
     two.near.ok("zfs snapshot tank/src@e");
     let said = two.ok("tank/src far/src");
-    assert!(said.contains("send tank/src@e since #aquifer_replicate_d to far/src"), "{said}");
+    assert!(said.contains(&format!("send tank/src@e since #{tag}_d to far/src")), "{said}");
     // JSON for scripts.
     two.near.ok("zfs snapshot tank/src@f");
     let json = two.run("-j -q tank/src far/src");
@@ -162,7 +171,8 @@ fn a_cut_transfer_goes_on_where_it_stopped() {
     two.assert_same("tank/src", "far/src");
 
     // The user stops it.
-    two.far.ok("zfs release -r aquifer_replicate far/src@c");
+    let tag = Two::tag(&two.far, "far/src@c");
+    two.far.ok(&format!("zfs release -r {tag} far/src@c"));
     two.far.ok("zfs destroy -r far/src");
     let line = two.line("via", "-r --rate 300K tank/src far/src");
     let mut child = two.near.command(&line).stderr(std::process::Stdio::null()).spawn().unwrap();
@@ -177,7 +187,7 @@ fn a_cut_transfer_goes_on_where_it_stopped() {
     assert!(token().trim().len() > 20, "{}", token());
     // A token that the source can't continue is dropped.
     two.near.ok("zfs snapshot tank/src@z");
-    two.near.ok("zfs release -r aquifer_replicate tank/src@c");
+    two.near.ok(&format!("zfs release -r {tag} tank/src@c"));
     two.near.ok("zfs rename tank/src tank/was");
     two.near.ok("zfs create -o mountpoint=none tank/src");
     two.near.ok("zfs snapshot tank/src@a");
@@ -386,4 +396,28 @@ fn the_next_run_completes_what_a_kill_left() {
 #[ignore = "minutes: every stage"]
 fn the_next_run_completes_what_a_kill_left_at_any_stage() {
     kill_at_stages(&[Victim::Far, Victim::Near, Victim::Command], 1);
+}
+
+#[test]
+fn two_targets_keep_their_bases_and_one_below_an_encrypted_parent_gets_plain_data() {
+    let Some(two) = Two::new("streams") else { return };
+    two.near.ok("zfs create -o mountpoint=none tank/one");
+    two.near.ok("zfs snapshot tank/one@a");
+    let key = two.far.dir.path().join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let key = key.display();
+    two.far.ok(&format!("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{key} far/safe"));
+    two.ok("tank/one far/safe/one");
+    two.ok("tank/one far/plain");
+    two.near.ok("zfs snapshot tank/one@b");
+    two.ok("tank/one far/safe/one");
+    assert_ne!(two.far.ok("zfs get -Ho value encryption far/safe/one").trim(), "off");
+    // The base of the other target is still held, and stands in a bookmark.
+    assert!(two.near.fails("zfs destroy tank/one@a").contains("dataset is busy"));
+    let tag = Two::tag(&two.near, "tank/one@a");
+    two.near.ok(&format!("zfs release {tag} tank/one@a"));
+    two.near.ok("zfs destroy tank/one@a");
+    two.ok("tank/one far/plain");
+    assert!(two.far.ok("zfs list -Ho name -t snapshot far/plain").contains("far/plain@b"));
+    two.finish();
 }

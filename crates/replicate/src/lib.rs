@@ -26,6 +26,7 @@
 pub mod config;
 mod host;
 mod look;
+mod marks;
 pub mod place;
 mod plan;
 mod pump;
@@ -42,6 +43,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 pub use host::Failed;
+use marks::Marks;
 use place::Place;
 use retention::Rule;
 pub use run::{Done, run};
@@ -127,9 +129,9 @@ impl Job {
         format!("aquifer_{}_", self.name)
     }
 
-    /// The tag of its holds.
-    pub(crate) fn tag(&self) -> String {
-        format!("aquifer_{}", self.name)
+    /// The names of its holds and bookmarks. `pool`: what distinguishes the target's pool from others of its name.
+    pub(crate) fn marks(&self, pool: &str) -> Marks {
+        Marks::of(&self.name, &format!("{pool} {}", self.target.dataset))
     }
 }
 

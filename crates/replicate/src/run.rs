@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::{Failed, Host, said, text_of};
 use crate::look::{Dataset, Snapshot, Tree};
+use crate::marks::Marks;
 use crate::plan::{Act, Base, Stand, Step, plan, stands};
 use crate::pump::{End, copy};
 use crate::report::{Report, size};
@@ -48,7 +49,21 @@ pub enum Done {
 /// The error that stopped the whole run, or an interruption.
 pub fn run(job: &Job, around: &Around, dry: bool, report: &mut Report) -> Result<Done, Failed> {
     let hosts = [Host::of(&job.source, around), Host::of(&job.target, around)];
-    let mut run = Run { job, around, hosts, report, failed: BTreeSet::new(), told: BTreeSet::new() };
+    let pool = job.target.dataset.split('/').next().unwrap_or_default();
+    let [_, target] = &hosts;
+    // The root's guid is the pool's alone, whatever its host is called.
+    let pool = target.run(&["get", "-Hp", "-o", "value", "guid", pool])?;
+    let marks = job.marks(pool.trim());
+    let mut run = Run {
+        job,
+        around,
+        hosts,
+        report,
+        failed: BTreeSet::new(),
+        told: BTreeSet::new(),
+        sealed: BTreeSet::new(),
+        marks,
+    };
     let done = run.whole(dry);
     run.report.finish();
     done
@@ -64,6 +79,15 @@ struct Run<'a> {
     failed: BTreeSet<String>,
     /// Problems that were reported.
     told: BTreeSet<(String, String)>,
+    /// Datasets that are encrypted at the target, or will be, by relative name.
+    sealed: BTreeSet<String>,
+    /// Names of its holds and bookmarks.
+    marks: Marks,
+}
+
+/// A name and those of the datasets above it, nearest first; the last one is empty for a relative name.
+fn ancestors(name: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(name), |name| name.rsplit_once('/').map(|(above, _)| above))
 }
 
 /// Which side of a transfer failed.
@@ -106,6 +130,7 @@ impl Run<'_> {
             for (dataset, text) in found.problems {
                 self.problem(&dataset, text);
             }
+            self.note_sealed(&found.steps, target.as_ref())?;
             let mut steps = found.steps;
             steps.retain(|step| !self.failed.contains(&step.dataset));
             if dry {
@@ -124,6 +149,38 @@ impl Run<'_> {
             self.verify()?;
         }
         Ok(if self.told.is_empty() { Done::Whole } else { Done::Partly })
+    }
+
+    /// Notes which of the steps' datasets are encrypted at the target: those take no embedded blocks unless they come as they are
+    /// on disk.
+    fn note_sealed(&mut self, steps: &[Step], target: Option<&Tree>) -> Result<(), Failed> {
+        let mut above = None;
+        for step in steps.iter().filter(|step| matches!(step.act, Act::Send { raw: false, .. })) {
+            let known = ancestors(&step.dataset).find_map(|name| target?.datasets.get(name));
+            let is_sealed = match (known, above) {
+                (Some(dataset), _) => dataset.is_encrypted,
+                (None, Some(above)) => above,
+                (None, None) => *above.insert(self.is_sealed_above()?),
+            };
+            if is_sealed {
+                self.sealed.insert(step.dataset.clone());
+            } else {
+                self.sealed.remove(&step.dataset);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the nearest dataset above the target that is there is encrypted.
+    fn is_sealed_above(&self) -> Result<bool, Failed> {
+        for name in ancestors(&self.job.target.dataset).skip(1).filter(|name| !name.is_empty()) {
+            match self.target().run(&["get", "-H", "-o", "value", "encryption", name]) {
+                Ok(value) => return Ok(!matches!(value.trim(), "off" | "-" | "")),
+                Err(e) if e.is_missing() => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(false)
     }
 
     /// Takes the job's own snapshot.
@@ -200,7 +257,12 @@ impl Run<'_> {
             Act::Rollback { .. } => return None,
             Act::Resume { token } => words.extend(["-t".to_owned(), token.clone()]),
             Act::Send { base, to, raw, .. } => {
-                words.push(if *raw { "-w".to_owned() } else { "-Lec".to_owned() });
+                let forms = match (raw, self.sealed.contains(&step.dataset)) {
+                    (true, _) => "-w",
+                    (false, true) => "-Lc",
+                    (false, false) => "-Lec",
+                };
+                words.push(forms.to_owned());
                 words.extend(self.job.props.then(|| "-p".to_owned()));
                 if let Base::On(base) = base {
                     words.extend(["-i".to_owned(), base.clone()]);
@@ -385,7 +447,7 @@ impl Run<'_> {
             {
                 let name = format!("{}{}@{to}", self.job.source.dataset, step.dataset);
                 // Without the hold the stream still works.
-                let _ = hold(self.source(), &self.job.tag(), &name);
+                let _ = hold(self.source(), &self.marks.tag(), &name);
             }
         }
     }
@@ -394,13 +456,13 @@ impl Run<'_> {
     fn settle(&mut self) -> Result<(), Failed> {
         let (source, target) = self.look()?;
         let Some(target) = target else { return Ok(()) };
-        let (tag, prefix) = (self.job.tag(), self.job.prefix());
+        let (marks, prefix) = (self.marks.clone(), self.job.prefix());
         let hosts = self.hosts.clone();
         for (relative, stand) in stands(self.job, &source, Some(&target)) {
             let Stand::Common { guid, .. } = stand else { continue };
             for (host, tree) in hosts.iter().zip([&source, &target]) {
                 let Some(dataset) = tree.datasets.get(&relative) else { continue };
-                let done = keep(host, dataset, guid, &tree.whole(&relative), (&tag, self.job.no_holds));
+                let done = keep(host, dataset, guid, &tree.whole(&relative), (&marks, self.job.no_holds));
                 if let Err(e) = done {
                     if e.is_stopped {
                         return Err(e);
@@ -409,7 +471,7 @@ impl Run<'_> {
                 }
             }
             let Some(from) = source.datasets.get(&relative) else { continue };
-            if let Err(e) = mark(self.source(), from, guid, &source.whole(&relative), &prefix) {
+            if let Err(e) = mark(self.source(), from, guid, &source.whole(&relative), (&marks, &prefix)) {
                 if e.is_stopped {
                     return Err(e);
                 }
@@ -498,11 +560,11 @@ fn hold(host: &Host, tag: &str, snapshot: &str) -> Result<(), Failed> {
 }
 
 /// Holds the snapshot with a guid, and releases the job's holds of all others.
-fn keep(host: &Host, dataset: &Dataset, guid: u64, whole: &str, how: (&str, bool)) -> Result<(), Failed> {
-    let (tag, no_holds) = how;
+fn keep(host: &Host, dataset: &Dataset, guid: u64, whole: &str, how: (&Marks, bool)) -> Result<(), Failed> {
+    let (marks, no_holds) = how;
     let name = |snapshot: &Snapshot| format!("{whole}@{}", snapshot.name);
     if let Some(common) = dataset.by_guid(guid).filter(|_| !no_holds) {
-        hold(host, tag, &name(common))?;
+        hold(host, &marks.tag(), &name(common))?;
     }
     let is_held = |snapshot: &&Snapshot| snapshot.userrefs > 0 && (snapshot.guid != guid || no_holds);
     let held: Vec<String> = dataset.snapshots.iter().filter(is_held).map(name).collect();
@@ -512,9 +574,9 @@ fn keep(host: &Host, dataset: &Dataset, guid: u64, whole: &str, how: (&str, bool
         for line in host.run(&words)?.lines() {
             let cells: Vec<&str> = line.split('\t').collect();
             if let [name, known, ..] = cells[..]
-                && known.trim() == tag
+                && marks.is_tag(known.trim())
             {
-                host.run(&["release", tag, name.trim()])?;
+                host.run(&["release", known.trim(), name.trim()])?;
             }
         }
     }
@@ -522,13 +584,14 @@ fn keep(host: &Host, dataset: &Dataset, guid: u64, whole: &str, how: (&str, bool
 }
 
 /// Makes the bookmark of a snapshot, and destroys those of older ones.
-fn mark(host: &Host, dataset: &Dataset, guid: u64, whole: &str, prefix: &str) -> Result<(), Failed> {
-    let own = dataset.bookmarks.iter().filter(|bookmark| bookmark.name.starts_with(prefix));
+fn mark(host: &Host, dataset: &Dataset, guid: u64, whole: &str, how: (&Marks, &str)) -> Result<(), Failed> {
+    let (marks, prefix) = how;
+    let own = dataset.bookmarks.iter().filter(|bookmark| marks.is_bookmark(&bookmark.name));
     let (same, old): (Vec<_>, Vec<_>) = own.partition(|bookmark| bookmark.guid == guid);
     let Some(common) = dataset.by_guid(guid) else { return Ok(()) };
     if same.is_empty() {
-        let name = common.name.strip_prefix(prefix).unwrap_or(&common.name);
-        let (from, to) = (format!("{whole}@{}", common.name), format!("{whole}#{prefix}{name}"));
+        let name = marks.bookmark(&common.name, prefix);
+        let (from, to) = (format!("{whole}@{}", common.name), format!("{whole}#{name}"));
         host.run(&["bookmark", &from, &to])?;
     }
     for bookmark in old {
