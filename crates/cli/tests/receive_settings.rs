@@ -7,7 +7,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use ondisk::Endian;
+use ondisk::drr::{DrrBody, DrrObject};
 use testkit::golden;
+use testkit::hostile::streams::{encode, items};
 use testkit::live::{Live, Run};
 
 struct Side {
@@ -212,4 +215,65 @@ fn a_saved_stream_builds_on_the_snapshot_of_its_dataset() {
         live.ok(&format!("zfs receive -A tank/{name}"));
     }
     live.export_and_verify("tank");
+}
+
+/// A property that the target has no room for is reported; the rest of the package is received.
+#[test]
+fn a_property_that_cannot_be_set_does_not_end_the_package() {
+    let side = Side::new();
+    side.live.ok(&format!("zpool create -m none small {}", side.live.disk("d2", 96)));
+    side.live.ok("zfs create -o reservation=200M -o com.example:note=x tank/s");
+    side.live.ok("zfs create tank/s/kid");
+    side.live.ok("zfs snapshot -r tank/s@1");
+    side.send("zfs send -R tank/s@1");
+    let run = side.receive("zfs receive -u small/S");
+    let why = "cannot receive reservation property on small/S: size is greater than available space\n";
+    assert_eq!((run.code, run.err.as_str()), (0, why), "{}", run.out);
+    assert_eq!(side.live.ok("zfs list -Hr -t snapshot -o name small"), "small/S@1\nsmall/S/kid@1\n");
+    assert_eq!(side.get("com.example:note small/S"), "x\treceived\n");
+    side.live.export_and_verify("small");
+}
+
+/// A clone of an encrypted snapshot needs the key before anything is created.
+#[test]
+fn a_clone_is_refused_before_it_is_made_without_the_key_of_its_origin() {
+    let side = Side::new();
+    let key = side.dir.path().join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    let key = key.display();
+    side.live.ok(&format!("zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{key} tank/e"));
+    side.live.ok("zfs create tank/src");
+    side.live.ok("zfs snapshot tank/src@a");
+    side.send("zfs send tank/src@a");
+    side.received("zfs receive -u tank/e/o");
+    side.live.ok("zfs snapshot tank/src@b");
+    side.send("zfs send -i @a tank/src@b");
+    side.live.ok("zfs unload-key tank/e");
+    side.refused("zfs receive -u -o origin=tank/e/o@a tank/none", "key");
+    side.live.export_and_verify("tank");
+}
+
+/// A stream whose objects need a feature that its first record does not name.
+#[test]
+fn a_stream_brings_no_large_objects_into_a_pool_without_their_features() {
+    let side = Side::new();
+    side.live.ok(&format!("zpool create -d -m none old {}", side.live.disk("d2", 96)));
+    side.live.ok("zfs create tank/s");
+    side.live.ok("zfs snapshot tank/s@1");
+    side.send("zfs send tank/s@1");
+    let all = items(&std::fs::read(side.stream()).unwrap());
+    let last = all.iter().rposition(|item| matches!(item.drr.body, DrrBody::Object(_))).unwrap();
+    let larger: [fn(&mut DrrObject); 2] = [|object| object.dn_slots = 2, |object| object.blksz = 256 << 10];
+    for change in larger {
+        let mut some = items(&std::fs::read(side.stream()).unwrap());
+        if let DrrBody::Object(object) = &mut some[last].drr.body {
+            change(object);
+        }
+        std::fs::write(side.stream(), encode(&some, Endian::Little, &mut |_, _, _| ())).unwrap();
+        let run = side.receive("zfs receive -u old/s");
+        assert!(run.code == 1 && run.err.contains("invalid"), "{}: {}", run.code, run.err);
+        std::fs::write(side.stream(), encode(&all, Endian::Little, &mut |_, _, _| ())).unwrap();
+    }
+    side.received("zfs receive -u old/s");
+    side.live.export_and_verify("old");
 }

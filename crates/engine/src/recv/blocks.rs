@@ -246,7 +246,7 @@ impl Receiver {
     /// A spill block.
     #[doc(alias = "receive_spill")]
     pub(super) fn spill(&mut self, body: &DrrSpill, payload: Vec<u8>) -> Result<()> {
-        if !(MIN_BLOCK_SIZE..=MAX_BLOCK_SIZE).contains(&body.length)
+        if !(MIN_BLOCK_SIZE..=self.largest_block()).contains(&body.length)
             || !body.length.is_multiple_of(MIN_BLOCK_SIZE)
         {
             return Err(malformed(format!("a spill block of {} bytes", body.length)));

@@ -9,6 +9,8 @@ use ondisk::{
     dnode,
 };
 
+use zcommon::features::Feature;
+
 use super::{Receiver, malformed};
 use crate::dmu::dirty::Handle;
 use crate::dmu::{NewObject, Tx};
@@ -128,6 +130,17 @@ impl Wanted {
 }
 
 impl Receiver {
+    /// Whether the pool has a feature, so that it may be used.
+    fn pool_has(&self, feature: Feature) -> bool {
+        self.spa.features.is_enabled(feature)
+    }
+
+    /// Bytes of the largest block that the pool may have.
+    #[doc(alias = "spa_maxblocksize")]
+    pub(super) fn largest_block(&self) -> u64 {
+        if self.pool_has(Feature::LargeBlocks) { MAX_BLOCK_SIZE } else { OLD_MAX_BLOCK_SIZE }
+    }
+
     /// The object of that number. Numbers of objects that no stream has, such as those with the space used by users, count as
     /// unused.
     fn existing(&self, number: u64) -> Result<Option<Arc<Handle>>> {
@@ -150,6 +163,10 @@ impl Receiver {
     #[doc(alias("receive_object", "receive_handle_existing_object"))]
     pub(super) fn object(&mut self, body: &DrrObject, payload: Vec<u8>) -> Result<()> {
         let wanted = Wanted::of(body, payload, self.raw, self.swap)?;
+        let most_slots = if self.pool_has(Feature::LargeDnode) { SLOTS } else { 1 };
+        if wanted.new.block_size > self.largest_block() || wanted.slots as u64 > most_slots {
+            return Err(malformed("an object that needs a feature which the pool has not enabled"));
+        }
         self.highest = self.highest.max(wanted.number);
         self.shape = wanted.shape.map(|(levels, last)| (wanted.number, levels, last));
         let existing = self.existing(wanted.number)?;

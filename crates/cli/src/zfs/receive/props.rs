@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use engine::dsl::props::PropValue;
+use engine::dsl::write::Tasks;
 use engine::dsl::write::props::Source;
 use engine::recv::RECEIVE_CHILD;
 use nvpair::{NvList, NvValue};
@@ -251,8 +252,9 @@ pub fn apply(
     let done = ctx.change(&target.pool, move |tasks, _| {
         let mut refused = Vec::new();
         if let Some(all) = &mut all {
-            refused.extend(all.extract_if(.., |(prop, value)| tasks.needs_upgrade(prop, value)));
-            tasks.set_received(&dataset, all, &|prop| may.allows(prop))?;
+            let needing = all.extract_if(.., |(prop, value)| tasks.needs_upgrade(prop, value));
+            refused.extend(needing.map(|(prop, _)| (prop, UPGRADE.to_owned())));
+            refused.extend(receive_each(tasks, &dataset, all, &|prop| may.allows(prop))?);
         }
         let local: Vec<_> = local.iter().map(|(n, v)| (n.as_str(), Some(v.clone()))).collect();
         if !local.is_empty() {
@@ -270,11 +272,41 @@ pub fn apply(
         }
         Ok(refused)
     });
-    for (refused, _) in done.map_err(|e| failed(PLAIN, why(&e)))? {
-        let why = "pool and or dataset must be upgraded to set this property or value";
+    for (refused, why) in done.map_err(|e| failed(PLAIN, why(&e)))? {
         writeln!(ctx.err, "cannot receive {refused} property on {name}: {why}")?;
     }
     Ok(())
+}
+
+/// Why a value is refused that needs a feature which is not enabled.
+const UPGRADE: &str = "pool and or dataset must be upgraded to set this property or value";
+
+/// Sets the received properties of a dataset; those that cannot be set are returned with the reason, as the rest of the stream
+/// does not depend on them.
+#[doc(alias = "zfs_set_prop_nvlist")]
+fn receive_each(
+    tasks: &Tasks<'_>,
+    dataset: &str,
+    all: &[(String, PropValue)],
+    clears: &dyn Fn(&str) -> bool,
+) -> engine::Result<Vec<(String, String)>> {
+    let Err(first) = tasks.set_received(dataset, all, clears) else { return Ok(Vec::new()) };
+    if !is_refusal(&first) {
+        return Err(first);
+    }
+    let mut refused = Vec::new();
+    for one in all {
+        match tasks.set_received(dataset, std::slice::from_ref(one), &|_| false) {
+            Err(e) if is_refusal(&e) => refused.push((one.0.clone(), e.what().to_owned())),
+            done => done?,
+        }
+    }
+    Ok(refused)
+}
+
+fn is_refusal(e: &engine::Error) -> bool {
+    use engine::Kind::{Invalid, NoSpace, Quota, Unsupported};
+    matches!(e.kind(), NoSpace | Invalid | Unsupported | Quota)
 }
 
 /// Sets the properties that affect how blocks are written on the dataset that is about to be filled, so that
@@ -303,7 +335,11 @@ pub fn apply_to_blocks(
         for (prop, value) in received {
             let source = if new { Source::Received } else { Source::Local };
             if !tasks.needs_upgrade(&prop, &value) && !tasks.is_set_locally(&target_name, &prop)? {
-                tasks.set(&filled, &[(prop.as_str(), Some(value))], source)?;
+                match tasks.set(&filled, &[(prop.as_str(), Some(value))], source) {
+                    // It is reported when it is set on the target.
+                    Err(e) if is_refusal(&e) => {}
+                    done => done?,
+                }
             }
         }
         local

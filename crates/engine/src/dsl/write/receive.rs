@@ -256,6 +256,9 @@ impl Tasks<'_> {
                 embedded()
             });
         }
+        if encrypted && !wish.is_raw() {
+            self.datasets.keys.open_for_writing(of.head)?;
+        }
         if let (Some(key), true) = (&wish.key, encrypted) {
             received_key::check_received(&self.at, of.dir, (number, wish.from_guid), key)?;
         }
