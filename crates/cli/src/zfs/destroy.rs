@@ -420,7 +420,7 @@ fn chosen(head: &Dataset, spec: &str) -> Result<Vec<Dataset>, Failure> {
     let mut picked = HashSet::new();
     for word in spec.split(',') {
         let Some((first, last)) = word.split_once('%') else {
-            picked.insert(word.to_owned());
+            picked.extend(head.snapshot(word)?.as_ref().map(part));
             continue;
         };
         let place = |wanted: &str| all.iter().position(|snapshot| part(snapshot) == wanted);
