@@ -5,6 +5,7 @@
 
 use nvpair::NvValue;
 use zcommon::features::Feature;
+use zcommon::health::Health;
 use zcommon::vdev::PoolState;
 
 use super::Spa;
@@ -93,19 +94,22 @@ impl Spa {
     }
 
     /// Sets a new guid, so that a copy of the pool's disks is distinct from it: `wanted`, or a random one.
+    ///
+    /// # Errors
+    /// `NoDevice` when a device is not in full use: its label would keep the old guid. Those of
+    /// [`Spa::check_no_checkpoint`].
     #[doc(alias = "spa_change_guid")]
     pub fn reguid(&self, wanted: Option<u64>) -> Result<u64> {
         self.sync_task(move |spa, tx| {
-            let tree = spa.pool.zio.tree();
-            if tree.leaves().any(|leaf| leaf.device().is_none()) {
-                let what = "the pool's guid can only be changed while all of its devices are there";
-                return Err(Error::new(Kind::NoDevice, what));
-            }
             spa.check_no_checkpoint()?;
+            let tree = spa.pool.zio.tree();
+            if tree.leaves().any(|leaf| leaf.device().is_none() || leaf.health() != Health::ONLINE) {
+                return Err(Error::new(Kind::NoDevice, "one or more devices is currently unavailable"));
+            }
             let guid = wanted.unwrap_or_else(|| spa.pool.env.guid());
-            let old = spa.config.lock().root().u64("guid").unwrap_or(0);
-            spa.log("guid change", "", 0, &format!("old={old} new={guid}"), tx)?;
+            let old = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);
             spa.config.lock().change_root(|root| set(root, "guid", guid));
+            spa.log("guid change", "", 0, &format!("old={old} new={guid}"), tx)?;
             spa.notify("pool_reguid");
             Ok(guid)
         })
