@@ -71,7 +71,8 @@ pub(crate) fn words(time: Time) -> [u64; 2] {
 /// The settings of a setattr record.
 pub(crate) fn settings(record: &Setattr<'_>, endian: Endian) -> Settings {
     let lr = &record.lr;
-    let has = |bit: u64| lr.mask & bit != 0;
+    let which = lr.linux_mask();
+    let has = |bit: u64| which & bit != 0;
     let settings = Settings {
         mode: has(mask::MODE).then_some(lr.mode & 0o7777),
         uid: has(mask::UID).then_some(lr.uid),
@@ -160,6 +161,29 @@ pub(crate) fn setattr(
 mod tests {
     use super::*;
     use ondisk::Field;
+
+    /// FreeBSD's bits; a value that is not set is all ones.
+    #[test]
+    fn masks_of_other_systems_are_translated() {
+        let none = LrSetattr {
+            uid: 0xffff_ffff,
+            gid: 0xffff_ffff,
+            size: u64::MAX,
+            mode: 0o640,
+            ..LrSetattr::default()
+        };
+        let of = |lr: LrSetattr| settings(&Setattr { lr, attr: None, rest: &[] }, Endian::Little);
+        let chmod = of(LrSetattr { mask: 0x2, ..none });
+        assert_eq!(chmod, Settings { mode: Some(0o640), ..Settings::default() });
+        let chown = of(LrSetattr { mask: 0xc, uid: 5, gid: 6, ..none });
+        assert_eq!(chown, Settings { uid: Some(5), gid: Some(6), ..Settings::default() });
+        let cut = of(LrSetattr { mask: 0x80, size: 9, ..none });
+        assert_eq!(cut, Settings { size: Some(9), ..Settings::default() });
+        // Linux's own, with and without the time of the change.
+        let own = LrSetattr { uid: 5, gid: 6, size: 9, mode: 0o640, ..LrSetattr::default() };
+        assert_eq!(of(LrSetattr { mask: 0x42, ..own }), Settings { uid: Some(5), ..Settings::default() });
+        assert_eq!(of(LrSetattr { mask: 0x8, ..own }), Settings { size: Some(9), ..Settings::default() });
+    }
     use ondisk::zil::{LogRecord, LrCommon, TxType};
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use common::Bench;
 use engine::Kind;
 use ondisk::Endian;
-use ondisk::zil::{LogRecord, LrTruncate, LrWrite, TxType, Write};
+use ondisk::zil::{LogRecord, LrRemove, LrTruncate, LrWrite, Remove, TxType, Write};
 use zpl::write::{FsWriter, NewNode, Options, RenameKind, Settings, XattrMode};
 use zpl::{CaseSensitivity, FileKind, pflags};
 
@@ -157,4 +157,16 @@ fn openzfs_finds_names_without_case_in_any_script() {
         // It fails for a name that it does not find.
         bench.zdb(&["-O", "wpool", name]);
     }
+}
+
+/// An SMB server in a kernel may have removed a name in another case.
+#[test]
+fn records_without_regard_to_case_find_their_names() {
+    let bench = Bench::new(256 << 20, |new| new.case = CaseSensitivity::Mixed);
+    let fs = bench.writer(Options::default());
+    make(&fs, FileKind::Regular, "Name");
+    let remove = LogRecord::Remove(Remove { lr: LrRemove { doid: fs.root }, name: b"NAME" });
+    assert!(fs.replay(TxType(TxType::REMOVE), &remove, Endian::Little, None).is_err());
+    fs.replay(TxType(TxType::REMOVE | 1 << 63), &remove, Endian::Little, None).unwrap();
+    assert!(fs.lookup(fs.root, b"Name").unwrap().is_none());
 }

@@ -195,6 +195,40 @@ pub enum LogRecord<'a> {
 
 /// Bit of a setattr's mask for following optional attributes, as Linux writes it.
 const ATTR_XVATTR: u64 = 1 << 31;
+/// Set in each mask of Linux's kernel; a bit that no other system uses here.
+const ATTR_CTIME: u64 = 1 << 6;
+/// The bits of the attributes on FreeBSD and illumos (`AT_*`), and on Linux (`ATTR_*`).
+const ATTRS: [(u64, u64); 7] = [
+    (1 << 1, 1),
+    (1 << 2, 1 << 1),
+    (1 << 3, 1 << 2),
+    (1 << 7, 1 << 3),
+    (1 << 8, 1 << 4),
+    (1 << 9, 1 << 5),
+    (1 << 16, ATTR_XVATTR),
+];
+/// Bits that Linux never sets: sizes, times, and optional attributes elsewhere.
+const FOREIGN: u64 = 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 16;
+/// FreeBSD's value of an id that is not set.
+const NO_ID: u64 = u32::MAX as u64;
+
+impl LrSetattr {
+    /// The attributes that the record sets, in the bits of Linux. Each system writes the bits of its own; a record is another
+    /// system's if its mask has bits that Linux never sets, or if Linux's meaning would set a value that says that nothing is set.
+    pub fn linux_mask(&self) -> u64 {
+        let sets = |bit: u64, none: bool| self.mask & bit != 0 && none;
+        let sets_nothing = sets(1 << 1, self.uid == NO_ID)
+            || sets(1 << 2, self.gid == NO_ID)
+            || sets(1 << 3, self.size == u64::MAX);
+        let is_foreign = self.mask & ATTR_CTIME == 0 && (self.mask & FOREIGN != 0 || sets_nothing);
+        match is_foreign {
+            true => {
+                ATTRS.iter().filter(|(bit, _)| self.mask & bit != 0).fold(0, |mask, (_, linux)| mask | linux)
+            }
+            false => self.mask,
+        }
+    }
+}
 
 impl<'a> LogRecord<'a> {
     /// Decodes the part after the common head.
@@ -297,7 +331,8 @@ fn write<'a>(at: &mut Cursor<'a>) -> Result<Write<'a>, Malformed> {
 
 fn setattr<'a>(at: &mut Cursor<'a>) -> Result<Setattr<'a>, Malformed> {
     let lr = LrSetattr::read(at)?;
-    let attr = (lr.mask & ATTR_XVATTR != 0 && at.remaining() > 0).then(|| LrAttr::read(at)).transpose()?;
+    let attr =
+        (lr.linux_mask() & ATTR_XVATTR != 0 && at.remaining() > 0).then(|| LrAttr::read(at)).transpose()?;
     Ok(Setattr { lr, attr, rest: at.rest() })
 }
 

@@ -334,9 +334,9 @@ pub fn is_trivial(aces: &[Ace]) -> bool {
         is_abstract(ace.flags)
             && ace.flags & (ALL_INHERIT & !fl::INHERITED) == 0
             && !has(m::DELETE)
-            && !(has(m::DELETE_CHILD) && !has(m::WRITE_DATA))
+            && (has(m::WRITE_DATA) || !has(m::DELETE_CHILD))
             && !(ace.ace_type == t::DENY && has(basic))
-            && !(ace.ace_type == t::ALLOW && ace.flags & fl::OWNER == 0 && has(owners))
+            && (ace.ace_type != t::ALLOW || ace.flags & fl::OWNER != 0 || !has(owners))
     })
 }
 

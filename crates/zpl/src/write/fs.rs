@@ -122,6 +122,8 @@ pub struct FsWriter {
     pub(super) spilled: AtomicUsize,
     sink: RwLock<Option<Arc<dyn LogSink>>>,
     pub(super) mounted: OnceLock<Mounted>,
+    /// The record that is being replayed names files without regard to case.
+    pub(super) ignores_case: AtomicBool,
     /// Records of the intent log are being done again: quotas don't count.
     pub(super) replaying: AtomicBool,
     /// It was unmounted.
@@ -184,6 +186,7 @@ impl FsWriter {
             spilled: AtomicUsize::new(0),
             sink: RwLock::default(),
             mounted: OnceLock::new(),
+            ignores_case: AtomicBool::new(false),
             replaying: AtomicBool::new(false),
             closed: AtomicBool::new(false),
             fails: AtomicU64::new(0),
@@ -301,7 +304,9 @@ impl FsWriter {
     pub(super) fn matching(&self) -> Match {
         match (self.case, self.normflags()) {
             (_, 0) => Match::Exact,
-            (CaseSensitivity::Mixed, _) => Match::NormalizedCase,
+            (CaseSensitivity::Mixed, _) if !self.ignores_case.load(Ordering::Relaxed) => {
+                Match::NormalizedCase
+            }
             _ => Match::Normalized,
         }
     }

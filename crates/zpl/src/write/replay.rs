@@ -3,6 +3,8 @@
 //! Object numbers, generations and times of creation are the record's. The reader of the log skips records of
 //! txgs that are on disk, and those of objects that are gone.
 
+use std::sync::atomic::Ordering;
+
 use engine::types::Bookmark;
 use engine::zio::ReadOptions;
 use ondisk::zil::{CloneRange, LogRecord, LrAttr, LrCreate, LrRename, TxType, decode_log_aces};
@@ -43,6 +45,20 @@ impl FsWriter {
     /// `Unsupported` for types that are not known.
     #[doc(alias = "zfs_replay_vector")]
     pub fn replay(
+        &self,
+        txtype: TxType,
+        said: &LogRecord<'_>,
+        endian: Endian,
+        data: Option<(u64, &[u8])>,
+    ) -> Result<()> {
+        // On file systems of mixed case a record may be of a request without regard to case, of an SMB server in a kernel.
+        self.ignores_case.store(txtype.is_case_insensitive(), Ordering::Relaxed);
+        let done = self.replay_record(txtype, said, endian, data);
+        self.ignores_case.store(false, Ordering::Relaxed);
+        done
+    }
+
+    fn replay_record(
         &self,
         txtype: TxType,
         said: &LogRecord<'_>,
