@@ -146,14 +146,20 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may("zfs bookmark tank/a@x tank/a#x");
     house.may("zfs destroy -r tank/a@x");
     // Permissions are needed for destroyed objects, not for those examined for it.
-    house.owner("zfs snapshot tank/a@only");
-    house.owner(&format!("zfs unallow -d {GUEST} destroy tank/a"));
+    house.owner("zfs snapshot tank/a/old@only");
+    house.owner(&format!("zfs unallow {GUEST} destroy tank/a"));
+    house.owner(&format!("zfs allow -l {GUEST} destroy tank/a/old"));
+    // Snapshots are descendents of their dataset.
+    house.may_not("zfs destroy tank/a/old@only");
+    house.owner(&format!("zfs unallow -l {GUEST} destroy tank/a/old"));
+    house.owner(&format!("zfs allow -d {GUEST} destroy,send tank/a/old"));
+    house.may("zfs send -n tank/a/old@only");
     house.may("zfs destroy -r tank/a@only");
     house.owner("zfs snapshot -r tank/a@both");
     house.may_not("zfs destroy -r tank/a@both");
     house.may_not("zfs destroy -r tank/a/old");
     assert_eq!(house.owner("zfs list -H -o name -t snapshot"), "tank/a@both\ntank/a/old@both\n");
-    house.owner(&format!("zfs allow -d {GUEST} destroy tank/a"));
+    house.owner(&format!("zfs allow -u {GUEST} destroy tank/a"));
     house.may("zfs destroy -r tank/a@both");
     // The dataset that gets a bookmark counts, wherever its source is.
     house.owner("zfs allow -l everyone promote tank/b");
