@@ -218,7 +218,8 @@ fn datasets_are_cloned_promoted_renamed_and_rolled_back() {
     live.ok("zfs rollback -r tank/d@one");
     assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank/a\ntank/d\ntank/d@one\n");
     live.ok("zfs hold keep tank/d@one");
-    assert_eq!(live.fails("zfs destroy -R tank/d"), "cannot destroy snapshot tank/d@one: dataset is busy\n");
+    let held = "cannot destroy snapshot tank/d@one: it's being held. Run 'zfs holds -r tank/d@one' to see holders.\n";
+    assert_eq!(live.fails("zfs destroy -R tank/d"), held);
     live.ok("zfs release keep tank/d@one");
     live.ok("zfs destroy -R tank/d");
     assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\n");
