@@ -136,7 +136,7 @@ fn holds_are_received_unless_they_are_left_out() {
     side.send("zfs send -h tank/src@1");
     side.received("zfs receive -u tank/single");
     assert_eq!(live.ok("zfs holds -H tank/single@1").lines().count(), 2);
-    assert!(live.fails("zfs destroy tank/held@1").contains("busy"));
+    assert!(live.fails("zfs destroy tank/held@1").contains("it's being held"));
     live.export_and_verify("tank");
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::host::{Failed, Host, said, text_of};
 use crate::look::{Dataset, Snapshot, Tree};
-use crate::marks::Marks;
+use crate::marks::{AT_ONCE, Marks, hold, keep, mark};
 use crate::plan::{Act, Base, Stand, Step, plan, stands};
 use crate::pump::{End, copy};
 use crate::report::{Report, size};
@@ -31,8 +31,6 @@ const ROUNDS: usize = 10_000;
 const TICK: Duration = Duration::from_millis(50);
 /// Time for a receiver to store the received data when the run is stopped.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Snapshots that one command destroys.
-const AT_ONCE: usize = 100;
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,11 +47,6 @@ pub enum Done {
 /// The error that stopped the whole run, or an interruption.
 pub fn run(job: &Job, around: &Around, dry: bool, report: &mut Report) -> Result<Done, Failed> {
     let hosts = [Host::of(&job.source, around), Host::of(&job.target, around)];
-    let pool = job.target.dataset.split('/').next().unwrap_or_default();
-    let [_, target] = &hosts;
-    // The root's guid is the pool's alone, whatever its host is called.
-    let pool = target.run(&["get", "-Hp", "-o", "value", "guid", pool])?;
-    let marks = job.marks(pool.trim());
     let mut run = Run {
         job,
         around,
@@ -62,7 +55,7 @@ pub fn run(job: &Job, around: &Around, dry: bool, report: &mut Report) -> Result
         failed: BTreeSet::new(),
         told: BTreeSet::new(),
         sealed: BTreeSet::new(),
-        marks,
+        marks: None,
     };
     let done = run.whole(dry);
     run.report.finish();
@@ -81,8 +74,8 @@ struct Run<'a> {
     told: BTreeSet<(String, String)>,
     /// Datasets that are encrypted at the target, or will be, by relative name.
     sealed: BTreeSet<String>,
-    /// Names of its holds and bookmarks.
-    marks: Marks,
+    /// Names of its holds and bookmarks, once the target has been looked at.
+    marks: Option<Marks>,
 }
 
 /// A name and those of the datasets above it, nearest first; the last one is empty for a relative name.
@@ -126,6 +119,7 @@ impl Run<'_> {
         }
         for _ in 0..ROUNDS {
             let (source, target) = self.look()?;
+            self.learn_marks()?;
             let found = plan(self.job, &source, target.as_ref());
             for (dataset, text) in found.problems {
                 self.problem(&dataset, text);
@@ -149,6 +143,16 @@ impl Run<'_> {
             self.verify()?;
         }
         Ok(if self.told.is_empty() { Done::Whole } else { Done::Partly })
+    }
+
+    fn learn_marks(&mut self) -> Result<(), Failed> {
+        if self.marks.is_none() {
+            let pool = self.job.target.dataset.split('/').next().unwrap_or_default();
+            // The root's guid is the pool's alone, whatever its host is called.
+            let pool = self.target().run(&["get", "-Hp", "-o", "value", "guid", pool])?;
+            self.marks = Some(self.job.marks(pool.trim()));
+        }
+        Ok(())
     }
 
     /// Notes which of the steps' datasets are encrypted at the target: those take no embedded blocks unless they come as they are
@@ -437,9 +441,7 @@ impl Run<'_> {
 
     /// Holds the last snapshot that each dataset will get, so that it is still there when its turn comes.
     fn hold_wanted(&mut self, steps: &[Step]) {
-        if self.job.no_holds {
-            return;
-        }
+        let Some(tag) = self.marks.as_ref().map(Marks::tag).filter(|_| !self.job.no_holds) else { return };
         for (at, step) in steps.iter().enumerate() {
             let is_last = !steps.iter().skip(at + 1).any(|later| later.dataset == step.dataset);
             if let Act::Send { to, .. } = &step.act
@@ -447,7 +449,7 @@ impl Run<'_> {
             {
                 let name = format!("{}{}@{to}", self.job.source.dataset, step.dataset);
                 // Without the hold the stream still works.
-                let _ = hold(self.source(), &self.marks.tag(), &name);
+                let _ = hold(self.source(), &tag, &name);
             }
         }
     }
@@ -455,8 +457,8 @@ impl Run<'_> {
     /// The newest common snapshots are held on both sides and get a bookmark; older holds and bookmarks of the job go.
     fn settle(&mut self) -> Result<(), Failed> {
         let (source, target) = self.look()?;
-        let Some(target) = target else { return Ok(()) };
-        let (marks, prefix) = (self.marks.clone(), self.job.prefix());
+        let (Some(target), Some(marks)) = (target, self.marks.clone()) else { return Ok(()) };
+        let prefix = self.job.prefix();
         let hosts = self.hosts.clone();
         for (relative, stand) in stands(self.job, &source, Some(&target)) {
             let Stand::Common { guid, .. } = stand else { continue };
@@ -549,55 +551,6 @@ pub(crate) fn look(job: &Job, hosts: &[Host; 2]) -> Result<(Tree, Option<Tree>),
 
 fn run_words(host: &Host, words: &[String]) -> Result<String, Failed> {
     host.run(&words.iter().map(String::as_str).collect::<Vec<_>>())
-}
-
-/// Holds a snapshot, which may have the hold already.
-fn hold(host: &Host, tag: &str, snapshot: &str) -> Result<(), Failed> {
-    match host.run(&["hold", tag, snapshot]) {
-        Err(e) if !e.text.contains("tag already exists") => Err(e),
-        _ => Ok(()),
-    }
-}
-
-/// Holds the snapshot with a guid, and releases the job's holds of all others.
-fn keep(host: &Host, dataset: &Dataset, guid: u64, whole: &str, how: (&Marks, bool)) -> Result<(), Failed> {
-    let (marks, no_holds) = how;
-    let name = |snapshot: &Snapshot| format!("{whole}@{}", snapshot.name);
-    if let Some(common) = dataset.by_guid(guid).filter(|_| !no_holds) {
-        hold(host, &marks.tag(), &name(common))?;
-    }
-    let is_held = |snapshot: &&Snapshot| snapshot.userrefs > 0 && (snapshot.guid != guid || no_holds);
-    let held: Vec<String> = dataset.snapshots.iter().filter(is_held).map(name).collect();
-    for names in held.chunks(AT_ONCE) {
-        let mut words = vec!["holds", "-H"];
-        words.extend(names.iter().map(String::as_str));
-        for line in host.run(&words)?.lines() {
-            let cells: Vec<&str> = line.split('\t').collect();
-            if let [name, known, ..] = cells[..]
-                && marks.is_tag(known.trim())
-            {
-                host.run(&["release", known.trim(), name.trim()])?;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Makes the bookmark of a snapshot, and destroys those of older ones.
-fn mark(host: &Host, dataset: &Dataset, guid: u64, whole: &str, how: (&Marks, &str)) -> Result<(), Failed> {
-    let (marks, prefix) = how;
-    let own = dataset.bookmarks.iter().filter(|bookmark| marks.is_bookmark(&bookmark.name));
-    let (same, old): (Vec<_>, Vec<_>) = own.partition(|bookmark| bookmark.guid == guid);
-    let Some(common) = dataset.by_guid(guid) else { return Ok(()) };
-    if same.is_empty() {
-        let name = marks.bookmark(&common.name, prefix);
-        let (from, to) = (format!("{whole}@{}", common.name), format!("{whole}#{name}"));
-        host.run(&["bookmark", &from, &to])?;
-    }
-    for bookmark in old {
-        host.run(&["destroy", &format!("{whole}#{}", bookmark.name)])?;
-    }
-    Ok(())
 }
 
 /// Names of the own snapshots, older than the newest common one, that a rule does not keep.

@@ -292,13 +292,16 @@ impl Run {
             self.settle(true)?;
         }
         let first = scrub(&spa)?;
-        if let Some(leaf) = spa.pool.tree().leaves().find(|leaf| !leaf.dtl.read().is_empty()) {
+        // Scans do not meet what only a checkpoint has, so the disks do not count as whole while there is one, and each scrub
+        // writes their blocks again.
+        let no_checkpoint = spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::None);
+        let tree = spa.pool.tree();
+        let lacking = tree.leaves().find(|leaf| no_checkpoint && !leaf.dtl.read().is_empty());
+        if let Some(leaf) = lacking {
             return Err(format!("{} still lacks {:?} after {first:?}", leaf.path, leaf.dtl.read()));
         }
-
         let second = scrub(&spa)?;
-
-        if (first.errors, second.processed, second.errors) != (0, 0, 0) {
+        if (first.errors, second.errors) != (0, 0) || no_checkpoint && second.processed > 0 {
             return Err(format!("scrubs end with {first:?}, then {second:?}"));
         }
         self.course.scrubs += 1;

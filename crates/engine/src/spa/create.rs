@@ -392,7 +392,7 @@ mod tests {
             .add("nparity", 1u64)
             .add("draid_ndata", 4u64)
             .add("draid_nspares", 0u64)
-            .add("draid_ngroups", 5u64);
+            .add("draid_ngroups", 6u64);
         draid.add("children", children).add("asize", 1u64 << 30);
         assert_eq!(smallest(vec![draid]), (16384, 16384));
     }

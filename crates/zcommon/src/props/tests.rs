@@ -108,7 +108,7 @@ fn tables_are_sound() {
         }
     }
     for (count, expected) in
-        [(ZfsProp::ALL.len(), 106), (ZpoolProp::ALL.len(), 40), (VdevProp::ALL.len(), 52)]
+        [(ZfsProp::ALL.len(), 106), (ZpoolProp::ALL.len(), 40), (VdevProp::ALL.len(), 55)]
     {
         assert_eq!(count, expected);
     }
