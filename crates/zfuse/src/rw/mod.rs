@@ -10,7 +10,7 @@
 //! once: a write that returned is in a transaction, a write without space or quota is refused at the call, and
 //! `fsync` costs one log write. Large writes come in pieces of a megabyte, requests in parallel.
 //!
-//! Differs from OpenZFS: `copy_file_range` copies; unnamed files (`O_TMPFILE`) and the birth time in `statx` depend
+//! Differs from OpenZFS: `FICLONE` and its kin never arrive ([`copy`]); unnamed files (`O_TMPFILE`) and the birth time in `statx` depend
 //! on the kernel's FUSE (Linux 6.1 and 6.6); opening a file for reading counts as reading it, because cached reads
 //! are unseen; with `acltype=off` a request for an access control list is answered as if the file had none, not as
 //! unsupported (the kernel asks, too). A rollback keeps the file system mounted ([`fs_swap`]).
