@@ -8,7 +8,7 @@ use engine::spa::Pool;
 use engine::vdev::config::VdevConfig;
 use ondisk::label::LABEL_START_SIZE;
 use ondisk::names::mos;
-use ondisk::{Blkptr, EmbeddedType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, gang::GangHeader};
+use ondisk::{Blkptr, EmbeddedType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, gang::gang_nblkptrs};
 
 use super::target::Session;
 use crate::ctx::Ctx;
@@ -198,13 +198,11 @@ fn show(text: &str, bytes: &[u8], flags: Flags, ctx: &mut Ctx) -> Result<(), Fai
         writeln!(ctx.out, "{bp}")?;
     } else if flags.raw {
         ctx.out.write_all(view)?;
-    } else if flags.indirect {
-        for bp in view.chunks_exact(ondisk::blkptr::BLKPTR_SIZE).filter_map(Blkptr::from_bytes) {
-            writeln!(ctx.out, "{bp}")?;
-        }
-    } else if flags.gang {
-        let header = GangHeader::from_bytes(view).map_err(|e| Failure::failed(e.to_string()))?;
-        for bp in header.members() {
+    } else if flags.indirect || flags.gang {
+        let all = view.chunks_exact(ondisk::blkptr::BLKPTR_SIZE);
+        // As OpenZFS, without a look at the header's trailer: what is read may be a part of the header.
+        let count = if flags.gang { gang_nblkptrs(view.len()) } else { all.len() };
+        for bp in all.take(count).filter_map(Blkptr::from_bytes) {
             writeln!(ctx.out, "{bp}")?;
         }
     } else {
