@@ -110,3 +110,25 @@ fn a_log_whose_device_is_gone_is_given_up_with_its_head() {
     let file = fs.create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     fs.fsync(file).unwrap();
 }
+
+/// Records that were claimed and not replayed before their device was lost: `zpool import -m` gives them up, and the device can be
+/// removed.
+#[test]
+fn a_claimed_log_whose_device_is_gone_is_given_up_and_its_device_leaves() {
+    let disks = world::disks_of(&killed());
+    let spa = started(&world::as_devices(&disks), true).unwrap();
+    spa.sync().unwrap();
+    let images = vec![disks[0].pages()];
+    let spa = started(&world::as_devices(&world::disks_of(&images)), false).unwrap();
+    let header = || spa.pool.dsl.dataset(POOL).unwrap().objset().unwrap().phys.zil_header;
+    assert_eq!(header(), ZilHeader::default());
+    let log =
+        spa.pool.tree().tops().find(|top| top.bias == AllocBias::Log).unwrap().leaves().next().unwrap().guid;
+    spa.remove(log).unwrap();
+    assert!(spa.pool.tree().tops().all(|top| top.bias != AllocBias::Log || top.leaves().next().is_none()));
+    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.fsync(file).unwrap();
+    fs.unmount().unwrap();
+    spa.export().unwrap();
+}

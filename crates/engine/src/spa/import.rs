@@ -322,6 +322,11 @@ pub(super) fn check_devices(tree: &Tree) -> Result<()> {
 
 /// Object sets of file systems and volumes whose intent log was never claimed.
 fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
+    Ok(all_logs(pool)?.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect())
+}
+
+/// Object sets of file systems and volumes that name an intent log of their own.
+fn all_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
     let mut found = Vec::new();
     for object in pool.mos.objects() {
         let object = object?;
@@ -336,7 +341,7 @@ fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
         // A dataset whose root block is lost has no log that could be found, and must not keep the others from being used.
         let Ok(objset) = Objset::open(&pool.arc, object.number, &phys.bp, Form::NoKey) else { continue };
         let header = &objset.phys.zil_header;
-        if claim::is_due(header) && LogBlock::objset(&header.log) == object.number {
+        if !header.log.is_hole() && LogBlock::objset(&header.log) == object.number {
             found.push(objset);
         }
     }
@@ -357,12 +362,13 @@ pub(super) fn advise(why: Error) -> Error {
 /// replaces space maps and tables.
 #[doc(alias = "spa_ld_claim_log_blocks")]
 fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>) -> Result<()> {
-    // A chain that begins on a missing log vdev is dropped: it can be neither read nor written.
+    // A chain that begins on a missing log vdev is dropped, claimed or not: it can be neither read nor written.
     let gone = missing_logs(&spa.pool);
     let is_gone = |log: &Arc<Objset>| {
         log.phys.zil_header.log.dvas().next().is_some_and(|dva| gone.contains(&u64::from(dva.vdev)))
     };
-    let (lost, logs): (Vec<_>, Vec<_>) = unclaimed_logs(&spa.pool)?.into_iter().partition(is_gone);
+    let (lost, logs): (Vec<_>, Vec<_>) = all_logs(&spa.pool)?.into_iter().partition(is_gone);
+    let logs: Vec<_> = logs.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect();
     if needs_logs {
         logs.iter().try_for_each(|log| check_chain(spa, log))?;
     }

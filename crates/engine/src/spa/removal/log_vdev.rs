@@ -8,6 +8,7 @@ use super::start::BUSY;
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
+use crate::spa::import::missing_logs;
 use crate::spa::layout::config::TOP_ZAP;
 use crate::vdev::top::{Layout, Top};
 
@@ -20,7 +21,9 @@ impl Spa {
         })?;
         let done = self.drain(vdev).and_then(|()| {
             self.sync_task(move |spa, tx| {
-                if spa.space.bytes_in_use(vdev) != 0 {
+                // What is left on a log vdev that is gone are blocks of chains that were given up.
+                let is_gone = missing_logs(&spa.pool).contains(&vdev);
+                if spa.space.bytes_in_use(vdev) != 0 && !is_gone {
                     return Err(Error::new(Kind::Busy, BUSY));
                 }
                 let path = spa.top_config(vdev)?.str("path").unwrap_or("-").to_owned();
