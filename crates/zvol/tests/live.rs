@@ -200,7 +200,7 @@ fn a_close_that_failed_can_be_done_again() {
     volume.close().unwrap();
 }
 
-/// What was flushed before a crash is there for every reader after the import, clones that a kernel logged included.
+/// After the import, every reader sees the writes that were flushed before a crash, and clones that a kernel logged.
 #[test]
 fn the_logs_of_a_crash_are_replayed_for_all_readers() {
     let dir = tempfile::tempdir().unwrap();

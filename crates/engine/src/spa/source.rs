@@ -56,7 +56,7 @@ impl std::fmt::Debug for Newest {
     }
 }
 
-/// What a pool is opened for. Writing needs more of it whole than reading.
+/// The purpose for which a pool is opened. Writing needs more of it whole than reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Purpose {
     /// To be read.
@@ -82,6 +82,6 @@ pub struct OpenOptions {
     pub force: bool,
     /// The source's config is that of a pool that is being split off: the MOS has that of the pool it is taken from.
     pub split: bool,
-    /// What it is opened for. A rewind passes over states that are too damaged for that.
+    /// The purpose. A rewind passes over states that are too damaged for that.
     pub purpose: Purpose,
 }

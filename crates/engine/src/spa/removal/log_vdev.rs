@@ -21,7 +21,7 @@ impl Spa {
         })?;
         let done = self.drain(vdev).and_then(|()| {
             self.sync_task(move |spa, tx| {
-                // What is left on a log vdev that is gone are blocks of chains that were given up.
+                // A log vdev that is gone only holds blocks of chains that were given up.
                 let is_gone = missing_logs(&spa.pool).contains(&vdev);
                 if spa.space.bytes_in_use(vdev) != 0 && !is_gone {
                     return Err(Error::new(Kind::Busy, BUSY));
