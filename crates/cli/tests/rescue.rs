@@ -152,7 +152,7 @@ fn a_device_that_became_too_short_is_not_written() {
     let refused = live.fails(&format!("zpool import {from} -N {POOL}"));
     assert!(refused.contains("one or more devices is currently unavailable"), "{refused}");
     assert!([&one, &two].map(|path| std::fs::read(path).unwrap()) == before, "nothing was to be written");
-    // What is left of it can be read.
+    // Its remaining bytes can be read.
     live.ok(&format!("zpool import {from} -N -o readonly=on {POOL}"));
 }
 

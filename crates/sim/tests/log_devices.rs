@@ -18,17 +18,30 @@ use zpl::write::{NewNode, Overrides, mount};
 const LABELS: u64 = 4 << 20;
 const BYTES: &[u8] = b"fsync said that these are there";
 
-/// A pool on one disk and a log device, whose process was killed after an `fsync`.
-fn killed() -> Vec<Pages> {
+/// The devices of a pool on one disk and a log device, with a file that has an `fsync` behind it: `between` happens, the file is
+/// written and synchronized, and the process is killed.
+fn killed_after(between: impl FnOnce(&Arc<Spa>)) -> Vec<Pages> {
     let machine = Machine { log_device: true, ..Machine::from(Shape::Single) };
     let disks = world::disks_of(&machine.blank());
     let spa = world::create_pool(&world::env(1), machine, &world::as_devices(&disks)).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     fs.fsync(file).unwrap();
+    between(&spa);
     fs.write(file, 0, BYTES, true).unwrap();
     fs.fsync(file).unwrap();
     disks.iter().map(|disk| disk.pages()).collect()
+}
+
+fn killed() -> Vec<Pages> {
+    killed_after(|_| ())
+}
+
+/// Guid of the log device.
+fn log_leaf(spa: &Spa) -> u64 {
+    let tree = spa.pool.tree();
+    let log = tree.tops().find(|top| top.bias == AllocBias::Log).unwrap();
+    log.leaves().next().unwrap().guid
 }
 
 fn started(devices: &[Device], needs_logs: bool) -> engine::Result<Arc<Spa>> {
@@ -82,18 +95,7 @@ fn a_log_that_can_not_be_read_now_is_not_cut_short() {
 /// `zpool offline` of a log ends its chains, so that a crash leaves nothing that only the log has.
 #[test]
 fn a_log_taken_out_of_use_is_not_missed() {
-    let machine = Machine { log_device: true, ..Machine::from(Shape::Single) };
-    let disks = world::disks_of(&machine.blank());
-    let spa = world::create_pool(&world::env(1), machine, &world::as_devices(&disks)).unwrap();
-    let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.fsync(file).unwrap();
-    let tree = spa.pool.tree();
-    let log = tree.tops().find(|top| top.bias == AllocBias::Log).unwrap();
-    spa.offline(log.leaves().next().unwrap().guid, false).unwrap();
-    fs.write(file, 0, BYTES, true).unwrap();
-    fs.fsync(file).unwrap();
-    let images: Vec<Pages> = disks.iter().map(|disk| disk.pages()).collect();
+    let images = killed_after(|spa| drop(spa.offline(log_leaf(spa), false).unwrap()));
     let disks = world::disks_of(&images[..1]);
     holds_what_was_synced(&started(&world::as_devices(&disks), true).unwrap());
 }
@@ -122,9 +124,7 @@ fn a_claimed_log_whose_device_is_gone_is_given_up_and_its_device_leaves() {
     let spa = started(&world::as_devices(&world::disks_of(&images)), false).unwrap();
     let header = || spa.pool.dsl.dataset(POOL).unwrap().objset().unwrap().phys.zil_header;
     assert_eq!(header(), ZilHeader::default());
-    let log =
-        spa.pool.tree().tops().find(|top| top.bias == AllocBias::Log).unwrap().leaves().next().unwrap().guid;
-    spa.remove(log).unwrap();
+    spa.remove(log_leaf(&spa)).unwrap();
     assert!(spa.pool.tree().tops().all(|top| top.bias != AllocBias::Log || top.leaves().next().is_none()));
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     let file = fs.create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();

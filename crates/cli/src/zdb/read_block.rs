@@ -200,7 +200,7 @@ fn show(text: &str, bytes: &[u8], flags: Flags, ctx: &mut Ctx) -> Result<(), Fai
         ctx.out.write_all(view)?;
     } else if flags.indirect || flags.gang {
         let all = view.chunks_exact(ondisk::blkptr::BLKPTR_SIZE);
-        // As OpenZFS, without a look at the header's trailer: what is read may be a part of the header.
+        // As in OpenZFS, the trailer is not checked: the bytes may be a part of the header.
         let count = if flags.gang { gang_nblkptrs(view.len()) } else { all.len() };
         for bp in all.take(count).filter_map(Blkptr::from_bytes) {
             writeln!(ctx.out, "{bp}")?;

@@ -310,7 +310,7 @@ fn make(
     made.map_err(|e| Failure::cannot("create", name, why(&e)))
 }
 
-/// Gives a new dataset its properties and the permissions of its creator. Without them it is destroyed.
+/// Sets the properties of a new dataset and the permissions of its creator. Destroys the dataset when one is refused.
 #[doc(alias = "zfs_ioc_create")]
 pub fn furnish(
     tasks: &Tasks<'_>,

@@ -15,7 +15,7 @@ pub struct PoolConfig {
     facts: PoolFacts,
     root: NvList,
     dirty: bool,
-    /// Top-level vdevs from which nothing is allocated for now; the disk does not know.
+    /// Top-level vdevs that are closed to allocation in memory only.
     passive: BTreeSet<u64>,
 }
 
@@ -90,7 +90,7 @@ impl PoolConfig {
         self.root.nvlist_array("children")?.iter().find(|top| top.u64("id") == Some(id))
     }
 
-    /// Has nothing allocated from a top-level vdev for now, or ends that. Not recorded: after a crash the vdev is in use.
+    /// Closes a top-level vdev to allocation, or opens it. The state is not recorded: after a crash the vdev is open.
     #[doc(alias("vdev_passivate", "vdev_activate"))]
     pub fn set_passive(&mut self, id: u64, passive: bool) {
         match passive {
@@ -99,7 +99,7 @@ impl PoolConfig {
         };
     }
 
-    /// Whether nothing is allocated from a top-level vdev for now.
+    /// Whether a top-level vdev is closed to allocation in memory.
     pub fn is_passive(&self, id: u64) -> bool {
         self.passive.contains(&id)
     }

@@ -19,7 +19,7 @@ pub struct LongHolds {
 #[derive(Debug, Default)]
 struct Held {
     times: usize,
-    /// How many of them read what is encrypted.
+    /// Number of them that read encrypted blocks.
     keyed: usize,
     owned: bool,
 }

@@ -196,7 +196,8 @@ pub(super) fn can_move(at: &MosTx<'_>, (from, to): (u64, u64), bytes: u64) -> Re
 pub(super) struct Planned(BTreeMap<u64, u64>);
 
 impl Planned {
-    /// Takes space from a directory and those above it, if what was taken before leaves it.
+    /// Plans to take space from a directory and those above it. Returns false, without a change, when too little is left by the plans
+    /// before.
     #[doc(alias = "dsl_dir_willuse_space")]
     pub(super) fn take(&mut self, at: &MosTx<'_>, dir: u64, bytes: u64) -> Result<bool> {
         let planned = |dir: u64| self.0.get(&dir).copied().unwrap_or(0);

@@ -78,7 +78,7 @@ impl Stripes {
             at = start.checked_add(len);
             let Some(stretch) = self.stretch(geometry, start, len)? else { continue };
             for leaf in stretch.lines.iter().flat_map(|line| &line.late) {
-                // The births of what is in these rows are not known.
+                // The birth txgs of the blocks in these rows are not known.
                 leaf.miss_all(crate::txg::INITIAL, txg.saturating_add(1));
             }
             bytes = bytes.saturating_add(len);
