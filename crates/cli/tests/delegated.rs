@@ -23,7 +23,10 @@ impl House {
         let live = Live::new();
         fs::set_permissions(live.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let program = live.dir.path().join("aquifer");
-        fs::copy(env!("CARGO_BIN_EXE_aquifer"), &program).unwrap();
+        // A copy by this process would lend its write descriptor to each child that another thread forks meanwhile, and
+        // `exec` of a file that is open for writing fails (ETXTBSY).
+        let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_aquifer")).arg(&program).status().unwrap();
+        assert!(copied.success());
         Self { live, program }
     }
 
