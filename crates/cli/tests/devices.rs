@@ -245,12 +245,15 @@ fn a_suspended_pool_is_cleared_or_let_go() {
     let fill = |name: &str| (0..200).find(|n| live.run(&format!("zfs create tank/{name}{n}")).code != 0);
     let made = fill("a").unwrap();
     assert_eq!(live.ok("zpool list -H -o health tank"), "SUSPENDED\n");
+    assert_eq!(live.ok("kstat tank/state"), "SUSPENDED\n");
     assert!(live.ok("zpool status tank").contains("then run 'zpool clear'"));
     live.ok("zfs list -r tank");
     live.fails("zpool export tank");
     assert!(thin.mount("remount,size=8m").unwrap().success());
     live.ok("zpool clear tank");
     assert_eq!(live.ok("zpool list -H -o health tank"), "ONLINE\n");
+    assert_eq!(live.ok("kstat tank/state"), "ONLINE\n");
+    assert_eq!(live.ok("kstat tank/guid"), live.ok("zpool get -Hp -o value guid tank"));
     let listed = live.ok("zfs list -H -r -o name tank");
     assert!((0..made).all(|n| listed.contains(&format!("tank/a{n}\n"))), "{listed}");
 

@@ -17,6 +17,7 @@ use crate::ctx::Ctx;
 use crate::output::json::{document, print};
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zpool::prop::PoolView;
 
 /// Print counters in the format of the kernel's OpenZFS in /proc/spl/kstat/zfs.
 #[derive(Debug, Args)]
@@ -24,12 +25,32 @@ pub struct Kstat {
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// The file: arcstats, or POOL/txgs.
+    /// The file: arcstats, POOL/txgs, POOL/state or POOL/guid.
     #[arg(default_value = "arcstats")]
     pub name: String,
 }
 
+/// A file of a pool's folder in `/proc/spl/kstat/zfs`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PoolFile {
+    Txgs,
+    State,
+    Guid,
+}
+
 impl Kstat {
+    /// The pool and the file that the name asks for; paths below the folder of all kstats are accepted.
+    fn pool_file(&self) -> Option<(&str, PoolFile)> {
+        let (folder, file) = self.name.rsplit_once('/')?;
+        let file = match file {
+            "txgs" => PoolFile::Txgs,
+            "state" => PoolFile::State,
+            "guid" => PoolFile::Guid,
+            _ => return None,
+        };
+        Some((folder.rsplit('/').next()?, file))
+    }
+
     /// The process in which it runs.
     pub fn home(&self) -> Home {
         Home::Pools
@@ -38,19 +59,28 @@ impl Kstat {
 
 impl Verb for Kstat {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if let Some(pool) = self.name.strip_suffix("/txgs").filter(|_| !self.json) {
-            let name = pool.rsplit('/').next().unwrap_or_default();
+        if let Some((name, file)) = self.pool_file().filter(|_| !self.json) {
             let pool = of_daemon(ctx)?.get(name);
             let pool = pool.ok_or_else(|| Failure::cannot("open", name, "no such pool"))?;
-            write!(
-                ctx.out,
-                "0 0 0x00 0 0 0 0\n{}",
-                pool.spa().map_err(|e| Failure::failed(e.what()))?.txg_history()
-            )?;
+            let failed = |e: engine::Error| Failure::failed(e.what());
+            let text = match file {
+                PoolFile::Txgs => {
+                    format!("0 0 0x00 0 0 0 0\n{}", pool.spa().map_err(failed)?.txg_history())
+                }
+                PoolFile::Guid => format!("{}\n", pool.guid()),
+                PoolFile::State => {
+                    let (view, candidate) = (pool.view().map_err(failed)?, pool.candidate());
+                    format!("{}\n", PoolView::new(&view, &candidate, ctx).state())
+                }
+            };
+            write!(ctx.out, "{text}")?;
             return Ok(Exit::OK);
         }
         if self.name.rsplit('/').next() != Some("arcstats") {
-            let what = format!("there is no kstat '{}'; there are arcstats and POOL/txgs", self.name);
+            let what = format!(
+                "there is no kstat '{}'; there are arcstats, POOL/txgs, POOL/state and POOL/guid",
+                self.name
+            );
             return Err(Failure::usage(what));
         }
         let stats = Arcstats::of(&*of_daemon(ctx)?);
