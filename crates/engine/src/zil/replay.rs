@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use ondisk::Endian;
 use ondisk::objset::ZilHeader;
-use ondisk::zil::{LogRecord, LrCommon, LrWrite, TxType};
+use ondisk::zil::{LogRecord, LrCommon, TxType};
 use stdx::{AlignedBuf, Buf};
 
 use super::log::{LogHost, Zil};
@@ -288,14 +288,11 @@ fn data_of(view: &Arc<Objset>, record: &LogRecord<'_>) -> Result<Option<(u64, Bu
     if let Some(data) = write.data {
         return Ok(Some((write.lr.offset, data.into())));
     }
-    let LrWrite { offset, length, blkptr, .. } = write.lr;
-    let size = if blkptr.is_hole() { length } else { blkptr.lsize() };
+    let (start, size) = write.block_range();
     if size > MAX_DATA {
         return Err(Error::corrupt("a write is larger than any block"));
     }
-    // The block also contains the bytes around the write.
-    let start = if length < size { offset - offset % size } else { offset };
-    if blkptr.is_hole() {
+    if write.lr.blkptr.is_hole() {
         return Ok(Some((start, AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into())));
     }
     Ok(Some((start, write_data(view, &write.lr)?)))

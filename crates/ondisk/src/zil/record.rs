@@ -138,6 +138,23 @@ pub struct Write<'a> {
     pub data: Option<&'a [u8]>,
 }
 
+impl Write<'_> {
+    /// Offset and length of the bytes that a replay writes for a record without data: those of the whole block that its
+    /// pointer names, hole or not, because later writes to the block in the same txg have records without a pointer
+    /// (`zfs_replay_write`, 2.4). A pointer of zeros names no block: the result is the range of the write.
+    ///
+    /// Both values come from disk, and their sum can exceed 64 bits.
+    pub fn block_range(&self) -> (u64, u64) {
+        let LrWrite { offset, length, blkptr, .. } = self.lr;
+        let size = if blkptr == Blkptr::default() { length } else { blkptr.lsize() };
+        match offset.checked_rem(size) {
+            Some(within) if length < size => (offset - within, size),
+            _ if blkptr.is_hole() => (offset, length),
+            _ => (offset, size),
+        }
+    }
+}
+
 /// TX_SETATTR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setattr<'a> {

@@ -58,13 +58,9 @@ fn write(state: &mut State<'_>, w: &Write<'_>) -> Result<()> {
     match w.data {
         Some(data) => node.changes().data.put(lr.offset..end, Source::Bytes(Buf::from(data))),
         None => {
-            // The block was written whole, so all of it counts.
-            let size = lr.blkptr.lsize();
-            let hole = lr.blkptr.is_hole();
-            let start = if lr.length < size { lr.offset - lr.offset % size } else { lr.offset };
-            let to = if lr.length < size { start.saturating_add(size) } else { end };
-            let source = if hole { Source::Zero } else { Source::Logged(lr, 0) };
-            let range = if hole { lr.offset..end } else { start..to };
+            let (start, size) = w.block_range();
+            let source = if lr.blkptr.is_hole() { Source::Zero } else { Source::Logged(lr, 0) };
+            let range = start..start.saturating_add(size);
             node.changes().data.put(range, source);
         }
     }

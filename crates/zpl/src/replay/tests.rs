@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ondisk::Blkptr;
 use ondisk::zil::{
     Create, Link, LogRecord, LrCreate, LrLink, LrRemove, LrRename, LrSetattr, LrSetsaxattr, LrTruncate,
     LrWrite, Remove, Rename, Setsaxattr, TxType, Write,
@@ -98,6 +99,23 @@ fn data_over_committed_data() {
         at = span.range().end;
     }
     assert_eq!(at, 3001);
+}
+
+/// A kernel logs the first of several writes of zeros to a block as a hole of the block's size, and the others without bytes.
+#[test]
+fn a_hole_of_a_block_is_zeros_in_all_of_it() {
+    let Some(fs) = filesystem() else { return };
+    let file = fs.resolve(b"d/random-mid", true).unwrap();
+    let (number, mut want) = (file.number(), content(&file));
+    let mut words = [0; 16];
+    words[6] = (8192 >> 9) - 1;
+    let lr = LrWrite { foid: number, offset: 12288, length: 4096, ..LrWrite::default() };
+    let hole = Write { lr: LrWrite { blkptr: Blkptr::from_words(words), ..lr }, data: None };
+    let none = Write { lr: LrWrite { offset: 100, length: 10, ..lr }, data: None };
+    replay(&fs, vec![(TxType::WRITE, LogRecord::Write(hole)), (TxType::WRITE, LogRecord::Write(none))]);
+    want[8192..16384].fill(0);
+    want[100..110].fill(0);
+    assert_eq!(content(&fs.resolve(b"d/random-mid", true).unwrap()), want);
 }
 
 #[test]
