@@ -60,6 +60,7 @@ const PROPS: WriteProps = WriteProps {
     complevel: 0,
     copies: 1,
     gang_copies: 0,
+    narrow_gang: false,
     class: Class::Normal,
     embed: false,
     hole_birth: true,

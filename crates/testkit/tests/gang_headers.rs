@@ -131,6 +131,38 @@ fn headers_stay_small_where_they_must() {
     }
 }
 
+/// The MOS names the features, so that a program that opens the pool reads its gangs before it knows the size of headers.
+#[test]
+fn headers_of_the_mos_stay_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let tops = vec![top(VdevSpec::Leaf(leaves(dir.path(), 0..1).remove(0)), 10)];
+    let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+    spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
+    spa.space.force_ganging(1024);
+    write(&spa, &format!("{POOL}/data"));
+    for number in 0..24 {
+        let name = format!("{POOL}/{number}");
+        spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+    }
+    assert!(spa.features.is_active(Feature::DynamicGangHeader));
+    let view = spa.mos.view();
+    let objects = (1..400).filter_map(|number| view.object(number).ok());
+    let blocks =
+        objects.flat_map(|object| (0..4).filter_map(move |blkid| object.blkptr(0, blkid).ok().flatten()));
+    let gangs: Vec<_> = blocks.filter(|bp| bp.is_gang()).collect();
+    let late = gangs.iter().filter(|bp| bp.accounting_birth() > spa.txgs.synced() - 24);
+    assert!(late.count() > 0, "no block of the MOS became a gang since the feature is active");
+    for bp in &gangs {
+        assert_eq!(gang_members(&spa.pool.zio, bp).unwrap().header_size, 512);
+    }
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::Judge::NEWEST.installed() {
+        zdb::Judge::NEWEST.verify(dir.path(), POOL).unwrap();
+    }
+    pools::import_dir(dir.path(), POOL).unwrap().export().unwrap();
+}
+
 /// A gang whose header is lost can be freed: only the space of its pieces is lost with it.
 #[test]
 fn a_gang_with_a_damaged_header_is_freed() {

@@ -236,6 +236,7 @@ fn small_blocks_go_by_the_size_that_they_are_stored_with() {
         complevel: 0,
         copies: 1,
         gang_copies: 0,
+        narrow_gang: false,
         small: 32 << 10,
         uncached: false,
         class: Class::Normal,

@@ -108,6 +108,12 @@ pub(super) struct Tables {
 }
 
 impl Tables {
+    /// Bytes of the smallest allocation of the normal class.
+    #[doc(alias = "spa_min_alloc")]
+    fn least(&self) -> u64 {
+        self.of(Class::Normal).iter().map(|group| group.top.get().min_alloc()).min().unwrap_or(0)
+    }
+
     fn new(vdevs: BTreeMap<u64, Arc<Vdev>>) -> Self {
         let mut classes: BTreeMap<Class, Vec<Arc<Group>>> = BTreeMap::new();
         let open = vdevs.values().filter(|vdev| !vdev.closed.load(Ordering::Relaxed));

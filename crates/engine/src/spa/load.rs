@@ -104,6 +104,11 @@ fn open_at(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Ope
     assemble(env, source, &checkpoint, options)
 }
 
+/// Whether the labels name a feature that is needed to read the MOS.
+fn is_in_label(source: &ImportSource, guid: &str) -> bool {
+    source.config.nvlist("features_for_read").is_some_and(|features| features.contains(guid))
+}
+
 fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: OpenOptions) -> Result<Pool> {
     check_version(uberblock.version)?;
     let vdevs =
@@ -112,6 +117,9 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let untrusted = Tree::build(VdevConfig::parse(vdevs)?, None, &source.devices, reflow)?;
     let zio = Zio::new(Arc::new(untrusted), Arc::clone(&env.executor));
     let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
+    // The labels name the feature that headers of gangs of the MOS may depend on.
+    let wide_gangs = zcommon::features::Feature::DynamicGangHeader.info().guid;
+    zio.set_wide_gangs(is_in_label(source, wide_gangs));
     let mos = open_mos(&arc, &uberblock.rootbp)?;
     let directory = Zap::open(&mos.object(names::MOS_DIRECTORY_OBJECT)?)?;
     let mut notes = Vec::new();
@@ -131,7 +139,6 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
             source.config.clone()
         }
     };
-    let wide_gangs = zcommon::features::Feature::DynamicGangHeader.info().guid;
     let early = PoolFeatures::load(&mos, &directory).ok();
     zio.set_wide_gangs(early.is_some_and(|features| features.is_active(wide_gangs)));
     // Other objects of the MOS may have been moved by a removal, the features too.

@@ -40,6 +40,7 @@ const PROPS: WriteProps = WriteProps {
     complevel: 0,
     copies: 1,
     gang_copies: 0,
+    narrow_gang: false,
     small: 0,
     uncached: false,
     class: Class::Log,

@@ -14,7 +14,8 @@
 //! Gangs within gangs make `dynamic_gang_header` active with the next txg, where the feature is enabled and larger
 //! headers exist.
 //!
-//! Differs from OpenZFS: pieces have one size instead of the largest extents that are left.
+//! Differs from OpenZFS: pieces have one size instead of the largest extents that are left; headers of the MOS have 512 bytes
+//! even where `dynamic_gang_header` is active, because a program that has not read the features yet takes all for that size.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,7 +70,7 @@ pub(super) fn start(zio: &Arc<Zio>, bp: Blkptr, data: Buf, props: WriteProps, tx
         Ok(header) => header,
         Err(e) => return done(Err(e)),
     };
-    let header_size = new_header_size(zio, &header);
+    let header_size = new_header_size(zio, &header, &props);
     let parts = split(data.len(), header_size, zio.alloc_units());
     let parts = parts.into_iter().map(|part| (part, Blkptr::default())).collect();
     write_pieces(zio, Gang { bp, header, header_size, in_place: false, props, txg }, &data, parts, done);
@@ -162,8 +163,9 @@ fn let_go(zio: &Zio, old: &Blkptr, new: &Blkptr, txg: u64) {
 }
 
 /// Bytes of a new header at `dvas`.
-fn new_header_size(zio: &Zio, dvas: &[Dva]) -> usize {
-    let wide = zio.has_wide_gangs().then(|| super::gang::wide_header(zio, dvas));
+fn new_header_size(zio: &Zio, dvas: &[Dva], props: &WriteProps) -> usize {
+    let may_be_wide = zio.has_wide_gangs() && !props.narrow_gang;
+    let wide = may_be_wide.then(|| super::gang::wide_header(zio, dvas));
     wide.and_then(|size| usize::try_from(size).ok()).unwrap_or(GANG_SIZE)
 }
 

@@ -52,6 +52,9 @@ pub struct WriteProps {
     /// Copies of the header, should it become a gang; 0: one more than of the block, as far as its pointer has room.
     #[doc(alias = "zp_gang_copies")]
     pub gang_copies: u8,
+    /// Should it become a gang, its header is no larger than it was before `dynamic_gang_header`: blocks of the MOS are read
+    /// before it is known which features are active.
+    pub narrow_gang: bool,
     /// The bytes are not kept in memory after the write (`primarycache`).
     pub uncached: bool,
     /// A block that takes no more than this goes to the special class, while that has room beyond its reserve for metadata; 0: none.

@@ -187,6 +187,7 @@ impl Policy {
             complevel,
             copies: self.copies_of(kind, level, metadata),
             gang_copies: self.gang_copies_of(kind, metadata),
+            narrow_gang: self.meta,
             uncached: !self.cached.keeps(metadata),
             small: if metadata || size == 0 { 0 } else { self.special_small },
             evens_out: false,

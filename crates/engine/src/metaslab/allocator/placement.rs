@@ -109,7 +109,9 @@ impl SpaceAllocator {
                 .iter()
                 .any(|group| group.longest() >= group.top.get().asize_of(GANG_HEADER, request.txg))
         };
-        let kind = match request.psize > GANG_HEADER && chain(request.class).iter().any(pieces) {
+        let kind = match request.psize > tables.least().max(GANG_HEADER)
+            && chain(request.class).iter().any(pieces)
+        {
             true => Kind::Fragmented,
             false => Kind::NoSpace,
         };
@@ -139,9 +141,11 @@ fn chain(class: Class) -> &'static [Class] {
 
 impl Allocator for SpaceAllocator {
     fn allocate(&self, request: &AllocRequest) -> Result<Vec<Dva>> {
-        let forced = request.psize >= self.gang_above.load(Ordering::Relaxed)
-            || !request.gang && self.is_forced(request.psize);
-        if request.psize == 0 || forced && !request.gang {
+        let asked = !request.gang
+            && (request.psize >= self.gang_above.load(Ordering::Relaxed) || self.is_forced(request.psize));
+        // A piece is never smaller than an allocation, so that a gang of such a block would have no end.
+        let forced = asked && request.psize > self.tables().least();
+        if request.psize == 0 || forced {
             let kind = if forced { Kind::Fragmented } else { Kind::Invalid };
             return Err(Error::new(kind, format!("a block of {} bytes is refused", request.psize)));
         }
