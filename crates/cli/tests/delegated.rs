@@ -25,7 +25,11 @@ impl House {
         let program = live.dir.path().join("aquifer");
         // A copy by this process would lend its write descriptor to each child that another thread forks meanwhile, and
         // `exec` of a file that is open for writing fails (ETXTBSY).
-        let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_aquifer")).arg(&program).status().unwrap();
+        let copied = std::process::Command::new("cp")
+            .arg(env!("CARGO_BIN_EXE_aquifer"))
+            .arg(&program)
+            .status()
+            .unwrap();
         assert!(copied.success());
         Self { live, program }
     }

@@ -311,3 +311,22 @@ fn a_healing_resilver_fills_a_distributed_spare() {
     assert!(live.ok("zpool status tank").contains("repaired 0B"), "{}", live.ok("zpool status tank"));
     live.export_and_verify("tank");
 }
+
+/// The sync thread is in the middle of a scrub when the export waits for its end.
+#[test]
+fn a_pool_is_exported_during_a_scrub() {
+    let live = Live::new();
+    let disk = live.disk("a", 80);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    (0..40).for_each(|number| drop(live.ok(&format!("zfs create tank/fs{number}"))));
+    live.ok("zpool sync tank");
+    live.ok(&format!("zinject -d {disk} -D 20:1 -T read tank"));
+    live.ok("zpool scrub tank");
+    live.ok("zinject -c all");
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {disk} tank"));
+    let status = live.ok("zpool status tank");
+    assert!(status.contains("scrub in progress") || status.contains("scrub repaired"), "{status}");
+    live.ok("zpool scrub -w tank");
+    live.export_and_verify("tank");
+}

@@ -103,6 +103,12 @@ impl Error {
         Self(Box::new(Inner { kind, what: what.into(), place: Place::default(), source: None }))
     }
 
+    /// Whether stored data could not be read: a device failed, or no copy of a block is intact.
+    pub fn is_damage(&self) -> bool {
+        let is_stored = self.place().block.is_some();
+        matches!(self.kind(), Kind::Io | Kind::Checksum) || self.kind() == Kind::Corrupt && is_stored
+    }
+
     /// Bytes that contradict the format.
     pub fn corrupt(what: impl Into<String>) -> Self {
         Self::new(Kind::Corrupt, what)

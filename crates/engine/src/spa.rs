@@ -183,10 +183,12 @@ pub struct Spa {
     feeding: Arc<self::cache::Feeding>,
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
+    /// Whether the sync thread runs: it asks for this itself, while [`Spa::stop_thread`] waits for its end.
+    threaded: AtomicBool,
     stop: AtomicBool,
     /// A txg was left half written: nothing can be written any more.
     broken: AtomicBool,
-    /// The first failure of [`Spa::write_early`].
+    /// The first failure after which the syncing txg must not be committed, of a task or of [`Spa::write_early`].
     early_failure: Mutex<Option<Error>>,
     txg_history: txg_history::TxgHistory,
     /// The last txg on disk of a frozen pool; 0: it is not frozen.
@@ -285,6 +287,7 @@ impl Spa {
             feeding: Arc::default(),
             activities,
             thread: Mutex::default(),
+            threaded: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             early_failure: Mutex::default(),
@@ -358,11 +361,23 @@ impl Spa {
             self.txgs.note_full();
         }
         let from = limits.dirty_share(Limit::DelayMinDirtyPercent);
-        if dirty > from && self.thread.lock().is_some() {
+        if dirty > from && self.is_threaded() {
             let nanos = limits.get(Limit::DelayScale).saturating_mul(dirty - from) / (most - dirty);
             self.txgs.wait_change(Duration::from_nanos(nanos).min(DELAY_MAX));
         }
         Ok(())
+    }
+
+    /// Notes that a task failed. Half of a change must not be committed: where stored data that the task needs cannot be
+    /// read after its first change, its txg fails, which suspends the pool in the state of the txg before. Tasks check
+    /// everything else before they change anything.
+    fn broke_off(&self, why: &Error, has_changed: bool) {
+        if has_changed && why.is_damage() {
+            let what = "a change that had begun cannot be completed, and none of it is made: export the pool with \
+                        'zpool export -f' and import it again";
+            let failure = Error::new(why.kind(), what).in_pool(&self.pool.name).because(why.clone());
+            self.early_failure.lock().get_or_insert(failure);
+        }
     }
 
     /// Runs `work` in syncing context and waits until its changes are on disk; returns its result.
@@ -401,7 +416,12 @@ impl Spa {
             let hold = self.txgs.begin();
             let task: Task = Box::new(move |spa, tx| {
                 if !begins.swap(true, Ordering::AcqRel) {
-                    theirs.set(work(spa, tx));
+                    let before = tx.changes();
+                    let done = work(spa, tx);
+                    if let Err(why) = &done {
+                        spa.broke_off(why, tx.changes() != before);
+                    }
+                    theirs.set(done);
                 }
             });
             tasks.0.lock().entry(hold.txg()).or_default().push(task);
@@ -452,11 +472,11 @@ impl Spa {
 
     /// Whether the pool has a sync thread. Without one, a caller that waits for a txg writes it.
     pub fn is_threaded(&self) -> bool {
-        self.thread.lock().is_some()
+        self.threaded.load(Ordering::Acquire)
     }
 
     fn step_unless_threaded(&self) -> bool {
-        self.thread.lock().is_none() && self.step(true)
+        !self.is_threaded() && self.step(true)
     }
 
     /// Does the next thing that is due: syncs a txg that is ready, or closes the open one when `force`d,
@@ -521,7 +541,9 @@ impl Spa {
         };
         std::thread::Builder::new().name(format!("mmp-{}", self.pool.name)).spawn(beat)?;
         let name = format!("txg-{}", self.pool.name);
-        *self.thread.lock() = Some(std::thread::Builder::new().name(name).stack_size(STACK).spawn(work)?);
+        let thread = std::thread::Builder::new().name(name).stack_size(STACK).spawn(work)?;
+        *self.thread.lock() = Some(thread);
+        self.threaded.store(true, Ordering::Release);
         self.start_activities();
         Ok(())
     }
@@ -557,12 +579,14 @@ impl Spa {
         self.activities.end();
         self.stop.store(true, Ordering::Release);
         self.txgs.want(0);
-        if let Some(thread) = self.thread.lock().take()
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
             && thread.thread().id() != std::thread::current().id()
         {
             // A thread that panicked has reported itself.
             let _ = thread.join();
         }
+        self.threaded.store(false, Ordering::Release);
     }
 
     /// The uberblock on disk.

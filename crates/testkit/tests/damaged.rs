@@ -8,7 +8,11 @@ use std::sync::Arc;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use engine::spa::Spa;
-use engine::{Kind, Result};
+use engine::spa::history::history;
+use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
+use engine::zap::Zap;
+use engine::{Error, Kind, Result};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{Blkptr, ObjsetType};
 use testkit::pools;
 use zpl::FileKind;
@@ -19,7 +23,11 @@ const POOL: &str = "hurt";
 const LABELS: u64 = 4 << 20;
 
 fn new_pool(dir: &Path) -> Arc<Spa> {
-    let spa = pools::create_fs_dir(dir, POOL, 128 << 20, Default::default()).unwrap();
+    pool_of(dir, 128 << 20)
+}
+
+fn pool_of(dir: &Path, size: u64) -> Arc<Spa> {
+    let spa = pools::create_fs_dir(dir, POOL, size, Default::default()).unwrap();
     let number = |name, value| (name, Some(PropValue::Number(value)));
     spa.dsl_task(move |tasks| {
         tasks.set(POOL, &[number("recordsize", 4096), number("compression", 2)], Source::Local)
@@ -104,4 +112,54 @@ fn a_dataset_that_lost_its_root_block_does_not_keep_the_pool_out() {
     create(&fs, b"file", 100);
     spa.sync().unwrap();
     leave(spa, fs);
+}
+
+/// Half of a change never reaches the disk, even if what stops it is damage that no check of the task has met.
+#[test]
+fn a_task_that_damage_stops_halfway_changes_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = new_pool(dir.path());
+    let failed: Result<()> = spa.dsl_task(|t| {
+        t.create("hurt/half", ObjsetType::Zfs, 0, &mut |_, _| Ok(()))?;
+        Err(Error::new(Kind::Checksum, "no copy of the block matches its checksum"))
+    });
+    assert_eq!(failed.unwrap_err().kind(), Kind::Suspended);
+    drop(spa);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let refused: Result<()> = spa.dsl_task(|_| Err(Error::new(Kind::Checksum, "nothing has changed yet")));
+    assert_eq!(refused.unwrap_err().kind(), Kind::Checksum);
+    assert_eq!(spa.pool.dsl.dataset("hurt/half").unwrap_err().kind(), Kind::NotFound);
+    spa.export().unwrap();
+}
+
+/// The history takes part in every command, and is needed by none.
+#[test]
+fn a_damaged_history_stops_no_command() {
+    let dir = tempfile::tempdir().unwrap();
+    // The history is a thousandth of the pool: several blocks.
+    let spa = pool_of(dir.path(), 1 << 30);
+    let log = |spa: &Spa, command: &str| {
+        let event = HistoryEvent::Command(command.to_owned());
+        spa.sync_task(move |spa, tx| spa.log_history(&event, &HistoryOrigin::default(), tx)).unwrap();
+    };
+    log(&spa, "zpool create hurt disk1");
+    let block = {
+        let view = spa.mos.view();
+        let directory = Zap::open(&view.object(MOS_DIRECTORY_OBJECT).unwrap()).unwrap();
+        let number = directory.u64(mos::HISTORY).unwrap().unwrap();
+        view.object(number).unwrap().blkptr(0, 0).unwrap().expect("a record")
+    };
+    spa.export().unwrap();
+    drop(spa);
+    hurt(dir.path(), &block);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    spa.dsl_task(|t| t.create("hurt/new", ObjsetType::Zfs, 0, &mut |_, _| Ok(()))).unwrap();
+    log(&spa, "a command");
+    spa.export().unwrap();
+    drop(spa);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let known = history(&spa.pool).unwrap().records;
+    let commands: Vec<_> = known.iter().filter_map(|record| record.str("history command")).collect();
+    assert_eq!(commands, ["a command"]);
+    spa.export().unwrap();
 }

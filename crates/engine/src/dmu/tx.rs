@@ -142,18 +142,19 @@ pub struct Tx {
     dirty: Arc<Dirty>,
     /// `None` in syncing context, where the txg cannot end during the transaction.
     hold: Option<Hold>,
+    changes: AtomicU64,
 }
 
 impl Tx {
     /// A transaction in the currently open txg.
     pub fn begin(txgs: &Arc<Txgs>, dirty: &Arc<Dirty>) -> Self {
         let hold = txgs.begin();
-        Self { txg: hold.txg(), dirty: Arc::clone(dirty), hold: Some(hold) }
+        Self { txg: hold.txg(), dirty: Arc::clone(dirty), hold: Some(hold), changes: AtomicU64::new(0) }
     }
 
     /// The transaction of the sync thread, in the syncing txg.
     pub fn syncing(txg: u64, dirty: &Arc<Dirty>) -> Self {
-        Self { txg, dirty: Arc::clone(dirty), hold: None }
+        Self { txg, dirty: Arc::clone(dirty), hold: None, changes: AtomicU64::new(0) }
     }
 
     /// Its txg.
@@ -166,8 +167,14 @@ impl Tx {
         self.hold.is_none()
     }
 
-    /// Called before each change of an object: unwinds where [`Dirty::break_off_after`] says so.
-    pub(crate) fn may_break_off(&self) {
+    /// Number of changes of objects made so far.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    /// Called before each change of an object: counts it, and unwinds where [`Dirty::break_off_after`] says so.
+    pub(crate) fn begins_change(&self) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let left = &self.dirty.breaks_off;
         if left.load(Ordering::Relaxed) > 0 && !self.is_syncing() && left.fetch_sub(1, Ordering::Relaxed) == 1
         {

@@ -2,6 +2,11 @@
 //!
 //! Records are packed lists with their length in front. The first, of the pool's creation, stays; behind it the
 //! object is a ring whose oldest records are overwritten. Source: spa_history.c, OpenZFS 2.3.
+//!
+//! The history is no part of any change, so that its damage fails none: where the last block cannot be read, the records
+//! begin anew in the next one, and where nothing can be written the record is dropped.
+
+use std::sync::Arc;
 
 use nvpair::NvList;
 use ondisk::ObjectType;
@@ -9,6 +14,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::SpaHistory;
 
 use super::Spa;
+use crate::dmu::dirty::Handle;
 use crate::dmu::{NewObject, Object, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{Zap, ZapEdit};
@@ -66,7 +72,11 @@ impl Spa {
         list.add("history time", self.pool.env.now()).add("history hostname", origin.host.as_str());
         let packed = list.encode_native().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
         self.notify_history(event, origin, tx);
-        self.append_history(&packed, matches!(event, HistoryEvent::Command(_)), tx)
+        match self.append_history(&packed, matches!(event, HistoryEvent::Command(_)), tx) {
+            // The damage itself is reported by the read.
+            Err(why) if why.is_damage() => Ok(()),
+            done => done,
+        }
     }
 
     fn append_history(&self, packed: &[u8], command: bool, tx: &Tx) -> Result<()> {
@@ -79,21 +89,10 @@ impl Spa {
         let object = view.object(number)?;
         let mut head =
             SpaHistory::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-        let len = u64::try_from(packed.len()).unwrap_or(u64::MAX);
-        if head.eof.saturating_sub(head.bof).saturating_add(len + LENGTH) > room(&head) {
-            make_room(&object, &mut head, len + LENGTH)?;
-        }
-        for part in [&len.to_le_bytes()[..], packed] {
-            let mut rest = part;
-            while !rest.is_empty() {
-                let (place, left) = place(&head, head.eof);
-                let take = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
-                let (now, later) = rest.split_at_checked(take).unwrap_or((rest, &[]));
-                handle.write(tx, place, now)?;
-                head.eof += u64::try_from(now.len()).unwrap_or(0);
-                rest = later;
-            }
-        }
+        head = match append(&handle, &object, head, packed, tx) {
+            Err(why) if why.is_damage() => append(&handle, &object, begin_anew(&head), packed, tx)?,
+            done => done?,
+        };
         if head.pool_create_len == 0 && command {
             head.pool_create_len = head.eof;
             head.bof = head.eof;
@@ -121,6 +120,39 @@ impl Spa {
         object.set_bonus(tx, &head.to_bytes())?;
         Ok(object.number)
     }
+}
+
+/// Writes a record, and returns the offsets behind it.
+fn append(
+    handle: &Arc<Handle>,
+    object: &Object,
+    mut head: SpaHistory,
+    packed: &[u8],
+    tx: &Tx,
+) -> Result<SpaHistory> {
+    let len = u64::try_from(packed.len()).unwrap_or(u64::MAX);
+    if head.eof.saturating_sub(head.bof).saturating_add(len + LENGTH) > room(&head) {
+        make_room(object, &mut head, len + LENGTH)?;
+    }
+    for part in [&len.to_le_bytes()[..], packed] {
+        let mut rest = part;
+        while !rest.is_empty() {
+            let (place, left) = place(&head, head.eof);
+            let take = usize::try_from(left).unwrap_or(usize::MAX).min(rest.len());
+            let (now, later) = rest.split_at_checked(take).unwrap_or((rest, &[]));
+            handle.write(tx, place, now)?;
+            head.eof += u64::try_from(now.len()).unwrap_or(0);
+            rest = later;
+        }
+    }
+    Ok(head)
+}
+
+/// An empty ring that begins with the block after the last record's, or where the ring ends before that, at its start.
+fn begin_anew(head: &SpaHistory) -> SpaHistory {
+    let (at, left) = place(head, head.eof);
+    let start = head.eof.saturating_add((BLOCK - at % BLOCK).min(left));
+    SpaHistory { bof: start, eof: start, records_lost: head.records_lost.saturating_add(1), ..*head }
 }
 
 /// Bytes of the ring.
@@ -159,6 +191,21 @@ fn make_room(object: &Object, head: &mut SpaHistory, len: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_beginning_is_at_the_next_block_or_at_the_start_of_the_ring() {
+        let head = SpaHistory {
+            pool_create_len: 100,
+            phys_max_off: 4 * BLOCK,
+            bof: 100,
+            eof: BLOCK + 7,
+            records_lost: 0,
+        };
+        let anew = begin_anew(&head);
+        assert_eq!((anew.bof, place(&anew, anew.eof).0, anew.records_lost), (anew.eof, 2 * BLOCK, 1));
+        let anew = begin_anew(&SpaHistory { eof: 3 * BLOCK + 1, ..head });
+        assert_eq!(place(&anew, anew.eof).0, 100);
+    }
 
     #[test]
     fn the_ring_begins_behind_the_first_record() {

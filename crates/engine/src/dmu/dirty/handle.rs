@@ -256,7 +256,7 @@ impl Handle {
         fits: impl FnOnce(&State) -> bool,
         work: impl FnOnce(&mut Dnode, &mut Change, &mut Names) -> T,
     ) -> Result<Option<T>> {
-        tx.may_break_off();
+        tx.begins_change();
         let objset = self.objset()?;
         let mut state = self.state.write();
         if !fits(&state) {

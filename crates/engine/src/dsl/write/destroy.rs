@@ -79,9 +79,11 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
     if defer && (snap.num_children > 1 || holds(at, &snap)? > 0) {
         return at.change_dataset(number, |snap| snap.flags |= DslDataset::FLAG_DEFER_DESTROY);
     }
-    super::scan_state::destroyed(at, number, &snap)?;
     let dir = at.dir(snap.dir_obj)?;
     let head_number = dir.head_dataset_obj;
+    let known = names::given(at, at.dataset(head_number)?.snapnames_zapobj, number, name)?;
+    read_deadlists(batch, &snap)?;
+    super::scan_state::destroyed(at, number, &snap)?;
     let keep_key = batch.note_in_bookmarks(head_number, number, &snap)?;
     tree::drop_features(at, number)?;
     let branched = unlink_previous(at, number, &snap)?;
@@ -111,9 +113,7 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
         recount_unique(at, snap.next_snap_obj)?;
         consume_refreservation(at, snap.next_snap_obj, old_unique)?;
     }
-    let head = at.dataset(head_number)?;
-    let name = names::given(at, head.snapnames_zapobj, number, name)?;
-    at.zap_remove(head.snapnames_zapobj, &name)?;
+    at.zap_remove(at.dataset(head_number)?.snapnames_zapobj, &known)?;
     tree::count_up(at, snap.dir_obj, dsl_dir::SNAPSHOT_COUNT, -1)?;
     for zap in [snap.next_clones_obj, snap.props_obj, snap.userrefs_obj] {
         if zap != 0 {
@@ -123,6 +123,20 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
     at.free_zapified(number)?;
     at.hooks.dataset_gone(number);
     tree::note_snapshots_changed(at, snap.dir_obj)
+}
+
+/// Reads the keys of the deadlists that a destroyed snapshot joins, before anything is changed: damage of one refuses the command, where
+/// later it would suspend the pool.
+fn read_deadlists(batch: &mut Batch<'_>, snap: &DslDataset) -> Result<()> {
+    let next = batch.at.dataset(snap.next_snap_obj)?;
+    for number in [snap.deadlist_obj, next.deadlist_obj] {
+        let list = batch.list(number)?;
+        if !list.is_old() {
+            // An empty range: of the lists only the keys are read.
+            list.space_range(u64::MAX, u64::MAX)?;
+        }
+    }
+    Ok(())
 }
 
 /// Unlinks a destroyed snapshot from the one before it; returns whether it was the first of a clone.
