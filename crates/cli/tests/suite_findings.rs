@@ -411,3 +411,31 @@ fn a_received_quota_comes_into_force_only_where_it_suffices() {
     live.ok("zfs inherit -S quota tank/dst");
     assert_eq!(number(&live, "quota", "tank/dst"), 10 << 20);
 }
+
+/// Docker's zfs driver destroys the snapshot of each layer with -d.
+#[test]
+fn snapshots_that_went_with_their_last_clone_do_not_stop_a_destroy() {
+    let live = tank();
+    let layers = |top: &str| {
+        live.ok(&format!("zfs create tank/{top}"));
+        live.ok(&format!("zfs create tank/{top}/base"));
+        for n in 1..=3 {
+            live.ok(&format!("zfs snapshot tank/{top}/base@{n}"));
+            live.ok(&format!("zfs clone tank/{top}/base@{n} tank/{top}/l{n}"));
+            live.ok(&format!("zfs destroy -d tank/{top}/base@{n}"));
+        }
+    };
+    layers("docker");
+    live.ok("zfs destroy -r tank/docker");
+    layers("named");
+    live.ok("zfs destroy -R tank/named/base@%");
+    assert_eq!(live.ok("zfs list -H -o name -t all -r tank/named"), "tank/named\ntank/named/base\n");
+    live.ok("zfs snapshot tank/named@1");
+    live.ok("zfs snapshot tank/named@2");
+    live.ok("zfs clone tank/named@2 tank/clone");
+    live.ok("zfs destroy -d tank/named@2");
+    live.ok("zfs rollback -R tank/named@1");
+    live.ok("zfs destroy -r tank/named");
+    assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\n");
+    live.export_and_verify("tank");
+}

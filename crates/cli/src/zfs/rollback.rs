@@ -122,7 +122,10 @@ impl Rollback {
         let steps = self.empty_clones(target, steps, ctx)?;
         ctx.change(&target.pool, move |tasks, _| {
             tasks.check_unused(&steps.iter().map(Step::name).collect::<Vec<_>>())?;
-            steps.iter().try_for_each(|step| tasks.destroy(step.name(), false))?;
+            steps.iter().try_for_each(|step| match step {
+                Step::Snapshot(name) => tasks.destroy_snapshots(&[name], false),
+                Step::Head(name) => tasks.destroy(name, false),
+            })?;
             marks.iter().try_for_each(|mark| tasks.destroy_bookmark(mark))?;
             tasks.rollback(&dataset, Some(&to))
         })

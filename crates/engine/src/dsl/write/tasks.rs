@@ -302,13 +302,17 @@ impl Tasks<'_> {
         Ok(())
     }
 
-    /// Destroys snapshots, all or none of them.
+    /// Destroys snapshots, all or none of them. Those that do not exist count as destroyed, as in OpenZFS: one that waited for its last
+    /// clone goes with the clone, before a recursive destroy comes to it.
     #[doc(alias = "dsl_destroy_snapshots_nvl")]
     pub fn destroy_snapshots(&self, all: &[&str], defer: bool) -> Result<()> {
         let mut found = Vec::new();
         let mut heads = HashMap::new();
         for &name in all {
-            let (of, number) = names::find_snapshot(&self.at, self.pool, name)?;
+            let (of, number) = match names::find_snapshot(&self.at, self.pool, name) {
+                Err(e) if e.kind() == Kind::NotFound => continue,
+                found => found?,
+            };
             destroy::check_snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
             let turn = heads.len();
             let turn = *heads.entry(of.head).or_insert(turn);
