@@ -11,7 +11,8 @@ use engine::dsl::write::{Begun, Tasks};
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
-use super::mount::{Left, unmount_all_of};
+use super::mount::unmount_all_of;
+use super::remount::Left;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::delegated::may_destroy;

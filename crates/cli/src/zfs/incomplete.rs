@@ -19,6 +19,8 @@ const PARTLY_RECEIVED: &str =
 pub enum Asked {
     /// With others, or by another command: a dataset that is not to be mounted is skipped.
     No,
+    /// By a command that had to unmount it: as `No`, but `canmount=noauto` is no obstacle.
+    Again,
     /// By name: an obstacle to mounting it is an error.
     ByName,
     /// By name and `-f`.
@@ -28,7 +30,7 @@ pub enum Asked {
 impl Asked {
     /// Whether the dataset was named.
     pub fn by_name(self) -> bool {
-        self != Self::No
+        matches!(self, Self::ByName | Self::Forced)
     }
 }
 
@@ -46,7 +48,7 @@ pub fn may_mount(target: &Target, dataset: &Dataset, asked: Asked) -> Result<boo
     }
     let allowed = target.view.env.memory.limits.is_on(Limit::RedactedMount);
     match asked {
-        Asked::No => Ok(false),
+        Asked::No | Asked::Again => Ok(false),
         Asked::ByName => {
             Err(cannot("Dataset is not complete, was created by receiving a redacted zfs send stream."))
         }

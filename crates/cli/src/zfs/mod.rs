@@ -24,6 +24,7 @@ pub mod prop;
 pub(crate) mod quota;
 pub mod receive;
 mod redact;
+pub mod remount;
 mod rename;
 mod rewrite;
 mod rollback;

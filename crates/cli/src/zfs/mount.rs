@@ -1,7 +1,6 @@
 //! `zfs mount`, `zfs unmount`: which file systems are mounted where.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,10 +16,10 @@ use zcommon::props::ZfsProp;
 use super::incomplete::{Asked, may_mount};
 use super::keys::{load_key_of, unload_key_of};
 use super::prop::{Node, Props};
+use super::remount::mount_again;
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::output::json::{document, print};
-use crate::output::row::Source;
 use crate::verb::{Exit, Failure, Outcome, Verb, each};
 
 /// Interval and number of checks for the end of a mount.
@@ -29,7 +28,7 @@ const ENDING_ROUNDS: usize = 100;
 /// Mounts that are made before they are noted.
 const NOTED: usize = 32;
 /// Mount points that are the business of mount(8) and umount(8).
-const LEGACY: &str = "legacy";
+pub(super) const LEGACY: &str = "legacy";
 /// Option by which a place may have files.
 const OVERLAY: &str = "overlay";
 
@@ -240,7 +239,7 @@ impl Unmount {
         Ok(Exit::OK)
     }
 
-    fn one(&self, pool: &Arc<Imported>, name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn one(&self, pool: &Arc<Imported>, name: &String, ctx: &mut Ctx) -> Result<(), Failure> {
         // As on Linux: a file system in use stays mounted, forced or not, unless it is nowhere to be seen.
         if let Err(failure) = unmount(pool, name, false) {
             if !self.force || standing(&Target::of(name, ctx)?) != Standing::Detached {
@@ -251,7 +250,8 @@ impl Unmount {
         if self.unload_keys
             && let Err(failure) = unload_key_of(&Target::of(name, ctx)?)
         {
-            mount_created(name, ctx)?;
+            let again = mount_again(std::slice::from_ref(name), ctx);
+            again.iter().for_each(|why| ctx.warn(why.message().unwrap_or_default()));
             return Err(failure);
         }
         Ok(())
@@ -265,7 +265,7 @@ pub fn unmount(pool: &Imported, name: &str, force: bool) -> Result<(), Failure> 
     pool.mounts.unmount(name, force).map_err(|e| Failure::cannot("unmount", place.display(), e.what()))
 }
 
-fn cannot_unmount(stays: &Stays) -> Failure {
+pub(super) fn cannot_unmount(stays: &Stays) -> Failure {
     Failure::cannot("unmount", stays.at.display(), stays.why.what())
 }
 
@@ -300,7 +300,8 @@ fn find(name: &str, ctx: &mut Ctx) -> Result<(Arc<Imported>, String, PathBuf), F
     Ok((target.pool, name.to_owned(), at))
 }
 
-fn mountpoint(target: &Target) -> Result<String, Failure> {
+/// The value of the property `mountpoint`.
+pub(super) fn mountpoint(target: &Target) -> Result<String, Failure> {
     property(target, ZfsProp::Mountpoint)
 }
 
@@ -352,7 +353,7 @@ fn mount_sorted(all: Vec<Target>, mounter: &dyn Mounter, options: &[String]) -> 
     let mut failures = Vec::new();
     let mut placed = Vec::new();
     for target in all {
-        match target.dataset().map(|dataset| place_of(&dataset, false).ok().flatten()) {
+        match target.dataset().map(|dataset| place_of(&dataset, Asked::No).ok().flatten()) {
             Ok(Some(place)) if !lacks_key(&target) => placed.push((PathBuf::from(place), target)),
             Ok(_) => {}
             Err(failure) => failures.push(failure),
@@ -362,16 +363,21 @@ fn mount_sorted(all: Vec<Target>, mounter: &dyn Mounter, options: &[String]) -> 
     let places: Vec<&Path> = placed.iter().map(|(place, _)| place.as_path()).collect();
     for round in rounds(&places) {
         let together: Vec<&Target> = round.into_iter().filter_map(|at| Some(&placed.get(at)?.1)).collect();
-        failures.extend(mount_together(&together, mounter, options));
+        failures.extend(mount_together(&together, mounter, options, Asked::No));
     }
     failures.iter().filter_map(Failure::message).collect()
 }
 
 /// Mounts file systems with disjoint mount points; returns the failures.
-fn mount_together(together: &[&Target], mounter: &dyn Mounter, options: &[String]) -> Vec<Failure> {
+pub(super) fn mount_together(
+    together: &[&Target],
+    mounter: &dyn Mounter,
+    options: &[String],
+    asked: Asked,
+) -> Vec<Failure> {
     let mut failures = Vec::new();
     for some in together.chunks(NOTED) {
-        let done = at_once(some, |target| make_one(target, mounter, options, Asked::No));
+        let done = at_once(some, |target| make_one(target, mounter, options, asked));
         let mut noted: Vec<(&Arc<Imported>, Vec<Made>)> = Vec::new();
         for (target, done) in some.iter().zip(done) {
             match (done, noted.last_mut()) {
@@ -386,7 +392,8 @@ fn mount_together(together: &[&Target], mounter: &dyn Mounter, options: &[String
     failures
 }
 
-fn lacks_key(target: &Target) -> bool {
+/// Whether the dataset is encrypted and its key is not loaded.
+pub(super) fn lacks_key(target: &Target) -> bool {
     let root = target.dir().ok().and_then(|dir| target.view.dsl.keys.root_of(&dir).ok().flatten());
     root.is_some_and(|root| !target.view.dsl.keys.is_loaded(&root))
 }
@@ -460,7 +467,7 @@ fn make_one(
     if !may_mount(target, &dataset, how)? {
         return Ok(None);
     }
-    let Some(at) = place_of(&dataset, asked).map_err(|what| cannot(&what))? else {
+    let Some(at) = place_of(&dataset, how).map_err(|what| cannot(&what))? else {
         return Ok(None);
     };
     if lacks_key(target) {
@@ -471,8 +478,12 @@ fn make_one(
 }
 
 /// Where a file system belongs; `None` when it is not to be mounted by itself.
+///
+/// # Errors
+/// OpenZFS's reason, for a file system that was named.
 #[doc(alias = "zfs_is_mountable")]
-pub fn place_of(dataset: &Dataset, asked: bool) -> Result<Option<String>, String> {
+pub fn place_of(dataset: &Dataset, how: Asked) -> Result<Option<String>, String> {
+    let asked = how.by_name();
     if dataset.kind().map_err(|e| e.to_string())? != DatasetKind::Filesystem {
         return if asked { Err("not a filesystem".to_owned()) } else { Ok(None) };
     }
@@ -485,142 +496,7 @@ pub fn place_of(dataset: &Dataset, asked: bool) -> Result<Option<String>, String
         ("legacy", _) if asked => Err("legacy mountpoint\nuse mount(8) to mount this filesystem".to_owned()),
         (_, "off") if asked => Err("'canmount' property is set to 'off'".to_owned()),
         ("none" | "legacy", _) | (_, "off") => Ok(None),
-        (_, "noauto") if !asked => Ok(None),
+        (_, "noauto") if how == Asked::No => Ok(None),
         _ => Ok(Some(at)),
     }
-}
-
-/// Mounted file systems at and below a dataset, in the order in which they can be unmounted.
-pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
-    pool.mounts.below(dataset, Path::new("/"))
-}
-
-/// The mounted file systems among them whose mount points follow from the dataset's.
-#[doc(alias = "changelist_gather")]
-pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
-    let followers: BTreeSet<String> = followers(target)?.collect();
-    let mounted = mounted_below(&target.pool, &target.name);
-    Ok(mounted.into_iter().filter(|name| followers.contains(name)).collect())
-}
-
-/// Folders that mounts leave behind: those of default mount points, which follow from a dataset's name.
-///
-/// Whether we made such a folder isn't known; as in OpenZFS it goes when it is empty.
-#[derive(Debug, Default)]
-#[doc(alias = "remove_mountpoint")]
-pub struct Left(Vec<(PathBuf, usize)>);
-
-impl Left {
-    /// By these file systems as they are now.
-    pub fn by<'a>(target: &Target, names: impl IntoIterator<Item = &'a String>) -> Self {
-        let folder = |name: &String| {
-            let dataset = Target { name: name.clone(), ..target.clone() }.dataset().ok()?;
-            let _quiet = target.pool.quiet();
-            let at = PathBuf::from(place_of(&dataset, true).ok().flatten()?);
-            let node = Node::Dataset(dataset.clone(), DatasetKind::Filesystem);
-            let source = Props::new(&node, 0).native(ZfsProp::Mountpoint)?.source;
-            let inherited = crate::fuse::inherited(&dataset, &at);
-            matches!(source, Source::Default | Source::Inherited(_)).then_some((at, inherited))
-        };
-        Self(names.into_iter().filter(|name| !name.contains('@')).filter_map(folder).collect())
-    }
-
-    /// By all that is mounted of a pool; nothing is asked of one that is suspended.
-    pub fn by_pool(pool: &Arc<Imported>) -> Self {
-        if pool.spa().is_ok_and(|spa| spa.is_suspended()) {
-            return Self::default();
-        }
-        let Ok(view) = pool.view() else { return Self::default() };
-        Self::by(&Target::root(pool, view), pool.mounts.all().iter().map(|(name, _)| name))
-    }
-
-    /// Removes the empty folders. Remaining ones are no failure.
-    pub fn remove(mut self) {
-        self.0.sort_by_key(|(at, _)| Reverse(at.components().count()));
-        let places: Vec<&Path> = self.0.iter().map(|(at, _)| at.as_path()).collect();
-        for round in rounds(&places) {
-            let together: Vec<_> = round.into_iter().filter_map(|at| self.0.get(at)).collect();
-            at_once(&together, |(at, inherited)| drop(zfuse::mount_helper::remove_folder(at, *inherited)));
-        }
-    }
-}
-
-/// The result of work, and why a file system could not be mounted after it.
-pub type Moved<T> = (T, Result<(), Failure>);
-
-/// As [`with_unmounted`], where they may belong to other places then.
-pub fn with_moved<T>(
-    target: &Target,
-    names: &[String],
-    ctx: &mut Ctx,
-    work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
-) -> Result<Moved<T>, Failure> {
-    let left = Left::by(target, names);
-    with_unmounted(target, names, false, ctx, |ctx| {
-        let done = work(ctx)?;
-        left.remove();
-        Ok(done)
-    })
-}
-
-/// Does something while these file systems, deepest places first, are not mounted, and mounts them again where they belong then.
-pub fn with_unmounted<T>(
-    target: &Target,
-    names: &[String],
-    force: bool,
-    ctx: &mut Ctx,
-    work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
-) -> Result<Moved<T>, Failure> {
-    let mut unmounted: Vec<&String> =
-        names.iter().filter(|name| target.pool.mounts.at(name).is_some()).collect();
-    let going: Vec<String> = unmounted.iter().map(|name| (*name).clone()).collect();
-    let stay = target.pool.mounts.unmount_many(&going, force, true);
-    unmounted.reverse();
-    if let Some(stays) = stay.first() {
-        // As if nothing had been tried.
-        mount_again(&unmounted, ctx)?;
-        return Err(cannot_unmount(stays));
-    }
-    let done = work(ctx);
-    let mounted = mount_again(&unmounted, ctx);
-    Ok((done?, mounted))
-}
-
-/// Mounts file systems that were mounted, in an order in which they can be, where they belong now.
-fn mount_again(names: &[&String], ctx: &mut Ctx) -> Result<(), Failure> {
-    let mut all = Vec::new();
-    for name in names {
-        all.push(Target::of(name, ctx)?);
-    }
-    if all.is_empty() {
-        return Ok(());
-    }
-    let places: Vec<PathBuf> =
-        all.iter().map(|target| Ok(mountpoint(target)?.into())).collect::<Result<_, Failure>>()?;
-    let places: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
-    let (mounter, mut failed) = (mounter(ctx)?, None);
-    for round in rounds(&places) {
-        let together: Vec<&Target> = round.into_iter().filter_map(|at| all.get(at)).collect();
-        let failures = mount_together(&together, &*mounter, &[]);
-        failed = failed.or(failures.into_iter().next());
-    }
-    failed.map_or(Ok(()), Err)
-}
-
-/// Unmounted file systems at and below a dataset whose mount points follow from the dataset's.
-pub fn waiting_below(target: &Target) -> Result<Vec<String>, Failure> {
-    Ok(followers(target)?.filter(|name| target.pool.mounts.at(name).is_none()).collect())
-}
-
-/// A dataset and those below it whose mount points are not their own.
-fn followers(target: &Target) -> Result<impl Iterator<Item = String>, Failure> {
-    let dirs = target.tree()?;
-    let _quiet = target.pool.quiet();
-    let follows = |dir: &engine::dsl::Dir| {
-        let Ok(head) = dir.head() else { return false };
-        let node = Node::Dataset(head, DatasetKind::Filesystem);
-        let source = Props::new(&node, 0).native(ZfsProp::Mountpoint).map(|prop| prop.source);
-        dir.name == target.name || !matches!(source, Some(Source::Local | Source::Received))
-    };
-    Ok(dirs.into_iter().filter(follows).map(|dir| dir.name).collect::<Vec<_>>().into_iter())
 }

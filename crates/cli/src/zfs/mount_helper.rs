@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use super::incomplete::Asked;
 use super::mount::{mounter, place_of};
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -48,7 +49,7 @@ impl Verb for MountHelper {
         let target = Target::of(name, ctx)?;
         let dataset = target.dataset()?;
         let util = self.options.iter().any(|option| option == ASKED_BY_ZFS);
-        if !util && !dataset.is_snapshot() && !is_legacy(place_of(&dataset, true)) {
+        if !util && !dataset.is_snapshot() && !is_legacy(place_of(&dataset, Asked::ByName)) {
             return Err(failed(format!(
                 "cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy' or 'zfs mount {name}'.\nSee zfs(8) for more information."
             )));

@@ -6,7 +6,8 @@ use engine::dsl::write::names::find;
 use zcommon::names::{check_component, check_entity, check_nesting};
 
 use super::create::make_ancestors;
-use super::mount::{Left, mount_created, mounted_below, unmount, with_unmounted};
+use super::mount::{LEGACY, mountpoint};
+use super::remount::{Left, mount_again, mounted_below, unmount_all, warn};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
@@ -86,40 +87,41 @@ impl Rename {
             }
             make_ancestors(&self.new, &at, !self.unmounted, ctx)?;
         }
-        let names = if self.unmounted { Vec::new() } else { mounted_below(&target.pool, &self.old) };
-        let (old, new) = (self.old.clone(), self.new.clone());
-        let renamed = move |ctx: &mut Ctx| {
-            let (from, to) = (old.clone(), new);
-            let done = ctx.change(&target.pool, move |tasks, _| tasks.rename(&from, &to));
-            done.map_err(|e| match e.kind() {
-                Kind::Denied => {
-                    let what = "cannot move encrypted child outside of its encryption root";
-                    Failure::cannot("rename", old, what)
-                }
-                _ => Failure::cannot("rename", old, why(&e)),
-            })
-        };
-        let left =
-            if self.unmounted { Left::default() } else { Left::by(target, names.iter().chain([&self.old])) };
-        // File systems mounted below are mounted again, at the place of their new names.
-        for name in &names {
-            unmount(&target.pool, name, self.force)?;
-        }
-        let done = renamed(ctx);
-        if self.unmounted && done.is_ok() {
-            target.pool.mounts.renamed(&self.old, &self.new);
-        }
+        // As in OpenZFS mounts stay where their place does not follow from the name.
+        let stay = self.unmounted || matches!(mountpoint(target)?.as_str(), LEGACY | "none");
+        let names = if stay { Vec::new() } else { mounted_below(&target.pool, &self.old) };
+        let left = if stay { Left::default() } else { Left::by(target, names.iter().chain([&self.old])) };
+        let unmounted = unmount_all(target, &names, self.force, ctx)?;
+        let done = self.change(target, ctx);
         if done.is_ok() {
             left.remove();
+            if stay {
+                target.pool.mounts.renamed(&self.old, &self.new);
+            }
         }
-        for name in names.into_iter().rev() {
-            let now = match (&done, name.strip_prefix(&self.old)) {
-                (Ok(()), Some(rest)) => format!("{}{rest}", self.new),
-                _ => name,
-            };
-            mount_created(&now, ctx)?;
-        }
-        done.map(|()| Exit::OK)
+        // File systems that were mounted are mounted again, at the places of their new names.
+        let now = |name: &String| match (&done, name.strip_prefix(&self.old)) {
+            (Ok(()), Some(rest)) => format!("{}{rest}", self.new),
+            _ => name.clone(),
+        };
+        let again: Vec<String> = unmounted.iter().map(now).collect();
+        let failures = mount_again(&again, ctx);
+        warn(&failures, ctx);
+        done?;
+        Ok(if failures.is_empty() { Exit::OK } else { Exit::FAILED })
+    }
+
+    /// Renames the file system or volume.
+    fn change(&self, target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
+        let (old, new) = (self.old.clone(), self.new.clone());
+        let done = ctx.change(&target.pool, move |tasks, _| tasks.rename(&old, &new));
+        done.map_err(|e| match e.kind() {
+            Kind::Denied => {
+                let what = "cannot move encrypted child outside of its encryption root";
+                Failure::cannot("rename", &self.old, what)
+            }
+            _ => Failure::cannot("rename", &self.old, why(&e)),
+        })
     }
 
     fn snapshot(&self, dataset: &str, snap: &str, target: &Target, ctx: &mut Ctx) -> Outcome {
@@ -136,16 +138,13 @@ impl Rename {
         let dirs = if self.recurse { above.tree()? } else { vec![above.dir()?] };
         let names: Vec<String> = dirs.into_iter().map(|dir| dir.name).collect();
         let (part, old, recurse) = (new.to_owned(), snap.to_owned(), self.recurse);
-        let (done, _) = with_unmounted(target, &[], false, ctx, move |ctx| {
-            let done = ctx.change(&target.pool, move |tasks, _| {
-                let is_there = |name: &str| find(&tasks.at, tasks.pool, name).is_ok();
-                let has = |name: &&String| !recurse || is_there(&format!("{name}@{old}"));
-                let names: Vec<&String> = names.iter().filter(has).collect();
-                let all: Vec<String> = names.iter().map(|name| format!("{name}@{old}")).collect();
-                tasks.rename_snapshots(&all.iter().map(String::as_str).collect::<Vec<_>>(), &part)
-            });
-            Ok(done)
-        })?;
+        let done = ctx.change(&target.pool, move |tasks, _| {
+            let is_there = |name: &str| find(&tasks.at, tasks.pool, name).is_ok();
+            let has = |name: &&String| !recurse || is_there(&format!("{name}@{old}"));
+            let names: Vec<&String> = names.iter().filter(has).collect();
+            let all: Vec<String> = names.iter().map(|name| format!("{name}@{old}")).collect();
+            tasks.rename_snapshots(&all.iter().map(String::as_str).collect::<Vec<_>>(), &part)
+        });
         done.map_err(|e| match e.kind() {
             Kind::Exists if self.recurse => Failure::cannot(
                 "rename",

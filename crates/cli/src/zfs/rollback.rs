@@ -11,7 +11,8 @@ use engine::{Error, Kind};
 use zcommon::features::Feature;
 
 use super::destroy::{Plan, Step, destroy_all};
-use super::mount::{mount_created, mounted_below, stands, unmount, with_unmounted};
+use super::mount::{stands, unmount};
+use super::remount::{mount_again, mounted_below, warn, with_unmounted};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::delegated::may_destroy;
@@ -72,7 +73,7 @@ impl Verb for Rollback {
         let done = self.carry_out(&target, (name, steps, marks), ctx);
         match done {
             Ok(_) => mount_lost(&inside, &target, ctx),
-            Err(_) => mount_again(&clones, ctx),
+            Err(_) => mount_in_turn(&clones, ctx),
         }
         done
     }
@@ -103,8 +104,8 @@ impl Rollback {
             // Nothing was asked for yet.
             Err(e) if e.kind() == Kind::Unsupported => {
                 let work = |ctx: &mut Ctx| take(ctx).map_err(failed);
-                let ((), mounted) = with_unmounted(target, &[name.to_owned()], true, ctx, work)?;
-                mounted.map(|()| Exit::OK)
+                let ((), failures) = with_unmounted(target, &[name.to_owned()], true, ctx, work)?;
+                failures.into_iter().next().map_or(Ok(Exit::OK), Err)
             }
             Err(e) => Err(failed(e)),
         }
@@ -158,7 +159,7 @@ impl Rollback {
                 continue;
             }
             if let Err(failure) = unmount(&target.pool, name, self.force) {
-                mount_again(&gone, ctx);
+                mount_in_turn(&gone, ctx);
                 return Err(failure);
             }
             gone.push(name.clone());
@@ -213,20 +214,14 @@ fn busy(name: &str) -> String {
 
 /// File systems that were mounted in folders which are gone, and went with them, are mounted where they belong.
 fn mount_lost(names: &[String], target: &Target, ctx: &mut Ctx) {
-    for name in names.iter().rev() {
-        let stood = Target { name: name.clone(), ..target.clone() };
-        if !stands(&stood)
-            && let Err(e) = mount_created(name, ctx)
-        {
-            ctx.warn(e.message().unwrap_or_default());
-        }
-    }
+    let lost = |name: &&String| !stands(&Target { name: (*name).clone(), ..target.clone() });
+    let lost: Vec<String> = names.iter().filter(lost).cloned().collect();
+    mount_in_turn(&lost, ctx);
 }
 
-fn mount_again(names: &[String], ctx: &mut Ctx) {
-    for name in names.iter().rev() {
-        if let Err(e) = mount_created(name, ctx) {
-            ctx.warn(e.message().unwrap_or_default());
-        }
-    }
+/// Mounts again what was unmounted in this order.
+fn mount_in_turn(names: &[String], ctx: &mut Ctx) {
+    let names: Vec<String> = names.iter().rev().cloned().collect();
+    let failures = mount_again(&names, ctx);
+    warn(&failures, ctx);
 }

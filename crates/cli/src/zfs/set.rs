@@ -6,8 +6,9 @@ use engine::dsl::write::props::Source;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
 use zpl::write::QuotaKind;
 
-use super::mount::{mount_created, mounted_followers, waiting_below, with_moved, with_unmounted};
+use super::mount::mount_created;
 use super::quota;
+use super::remount::{mounted_followers, waiting_followers, warn, with_moved, with_unmounted};
 use super::target::Target;
 use super::unheeded;
 use crate::ctx::Ctx;
@@ -113,9 +114,13 @@ impl Set {
             "canmount" => value.number() == Some(0),
             prop => prop == "mountpoint",
         });
-        let names = if moves && !self.unmounted { mounted_followers(target)? } else { Vec::new() };
+        let names = if moves && !self.unmounted {
+            mounted_followers(target, ZfsProp::Mountpoint)?
+        } else {
+            Vec::new()
+        };
         let moved = stored.iter().any(|(prop, _)| prop == "mountpoint") && !self.unmounted;
-        let waiting = if moved { waiting_below(target)? } else { Vec::new() };
+        let waiting = if moved { waiting_followers(target)? } else { Vec::new() };
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
         let dataset = name.to_owned();
         let with = |ctx: &mut Ctx, work: Work<'_>| match moved {
@@ -134,17 +139,14 @@ impl Set {
     }
 }
 
-/// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `mounted`: of those that
+/// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `failures`: of those that
 /// had one. The property stays set even if that fails.
 #[doc(alias = "set_callback")]
-fn remount(target: &Target, mounted: Result<(), Failure>, waiting: &[String], ctx: &mut Ctx) -> Exit {
-    let mut failures: Vec<Failure> = mounted.err().into_iter().collect();
+fn remount(target: &Target, mut failures: Vec<Failure>, waiting: &[String], ctx: &mut Ctx) -> Exit {
     let told = target.pool.mounts.settings_changed(&target.name);
     failures.extend(told.into_iter().map(|(at, e)| Failure::cannot("remount", at.display(), e.what())));
     failures.extend(waiting.iter().filter_map(|name| mount_created(name, ctx).err()));
-    for failure in &failures {
-        ctx.warn(failure.message().unwrap_or_default());
-    }
+    warn(&failures, ctx);
     if failures.is_empty() {
         return Exit::OK;
     }
@@ -321,8 +323,12 @@ impl Inherit {
             false => vec![name.to_owned()],
         };
         let source = if self.received { Source::None } else { Source::Inherited };
-        let mounted = if matches!(prop, "mountpoint") { mounted_followers(&target)? } else { Vec::new() };
-        let waiting = if prop == "mountpoint" { waiting_below(&target)? } else { Vec::new() };
+        let (mounted, waiting) = match prop {
+            "mountpoint" => {
+                (mounted_followers(&target, ZfsProp::Mountpoint)?, waiting_followers(&target)?)
+            }
+            _ => (Vec::new(), Vec::new()),
+        };
         let word = prop.to_owned();
         let ((), mounted) = with_moved(&target, &mounted, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {

@@ -6,7 +6,7 @@ use engine::Kind;
 
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zfs::mount::Left;
+use crate::zfs::remount::Left;
 
 /// Destroy a pool.
 #[derive(Debug, Args)]

@@ -5,7 +5,7 @@ use clap::Args;
 use super::destroy::gone;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zfs::mount::Left;
+use crate::zfs::remount::Left;
 
 /// Export pools, so that others can import them.
 #[derive(Debug, Args)]

@@ -21,6 +21,7 @@ use crate::settings::When;
 use crate::verb::Failure;
 use crate::zfs::keys::encryption;
 use crate::zfs::mount::{mount_created, unmount};
+use crate::zfs::remount::{mount_again, warn};
 use crate::zfs::target::Target;
 
 /// A package's facts on a stream.
@@ -107,7 +108,8 @@ pub fn receive(
     }
     if let Err(failure) = done {
         if was_mounted && is_new && !verb.unmounted {
-            mount_created(&place.dataset, ctx)?;
+            let failures = mount_again(std::slice::from_ref(&place.dataset), ctx);
+            warn(&failures, ctx);
         }
         return Err(failure);
     }
@@ -121,6 +123,10 @@ pub fn receive(
     }
     report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
     if is_new && !is_volume && !verb.unmounted {
+        if was_mounted {
+            let failures = mount_again(std::slice::from_ref(&place.dataset), ctx);
+            return failures.into_iter().next().map_or(Ok(()), Err);
+        }
         mount_created(&place.dataset, ctx)?;
     }
     Ok(())

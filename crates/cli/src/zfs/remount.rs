@@ -1,0 +1,204 @@
+//! File systems that are unmounted for a change of properties or names, and mounted again after it.
+//!
+//! Source: libzfs_changelist.c, OpenZFS 2.4.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use daemon::Imported;
+use daemon::mounts::{at_once, rounds};
+use engine::dsl::DatasetKind;
+use zcommon::props::ZfsProp;
+
+use super::incomplete::Asked;
+use super::mount::{cannot_unmount, lacks_key, mount_together, mounter, mountpoint, place_of};
+use super::prop::{Node, Props};
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::output::row::Source;
+use crate::verb::Failure;
+
+/// Mounted file systems at and below a dataset, in the order in which they can be unmounted.
+pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
+    pool.mounts.below(dataset, Path::new("/"))
+}
+
+/// The mounted file systems among a dataset and those below it whose `prop` is not their own, in the order in which they can be
+/// unmounted.
+#[doc(alias = "changelist_gather")]
+pub fn mounted_followers(target: &Target, prop: ZfsProp) -> Result<Vec<String>, Failure> {
+    let followers: HashSet<String> = followers(target, prop)?.into_iter().collect();
+    let mounted = mounted_below(&target.pool, &target.name);
+    Ok(mounted.into_iter().filter(|name| followers.contains(name)).collect())
+}
+
+/// Unmounted file systems at and below a dataset whose mount points follow from the dataset's.
+pub fn waiting_followers(target: &Target) -> Result<Vec<String>, Failure> {
+    Ok(unmounted(target, followers(target, ZfsProp::Mountpoint)?))
+}
+
+/// Those of the datasets that are not mounted.
+pub fn unmounted(target: &Target, mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| target.pool.mounts.at(name).is_none());
+    names
+}
+
+/// A dataset and those below it whose `prop` is not their own, parents first.
+fn followers(target: &Target, prop: ZfsProp) -> Result<Vec<String>, Failure> {
+    let dirs = target.tree()?;
+    let _quiet = target.pool.quiet();
+    let mut found: HashSet<&str> = HashSet::new();
+    for dir in &dirs {
+        let inherits = || {
+            let Ok(head) = dir.head() else { return false };
+            let node = Node::Dataset(head, DatasetKind::Filesystem);
+            let source = Props::new(&node, 0).native(prop).map(|prop| prop.source);
+            !matches!(source, Some(Source::Local | Source::Received))
+        };
+        if dir.name == target.name || inherits() {
+            found.insert(&dir.name);
+        }
+    }
+    Ok(dirs.iter().map(|dir| dir.name.as_str()).filter(|name| found.contains(name)).map(str::to_owned).collect())
+}
+
+/// Folders that mounts leave behind: those of default mount points, which follow from a dataset's name.
+///
+/// Whether we made such a folder isn't known; as in OpenZFS it goes when it is empty.
+#[derive(Debug, Default)]
+#[doc(alias = "remove_mountpoint")]
+pub struct Left(Vec<(PathBuf, usize)>);
+
+impl Left {
+    /// By these file systems as they are now.
+    pub fn by<'a>(target: &Target, names: impl IntoIterator<Item = &'a String>) -> Self {
+        let folder = |name: &String| {
+            let dataset = Target { name: name.clone(), ..target.clone() }.dataset().ok()?;
+            let _quiet = target.pool.quiet();
+            let at = PathBuf::from(place_of(&dataset, Asked::ByName).ok().flatten()?);
+            let node = Node::Dataset(dataset.clone(), DatasetKind::Filesystem);
+            let source = Props::new(&node, 0).native(ZfsProp::Mountpoint)?.source;
+            let inherited = crate::fuse::inherited(&dataset, &at);
+            matches!(source, Source::Default | Source::Inherited(_)).then_some((at, inherited))
+        };
+        Self(names.into_iter().filter(|name| !name.contains('@')).filter_map(folder).collect())
+    }
+
+    /// By all that is mounted of a pool; nothing is asked of one that is suspended.
+    pub fn by_pool(pool: &Arc<Imported>) -> Self {
+        if pool.spa().is_ok_and(|spa| spa.is_suspended()) {
+            return Self::default();
+        }
+        let Ok(view) = pool.view() else { return Self::default() };
+        Self::by(&Target::root(pool, view), pool.mounts.all().iter().map(|(name, _)| name))
+    }
+
+    /// Removes the empty folders. Remaining ones are no failure.
+    pub fn remove(mut self) {
+        self.0.sort_by_key(|(at, _)| Reverse(at.components().count()));
+        let places: Vec<&Path> = self.0.iter().map(|(at, _)| at.as_path()).collect();
+        for round in rounds(&places) {
+            let together: Vec<_> = round.into_iter().filter_map(|at| self.0.get(at)).collect();
+            at_once(&together, |(at, inherited)| drop(zfuse::mount_helper::remove_folder(at, *inherited)));
+        }
+    }
+}
+
+/// The result of work, and why file systems could not be mounted after it.
+pub type Moved<T> = (T, Vec<Failure>);
+
+/// As [`with_unmounted`], where they may belong to other places then.
+pub fn with_moved<T>(
+    target: &Target,
+    names: &[String],
+    ctx: &mut Ctx,
+    work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
+) -> Result<Moved<T>, Failure> {
+    let left = Left::by(target, names);
+    with_unmounted(target, names, false, ctx, |ctx| {
+        let done = work(ctx)?;
+        left.remove();
+        Ok(done)
+    })
+}
+
+/// Does something while these file systems, deepest places first, are not mounted, and mounts them again where they belong then.
+pub fn with_unmounted<T>(
+    target: &Target,
+    names: &[String],
+    force: bool,
+    ctx: &mut Ctx,
+    work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
+) -> Result<Moved<T>, Failure> {
+    let unmounted = unmount_all(target, names, force, ctx)?;
+    let done = work(ctx);
+    let failures = mount_again(&unmounted, ctx);
+    match done {
+        Ok(done) => Ok((done, failures)),
+        Err(failure) => {
+            warn(&failures, ctx);
+            Err(failure)
+        }
+    }
+}
+
+/// Unmounts those of the file systems that are mounted; returns them in an order in which they can be mounted again.
+///
+/// # Errors
+/// The first one that stays. The others are mounted as before.
+#[doc(alias = "changelist_prefix")]
+pub fn unmount_all(
+    target: &Target,
+    names: &[String],
+    force: bool,
+    ctx: &mut Ctx,
+) -> Result<Vec<String>, Failure> {
+    let mounts = &target.pool.mounts;
+    let mut mounted: Vec<String> = names.iter().filter(|name| mounts.at(name).is_some()).cloned().collect();
+    let stay = mounts.unmount_many(&mounted, force, true);
+    mounted.reverse();
+    match stay.first() {
+        None => Ok(mounted),
+        Some(stays) => {
+            let failures = mount_again(&mounted, ctx);
+            warn(&failures, ctx);
+            Err(cannot_unmount(stays))
+        }
+    }
+}
+
+/// Mounts file systems that were mounted, named in an order in which they can be, where they belong now; returns the failures.
+/// Those that are gone, whose key is not loaded, or whose properties exclude a mount are passed over, and so are snapshots, which
+/// have no place of their own.
+#[doc(alias = "changelist_postfix")]
+pub fn mount_again(names: &[String], ctx: &mut Ctx) -> Vec<Failure> {
+    let found = names.iter().filter(|name| !name.contains('@')).map(|name| Target::of(name, ctx));
+    let found: Result<Vec<Target>, Failure> = found.collect();
+    let mounted = found.and_then(|mut all| {
+        all.retain(|target| target.exists() && !lacks_key(target));
+        mount_in_rounds(&all, ctx)
+    });
+    mounted.unwrap_or_else(|failure| vec![failure])
+}
+
+fn mount_in_rounds(all: &[Target], ctx: &mut Ctx) -> Result<Vec<Failure>, Failure> {
+    if all.is_empty() {
+        return Ok(Vec::new());
+    }
+    let places: Vec<PathBuf> =
+        all.iter().map(|target| Ok(mountpoint(target)?.into())).collect::<Result<_, Failure>>()?;
+    let places: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
+    let (mounter, mut failures) = (mounter(ctx)?, Vec::new());
+    for round in rounds(&places) {
+        let together: Vec<&Target> = round.into_iter().filter_map(|at| all.get(at)).collect();
+        failures.extend(mount_together(&together, &*mounter, &[], Asked::Again));
+    }
+    Ok(failures)
+}
+
+/// Prints failures that do not end the command.
+pub fn warn(failures: &[Failure], ctx: &mut Ctx) {
+    failures.iter().filter_map(Failure::message).for_each(|why| ctx.warn(why));
+}

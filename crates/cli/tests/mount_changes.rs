@@ -1,0 +1,101 @@
+//! Mounted file systems whose properties or names change, or that a refused command leaves alone.
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod live;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use live::Live;
+
+/// A pool `tank`, mounted; `None`, with a notice, where nothing can be mounted.
+fn mounted(live: &Live) -> Option<PathBuf> {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return None;
+    }
+    let at = live.dir.path().join("mnt");
+    let disk = live.disk("a", 128);
+    let run = live.run(&format!("zpool create -O mountpoint={} tank {disk}", at.display()));
+    if run.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+        return None;
+    }
+    assert_eq!(run.code, 0, "{}", run.err);
+    Some(at)
+}
+
+/// The kernel's mount points of a dataset, those that hide it included.
+fn places(dataset: &str) -> Vec<PathBuf> {
+    let all = fs::read_to_string("/proc/mounts").unwrap();
+    let mut words = all.lines().map(|line| line.split(' '));
+    let of = |words: &mut std::str::Split<'_, char>| (words.next() == Some(dataset)).then(|| words.next());
+    words.by_ref().filter_map(|mut words| of(&mut words).flatten().map(PathBuf::from)).collect()
+}
+
+/// A process with its working directory there.
+struct Visitor(Child);
+
+impl Visitor {
+    fn of(at: &Path) -> Self {
+        Self(Command::new("sleep").arg("600").current_dir(at).spawn().unwrap())
+    }
+}
+
+impl Drop for Visitor {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_mounted_file_system_that_is_not_mounted_by_itself_stays_mounted() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create -o canmount=noauto tank/root");
+    live.ok("zfs mount tank/root");
+    let other = live.dir.path().join("other");
+    live.ok(&format!("zfs set mountpoint={} tank/root", other.display()));
+    assert_eq!(places("tank/root"), [other]);
+    live.ok("zfs inherit mountpoint tank/root");
+    assert_eq!(places("tank/root"), [at.join("root")]);
+    live.ok("zfs rename tank/root tank/new");
+    assert_eq!(places("tank/new"), [at.join("new")]);
+    live.ok("zfs set canmount=off tank/new");
+    assert!(places("tank/new").is_empty());
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_file_system_that_mount_put_somewhere_stays_there_when_it_is_renamed() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create -o mountpoint=legacy tank/old");
+    let own = at.join("own");
+    fs::create_dir(&own).unwrap();
+    live.ok(&format!("mount.zfs tank/old {}", own.display()));
+    fs::write(own.join("file"), "content").unwrap();
+    live.ok("zfs rename tank/old tank/new");
+    assert_eq!(fs::read(own.join("file")).unwrap(), b"content");
+    assert_eq!(live.ok("zfs get -H -o value mounted tank/new"), "yes\n");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_refused_rename_leaves_all_mounted() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    for name in ["a", "a/b", "a/b/c"] {
+        live.ok(&format!("zfs create tank/{name}"));
+    }
+    let visitor = Visitor::of(&at.join("a"));
+    assert!(live.fails("zfs rename tank/a tank/z").contains("is busy"));
+    assert_eq!(places("tank/a/b"), [at.join("a/b")]);
+    assert_eq!(places("tank/a/b/c"), [at.join("a/b/c")]);
+    drop(visitor);
+    live.ok("zfs rename tank/a tank/z");
+    assert_eq!(places("tank/z/b/c"), [at.join("z/b/c")]);
+    live.export_and_verify("tank");
+}
