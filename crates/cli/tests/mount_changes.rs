@@ -99,3 +99,24 @@ fn a_refused_rename_leaves_all_mounted() {
     assert_eq!(places("tank/z/b/c"), [at.join("z/b/c")]);
     live.export_and_verify("tank");
 }
+
+#[test]
+fn what_inherits_from_a_child_is_no_concern_of_its_parent() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    let own = live.dir.path().join("own");
+    live.ok("zfs create tank/a");
+    live.ok(&format!("zfs create -o mountpoint={} tank/a/b", own.display()));
+    live.ok("zfs create tank/a/b/c");
+    live.ok("zfs create tank/a/b/d");
+    live.ok("zfs unmount tank/a/b/d");
+    let _visitor = Visitor::of(&own.join("c"));
+    let other = live.dir.path().join("other");
+    live.ok(&format!("zfs set mountpoint={} tank/a", other.display()));
+    assert_eq!(places("tank/a"), [other]);
+    live.ok("zfs inherit mountpoint tank/a");
+    assert_eq!(places("tank/a"), [at.join("a")]);
+    live.ok("zfs set canmount=off tank/a");
+    assert_eq!(places("tank/a/b/c"), [own.join("c")]);
+    assert!(places("tank/a/b/d").is_empty());
+}

@@ -25,7 +25,7 @@ pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
     pool.mounts.below(dataset, Path::new("/"))
 }
 
-/// The mounted file systems among a dataset and those below it whose `prop` is not their own, in the order in which they can be
+/// The mounted file systems among a dataset and those below it that inherit `prop` from it, in the order in which they can be
 /// unmounted.
 #[doc(alias = "changelist_gather")]
 pub fn mounted_followers(target: &Target, prop: ZfsProp) -> Result<Vec<String>, Failure> {
@@ -45,19 +45,21 @@ pub fn unmounted(target: &Target, mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// A dataset and those below it whose `prop` is not their own, parents first.
+/// A dataset and those below it that inherit `prop` from it, parents first: none below a dataset that has a value of its own.
+#[doc(alias = "change_one")]
 fn followers(target: &Target, prop: ZfsProp) -> Result<Vec<String>, Failure> {
     let dirs = target.tree()?;
     let _quiet = target.pool.quiet();
     let mut found: HashSet<&str> = HashSet::new();
     for dir in &dirs {
+        let follows_parent = || dir.name.rsplit_once('/').is_some_and(|(parent, _)| found.contains(parent));
         let inherits = || {
             let Ok(head) = dir.head() else { return false };
             let node = Node::Dataset(head, DatasetKind::Filesystem);
             let source = Props::new(&node, 0).native(prop).map(|prop| prop.source);
             !matches!(source, Some(Source::Local | Source::Received))
         };
-        if dir.name == target.name || inherits() {
+        if dir.name == target.name || (follows_parent() && inherits()) {
             found.insert(&dir.name);
         }
     }
