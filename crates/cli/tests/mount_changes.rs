@@ -29,9 +29,8 @@ fn mounted(live: &Live) -> Option<PathBuf> {
 /// The kernel's mount points of a dataset, those that hide it included.
 fn places(dataset: &str) -> Vec<PathBuf> {
     let all = fs::read_to_string("/proc/mounts").unwrap();
-    let mut words = all.lines().map(|line| line.split(' '));
-    let of = |words: &mut std::str::Split<'_, char>| (words.next() == Some(dataset)).then(|| words.next());
-    words.by_ref().filter_map(|mut words| of(&mut words).flatten().map(PathBuf::from)).collect()
+    let place = |line: &str| line.strip_prefix(dataset)?.strip_prefix(' ')?.split(' ').next().map(PathBuf::from);
+    all.lines().filter_map(place).collect()
 }
 
 /// A process with its working directory there.
@@ -119,4 +118,22 @@ fn what_inherits_from_a_child_is_no_concern_of_its_parent() {
     live.ok("zfs set canmount=off tank/a");
     assert_eq!(places("tank/a/b/c"), [own.join("c")]);
     assert!(places("tank/a/b/d").is_empty());
+}
+
+#[test]
+fn a_mount_that_stays_has_the_properties_of_the_new_place() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create -o readonly=on -o exec=off tank/strict");
+    live.ok("zfs create tank/old");
+    let file = at.join("old/file");
+    fs::write(&file, "before").unwrap();
+    live.ok("zfs rename -u tank/old tank/strict/new");
+    assert_eq!(places("tank/old"), [at.join("old")]);
+    assert!(fs::write(&file, "after").is_err());
+    let all = fs::read_to_string("/proc/mounts").unwrap();
+    let line = all.lines().find(|line| line.contains(at.join("old").to_str().unwrap())).unwrap();
+    assert!(line.contains("ro,") && line.contains("noexec"), "{line}");
+    assert_eq!(fs::read(&file).unwrap(), b"before");
+    live.export_and_verify("tank");
 }

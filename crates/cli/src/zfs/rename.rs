@@ -97,6 +97,7 @@ impl Rename {
             left.remove();
             if stay {
                 target.pool.mounts.renamed(&self.old, &self.new);
+                self.tell_mounts(target, ctx);
             }
         }
         // File systems that were mounted are mounted again, at the places of their new names.
@@ -122,6 +123,14 @@ impl Rename {
             }
             _ => Failure::cannot("rename", &self.old, why(&e)),
         })
+    }
+
+    /// Tells mounts that stayed of the properties that they inherit at their new place. The rename stands even if that fails.
+    #[doc(alias = "dsl_prop_notify_all")]
+    fn tell_mounts(&self, target: &Target, ctx: &mut Ctx) {
+        for (at, e) in target.pool.mounts.settings_changed(&self.new) {
+            ctx.warn(Failure::cannot("remount", at.display(), e.what()).message().unwrap_or_default());
+        }
     }
 
     fn snapshot(&self, dataset: &str, snap: &str, target: &Target, ctx: &mut Ctx) -> Outcome {
