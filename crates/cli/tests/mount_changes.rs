@@ -137,3 +137,29 @@ fn a_mount_that_stays_has_the_properties_of_the_new_place() {
     assert_eq!(fs::read(&file).unwrap(), b"before");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_refused_destroy_leaves_mounted_what_stays() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    for name in ["x", "x/y", "x/y/z", "p", "p/a", "p/b"] {
+        live.ok(&format!("zfs create tank/{name}"));
+    }
+    live.ok("zfs snapshot tank/x/y@1");
+    live.ok("zfs hold keep tank/x/y@1");
+    assert!(live.fails("zfs destroy -r tank/x").contains("it's being held"));
+    // As in OpenZFS what comes before it is gone.
+    assert_eq!(live.ok("zfs list -H -o name -r tank/x"), "tank/x\ntank/x/y\n");
+    assert_eq!(places("tank/x"), [at.join("x")]);
+    assert_eq!(places("tank/x/y"), [at.join("x/y")]);
+    let visitor = Visitor::of(&at.join("p/b"));
+    assert!(live.fails("zfs destroy -r tank/p").contains("is busy"));
+    assert_eq!(live.ok("zfs list -H -o name -r tank/p"), "tank/p\ntank/p/a\ntank/p/b\n");
+    assert_eq!(places("tank/p/a"), [at.join("p/a")]);
+    drop(visitor);
+    live.ok("zfs release keep tank/x/y@1");
+    live.ok("zfs destroy -r tank/x");
+    live.ok("zfs destroy -r tank/p");
+    assert!(!at.join("x").exists());
+    live.export_and_verify("tank");
+}

@@ -11,8 +11,7 @@ use engine::dsl::write::{Begun, Tasks};
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
-use super::mount::unmount_all_of;
-use super::remount::Left;
+use super::remount::{Left, mount_again, unmount_all, warn};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::delegated::may_destroy;
@@ -100,7 +99,7 @@ impl Destroy {
             plan.steps.iter().filter(|step| step.name() != self.name).cloned().collect();
         self.refuse_dependents(&dataset, &dependents)?;
         let steps = if root { dependents } else { plan.steps };
-        self.carry_out(&target, steps, ctx)
+        self.carry_out(&target, steps, &plan.held, ctx)
     }
 
     /// Without the option that allows it, nothing goes that was not named.
@@ -177,7 +176,7 @@ impl Destroy {
                 || matches!(step, Step::Snapshot(name) if !clones.iter().any(|c| is_at_or_below(name, c)))
         };
         let steps: Vec<Step> = plan.steps.into_iter().filter(keep).collect();
-        self.carry_out(&target, steps, ctx)
+        self.carry_out(&target, steps, &plan.held, ctx)
     }
 
     fn bookmark(&self, ctx: &mut Ctx) -> Outcome {
@@ -198,7 +197,13 @@ impl Destroy {
         Ok(Exit::OK)
     }
 
-    fn carry_out(&self, target: &Target, steps: Vec<Step>, ctx: &mut Ctx) -> Outcome {
+    fn carry_out(
+        &self,
+        target: &Target,
+        steps: Vec<Step>,
+        held: &HashSet<String>,
+        ctx: &mut Ctx,
+    ) -> Outcome {
         self.say(target, &steps, ctx)?;
         if self.dry || steps.is_empty() {
             return Ok(Exit::OK);
@@ -215,21 +220,25 @@ impl Destroy {
                 });
             }
         }
-        let (steps, visited) = before_visited(target, steps)?;
-        if let Some(why) = visited.as_ref().filter(|_| steps.is_empty()) {
+        let (steps, stop) = before_used(target, steps, |name| !self.defer && held.contains(name))?;
+        if let Some(why) = stop.as_ref().filter(|_| steps.is_empty()) {
             return Err(Failure::failed(why));
         }
         let heads = steps.iter().filter(|step| matches!(step, Step::Head(_)));
         let heads: Vec<String> = heads.map(|step| step.name().to_owned()).collect();
-        unmount_all_of(&target.pool, &heads)?;
+        let unmounted = unmount_all(target, &heads, false, ctx)?;
         let left = Left::by(target, &heads);
         let done = destroy_all(target, steps, self.defer, ctx);
         if done.is_ok() {
             // The folder of a file system that stays after all is in use, or is created again.
             left.remove();
         }
+        if !matches!(done, Ok(None)) {
+            let failures = mount_again(&unmounted, ctx);
+            warn(&failures, ctx);
+        }
         match done {
-            Ok(None) => visited.map_or(Ok(Exit::OK), |why| Err(Failure::failed(why))),
+            Ok(None) => stop.map_or(Ok(Exit::OK), |why| Err(Failure::failed(why))),
             Ok(Some((steps, e))) => Err(refused(&step_of(&e, &steps, &self.name), &e)),
             Err(e) => Err(refused(&step_of(&e, &[], &self.name), &e)),
         }
@@ -273,10 +282,14 @@ fn reclaimed(target: &Target, snapshots: &[&Step]) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
-/// Returns the steps that can run before a snapshot that is in use, and the reason to stop there: as in
-/// OpenZFS snapshots are destroyed together, and descendants before them. Snapshots destroyed with their file
-/// system are handled by its unmount.
-fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, Option<String>), Failure> {
+/// Returns the steps that can run before a snapshot that is held or in use, and the reason to stop there: as in
+/// OpenZFS snapshots are destroyed together, descendants before them, and no file system is unmounted whose snapshots stay. The use
+/// of snapshots destroyed with their file system ends with its unmount.
+fn before_used(
+    target: &Target,
+    mut steps: Vec<Step>,
+    held: impl Fn(&str) -> bool,
+) -> Result<(Vec<Step>, Option<String>), Failure> {
     let is_head = |step: &Step| matches!(step, Step::Head(_));
     let heads: HashSet<&str> = steps.iter().filter(|step| is_head(step)).map(Step::name).collect();
     let mounted = |name: &str| target.pool.mounts.at(name).is_some();
@@ -287,6 +300,10 @@ fn before_visited(target: &Target, mut steps: Vec<Step>) -> Result<(Vec<Step>, O
         let name = step.name();
         if is_head(step) {
             together = index + 1;
+        } else if held(name) {
+            let why = why_held(name);
+            steps.truncate(together);
+            return Ok((steps, Some(why)));
         } else if alone(name) {
             let guid = Target { name: name.to_owned(), ..target.clone() }.dataset()?.phys.guid;
             if target.pool.mounts.uses_snapshot(name, guid) {
@@ -401,12 +418,21 @@ fn step_of(e: &engine::Error, steps: &[Step], asked: &str) -> Step {
 fn refused(step: &Step, e: &engine::Error) -> Failure {
     match step {
         Step::Snapshot(name) if e.kind() == Kind::Busy && e.what() == HELD => {
-            let why = format!("it's being held. Run 'zfs holds -r {name}' to see holders.");
-            Failure::failed(format!("cannot destroy snapshot {name}: {why}"))
+            Failure::failed(why_held(name))
         }
         Step::Snapshot(name) => Failure::failed(format!("cannot destroy snapshot {name}: {}", why(e))),
         Step::Head(name) => Failure::cannot("destroy", name, why(e)),
     }
+}
+
+fn why_held(name: &str) -> String {
+    format!("cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders.")
+}
+
+/// Whether a snapshot has holds.
+pub(super) fn is_held(snapshot: &Dataset) -> engine::Result<bool> {
+    let holds = snapshot.dsl.zap(snapshot.phys.userrefs_obj)?.map(|zap| zap.to_vec()).transpose()?;
+    Ok(holds.is_some_and(|holds| !holds.is_empty()))
 }
 
 fn is_at_or_below(name: &str, top: &str) -> bool {
@@ -444,12 +470,14 @@ pub(super) struct Plan<'a> {
     clones: Vec<String>,
     /// Snapshots that have clones.
     with_clones: Vec<String>,
+    /// Snapshots that have holds.
+    held: HashSet<String>,
 }
 
 impl<'a> Plan<'a> {
     pub(super) fn new(target: &'a Target, only_snapshots: bool) -> Self {
-        let (steps, seen) = (Vec::new(), HashSet::new());
-        Self { target, steps, seen, only_snapshots, clones: Vec::new(), with_clones: Vec::new() }
+        let (steps, seen, held) = (Vec::new(), HashSet::new(), HashSet::new());
+        Self { target, steps, seen, only_snapshots, clones: Vec::new(), with_clones: Vec::new(), held }
     }
 
     /// Everything below a directory, its snapshots, then itself. As in OpenZFS a hidden child is reached only as the clone
@@ -493,6 +521,9 @@ impl<'a> Plan<'a> {
                 self.with_clones.push(snapshot.name.clone());
             }
             self.head(&dir)?;
+        }
+        if is_held(snapshot)? {
+            self.held.insert(snapshot.name.clone());
         }
         self.steps.push(Step::Snapshot(snapshot.name.clone()));
         Ok(())

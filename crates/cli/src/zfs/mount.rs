@@ -270,7 +270,7 @@ pub(super) fn cannot_unmount(stays: &Stays) -> Failure {
 }
 
 /// Unmounts file systems, named in an order in which they can go; after a failure the others stay as they are.
-pub fn unmount_all_of(pool: &Imported, names: &[String]) -> Result<(), Failure> {
+fn unmount_all_of(pool: &Imported, names: &[String]) -> Result<(), Failure> {
     let stay = pool.mounts.unmount_many(names, false, true);
     stay.first().map_or(Ok(()), |stays| Err(cannot_unmount(stays)))
 }

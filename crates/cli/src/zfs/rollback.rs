@@ -10,7 +10,7 @@ use engine::dsl::write::Hooks;
 use engine::{Error, Kind};
 use zcommon::features::Feature;
 
-use super::destroy::{Plan, Step, destroy_all};
+use super::destroy::{Plan, Step, destroy_all, is_held};
 use super::mount::{stands, unmount};
 use super::remount::{mount_again, mounted_below, warn, with_unmounted};
 use super::target::Target;
@@ -199,9 +199,7 @@ fn in_use(target: &Target, steps: &[Step]) -> Result<Vec<String>, Failure> {
     for step in steps {
         let Step::Snapshot(name) = step else { continue };
         let snapshot = target.view.dsl.dataset(name)?;
-        let holds = snapshot.dsl.zap(snapshot.phys.userrefs_obj)?.map(|zap| zap.to_vec()).transpose()?;
-        let held = holds.is_some_and(|holds| !holds.is_empty());
-        if held || target.pool.mounts.uses_snapshot(name, snapshot.phys.guid) {
+        if is_held(&snapshot)? || target.pool.mounts.uses_snapshot(name, snapshot.phys.guid) {
             used.push(name.clone());
         }
     }
