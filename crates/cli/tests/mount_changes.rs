@@ -163,3 +163,19 @@ fn a_refused_destroy_leaves_mounted_what_stays() {
     assert!(!at.join("x").exists());
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_recursive_inherit_moves_what_had_a_place_of_its_own() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    let own = live.dir.path().join("own");
+    live.ok("zfs create tank/a");
+    live.ok(&format!("zfs create -o mountpoint={} tank/a/b", own.display()));
+    live.ok("zfs create -o mountpoint=none tank/a/c");
+    live.ok("zfs create -V 1M -s tank/a/v");
+    live.ok("zfs inherit -r mountpoint tank/a");
+    for name in ["a", "a/b", "a/c"] {
+        assert_eq!(places(&format!("tank/{name}")), [at.join(name)]);
+    }
+    live.export_and_verify("tank");
+}

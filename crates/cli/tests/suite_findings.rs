@@ -439,3 +439,15 @@ fn snapshots_that_went_with_their_last_clone_do_not_stop_a_destroy() {
     assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\n");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_recursive_inherit_clears_properties_of_snapshots() {
+    let live = tank();
+    live.ok("zfs create -p tank/a/b");
+    live.ok("zfs snapshot -r -o com.x:y=1 tank/a@1");
+    live.ok("zfs snapshot -r tank/a@2");
+    live.ok("zfs set com.x:y=2 tank/a/b");
+    live.ok("zfs inherit -r com.x:y tank/a");
+    assert_eq!(live.ok("zfs get -H -r -t all -o value com.x:y tank/a"), "-\n".repeat(6));
+    live.export_and_verify("tank");
+}

@@ -14,6 +14,7 @@ pub mod get;
 mod hold;
 pub mod holds;
 mod incomplete;
+mod inherit;
 pub mod keys;
 pub mod list;
 mod listing;
@@ -108,7 +109,7 @@ pub enum ZfsVerb {
     /// Set properties of datasets
     Set(set::Set),
     /// Clear properties of datasets
-    Inherit(set::Inherit),
+    Inherit(inherit::Inherit),
     /// Keep snapshots from being destroyed
     Hold(hold::Hold),
     /// Let go of snapshots

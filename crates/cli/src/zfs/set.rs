@@ -1,9 +1,9 @@
-//! `zfs set` and `zfs inherit`.
+//! `zfs set`.
 
 use clap::Args;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
-use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
+use zcommon::props::{DatasetTypes, ZfsProp};
 use zpl::write::QuotaKind;
 
 use super::mount::mount_created;
@@ -142,7 +142,7 @@ impl Set {
 /// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `failures`: of those that
 /// had one. The property stays set even if that fails.
 #[doc(alias = "set_callback")]
-fn remount(target: &Target, mut failures: Vec<Failure>, waiting: &[String], ctx: &mut Ctx) -> Exit {
+pub(super) fn remount(target: &Target, mut failures: Vec<Failure>, waiting: &[String], ctx: &mut Ctx) -> Exit {
     let told = target.pool.mounts.settings_changed(&target.name);
     failures.extend(told.into_iter().map(|(at, e)| Failure::cannot("remount", at.display(), e.what())));
     failures.extend(waiting.iter().filter_map(|name| mount_created(name, ctx).err()));
@@ -239,103 +239,4 @@ fn resize(target: &Target, size: u64) -> Result<(), String> {
         tasks.set(&name, &[("refreservation", Some(PropValue::Number(new)))], Source::Local)
     });
     done.map_err(text)
-}
-
-/// Clear properties of datasets, so that they are inherited.
-#[derive(Debug, Args)]
-pub struct Inherit {
-    /// Of everything below, too.
-    #[arg(short = 'r')]
-    pub recurse: bool,
-    /// What was received counts again.
-    #[arg(short = 'S')]
-    pub received: bool,
-    /// The property.
-    pub property: String,
-    /// Datasets.
-    #[arg(value_name = "DATASET", required = true)]
-    pub names: Vec<String>,
-}
-
-impl Verb for Inherit {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        let prop = self.name()?;
-        let mut exit = Exit::OK;
-        for name in &self.names {
-            match self.one(&prop, name, ctx) {
-                Ok(code) => exit = exit.worse(code),
-                Err(failure) => {
-                    ctx.warn(failure.message().unwrap_or_default());
-                    exit = Exit::FAILED;
-                }
-            }
-        }
-        Ok(exit)
-    }
-}
-
-impl Inherit {
-    /// The property's name, if it can be inherited at all.
-    fn name(&self) -> Result<String, Failure> {
-        match PropName::parse(&self.property) {
-            Some(PropName::User(name)) => Ok(name),
-            Some(PropName::Native(prop)) => self.native(prop),
-            _ => Err(Failure::usage(format!("invalid property '{}'", self.property))),
-        }
-    }
-
-    fn native(&self, prop: ZfsProp) -> Result<String, Failure> {
-        let (info, name) = (prop.info(), prop.name());
-        if matches!(info.attr, PropAttr::ReadOnly | PropAttr::OneTime | PropAttr::OneTimeDefault) {
-            return Err(Failure::failed(format!("{name} property is read-only")));
-        }
-        if info.attr == PropAttr::Inherit || self.received {
-            return Ok(name.to_owned());
-        }
-        let lead = format!("'{name}' property cannot be inherited");
-        let hint = match prop {
-            ZfsProp::Quota | ZfsProp::Refquota | ZfsProp::Reservation | ZfsProp::Refreservation => {
-                format!("\nuse 'zfs set {name}=none' to clear")
-            }
-            _ if QuotaKind::of_default(name).is_some() => format!("\nuse 'zfs set {name}=none' to clear"),
-            ZfsProp::Volsize => String::new(),
-            _ => format!("\nuse 'zfs inherit -S {name}' to revert to received value"),
-        };
-        Err(Failure::failed(lead + &hint))
-    }
-
-    fn one(&self, prop: &str, name: &str, ctx: &mut Ctx) -> Outcome {
-        let target = Target::of(name, ctx)?;
-        let types = target.types()?;
-        let cannot = |what: String| Failure::failed(format!("cannot inherit {prop} for '{name}': {what}"));
-        if let Some(native) = ZfsProp::from_name(prop)
-            && !self.recurse
-            && !native.info().types.intersects(types)
-        {
-            return Err(Failure::cannot(
-                "inherit property for",
-                name,
-                format!("'{prop}' does not apply to datasets of this type"),
-            ));
-        }
-        let names = match self.recurse && types != DatasetTypes::SNAPSHOT {
-            true => target.tree()?.into_iter().map(|dir| dir.name).collect(),
-            false => vec![name.to_owned()],
-        };
-        let source = if self.received { Source::None } else { Source::Inherited };
-        let (mounted, waiting) = match prop {
-            "mountpoint" => {
-                (mounted_followers(&target, ZfsProp::Mountpoint)?, waiting_followers(&target)?)
-            }
-            _ => (Vec::new(), Vec::new()),
-        };
-        let word = prop.to_owned();
-        let ((), mounted) = with_moved(&target, &mounted, ctx, |ctx| {
-            let done = ctx.change(&target.pool, move |tasks, _| {
-                names.iter().try_for_each(|name| tasks.set(name, &[(word.as_str(), None)], source))
-            });
-            done.map_err(|e| cannot(why(&e)))
-        })?;
-        Ok(remount(&target, mounted, &waiting, ctx))
-    }
 }

@@ -1,0 +1,164 @@
+//! `zfs inherit`.
+
+use clap::Args;
+use engine::dsl::Dir;
+use engine::dsl::write::props::Source;
+use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
+use zpl::write::QuotaKind;
+
+use super::remount::{mounted_below, mounted_followers, unmounted, waiting_followers, with_moved};
+use super::set::remount;
+use super::target::Target;
+use crate::ctx::Ctx;
+use crate::session::why;
+use crate::verb::{Exit, Failure, Outcome, Verb};
+
+/// Clear properties of datasets, so that they are inherited.
+#[derive(Debug, Args)]
+pub struct Inherit {
+    /// Of everything below, too.
+    #[arg(short = 'r')]
+    pub recurse: bool,
+    /// What was received counts again.
+    #[arg(short = 'S')]
+    pub received: bool,
+    /// The property.
+    pub property: String,
+    /// Datasets.
+    #[arg(value_name = "DATASET", required = true)]
+    pub names: Vec<String>,
+}
+
+impl Verb for Inherit {
+    fn run(self, ctx: &mut Ctx) -> Outcome {
+        let prop = self.name()?;
+        let mut exit = Exit::OK;
+        for name in &self.names {
+            match self.one(&prop, name, ctx) {
+                Ok(code) => exit = exit.worse(code),
+                Err(failure) => {
+                    ctx.warn(failure.message().unwrap_or_default());
+                    exit = Exit::FAILED;
+                }
+            }
+        }
+        Ok(exit)
+    }
+}
+
+impl Inherit {
+    /// The property's name, if it can be inherited at all.
+    fn name(&self) -> Result<String, Failure> {
+        match PropName::parse(&self.property) {
+            Some(PropName::User(name)) => Ok(name),
+            Some(PropName::Native(prop)) => self.native(prop),
+            _ => Err(Failure::usage(format!("invalid property '{}'", self.property))),
+        }
+    }
+
+    fn native(&self, prop: ZfsProp) -> Result<String, Failure> {
+        let (info, name) = (prop.info(), prop.name());
+        if matches!(info.attr, PropAttr::ReadOnly | PropAttr::OneTime | PropAttr::OneTimeDefault) {
+            return Err(Failure::failed(format!("{name} property is read-only")));
+        }
+        if info.attr == PropAttr::Inherit || self.received {
+            return Ok(name.to_owned());
+        }
+        let lead = format!("'{name}' property cannot be inherited");
+        let hint = match prop {
+            ZfsProp::Quota | ZfsProp::Refquota | ZfsProp::Reservation | ZfsProp::Refreservation => {
+                format!("\nuse 'zfs set {name}=none' to clear")
+            }
+            _ if QuotaKind::of_default(name).is_some() => format!("\nuse 'zfs set {name}=none' to clear"),
+            ZfsProp::Volsize => String::new(),
+            _ => format!("\nuse 'zfs inherit -S {name}' to revert to received value"),
+        };
+        Err(Failure::failed(lead + &hint))
+    }
+
+    fn one(&self, prop: &str, name: &str, ctx: &mut Ctx) -> Outcome {
+        let target = Target::of(name, ctx)?;
+        let types = target.types()?;
+        let cannot = |what: String| Failure::failed(format!("cannot inherit {prop} for '{name}': {what}"));
+        if let Some(native) = ZfsProp::from_name(prop)
+            && !self.recurse
+            && !native.info().types.intersects(types)
+        {
+            return Err(Failure::cannot(
+                "inherit property for",
+                name,
+                format!("'{prop}' does not apply to datasets of this type"),
+            ));
+        }
+        let names = self.datasets(prop, &target, types)?;
+        let source = if self.received { Source::None } else { Source::Inherited };
+        let (mounted, waiting) = self.moved(prop, &target, &names)?;
+        let word = prop.to_owned();
+        let ((), failures) = with_moved(&target, &mounted, ctx, |ctx| {
+            let done = ctx.change(&target.pool, move |tasks, _| {
+                names.iter().try_for_each(|name| tasks.set(name, &[(word.as_str(), None)], source))
+            });
+            done.map_err(|e| cannot(why(&e)))
+        })?;
+        Ok(remount(&target, failures, &waiting, ctx))
+    }
+
+    /// The datasets that are changed: with -r all at and below the target that can have the property, and their snapshots that have
+    /// a setting of it.
+    #[doc(alias = "inherit_recurse_cb")]
+    fn datasets(&self, prop: &str, target: &Target, types: DatasetTypes) -> Result<Vec<String>, Failure> {
+        if !self.recurse || types == DatasetTypes::SNAPSHOT {
+            return Ok(vec![target.name.clone()]);
+        }
+        let native = ZfsProp::from_name(prop);
+        let fits = |types: DatasetTypes| native.is_none_or(|native| native.info().types.intersects(types));
+        let fits_all = fits(DatasetTypes::FILESYSTEM) && fits(DatasetTypes::VOLUME);
+        let mut names = Vec::new();
+        for dir in target.tree()? {
+            let one = Target { name: dir.name.clone(), ..target.clone() };
+            if fits_all || fits(one.types()?) {
+                names.push(one.name);
+            }
+            if fits(DatasetTypes::SNAPSHOT) {
+                let _quiet = target.pool.quiet();
+                names.extend(snapshots_with(&dir, prop)?);
+            }
+        }
+        Ok(names)
+    }
+
+    /// File systems that may move: mounted ones in the order in which they can be unmounted, and unmounted ones.
+    fn moved(
+        &self,
+        prop: &str,
+        target: &Target,
+        names: &[String],
+    ) -> Result<(Vec<String>, Vec<String>), Failure> {
+        if prop != "mountpoint" {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        if !self.recurse {
+            return Ok((mounted_followers(target, ZfsProp::Mountpoint)?, waiting_followers(target)?));
+        }
+        // Those with a mount point of their own follow, too.
+        let mut mounted = mounted_below(&target.pool, &target.name);
+        mounted.retain(|name| !name.contains('@'));
+        Ok((mounted, unmounted(target, names.to_vec())))
+    }
+}
+
+/// The snapshots of a file system or volume that have a setting of a property.
+fn snapshots_with(dir: &Dir, prop: &str) -> engine::Result<Vec<String>> {
+    let entries = [prop.to_owned(), format!("{prop}$recvd"), format!("{prop}$inherit")];
+    let mut names = Vec::new();
+    for snapshot in dir.head()?.snapshots()? {
+        let Some(zap) = snapshot.dsl.zap(snapshot.phys.props_obj)? else { continue };
+        for entry in &entries {
+            if zap.lookup(entry.as_bytes())?.is_some() {
+                names.push(snapshot.name.clone());
+                break;
+            }
+        }
+    }
+    Ok(names)
+}
