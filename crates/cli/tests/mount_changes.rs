@@ -179,3 +179,40 @@ fn a_recursive_inherit_moves_what_had_a_place_of_its_own() {
     }
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_file_system_of_a_container_is_not_mounted_on_the_host() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    let host = live.dir.path().join("host");
+    fs::create_dir(&host).unwrap();
+    fs::write(host.join("file"), "of the host").unwrap();
+    let stays = || {
+        assert!(places("tank/ct").is_empty() && places("tank/ct/below").is_empty());
+        assert_eq!(fs::read(host.join("file")).unwrap(), b"of the host");
+    };
+    live.ok(&format!("zfs create -o zoned=on -o mountpoint={} tank/ct", host.display()));
+    stays();
+    live.ok("zfs create tank/ct/below");
+    let said = live.fails("zfs mount tank/ct");
+    assert_eq!(said, "cannot mount 'tank/ct': dataset is exported to a local zone\n");
+    live.ok("zfs mount -a");
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    stays();
+    live.ok("zfs rename tank/ct tank/x");
+    live.ok("zfs rename tank/x tank/ct");
+    live.ok("zfs inherit mountpoint tank/ct");
+    live.ok(&format!("zfs set mountpoint={} tank/ct", host.display()));
+    stays();
+    // One that is mounted goes with its children, those aside that are not zoned.
+    live.ok("zfs create -o mountpoint=none tank/later");
+    live.ok(&format!("zfs create -o mountpoint={} tank/later/a", at.join("a").display()));
+    live.ok(&format!("zfs create -o mountpoint={} -o zoned=off tank/later/b", at.join("b").display()));
+    live.ok("zfs set zoned=on tank/later");
+    assert!(places("tank/later/a").is_empty());
+    assert_eq!(places("tank/later/b"), [at.join("b")]);
+    live.ok("zfs inherit zoned tank/later");
+    live.ok("zfs mount tank/later/a");
+    live.export_and_verify("tank");
+}

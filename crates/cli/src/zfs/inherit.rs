@@ -6,7 +6,7 @@ use engine::dsl::write::props::Source;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
 use zpl::write::QuotaKind;
 
-use super::remount::{mounted_below, mounted_followers, unmounted, waiting_followers, with_moved};
+use super::remount::{mounted_followers, mounted_heads, unmounted, waiting_followers, with_moved};
 use super::set::remount;
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -134,16 +134,13 @@ impl Inherit {
         target: &Target,
         names: &[String],
     ) -> Result<(Vec<String>, Vec<String>), Failure> {
-        if prop != "mountpoint" {
-            return Ok((Vec::new(), Vec::new()));
-        }
-        if !self.recurse {
-            return Ok((mounted_followers(target, ZfsProp::Mountpoint)?, waiting_followers(target)?));
-        }
-        // Those with a mount point of their own follow, too.
-        let mut mounted = mounted_below(&target.pool, &target.name);
-        mounted.retain(|name| !name.contains('@'));
-        Ok((mounted, unmounted(target, names.to_vec())))
+        Ok(match (prop, self.recurse) {
+            ("mountpoint", false) => (mounted_followers(target)?, waiting_followers(target)?),
+            // Those with a mount point of their own follow, too.
+            ("mountpoint", true) => (mounted_heads(target), unmounted(target, names.to_vec())),
+            ("zoned", _) => (mounted_heads(target), Vec::new()),
+            _ => (Vec::new(), Vec::new()),
+        })
     }
 }
 

@@ -481,7 +481,7 @@ fn make_one(
 ///
 /// # Errors
 /// OpenZFS's reason, for a file system that was named.
-#[doc(alias = "zfs_is_mountable")]
+#[doc(alias("zfs_is_mountable", "share_mount_one"))]
 pub fn place_of(dataset: &Dataset, how: Asked) -> Result<Option<String>, String> {
     let asked = how.by_name();
     if dataset.kind().map_err(|e| e.to_string())? != DatasetKind::Filesystem {
@@ -490,6 +490,10 @@ pub fn place_of(dataset: &Dataset, how: Asked) -> Result<Option<String>, String>
     let node = Node::Dataset(dataset.clone(), DatasetKind::Filesystem);
     let props = Props::new(&node, 0);
     let value = |prop: ZfsProp| props.native(prop).map(|p| p.value(true).to_owned()).unwrap_or_default();
+    // Its mount point and its files are in the hands of the container.
+    if value(ZfsProp::Zoned) == "on" {
+        return if asked { Err("dataset is exported to a local zone".to_owned()) } else { Ok(None) };
+    }
     let (at, can) = (value(ZfsProp::Mountpoint), value(ZfsProp::Canmount));
     match (at.as_str(), can.as_str()) {
         ("none", _) if asked => Err("no mountpoint set".to_owned()),

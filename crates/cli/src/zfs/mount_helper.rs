@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use engine::dsl::DatasetKind;
 
-use super::incomplete::Asked;
-use super::mount::{mounter, place_of};
+use super::mount::{LEGACY, mounter, mountpoint};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
@@ -49,7 +49,8 @@ impl Verb for MountHelper {
         let target = Target::of(name, ctx)?;
         let dataset = target.dataset()?;
         let util = self.options.iter().any(|option| option == ASKED_BY_ZFS);
-        if !util && !dataset.is_snapshot() && !is_legacy(place_of(&dataset, Asked::ByName)) {
+        let is_legacy = matches!(dataset.kind(), Ok(DatasetKind::Filesystem)) && mountpoint(&target)? == LEGACY;
+        if !util && !dataset.is_snapshot() && !is_legacy {
             return Err(failed(format!(
                 "cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy' or 'zfs mount {name}'.\nSee zfs(8) for more information."
             )));
@@ -94,8 +95,4 @@ impl MountHelper {
         };
         self.options.iter().filter(ours).cloned().collect()
     }
-}
-
-fn is_legacy(place: Result<Option<String>, String>) -> bool {
-    place.is_err_and(|what| what.starts_with("legacy"))
 }

@@ -25,18 +25,26 @@ pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {
     pool.mounts.below(dataset, Path::new("/"))
 }
 
-/// The mounted file systems among a dataset and those below it that inherit `prop` from it, in the order in which they can be
+/// The same without snapshots.
+pub fn mounted_heads(target: &Target) -> Vec<String> {
+    let mut mounted = mounted_below(&target.pool, &target.name);
+    mounted.retain(|name| !name.contains('@'));
+    mounted
+}
+
+/// The mounted file systems at and below a dataset whose mount points follow from the dataset's, in the order in which they can be
 /// unmounted.
 #[doc(alias = "changelist_gather")]
-pub fn mounted_followers(target: &Target, prop: ZfsProp) -> Result<Vec<String>, Failure> {
-    let followers: HashSet<String> = followers(target, prop)?.into_iter().collect();
-    let mounted = mounted_below(&target.pool, &target.name);
-    Ok(mounted.into_iter().filter(|name| followers.contains(name)).collect())
+pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
+    let followers: HashSet<String> = followers(target)?.into_iter().collect();
+    let mut mounted = mounted_heads(target);
+    mounted.retain(|name| followers.contains(name));
+    Ok(mounted)
 }
 
 /// Unmounted file systems at and below a dataset whose mount points follow from the dataset's.
 pub fn waiting_followers(target: &Target) -> Result<Vec<String>, Failure> {
-    Ok(unmounted(target, followers(target, ZfsProp::Mountpoint)?))
+    Ok(unmounted(target, followers(target)?))
 }
 
 /// Those of the datasets that are not mounted.
@@ -45,9 +53,9 @@ pub fn unmounted(target: &Target, mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-/// A dataset and those below it that inherit `prop` from it, parents first: none below a dataset that has a value of its own.
+/// A dataset and those below it that inherit its mount point, parents first: none below a dataset with its own.
 #[doc(alias = "change_one")]
-fn followers(target: &Target, prop: ZfsProp) -> Result<Vec<String>, Failure> {
+fn followers(target: &Target) -> Result<Vec<String>, Failure> {
     let dirs = target.tree()?;
     let _quiet = target.pool.quiet();
     let mut found: HashSet<&str> = HashSet::new();
@@ -56,7 +64,7 @@ fn followers(target: &Target, prop: ZfsProp) -> Result<Vec<String>, Failure> {
         let inherits = || {
             let Ok(head) = dir.head() else { return false };
             let node = Node::Dataset(head, DatasetKind::Filesystem);
-            let source = Props::new(&node, 0).native(prop).map(|prop| prop.source);
+            let source = Props::new(&node, 0).native(ZfsProp::Mountpoint).map(|prop| prop.source);
             !matches!(source, Some(Source::Local | Source::Received))
         };
         if dir.name == target.name || (follows_parent() && inherits()) {

@@ -8,7 +8,7 @@ use zpl::write::QuotaKind;
 
 use super::mount::mount_created;
 use super::quota;
-use super::remount::{mounted_followers, waiting_followers, warn, with_moved, with_unmounted};
+use super::remount::{mounted_followers, mounted_heads, waiting_followers, warn, with_moved, with_unmounted};
 use super::target::Target;
 use super::unheeded;
 use crate::ctx::Ctx;
@@ -109,16 +109,7 @@ impl Set {
         }
         unheeded::tell(name, &stored);
         unheeded::remember(target, &stored);
-        // Of the values of `canmount` only `off` affects present mounts.
-        let moves = stored.iter().any(|(prop, value)| match prop.as_str() {
-            "canmount" => value.number() == Some(0),
-            prop => prop == "mountpoint",
-        });
-        let names = if moves && !self.unmounted {
-            mounted_followers(target, ZfsProp::Mountpoint)?
-        } else {
-            Vec::new()
-        };
+        let names = if self.unmounted { Vec::new() } else { moving(target, &stored)? };
         let moved = stored.iter().any(|(prop, _)| prop == "mountpoint") && !self.unmounted;
         let waiting = if moved { waiting_followers(target)? } else { Vec::new() };
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
@@ -137,6 +128,21 @@ impl Set {
         let ((), mounted) = with(ctx, Box::new(work))?;
         Ok(remount(target, mounted, &waiting, ctx))
     }
+}
+
+/// The mounted file systems that must be unmounted for these settings, in the order in which they can be.
+fn moving(target: &Target, settings: &[(String, PropValue)]) -> Result<Vec<String>, Failure> {
+    let sets = |name: &str, number: u64| {
+        settings.iter().any(|(prop, value)| prop == name && value.number() == Some(number))
+    };
+    if sets("zoned", 1) {
+        return Ok(mounted_heads(target));
+    }
+    // Other values of `canmount` do not affect present mounts.
+    if sets("canmount", 0) || settings.iter().any(|(prop, _)| prop == "mountpoint") {
+        return mounted_followers(target);
+    }
+    Ok(Vec::new())
 }
 
 /// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `failures`: of those that
