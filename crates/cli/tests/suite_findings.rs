@@ -451,3 +451,26 @@ fn a_recursive_inherit_clears_properties_of_snapshots() {
     assert_eq!(live.ok("zfs get -H -r -t all -o value com.x:y tank/a"), "-\n".repeat(6));
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_volume_whose_reservation_is_refused_does_not_grow() {
+    let live = tank();
+    live.ok("zfs create -V 10M tank/v");
+    let reserved = number(&live, "refreservation", "tank/v");
+    let why = live.fails("zfs set volsize=400M tank/v");
+    assert!(why.contains("size is greater than available space"), "{why}");
+    assert_eq!(number(&live, "volsize", "tank/v"), 10 << 20);
+    assert_eq!(number(&live, "refreservation", "tank/v"), reserved);
+    live.ok("zfs set volsize=30M tank/v");
+    let of_30 = number(&live, "refreservation", "tank/v");
+    assert!(of_30 > 30 << 20);
+    live.ok("zfs set volsize=10M tank/v");
+    assert_eq!(number(&live, "refreservation", "tank/v"), reserved);
+    // The words of a command mean one state, in any order.
+    live.ok("zfs create -s -V 10M tank/thin");
+    live.ok("zfs set refreservation=auto volsize=30M tank/thin");
+    assert_eq!(number(&live, "refreservation", "tank/thin"), of_30);
+    live.ok("zfs set volsize=10M refreservation=40M tank/thin");
+    assert_eq!(number(&live, "refreservation", "tank/thin"), 40 << 20);
+    live.export_and_verify("tank");
+}

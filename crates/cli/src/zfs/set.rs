@@ -84,14 +84,16 @@ impl Set {
             match prop.as_str() {
                 "volsize" => volsize = value.number(),
                 "version" => version = value.number(),
-                _ => stored.push(auto(target, prop, value).map_err(cannot)?),
+                _ => stored.push((prop, value)),
             }
         }
-        let (quotas, stored) = quota::split(stored);
         if let Some(size) = volsize {
-            resize(target, size).map_err(cannot)?;
+            resize(target, size, Reserve::by(&mut stored)).map_err(cannot)?;
             ctx.log(&target.pool)?;
         }
+        let stored = stored.into_iter().map(|(prop, value)| auto(target, prop, value));
+        let stored = stored.collect::<Result<Vec<_>, _>>().map_err(cannot)?;
+        let (quotas, stored) = quota::split(stored);
         if let Some(version) = version {
             super::version::set(target, version).map_err(cannot)?;
             ctx.log(&target.pool)?;
@@ -216,9 +218,36 @@ fn is_read_only(target: &Target, spa: &engine::spa::Spa) -> engine::Result<bool>
     Ok(spa.datasets.number_property(number, "readonly")?.is_some_and(|value| value != 0))
 }
 
-/// Changes the size of a volume.
+/// The refreservation of a volume whose size changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reserve {
+    /// It follows the size if it was for the whole volume.
+    Follow,
+    /// It becomes that of the whole volume.
+    Whole,
+    /// It is set to something else.
+    Other,
+}
+
+impl Reserve {
+    /// That of these settings; takes `refreservation=auto`, which depends on the new size, out of them.
+    #[doc(alias("zfs_add_synthetic_resv", "zfs_fix_auto_resv"))]
+    fn by(settings: &mut Vec<(String, PropValue)>) -> Self {
+        if is_auto(settings) {
+            settings.retain(|(prop, _)| prop != "refreservation");
+            return Self::Whole;
+        }
+        match settings.iter().any(|(prop, _)| prop == "refreservation") {
+            true => Self::Other,
+            false => Self::Follow,
+        }
+    }
+}
+
+/// Changes the size of a volume, and its reservation with it. A volume grows after its reservation, so that one whose reservation is
+/// refused has the size that it had.
 #[doc(alias = "zvol_set_volsize")]
-fn resize(target: &Target, size: u64) -> Result<(), String> {
+fn resize(target: &Target, size: u64, reserve: Reserve) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
     if is_read_only(target, spa).map_err(text)? {
@@ -229,20 +258,42 @@ fn resize(target: &Target, size: u64) -> Result<(), String> {
     let fits = zvol::check(size, block).map_err(|_| {
         format!("'volsize' must be a multiple of volume block size ({})", zcommon::units::nicebytes(block))
     });
-    let resized = fits.and_then(|()| volume.resize(size).map_err(text));
+    let whole = |size: u64| zvol::reservation(spa, size, block, 1);
+    let set_reservation = || set_whole(target, reserve, whole(old_size), whole(size)).map_err(text);
+    let set_size = || volume.resize(size).map_err(text);
+    let resized = fits.and_then(|()| match size > old_size {
+        false => set_size().and_then(|()| set_reservation().map(drop)),
+        true => set_reservation().and_then(|before| {
+            set_size().inspect_err(|_| {
+                // The caller learns of the first failure.
+                let _ = before.map(|before| set_reserved(target, before));
+            })
+        }),
+    });
     // After an error, too: an open volume can be neither changed nor destroyed.
     let closed = volume.close().map_err(text);
-    resized.and(closed)?;
-    // A reservation that was for the whole volume stays so.
-    let reserved = |size: u64| zvol::reservation(spa, size, block, 1);
-    let (old, new, name) = (reserved(old_size), reserved(size), target.name.clone());
-    let done = target.pool.task(move |tasks, _| {
+    resized.and(closed)
+}
+
+/// Sets the reservation of a volume of another size to `new`, as far as it follows the size; `old`: that of the whole volume as it
+/// was. Returns the reservation that it replaces.
+fn set_whole(target: &Target, reserve: Reserve, old: u64, new: u64) -> engine::Result<Option<u64>> {
+    let name = target.name.clone();
+    target.pool.task(move |tasks, _| {
         let found = engine::dsl::write::names::find(&tasks.at, tasks.pool, &name)?;
-        let zap = tasks.at.dir(found.dir)?.props_zapobj;
-        if tasks.at.zap_word(zap, "refreservation")? != Some(old) {
-            return Ok(());
+        let now = tasks.at.zap_word(tasks.at.dir(found.dir)?.props_zapobj, "refreservation")?;
+        match reserve {
+            Reserve::Whole => {}
+            Reserve::Follow if now == Some(old) => {}
+            Reserve::Follow | Reserve::Other => return Ok(None),
         }
-        tasks.set(&name, &[("refreservation", Some(PropValue::Number(new)))], Source::Local)
-    });
-    done.map_err(text)
+        tasks.set(&name, &[("refreservation", Some(PropValue::Number(new)))], Source::Local)?;
+        Ok(Some(now.unwrap_or(0)))
+    })
+}
+
+fn set_reserved(target: &Target, bytes: u64) -> engine::Result<()> {
+    let name = target.name.clone();
+    let setting = [("refreservation", Some(PropValue::Number(bytes)))];
+    target.pool.task(move |tasks, _| tasks.set(&name, &setting, Source::Local))
 }
