@@ -139,14 +139,13 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
     use ZfsProp as P;
     let name = prop.name();
     match (prop, value) {
-        (P::Recordsize, PropValue::Number(n)) if !(512..=16 << 20).contains(n) || !n.is_power_of_two() => {
+        (P::Recordsize | P::Volblocksize, PropValue::Number(n))
+            if !(512..=16 << 20).contains(n) || !n.is_power_of_two() =>
+        {
             Err(format!("'{name}' must be power of 2 from 512B to 16M"))
         }
         (P::SpecialSmallBlocks, PropValue::Number(n)) if *n > 16 << 20 => {
             Err(format!("invalid '{name}={n}' property: must be between zero and 16M"))
-        }
-        (P::Volblocksize, PropValue::Number(n)) if !(512..=128 << 10).contains(n) || !n.is_power_of_two() => {
-            Err(format!("'{name}' must be power of 2 from 512B to 128K"))
         }
         (P::Volsize, PropValue::Number(0)) => Err(format!("'{name}' cannot be zero")),
         (P::Mountpoint, PropValue::Text(text)) => match text.as_str() {

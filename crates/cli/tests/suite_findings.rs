@@ -474,3 +474,18 @@ fn a_volume_whose_reservation_is_refused_does_not_grow() {
     assert_eq!(number(&live, "refreservation", "tank/thin"), 40 << 20);
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_volume_has_large_blocks_where_the_pool_has_their_feature() {
+    let live = tank();
+    live.ok("zfs create -s -V 16M -b 1M tank/large");
+    assert_eq!(number(&live, "volblocksize", "tank/large"), 1 << 20);
+    let why = live.fails("zfs create -s -V 32M -b 32M tank/huge");
+    assert!(why.contains("'volblocksize' must be power of 2 from 512B to 16M"), "{why}");
+    live.export_and_verify("tank");
+    let b = live.disk("b", 64);
+    live.ok(&format!("zpool create -d -O mountpoint=none old {b}"));
+    assert!(live.fails("zfs create -s -V 16M -b 256K old/v").contains("must be upgraded"));
+    assert_eq!(live.ok("zfs list -H -o name -r old"), "old\n");
+    live.export_and_verify("old");
+}

@@ -145,6 +145,11 @@ fn large_blocks_that_the_log_points_to() {
 }
 
 #[test]
+fn blocks_of_more_than_128_kib() {
+    model(1 << 20, &[], 4);
+}
+
+#[test]
 fn everything_is_placed_at_once() {
     model(16 << 10, &[("logbias", 1), ("sync", 1)], 3);
 }

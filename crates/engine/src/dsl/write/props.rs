@@ -37,7 +37,7 @@ pub enum Source {
 /// The feature that a pool needs for a property's value.
 #[doc(alias = "zfs_check_settable")]
 pub(super) fn feature_of(prop: &str, value: u64) -> Option<Feature> {
-    const LARGEST_OLD_RECORD: u64 = 128 << 10;
+    const LARGEST_OLD_BLOCK: u64 = 128 << 10;
     match prop {
         // Above the kind is the level.
         "compression" => match CompressType::from_raw(u8::try_from(value & 0x7f).ok()?)? {
@@ -54,7 +54,7 @@ pub(super) fn feature_of(prop: &str, value: u64) -> Option<Feature> {
             _ => None,
         },
         "dnodesize" => (value != 0).then_some(Feature::LargeDnode),
-        "recordsize" => (value > LARGEST_OLD_RECORD).then_some(Feature::LargeBlocks),
+        "recordsize" | "volblocksize" => (value > LARGEST_OLD_BLOCK).then_some(Feature::LargeBlocks),
         "longname" => (value != 0).then_some(Feature::Longname),
         _ => None,
     }
