@@ -489,3 +489,20 @@ fn a_volume_has_large_blocks_where_the_pool_has_their_feature() {
     assert_eq!(live.ok("zfs list -H -o name -r old"), "old\n");
     live.export_and_verify("old");
 }
+
+#[test]
+fn what_no_stream_brings_is_not_taken_back_to_what_was_received() {
+    let live = tank();
+    let key = live.dir.path().join("key");
+    std::fs::write(&key, "correct horse battery").unwrap();
+    let at = format!("file://{}", key.display());
+    live.ok(&format!("zfs create -o encryption=on -o keyformat=passphrase -o keylocation={at} tank/e"));
+    assert!(live.fails("zfs inherit -S keylocation tank/e").contains("cannot inherit keylocation for 'tank/e'"));
+    assert_eq!(live.ok("zfs get -H -o value,source keylocation tank/e"), format!("{at}\tlocal\n"));
+    let why = live.fails("zfs inherit -S version tank/e");
+    assert_eq!(why, "'version' property cannot be reverted to a received value\n");
+    live.ok("zfs set defaultuserquota=10M tank/e");
+    live.ok("zfs inherit -S defaultuserquota tank/e");
+    assert_eq!(live.ok("zfs get -H -o value defaultuserquota tank/e"), "none\n");
+    live.export_and_verify("tank");
+}

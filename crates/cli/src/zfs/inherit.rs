@@ -6,6 +6,7 @@ use engine::dsl::write::props::Source;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
 use zpl::write::QuotaKind;
 
+use super::quota;
 use super::remount::{mounted_followers, mounted_heads, unmounted, waiting_followers, with_moved};
 use super::set::remount;
 use super::target::Target;
@@ -61,6 +62,9 @@ impl Inherit {
         if matches!(info.attr, PropAttr::ReadOnly | PropAttr::OneTime | PropAttr::OneTimeDefault) {
             return Err(Failure::failed(format!("{name} property is read-only")));
         }
+        if self.received && matches!(prop, ZfsProp::Volsize | ZfsProp::Version) {
+            return Err(Failure::failed(format!("'{name}' property cannot be reverted to a received value")));
+        }
         if info.attr == PropAttr::Inherit || self.received {
             return Ok(name.to_owned());
         }
@@ -91,6 +95,13 @@ impl Inherit {
             ));
         }
         let names = self.datasets(prop, &target, types)?;
+        if let Some(kind) = QuotaKind::of_default(prop) {
+            for name in names {
+                quota::set_default(&Target { name, ..target.clone() }, kind, 0).map_err(cannot)?;
+            }
+            ctx.log(&target.pool)?;
+            return Ok(Exit::OK);
+        }
         let source = if self.received { Source::None } else { Source::Inherited };
         let (mounted, waiting) = self.moved(prop, &target, &names)?;
         let word = prop.to_owned();

@@ -414,7 +414,11 @@ pub(super) fn check_setting(at: &MosView<'_>, dir: u64, prop: &str, value: Optio
             Err(invalid("an encrypted dataset has at most two copies"))
         }
         "keylocation" => {
-            let Some(PropValue::Text(text)) = value else { return Ok(()) };
+            let text = match value {
+                Some(PropValue::Text(text)) => text.as_str(),
+                // An encryption root without a location could not be unlocked unattended.
+                _ => "",
+            };
             match root_of(at, dir)? {
                 None if text == "none" => Ok(()),
                 Some(root) if root == dir => check_location(text),
