@@ -216,3 +216,22 @@ fn a_file_system_of_a_container_is_not_mounted_on_the_host() {
     live.ok("zfs mount tank/later/a");
     live.export_and_verify("tank");
 }
+
+/// OpenZFS 2.4's words and exit code.
+#[test]
+fn a_file_system_that_cannot_be_mounted_is_made() {
+    let live = Live::new();
+    let Some(_) = mounted(&live) else { return };
+    let full = live.dir.path().join("full");
+    fs::create_dir_all(full.join("x")).unwrap();
+    live.ok("zfs snapshot tank@1");
+    for verb in ["create", "clone"] {
+        let from = if verb == "clone" { "tank@1" } else { "" };
+        let run = live.run(&format!("zfs {verb} -o overlay=off -o mountpoint={} {from} tank/{verb}", full.display()));
+        let made = "filesystem successfully created, but not mounted\n";
+        assert_eq!(run.err, format!("cannot mount 'tank/{verb}': directory is not empty\n{made}"));
+        assert_eq!(run.code, 0, "{verb}");
+        assert_eq!(live.ok(&format!("zfs get -H -o value mounted tank/{verb}")), "no\n");
+    }
+    live.export_and_verify("tank");
+}

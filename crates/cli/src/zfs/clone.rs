@@ -5,7 +5,7 @@ use engine::Kind;
 use zcommon::names::check_entity;
 
 use super::create::{furnish, make_ancestors};
-use super::mount::mount_created;
+use super::mount::mount_new;
 use super::set::{is_auto, reserve_all};
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -79,7 +79,7 @@ impl Verb for Clone {
             reserve_all(&Target::of(&self.name, ctx)?, ctx).map_err(cannot)?;
         }
         if kind == engine::dsl::DatasetKind::Filesystem && !self.unmounted {
-            return mount_created(&self.name, ctx);
+            return mount_new(&self.name, ctx);
         }
         Ok(Exit::OK)
     }

@@ -19,7 +19,7 @@ use zcommon::units::parse_nicenum;
 use zpl::CaseSensitivity;
 
 use super::keys::encryption;
-use super::mount::mount_created;
+use super::mount::{mount_created, mount_new};
 use super::prop::readable_without_key;
 use super::quota;
 use super::target::Target;
@@ -130,7 +130,7 @@ impl Verb for Create {
             quota::set(&Target::of(&self.name, ctx)?, kind, &who, limit, ctx).map_err(cannot)?;
         }
         match kind {
-            Kind::Filesystem(_) if !self.unmounted => mount_created(&self.name, ctx),
+            Kind::Filesystem(_) if !self.unmounted => mount_new(&self.name, ctx),
             _ => Ok(Exit::OK),
         }
     }

@@ -330,6 +330,16 @@ pub fn mount_created(name: &str, ctx: &mut Ctx) -> Outcome {
     Ok(Exit::OK)
 }
 
+/// As [`mount_created`], at the end of a command that made the file system. The command has succeeded even if the mount fails.
+#[doc(alias = "zfs_mount_and_share")]
+pub fn mount_new(name: &str, ctx: &mut Ctx) -> Outcome {
+    if let Err(failure) = mount_created(name, ctx) {
+        ctx.warn(failure.message().unwrap_or_default());
+        ctx.warn("filesystem successfully created, but not mounted");
+    }
+    Ok(Exit::OK)
+}
+
 /// Mounts all file systems of a pool, parents first.
 pub fn mount_pool(pool: &str, options: &[String], ctx: &mut Ctx) -> Outcome {
     let root = Target::of(pool, ctx)?;
