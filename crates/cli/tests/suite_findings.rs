@@ -506,3 +506,16 @@ fn what_no_stream_brings_is_not_taken_back_to_what_was_received() {
     assert_eq!(live.ok("zfs get -H -o value defaultuserquota tank/e"), "none\n");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn keys_of_a_list_count_in_their_order() {
+    let live = tank();
+    live.ok("zfs set com.x:k=1 tank");
+    for (name, key) in [("a", 2), ("b", 1), ("c", 2)] {
+        live.ok(&format!("zfs create -o com.x:k={key} tank/{name}"));
+    }
+    let list = |keys: &str| live.ok(&format!("zfs list -H -o name {keys}")).replace('\n', " ");
+    assert_eq!(list("-S com.x:k -s name"), "tank/a tank/c tank tank/b ");
+    assert_eq!(list("-S com.x:k -S name"), "tank/c tank/a tank/b tank ");
+    assert_eq!(list("-s name -S com.x:k"), "tank tank/a tank/b tank/c ");
+}

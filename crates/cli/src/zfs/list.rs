@@ -8,7 +8,7 @@ use super::listing::Listing;
 use super::rows::{Users, list_columns, sort_column, word};
 use super::select::{Selection, Types, walk};
 use crate::ctx::Ctx;
-use crate::listing::{Json, Lines};
+use crate::listing::{Json, Lines, SortKeys};
 use crate::output::json::{JsonStyle, Members, document};
 use crate::output::row::DatasetRow;
 use crate::output::sort::SortColumn;
@@ -37,12 +37,8 @@ pub struct List {
     /// Properties to print, comma separated; `all`, `space`.
     #[arg(short = 'o', value_name = "PROPERTY,…")]
     pub columns: Vec<String>,
-    /// Sort by this property, smallest first; may be repeated.
-    #[arg(short = 's', value_name = "PROPERTY")]
-    pub ascending: Vec<String>,
-    /// Sort by this property, largest first; may be repeated.
-    #[arg(short = 'S', value_name = "PROPERTY")]
-    pub descending: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sort: SortKeys,
     /// Types to print, comma separated: filesystem, volume, snapshot, bookmark, all.
     #[arg(short = 't', value_name = "TYPE,…")]
     pub types: Vec<String>,
@@ -54,7 +50,8 @@ pub struct List {
 impl Verb for List {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let depth = self.source.take_depth();
-        let sort_by = self.sort_columns()?;
+        let sort_by = self.sort.keys.iter().map(|(property, reverse)| sort_column(property, *reverse));
+        let sort_by: Vec<SortColumn> = sort_by.collect::<Result<_, _>>()?;
         let columns = self.columns()?;
         let selection = self.selection(depth)?;
         let mut found = walk(&self.source, &self.names, &selection, ctx)?;
@@ -86,13 +83,6 @@ impl List {
     fn columns(&self) -> Result<Vec<PropName>, Failure> {
         let default = [DEFAULT_COLUMNS.to_owned()];
         list_columns(if self.columns.is_empty() { &default } else { &self.columns })
-    }
-
-    /// `-s` and `-S` in the order in which they stand is lost to clap; ascending ones come first.
-    fn sort_columns(&self) -> Result<Vec<SortColumn>, Failure> {
-        let up = self.ascending.iter().map(|p| sort_column(p, false));
-        let down = self.descending.iter().map(|p| sort_column(p, true));
-        up.chain(down).collect()
     }
 
     fn selection(&self, depth: Option<u32>) -> Result<Selection, Failure> {

@@ -10,7 +10,7 @@ use zpl::Filesystem;
 
 use crate::ctx::Ctx;
 use crate::keys;
-use crate::listing::Lines;
+use crate::listing::{Lines, SortKeys};
 use crate::output::table::{Column, Table};
 use crate::source::PoolSource;
 use crate::users::Names;
@@ -29,12 +29,8 @@ pub struct Space {
     /// Columns, comma separated: type, name, used, quota, objused, objquota.
     #[arg(short = 'o', value_name = "FIELD,…", value_delimiter = ',')]
     pub fields: Vec<String>,
-    /// Sort by this column, smallest first; may be repeated.
-    #[arg(short = 's', value_name = "FIELD")]
-    pub ascending: Vec<String>,
-    /// Sort by this column, largest first; may be repeated.
-    #[arg(short = 'S', value_name = "FIELD")]
-    pub descending: Vec<String>,
+    #[command(flatten)]
+    pub(crate) sort: SortKeys,
     /// The file system or snapshot.
     #[arg(value_name = "DATASET")]
     pub name: String,
@@ -253,8 +249,7 @@ fn fields(options: &Space, account: Account) -> Result<Vec<Field>, Failure> {
 
 /// By type and name, unless something else is asked for first.
 fn order(options: &Space) -> Result<Vec<(Field, bool)>, Failure> {
-    let up = options.ascending.iter().map(|f| Ok((Field::parse(f)?, false)));
-    let down = options.descending.iter().map(|f| Ok((Field::parse(f)?, true)));
+    let keys = options.sort.keys.iter().map(|(field, reverse)| Ok((Field::parse(field)?, *reverse)));
     let last = [Ok((Field::Type, false)), Ok((Field::Name, false))];
-    up.chain(down).chain(last).collect()
+    keys.chain(last).collect()
 }
