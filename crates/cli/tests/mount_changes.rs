@@ -235,3 +235,26 @@ fn a_file_system_that_cannot_be_mounted_is_made() {
     }
     live.export_and_verify("tank");
 }
+
+#[test]
+fn what_a_destroy_would_reclaim_counts_what_snapshots_share() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs set compression=off tank");
+    fs::write(at.join("kept"), vec![1; 1 << 20]).unwrap();
+    live.ok("zfs snapshot tank@1");
+    fs::write(at.join("shared"), vec![2; 4 << 20]).unwrap();
+    live.ok("zfs snapshot tank@2");
+    live.ok("zfs snapshot tank@3");
+    fs::remove_file(at.join("shared")).unwrap();
+    live.ok("zfs snapshot tank@4");
+    let would = |names: &str| -> u64 {
+        let said = live.ok(&format!("zfs destroy -nvp tank@{names}"));
+        said.lines().find_map(|line| line.strip_prefix("reclaim\t")).unwrap().parse().unwrap()
+    };
+    assert!(would("2") < 1 << 20 && would("3") < 1 << 20 && would("1,3") < 1 << 20);
+    for names in ["2%3", "2,3", "1%3", "%"] {
+        assert!((4 << 20..5 << 20).contains(&would(names)), "{names}: {}", would(names));
+    }
+    live.export_and_verify("tank");
+}

@@ -6,6 +6,7 @@ use std::io::Write;
 use clap::Args;
 use engine::Kind;
 use engine::dsl::props::names::dataset_name;
+use engine::dsl::props::written::freed_with;
 use engine::dsl::write::destroy::HELD;
 use engine::dsl::write::{Begun, Tasks};
 use engine::dsl::{Dataset, Dir};
@@ -273,11 +274,18 @@ impl Destroy {
     }
 }
 
-/// Bytes that only these snapshots refer to; of neighbours, each one's own.
+/// Bytes that only these snapshots refer to, what neighbours share included.
+#[doc(alias = "lzc_snaprange_space")]
 fn reclaimed(target: &Target, snapshots: &[&Step]) -> Result<u64, Failure> {
+    let _quiet = target.pool.quiet();
+    let opened = snapshots.iter().map(|step| target.view.dsl.dataset(step.name()));
+    let mut all: Vec<Dataset> = opened.collect::<engine::Result<_>>()?;
+    all.sort_by_key(|snapshot| (snapshot.phys.dir_obj, snapshot.phys.creation_txg));
     let mut bytes: u64 = 0;
-    for step in snapshots {
-        bytes = bytes.saturating_add(target.view.dsl.dataset(step.name())?.phys.unique_bytes);
+    for run in all.chunk_by(|a, b| a.phys.next_snap_obj == b.number) {
+        if let (Some(first), Some(last)) = (run.first(), run.last()) {
+            bytes = bytes.saturating_add(freed_with(first, last)?.used);
+        }
     }
     Ok(bytes)
 }

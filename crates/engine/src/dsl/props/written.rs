@@ -97,6 +97,33 @@ pub fn since(old: Moment, object: Option<u64>, new: &Dataset) -> Result<Space> {
     }
 }
 
+/// Space that is freed with the snapshots from `first` to `last` of one file system or volume: blocks that only these refer to.
+///
+/// # Errors
+/// `Invalid` when `first` is neither `last` nor before it.
+#[doc(alias = "dsl_dataset_space_wouldfree")]
+pub fn freed_with(first: &Dataset, last: &Dataset) -> Result<Space> {
+    let stray = || Error::new(Kind::Invalid, "not an earlier snapshot of it").in_dataset(&first.name);
+    let (dsl, since) = (&first.dsl, first.phys.prev_snap_txg);
+    let mut freed = Space::default();
+    // What the snapshots share died before one of those that follow, or in the head.
+    let mut at = Dataset::open(dsl, last.phys.next_snap_obj, last.name.clone())?;
+    while at.number != first.number {
+        let dead = |max_txg: u64| deadlist_space(dsl, at.phys.deadlist_obj, max_txg);
+        freed = freed.plus(dead(u64::MAX)?.minus(dead(since)?));
+        if at.phys.prev_snap_obj == 0 {
+            return Err(stray());
+        }
+        let before = Dataset::open(dsl, at.phys.prev_snap_obj, at.name.clone())?;
+        // Each step goes back in time, or the chain would never end.
+        if before.phys.prev_snap_txg >= at.phys.prev_snap_txg {
+            return Err(stray());
+        }
+        at = before;
+    }
+    Ok(freed)
+}
+
 /// Space written in a dataset since the snapshot before it; `None` where there is none.
 #[doc(alias = "dsl_get_written")]
 pub fn since_previous(dataset: &Dataset) -> Result<Option<u64>> {
