@@ -26,11 +26,13 @@ fn mounted(live: &Live) -> Option<PathBuf> {
     Some(at)
 }
 
-/// The kernel's mount points of a dataset, those that hide it included.
-fn places(dataset: &str) -> Vec<PathBuf> {
+/// The kernel's mount points of a dataset of this test's pool.
+fn places(live: &Live, dataset: &str) -> Vec<PathBuf> {
     let all = fs::read_to_string("/proc/mounts").unwrap();
-    let place = |line: &str| line.strip_prefix(dataset)?.strip_prefix(' ')?.split(' ').next().map(PathBuf::from);
-    all.lines().filter_map(place).collect()
+    let place =
+        |line: &str| line.strip_prefix(dataset)?.strip_prefix(' ')?.split(' ').next().map(PathBuf::from);
+    // Other tests have pools of the same name.
+    all.lines().filter_map(place).filter(|place| place.starts_with(live.dir.path())).collect()
 }
 
 /// A process with its working directory there.
@@ -57,13 +59,13 @@ fn a_mounted_file_system_that_is_not_mounted_by_itself_stays_mounted() {
     live.ok("zfs mount tank/root");
     let other = live.dir.path().join("other");
     live.ok(&format!("zfs set mountpoint={} tank/root", other.display()));
-    assert_eq!(places("tank/root"), [other]);
+    assert_eq!(places(&live, "tank/root"), [other]);
     live.ok("zfs inherit mountpoint tank/root");
-    assert_eq!(places("tank/root"), [at.join("root")]);
+    assert_eq!(places(&live, "tank/root"), [at.join("root")]);
     live.ok("zfs rename tank/root tank/new");
-    assert_eq!(places("tank/new"), [at.join("new")]);
+    assert_eq!(places(&live, "tank/new"), [at.join("new")]);
     live.ok("zfs set canmount=off tank/new");
-    assert!(places("tank/new").is_empty());
+    assert!(places(&live, "tank/new").is_empty());
     live.export_and_verify("tank");
 }
 
@@ -91,11 +93,11 @@ fn a_refused_rename_leaves_all_mounted() {
     }
     let visitor = Visitor::of(&at.join("a"));
     assert!(live.fails("zfs rename tank/a tank/z").contains("is busy"));
-    assert_eq!(places("tank/a/b"), [at.join("a/b")]);
-    assert_eq!(places("tank/a/b/c"), [at.join("a/b/c")]);
+    assert_eq!(places(&live, "tank/a/b"), [at.join("a/b")]);
+    assert_eq!(places(&live, "tank/a/b/c"), [at.join("a/b/c")]);
     drop(visitor);
     live.ok("zfs rename tank/a tank/z");
-    assert_eq!(places("tank/z/b/c"), [at.join("z/b/c")]);
+    assert_eq!(places(&live, "tank/z/b/c"), [at.join("z/b/c")]);
     live.export_and_verify("tank");
 }
 
@@ -112,12 +114,12 @@ fn what_inherits_from_a_child_is_no_concern_of_its_parent() {
     let _visitor = Visitor::of(&own.join("c"));
     let other = live.dir.path().join("other");
     live.ok(&format!("zfs set mountpoint={} tank/a", other.display()));
-    assert_eq!(places("tank/a"), [other]);
+    assert_eq!(places(&live, "tank/a"), [other]);
     live.ok("zfs inherit mountpoint tank/a");
-    assert_eq!(places("tank/a"), [at.join("a")]);
+    assert_eq!(places(&live, "tank/a"), [at.join("a")]);
     live.ok("zfs set canmount=off tank/a");
-    assert_eq!(places("tank/a/b/c"), [own.join("c")]);
-    assert!(places("tank/a/b/d").is_empty());
+    assert_eq!(places(&live, "tank/a/b/c"), [own.join("c")]);
+    assert!(places(&live, "tank/a/b/d").is_empty());
 }
 
 #[test]
@@ -129,7 +131,7 @@ fn a_mount_that_stays_has_the_properties_of_the_new_place() {
     let file = at.join("old/file");
     fs::write(&file, "before").unwrap();
     live.ok("zfs rename -u tank/old tank/strict/new");
-    assert_eq!(places("tank/old"), [at.join("old")]);
+    assert_eq!(places(&live, "tank/old"), [at.join("old")]);
     assert!(fs::write(&file, "after").is_err());
     let all = fs::read_to_string("/proc/mounts").unwrap();
     let line = all.lines().find(|line| line.contains(at.join("old").to_str().unwrap())).unwrap();
@@ -150,12 +152,12 @@ fn a_refused_destroy_leaves_mounted_what_stays() {
     assert!(live.fails("zfs destroy -r tank/x").contains("it's being held"));
     // As in OpenZFS what comes before it is gone.
     assert_eq!(live.ok("zfs list -H -o name -r tank/x"), "tank/x\ntank/x/y\n");
-    assert_eq!(places("tank/x"), [at.join("x")]);
-    assert_eq!(places("tank/x/y"), [at.join("x/y")]);
+    assert_eq!(places(&live, "tank/x"), [at.join("x")]);
+    assert_eq!(places(&live, "tank/x/y"), [at.join("x/y")]);
     let visitor = Visitor::of(&at.join("p/b"));
     assert!(live.fails("zfs destroy -r tank/p").contains("is busy"));
     assert_eq!(live.ok("zfs list -H -o name -r tank/p"), "tank/p\ntank/p/a\ntank/p/b\n");
-    assert_eq!(places("tank/p/a"), [at.join("p/a")]);
+    assert_eq!(places(&live, "tank/p/a"), [at.join("p/a")]);
     drop(visitor);
     live.ok("zfs release keep tank/x/y@1");
     live.ok("zfs destroy -r tank/x");
@@ -175,7 +177,7 @@ fn a_recursive_inherit_moves_what_had_a_place_of_its_own() {
     live.ok("zfs create -V 1M -s tank/a/v");
     live.ok("zfs inherit -r mountpoint tank/a");
     for name in ["a", "a/b", "a/c"] {
-        assert_eq!(places(&format!("tank/{name}")), [at.join(name)]);
+        assert_eq!(places(&live, &format!("tank/{name}")), [at.join(name)]);
     }
     live.export_and_verify("tank");
 }
@@ -188,7 +190,7 @@ fn a_file_system_of_a_container_is_not_mounted_on_the_host() {
     fs::create_dir(&host).unwrap();
     fs::write(host.join("file"), "of the host").unwrap();
     let stays = || {
-        assert!(places("tank/ct").is_empty() && places("tank/ct/below").is_empty());
+        assert!(places(&live, "tank/ct").is_empty() && places(&live, "tank/ct/below").is_empty());
         assert_eq!(fs::read(host.join("file")).unwrap(), b"of the host");
     };
     live.ok(&format!("zfs create -o zoned=on -o mountpoint={} tank/ct", host.display()));
@@ -210,8 +212,8 @@ fn a_file_system_of_a_container_is_not_mounted_on_the_host() {
     live.ok(&format!("zfs create -o mountpoint={} tank/later/a", at.join("a").display()));
     live.ok(&format!("zfs create -o mountpoint={} -o zoned=off tank/later/b", at.join("b").display()));
     live.ok("zfs set zoned=on tank/later");
-    assert!(places("tank/later/a").is_empty());
-    assert_eq!(places("tank/later/b"), [at.join("b")]);
+    assert!(places(&live, "tank/later/a").is_empty());
+    assert_eq!(places(&live, "tank/later/b"), [at.join("b")]);
     live.ok("zfs inherit zoned tank/later");
     live.ok("zfs mount tank/later/a");
     live.export_and_verify("tank");
@@ -227,7 +229,8 @@ fn a_file_system_that_cannot_be_mounted_is_made() {
     live.ok("zfs snapshot tank@1");
     for verb in ["create", "clone"] {
         let from = if verb == "clone" { "tank@1" } else { "" };
-        let run = live.run(&format!("zfs {verb} -o overlay=off -o mountpoint={} {from} tank/{verb}", full.display()));
+        let run = live
+            .run(&format!("zfs {verb} -o overlay=off -o mountpoint={} {from} tank/{verb}", full.display()));
         let made = "filesystem successfully created, but not mounted\n";
         assert_eq!(run.err, format!("cannot mount 'tank/{verb}': directory is not empty\n{made}"));
         assert_eq!(run.code, 0, "{verb}");

@@ -497,7 +497,9 @@ fn what_no_stream_brings_is_not_taken_back_to_what_was_received() {
     std::fs::write(&key, "correct horse battery").unwrap();
     let at = format!("file://{}", key.display());
     live.ok(&format!("zfs create -o encryption=on -o keyformat=passphrase -o keylocation={at} tank/e"));
-    assert!(live.fails("zfs inherit -S keylocation tank/e").contains("cannot inherit keylocation for 'tank/e'"));
+    assert!(
+        live.fails("zfs inherit -S keylocation tank/e").contains("cannot inherit keylocation for 'tank/e'")
+    );
     assert_eq!(live.ok("zfs get -H -o value,source keylocation tank/e"), format!("{at}\tlocal\n"));
     let why = live.fails("zfs inherit -S version tank/e");
     assert_eq!(why, "'version' property cannot be reverted to a received value\n");

@@ -48,9 +48,7 @@ pub fn of_dataset(prop: ZfsProp) -> &'static str {
         P::Exec => "Whether programs of the file system can be executed.",
         P::Setuid => "Whether set-user-id and set-group-id bits of the file system take effect.",
         P::Readonly => "Whether the dataset refuses changes.",
-        P::Zoned => {
-            "Whether the dataset is managed by a container. With on the host does not mount it."
-        }
+        P::Zoned => "Whether the dataset is managed by a container. With on the host does not mount it.",
         P::Snapdir => {
             "Whether .zfs is listed in the root directory of the file system. hidden hides it, but it can be entered; disabled removes it."
         }

@@ -198,13 +198,7 @@ impl Destroy {
         Ok(Exit::OK)
     }
 
-    fn carry_out(
-        &self,
-        target: &Target,
-        steps: Vec<Step>,
-        held: &HashSet<String>,
-        ctx: &mut Ctx,
-    ) -> Outcome {
+    fn carry_out(&self, target: &Target, steps: Vec<Step>, held: &HashSet<String>, ctx: &mut Ctx) -> Outcome {
         self.say(target, &steps, ctx)?;
         if self.dry || steps.is_empty() {
             return Ok(Exit::OK);
@@ -425,9 +419,7 @@ fn step_of(e: &engine::Error, steps: &[Step], asked: &str) -> Step {
 
 fn refused(step: &Step, e: &engine::Error) -> Failure {
     match step {
-        Step::Snapshot(name) if e.kind() == Kind::Busy && e.what() == HELD => {
-            Failure::failed(why_held(name))
-        }
+        Step::Snapshot(name) if e.kind() == Kind::Busy && e.what() == HELD => Failure::failed(why_held(name)),
         Step::Snapshot(name) => Failure::failed(format!("cannot destroy snapshot {name}: {}", why(e))),
         Step::Head(name) => Failure::cannot("destroy", name, why(e)),
     }

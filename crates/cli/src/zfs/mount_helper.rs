@@ -49,7 +49,8 @@ impl Verb for MountHelper {
         let target = Target::of(name, ctx)?;
         let dataset = target.dataset()?;
         let util = self.options.iter().any(|option| option == ASKED_BY_ZFS);
-        let is_legacy = matches!(dataset.kind(), Ok(DatasetKind::Filesystem)) && mountpoint(&target)? == LEGACY;
+        let is_legacy =
+            matches!(dataset.kind(), Ok(DatasetKind::Filesystem)) && mountpoint(&target)? == LEGACY;
         if !util && !dataset.is_snapshot() && !is_legacy {
             return Err(failed(format!(
                 "cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy' or 'zfs mount {name}'.\nSee zfs(8) for more information."

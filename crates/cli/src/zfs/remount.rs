@@ -71,7 +71,12 @@ fn followers(target: &Target) -> Result<Vec<String>, Failure> {
             found.insert(&dir.name);
         }
     }
-    Ok(dirs.iter().map(|dir| dir.name.as_str()).filter(|name| found.contains(name)).map(str::to_owned).collect())
+    Ok(dirs
+        .iter()
+        .map(|dir| dir.name.as_str())
+        .filter(|name| found.contains(name))
+        .map(str::to_owned)
+        .collect())
 }
 
 /// Folders that mounts leave behind: those of default mount points, which follow from a dataset's name.

@@ -3,7 +3,7 @@
 use clap::Args;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
-use zcommon::props::{DatasetTypes, ZfsProp};
+use zcommon::props::DatasetTypes;
 use zpl::write::QuotaKind;
 
 use super::mount::mount_created;
@@ -150,7 +150,12 @@ fn moving(target: &Target, settings: &[(String, PropValue)]) -> Result<Vec<Strin
 /// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `failures`: of those that
 /// had one. The property stays set even if that fails.
 #[doc(alias = "set_callback")]
-pub(super) fn remount(target: &Target, mut failures: Vec<Failure>, waiting: &[String], ctx: &mut Ctx) -> Exit {
+pub(super) fn remount(
+    target: &Target,
+    mut failures: Vec<Failure>,
+    waiting: &[String],
+    ctx: &mut Ctx,
+) -> Exit {
     let told = target.pool.mounts.settings_changed(&target.name);
     failures.extend(told.into_iter().map(|(at, e)| Failure::cannot("remount", at.display(), e.what())));
     failures.extend(waiting.iter().filter_map(|name| mount_created(name, ctx).err()));
