@@ -100,57 +100,6 @@ fn a_pool_gets_the_guid_that_is_asked_for() {
 }
 
 #[test]
-fn pools_of_every_age_are_upgraded() {
-    let live = Live::new();
-    for (version, next) in [(1, 12), (14, 26)] {
-        let disk = live.disk(&format!("v{version}"), 64);
-        live.ok(&format!("zpool create -o version={version} -O mountpoint=none tank {disk}"));
-        live.ok("zfs create tank/a");
-        live.ok("zfs snapshot tank/a@old");
-        live.ok("zfs clone tank/a@old tank/c");
-        assert!(live.ok("zpool upgrade").contains(&format!("\n---  ------------\n{version:>2}   tank\n")));
-        live.ok(&format!("zpool upgrade -V {next} tank"));
-        assert_eq!(live.ok("zpool get -H -o value version tank"), format!("{next}\n"));
-        live.ok("zfs create tank/b");
-        let said = live.ok("zpool upgrade tank");
-        let first = format!("\nSuccessfully upgraded 'tank' from version {next} to feature flags.\nEnabled");
-        assert!(said.contains(&first), "{said}");
-        live.ok("zfs snapshot -r tank@new");
-        live.ok("zfs promote tank/c");
-        live.ok("zfs destroy -r tank/a");
-        live.ok("zfs clone tank/b@new tank/d");
-        live.ok("zfs destroy tank/c@new");
-        live.export_and_verify("tank");
-        std::fs::remove_file(disk).unwrap();
-    }
-    assert_eq!(live.run("zpool upgrade -V 999 tank").code, 2);
-}
-
-/// OpenZFS of then would not know them, and zfs-fuse indeed takes no pool that has data in block pointers.
-#[test]
-fn an_old_pool_has_nothing_that_came_later() {
-    if !testkit::zdb::installed() {
-        println!("SKIPPED: no zdb here");
-        return;
-    }
-    let forms = [("-o version=2", 16), ("-o version=23", 32), ("-d", 48), ("", 48)];
-    for (number, (form, header)) in forms.into_iter().enumerate() {
-        let live = Live::new();
-        let disk = live.disk("disk", 100);
-        live.ok(&format!("zpool create {form} -O mountpoint=none tank {disk}"));
-        live.ok("zpool export tank");
-        let text = testkit::zdb::run(&live.disks(), "tank", &["-ddddd"]).unwrap();
-        let (mut lines, is_new) = (text.lines(), number == 3);
-        let meta = lines.find(|line| line.starts_with("Dataset mos ")).unwrap();
-        assert_eq!((meta.contains(" lz4 "), meta.contains(" lzjb ")), (is_new, !is_new), "{form}: {meta}");
-        assert_eq!(text.contains("EMBEDDED"), is_new, "{form}");
-        lines.find(|line| line.ends_with("bpobj (Z=uncompressed)")).unwrap();
-        let bonus: Vec<&str> = lines.next().unwrap().split_whitespace().collect();
-        assert_eq!(bonus, [header.to_string().as_str(), "bonus", "bpobj", "header"], "{form}");
-    }
-}
-
-#[test]
 fn devices_are_known_where_they_are_now() {
     let live = Live::new();
     let disk = live.disk("a", 64);

@@ -15,6 +15,7 @@ use engine::dsl::write::{MosTx, MosView, Tasks, names};
 use engine::zap::Entry;
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
+use zcommon::version::SPA_VERSION_DELEGATED_PERMS;
 
 /// The holder of a permission.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,6 +150,9 @@ fn by_key(grant: &Grant) -> [(String, Vec<&str>); 2] {
 #[doc(alias = "dsl_deleg_set")]
 pub fn allow(tasks: &Tasks<'_>, name: &str, grants: &[Grant]) -> Result<()> {
     let at = &tasks.at;
+    if !at.since(SPA_VERSION_DELEGATED_PERMS) {
+        return Err(Error::unsupported("the pool must be upgraded to have delegated permissions"));
+    }
     tasks.check_room(2 * u64::try_from(grants.len()).unwrap_or(1))?;
     let (dir, head) = dir_of(tasks, name)?;
     let mut zap = at.dir(dir)?.deleg_zapobj;

@@ -15,8 +15,36 @@ const fn row(version: u64, description: &'static str) -> VersionInfo {
 
 /// Oldest pool version.
 pub const SPA_VERSION_INITIAL: u64 = 1;
+/// The first version with the property `copies`.
+pub const SPA_VERSION_DITTO_BLOCKS: u64 = 2;
 /// The first version whose pools count space without the parity of raidz.
 pub const SPA_VERSION_RAIDZ_DEFLATE: u64 = 3;
+/// The first version with hot spares.
+pub const SPA_VERSION_SPARES: u64 = 3;
+/// The first version with raidz2.
+pub const SPA_VERSION_RAIDZ2: u64 = 3;
+/// The first version with gzip.
+pub const SPA_VERSION_GZIP_COMPRESSION: u64 = 5;
+/// The first version with the pool property `bootfs`.
+pub const SPA_VERSION_BOOTFS: u64 = 6;
+/// The first version with log vdevs.
+pub const SPA_VERSION_SLOGS: u64 = 7;
+/// The first version with delegated permissions.
+pub const SPA_VERSION_DELEGATED_PERMS: u64 = 8;
+/// The first version with `refquota` and `refreservation`.
+pub const SPA_VERSION_REFQUOTA: u64 = 9;
+/// The first version with cache devices.
+pub const SPA_VERSION_L2CACHE: u64 = 10;
+/// The first version with `aclinherit=passthrough-x`.
+pub const SPA_VERSION_PASSTHROUGH_X: u64 = 14;
+/// The first version with raidz3.
+pub const SPA_VERSION_RAIDZ3: u64 = 17;
+/// The first version in which a removed log vdev leaves a hole.
+pub const SPA_VERSION_HOLES: u64 = 19;
+/// The first version with zle.
+pub const SPA_VERSION_ZLE_COMPRESSION: u64 = 20;
+/// The first version with dedup tables.
+pub const SPA_VERSION_DEDUP: u64 = 21;
 /// Newest pool version without feature flags.
 pub const SPA_VERSION_BEFORE_FEATURES: u64 = 28;
 /// The pool version that uses feature flags.

@@ -23,6 +23,9 @@ pub(crate) const VERSION_SA: u64 = 5;
 /// First version whose directory entries have the type.
 #[doc(alias = "ZPL_VERSION_DIRENT_TYPE")]
 pub(crate) const VERSION_DIRENT_TYPE: u64 = 2;
+/// First version that accounts space by user, which quotas of users need.
+#[doc(alias = "ZPL_VERSION_USERSPACE")]
+pub const VERSION_USERSPACE: u64 = 4;
 /// First version with FUIDs, and with lists of access control entries of their form.
 #[doc(alias = "ZPL_VERSION_FUID")]
 pub(crate) const VERSION_FUID: u64 = 3;

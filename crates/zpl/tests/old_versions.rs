@@ -6,10 +6,12 @@ mod common;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use engine::dsl::props::PropValue;
+use engine::dsl::write::{names, props};
 use engine::env::Env;
 use engine::spa::Spa;
-use ondisk::ObjectType;
 use ondisk::acl::{Ace, ace_mask, ace_type};
+use ondisk::{ChecksumType, CompressType, ObjectType};
 use testkit::{pools, zdb};
 use zpl::write::{FsWriter, NewNode, Overrides, RenameKind, Settings, XattrMode, mount};
 use zpl::{FileKind, Filesystem};
@@ -122,6 +124,46 @@ fn old_file_systems_are_written_replayed_and_upgraded() {
             _ => {}
         }
     }
+}
+
+/// Earlier versions of this program stored such values. Implementations of that pool version do not know the functions,
+/// and OpenZFS panics when it imports a pool whose datasets have them and that has no features.
+#[test]
+fn stored_values_that_came_later_reach_no_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = old_pool(dir.path(), 28, 5);
+    let set = |name: &'static str, value: u8| {
+        let value = u64::from(value);
+        spa.dsl_task(move |tasks| {
+            let head = names::find_head(&tasks.at, tasks.pool, "old")?.head;
+            props::set(&tasks.at, head, name, Some(&PropValue::Number(value)), props::Source::Local)?;
+            tasks.datasets.refresh_policies(tasks.at.hooks)
+        })
+        .unwrap();
+    };
+    let fs = mount(&spa, "old", Overrides::default()).unwrap();
+    let mut made = Vec::new();
+    for (name, value) in [
+        ("checksum", ChecksumType::Skein.raw()),
+        ("compression", CompressType::Lz4.raw()),
+        ("dedup", ChecksumType::Sha512.raw()),
+    ] {
+        set(name, value);
+        let file = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular)).unwrap();
+        fs.write(file, 0, &[3; 100_000], true).unwrap();
+        made.push(file);
+    }
+    spa.sync().unwrap();
+    for file in made {
+        let handle = fs.objset.handle(file).unwrap().dnode();
+        let bp = handle.blkptrs()[0];
+        assert_eq!((bp.checksum(), bp.compress()), (Some(ChecksumType::Fletcher4), Some(CompressType::Lzjb)));
+        assert!(!bp.dedup());
+    }
+    fs.unmount().unwrap();
+    drop(fs);
+    spa.export().unwrap();
+    judge(dir.path());
 }
 
 fn judge(dir: &Path) {

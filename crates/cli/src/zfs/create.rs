@@ -16,6 +16,7 @@ use ondisk::dsl::DslDataset;
 use zcommon::names::{check_entity, check_nesting};
 use zcommon::props::DatasetTypes;
 use zcommon::units::parse_nicenum;
+use zcommon::version::SPA_VERSION_REFQUOTA;
 use zpl::CaseSensitivity;
 
 use super::keys::encryption;
@@ -124,6 +125,11 @@ impl Verb for Create {
         }
         let (quotas, stored) = quota::split(stored);
         quotas.iter().try_for_each(|(kind, who, _)| quota::resolve(*kind, who).map(drop)).map_err(cannot)?;
+        if let Kind::Filesystem(shape) = &kind {
+            let spa = target.pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
+            quota::check(&quotas, shape.version.unwrap_or_else(|| zpl::version_for(spa.version())))
+                .map_err(cannot)?;
+        }
         make(&self.name, &target, kind, stored, encryption, ctx)?;
         unheeded::remember(&Target::of(&self.name, ctx)?, &kept);
         for (kind, who, limit) in quotas {
@@ -188,16 +194,17 @@ impl Create {
         if block != VOLBLOCKSIZE {
             stored.push(("volblocksize".to_owned(), PropValue::Number(block)));
         }
-        let named = stored.iter().position(|(name, _)| name == "refreservation");
+        let spa = target.pool.spa().map_err(|e| e.what().to_owned())?;
+        let reservation = reservation_of(spa.version());
+        let named = stored.iter().position(|(name, _)| name == reservation);
         let auto = named.and_then(|at| stored.get(at)).is_some_and(|(_, v)| v.number() == Some(u64::MAX));
         let copies = stored.iter().find(|(name, _)| name == "copies").and_then(|(_, v)| v.number());
         if auto && let Some(at) = named {
             stored.remove(at);
         }
         if auto || (named.is_none() && !self.sparse) {
-            let spa = target.pool.spa().map_err(|e| e.what().to_owned())?;
             let bytes = zvol::reservation(spa, size, block, copies.unwrap_or(1));
-            stored.push(("refreservation".to_owned(), PropValue::Number(bytes)));
+            stored.push((reservation.to_owned(), PropValue::Number(bytes)));
         }
         Ok((Kind::Volume { size, block }, stored))
     }
@@ -265,6 +272,12 @@ fn above(name: &str, ctx: &mut Ctx) -> BTreeMap<&'static str, u64> {
         file_system(&readable_without_key(&dataset).ok()?).ok()
     };
     name.rsplit_once('/').and_then(|(parent, _)| read(parent, ctx)).unwrap_or_default()
+}
+
+/// The property that reserves a volume's space in pools of this version.
+#[doc(alias = "zfs_which_resv_prop")]
+pub(super) fn reservation_of(pool: u64) -> &'static str {
+    if pool >= SPA_VERSION_REFQUOTA { "refreservation" } else { "reservation" }
 }
 
 fn make(

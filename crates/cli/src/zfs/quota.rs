@@ -10,6 +10,7 @@ use zpl::write::{FsWriter, Options, QuotaKind};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::users::Names;
+use crate::zpool::create::TOO_OLD;
 
 /// A quota: its kind, whose, how much.
 pub type Quota = (UserQuotaProp, String, u64);
@@ -42,6 +43,14 @@ pub fn resolve(kind: UserQuotaProp, who: &str) -> Result<(QuotaKind, u64), Strin
     };
     let id = names.and_then(|names| names.id(who)).or_else(|| UserQuotaProp::id(who));
     Ok((quota, id.ok_or_else(|| format!("unable to find '{who}'"))?))
+}
+
+/// Refuses quotas of a new file system whose version has no accounts.
+pub fn check(quotas: &[Quota], version: u64) -> Result<(), String> {
+    match quotas.is_empty() || version >= zpl::VERSION_USERSPACE {
+        true => Ok(()),
+        false => Err(TOO_OLD.to_owned()),
+    }
 }
 
 /// Sets a quota; 0: none.

@@ -2,10 +2,12 @@
 
 use clap::Args;
 use engine::dsl::props::PropValue;
+use engine::dsl::write::Hooks as _;
 use engine::dsl::write::props::Source;
 use zcommon::props::DatasetTypes;
 use zpl::write::QuotaKind;
 
+use super::create::reservation_of;
 use super::mount::mount_created;
 use super::quota;
 use super::remount::{mounted_followers, mounted_heads, waiting_followers, warn, with_moved, with_unmounted};
@@ -264,14 +266,18 @@ fn resize(target: &Target, size: u64, reserve: Reserve) -> Result<(), String> {
         format!("'volsize' must be a multiple of volume block size ({})", zcommon::units::nicebytes(block))
     });
     let whole = |size: u64| zvol::reservation(spa, size, block, 1);
-    let set_reservation = || set_whole(target, reserve, whole(old_size), whole(size)).map_err(text);
+    let prop = reservation_of(spa.version());
+    let set_reservation = || {
+        let (old, new) = (whole(old_size), whole(size));
+        set_whole(target, (prop, reserve), old, new).map_err(text)
+    };
     let set_size = || volume.resize(size).map_err(text);
     let resized = fits.and_then(|()| match size > old_size {
         false => set_size().and_then(|()| set_reservation().map(drop)),
         true => set_reservation().and_then(|before| {
             set_size().inspect_err(|_| {
                 // The caller learns of the first failure.
-                let _ = before.map(|before| set_reserved(target, before));
+                let _ = before.map(|before| set_reserved(target, prop, before));
             })
         }),
     });
@@ -282,23 +288,28 @@ fn resize(target: &Target, size: u64, reserve: Reserve) -> Result<(), String> {
 
 /// Sets the reservation of a volume of another size to `new`, as far as it follows the size; `old`: that of the whole volume as it
 /// was. Returns the reservation that it replaces.
-fn set_whole(target: &Target, reserve: Reserve, old: u64, new: u64) -> engine::Result<Option<u64>> {
+fn set_whole(
+    target: &Target,
+    (prop, reserve): (&'static str, Reserve),
+    old: u64,
+    new: u64,
+) -> engine::Result<Option<u64>> {
     let name = target.name.clone();
     target.pool.task(move |tasks, _| {
         let found = engine::dsl::write::names::find(&tasks.at, tasks.pool, &name)?;
-        let now = tasks.at.zap_word(tasks.at.dir(found.dir)?.props_zapobj, "refreservation")?;
+        let now = tasks.at.zap_word(tasks.at.dir(found.dir)?.props_zapobj, prop)?;
         match reserve {
             Reserve::Whole => {}
             Reserve::Follow if now == Some(old) => {}
             Reserve::Follow | Reserve::Other => return Ok(None),
         }
-        tasks.set(&name, &[("refreservation", Some(PropValue::Number(new)))], Source::Local)?;
+        tasks.set(&name, &[(prop, Some(PropValue::Number(new)))], Source::Local)?;
         Ok(Some(now.unwrap_or(0)))
     })
 }
 
-fn set_reserved(target: &Target, bytes: u64) -> engine::Result<()> {
+fn set_reserved(target: &Target, prop: &'static str, bytes: u64) -> engine::Result<()> {
     let name = target.name.clone();
-    let setting = [("refreservation", Some(PropValue::Number(bytes)))];
+    let setting = [(prop, Some(PropValue::Number(bytes)))];
     target.pool.task(move |tasks, _| tasks.set(&name, &setting, Source::Local))
 }

@@ -124,6 +124,8 @@ impl Verb for Create {
         wishes.fs_props = fs_props;
         // Errors must be found before the pool exists.
         quotas.iter().try_for_each(|(kind, who, _)| quota::resolve(*kind, who).map(drop)).map_err(cannot)?;
+        let version = wishes.fs.version.unwrap_or_else(|| zpl::version_for(wishes.version));
+        quota::check(&quotas, version).map_err(cannot)?;
         let secrets = ctx.registry()?.env()?.secrets;
         let encryption = encryption(&mut wishes.fs_props, &name, &*secrets, ctx).map_err(cannot)?;
         let spec = vdevs::open(&found, wishes.ashift, ("create", &self.pool), ctx)?;

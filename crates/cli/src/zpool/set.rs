@@ -4,16 +4,13 @@ use clap::Args;
 use daemon::cache::Cache;
 use engine::dsl::DatasetKind;
 use engine::dsl::props::PropValue;
+use zcommon::version::SPA_VERSION_BOOTFS;
 
 use super::get_vdev;
 use super::prop::PoolView;
 use crate::ctx::Ctx;
 use crate::settings::{PoolSetting, When, of_pool, of_vdev};
 use crate::verb::{Exit, Failure, Outcome, Verb};
-
-/// Pool version from which on pools have `bootfs`.
-#[doc(alias = "SPA_VERSION_BOOTFS")]
-const BOOTFS_VERSION: u64 = 6;
 
 /// Set a property of a pool, or of one of its vdevs.
 #[derive(Debug, Args)]
@@ -134,7 +131,7 @@ impl Set {
         if !text.starts_with(&format!("{}/", self.pool)) && *text != self.pool {
             return Err(bad());
         }
-        if view.version() < BOOTFS_VERSION {
+        if view.version() < SPA_VERSION_BOOTFS {
             return Err("pool must be upgraded to support 'bootfs' property".into());
         }
         let head = view.dsl.dataset(text).map_err(|_| bad())?;

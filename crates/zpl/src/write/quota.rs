@@ -16,6 +16,7 @@ use ondisk::znode::pflags;
 
 use super::fs::FsWriter;
 use super::node::Node;
+use crate::filesystem::VERSION_USERSPACE;
 use crate::master::Master;
 
 /// Whose quota.
@@ -120,6 +121,7 @@ impl FsWriter {
     /// Sets the quota of ids without one of their own; 0 removes it.
     #[doc(alias = "zfs_set_default_quota")]
     pub fn set_default_quota(&self, kind: QuotaKind, limit: u64) -> Result<()> {
+        self.check_accounts()?;
         let tx = self.begin()?;
         let mut quotas = self.quotas.write();
         let master = self.objset.handle(MASTER_NODE_OBJECT)?;
@@ -134,6 +136,16 @@ impl FsWriter {
         match zap.remove(kind.default_name()) {
             Err(e) if e.kind() != Kind::NotFound => Err(e),
             _ => Ok(()),
+        }
+    }
+
+    /// Refuses quotas in a file system whose version has no accounts.
+    fn check_accounts(&self) -> Result<()> {
+        match self.version() < VERSION_USERSPACE {
+            true => {
+                Err(Error::unsupported("pool and or dataset must be upgraded to set this property or value"))
+            }
+            false => Ok(()),
         }
     }
 
@@ -166,6 +178,7 @@ impl FsWriter {
     /// Sets the quota of an id; 0 removes it.
     #[doc(alias = "zfs_set_userquota")]
     pub fn set_quota(&self, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
+        self.check_accounts()?;
         let tx = self.begin()?;
         let mut quotas = self.quotas.write();
         let object = match quotas.tables.get(&kind) {

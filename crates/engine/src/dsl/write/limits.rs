@@ -10,9 +10,9 @@ use std::fmt;
 use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
 
-use super::mos_tx::{MosTx, MosView, version};
+use super::mos_tx::{MosTx, MosView};
 use super::names::Found;
-use super::props::{self, Source};
+use super::props::{self, Needs, Source};
 use super::{crypto, space};
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::PropValue;
@@ -180,8 +180,7 @@ pub(super) fn check_setting(
     crypto::check_setting(at, found.dir, prop, value)?;
     let amount =
         if accounts { props::predicted(at, found.dir, prop, amount, source)? } else { amount.unwrap_or(0) };
-    let lacks = |feature: &Feature| at.since(version::FEATURES) && at.hooks.feature(*feature).is_none();
-    if source == Source::Local && props::feature_of(prop, amount).filter(lacks).is_some() {
+    if needs_value && Needs::of(prop, amount).is_some_and(|needs| !needs.is_met(at.hooks)) {
         let what = "pool and or dataset must be upgraded to set this property or value";
         return Err(Error::unsupported(what));
     }

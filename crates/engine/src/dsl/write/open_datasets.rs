@@ -29,9 +29,6 @@ use crate::zio::Form;
 /// First version with accounts by user, for which root blocks grew.
 #[doc(alias = "SPA_VERSION_USERSPACE")]
 const USERSPACE: u64 = 15;
-/// First version with dedup tables.
-#[doc(alias = "SPA_VERSION_DEDUP")]
-const DEDUP: u64 = 21;
 /// Bit of the property `dedup`: blocks are compared.
 #[doc(alias = "ZIO_CHECKSUM_VERIFY")]
 const DEDUP_VERIFY: u64 = 1 << 8;
@@ -437,8 +434,8 @@ fn accounted(hooks: &dyn Hooks) -> DnodeFlags {
 
 /// Parses a value of the property `dedup`: the checksum, and whether blocks are compared.
 #[doc(alias = "zio_checksum_dedup_select")]
-fn dedup_of(value: Option<u64>, version: u64) -> Option<(ChecksumType, bool)> {
-    let value = value.filter(|_| version >= DEDUP)?;
+fn dedup_of(value: Option<u64>) -> Option<(ChecksumType, bool)> {
+    let value = value?;
     let verify = value & DEDUP_VERIFY != 0;
     match ChecksumType::from_raw(u8::try_from(value & 0xff).unwrap_or(0))? {
         ChecksumType::On => Some((ChecksumType::Sha256, verify)),
@@ -450,10 +447,12 @@ fn dedup_of(value: Option<u64>, version: u64) -> Option<(ChecksumType, bool)> {
     }
 }
 
-/// How the blocks of a directory's head are written.
+/// How the blocks of a directory's head are written. The default takes the place of a value that the pool's version and
+/// features do not have: such a value is refused when it is set, but a pool may hold it nevertheless.
 pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
     let number = |name: &str| -> Result<Option<u64>> {
-        Ok(props::inherited(at, dir, name)?.as_ref().and_then(PropValue::number))
+        let value = props::inherited(at, dir, name)?.as_ref().and_then(PropValue::number);
+        Ok(value.filter(|value| props::Needs::of(name, *value).is_none_or(|needs| needs.is_met(hooks))))
     };
     let enabled = |feature| hooks.feature(feature).is_some();
     let compression = number("compression")?.unwrap_or(u64::from(CompressType::On.raw()));
@@ -481,7 +480,7 @@ pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
         meta_compress: if lz4 { CompressType::Lz4 } else { CompressType::Lzjb },
         embed: enabled(Feature::EmbeddedData),
         hole_birth: enabled(Feature::HoleBirth),
-        dedup: dedup_of(number("dedup")?, hooks.version()),
+        dedup: dedup_of(number("dedup")?),
         encrypt: crypto::key_object(at, dir)?.is_some(),
         nopwrite: checksum.is_nopwrite_strong() && compress != CompressType::Off,
         accounted: accounted(hooks),

@@ -6,8 +6,12 @@
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{ChecksumType, CompressType, ObjectType};
 use zcommon::features::Feature;
+use zcommon::version::{
+    SPA_VERSION_DEDUP, SPA_VERSION_DITTO_BLOCKS, SPA_VERSION_GZIP_COMPRESSION, SPA_VERSION_PASSTHROUGH_X,
+    SPA_VERSION_REFQUOTA, SPA_VERSION_ZLE_COMPRESSION,
+};
 
-use super::mos_tx::{MosTx, MosView, version};
+use super::mos_tx::{Hooks, MosTx, MosView, version};
 use super::space::{self, Delta};
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::PropValue;
@@ -34,29 +38,68 @@ pub enum Source {
     Gone,
 }
 
-/// The feature that a pool needs for a property's value.
-#[doc(alias = "zfs_check_settable")]
-pub(super) fn feature_of(prop: &str, value: u64) -> Option<Feature> {
-    const LARGEST_OLD_BLOCK: u64 = 128 << 10;
-    match prop {
-        // Above the kind is the level.
-        "compression" => match CompressType::from_raw(u8::try_from(value & 0x7f).ok()?)? {
-            CompressType::Lz4 => Some(Feature::Lz4Compress),
-            CompressType::Zstd => Some(Feature::ZstdCompress),
+/// What a pool needs for a property's value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// At least this version.
+    Version(u64),
+    /// This feature.
+    Feature(Feature),
+}
+
+impl Needs {
+    /// What `value` of `prop` needs; `None`: every pool has it.
+    #[doc(alias = "zfs_check_settable")]
+    pub(super) fn of(prop: &str, value: u64) -> Option<Self> {
+        const LARGEST_OLD_BLOCK: u64 = 128 << 10;
+        const PASSTHROUGH_X: u64 = 5;
+        match prop {
+            // Above the kind is the level.
+            "compression" => Self::of_compression(CompressType::from_raw(u8::try_from(value & 0x7f).ok()?)?),
+            // Above the kind is whether to compare.
+            "checksum" => Self::of_checksum(ChecksumType::from_raw(u8::try_from(value & 0xff).ok()?)?),
+            "dedup" => {
+                let checksum = ChecksumType::from_raw(u8::try_from(value & 0xff).ok()?);
+                checksum.and_then(Self::of_checksum).or(Some(Self::Version(SPA_VERSION_DEDUP)))
+            }
+            "copies" => Some(Self::Version(SPA_VERSION_DITTO_BLOCKS)),
+            "refquota" | "refreservation" => Some(Self::Version(SPA_VERSION_REFQUOTA)),
+            "aclinherit" => (value == PASSTHROUGH_X).then_some(Self::Version(SPA_VERSION_PASSTHROUGH_X)),
+            "dnodesize" => (value != 0).then_some(Self::Feature(Feature::LargeDnode)),
+            "recordsize" | "volblocksize" => (value > LARGEST_OLD_BLOCK).then_some(Self::Feature(Feature::LargeBlocks)),
+            "longname" => (value != 0).then_some(Self::Feature(Feature::Longname)),
             _ => None,
-        },
-        // Above the kind is whether to compare.
-        "checksum" | "dedup" => match ChecksumType::from_raw(u8::try_from(value & 0xff).ok()?)? {
-            ChecksumType::Sha512 => Some(Feature::Sha512),
-            ChecksumType::Skein => Some(Feature::Skein),
-            ChecksumType::Edonr => Some(Feature::Edonr),
-            ChecksumType::Blake3 => Some(Feature::Blake3),
+        }
+    }
+
+    fn of_compression(function: CompressType) -> Option<Self> {
+        match function {
+            CompressType::Lz4 => Some(Self::Feature(Feature::Lz4Compress)),
+            CompressType::Zstd => Some(Self::Feature(Feature::ZstdCompress)),
+            CompressType::Zle => Some(Self::Version(SPA_VERSION_ZLE_COMPRESSION)),
+            other => (CompressType::Gzip1.raw()..=CompressType::Gzip9.raw())
+                .contains(&other.raw())
+                .then_some(Self::Version(SPA_VERSION_GZIP_COMPRESSION)),
+        }
+    }
+
+    #[doc(alias = "zio_checksum_to_feature")]
+    fn of_checksum(function: ChecksumType) -> Option<Self> {
+        match function {
+            ChecksumType::Sha512 => Some(Self::Feature(Feature::Sha512)),
+            ChecksumType::Skein => Some(Self::Feature(Feature::Skein)),
+            ChecksumType::Edonr => Some(Self::Feature(Feature::Edonr)),
+            ChecksumType::Blake3 => Some(Self::Feature(Feature::Blake3)),
             _ => None,
-        },
-        "dnodesize" => (value != 0).then_some(Feature::LargeDnode),
-        "recordsize" | "volblocksize" => (value > LARGEST_OLD_BLOCK).then_some(Feature::LargeBlocks),
-        "longname" => (value != 0).then_some(Feature::Longname),
-        _ => None,
+        }
+    }
+
+    /// Whether the pool has it. A pool of a version before features has none of them enabled.
+    pub(super) fn is_met(self, hooks: &dyn Hooks) -> bool {
+        match self {
+            Self::Version(version) => hooks.version() >= version,
+            Self::Feature(feature) => hooks.feature(feature).is_some(),
+        }
     }
 }
 
@@ -159,14 +202,20 @@ pub fn set(
     }
 }
 
+/// Refuses properties of snapshots in a pool whose version has none.
+pub(super) fn check_snapshots(at: &MosTx<'_>) -> Result<()> {
+    match at.since(version::SNAP_PROPS) {
+        true => Ok(()),
+        false => Err(Error::unsupported("snapshots of this pool version have no properties")),
+    }
+}
+
 /// The property ZAP of a dataset; a snapshot's is made when it has none.
 fn zap_of(at: &MosTx<'_>, dataset: u64, phys: &DslDataset) -> Result<u64> {
     if !phys.is_snapshot() {
         return Ok(at.dir(phys.dir_obj)?.props_zapobj);
     }
-    if !at.since(version::SNAP_PROPS) {
-        return Err(Error::new(Kind::Unsupported, "snapshots of this pool version have no properties"));
-    }
+    check_snapshots(at)?;
     if phys.props_obj != 0 {
         return Ok(phys.props_obj);
     }

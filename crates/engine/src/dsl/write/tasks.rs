@@ -197,6 +197,9 @@ impl Tasks<'_> {
     #[doc(alias = "dsl_dataset_snapshot")]
     pub fn snapshot(&self, all: &[&str], settings: &[(&str, PropValue)]) -> Result<()> {
         space::check_room(&self.at, 3 * u64::try_from(all.len()).unwrap_or(1), false)?;
+        if !settings.is_empty() {
+            props::check_snapshots(&self.at)?;
+        }
         let (mut found, mut named) = (Vec::new(), HashSet::new());
         let mut planned = space::Planned::default();
         for &name in all {
@@ -539,7 +542,8 @@ impl Tasks<'_> {
                 }
                 prop => props::set(at, number, prop, value.as_ref(), source)?,
             }
-            if *prop == "compression" && props::feature_of(prop, amount) == Some(Feature::ZstdCompress) {
+            let needs = props::Needs::of(prop, amount);
+            if *prop == "compression" && needs == Some(props::Needs::Feature(Feature::ZstdCompress)) {
                 // Software that can't read the blocks must not import the pool: the feature counts as used
                 // from now on.
                 use_feature(at, number, Feature::ZstdCompress)?;

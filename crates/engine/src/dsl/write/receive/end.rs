@@ -5,7 +5,6 @@
 use ondisk::dsl::DslDataset;
 use ondisk::names::dsl_dataset as field;
 
-use super::super::mos_tx::version;
 use super::super::props::{self, Source};
 use super::super::tasks::Tasks;
 use super::super::{crypto, destroy, names, received_key, space, swap, tree};
@@ -125,10 +124,10 @@ impl Tasks<'_> {
         }
     }
 
-    /// Whether a value needs a feature that the pool lacks.
+    /// Whether a value needs a version or a feature that the pool lacks.
     pub fn needs_upgrade(&self, prop: &str, value: &PropValue) -> bool {
-        let feature = props::feature_of(prop, value.number().unwrap_or(0));
-        self.at.since(version::FEATURES) && feature.is_some_and(|feature| !self.at.enabled(feature))
+        let needs = props::Needs::of(prop, value.number().unwrap_or(0));
+        needs.is_some_and(|needs| !needs.is_met(self.at.hooks))
     }
 
     /// Sets the received properties of a dataset or snapshot. Properties received earlier that are not in `all` are removed
