@@ -79,7 +79,10 @@ fn settings_of_later_versions_are_refused() {
             assert!(said.contains(upgrade), "version {version}, {setting}: {said}");
             let (name, _) = setting.split_once('=').unwrap();
             let source = live.ok(&format!("zfs get -H -o source {name} tank"));
-            assert!(!source.contains("local") || name.contains('@'), "version {version}, {setting}: {source}");
+            assert!(
+                !source.contains("local") || name.contains('@'),
+                "version {version}, {setting}: {source}"
+            );
             live.fails(&format!("zfs create -o {setting} tank/a"));
             assert!(!live.ok("zfs list -H -o name").contains("tank/a"), "version {version}, {setting}");
         }
@@ -106,5 +109,54 @@ fn permissions_and_properties_of_snapshots_came_later() {
     live.ok("zpool upgrade -V 12 tank");
     live.ok("zfs allow everyone snapshot tank");
     live.ok("zfs snapshot -o a:b=c tank@s");
+    live.export_and_verify("tank");
+}
+
+/// OpenZFS opens no pool with a vdev that its version does not have.
+#[test]
+fn vdevs_of_later_versions_are_refused() {
+    let live = Live::new();
+    let unfit = "operation not supported on this type of pool: ";
+    for (version, base, form) in [
+        (3, "", "raidz2 a b c"),
+        (17, "", "raidz3 a b c d"),
+        (7, "a", "log b"),
+        (3, "a", "spare b"),
+        (10, "a", "cache b"),
+    ] {
+        for disk in ["a", "b", "c", "d"] {
+            live.disk(disk, 64);
+        }
+        let old = version - 1;
+        let disks = live.disks().display().to_string();
+        let paths = |text: &str| -> String {
+            let path = |word: &str| if word.len() == 1 { format!("{disks}/{word}") } else { word.to_owned() };
+            text.split_whitespace().map(path).collect::<Vec<_>>().join(" ")
+        };
+        let (first, later) = (paths(base), paths(form));
+        let said =
+            live.fails(&format!("zpool create -o version={old} -O mountpoint=none tank {first} {later}"));
+        assert!(said.contains(unfit), "{form}: {said}");
+        let first = if base.is_empty() { paths("e") } else { first };
+        live.disk("e", 64);
+        live.ok(&format!("zpool create -o version={old} -O mountpoint=none tank {first}"));
+        let said = live.fails(&format!("zpool add -f tank {later}"));
+        assert!(said.contains(unfit), "{form}: {said}");
+        live.ok(&format!("zpool upgrade -V {version} tank"));
+        live.ok(&format!("zpool add -f tank {later}"));
+        live.export_and_verify("tank");
+    }
+}
+
+#[test]
+fn a_log_leaves_a_hole_only_where_the_version_has_holes() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -o version=18 -O mountpoint=none tank {a} log {b}"));
+    live.ok(&format!("zpool add tank {c}"));
+    let said = live.fails(&format!("zpool remove tank {b}"));
+    assert!(said.contains("pool must be upgraded to support log removal"), "{said}");
+    live.ok("zpool upgrade -V 19 tank");
+    live.ok(&format!("zpool remove tank {b}"));
     live.export_and_verify("tank");
 }

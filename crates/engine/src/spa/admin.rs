@@ -39,7 +39,7 @@ impl Spa {
                 let what = "new vdev has a different ashift than the vdevs of the pool";
                 return Err(Error::new(Kind::Invalid, what));
             }
-            layout.check_features(|feature| spa.features.is_enabled(feature))?;
+            layout.check_supported(spa.version(), |feature| spa.features.is_enabled(feature))?;
             spa.check_beside_removed(&layout)?;
             let facts = spa.config.lock().facts_of(0, &[]);
             let guid = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);

@@ -99,7 +99,7 @@ pub fn create_encrypted(
 }
 
 fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillRoot<'_>) -> Result<Arc<Spa>> {
-    new.layout.check_features(|feature| new.features.contains(&feature))?;
+    new.layout.check_supported(new.version, |feature| new.features.contains(&feature))?;
     let root = new.layout.root(env.guid(), txg::INITIAL);
     let facts = facts(&new);
     let deflates = Some(new.version >= SPA_VERSION_RAIDZ_DEFLATE);

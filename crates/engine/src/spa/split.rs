@@ -30,6 +30,7 @@
 use nvpair::{NvList, NvValue};
 use zcommon::health::Health;
 use zcommon::vdev::PoolState;
+use zcommon::version::SPA_VERSION_HOLES;
 
 use super::Spa;
 use super::detach::leave_mirror;
@@ -98,6 +99,11 @@ impl Spa {
         if self.is_removing() {
             // The new pool would have a vdev that is half removed, and copies on leaves that stay.
             return Err(Error::new(Kind::Busy, "pool is busy"));
+        }
+        // Logs stay, and in the new pool a hole takes the place of each but the last.
+        let mut from_log = tree.config.children.iter().skip_while(|top| !is_log(&top.nvlist));
+        if self.version() < SPA_VERSION_HOLES && from_log.any(|top| !is_log(&top.nvlist)) {
+            return Err(Error::unsupported("operation not supported on this type of pool"));
         }
         let mut all = Vec::new();
         for top in &tree.config.children {

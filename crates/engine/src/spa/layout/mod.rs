@@ -16,6 +16,9 @@ use nvpair::NvList;
 use ondisk::label::{LABEL_END_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
 use zcommon::draid::{DraidConfig, MAX_CHILDREN};
 use zcommon::features::Feature;
+use zcommon::version::{
+    SPA_VERSION_L2CACHE, SPA_VERSION_RAIDZ2, SPA_VERSION_RAIDZ3, SPA_VERSION_SLOGS, SPA_VERSION_SPARES,
+};
 
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::AllocBias;
@@ -120,14 +123,37 @@ impl Layout {
         ]
     }
 
-    /// Refuses vdevs whose feature is not enabled (`is_enabled`).
+    /// The vdevs and devices that old pool versions do not have: what they are, and the first version with them.
+    #[doc(alias("vdev_alloc", "spa_validate_aux", "vdev_raidz_init"))]
+    fn versions(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let parities = self.tops.iter().filter(|top| top.str("type") == Some("raidz"));
+        let raidz = parities.filter_map(|top| match top.u64("nparity") {
+            Some(2) => Some(("raidz2", SPA_VERSION_RAIDZ2)),
+            Some(3) => Some(("raidz3", SPA_VERSION_RAIDZ3)),
+            _ => None,
+        });
+        let others = [
+            (self.classes.contains(&AllocBias::Log), ("a log", SPA_VERSION_SLOGS)),
+            (!self.spares.is_empty(), ("a hot spare", SPA_VERSION_SPARES)),
+            (!self.cache.is_empty(), ("a cache device", SPA_VERSION_L2CACHE)),
+        ];
+        raidz.chain(others.into_iter().filter_map(|(has, row)| has.then_some(row)))
+    }
+
+    /// Refuses vdevs and devices that a pool of this version does not have, or whose feature is not enabled
+    /// (`is_enabled`): no other implementation would open the pool.
     ///
     /// # Errors
     /// `Unsupported`.
-    pub(crate) fn check_features(&self, is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
+    pub(crate) fn check_supported(&self, version: u64, is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
+        const REFUSED: &str = "operation not supported on this type of pool";
+        if let Some((what, least)) = self.versions().find(|(_, least)| version < *least) {
+            let why = format!("{REFUSED}: {what} needs pool version {least}, and this is version {version}");
+            return Err(Error::unsupported(why));
+        }
         match self.features().into_iter().find(|(feature, uses)| *uses > 0 && !is_enabled(*feature)) {
             None => Ok(()),
-            Some(_) => Err(Error::unsupported("operation not supported on this type of pool")),
+            Some(_) => Err(Error::unsupported(REFUSED)),
         }
     }
 

@@ -7,6 +7,7 @@ use nvpair::NvList;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, vdev_top};
 use ondisk::pool::SpaRemoving;
 use zcommon::features::Feature;
+use zcommon::version::SPA_VERSION_HOLES;
 
 use super::{BIRTHS, MAPPING, REMOVING, objects, state};
 use crate::dmu::edit::Edit as _;
@@ -48,6 +49,9 @@ impl Spa {
             return Ok(());
         }
         let top = self.removable(guid)?;
+        if top.bias == AllocBias::Log && self.version() < SPA_VERSION_HOLES {
+            return Err(Error::unsupported("pool must be upgraded to support log removal"));
+        }
         if self.removing.starting.swap(true, Ordering::AcqRel) {
             return Err(Error::new(Kind::Busy, BUSY));
         }
