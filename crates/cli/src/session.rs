@@ -124,9 +124,7 @@ impl Commands for Verbs {
         let registry = Arc::clone(&session.registry);
         (ctx.session, ctx.raw_out) = (Some(session), raw_out);
         let code = multicall::run(call.argv, &mut ctx).0;
-        if let Some(note) = registry.cache_note() {
-            ctx.warn(note);
-        }
+        registry.cache_notes().into_iter().for_each(|note| ctx.warn(note));
         code
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Source: `zfs_valid_proplist`, `zpool_valid_proplist`, `zprop_parse_value`, libzfs, OpenZFS 2.3.
 
+use daemon::registry::DEFAULT_CACHE;
 use engine::dsl::props::PropValue;
 use zcommon::features::Feature;
 use zcommon::props::{
@@ -297,7 +298,10 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
         {
             return Err(format!("property '{name}' must be empty, an absolute path, or 'none'"));
         }
-        (P::Cachefile, PropValue::Text(path)) => PoolSetting::Cachefile(path),
+        (P::Cachefile, PropValue::Text(path)) => {
+            check_cachefile(&path)?;
+            PoolSetting::Cachefile(path)
+        }
         (P::Readonly, _) if when == When::Later => return later("at import time"),
         (P::Readonly, PropValue::Number(n)) => PoolSetting::Readonly(n != 0),
         (P::Comment, PropValue::Text(text)) => {
@@ -313,6 +317,18 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
         (P::Dedupditto | P::Tname, _) => return Err(format!("property '{name}' can't be set")),
         (_, value) => PoolSetting::Stored(name.to_owned(), value),
     })
+}
+
+/// Refuses a cache file that cannot be one, before anything has changed.
+fn check_cachefile(path: &str) -> Result<(), String> {
+    let Some((parent, file)) = path.rsplit_once('/') else { return Ok(()) };
+    if matches!(file, "" | "." | "..") {
+        return Err(format!("'{path}' is not a valid file"));
+    }
+    match parent.is_empty() || path == DEFAULT_CACHE || std::path::Path::new(parent).is_dir() {
+        true => Ok(()),
+        false => Err(format!("'{parent}' is not a valid directory")),
+    }
 }
 
 /// Validates settings of a vdev; returns the property's name and the value to store.

@@ -131,6 +131,43 @@ fn devices_are_known_where_they_are_now() {
     live.ok("zpool destroy tank");
 }
 
+/// OpenZFS posts an event and writes the file later.
+#[test]
+fn a_cache_file_that_cannot_be_written_fails_no_command() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    // Not even root can write a file in the place of a folder.
+    let new = live.run_dir().join("zpool.cache.new");
+    std::fs::create_dir(&new).unwrap();
+    for line in [
+        "zpool set comment=x tank".to_owned(),
+        format!("zpool add tank {b}"),
+        format!("zpool create -O mountpoint=none two {c}"),
+        "zpool export two".to_owned(),
+        format!("zpool import -d {} two", live.disks().display()),
+    ] {
+        let run = live.run(&line);
+        // The file does not name the pool that leaves.
+        let told = run.err.contains("zpool.cache") || line == "zpool export two";
+        assert!(run.code == 0 && told, "{line}: {}: {}", run.code, run.err);
+    }
+    assert_eq!(live.ok("zpool list -H -o name,comment"), "tank\tx\ntwo\t-\n");
+    assert!(live.ok("zpool events").contains("ereport.fs.zfs.config_cache_write"));
+    std::fs::remove_dir(&new).unwrap();
+    for (value, why) in [
+        ("/tmp/", "'/tmp/' is not a valid file"),
+        ("/tmp/..", "'/tmp/..' is not a valid file"),
+        ("/tmp/none/cache", "'/tmp/none' is not a valid directory"),
+    ] {
+        let said = live.fails(&format!("zpool set cachefile={value} tank"));
+        assert!(said.contains(why), "{value}: {said}");
+    }
+    assert_eq!(live.ok("zpool get -H -o value,source cachefile tank"), "-\tdefault\n");
+    live.ok("zpool export two");
+    live.export_and_verify("tank");
+}
+
 #[test]
 fn a_pool_without_one_of_its_vdevs_is_not_written() {
     let live = Live::new();

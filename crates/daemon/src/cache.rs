@@ -148,7 +148,9 @@ impl Cache {
         if list == old && self.path.exists() != list.is_empty() {
             return Ok(());
         }
-        self.write(&list)?;
+        let named =
+            |e: io::Error| io::Error::new(e.kind(), format!("the cache file {}: {e}", self.path.display()));
+        self.write(&list).map_err(named)?;
         *last = Some(list);
         Ok(())
     }

@@ -265,7 +265,7 @@ impl Registry {
         }
         place.fill(Arc::clone(&pool));
         self.lend_spares(&pool);
-        self.note(&pool)?;
+        self.note(&pool);
         Ok(pool)
     }
 
@@ -327,7 +327,7 @@ impl Registry {
         place.fill(Arc::clone(&pool));
         self.use_caches(&pool);
         self.lend_spares(&pool);
-        self.note(&pool)?;
+        self.note(&pool);
         Ok(pool)
     }
 
@@ -356,27 +356,53 @@ impl Registry {
         }
     }
 
-    /// What the user must know of the cache file, once.
-    pub fn cache_note(&self) -> Option<String> {
-        let note = self.cache.take_note()?;
-        eprintln!("{note}");
-        self.damage_is_over();
-        Some(note)
+    /// What the user must know of cache files, once.
+    pub fn cache_notes(&self) -> Vec<String> {
+        let replaced = self.cache.take_note().inspect(|_| self.damage_is_over());
+        let notes: Vec<String> = replaced.into_iter().chain(self.take_unwritten()).collect();
+        notes.iter().for_each(|note| eprintln!("{note}"));
+        notes
     }
 
     /// Writes the pool into the cache file, or removes it, according to its manner.
-    pub fn note(&self, pool: &Imported) -> Result<()> {
+    ///
+    /// A failure does not undo what the command did to the pool, so it is no error of the command but a note for
+    /// [`Registry::cache_notes`] and an event. The next change of the pool writes the file again.
+    #[doc(alias = "spa_write_cachefile")]
+    pub fn note(&self, pool: &Imported) {
         let (name, manner) = (pool.name(), pool.manner.read().clone());
-        let cached = manner.cached && !pool.is_read_only();
-        if cached {
-            self.cache.put(&name, pool.config())?
-        } else {
-            self.cache.remove(&name)?
+        let own = match manner.cached && !pool.is_read_only() {
+            true => self.cache.put(&name, pool.config()),
+            false => self.cache.remove(&name),
+        };
+        let other = manner.cachefile.map_or(Ok(()), |path| Cache::at(path).put(&name, pool.config()));
+        for e in [own, other].into_iter().filter_map(std::io::Result::err) {
+            if let Ok(spa) = pool.spa() {
+                spa.report_pool("ereport.fs.zfs.config_cache_write", &e.to_string());
+            }
+            self.note_unwritten(format!(
+                "the configuration of pool '{name}' was not saved, so the next start may not import it: {e}"
+            ));
         }
-        if let Some(path) = manner.cachefile {
-            Cache::at(path).put(&name, pool.config())?;
+    }
+
+    /// Sets the property `cachefile` of a pool, which leaves its old file.
+    pub fn set_cachefile(&self, pool: &Imported, value: &str) {
+        let old = pool.manner.read().cachefile.clone();
+        pool.manner.write().set_cachefile(value);
+        self.note(pool);
+        if let Some(old) = old.filter(|old| pool.manner.read().cachefile.as_ref() != Some(old)) {
+            self.forget_in(&Cache::at(old), &pool.name());
         }
-        Ok(())
+    }
+
+    /// Removes a pool from a cache file. A failure is a note for [`Registry::cache_notes`].
+    fn forget_in(&self, cache: &Cache, name: &str) {
+        if let Err(e) = cache.remove(name) {
+            self.note_unwritten(format!(
+                "pool '{name}' was not removed from its cache file, so the next start imports it: {e}"
+            ));
+        }
     }
 
     /// Exports a pool: everything is written, and other systems may import it.
@@ -420,10 +446,10 @@ impl Registry {
         // Devices are closed before the name becomes free.
         drop(pool);
         if let Some(path) = cachefile {
-            Cache::at(path).remove(name)?;
+            self.forget_in(&Cache::at(path), name);
         }
         if forget {
-            self.cache.remove(name)?;
+            self.forget_in(&self.cache, name);
         }
         drop(place);
         Ok(())

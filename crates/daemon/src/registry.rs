@@ -40,9 +40,9 @@ enum Held {
     ReadOnly(Arc<Pool>),
 }
 
-/// The cache file of OpenZFS.
+/// The cache file of OpenZFS. As a value of the property `cachefile` it stands for the daemon's own.
 #[doc(alias = "ZPOOL_CACHE")]
-const DEFAULT_CACHE: &str = "/etc/zfs/zpool.cache";
+pub const DEFAULT_CACHE: &str = "/etc/zfs/zpool.cache";
 
 /// The manner of a pool's import.
 #[derive(Debug, Clone, Default)]
@@ -346,6 +346,8 @@ pub struct Registry {
     failed: Mutex<BTreeMap<String, String>>,
     /// Why the cache file could not be read.
     damage: Mutex<Option<String>>,
+    /// Changes of cache files that failed since the user was last told.
+    unwritten: Mutex<Vec<String>>,
     /// The events of the present and former pools.
     events: Mutex<VecDeque<Arc<Events>>>,
 }
@@ -377,6 +379,7 @@ impl Registry {
             mounter: RwLock::default(),
             failed: Mutex::default(),
             damage: Mutex::default(),
+            unwritten: Mutex::default(),
             events: Mutex::default(),
         }))
     }
@@ -401,6 +404,17 @@ impl Registry {
 
     pub(crate) fn damage_is_over(&self) {
         *self.damage.lock() = None;
+    }
+
+    pub(crate) fn note_unwritten(&self, why: String) {
+        let mut notes = self.unwritten.lock();
+        if !notes.contains(&why) {
+            notes.push(why);
+        }
+    }
+
+    pub(crate) fn take_unwritten(&self) -> Vec<String> {
+        std::mem::take(&mut *self.unwritten.lock())
     }
 
     /// The events of all present and former pools, separately for each pool.

@@ -80,7 +80,7 @@ impl Verb for Add {
         spa.add(spec, alike).map_err(|e| cannot(e.what().to_owned()))?;
         pool.hold(aux);
         pool.look_again();
-        ctx.registry()?.note(&pool)?;
+        ctx.registry()?.note(&pool);
         ctx.log(&pool)?;
         Ok(Exit::OK)
     }

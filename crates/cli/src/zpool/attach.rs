@@ -265,7 +265,7 @@ impl Verb for Detach {
 /// Updates the imported pool, the cache file and the history after a change of vdevs.
 fn changed(pool: &Arc<Imported>, ctx: &mut Ctx) -> Result<(), Failure> {
     pool.look_again();
-    ctx.registry()?.note(pool)?;
+    ctx.registry()?.note(pool);
     ctx.log(pool)
 }
 

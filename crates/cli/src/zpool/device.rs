@@ -134,7 +134,7 @@ fn each(
         Ok(())
     })?;
     if done {
-        ctx.registry()?.note(pool)?;
+        ctx.registry()?.note(pool);
         ctx.log(pool)?;
     }
     Ok(exit)
@@ -245,7 +245,7 @@ impl Verb for Clear {
         }
         let name = self.device.as_deref().unwrap_or(&self.pool);
         spa.clear(devices).map_err(|e| cannot(name, &why(&e)))?;
-        ctx.registry()?.note(&pool)?;
+        ctx.registry()?.note(&pool);
         ctx.log(&pool)?;
         Ok(Exit::OK)
     }

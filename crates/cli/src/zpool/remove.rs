@@ -125,7 +125,7 @@ impl Verb for Remove {
         }
         if !self.dry {
             pool.look_again();
-            ctx.registry()?.note(&pool)?;
+            ctx.registry()?.note(&pool);
         }
         if let Some(failure) = first {
             return Err(failure);
@@ -139,7 +139,7 @@ impl Verb for Remove {
             until(name, ctx, |spa| Ok(spa.removal_left()?.is_none()))?;
             let pool = named(name, ctx)?;
             pool.look_again();
-            ctx.registry()?.note(&pool)?;
+            ctx.registry()?.note(&pool);
         }
         Ok(Exit::OK)
     }

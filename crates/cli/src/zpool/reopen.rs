@@ -28,7 +28,7 @@ impl Verb for Reopen {
             let missing = tree.leaves().filter(|leaf| leaf.health().state == VdevState::CantOpen);
             let devices = missing.map(|leaf| (leaf.guid, pool.reopen(leaf.guid))).collect();
             spa.reopen(devices).map_err(cannot)?;
-            ctx.registry()?.note(pool)?;
+            ctx.registry()?.note(pool);
             ctx.log(pool)?;
         }
         Ok(Exit::OK)

@@ -1,7 +1,6 @@
 //! `zpool set`.
 
 use clap::Args;
-use daemon::cache::Cache;
 use engine::dsl::DatasetKind;
 use engine::dsl::props::PropValue;
 use zcommon::version::SPA_VERSION_BOOTFS;
@@ -51,12 +50,7 @@ impl Verb for Set {
                 ctx.log(&pool)?;
             }
             PoolSetting::Cachefile(path) => {
-                let old = pool.manner.read().cachefile.clone();
-                pool.manner.write().set_cachefile(&path);
-                ctx.registry()?.note(&pool)?;
-                if let Some(old) = old.filter(|old| pool.manner.read().cachefile.as_ref() != Some(old)) {
-                    Cache::at(old).remove(&pool.name())?;
-                }
+                ctx.registry()?.set_cachefile(&pool, &path);
                 ctx.log(&pool)?;
             }
             PoolSetting::Ashift(n) => {
@@ -77,7 +71,7 @@ impl Verb for Set {
                 return Err(cannot(format!("property '{name}' can't be set now")));
             }
         }
-        ctx.registry()?.note(&pool)?;
+        ctx.registry()?.note(&pool);
         Ok(Exit::OK)
     }
 }
@@ -113,7 +107,7 @@ impl Set {
         };
         ctx.change(pool, move |tasks, spa| spa.set_vdev_props(guid, &[setting], tasks.at.tx))
             .map_err(|e| cannot(e.what().to_owned()))?;
-        ctx.registry()?.note(pool)?;
+        ctx.registry()?.note(pool);
         Ok(Exit::OK)
     }
 

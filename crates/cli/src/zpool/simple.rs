@@ -82,7 +82,7 @@ impl Verb for Reguid {
         let cannot = |e: engine::Error| Failure::cannot("reguid", &self.pool, e.what());
         pool.spa().and_then(|spa| spa.reguid(guid)).map_err(cannot)?;
         pool.look_again();
-        ctx.registry()?.note(&pool)?;
+        ctx.registry()?.note(&pool);
         ctx.log(&pool)?;
         Ok(Exit::OK)
     }

@@ -216,7 +216,7 @@ impl Verb for Split {
             (_, what) => self.cannot(what),
         })?;
         pool.look_again();
-        ctx.registry()?.note(&pool)?;
+        ctx.registry()?.note(&pool);
         ctx.log(&pool)?;
         drop(pool);
         if self.root.is_none() {

@@ -158,7 +158,7 @@ fn one(pool: &Arc<Imported>, version: u64, ctx: &mut Ctx) -> Result<(), Failure>
         return Ok(());
     }
     writeln!(ctx.out)?;
-    ctx.registry()?.note(pool)?;
+    ctx.registry()?.note(pool);
     ctx.log(pool)
 }
 

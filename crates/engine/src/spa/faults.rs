@@ -120,8 +120,8 @@ impl Spa {
         list
     }
 
-    /// An error of the whole pool, and its cause.
-    pub(super) fn report_pool(&self, class: &str, cause: &str) {
+    /// Posts an event of class `class` about an error of the whole pool, and its cause.
+    pub fn report_pool(&self, class: &str, cause: &str) {
         let mut list = self.ereport(class, None);
         list.add("cause", cause);
         self.events.post(&self.pool.env, class.to_owned(), list);
