@@ -20,7 +20,7 @@ const MAX_PATH: usize = 1024;
 #[doc(alias = "ZPROP_MAX_COMMENT")]
 const MAX_COMMENT: usize = 32;
 
-/// Splits `property=value`; each property may appear once.
+/// Splits `property=value`; each property may appear once, except `cachefile`, whose last value counts.
 #[doc(alias = "parseprop")]
 pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
     let mut all: Vec<(String, String)> = Vec::new();
@@ -28,6 +28,9 @@ pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
         let Some((name, value)) = word.split_once('=') else {
             return Err("missing '=' for property=value argument".to_owned());
         };
+        if name == "cachefile" {
+            all.retain(|(known, _)| known != name);
+        }
         if all.iter().any(|(known, _)| known == name) {
             return Err(format!("property '{name}' specified multiple times"));
         }
@@ -41,6 +44,8 @@ pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
 pub enum When {
     /// It is being created: create-time properties may be set.
     New,
+    /// The pool is being imported.
+    Import,
     /// It exists.
     Later,
 }
@@ -62,7 +67,7 @@ pub fn of_dataset(
             if !info.types.intersects(types) {
                 return Err(format!("'{name}' does not apply to datasets of this type"));
             }
-            let fixed = info.read_only() || (info.set_once() && when == When::Later);
+            let fixed = info.read_only() || (info.set_once() && when != When::New);
             if fixed && prop != ZfsProp::Volsize {
                 return Err(format!("'{}' is readonly", info.name));
             }
@@ -240,6 +245,8 @@ pub enum PoolSetting {
     Cachefile(String),
     /// Make the pool read-only or writable.
     Readonly(bool),
+    /// Nothing: the property no longer has any effect.
+    NoEffect,
 }
 
 /// Validates settings of a pool.
@@ -263,7 +270,7 @@ pub fn of_pool(name: &str, value: &str, when: When) -> Result<PoolSetting, Strin
         return Err(format!("invalid property '{name}'"));
     };
     let info = prop.info();
-    if info.read_only() || (info.set_once() && when == When::Later) {
+    if info.read_only() || (info.set_once() && when != When::New) {
         return Err(format!("'{name}' is readonly"));
     }
     let parsed = native(info, value)?;
@@ -302,7 +309,7 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
             check_cachefile(&path)?;
             PoolSetting::Cachefile(path)
         }
-        (P::Readonly, _) if when == When::Later => return later("at import time"),
+        (P::Readonly, _) if when != When::Import => return later("at import time"),
         (P::Readonly, PropValue::Number(n)) => PoolSetting::Readonly(n != 0),
         (P::Comment, PropValue::Text(text)) => {
             if text.len() > MAX_COMMENT {
@@ -314,7 +321,11 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
             }
             PoolSetting::Stored(name.to_owned(), PropValue::Text(text))
         }
-        (P::Dedupditto | P::Tname, _) => return Err(format!("property '{name}' can't be set")),
+        (P::Bootfs, _) if when != When::Later => {
+            return Err(format!("property '{name}' cannot be set at creation or import time"));
+        }
+        (P::Dedupditto, _) => PoolSetting::NoEffect,
+        (P::Tname, _) => return Err(format!("property '{name}' can't be set")),
         (_, value) => PoolSetting::Stored(name.to_owned(), value),
     })
 }

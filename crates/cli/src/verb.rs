@@ -22,6 +22,8 @@ impl Exit {
     pub const FAILED: Exit = Exit(1);
     /// Failure where OpenZFS's command returns -1.
     pub const MINUS_ONE: Exit = Exit(255);
+    /// Failure where OpenZFS's command returns `EINVAL`.
+    pub const EINVAL: Exit = Exit(22);
     /// Invalid command line.
     pub const USAGE: Exit = Exit(2);
     /// The reader of the output disconnected (128 + SIGPIPE).

@@ -54,7 +54,8 @@ fn vdevs_have_properties() {
         live.fails("zpool set nonsense=1 tank root"),
         format!("{lead} invalid property: 'nonsense'\n")
     );
-    assert_eq!(live.fails("zpool set comment=x tank nodisk"), "no such vdev in pool: nodisk\n");
+    let run = live.run("zpool set comment=x tank nodisk");
+    assert_eq!((run.code, run.err.as_str()), (22, "cannot find 'nodisk' in 'tank': device not in pool\n"));
     let last = format!("{lead} it is the only vdev on which data can be allocated\n");
     assert_eq!(live.fails(&format!("zpool set allocating=off tank {a}")), last);
 
@@ -166,6 +167,67 @@ fn a_cache_file_that_cannot_be_written_fails_no_command() {
     assert_eq!(live.ok("zpool get -H -o value,source cachefile tank"), "-\tdefault\n");
     live.ok("zpool export two");
     live.export_and_verify("tank");
+}
+
+/// A boot pool with one feature more is one that the boot loader cannot read.
+#[test]
+fn a_compatibility_set_holds_until_it_is_changed() {
+    let live = Live::new();
+    let (a, b) = (live.disk("a", 64), live.disk("b", 64));
+    live.ok(&format!("zpool create -o compatibility=openzfs-2.1-linux -O mountpoint=none tank {a}"));
+    let said = live.fails("zpool set feature@blake3=enabled tank");
+    assert!(said.contains("\nas it is not specified in this pool's current compatibility set.\n"), "{said}");
+    assert_eq!(live.ok("zpool get -H -o value feature@blake3 tank"), "disabled\n");
+    let run = live.run("zpool set compatibility=grub2 tank");
+    let warning = "Warning: one or more features already enabled on pool 'tank'\n\
+        are not present in this compatibility set.\n";
+    assert_eq!((run.code, run.err.as_str()), (0, warning));
+    live.ok("zpool set compatibility= tank");
+    live.ok("zpool set feature@blake3=enabled tank");
+    let wish = "-o compatibility=grub2 -o feature@blake3=enabled -O mountpoint=none";
+    let run = live.run(&format!("zpool create {wish} two {b}"));
+    let warning =
+        "Warning: feature \"blake3\" enabled but is not in specified 'compatibility' feature set.\n";
+    assert_eq!((run.code, run.err.as_str()), (0, warning));
+}
+
+#[test]
+fn pool_properties_have_their_time() {
+    let live = Live::new();
+    let a = live.disk("a", 64);
+    let not_now = "property 'bootfs' cannot be set at creation or import time";
+    let no_set = "when 'version' is specified, the 'compatibility' feature may only be set to 'legacy'";
+    for (wish, why) in [
+        ("-o bootfs=tank/x", not_now),
+        ("-o readonly=on", "property 'readonly' can only be set at import time"),
+        (
+            "-o version=28 -o feature@lz4_compress=enabled",
+            "'feature@' and 'version' properties cannot be specified together",
+        ),
+        ("-o compatibility=grub2 -o version=28", no_set),
+    ] {
+        let said = live.fails(&format!("zpool create {wish} -O mountpoint=none tank {a}"));
+        assert!(said.contains(why), "{wish}: {said}");
+    }
+    // The last of these counts; a feature that others need is enabled nevertheless.
+    let wish = "-o cachefile=none -o cachefile= -O mountpoint=/x -O mountpoint=none";
+    live.ok(&format!("zpool create {wish} -o feature@extensible_dataset=disabled tank {a}"));
+    assert_eq!(live.ok("zfs get -H -o value mountpoint tank"), "none\n");
+    let states = live.ok("zpool get -H -o value feature@extensible_dataset,feature@blake3 tank");
+    assert!(!states.contains("disabled"), "{states}");
+    for (line, code, said) in [
+        ("dedupditto=100 tank", 0, "Note: property 'dedupditto' no longer has any effect"),
+        ("failmode= tank", 255, "'failmode' must be one of"),
+        ("nonsense=1 tank", 255, "invalid property 'nonsense'"),
+        ("comment=x nope", 22, "cannot open 'nope': is not a pool"),
+    ] {
+        let run = live.run(&format!("zpool set {line}"));
+        let text = run.out + &run.err;
+        assert!(run.code == code && text.contains(said), "{line}: {}: {text}", run.code);
+    }
+    live.ok("zpool export tank");
+    let said = live.fails(&format!("zpool import -d {} -o bootfs=tank tank", live.disks().display()));
+    assert!(said.contains(not_now), "{said}");
 }
 
 #[test]

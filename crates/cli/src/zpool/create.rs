@@ -73,6 +73,8 @@ struct Wishes {
     manner: Manner,
     fs: FsShape,
     fs_props: Vec<(String, PropValue)>,
+    /// Features that are enabled although the compatibility set does not have them.
+    excess: Vec<Feature>,
 }
 
 impl Verb for Create {
@@ -117,6 +119,12 @@ impl Verb for Create {
         }
         if ctx.registry()?.get(&name).is_some() {
             return Err(cannot("pool already exists".to_owned()));
+        }
+        for feature in &wishes.excess {
+            let feature = feature.info().name;
+            ctx.warn(format_args!(
+                "Warning: feature \"{feature}\" enabled but is not in specified 'compatibility' feature set."
+            ));
         }
         unheeded::tell(&name, &wishes.fs_props);
         let mut wishes = wishes;
@@ -168,9 +176,10 @@ impl Create {
     /// Refuses unknown properties, before any other check.
     #[doc(alias = "add_prop_list")]
     fn check_words(&self) -> Result<(), Failure> {
-        for (name, value) in settings::split(&self.pool_props).unwrap_or_default() {
-            let of_vdev = VdevProp::from_user(&name).is_some();
-            let known = of_vdev || ZpoolProp::from_user(&name).is_some() || is_user_property(&name);
+        let props = settings::split(&self.pool_props).unwrap_or_default();
+        for (name, value) in &props {
+            let of_vdev = VdevProp::from_user(name).is_some();
+            let known = of_vdev || ZpoolProp::from_user(name).is_some() || is_user_property(name);
             if !known && !name.starts_with("feature@") {
                 let what = format!("property '{name}' is not a valid pool or vdev property");
                 return Err(Failure::failed(what));
@@ -180,12 +189,20 @@ impl Create {
                 return Err(Failure::failed(format!("invalid 'ashift={value}' property: {what}")));
             }
         }
-        for (name, _) in settings::split(&self.fs_props).unwrap_or_default() {
+        check_version(&props)?;
+        for (name, _) in settings::split(&self.fs_props()).unwrap_or_default() {
             if PropName::parse(&name).is_none() {
                 return Err(Failure::failed(format!("property '{name}' is not a valid filesystem property")));
             }
         }
         Ok(())
+    }
+
+    /// The properties of the root file system. Of several mount points the last one counts.
+    fn fs_props(&self) -> Vec<String> {
+        let is_mountpoint = |word: &&String| word.starts_with("mountpoint=");
+        let last = self.fs_props.iter().rfind(is_mountpoint);
+        self.fs_props.iter().filter(|word| !is_mountpoint(word)).chain(last).cloned().collect()
     }
 
     /// The name for this import only: `-t`, or the property `tname`.
@@ -215,19 +232,26 @@ impl Create {
             },
             fs: FsShape::default(),
             fs_props: Vec::new(),
+            excess: Vec::new(),
         };
         if let Some(root) = self.root.as_ref().filter(|root| !root.starts_with('/')) {
             return Err(format!("bad alternate root '{root}'"));
         }
         let props = settings::split(&self.pool_props)?;
-        if let Some((_, files)) = props.iter().find(|(name, _)| name == "compatibility") {
-            let allowed = settings::compatible(files)?;
-            wishes.features.retain(|feature| allowed.contains(feature));
-        }
+        let files = props.iter().find(|(name, _)| name == "compatibility").map_or("off", |(_, files)| files);
+        let allowed = settings::compatible(files)?;
+        wishes.features.retain(|feature| allowed.contains(feature));
         for (name, value) in props.into_iter().filter(|(name, _)| name != TNAME) {
-            wishes.take(of_pool(&name, &value, When::New)?);
+            let setting = of_pool(&name, &value, When::New)?;
+            if let PoolSetting::Enable(feature) = &setting
+                && !allowed.contains(feature)
+            {
+                wishes.excess.push(*feature);
+            }
+            wishes.take(setting);
         }
-        for (name, value) in settings::split(&self.fs_props)? {
+        wishes.add_needed();
+        for (name, value) in settings::split(&self.fs_props())? {
             let (name, value) = of_dataset(&name, &value, DatasetTypes::FILESYSTEM, When::New)?;
             shape(&mut wishes.fs, &mut wishes.fs_props, name, value)?;
         }
@@ -263,14 +287,21 @@ impl Wishes {
         }
     }
 
+    /// Enables the features that others depend on, whatever was asked for.
+    #[doc(alias = "feature_enable_sync")]
+    fn add_needed(&mut self) {
+        let is_needed = |feature: &Feature| self.features.iter().any(|other| other.depends_on(*feature));
+        let needed = FEATURES.iter().filter(|feature| is_needed(feature)).copied();
+        let missing: Vec<_> = needed.filter(|feature| !self.features.contains(feature)).collect();
+        self.features.extend(missing);
+    }
+
     fn take(&mut self, setting: PoolSetting) {
         match setting {
             PoolSetting::Stored(name, value) => self.stored.push((name, value)),
             PoolSetting::Enable(feature) if !self.features.contains(&feature) => self.features.push(feature),
-            PoolSetting::Disable(feature) => {
-                self.features.retain(|f| *f != feature && !f.depends_on(feature));
-            }
-            PoolSetting::Enable(_) | PoolSetting::Readonly(_) => {}
+            PoolSetting::Disable(feature) => self.features.retain(|known| *known != feature),
+            PoolSetting::Enable(_) | PoolSetting::Readonly(_) | PoolSetting::NoEffect => {}
             PoolSetting::Version(version) => {
                 self.version = version;
                 if version != FEATURES_VERSION {
@@ -287,6 +318,25 @@ impl Wishes {
             }
             PoolSetting::Cachefile(path) => self.manner.set_cachefile(&path),
         }
+    }
+}
+
+/// Refuses `version` beside features, and beside a set of features.
+#[doc(alias = "add_prop_list")]
+fn check_version(props: &[(String, String)]) -> Result<(), Failure> {
+    let has = |is: &dyn Fn(&str) -> bool| props.iter().any(|(name, _)| is(name));
+    if !has(&|name| name == "version") {
+        return Ok(());
+    }
+    if has(&|name| name.starts_with("feature@")) {
+        let what = "'feature@' and 'version' properties cannot be specified together";
+        return Err(Failure::failed(what));
+    }
+    match props.iter().any(|(name, value)| name == "compatibility" && value != "legacy") {
+        true => Err(Failure::failed(
+            "when 'version' is specified, the 'compatibility' feature may only be set to 'legacy'",
+        )),
+        false => Ok(()),
     }
 }
 

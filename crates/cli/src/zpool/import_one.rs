@@ -232,7 +232,7 @@ impl Import {
             self.options.iter().cloned().partition(|word| word.contains('='));
         let mut wishes = Wishes { manner, read_only: false, stored: Vec::new(), options };
         for (name, value) in settings::split(&props)? {
-            match of_pool(&name, &value, When::New)? {
+            match of_pool(&name, &value, When::Import)? {
                 PoolSetting::Readonly(on) => wishes.read_only = on,
                 PoolSetting::Altroot(root) => {
                     wishes.manner.altroot = Some(root);
@@ -240,6 +240,7 @@ impl Import {
                 }
                 PoolSetting::Stored(name, value) => wishes.stored.push((name, value)),
                 PoolSetting::Cachefile(path) => wishes.manner.set_cachefile(&path),
+                PoolSetting::NoEffect => {}
                 _ => return Err(format!("property '{name}' can't be set at import time by this build")),
             }
         }

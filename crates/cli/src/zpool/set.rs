@@ -1,14 +1,18 @@
 //! `zpool set`.
 
+use std::io::Write as _;
+
 use clap::Args;
+use daemon::Imported;
 use engine::dsl::DatasetKind;
 use engine::dsl::props::PropValue;
+use zcommon::features::{FEATURES, Feature};
 use zcommon::version::SPA_VERSION_BOOTFS;
 
 use super::get_vdev;
 use super::prop::PoolView;
 use crate::ctx::Ctx;
-use crate::settings::{PoolSetting, When, of_pool, of_vdev};
+use crate::settings::{self, PoolSetting, When, of_pool, of_vdev};
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Set a property of a pool, or of one of its vdevs.
@@ -28,11 +32,11 @@ impl Verb for Set {
         let Some((name, value)) = self.setting.split_once('=') else {
             return Err(Failure::usage("missing value in property=value argument"));
         };
-        if value.is_empty() && !matches!(name, "comment" | "cachefile" | "bootfs") && !name.contains(':') {
-            return Err(Failure::usage("missing value in property=value argument"));
-        }
-        let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
-        let cannot = |what: String| Failure::cannot("set property for", &self.pool, what);
+        let Some(pool) = ctx.pool(&self.pool) else {
+            ctx.warn(format_args!("cannot open '{}': is not a pool", self.pool));
+            return Ok(Exit::EINVAL);
+        };
+        let cannot = |what: String| self.cannot(&what);
         if let Some(vdev) = &self.vdev {
             return self.of_vdev(vdev, (name, value), &pool, ctx);
         }
@@ -40,11 +44,15 @@ impl Verb for Set {
         pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
         match setting {
             PoolSetting::Stored(name, value) => {
+                if let ("compatibility", PropValue::Text(files)) = (name.as_str(), &value) {
+                    self.warn_of_excess(files, &pool, ctx)?;
+                }
                 let value = self.stored(&name, value, &pool).map_err(cannot)?;
                 ctx.change(&pool, move |tasks, spa| spa.set_props(&[(name, value)], tasks.at.tx))
                     .map_err(|e| cannot(e.what().to_owned()))?;
             }
             PoolSetting::Enable(feature) => {
+                self.check_compatible(feature, &pool)?;
                 let spa = pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
                 spa.enable_features(vec![feature]).map_err(|e| cannot(e.what().to_owned()))?;
                 ctx.log(&pool)?;
@@ -67,6 +75,7 @@ impl Verb for Set {
                 spa.upgrade(version).map_err(|e| cannot(e.what().to_owned()))?;
                 ctx.log(&pool)?;
             }
+            PoolSetting::NoEffect => writeln!(ctx.out, "Note: property '{name}' no longer has any effect")?,
             PoolSetting::Disable(_) | PoolSetting::Altroot(_) | PoolSetting::Readonly(_) => {
                 return Err(cannot(format!("property '{name}' can't be set now")));
             }
@@ -77,23 +86,55 @@ impl Verb for Set {
 }
 
 impl Set {
+    fn cannot(&self, what: &str) -> Failure {
+        Failure::MinusOne(format!("cannot set property for '{}': {what}", self.pool))
+    }
+
+    /// Refuses a feature that the pool's property `compatibility` excludes: enabling it cannot be undone.
+    #[doc(alias = "set_pool_callback")]
+    fn check_compatible(&self, feature: Feature, pool: &Imported) -> Result<(), Failure> {
+        let files = pool.config().str("compatibility").unwrap_or("off").to_owned();
+        let lead = format!("Error: cannot enable feature '{}' on pool '{}'", feature.info().name, self.pool);
+        match settings::compatible(&files) {
+            Ok(allowed) if allowed.contains(&feature) => Ok(()),
+            Ok(_) => Err(Failure::MinusOne(format!(
+                "{lead}\nas it is not specified in this pool's current compatibility set.\n\
+                 Consider setting 'compatibility' to a less restrictive set, or to 'off'."
+            ))),
+            Err(_) => Err(Failure::MinusOne(format!(
+                "{lead}\nbecause the pool's 'compatibility' property cannot be parsed."
+            ))),
+        }
+    }
+
+    /// Warns when the pool has features that a compatibility set does not have.
+    fn warn_of_excess(&self, files: &str, pool: &Imported, ctx: &mut Ctx) -> Result<(), Failure> {
+        let allowed = settings::compatible(files).map_err(|what| self.cannot(&what))?;
+        let spa = pool.spa().map_err(|e| self.cannot(e.what()))?;
+        let is_excess = |feature: &&Feature| spa.features.is_enabled(**feature) && !allowed.contains(feature);
+        if FEATURES.iter().any(|feature| is_excess(&feature)) {
+            ctx.warn(format_args!(
+                "Warning: one or more features already enabled on pool '{}'\n\
+                 are not present in this compatibility set.",
+                self.pool
+            ));
+        }
+        Ok(())
+    }
+
     /// Sets a property of a vdev.
     #[doc(alias = "zpool_set_vdev_prop")]
-    fn of_vdev(
-        &self,
-        vdev: &str,
-        (name, value): (&str, &str),
-        pool: &daemon::Imported,
-        ctx: &mut Ctx,
-    ) -> Outcome {
-        let cannot = |what: String| Failure::cannot("set property for", &self.pool, what);
+    fn of_vdev(&self, vdev: &str, (name, value): (&str, &str), pool: &Imported, ctx: &mut Ctx) -> Outcome {
+        let cannot = |what: String| self.cannot(&what);
         let setting = of_vdev(name, value).map_err(cannot)?;
         let guid = {
             let (view, candidate) = (pool.view()?, pool.candidate());
             let view = PoolView::new(&view, &candidate, ctx);
             let found = get_vdev::all(&view).into_iter().find(|found| found.is_called(vdev));
-            let unknown = || Failure::failed(format!("no such vdev in pool: {vdev}"));
-            let found = found.ok_or_else(unknown)?;
+            let Some(found) = found else {
+                ctx.warn(format_args!("cannot find '{vdev}' in '{}': device not in pool", self.pool));
+                return Ok(Exit::EINVAL);
+            };
             let is_possible = match setting.0.as_str() {
                 "autosit" => found.has_parity(),
                 // It is off for all.
@@ -112,7 +153,7 @@ impl Set {
     }
 
     /// `bootfs` is kept as a number.
-    fn stored(&self, name: &str, value: PropValue, pool: &daemon::Imported) -> Result<PropValue, String> {
+    fn stored(&self, name: &str, value: PropValue, pool: &Imported) -> Result<PropValue, String> {
         let PropValue::Text(text) = &value else { return Ok(value) };
         if name != "bootfs" {
             return Ok(value);

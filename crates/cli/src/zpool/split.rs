@@ -81,7 +81,7 @@ impl Split {
             manner: Manner { altroot, cached: false, cachefile: None, no_mount: false },
         };
         for (name, value) in settings::split(props)? {
-            match of_pool(&name, &value, When::New)? {
+            match of_pool(&name, &value, When::Import)? {
                 PoolSetting::Stored(name, value) => wishes.stored.push((name, value)),
                 PoolSetting::Altroot(root) => wishes.manner.altroot = Some(root),
                 PoolSetting::Cachefile(path) => wishes.manner.set_cachefile(&path),
