@@ -276,6 +276,8 @@ fn what_add_would_do_is_shown_and_refused() {
     let e = live.disk("e", 64);
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     live.ok(&format!("zpool add --allow-replication-mismatch tank {e}"));
+    // The pool's own vdevs differ now, so that no new one can be like them.
+    live.ok(&format!("zpool add -o ashift=12 --allow-ashift-mismatch tank {}", live.disk("f", 64)));
     live.export_and_verify("tank");
 }
 

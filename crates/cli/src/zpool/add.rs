@@ -1,6 +1,9 @@
 //! `zpool add`.
 
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
@@ -63,7 +66,7 @@ impl Verb for Add {
         let known = known(&pool);
         let silenced = Silenced {
             in_use: self.force || self.allow_in_use,
-            replication: self.force || self.allow_replication_mismatch,
+            replication: self.force || self.allow_replication_mismatch || known.is_none(),
         };
         if let Some(failure) = Objections::of(&found, silenced, ctx, known.as_ref()).failure(self.force) {
             return Err(failure);
@@ -95,14 +98,23 @@ fn own_ashift(pool: &Imported) -> Option<u32> {
     }
 }
 
-/// The first ordinary vdev of the pool, which new ones should be like.
-#[doc(alias = "get_replication")]
+/// The vdev of the pool that new ones should be like: the last one that is no log. `None` when the pool's own vdevs differ,
+/// so that there is nothing to be like.
+#[doc(alias = "check_replication")]
 fn known(pool: &Imported) -> Option<Group> {
     let tree = pool.config().nvlist("vdev_tree").and_then(VdevNode::from_config)?;
-    let top = tree.children.iter().find(|top| {
-        !top.is_log && top.bias.is_none() && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing")
-    })?;
-    Some(group(top))
+    let counts =
+        |top: &&VdevNode| !top.is_log && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing");
+    let mut groups: Vec<Group> = tree.children.iter().filter(counts).map(group).collect();
+    if vdevs::are_alike(&groups) { groups.pop() } else { None }
+}
+
+/// The device itself, where another one takes or took its place.
+fn first_leaf(mut node: &VdevNode) -> &VdevNode {
+    while let Some(first) = node.children.first() {
+        node = first;
+    }
+    node
 }
 
 fn group(top: &VdevNode) -> Group {
@@ -118,10 +130,12 @@ fn group(top: &VdevNode) -> Group {
     };
     let own = std::slice::from_ref(top);
     let leaves = if kind == Kind::Single { own } else { &top.children };
-    let leaf = |node: &VdevNode| Leaf {
-        path: String::from_utf8_lossy(node.path.as_deref().unwrap_or_default()).into_owned().into(),
-        is_disk: node.kind == "disk",
-        size: 0,
+    let leaf = |node: &VdevNode| {
+        let node = first_leaf(node);
+        let path = PathBuf::from(OsStr::from_bytes(node.path.as_deref().unwrap_or_default()));
+        let is_disk = node.kind == "disk";
+        let size = if is_disk { 0 } else { path.metadata().map_or(0, |meta| meta.len()) };
+        Leaf { path, is_disk, size }
     };
     Group { kind, class: AllocBias::Normal, leaves: leaves.iter().map(leaf).collect() }
 }

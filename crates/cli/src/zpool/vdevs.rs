@@ -345,9 +345,7 @@ impl Objections {
         if group.leaves.iter().any(|leaf| leaf.is_disk) && group.leaves.iter().any(|leaf| !leaf.is_disk) {
             self.lines.push(format!("mismatched replication level: {name} contains both files and devices"));
         }
-        let sizes = || group.leaves.iter().map(|leaf| leaf.size).filter(|size| *size != 0);
-        let (Some(least), Some(most)) = (sizes().min(), sizes().max()) else { return };
-        if most - least > SIZE_FUZZ {
+        if has_different_sizes(group) {
             self.lines.push(format!("{name} contains devices of different sizes"));
         }
     }
@@ -406,6 +404,19 @@ fn raidz_and_mirror<'a>(a: &'a Group, b: &'a Group) -> Option<(&'a Group, &'a Gr
 #[doc(alias = "is_raidz_draid")]
 fn raidz_and_draid(a: &Group, b: &Group) -> bool {
     matches!((a.kind, b.kind), (Kind::Raidz(_), Kind::Draid(_)) | (Kind::Draid(_), Kind::Raidz(_)))
+}
+
+fn has_different_sizes(group: &Group) -> bool {
+    let sizes = || group.leaves.iter().map(|leaf| leaf.size).filter(|size| *size != 0);
+    let (Some(least), Some(most)) = (sizes().min(), sizes().max()) else { return false };
+    most - least > SIZE_FUZZ
+}
+
+/// Whether the vdevs of a pool protect alike.
+#[doc(alias = "get_replication")]
+pub fn are_alike(all: &[Group]) -> bool {
+    let differ = |pair: &[Group]| matches!(pair, [a, b] if differ(a, b).is_some());
+    !all.iter().any(has_different_sizes) && !all.windows(2).any(differ)
 }
 
 fn differ(a: &Group, b: &Group) -> Option<String> {
