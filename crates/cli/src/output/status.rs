@@ -81,6 +81,23 @@ pub struct StatusReport {
     pub errors: Option<KnownErrors>,
     /// Further column headings.
     pub more_heads: String,
+    /// Counts are exact (`-p`).
+    pub literal: bool,
+}
+
+/// How the lines of vdevs are written.
+#[derive(Debug, Clone, Copy)]
+struct Form {
+    /// Width of the names.
+    width: usize,
+    /// Counts are exact.
+    literal: bool,
+}
+
+impl Form {
+    fn count(self, n: u64) -> String {
+        if self.literal { n.to_string() } else { nicenum(n).to_string() }
+    }
 }
 
 impl StatusReport {
@@ -107,15 +124,16 @@ impl StatusReport {
         let power = if self.root.power.is_some() { " POWER" } else { "" };
         let direct = if self.root.direct.is_some() { "   DIO" } else { "" };
         writeln!(out, "{slow}{power}{direct}{}", self.more_heads)?;
-        print_vdev(out, &self.root, 0, width)?;
+        let form = Form { width, literal: self.literal };
+        print_vdev(out, &self.root, 0, form)?;
         for (class, vdevs) in &self.classes {
             writeln!(out, "\t{class}\t")?;
-            print_vdevs(out, vdevs, width)?;
+            print_vdevs(out, vdevs, form)?;
         }
         for (class, vdevs) in [("cache", &self.cache), ("spares", &self.spares)] {
             if !vdevs.is_empty() {
                 writeln!(out, "\t{class}")?;
-                print_vdevs(out, vdevs, width)?;
+                print_vdevs(out, vdevs, form)?;
             }
         }
         Ok(())
@@ -144,30 +162,31 @@ fn widest(vdev: &StatusVdev, depth: usize) -> usize {
     vdev.children.iter().map(|c| widest(c, depth + 2)).fold(vdev.name.len() + depth, usize::max)
 }
 
-fn print_vdevs(out: &mut dyn Write, vdevs: &[StatusVdev], width: usize) -> io::Result<()> {
-    vdevs.iter().try_for_each(|v| print_vdev(out, v, 2, width))
+fn print_vdevs(out: &mut dyn Write, vdevs: &[StatusVdev], form: Form) -> io::Result<()> {
+    vdevs.iter().try_for_each(|v| print_vdev(out, v, 2, form))
 }
 
-fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, width: usize) -> io::Result<()> {
+fn print_vdev(out: &mut dyn Write, vdev: &StatusVdev, depth: usize, form: Form) -> io::Result<()> {
     if vdev.is_hidden {
         return Ok(());
     }
-    let name_width = width.saturating_sub(depth);
+    let name_width = form.width.saturating_sub(depth);
     write!(out, "\t{:depth$}{:name_width$}  {:8}", "", vdev.name, vdev.state)?;
     if let Some(counts) = vdev.errors {
-        counts.iter().try_for_each(|n| write!(out, " {:>5}", nicenum(*n)))?;
+        counts.iter().try_for_each(|n| write!(out, " {:>5}", form.count(*n)))?;
     }
     if let Some(slow) = vdev.slow {
-        write!(out, " {:>5}", slow.map_or_else(|| "-".to_owned(), |n| nicenum(n).to_string()))?;
+        let none = || if form.literal { "0" } else { "-" }.to_owned();
+        write!(out, " {:>5}", slow.map_or_else(none, |n| form.count(n)))?;
     }
     if let Some(power) = vdev.power {
         write!(out, " {power:>5}")?;
     }
     if let Some(direct) = vdev.direct {
-        write!(out, " {:>5}", nicenum(direct))?;
+        write!(out, " {:>5}", form.count(direct))?;
     }
     writeln!(out, "{}", vdev.note)?;
-    vdev.children.iter().try_for_each(|c| print_vdev(out, c, depth + 2, width))
+    vdev.children.iter().try_for_each(|c| print_vdev(out, c, depth + 2, form))
 }
 
 #[cfg(test)]
@@ -231,6 +250,19 @@ mod tests {
             \ttank                  ONLINE       0     0     0\n\
             \tlogs\t\n\tspares\n";
         assert_eq!(print(&report), want);
+    }
+
+    #[test]
+    fn exact_counts_are_numbers() {
+        let mirror = StatusVdev { slow: Some(None), errors: Some([0, 0, 41_260]), ..disk("mirror-0") };
+        let report = StatusReport { root: mirror, literal: true, ..Default::default() };
+        assert!(
+            print(&report).contains("\tmirror-0    ONLINE       0     0 41260     0\n"),
+            "{}",
+            print(&report)
+        );
+        let text = print(&StatusReport { literal: false, ..report });
+        assert!(text.contains("\tmirror-0    ONLINE       0     0 40.3K     -\n"), "{text}");
     }
 
     #[test]

@@ -257,6 +257,7 @@ impl Status {
             cache: facts.map(|f| aux(&f.l2cache, false)).unwrap_or_default(),
             spares: facts.map(|f| aux(&f.spares, true)).unwrap_or_default(),
             errors: Some(errors),
+            literal: self.literal,
             more_heads: if self.scripts.is_empty() { String::new() } else { Mark::Heads.text() },
         }
     }
