@@ -28,6 +28,10 @@ fn a_disk_goes_offline_and_comes_back() {
     assert!(status.contains("\naction: Online the device using 'zpool online' or replace"), "{status}");
     assert_eq!([state_of(&status, "mirror-0"), state_of(&status, &a)], ["DEGRADED", "OFFLINE"]);
     assert!(live.ok("zpool status -x").contains("  pool: tank\n"));
+    live.ok(&format!("zpool create -O mountpoint=none well {}", live.disk("well", 64)));
+    let named = live.ok("zpool status -x tank well");
+    assert!(named.contains("  pool: tank\n") && named.ends_with("pool 'well' is healthy\n"), "{named}");
+    live.ok("zpool destroy well");
     let ill = live.ok("zpool status -e tank");
     assert!(ill.contains(&a) && ill.contains("mirror-0") && !ill.contains(&b), "{ill}");
     assert_eq!(live.ok("zpool list -H -o health tank"), "DEGRADED\n");

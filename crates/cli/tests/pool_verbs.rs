@@ -64,6 +64,9 @@ fn vdevs_have_properties() {
     let both = available();
     live.ok(&format!("zpool set allocating=off tank {a}"));
     assert_eq!(value("allocating", &a), "off\tlocal\n");
+    let status = live.ok("zpool status tank");
+    assert_eq!(status.matches("     0  (non-allocating)\n").count(), 1, "{status}");
+    assert_eq!(live.ok("zpool status -j tank").matches("\"noalloc\":\"1\"").count(), 1);
     assert!(available() < both / 3 * 2, "{} of {both}", available());
     let used = |disk: &str| live.ok(&format!("zpool get -Hp -o value allocated tank {disk}"));
     let before = used(&a).trim().parse::<u64>().unwrap();

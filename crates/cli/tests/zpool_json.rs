@@ -153,3 +153,30 @@ fn vdevs_of_a_pool_in_use_have_the_kernels_keys() {
     assert!(line.contains("\t67108864\t0\t62389760\t-\t-\t0\t0\t-\tONLINE"), "{line}");
     live.export_and_verify("tank");
 }
+
+/// A reader takes the rate of a scan from what this pass did and when it began.
+#[test]
+fn scans_and_reconstructions_have_their_numbers() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    live.ok("zpool scrub -w tank");
+    let document = || {
+        let text = live.ok("zpool status -j --json-int -T u tank");
+        serde_json::from_str::<Value>(&text).expect("JSON")
+    };
+    let found = document();
+    assert!(found["time"].as_u64() > Some(1_000_000_000), "{found}");
+    let scan = &found["pools"]["tank"]["scan_stats"];
+    assert!(
+        scan["issued_bytes_per_scan"].as_u64() > Some(0) && scan["bytes_per_scan"].as_u64() > Some(0),
+        "{scan}"
+    );
+    assert!(scan["pass_start"].as_u64() >= scan["start_time"].as_u64(), "{scan}");
+    live.ok(&format!("zpool attach -s -w tank {a} {c}"));
+    let found = document();
+    let rebuild = &found["pools"]["tank"]["scan_stats"]["rebuild_stats"]["mirror-0"];
+    assert!(rebuild["state"] == "COMPLETE" && rebuild["rebuilt"].as_u64() > Some(0), "{rebuild}");
+    assert_eq!(live.ok("zpool list -j -T u tank").matches("\"time\":\"").count(), 1);
+    live.export_and_verify("tank");
+}

@@ -20,6 +20,10 @@ pub struct VdevNode {
     pub guid: u64,
     /// Where its device was last seen, or is now.
     pub path: Option<Vec<u8>>,
+    /// The place of its device, as the system that wrote the configuration called it.
+    pub phys_path: Option<String>,
+    /// Its device's name that stays when the path changes.
+    pub devid: Option<String>,
     /// It serves the intent log.
     pub is_log: bool,
     /// Allocation class: `special` or `dedup`.
@@ -37,6 +41,9 @@ pub struct VdevNode {
     /// It is being removed.
     #[doc(alias = "vs_scan_removing")]
     pub removing: bool,
+    /// Nothing new is put on it, or on the top-level vdev that it is part of (`allocating=off`).
+    #[doc(alias = "vs_noalloc")]
+    pub no_alloc: bool,
     /// A raidz expansion is under way.
     pub expanding: bool,
     /// It waits for a resilver of its own.
@@ -61,7 +68,14 @@ pub struct VdevNode {
 impl VdevNode {
     /// Reads a tree. `None` when it has no type, nests too deep, or has too many vdevs.
     pub fn from_config(config: &NvList) -> Option<Self> {
-        Self::parse(config, 0, &mut 0)
+        let mut root = Self::parse(config, 0, &mut 0)?;
+        root.children.iter_mut().filter(|top| top.no_alloc).for_each(Self::set_no_alloc);
+        Some(root)
+    }
+
+    fn set_no_alloc(&mut self) {
+        self.no_alloc = true;
+        self.children.iter_mut().for_each(Self::set_no_alloc);
     }
 
     fn parse(config: &NvList, depth: usize, count: &mut usize) -> Option<Self> {
@@ -81,6 +95,8 @@ impl VdevNode {
             id: number("id"),
             guid: number("guid"),
             path: config.string("path").map(|path| path.as_bytes().to_vec()),
+            phys_path: config.str("phys_path").map(str::to_owned),
+            devid: config.str("devid").map(str::to_owned),
             is_log: number("is_log") != 0,
             bias: config.str("alloc_bias").map(str::to_owned),
             offline: number("offline") != 0,
@@ -90,6 +106,7 @@ impl VdevNode {
             // Raidz had no parity to choose before pool version 3.
             nparity: config.u64("nparity").unwrap_or(1),
             removing: number("removing") != 0 && config.str("type") != Some("indirect"),
+            no_alloc: number("non_allocating") != 0,
             expanding: config.contains("raidz_expanding"),
             deferred: config.contains("com.datto:resilver_defer"),
             draid,
@@ -109,6 +126,8 @@ impl VdevNode {
             id: 0,
             guid,
             path: None,
+            phys_path: None,
+            devid: None,
             is_log: false,
             bias: None,
             offline: false,
@@ -117,6 +136,7 @@ impl VdevNode {
             whole_disk: false,
             nparity: 0,
             removing: false,
+            no_alloc: false,
             expanding: false,
             deferred: false,
             draid: None,

@@ -69,12 +69,12 @@ impl Verb for List {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
         let plain = !self.json.style.json;
-        repeat.run(ctx, plain, |ctx, first| self.once(ctx, first))
+        repeat.run(ctx, plain, |ctx, first| self.once(ctx, first, repeat))
     }
 }
 
 impl List {
-    fn once(&self, ctx: &mut Ctx, first: bool) -> Outcome {
+    fn once(&self, ctx: &mut Ctx, first: bool, repeat: Repeat) -> Outcome {
         let mut wanted = self.wanted();
         let mut lines: Vec<Line> = Vec::new();
         let mut pools = Map::new();
@@ -104,6 +104,7 @@ impl List {
         } else if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
+            doc.extend(repeat.time(&style).map(|time| ("time".to_owned(), time)));
             print(&mut *ctx.out, &Value::Object(doc))?;
         } else if !lines.is_empty() {
             self.print(&mut *ctx.out, &mut wanted, &lines, first)?;

@@ -7,7 +7,10 @@ use std::io::Write;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use serde_json::Value;
+
 use crate::ctx::Ctx;
+use crate::output::json::JsonStyle;
 use crate::output::time::zoned_clock;
 use crate::source::{PoolSource, Timestamp};
 use crate::verb::{Exit, Failure, Outcome};
@@ -53,7 +56,7 @@ impl Repeat {
     }
 
     /// Makes the report as often as asked for, or until the user stops it. The report gets whether it is the
-    /// first; `plain` is false for JSON, which has no place for the time.
+    /// first; `plain` is false for JSON, whose time is an entry of the document: [`Self::time`].
     pub fn run(
         self,
         ctx: &mut Ctx,
@@ -76,7 +79,7 @@ impl Repeat {
     }
 
     fn stamp(&self, ctx: &mut Ctx, plain: bool) -> Result<(), Failure> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let now = now();
         match self.timestamp.filter(|_| plain) {
             Some(Timestamp::Date) => writeln!(ctx.out, "{}", zoned_clock(now))?,
             Some(Timestamp::Unix) => writeln!(ctx.out, "{now}")?,
@@ -84,6 +87,20 @@ impl Repeat {
         }
         Ok(())
     }
+
+    /// The time as JSON has it; `None` when it was not asked for.
+    pub fn time(&self, style: &JsonStyle) -> Option<Value> {
+        Some(match self.timestamp? {
+            _ if style.int => now().into(),
+            Timestamp::Date => zoned_clock(now()).into(),
+            Timestamp::Unix => now().to_string().into(),
+        })
+    }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
 /// The last name, if it is a number; no pool's name begins with a digit.

@@ -174,7 +174,7 @@ impl Devices<'_> {
     #[doc(alias = "vdev_psize")]
     fn physical(&self, vdev: &VdevNode) -> u64 {
         let known = match vdev.health.state {
-            VdevState::Healthy => true,
+            VdevState::Healthy | VdevState::Degraded => true,
             VdevState::Offline => self.live.is_some(),
             _ => false,
         };

@@ -89,7 +89,7 @@ impl Verb for Status {
         let repeat = Repeat::take(&mut self.source, &mut self.pools)?;
         let plain = !self.json.style.json;
         repeat.run(ctx, plain, |ctx, first| {
-            let exit = self.once(ctx, first)?;
+            let exit = self.once(ctx, first, repeat)?;
             if !self.scripts.is_empty() {
                 write!(ctx.out, "{}", Mark::End.text())?;
             }
@@ -121,7 +121,7 @@ impl Status {
         Scripts::new("status", &self.scripts, self.json.style.json)
     }
 
-    fn once(&self, ctx: &mut Ctx, first: bool) -> Outcome {
+    fn once(&self, ctx: &mut Ctx, first: bool, repeat: Repeat) -> Outcome {
         let mut pools = Map::new();
         let mut printed = 0_usize;
         let mut seen = 0_usize;
@@ -133,6 +133,10 @@ impl Status {
             seen += 1;
             let lacking = view.tree.walk().any(|vdev| view.lacks_something(vdev.guid));
             if self.exceptions && is_fine(condition) && !lacking {
+                if !self.pools.is_empty() && !self.json.style.json {
+                    writeln!(ctx.out, "pool '{}' is healthy", view.pool.name)?;
+                    printed += 1;
+                }
                 return Ok(Exit::OK);
             }
             if self.json.style.json {
@@ -177,12 +181,10 @@ impl Status {
         } else if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
+            doc.extend(repeat.time(&style).map(|time| ("time".to_owned(), time)));
             print(&mut *ctx.out, &Value::Object(doc))?;
         } else if self.exceptions && printed == 0 && seen > 0 {
-            match self.pools.as_slice() {
-                [one] => writeln!(ctx.out, "pool '{one}' is healthy")?,
-                _ => writeln!(ctx.out, "all pools are healthy")?,
-            }
+            writeln!(ctx.out, "all pools are healthy")?;
         }
         Ok(exit)
     }
@@ -311,14 +313,20 @@ fn wrap(text: &str) -> String {
 /// The note behind a vdev's counts.
 fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
     let path = || vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
-    match vdev.health.aux.text() {
+    let aux = vdev.health.aux.text();
+    let mut note = match aux {
         _ if vdev.not_present => format!("  {}", zcommon::vdev::was_at(&path())),
-        "" if vdev.removing => "  (removing)".to_owned(),
-        "" if view.lacks_something(vdev.guid) && view.is_resilvering() && !vdev.deferred => {
-            "  (resilvering)".to_owned()
-        }
-        "" if view.lacks_something(vdev.guid) => "  (awaiting resilver)".to_owned(),
         "" => String::new(),
         text => format!("  {text}"),
+    };
+    if vdev.removing {
+        note += "  (removing)";
+    } else if vdev.no_alloc {
+        note += "  (non-allocating)";
     }
+    if aux.is_empty() && !vdev.not_present && view.lacks_something(vdev.guid) {
+        let resilvering = view.is_resilvering() && !vdev.deferred;
+        note += if resilvering { "  (resilvering)" } else { "  (awaiting resilver)" };
+    }
+    note
 }

@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value, json};
 use zcommon::status::{MESSAGE_URL, PoolStatus, wrap};
-use zcommon::units::{nicebytes, nicenum};
+use zcommon::units::{nicebytes, nicenum, nicetime};
 use zcommon::vdev::VdevState;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
@@ -51,6 +51,12 @@ impl Form<'_> {
     /// An amount of bytes.
     pub fn bytes(&self, n: u64) -> Value {
         if self.literal { self.style.number(n) } else { json!(nicebytes(n).to_string()) }
+    }
+
+    /// A time span of milliseconds; as a number in nanoseconds.
+    pub fn span(&self, ms: u64) -> Value {
+        let ns = ms.saturating_mul(1_000_000);
+        if self.literal { self.style.number(ns) } else { json!(nicetime(ns).to_string()) }
     }
 
     /// A moment in seconds since 1970; 0: never.
@@ -149,6 +155,11 @@ pub fn vdev_info(vdev: &VdevNode, name: String, style: &JsonStyle) -> Map<String
     if let Some(path) = &vdev.path {
         map.insert("path".into(), json!(String::from_utf8_lossy(path)));
     }
+    for (key, value) in [("phys_path", &vdev.phys_path), ("devid", &vdev.devid)] {
+        if let Some(value) = value {
+            map.insert(key.into(), json!(value));
+        }
+    }
     let class = match class_of(vdev) {
         Some("logs") => "log",
         Some(class) => class,
@@ -246,6 +257,9 @@ impl Writer<'_> {
         if sizes.checkpoint > 0 {
             map.insert("checkpoint_space".into(), self.form.bytes(sizes.checkpoint));
         }
+        if vdev.deferred {
+            map.insert("resilver_deferred".into(), self.form.plain(1));
+        }
         if vdev.is_leaf() && !spare {
             map.insert("slow_ios".into(), self.form.count(self.view.slow_ios(vdev.guid)));
         }
@@ -261,6 +275,11 @@ impl Writer<'_> {
             map.insert("was".into(), json!(path));
         } else if let Some(aux) = vdev.health.aux.word() {
             map.insert("aux".into(), json!(aux));
+        }
+        if vdev.removing {
+            map.insert("removing".into(), self.form.plain(1));
+        } else if vdev.no_alloc {
+            map.insert("noalloc".into(), self.form.plain(1));
         }
         map
     }

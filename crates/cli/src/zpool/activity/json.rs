@@ -17,12 +17,16 @@ impl Activity {
             }
         };
         let errors = self.errors.filter(|errors| errors.start > self.scan.map_or(0, |scan| scan.start));
-        let scan = (self.scan.is_some() || errors.is_some()).then(|| {
-            let mut object = self.scan.unwrap_or_default().object(form);
-            object.extend(errors.map(|errors| errors.object(form)).unwrap_or_default());
-            object
-        });
-        put("scan_stats", scan);
+        let mut scan = Map::new();
+        if self.scan.is_some() || errors.is_some() {
+            scan = self.scan.unwrap_or_default().object(form);
+            scan.extend(errors.map(|errors| errors.object(form)).unwrap_or_default());
+        }
+        let rebuilds: Map<String, Value> = self.rebuilds.iter().filter_map(|r| r.entry(view, form)).collect();
+        if !rebuilds.is_empty() {
+            scan.insert("rebuild_stats".to_owned(), rebuilds.into());
+        }
+        put("scan_stats", Some(scan).filter(|scan| !scan.is_empty()));
         put("removal_stats", self.removal.map(|removal| removal.object(view, form)));
         put("checkpoint_stats", self.checkpoint.map(|checkpoint| checkpoint.object(form)));
         put("raidz_expand_stats", self.expansion.map(|expansion| expansion.object(view, form)));
@@ -70,11 +74,11 @@ impl Scan {
             ("skipped", form.bytes(self.skipped)),
             ("processed", form.bytes(self.processed)),
             ("errors", form.count(self.errors)),
-            ("bytes_per_scan", form.bytes(0)),
-            ("pass_start", form.plain(0)),
+            ("bytes_per_scan", form.bytes(self.pass.examined)),
+            ("pass_start", form.plain(self.pass.start)),
             ("scrub_pause", form.time(self.paused)),
-            ("scrub_spent_paused", form.plain(0)),
-            ("issued_bytes_per_scan", form.bytes(0)),
+            ("scrub_spent_paused", form.plain(self.pass.paused)),
+            ("issued_bytes_per_scan", form.bytes(self.pass.issued)),
             ("issued", form.bytes(self.issued())),
         ])
     }

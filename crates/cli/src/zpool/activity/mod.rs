@@ -65,6 +65,8 @@ struct Scan {
     errors: u64,
     /// Since when it is paused; 0: it is not.
     paused: u64,
+    /// What this import did.
+    pass: ScanPass,
     /// Bytes met and bytes read in each second of this import; 0: not known.
     rates: [u64; 2],
 }
@@ -140,6 +142,7 @@ impl Scan {
                 (true, 0) => pool.uberblock.timestamp,
                 (true, when) => when,
             },
+            pass,
             rates: rates(&pass, scan.state == state::SCANNING),
         }))
     }

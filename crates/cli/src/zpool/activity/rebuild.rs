@@ -4,8 +4,11 @@ use engine::Result;
 use engine::spa::reconstruct::RebuildPass;
 use ondisk::names::vdev_top;
 use ondisk::pool::VdevRebuild;
+use serde_json::{Value, json};
 use zcommon::units::nicebytes;
+use zutil::names::{NameStyle, vdev_name};
 
+use super::super::status_json::{Form, vdev_info};
 use super::text::percent;
 use crate::output::time::{clock, duration};
 use crate::zpool::prop::PoolView;
@@ -48,6 +51,36 @@ impl Rebuild {
     /// Seconds since 1970.
     pub(super) fn end(&self) -> u64 {
         self.record.end_time
+    }
+
+    /// The name of its vdev, and its entry in JSON.
+    #[doc(alias = "scan_status_nvlist")]
+    pub(super) fn entry(&self, view: &PoolView<'_>, form: &Form<'_>) -> Option<(String, Value)> {
+        let top = view.tree.children.iter().find(|top| top.id == self.vdev)?;
+        let name = vdev_name(top, NameStyle::default(), true);
+        let (record, pass) = (&self.record, &self.pass);
+        let state = match record.rebuild_state {
+            ACTIVE => "ACTIVE",
+            CANCELED => "CANCELED",
+            _ => "COMPLETE",
+        };
+        let mut map = vdev_info(top, name.clone(), form.style);
+        map.extend(form.map([
+            ("state", json!(state)),
+            ("start_time", form.time(record.start_time)),
+            ("end_time", form.time(record.end_time)),
+            ("scan_time", form.span(record.scan_time_ms)),
+            ("scanned", form.bytes(record.bytes_scanned)),
+            ("issued", form.bytes(record.bytes_issued)),
+            ("rebuilt", form.bytes(record.bytes_rebuilt)),
+            ("to_scan", form.bytes(record.bytes_est)),
+            ("errors", form.count(record.errors)),
+            ("pass_time", form.span(pass.time_ms)),
+            ("pass_scanned", form.bytes(pass.scanned)),
+            ("pass_issued", form.bytes(pass.issued)),
+            ("pass_skipped", form.bytes(0)),
+        ]));
+        Some((name, map.into()))
     }
 
     /// Whole lines; `name` is the vdev's.

@@ -244,6 +244,7 @@ mod tests {
         processed: 6,
         errors: 7,
         paused: 0,
+        pass: engine::spa::scrub::ScanPass { start: 0, examined: 0, issued: 0, paused_at: 0, paused: 0 },
         rates: [0; 2],
     };
 
