@@ -48,6 +48,13 @@ fn vdevs_have_properties() {
     live.ok(&format!("zpool set slow_io_t=30 tank {a}"));
     assert_eq!([value("comment", "root-0"), value("comment", &a)], ["all\tlocal\n", "one\tlocal\n"]);
     assert_eq!(value("org.me:x,io_n,slow_io_t", &a), "y\tlocal\n-\tlocal\n30\tlocal\n");
+    // Vdevs are shown in the order and under the names of the command line.
+    let guid = live.ok(&format!("zpool get -H -o value guid tank {a}")).trim().to_owned();
+    let named = live.ok(&format!("zpool get -H -o name size tank {guid} root {a}"));
+    assert_eq!(named, format!("{guid}\nroot-0\n{a}\n"));
+    live.ok("zpool set org.me:pool=y tank");
+    let all = live.ok("zpool get -H -o property all tank");
+    assert!(all.find("org.me:pool\n").unwrap() < all.find("feature@").unwrap(), "{all}");
     let lead = "cannot set property for 'tank':";
     assert_eq!(live.fails(&format!("zpool set size=1 tank {a}")), format!("{lead} 'size' is readonly\n"));
     assert_eq!(

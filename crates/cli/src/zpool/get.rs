@@ -110,20 +110,20 @@ impl Get {
         let exit = self.source.each(&[pool.to_owned()], ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
             let mut vdevs = Map::new();
-            for vdev in self.vdevs(&view, names)? {
+            for (called, vdev) in self.vdevs(&view, names)? {
                 let props = self.vdev_props(&vdev)?;
-                let mut item = vdev_info(vdev.node, vdev.name(), &style);
+                let mut item = vdev_info(vdev.node, called.clone(), &style);
                 item.shift_insert(1, "type".into(), json!("VDEV"));
                 item.insert("class".into(), json!(vdev.class()));
                 item.insert("state".into(), json!(vdev.node.health.state.word()));
                 let value = |p: &Prop| style.prop(p, self.lines.literal || self.json.style.json_int);
                 let values = props.iter().map(|(name, prop)| (name.clone(), value(prop)));
                 item.insert("properties".into(), Map::from_iter(values).into());
-                vdevs.insert(vdev.name(), item.into());
+                vdevs.insert(called.clone(), item.into());
                 for (name, prop) in &props {
                     let known = VdevProp::from_name(name).map_or(name.len(), |p| width(p.info()).0);
                     widths.value = widths.value.max(known);
-                    lines.push(self.row(vdev.name(), name, prop));
+                    lines.push(self.row(called.clone(), name, prop));
                 }
             }
             let mut about = super::pool_object(&view, &style);
@@ -141,21 +141,32 @@ impl Get {
         Ok(exit)
     }
 
-    /// The vdevs that are meant, in the order of the pool's tree.
-    fn vdevs<'a>(&self, view: &'a PoolView<'a>, names: &[String]) -> Result<Vec<VdevView<'a>>, Failure> {
-        let mut all = get_vdev::all(view);
+    /// The vdevs that are meant, in the order of the command line and under the names that it has for them; with
+    /// `all-vdevs` all, in the order of the pool's tree.
+    #[doc(alias = "get_callback_vdev")]
+    fn vdevs<'a>(
+        &self,
+        view: &'a PoolView<'a>,
+        names: &[String],
+    ) -> Result<Vec<(String, VdevView<'a>)>, Failure> {
         if names.iter().any(|name| name == "all-vdevs") {
-            return Ok(all);
+            return Ok(get_vdev::all(view).into_iter().map(|vdev| (vdev.name(), vdev)).collect());
         }
-        let unknown = names.iter().filter(|name| !all.iter().any(|vdev| vdev.is_called(name)));
-        let unknown: Vec<String> = unknown.map(|name| format!("\t{name} (unknown)\n")).collect();
+        let (mut found, mut unknown) = (Vec::new(), String::new());
+        for name in names {
+            match get_vdev::all(view).into_iter().find(|vdev| vdev.is_called(name)) {
+                Some(vdev) if name == "root" => found.push((vdev.name(), vdev)),
+                Some(vdev) => found.push((name.clone(), vdev)),
+                None => unknown += &format!("\t{name} (unknown)\n"),
+            }
+        }
         if !unknown.is_empty() {
             let pool = &view.pool.name;
-            let list = unknown.concat();
-            return Err(Failure::usage(format!("Expected a list of vdevs in \"{pool}\", but got:\n{list}")));
+            return Err(Failure::usage(format!(
+                "Expected a list of vdevs in \"{pool}\", but got:\n{unknown}"
+            )));
         }
-        all.retain(|vdev| names.iter().any(|name| vdev.is_called(name)));
-        Ok(all)
+        Ok(found)
     }
 
     fn vdev_props(&self, vdev: &VdevView<'_>) -> Result<Vec<(String, Prop)>, Failure> {

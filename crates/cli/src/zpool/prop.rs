@@ -298,14 +298,15 @@ impl<'a> PoolView<'a> {
         read.chain(write).map(|(guid, prop)| (format!("unsupported@{guid}"), prop)).collect()
     }
 
-    /// All properties in the order of `zpool get all`: native, features, unsupported features.
+    /// All properties in the order of `zpool get all`: native, of users, features, unsupported features.
+    #[doc(alias = "zpool_expand_proplist")]
     pub fn all(&self) -> Vec<(String, Prop)> {
         let visible = ZpoolProp::ALL.iter().copied().filter(|p| p.info().visible && *p != ZpoolProp::Name);
         let native = visible.filter_map(|p| Some((p.name().to_owned(), self.native(p)?)));
         let features = FEATURES.iter().map(|f| (format!("feature@{}", f.info().name), self.feature(*f)));
         let user = self.settings.iter().filter(|(name, _)| name.contains(':'));
         let user = user.map(|(name, value)| (name.clone(), Prop::text(text(value), Source::Local)));
-        native.chain(features).chain(self.unsupported()).chain(user).collect()
+        native.chain(user).chain(features).chain(self.unsupported()).collect()
     }
 
     /// The property of a user's word; `None`: there is no such property, or no such [feature](is_of_feature).
