@@ -118,4 +118,12 @@ fn files_that_are_no_devices() {
     }
     assert_eq!(aquifer(&["zdb", "-l", "/does/not/exist"]).code, 1);
     assert_eq!(aquifer(&["zdb", "-E", "1:2"]).code, 1);
+    let run = aquifer(&["zdb", "-l", "/dev/null"]);
+    assert_eq!((run.code, run.out.matches("failed to read label ").count()), (2, 4), "{}", run.err);
+    assert_eq!(aquifer(&["zdb", "-lq", "/dev/null"]).out, "");
+    // Wrong command lines.
+    for words in [&["-z"][..], &["-l"], &["-R", "tank"], &["-N", "tank/name"], &["--nonsense", "tank"]] {
+        let run = aquifer(&[&["zdb"], words].concat());
+        assert_eq!(run.code, 2, "{words:?}: {}{}", run.out, run.err);
+    }
 }

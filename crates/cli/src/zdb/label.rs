@@ -40,8 +40,11 @@ pub fn run(options: &Options, path: &str, ctx: &mut Ctx) -> Outcome {
     let place = if !Path::new(path).exists() && short.exists() { &short } else { Path::new(path) };
     let device = match FileDevice::open(place, OpenOptions { threads: 1, ..OpenOptions::default() }) {
         Ok(device) => device,
+        // It is neither a file nor a disk.
+        Err(_) if std::fs::File::open(place).is_ok() => return no_labels(options, ctx),
         Err(e) => {
-            return Err(Failure::failed(format!("cannot open '{path}': {}", crate::verb::strerror(&e))));
+            writeln!(ctx.out, "cannot open '{path}': {}", crate::verb::strerror(&e))?;
+            return Ok(Exit::FAILED);
         }
     };
     let mut failed = false;
@@ -74,6 +77,14 @@ pub fn run(options: &Options, path: &str, ctx: &mut Ctx) -> Outcome {
         (true, true) => Exit::FAILED,
         (true, false) => Exit::OK,
     })
+}
+
+/// Reports that no label can be read.
+fn no_labels(options: &Options, ctx: &mut Ctx) -> Outcome {
+    if !options.has('q') {
+        (0..LABELS).try_for_each(|index| writeln!(ctx.out, "failed to read label {index}"))?;
+    }
+    Ok(Exit(2))
 }
 
 fn read(device: &FileDevice, index: u32) -> Option<Label> {
@@ -113,7 +124,7 @@ fn print(options: &Options, all: &[Label], label: &Label, ctx: &mut Ctx) -> Resu
             let same = |other: &Label| other.config.as_ref().is_some_and(|(b, _)| b == bytes);
             let (first, numbers) = numbers(all, same);
             if options.level('l') >= 3 || first == label.index {
-                header(label, &mut headed, ctx)?;
+                header(options, label, &mut headed, ctx)?;
                 write!(ctx.out, "{}", config.dump(4))?;
                 writeln!(ctx.out, "    labels = {numbers}")?;
                 if options.level('l') >= 2 {
@@ -129,8 +140,10 @@ fn print(options: &Options, all: &[Label], label: &Label, ctx: &mut Ctx) -> Resu
     Ok(())
 }
 
-fn header(label: &Label, headed: &mut bool, ctx: &mut Ctx) -> Result<(), Failure> {
-    if !std::mem::replace(headed, true) {
+/// Prints the heading of a label, once; none with `-q`.
+#[doc(alias = "print_label_header")]
+fn header(options: &Options, label: &Label, headed: &mut bool, ctx: &mut Ctx) -> Result<(), Failure> {
+    if !options.has('q') && !std::mem::replace(headed, true) {
         let bad = if label.trust == Trust::Verified { "" } else { "(Bad label cksum)" };
         let rule = "-".repeat(36);
         writeln!(ctx.out, "{rule}\nLABEL {} {bad}\n{rule}", label.index)?;
@@ -150,7 +163,7 @@ fn ring(
     for (at, slot) in label.ring.iter().enumerate() {
         let Some((bytes, ub)) = slot else {
             if level >= 2 {
-                header(label, headed, ctx)?;
+                header(options, label, headed, ctx)?;
                 writeln!(ctx.out, "    Uberblock[{at}] invalid")?;
             }
             continue;
@@ -167,7 +180,7 @@ fn ring(
         if level < 3 && first != label.index {
             continue;
         }
-        header(label, headed, ctx)?;
+        header(options, label, headed, ctx)?;
         write!(ctx.out, "    Uberblock[{at}]\n{}", uberblock::text(ub, level))?;
         writeln!(ctx.out, "        labels = {numbers}")?;
     }

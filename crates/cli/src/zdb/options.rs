@@ -50,7 +50,11 @@ pub const FLAGS: &[Flag] = &[
     plain(b'M', "metaslab-groups", "metaslab groups and classes"),
     plain(b'N', "numeric", "as -d, with what follows POOL/ taken as an object set's number"),
     plain(b'O', "object-lookups", "DATASET PATH: the object at that path"),
-    plain(b'r', "copy-object", "DATASET PATH DESTINATION: copy a file out"),
+    plain(
+        b'r',
+        "copy-object",
+        "DATASET PATH DESTINATION: copy a file out; with -O an object number for PATH",
+    ),
     plain(b'R', "read-block", "POOL VDEV:OFFSET:[LSIZE/]PSIZE[:FLAGS]: read and print a block"),
     plain(b's', "io-stats", "what zdb itself read"),
     plain(b'S', "simulate-dedup", "what dedup would save"),
@@ -340,6 +344,7 @@ Usage:\tzdb [-AbcdDFGhikLMPsvXy] [-e [-V] [-p <path> ...]] [-I <inflight I/Os>]
 \t\t<poolname> [<vdev> [<metaslab> ...]]
 \tzdb -O [-K <key>] <dataset> <path>
 \tzdb -r [-K <key>] <dataset> <path> <destination>
+\tzdb -r [-K <key>] -O <dataset> <object-id> <destination>
 \tzdb -R [-A] [-e [-V] [-p <path> ...]] [-U <cache>]
 \t\t<poolname> <vdev>:<offset>:<size>[:<flags>]
 \tzdb -E [-A] word0:word1:...:word15

@@ -12,7 +12,7 @@ use ondisk::{Blkptr, EmbeddedType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, gang::gang_nb
 
 use super::target::Session;
 use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, each};
+use crate::verb::{Exit, Failure, Outcome};
 
 /// Decompressors in the order in which zdb guesses.
 const GUESSES: [(&str, compress::Algorithm); 4] = [
@@ -112,9 +112,16 @@ impl Flags {
     }
 }
 
-/// Prints each block in the operands.
+/// Prints each block in the operands. A block that cannot be read is reported among them and does not change the exit code.
+#[doc(alias = "zdb_read_block")]
 pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
-    each(&session.rest, ctx, |text, ctx| one(session, text, ctx))
+    for text in &session.rest {
+        match one(session, text, ctx) {
+            Err(Failure::Failed(why)) => writeln!(ctx.out, "{why}")?,
+            done => done?,
+        }
+    }
+    Ok(Exit::OK)
 }
 
 fn one(session: &Session, text: &str, ctx: &mut Ctx) -> Result<(), Failure> {

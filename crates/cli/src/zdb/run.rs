@@ -12,13 +12,13 @@ use super::{
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
 
-/// zdb exits with 1 where other commands exit with 2.
+/// Prints the reason and the synopsis.
 fn usage(ctx: &mut Ctx, why: &str) -> Outcome {
     if !why.is_empty() {
         ctx.warn(why);
     }
     ctx.warn(USAGE.trim_end());
-    Ok(Exit::FAILED)
+    Ok(Exit::USAGE)
 }
 
 /// Runs a command line.
@@ -42,13 +42,26 @@ pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
     if options.has('l') {
         return label::run(&options, first, ctx);
     }
-    match ['R', 'O', 'r'].into_iter().find(|&letter| options.has(letter)) {
-        Some('R') if operands < 2 => return usage(ctx, ""),
-        Some('O') if operands != 2 => return usage(ctx, ""),
-        Some('r') if operands != 3 => return usage(ctx, ""),
-        _ => {}
+    let copies = options.has('r');
+    let is_wrong = (options.has('R') && operands < 2)
+        || (options.has('O') && !copies && operands != 2)
+        || (copies && operands != 3);
+    if is_wrong {
+        return usage(ctx, "");
+    }
+    let id = first.trim_end_matches('/').split_once('/').map(|(_, id)| id);
+    if options.has('N') && id.is_some_and(|id| !is_numeric(id)) {
+        writeln!(ctx.out, "Supply a numeric objset ID with -N")?;
+        return Ok(Exit::USAGE);
     }
     on_pool(options, ctx)
+}
+
+/// Whether this can be an object set's number: hexadecimal digits.
+#[doc(alias = "zdb_numeric")]
+fn is_numeric(text: &str) -> bool {
+    let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
+    !text.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
 /// Reports options that are accepted and have no effect here.
@@ -64,7 +77,7 @@ fn on_pool(options: Options, ctx: &mut Ctx) -> Outcome {
     for note in &session.pool.notes {
         ctx.warn(note);
     }
-    if session.options.has('O') {
+    if session.options.has('O') && !session.options.has('r') {
         return objects::run_lookup(&session, ctx);
     }
     if session.options.has('r') {

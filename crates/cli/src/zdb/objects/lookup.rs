@@ -12,6 +12,7 @@ use super::object;
 use super::view::View;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome};
+use crate::zdb::options::parse_number;
 use crate::zdb::target::{Session, Target};
 
 /// Minimum verbosity of `-O`.
@@ -75,10 +76,23 @@ pub fn show(session: &Session, ctx: &mut Ctx) -> Outcome {
     Ok(dump.exit)
 }
 
+/// The file that the session names, by its path or, with `-O`, by its object number; `None`: there is no such path.
+fn named(session: &Session, ctx: &mut Ctx) -> Result<Option<Inode>, Failure> {
+    if !session.options.has('O') {
+        return Ok(find(session, ctx)?.and_then(|(_, mut trail)| trail.pop()).map(|(_, inode)| inode));
+    }
+    let word = session.rest.first().map(String::as_str).unwrap_or_default();
+    let number = parse_number(word).ok_or_else(|| Failure::failed(format!("bad object number '{word}'")))?;
+    let fs = match &session.target {
+        Target::Dataset(dataset) => Filesystem::open_committed(dataset)?,
+        _ => Filesystem::open_committed(&session.pool.dsl.dataset(&session.pool.name)?)?,
+    };
+    Ok(Some(fs.inode(number)?))
+}
+
 /// Copies the file's bytes; holes stay holes.
 pub fn copy(session: &Session, ctx: &mut Ctx) -> Outcome {
-    let Some((_, mut trail)) = find(session, ctx)? else { return Ok(ABSENT) };
-    let Some((_, inode)) = trail.pop() else { return Ok(ABSENT) };
+    let Some(inode) = named(session, ctx)? else { return Ok(ABSENT) };
     let target = session.rest.get(1).cloned().unwrap_or_default();
     let mut dump = Dump::new(session, ctx);
     dump.unlocked()?;
