@@ -122,3 +122,26 @@ fn newer_snapshots_without_changes_stay() {
     assert!(has(spa, "ours/to@kept") && has(spa, "ours/to@b"));
     place.exported();
 }
+
+/// The received part of a stream that breaks off stays where it has children: they are not lost with it.
+#[test]
+fn a_receive_that_fails_spares_what_was_made_below_it() {
+    for resumable in [false, true] {
+        let (mut place, _) = place();
+        let spa = place.spa();
+        let whole = stream(&spa.pool, "ours/from@a", None, SendFlags::default());
+        let part = &whole[..whole.len() / 2];
+        let mut input_of = part;
+        let mut input = Input::new(&mut input_of);
+        let mut receiver =
+            begin_one(spa, &mut input, "ours/new@a", &|wish| wish.resumable = resumable).unwrap();
+        receiver.fill(&mut input, &mut |_| true).unwrap_err();
+        make(spa, "ours/new/kid");
+        write(spa, "ours/new/kid", "kept", 100_000);
+        task(spa, |tasks| tasks.snapshot(&["ours/new/kid@s"], &[]));
+        assert_eq!(receiver.abort(false).unwrap_err().kind(), Kind::Exists);
+        assert!(has(spa, "ours/new") && has(spa, "ours/new/kid@s"));
+        let pool = place.exported();
+        assert!(pool.dsl.dataset("ours/new/kid@s").is_ok() && pool.dsl.dataset("ours/new").is_ok());
+    }
+}

@@ -24,6 +24,7 @@ mod roots;
 use std::io::IsTerminal;
 
 use clap::Args;
+use engine::Kind;
 use engine::recv::{Input, Item, RECEIVE_CHILD};
 use ondisk::drr::{DrrBegin, DrrBody};
 
@@ -190,7 +191,13 @@ impl Receive {
             return Err(Failure::failed(what));
         };
         let done = ctx.change(&target.pool, move |tasks, _| tasks.abort_receive(dataset, &what, false));
-        done.map_err(|e| Failure::cannot("destroy", &self.name, crate::session::why(&e)))?;
+        done.map_err(|e| {
+            let reason = match e.kind() {
+                Kind::Exists | Kind::Busy => e.what().to_owned(),
+                _ => crate::session::why(&e),
+            };
+            Failure::cannot("destroy", &self.name, reason)
+        })?;
         Ok(Exit::OK)
     }
 }

@@ -199,16 +199,17 @@ impl Tasks<'_> {
     /// `number`.
     ///
     /// # Errors
-    /// `Busy` while a receive fills it, `NotFound` when it is gone or complete.
+    /// `Busy` while a receive fills it or when it has snapshots, `Exists` when it has children, `NotFound` when it is gone or
+    /// complete. The received part stays then.
     #[doc(alias = "dmu_recv_cleanup_ds")]
     pub fn abort_receive(&self, (number, guid): (u64, u64), target: &str, keep: bool) -> Result<()> {
         self.check_received(number, guid).map_err(|e| e.in_dataset(target))?;
-        if self.datasets.opened(number).is_some_and(|live| live.objset.has_log()) {
-            return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(target));
-        }
+        self.refuse_mounted(number, target)?;
         if keep && has_resume_state(&self.at, number)? {
             return Ok(());
         }
+        // Datasets may have been created below it meanwhile.
+        destroy::check_head(&self.at, number).map_err(|e| e.in_dataset(target))?;
         let dir = self.at.dir(self.at.dataset(number)?.dir_obj)?;
         let last = match dir.parent_obj {
             0 => return Err(Error::corrupt("a pool's own dataset is being received")),
