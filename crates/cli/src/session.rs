@@ -334,7 +334,7 @@ pub fn why(e: &Error) -> String {
     let text = match e.kind() {
         Kind::NotFound => "dataset does not exist",
         Kind::Exists => "dataset already exists",
-        Kind::Busy => "dataset is busy",
+        Kind::Busy | Kind::Again => "dataset is busy",
         Kind::NoSpace => "out of space",
         Kind::ReadOnly => "dataset is read-only",
         Kind::Denied => "permission denied",

@@ -338,3 +338,30 @@ fn interrupted_state_goes_with_its_target() {
     live.ok("zfs destroy tank/dst");
     live.export_and_verify("tank");
 }
+
+/// A partly received dataset is neither taken a snapshot of nor sent, and it does not go while it has children.
+#[test]
+fn a_partly_received_dataset_does_not_pass_as_a_whole_one() {
+    let Some(pool) = golden::get("streams") else { return };
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 512)));
+    let part = live.disks().join("part");
+    let whole = std::fs::read(pool.dir.join("full-a.zstream")).unwrap();
+    std::fs::write(&part, &whole[..whole.len() / 2]).unwrap();
+    assert_eq!(fed(&live, "zfs receive -s -u tank/new", &part).code, 1);
+    live.ok("zfs create tank/new/kid");
+    live.ok("zfs snapshot tank/new/kid@kept");
+    live.ok("zfs snapshot -r tank@cron");
+    assert_eq!(live.ok("zfs list -Hr -t snapshot -o name tank"), "tank@cron\ntank/new/kid@kept\n");
+    let busy = "cannot create snapshot 'tank/new@cron': dataset is busy\n";
+    assert_eq!(live.fails("zfs snapshot tank/new@cron"), busy);
+    let stream = File::create(live.disks().join("stream")).unwrap();
+    let sent: Run = live.command("zfs send tank/new").stdout(Stdio::from(stream)).output().unwrap().into();
+    assert!(sent.code == 1 && sent.err.contains("target is busy"), "{}: {}", sent.code, sent.err);
+    let children = "cannot destroy 'tank/new': the dataset has children\n";
+    assert_eq!(live.fails("zfs receive -A tank/new"), children);
+    live.ok("zfs list tank/new/kid@kept");
+    live.ok("zfs destroy -r tank/new/kid");
+    live.ok("zfs receive -A tank/new");
+    live.export_and_verify("tank");
+}

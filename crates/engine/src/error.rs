@@ -45,6 +45,9 @@ pub enum Kind {
     Limit,
     /// It is in use.
     Busy,
+    /// It cannot be done in this transaction group, but in the next.
+    #[doc(alias = "EAGAIN")]
+    Again,
     /// Permission denied.
     Denied,
     /// The file's own flags or its type forbid it.

@@ -326,6 +326,7 @@ fn operate(spa: &Spa, random: &mut Random, count: usize) -> String {
         Err(e) => {
             let refused = [
                 Kind::Busy,
+                Kind::Again,
                 Kind::Exists,
                 Kind::NotFound,
                 Kind::Invalid,

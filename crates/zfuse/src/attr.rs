@@ -95,7 +95,7 @@ pub fn errno(e: &Error) -> Errno {
         Kind::Interrupted => Errno::EINTR,
         Kind::ReadOnly => Errno::EROFS,
         Kind::Limit => Errno::ENOMEM,
-        Kind::Busy => Errno::EBUSY,
+        Kind::Busy | Kind::Again => Errno::EBUSY,
         Kind::Exists => Errno::EEXIST,
         Kind::NotEmpty => Errno::ENOTEMPTY,
         Kind::NotUtf8 => Errno::EILSEQ,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use clap::Args;
 use engine::Kind;
+use engine::dsl::Dir;
 use engine::dsl::props::PropValue;
 use zcommon::names::{check_component, check_snapshot};
 use zcommon::props::{PropName, is_user_property};
@@ -46,7 +47,7 @@ impl Verb for Snapshot {
             check_snapshot(name).and_then(|()| check_component(snap)).map_err(|e| cannot(e.to_string()))?;
             let target = Target::of(dataset, ctx)?;
             target.dataset()?;
-            let heads = if self.recurse { target.tree()? } else { vec![target.dir()?] };
+            let heads = if self.recurse { finished(&target)? } else { vec![target.dir()?] };
             let entry = by_pool.entry(target.pool.name()).or_insert_with(|| (target.clone(), Vec::new()));
             for dir in heads {
                 let whole = format!("{}@{snap}", dir.name);
@@ -84,6 +85,27 @@ impl Snapshot {
     }
 }
 
+/// The datasets at and below the target, without those whose receive is unfinished and all below them.
+#[doc(alias = "zfs_snapshot_cb")]
+fn finished(target: &Target) -> Result<Vec<Dir>, Failure> {
+    let tree = target.tree()?;
+    let _quiet = target.pool.quiet();
+    let mut unfinished: Vec<String> = Vec::new();
+    let mut all = Vec::new();
+    for dir in tree {
+        let is_below =
+            |above: &String| dir.name.strip_prefix(above.as_str()).is_some_and(|r| r.starts_with('/'));
+        if unfinished.iter().any(is_below) {
+            continue;
+        }
+        match dir.head()?.is_inconsistent() {
+            true => unfinished.push(dir.name),
+            false => all.push(dir),
+        }
+    }
+    Ok(all)
+}
+
 /// Takes snapshots in one txg.
 fn take(
     target: &Target,
@@ -119,7 +141,7 @@ pub(crate) fn of_its_own_group<T>(mut take: impl FnMut() -> engine::Result<T>) -
     let mut tries = 1;
     loop {
         match take() {
-            Err(e) if e.kind() == Kind::Busy && tries < TRIES => tries += 1,
+            Err(e) if e.kind() == Kind::Again && tries < TRIES => tries += 1,
             done => return done,
         }
     }
@@ -134,7 +156,7 @@ mod tests {
         let mut others = 99;
         let done = of_its_own_group(|| {
             others -= 1;
-            if others > 0 { Err(engine::Error::new(Kind::Busy, "another was first")) } else { Ok(()) }
+            if others > 0 { Err(engine::Error::new(Kind::Again, "another was first")) } else { Ok(()) }
         });
         assert!(done.is_ok());
     }

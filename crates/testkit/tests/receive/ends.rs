@@ -145,3 +145,22 @@ fn a_receive_that_fails_spares_what_was_made_below_it() {
         assert!(pool.dsl.dataset("ours/new/kid@s").is_ok() && pool.dsl.dataset("ours/new").is_ok());
     }
 }
+
+/// A snapshot of a partly received dataset would pass as one that was sent.
+#[test]
+fn no_snapshot_is_taken_of_what_is_being_received() {
+    let (mut place, more) = place();
+    let spa = place.spa();
+    let whole = stream(&spa.pool, "ours/from@a", None, SendFlags::default());
+    let snapshot = |name: &'static str| spa.dsl_task(move |tasks| tasks.snapshot(&[name], &[]));
+    let failed = receive_into(spa, &whole[..whole.len() / 2], "ours/new@a", &|wish| wish.resumable = true)
+        .unwrap_err();
+    assert_eq!(failed.kind(), Kind::Io, "{failed}");
+    assert_eq!(snapshot("ours/new@x").unwrap_err().kind(), Kind::Busy);
+    receive_while(spa, &more, &|_| (), &|_| {
+        assert_eq!(snapshot("ours/to/%recv@x").unwrap_err().kind(), Kind::Busy);
+    })
+    .unwrap();
+    snapshot("ours/to@x").unwrap();
+    place.exported();
+}

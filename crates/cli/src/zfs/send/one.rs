@@ -147,7 +147,11 @@ fn write(
     ctx: &mut Ctx,
 ) -> Outcome {
     let failed = |e: &Error| failure(e, &to.name, reason);
-    let _hold = scene.hold(to, stream.flags.raw).map_err(|e| failed(&e))?;
+    let hold = match stream.saved {
+        Some(_) => scene.hold_partial(to, stream.flags.raw),
+        None => scene.hold(to, stream.flags.raw),
+    };
+    let _hold = hold.map_err(|e| failed(&e))?;
     let from = stream.from.as_ref().map(|from| from.redaction_obj);
     let _lists = scene.hold_lists(stream.redact.into_iter().chain(from)).map_err(|e| failed(&e))?;
     let to = &scene.dataset(&to.name).map_err(|e| failed(&e))?;

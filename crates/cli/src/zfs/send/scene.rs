@@ -78,8 +78,21 @@ impl Scene {
     /// the stream is `raw`.
     ///
     /// # Errors
-    /// `Busy` for a head that is in use.
+    /// `Busy` for a head that is in use or whose receive is unfinished, `Invalid` for a snapshot of such a head.
     pub(super) fn hold(&self, dataset: &Dataset, raw: bool) -> Result<Option<LongHold>> {
+        let held = self.hold_partial(dataset, raw)?;
+        let now = self.dataset(&dataset.name)?;
+        match (now.is_inconsistent(), now.is_snapshot()) {
+            (false, _) => Ok(held),
+            (true, false) => Err(Error::new(Kind::Busy, "dataset is busy")),
+            (true, true) => {
+                Err(Error::new(Kind::Invalid, "the snapshot was made during an unfinished receive"))
+            }
+        }
+    }
+
+    /// The same, also of a head whose receive is unfinished.
+    pub(super) fn hold_partial(&self, dataset: &Dataset, raw: bool) -> Result<Option<LongHold>> {
         let Some(Ok(spa)) = self.live.as_ref().map(|pool| pool.spa()) else { return Ok(None) };
         let hold = match dataset.is_snapshot() {
             true => spa.datasets.hold_long(dataset.number)?,

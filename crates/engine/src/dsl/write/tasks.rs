@@ -194,6 +194,9 @@ impl Tasks<'_> {
     }
 
     /// Makes snapshots, all or none of them. With properties for each.
+    ///
+    /// # Errors
+    /// `Again` when one of the datasets got a snapshot in this transaction group; `Busy` for a dataset whose receive is unfinished.
     #[doc(alias = "dsl_dataset_snapshot")]
     pub fn snapshot(&self, all: &[&str], settings: &[(&str, PropValue)]) -> Result<()> {
         space::check_room(&self.at, 3 * u64::try_from(all.len()).unwrap_or(1), false)?;
@@ -206,7 +209,9 @@ impl Tasks<'_> {
             let (dir, snap) = name.split_once('@').ok_or_else(|| invalid("no name of a snapshot", name))?;
             names::check_part(snap).map_err(|e| e.in_dataset(name))?;
             let head = self.head(dir)?;
-            self.check_another_snapshot(head.head, snap, &mut planned).map_err(|e| e.in_dataset(name))?;
+            self.check_another_snapshot(head.head, snap, &mut planned)
+                .and_then(|()| self.refuse_unfinished(head.head))
+                .map_err(|e| e.in_dataset(name))?;
             if !named.insert((head.head, snap)) {
                 return Err(Error::new(Kind::Exists, "named twice").in_dataset(name));
             }
@@ -233,7 +238,7 @@ impl Tasks<'_> {
     fn check_another_snapshot(&self, head: u64, snap: &str, planned: &mut space::Planned) -> Result<()> {
         let phys = self.at.dataset(head)?;
         if phys.prev_snap_txg >= self.at.creation_txg() {
-            return Err(Error::new(Kind::Busy, "the dataset got a snapshot in this transaction group"));
+            return Err(Error::new(Kind::Again, "the dataset got a snapshot in this transaction group"));
         }
         if names::snapshot(&self.at, head, snap)?.is_some() {
             return Err(Error::new(Kind::Exists, "snapshot already exists"));
@@ -244,6 +249,14 @@ impl Tasks<'_> {
             return Err(Error::new(Kind::NoSpace, "the refreservation could not be kept"));
         }
         Ok(())
+    }
+
+    /// Refuses a head that a receive fills, or filled in part: its content is not what was sent.
+    fn refuse_unfinished(&self, head: u64) -> Result<()> {
+        match self.at.dataset(head)?.flags & DslDataset::FLAG_INCONSISTENT {
+            0 => Ok(()),
+            _ => Err(Error::new(Kind::Busy, "dataset is busy")),
+        }
     }
 
     /// Destroys a file system, volume or snapshot. `defer`: a snapshot may go later.

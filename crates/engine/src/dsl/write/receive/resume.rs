@@ -77,6 +77,10 @@ impl Tasks<'_> {
         if phys.flags & DslDataset::FLAG_INCONSISTENT == 0 || !has_resume_state(&self.at, number)? {
             return Err(none());
         }
+        if self.has_snapshots(number, &phys)? {
+            let what = "the partly received destination has snapshots, which must be destroyed first";
+            return Err(refuse(Kind::Invalid, what).in_dataset(&wish.target));
+        }
         if self.datasets.opened(number).is_some_and(|live| live.objset.has_log()) {
             return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(&wish.target));
         }
@@ -101,6 +105,10 @@ impl Tasks<'_> {
         let bytes = word(field::RESUME_BYTES)?;
         let wish = Wish { resumable: true, ..wish };
         Ok(Begun { number, guid: phys.guid, is_new, is_clone, wish, bytes })
+    }
+
+    fn has_snapshots(&self, number: u64, phys: &DslDataset) -> Result<bool> {
+        Ok(phys.prev_snap_obj != 0 && self.at.dataset(phys.prev_snap_obj)?.next_snap_obj == number)
     }
 
     pub(super) fn forget_resume_state(&self, dataset: u64) -> Result<()> {
