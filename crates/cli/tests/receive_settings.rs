@@ -277,3 +277,31 @@ fn a_stream_brings_no_large_objects_into_a_pool_without_their_features() {
     side.received("zfs receive -u old/s");
     side.live.export_and_verify("old");
 }
+
+/// Quotas and reservations that a later stream no longer brings leave the accounts, too.
+#[test]
+fn received_reservations_that_are_cleared_take_no_space() {
+    let side = Side::new();
+    let live = &side.live;
+    live.ok("zfs create -V 40M tank/v");
+    live.ok("zfs create -o quota=100M -o reservation=50M -o refquota=90M -o refreservation=20M tank/p");
+    let number = |prop: &str, name: &str| {
+        live.ok(&format!("zfs get -Hpo value {prop} tank/{name}")).trim().parse::<u64>().unwrap()
+    };
+    for (name, left_out) in [("v", ""), ("p", "-x quota -x reservation -x refquota ")] {
+        live.ok(&format!("zfs snapshot tank/{name}@1"));
+        side.send(&format!("zfs send -p tank/{name}@1"));
+        side.received(&format!("zfs receive -u tank/got-{name}"));
+        assert!(number("usedbyrefreservation", &format!("got-{name}")) > 10 << 20);
+        live.ok(&format!("zfs snapshot tank/{name}@2"));
+        side.send(&format!("zfs send -p -i @1 tank/{name}@2"));
+        side.received(&format!("zfs receive -u {left_out}-x refreservation tank/got-{name}"));
+        assert_eq!(number("usedbyrefreservation", &format!("got-{name}")), 0);
+        assert_eq!(side.get(&format!("refreservation tank/got-{name}")), "none\tdefault\n");
+    }
+    assert_eq!(side.get("quota,reservation,refquota tank/got-p"), "none\tdefault\n".repeat(3));
+    live.ok("zfs destroy -r tank/got-v");
+    live.ok("zfs destroy -r tank/got-p");
+    live.ok("zpool wait -t free tank");
+    live.export_and_verify("tank");
+}

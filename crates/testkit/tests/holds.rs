@@ -138,3 +138,27 @@ fn snapshots_leave_what_is_reserved() {
         zdb::verify(dir.path(), POOL).unwrap();
     }
 }
+
+/// The setting of a refreservation was lost, its charge was not: the charge goes with the dataset.
+#[test]
+fn a_charge_without_a_refreservation_goes_with_its_dataset() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_fs_dir(dir.path(), POOL, 128 << 20, Encryption::default()).unwrap();
+    let before = left(&spa);
+    create(&spa, "held/a");
+    spa.dsl_task(|t| {
+        t.set("held/a", &[("refreservation", Some(PropValue::Number(30 << 20)))], Source::Local)?;
+        let dir = t.at.dataset(engine::dsl::write::names::find(&t.at, POOL, "held/a")?.head)?.dir_obj;
+        t.at.zap_remove(t.at.dir(dir)?.props_zapobj, "refreservation")
+    })
+    .unwrap();
+    assert!(left(&spa) + (29 << 20) < before);
+    spa.dsl_task(|t| t.destroy("held/a", false)).unwrap();
+    (0..4).for_each(|_| spa.sync().unwrap());
+    assert!(left(&spa) + (1 << 20) > before);
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(dir.path(), POOL).unwrap();
+    }
+}

@@ -322,6 +322,7 @@ pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     super::scan_state::destroyed(at, number, &head)?;
     let origin = waiting_origin(at, &head)?;
     props::set_refreservation(at, number, 0, props::Source::Gone)?;
+    discharge_refreservation(at, head.dir_obj)?;
     tree::drop_features(at, number)?;
     if head.prev_snap_obj != 0 {
         let previous = at.dataset(head.prev_snap_obj)?;
@@ -351,6 +352,17 @@ pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let _ = at.hooks.forget_errors(number, at.tx);
     destroy_dir(at, head.dir_obj, name)?;
     origin.map_or(Ok(()), |origin| snapshot(at, origin, None, false))
+}
+
+/// Takes back what is still charged for a refreservation that no property names any more: it would stay in the pool's accounts.
+fn discharge_refreservation(at: &MosTx<'_>, dir: u64) -> Result<()> {
+    let phys = at.dir(dir)?;
+    let has_breakdown = phys.flags & DslDir::FLAG_USED_BREAKDOWN != 0;
+    let charged = phys.used_breakdown.get(DslDir::USED_REFRSRV).copied().unwrap_or(0);
+    match has_breakdown && charged != 0 && charged <= phys.used_bytes {
+        true => space::charge(at, dir, DslDir::USED_REFRSRV, Delta::of(charged, 0, 0).negated()),
+        false => Ok(()),
+    }
 }
 
 /// The pool's property `bootfs` must not name a later dataset of the same number.

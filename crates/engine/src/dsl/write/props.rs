@@ -36,6 +36,8 @@ pub enum Source {
     None,
     /// Neither a local nor a received setting.
     Gone,
+    /// No received setting any more; a local one stays.
+    NotReceived,
 }
 
 /// What a pool needs for a property's value.
@@ -133,6 +135,7 @@ pub(super) fn predicted(
             Ok(at.zap_word(zap, name)?.or(hidden).or(value).unwrap_or(0))
         }
         Source::None => Ok(received()?.unwrap_or(0)),
+        Source::NotReceived => Ok(at.zap_word(zap, name)?.unwrap_or(0)),
         Source::Inherited | Source::Gone => Ok(0),
     }
 }
@@ -194,6 +197,7 @@ pub fn set(
             remove(at, zap, &inherit)?;
             remove(at, zap, &received)
         }
+        Source::NotReceived => remove(at, zap, &received),
         Source::Inherited => {
             remove(at, zap, name)?;
             let hides = at.since(version::RECVD_PROPS) && at.zap_get(zap, HAS_RECVD)?.is_some();
@@ -235,6 +239,22 @@ fn remove(at: &MosTx<'_>, zap: u64, name: &str) -> Result<()> {
 fn store(at: &MosTx<'_>, head: u64, name: &str, value: u64, source: Source) -> Result<u64> {
     set(at, head, name, Some(&PropValue::Number(value)), source)?;
     own_number(at, at.dataset(head)?.dir_obj, name)
+}
+
+/// Sets a property of a head or snapshot, and the accounts that depend on it. `amount`: the value as a number.
+pub(super) fn set_accounted(
+    at: &MosTx<'_>,
+    dataset: u64,
+    (name, value, amount): (&str, Option<&PropValue>, u64),
+    source: Source,
+) -> Result<()> {
+    match name {
+        "quota" => set_quota(at, dataset, amount, source),
+        "reservation" => set_reservation(at, dataset, amount, source),
+        "refquota" => set_refquota(at, dataset, amount, source),
+        "refreservation" => set_refreservation(at, dataset, amount, source),
+        name => set(at, dataset, name, value, source),
+    }
 }
 
 /// Sets the quota of a head's directory; 0: none.

@@ -542,20 +542,11 @@ impl Tasks<'_> {
         let (at, number) = (&self.at, found.dataset());
         for (prop, value) in settings {
             let amount = value.as_ref().and_then(PropValue::number).unwrap_or(0);
-            match *prop {
-                "quota" => props::set_quota(at, number, amount, source)?,
-                "reservation" => props::set_reservation(at, number, amount, source)?,
-                "refquota" => props::set_refquota(at, number, amount, source)?,
-                "refreservation" => props::set_refreservation(at, number, amount, source)?,
-                "filesystem_limit" | "snapshot_limit" => {
-                    let limits = source == props::Source::Local || source == props::Source::Received;
-                    if limits && amount != u64::MAX {
-                        limits::begin_counting(at, found.dir)?;
-                    }
-                    props::set(at, number, prop, value.as_ref(), source)?;
-                }
-                prop => props::set(at, number, prop, value.as_ref(), source)?,
+            let limits = source == props::Source::Local || source == props::Source::Received;
+            if matches!(*prop, "filesystem_limit" | "snapshot_limit") && limits && amount != u64::MAX {
+                limits::begin_counting(at, found.dir)?;
             }
+            props::set_accounted(at, number, (prop, value.as_ref(), amount), source)?;
             let needs = props::Needs::of(prop, amount);
             if *prop == "compression" && needs == Some(props::Needs::Feature(Feature::ZstdCompress)) {
                 // Software that can't read the blocks must not import the pool: the feature counts as used

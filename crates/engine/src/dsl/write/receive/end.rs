@@ -146,12 +146,19 @@ impl Tasks<'_> {
             Some(_) => phys.props_obj,
             None => self.at.dir(phys.dir_obj)?.props_zapobj,
         };
+        let mut is_cleared = false;
         for entry in self.at.zap_entries(zap)? {
             let entry = entry.name_lossy();
             let is_outdated = |name: &str| all.iter().all(|(n, _)| n != name) && clears(name);
-            let outdated = entry.strip_suffix(RECEIVED).is_some_and(is_outdated);
-            if outdated {
-                self.at.zap_remove(zap, &entry)?;
+            if let Some(name) = entry.strip_suffix(RECEIVED).filter(|name| is_outdated(name)) {
+                match found.snapshot {
+                    Some(number) => props::set(&self.at, number, name, None, Source::NotReceived)?,
+                    // A quota or reservation leaves the accounts with its setting, which takes no space.
+                    None => {
+                        props::set_accounted(&self.at, found.head, (name, None, 0), Source::NotReceived)?;
+                    }
+                }
+                is_cleared = true;
             }
         }
         if found.snapshot.is_none() {
@@ -169,7 +176,11 @@ impl Tasks<'_> {
                 settings.push((name.as_str(), Some(value.clone())));
             }
         }
-        if settings.is_empty() { Ok(()) } else { self.set(name, &settings, Source::Received) }
+        match (settings.is_empty(), is_cleared) {
+            (false, _) => self.set(name, &settings, Source::Received),
+            (true, true) => self.datasets.refresh_policies(self.at.hooks),
+            (true, false) => Ok(()),
+        }
     }
 
     /// Makes a dataset that was received raw an encryption root, as it is on the sending side, or not. No key is needed.
