@@ -27,7 +27,7 @@ use crate::zfs::ZfsVerb;
 use crate::zfs::target::Target;
 use crate::zpool::ZpoolVerb;
 
-pub(crate) use receive::{may_hold, may_receive, received, settable};
+pub(crate) use receive::{may_change_key, may_hold, may_receive, received, settable};
 
 /// The permissions that a command needs on one dataset.
 #[derive(Debug, PartialEq, Eq)]

@@ -305,3 +305,81 @@ fn received_reservations_that_are_cleared_take_no_space() {
     live.ok("zpool wait -t free tank");
     live.export_and_verify("tank");
 }
+
+/// Whether the data of a snapshot can be read.
+fn opens(live: &Live, snapshot: &str) -> bool {
+    let out = File::create("/dev/null").expect("a sink");
+    live.command(&format!("zfs send {snapshot}"))
+        .stdout(Stdio::from(out))
+        .status()
+        .expect("it starts")
+        .success()
+}
+
+/// A key that the sender changed opens the whole copy of its tree: the keys of children come wrapped by it.
+#[test]
+fn the_keys_of_a_tree_change_together() {
+    for (format, old, new) in
+        [("passphrase", &b"password1"[..], &b"password2"[..]), ("raw", &[1; 32][..], &[2; 32][..])]
+    {
+        let side = Side::new();
+        let live = &side.live;
+        let keys = [old, new].map(|bytes| {
+            let path = side.dir.path().join(format!("key{}", bytes[bytes.len() - 1]));
+            std::fs::write(&path, bytes).unwrap();
+            format!("-o keyformat={format} -o keylocation=file://{}", path.display())
+        });
+        live.ok(&format!("zfs create -o encryption=on {} tank/src", keys[0]));
+        live.ok("zfs create tank/src/kid");
+        live.ok("zfs create tank/src/kid/own");
+        live.ok("zfs snapshot -r tank/src@1");
+        side.send("zfs send -Rw tank/src@1");
+        side.received("zfs receive -u tank/dst");
+        live.ok(&format!("zfs change-key {} tank/src", keys[1]));
+        live.ok(&format!("zfs change-key {} tank/src/kid/own", keys[1]));
+        live.ok("zfs snapshot -r tank/src@2");
+        side.send("zfs send -Rw -I @1 tank/src@2");
+        side.received("zfs receive -u tank/dst");
+        live.ok("zfs load-key -r tank/dst");
+        for name in ["dst", "dst/kid", "dst/kid/own"] {
+            assert!(
+                opens(live, &format!("tank/{name}@1")) && opens(live, &format!("tank/{name}@2")),
+                "{name}"
+            );
+        }
+        live.export_and_verify("tank");
+    }
+}
+
+/// A dataset that was made to inherit its key here stays readable with that key.
+#[test]
+fn a_key_of_this_side_is_kept_by_raw_streams() {
+    for (format, theirs, ours) in
+        [("passphrase", &b"password1"[..], &b"password2"[..]), ("raw", &[1; 32][..], &[2; 32][..])]
+    {
+        let side = Side::new();
+        let live = &side.live;
+        for (name, bytes) in [("theirs", theirs), ("ours", ours)] {
+            let path = side.dir.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let key = format!("-o keyformat={format} -o keylocation=file://{}", path.display());
+            live.ok(&format!("zfs create -o encryption=on {key} tank/{name}"));
+        }
+        live.ok("zfs create tank/theirs/kid");
+        live.ok("zfs snapshot tank/theirs/kid@1");
+        side.send("zfs send -w tank/theirs/kid@1");
+        side.received("zfs receive -u tank/ours/kid");
+        live.ok(&format!(
+            "zfs load-key -L file://{} tank/ours/kid",
+            side.dir.path().join("theirs").display()
+        ));
+        live.ok("zfs change-key -i tank/ours/kid");
+        live.ok("zfs snapshot tank/theirs/kid@2");
+        side.send("zfs send -w -i @1 tank/theirs/kid@2");
+        side.received("zfs receive -u tank/ours/kid");
+        live.ok("zfs unload-key tank/ours");
+        live.ok("zfs load-key tank/ours");
+        assert!(opens(live, "tank/ours/kid@1") && opens(live, "tank/ours/kid@2"));
+        live.export_and_verify("tank");
+    }
+}

@@ -134,3 +134,12 @@ pub(crate) fn may_hold(dataset: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
         None => Ok(true),
     }
 }
+
+/// Whether the caller may change the key of `dataset`. Returns true for the owner.
+#[doc(alias = "zfs_secpolicy_change_key")]
+pub(crate) fn may_change_key(dataset: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
+    match ctx.session()?.guest.clone() {
+        Some(guest) => need(dataset, &["change-key"]).is_given(&guest, ctx),
+        None => Ok(true),
+    }
+}

@@ -301,6 +301,11 @@ impl KeyStore {
         wrapped.unwrap_with(&root.wrapping).map_err(|e| Error::new(Kind::KeyWrong, e.to_string()))
     }
 
+    /// Whether the key of encryption root `root` is loaded and opens a wrapped key.
+    pub(super) fn opens(&self, root: u64, wrapped: &WrappedKey) -> bool {
+        self.root_key(root).is_some_and(|root| wrapped.unwrap_with(&root.wrapping).is_ok())
+    }
+
     /// The wrapped key in MOS object `number`, and its encryption root.
     fn wrapped(&self, number: u64) -> Result<(u64, WrappedKey)> {
         let zap = Zap::open(&self.mos.object(number)?)?;
@@ -441,7 +446,8 @@ fn unsupported(e: crypt::Error) -> Error {
 }
 
 /// The first bytes of a value, zero-filled when it is shorter.
-fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+/// The first `N` bytes, filled up with zeros.
+pub(super) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     let mut out = [0; N];
     for (to, from) in out.iter_mut().zip(bytes) {
         *to = *from;

@@ -84,6 +84,7 @@ impl Wish {
             from_redacted: guids("redact_from_snaps"),
             encryption: crate::dsl::write::Encryption::default(),
             key,
+            roots_follow: false,
             resumes: resumes.ok_or_else(|| malformed("the stream does not say where it goes on"))?,
             limited: None,
         })

@@ -35,6 +35,8 @@ pub struct Listed<'s> {
     pub holds: Option<&'s NvList>,
     /// The package is one of `-R`.
     pub recursive: bool,
+    /// The dataset's encryption root is in the package.
+    pub has_root: bool,
 }
 
 /// A stream whose first record has been read.
@@ -89,7 +91,9 @@ pub fn receive(
     };
     let fitting = wishes.fitting(kind, place.action, &place.dataset, ctx)?;
     let wishes = &fitting;
-    let wish = wish(verb, (wishes, with_props), (&begin, &item), (&place, &target), ctx)?;
+    let mut wish = wish(verb, (wishes, with_props), (&begin, &item), (&place, &target), ctx)?;
+    let has_root = listed.is_some_and(|listed| listed.has_root);
+    wish.roots_follow = has_root && place.exists && delegated::may_change_key(&place.dataset, ctx)?;
     let (started, from) = (Instant::now(), item.offset);
     if verb.heal {
         super::heal::run(&wish, (&place, &target), input, ctx)?;

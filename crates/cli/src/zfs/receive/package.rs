@@ -47,6 +47,17 @@ impl Package {
         })
     }
 
+    /// Whether the encryption root of a dataset of the package is in it, too: [`roots`] restores it here then.
+    fn has_root(&self, dataset: &NvList) -> bool {
+        let name = text(dataset, "name").unwrap_or_default();
+        let is_above = |root: &str| {
+            let rest = name.strip_prefix(root);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let mut roots = self.datasets().filter(|sent| sent.contains("is_encroot"));
+        self.list.contains("raw") && roots.any(|root| text(root, "name").is_some_and(|root| is_above(&root)))
+    }
+
     fn text(&self, name: &str) -> Option<String> {
         text(&self.list, name)
     }
@@ -120,6 +131,7 @@ pub fn receive(
                 .filter(|_| with_holds)
                 .and_then(|all| all.nvlist(&found.snapshot)),
             recursive: package.is_recursive(),
+            has_root: package.has_root(found.dataset),
         });
         let is_first = root == dataset;
         // Below the first dataset properties of the command line are inherited.

@@ -75,6 +75,9 @@ pub struct Wish {
     pub encryption: Encryption,
     /// A raw stream's key.
     pub key: Option<RawKey>,
+    /// After the receive the caller gives the dataset the encryption root that it has at the sender
+    /// ([`Tasks::set_encryption_root`]), so that the key is stored as the sender wrapped it.
+    pub roots_follow: bool,
     /// Position of a resumed stream: object and offset.
     pub resumes: Option<(u64, u64)>,
     /// The user that receives, unless it is the pool's owner.

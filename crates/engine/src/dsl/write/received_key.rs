@@ -1,11 +1,16 @@
 //! Keys of encrypted datasets that come with raw streams: wrapped, so that they can't be used in transit.
 //!
 //! A new dataset becomes an encryption root with the key of the stream. An incremental stream must have the same key, and
-//! brings it as it is wrapped now, which may be with another passphrase.
+//! brings it as it is wrapped now, which may be with another passphrase. Whose key opens it stays the same dataset's.
+//!
+//! Differs from OpenZFS: a dataset that was made to inherit another key here (`zfs change-key -i`) keeps its wrapping; OpenZFS
+//! stores the sender's, which no key here opens ([`is_locked_out`]).
 //!
 //! Source: `dsl_crypto_recv_raw_key_check`, `dsl_crypto_recv_raw_objset_check`, dsl_crypt.c, OpenZFS 2.3.
 
-use crypt::{CURRENT_VERSION, HMAC_KEY_LEN, IV_LEN, KeyFormat, MAC_LEN, MASTER_KEY_MAX_LEN, Suite};
+use crypt::{
+    CURRENT_VERSION, HMAC_KEY_LEN, IV_LEN, KeyFormat, MAC_LEN, MASTER_KEY_MAX_LEN, Suite, WrappedKey,
+};
 use nvpair::{NvList, NvValue};
 use ondisk::names::{crypto_key, dsl_dataset, dsl_dir};
 use ondisk::{Dnode, MAX_BLOCK_SIZE, ObjectType, dnode};
@@ -15,6 +20,8 @@ use super::crypto::{key_object, key_word};
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
 use super::props::{self, Source};
 use super::tree;
+use crate::dsl::KeyStore;
+use crate::dsl::crypto::array;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
@@ -91,6 +98,20 @@ impl RawKey {
             from_ivset_guid: or_none("from_ivset_guid"),
         })
     }
+
+    fn wrapped(&self) -> Result<WrappedKey> {
+        let suite = Suite::from_id(self.suite).map_err(|e| Error::unsupported(e.to_string()))?;
+        let (guid, version) = (self.guid, self.version);
+        Ok(WrappedKey {
+            suite,
+            guid,
+            version,
+            iv: array(&self.iv),
+            mac: array(&self.mac),
+            master: array(&self.master),
+            hmac: array(&self.hmac),
+        })
+    }
 }
 
 /// The dnode of dnodes that the list describes.
@@ -165,13 +186,50 @@ pub(super) fn receive_key(at: &MosTx<'_>, (dir, number): (u64, u64), key: &RawKe
     props::set(at, number, "keylocation", Some(&location), Source::Local)
 }
 
-/// The key of an existing dataset is wrapped as in its stream from now on, if the dataset is an encryption root.
-pub(super) fn replace_key(at: &MosTx<'_>, dir: u64, key: &RawKey) -> Result<()> {
+/// The key of an existing dataset is wrapped as in its stream from now on, unless its encryption root could not open it then.
+/// `roots_follow`: the dataset gets the encryption root that it has at the sender afterwards.
+pub(super) fn replace_key(
+    at: &MosTx<'_>,
+    keys: &KeyStore,
+    (dir, roots_follow): (u64, bool),
+    key: &RawKey,
+) -> Result<()> {
     let Some(object) = key_object(at, dir)? else { return Ok(()) };
-    match key_word(at, object, crypto_key::ROOT_DDOBJ)? {
-        root if root == dir => store(at, object, root, key),
-        _ => Ok(()),
+    let root = key_word(at, object, crypto_key::ROOT_DDOBJ)?;
+    match !roots_follow && is_locked_out(at, keys, (object, root), key)? {
+        true => Ok(()),
+        false => store(at, object, root, key),
     }
+}
+
+/// Whether the encryption root `root` opens the key in `object` now, but not the stream's.
+///
+/// All keys that a passphrase wraps have its salt, and a package brings the root before the datasets that inherit. Other keys
+/// have no salt: those are told apart with the root's key if it is loaded. Otherwise the stream's is taken, as in OpenZFS.
+fn is_locked_out(
+    at: &MosView<'_>,
+    keys: &KeyStore,
+    (object, root): (u64, u64),
+    key: &RawKey,
+) -> Result<bool> {
+    let of_root = match key_object(at, root)? {
+        Some(of_root) if of_root != object => of_root,
+        _ => return Ok(false),
+    };
+    let word = |object, name| -> Result<u64> { Ok(at.zap_word(object, name)?.unwrap_or(0)) };
+    let form = |object| -> Result<[u64; 3]> {
+        let format = word(object, crypto_key::KEYFORMAT)?;
+        Ok([format, word(object, crypto_key::PBKDF2_ITERS)?, word(object, crypto_key::PBKDF2_SALT)?])
+    };
+    let wanted = form(of_root)?;
+    if form(object)? != wanted {
+        return Ok(false);
+    }
+    if [key.format, key.iters, key.salt] != wanted {
+        return Ok(true);
+    }
+    let is_current = key.salt == 0 && keys.unwrap(of_root).is_ok() && keys.unwrap(object).is_ok();
+    Ok(is_current && !keys.opens(root, &key.wrapped()?))
 }
 
 #[doc(alias = "dsl_crypto_recv_raw_key_sync")]

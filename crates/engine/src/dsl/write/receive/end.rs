@@ -67,7 +67,7 @@ impl Tasks<'_> {
             destroy::snapshot(at, number, None, false)?;
         }
         if let Some(key) = &wish.key {
-            received_key::replace_key(at, found.dir, key)?;
+            received_key::replace_key(at, &self.datasets.keys, (found.dir, wish.roots_follow), key)?;
         }
         self.datasets.close(head);
         self.datasets.close(begun.number);
