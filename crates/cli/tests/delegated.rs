@@ -9,6 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 
 use live::{Live, Run};
+use ondisk::Endian;
+use testkit::hostile::streams::{encode, items};
 
 const GUEST: u32 = 65_534;
 
@@ -678,4 +680,54 @@ fn a_read_only_tree_for_everybody_heeds_lists_where_they_count() {
     assert_eq!((on.code, on.out.as_str()), (0, "on"), "{on:?}");
     assert!(off.code == 1 && off.err.contains("Permission denied"), "{off:?}");
     assert_eq!((shown, hidden), (Ok(44), Err(rustix::io::Errno::NODATA)));
+}
+
+/// A package changes encryption roots only of datasets that it brings, and only for users that may change keys.
+#[test]
+fn a_package_of_a_guest_locks_nothing_up() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 128);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    let key = house.live.dir.path().join("key");
+    fs::write(&key, "password1").unwrap();
+    let own = format!("-o keyformat=passphrase -o keylocation=file://{}", key.display());
+    house.owner(&format!("zfs create -o encryption=on {own} tank/src"));
+    house.owner("zfs create tank/src/kid");
+    house.owner("zfs snapshot -r tank/src@s");
+    let package = house.stream("package", "zfs send -Rw tank/src@s");
+    house.owner("zfs snapshot -r tank/src@t");
+    let next = house.stream("next", "zfs send -Rw -I @s tank/src@t");
+    house.owner("zfs create tank/in");
+    for stream in [&package, &next] {
+        let mut receive = house.live.command("zfs receive -u tank/in/b");
+        assert!(receive.stdin(fs::File::open(stream).unwrap()).status().unwrap().success());
+    }
+    house.owner("zfs load-key tank/in/b");
+    house.owner(&format!("zfs change-key {own} tank/in/b/kid"));
+    house.owner("zfs set keylocation=prompt tank/in/b/kid");
+    house.owner(&format!("zfs allow -u {GUEST} receive,create,mount tank/in"));
+    let roots = "zfs get -H -r -t filesystem -o value encryptionroot,keylocation tank/in/b";
+    let before = house.owner(roots);
+    assert!(before.ends_with("tank/in/b/kid\nprompt\n"), "{before}");
+
+    // The list alone.
+    let all = items(&fs::read(&package).unwrap());
+    let forged = house.live.dir.path().join("forged");
+    let ends: Vec<_> = [&all[..2], &all[all.len() - 1..]].concat();
+    fs::write(&forged, encode(&ends, Endian::Little, &mut |_, _, _| ())).unwrap();
+    let run = house.guest_fed("zfs receive tank/in/b", &forged);
+    assert_eq!((run.code, house.owner(roots)), (0, before.clone()), "{}", run.err);
+    // All of it: the snapshots are there already.
+    let run = house.guest_fed("zfs receive tank/in/b", &next);
+    assert!(run.code == 1 && run.err.contains("permission denied"), "{}: {}", run.code, run.err);
+    assert_eq!(house.owner(roots), before);
+    // Datasets of the caller's own become what they are at the sender, but the location of keys is the owner's.
+    let run = house.guest_fed("zfs receive tank/in/mine", &package);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let mine = house.owner(&roots.replace("in/b", "in/mine"));
+    assert_eq!(mine, "tank/in/mine\nprompt\ntank/in/mine\nnone\n");
+    house.live.export_and_verify("tank");
 }

@@ -133,7 +133,7 @@ impl Verb for Receive {
                     &mut input,
                     ctx,
                 )
-                .map(|()| Exit::OK)
+                .map(|_| Exit::OK)
             }
         }
     }

@@ -52,7 +52,16 @@ pub struct Stream<'s> {
     pub listed: Option<Listed<'s>>,
 }
 
-/// Receives a stream.
+/// The dataset that a stream was received into.
+#[derive(Debug, Clone, Copy)]
+pub struct Received {
+    /// Number of its head, which renames keep.
+    pub head: u64,
+    /// The stream made it.
+    pub is_new: bool,
+}
+
+/// Receives a stream. Returns its dataset, unless nothing is received.
 ///
 /// # Errors
 /// OpenZFS' message, and the record with the fault. The target is then unchanged, or keeps the received part
@@ -64,7 +73,7 @@ pub fn receive(
     stream: Stream<'_>,
     input: &mut Input<'_>,
     ctx: &mut Ctx,
-) -> Result<(), Failure> {
+) -> Result<Option<Received>, Failure> {
     let Stream { begin, item, root, listed } = stream;
     let first = (begin, item);
     let (place, target) = verb.place(&first, root, wishes.origin.as_deref(), ctx)?;
@@ -78,7 +87,7 @@ pub fn receive(
         ctx.out.flush()?;
     }
     if verb.dry {
-        return skip(input, place.action);
+        return skip(input, place.action).map(|()| None);
     }
     let with_props = listed.is_some_and(|listed| listed.props.is_some());
     let is_volume = ObjsetType::from_raw(begin.objset_type.into()) == Some(ObjsetType::Zvol);
@@ -97,7 +106,8 @@ pub fn receive(
     let (started, from) = (Instant::now(), item.offset);
     if verb.heal {
         super::heal::run(&wish, (&place, &target), input, ctx)?;
-        return report(verb, (started, input.offset().saturating_sub(from)), ctx);
+        report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
+        return Ok(None);
     }
     // A full stream replaces all that a mount could keep.
     let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
@@ -133,7 +143,11 @@ pub fn receive(
         }
         mount_created(&place.dataset, ctx)?;
     }
-    Ok(())
+    let _quiet = target.pool.quiet();
+    // A stream of a snapshot that another dataset has was passed over.
+    let head = target.view.dsl.dataset(&place.dataset).ok().map(|dataset| dataset.number);
+    let is_new = !place.exists || place.resumes && begin.fromguid == 0;
+    Ok(head.map(|head| Received { head, is_new }))
 }
 
 /// Holds the snapshot as the sender does. Impossible holds are skipped.

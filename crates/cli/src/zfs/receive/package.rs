@@ -111,6 +111,7 @@ pub fn receive(
     let with_holds = !verb.no_holds
         && matches!(&head.drr.body, DrrBody::Begin(begin) if begin.features() & stream_feature::HOLDS != 0);
     let mut root = None;
+    let mut received = Vec::new();
     while let Some(item) = next(input)? {
         let begin = match item.drr.body {
             DrrBody::End(_) => break,
@@ -137,12 +138,14 @@ pub fn receive(
         // Below the first dataset properties of the command line are inherited.
         let below = wishes.below();
         let wishes = if is_first { wishes } else { &below };
-        one::receive(verb, wishes, Stream { begin, item, root: &root, listed }, input, ctx)?;
+        let guid = begin.toguid;
+        let done = one::receive(verb, wishes, Stream { begin, item, root: &root, listed }, input, ctx)?;
+        received.extend(done.map(|done| (guid, done)));
     }
     // Received datasets may be new parents of existing ones.
     let done = reconcile.map_or(Ok(true), |mut reconcile| reconcile.run(ctx))?;
     if package.list.contains("raw") && !verb.dry {
-        roots::restore(&package, &top(verb, head)?, ctx)?;
+        roots::restore(&package, &top(verb, head)?, &received, ctx)?;
     }
     match done {
         true => Ok(Exit::OK),

@@ -5,15 +5,18 @@
 //! Source: `recv_fix_encryption_hierarchy`, libzfs_sendrecv.c, OpenZFS 2.4.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::write::props::Source;
 use nvpair::{NvList, NvValue};
 
+use super::one::Received;
 use super::package::{Package, text};
 use super::{PLAIN, failed};
 use crate::ctx::Ctx;
+use crate::delegated::may_change_key;
 use crate::session::why;
 use crate::verb::Failure;
 use crate::zfs::target::Target;
@@ -34,23 +37,26 @@ enum Change {
     Location(String),
 }
 
-/// Makes the datasets at and below `top` encryption roots, or not, according to the package.
+/// Makes the datasets at and below `top` encryption roots, or not, according to the package. Only datasets of `received`, the
+/// streams of the package by guid, are changed: the keys of others did not come.
 ///
 /// # Errors
-/// If a dataset is to inherit the key of a parent that is not encrypted, or the pool cannot be changed.
-pub(super) fn restore(package: &Package, top: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+/// If a dataset is to inherit the key of a parent that is not encrypted, if the caller may not change the key of a dataset that
+/// this package did not create, or if the pool cannot be changed.
+pub(super) fn restore(
+    package: &Package,
+    top: &str,
+    received: &[(u64, Received)],
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
     let target = Target::of(top, ctx)?;
     if !target.exists() {
         return Ok(());
     }
     let here = encrypted(&target)?;
     for sent in package.datasets() {
-        let guids =
-            sent.nvlist("snaps").into_iter().flat_map(NvList::iter).filter_map(|pair| match pair.value {
-                NvValue::Uint64(guid) => Some(guid),
-                _ => None,
-            });
-        let Some(local) = guids.filter_map(|guid| here.get(&guid)).next().cloned() else { continue };
+        let Some(head) = head_of(sent, received) else { continue };
+        let Some(local) = here.get(&head) else { continue };
         let is_root = sent.contains("is_encroot");
         let location = sent.nvlist("props").and_then(|props| text(props, "keylocation"));
         let changes = match (is_root, local.is_root) {
@@ -63,11 +69,41 @@ pub(super) fn restore(package: &Package, top: &str, ctx: &mut Ctx) -> Result<(),
             (false, true) if local.name != top => vec![Change::Inherit],
             (false, _) => Vec::new(),
         };
+        let is_new = received.iter().any(|(_, done)| done.head == head && done.is_new);
         for change in changes {
-            run(&local.name, change, &target, ctx)?;
+            if is_admitted(local, (&change, is_new), ctx)? {
+                run(&local.name, change, &target, ctx)?;
+            }
         }
     }
     Ok(())
+}
+
+/// The head that received a stream of the dataset `sent`.
+fn head_of(sent: &NvList, received: &[(u64, Received)]) -> Option<u64> {
+    let mut guids = sent.nvlist("snaps")?.iter().filter_map(|pair| match pair.value {
+        NvValue::Uint64(guid) => Some(guid),
+        _ => None,
+    });
+    guids.find_map(|guid| received.iter().find(|(of, _)| *of == guid)).map(|(_, done)| done.head)
+}
+
+/// Whether the caller may make a change: returns false for one that is left out, which is reported.
+///
+/// The location of a key is the owner's to set: keys are read from it with the owner's rights.
+fn is_admitted(local: &Local, (change, is_new): (&Change, bool), ctx: &mut Ctx) -> Result<bool, Failure> {
+    let name = &local.name;
+    if ctx.session()?.guest.is_none() {
+        return Ok(true);
+    }
+    if matches!(change, Change::Location(_)) {
+        writeln!(ctx.err, "cannot receive keylocation property on {name}: permission denied")?;
+        return Ok(false);
+    }
+    match is_new || may_change_key(name, ctx)? {
+        true => Ok(true),
+        false => Err(failed(PLAIN, format!("the encryption root of {name}: permission denied"))),
+    }
 }
 
 fn run(name: &str, change: Change, target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
@@ -82,7 +118,7 @@ fn run(name: &str, change: Change, target: &Target, ctx: &mut Ctx) -> Result<(),
     done.map_err(|e| failed(PLAIN, format!("the encryption root of {name}: {}", why(&e))))
 }
 
-/// The encrypted datasets at and below the target by the guids of their snapshots.
+/// The encrypted datasets at and below the target by the numbers of their heads.
 fn encrypted(target: &Target) -> Result<BTreeMap<u64, Local>, Failure> {
     let tree = target.tree()?;
     let _quiet = target.pool.quiet();
@@ -94,10 +130,8 @@ fn encrypted(target: &Target) -> Result<BTreeMap<u64, Local>, Failure> {
             // Datasets that are no clones have the pool's hidden snapshot as their origin.
             number => !dataset_name(&dir.dsl, number)?.contains('$'),
         };
-        let local = Local { name: dir.name.clone(), is_root: root.name == dir.name, is_clone };
-        for snapshot in dir.head()?.snapshots()? {
-            all.insert(snapshot.phys.guid, local.clone());
-        }
+        let head = dir.head()?.number;
+        all.insert(head, Local { is_root: root.name == dir.name, name: dir.name, is_clone });
     }
     Ok(all)
 }
