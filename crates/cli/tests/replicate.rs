@@ -197,6 +197,32 @@ fn a_cut_transfer_goes_on_where_it_stopped() {
     two.finish();
 }
 
+/// Connections that break one after the other add to what came; without the snapshot it is dropped.
+#[test]
+fn a_lost_connection_keeps_what_came() {
+    let Some(two) = Two::new("streams") else { return };
+    let body = format!(
+        "export AQUIFER_RUN={}\ncase \"$1\" in 'zfs send'*-nP*) ;; 'zfs send'*) sh -c \"$1\" | head -c 1000000\n\
+         echo 'Connection closed by remote host' >&2; exit 255 ;; esac\nexec sh -c \"$1\"",
+        two.near.run_dir().display()
+    );
+    let flaky = two.script("flaky", &body);
+    let token = || two.far.run("zfs get -Ho value receive_resume_token far/src").out;
+    let mut tokens = Vec::new();
+    for _ in 0..2 {
+        let run = two.run(&format!("--source-via {flaky} tank/src far/src"));
+        assert!(run.code == 1 && run.err.contains("Connection closed by remote host"), "{}", run.err);
+        assert!(!run.err.contains("is dropped"), "{}", run.err);
+        tokens.push(token());
+    }
+    tokens.dedup();
+    assert!(tokens.len() == 2 && tokens.iter().all(|token| token.starts_with("1-")), "{tokens:?}");
+    two.near.ok("zfs destroy -R tank/src@a");
+    let said = two.ok("tank/src far/src");
+    assert!(said.contains("far/src: the partial receive cannot go on and is dropped"), "{said}");
+    two.finish();
+}
+
 #[test]
 fn a_changed_target_and_a_failing_side_are_told() {
     let Some(two) = Two::new("streams") else { return };

@@ -155,6 +155,21 @@ pub(crate) fn said(err: &str, words: &[&str]) -> String {
     }
 }
 
+/// Whether the message of a sender reports that a partial receive can never go on: the snapshot or its base is gone. After any other
+/// failure, such as a lost connection, the next run continues it.
+pub(crate) fn is_lost(message: &str) -> bool {
+    const REASONS: [&str; 6] = [
+        "no longer exists",
+        "is no longer the same snapshot",
+        "resume token is corrupt",
+        "not an earlier snapshot from the same fs",
+        "incremental source",
+        "redaction bookmark",
+    ];
+    let is_of_send = message.contains("cannot resume send") || message.contains("cannot send '");
+    is_of_send && REASONS.iter().any(|reason| message.contains(reason))
+}
+
 /// A word for a shell.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:@#=,%+".contains(c);
@@ -167,6 +182,26 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_partial_receive_is_dropped_only_when_its_source_is_gone() {
+        for gone in [
+            "cannot resume send: 't/a@1' used in the initial send no longer exists",
+            "welcome; cannot resume send: 't/a@1' is no longer the same snapshot used in the initial send",
+            "cannot resume send: incremental source 0x12 no longer exists",
+            "warning: cannot send 't/a@2': incremental source could not be found",
+        ] {
+            assert!(is_lost(gone), "{gone}");
+        }
+        for passing in [
+            "Connection closed by remote host",
+            "zfs send failed",
+            "warning: cannot send 't/a@1': source key must be loaded",
+            "warning: cannot send 't/a@1': I/O error",
+        ] {
+            assert!(!is_lost(passing), "{passing}");
+        }
+    }
 
     #[test]
     fn words_reach_a_shell_as_they_are() {

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::host::{Failed, Host, said, text_of};
+use crate::host::{Failed, Host, is_lost, said, text_of};
 use crate::look::{Dataset, Snapshot, Tree};
 use crate::marks::{AT_ONCE, Marks, hold, keep, mark};
 use crate::plan::{Act, Base, Stand, Step, plan, stands};
@@ -309,7 +309,7 @@ impl Run<'_> {
             let sent = match self.perform_one(step) {
                 Ok(sent) => sent,
                 Err(Trouble::Stopped) => return Err(Failed::stopped()),
-                Err(Trouble::Sender(why)) if matches!(step.act, Act::Resume { .. }) => {
+                Err(Trouble::Sender(why)) if matches!(step.act, Act::Resume { .. }) && is_lost(&why) => {
                     again |= self.give_up(step, &why)?;
                     continue;
                 }
