@@ -210,3 +210,37 @@ fn reading_a_read_only_mount_does_not_modify_it() {
     piped(&live, "zfs send -i @a tank/from@b", "zfs receive tank/to");
     live.export_and_verify("tank");
 }
+
+/// A file system that a full stream replaces is unmounted with those below it, and all are mounted again, also after a failure.
+#[test]
+fn file_systems_below_a_replaced_one_are_mounted_again() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create tank/src");
+    fs::write(at.join("src/file"), noise(1 << 20, 3)).unwrap();
+    live.ok("zfs snapshot tank/src@1");
+    live.ok("zfs create tank/dst");
+    live.ok("zfs create tank/dst/kid");
+    fs::write(at.join("dst/kid/own"), "own").unwrap();
+    let stream = sent(&live, "zfs send tank/src@1");
+    let whole = fs::read(&stream).unwrap();
+    fs::write(&stream, &whole[..whole.len() / 2]).unwrap();
+    let run = fed(&live, "zfs receive -F tank/dst", &stream);
+    assert!(run.code == 1 && run.err.contains("incomplete stream"), "{}", run.err);
+    let all_stand = || {
+        assert_eq!(live.ok("zfs get -H -r -t filesystem -o value mounted tank/dst"), "yes\nyes\n");
+        assert_eq!(fs::read(at.join("dst/kid/own")).unwrap(), b"own");
+    };
+    all_stand();
+    piped(&live, "zfs send tank/src@1", "zfs receive -F tank/dst");
+    all_stand();
+    assert!(fs::read(at.join("dst/file")).unwrap() == noise(1 << 20, 3));
+    // A file in use keeps everything where it is.
+    live.ok("zfs destroy tank/dst@1");
+    let open = File::open(at.join("dst/file")).unwrap();
+    let run = fed(&live, "zfs receive -F tank/dst", &sent(&live, "zfs send tank/src@1"));
+    assert!(run.code == 1 && run.err.contains("busy"), "{}", run.err);
+    drop(open);
+    all_stand();
+    live.export_and_verify("tank");
+}

@@ -20,8 +20,8 @@ use crate::session::why;
 use crate::settings::When;
 use crate::verb::Failure;
 use crate::zfs::keys::encryption;
-use crate::zfs::mount::{mount_created, unmount};
-use crate::zfs::remount::{mount_again, warn};
+use crate::zfs::mount::mount_created;
+use crate::zfs::remount::{mount_again, mounted_below, unmount_all, warn};
 use crate::zfs::target::Target;
 
 /// A package's facts on a stream.
@@ -111,18 +111,15 @@ pub fn receive(
     }
     // A full stream replaces all that a mount could keep.
     let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
-    let was_mounted = target.pool.mounts.at(&place.dataset).is_some();
-    if was_mounted && is_new {
-        unmount(&target.pool, &place.dataset, verb.force_unmount)?;
-    }
+    let unmounted = if is_new { unmount_tree(verb, &place, &target, ctx)? } else { Vec::new() };
     let props = listed.and_then(|listed| listed.props);
     let done = fill(verb, wish, (&place, &target), (props, wishes, types), input, ctx);
     if !place.exists {
         delegated::received(&place.dataset, ctx)?;
     }
     if let Err(failure) = done {
-        if was_mounted && is_new && !verb.unmounted {
-            let failures = mount_again(std::slice::from_ref(&place.dataset), ctx);
+        if !verb.unmounted {
+            let failures = mount_again(&unmounted, ctx);
             warn(&failures, ctx);
         }
         return Err(failure);
@@ -137,17 +134,31 @@ pub fn receive(
     }
     report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
     if is_new && !is_volume && !verb.unmounted {
-        if was_mounted {
-            let failures = mount_again(std::slice::from_ref(&place.dataset), ctx);
-            return failures.into_iter().next().map_or(Ok(()), Err);
+        if unmounted.is_empty() {
+            mount_created(&place.dataset, ctx)?;
+        } else if let Some(failure) = mount_again(&unmounted, ctx).into_iter().next() {
+            return Err(failure);
         }
-        mount_created(&place.dataset, ctx)?;
     }
     let _quiet = target.pool.quiet();
     // A stream of a snapshot that another dataset has was passed over.
     let head = target.view.dsl.dataset(&place.dataset).ok().map(|dataset| dataset.number);
     let is_new = !place.exists || place.resumes && begin.fromguid == 0;
     Ok(head.map(|head| Received { head, is_new }))
+}
+
+/// Unmounts a file system that a stream replaces, with all below it. Returns their names, those above first.
+fn unmount_tree(
+    verb: &Receive,
+    place: &Place,
+    target: &Target,
+    ctx: &mut Ctx,
+) -> Result<Vec<String>, Failure> {
+    if target.pool.mounts.at(&place.dataset).is_none() {
+        return Ok(Vec::new());
+    }
+    let names = mounted_below(&target.pool, &place.dataset);
+    unmount_all(target, &names, verb.force_unmount, ctx)
 }
 
 /// Holds the snapshot as the sender does. Impossible holds are skipped.
