@@ -223,6 +223,11 @@ fn steps_fail(version: u64, commit: bool) {
         does("xattr is packed", &|| fs.set_xattr(at("a"), b"user.x", Some(b"x"), XattrMode::Set));
         let large = vec![1; 40 << 10];
         does("xattr is not packed", &|| fs.set_xattr(at("a"), b"user.x", Some(&large), XattrMode::Set));
+        for (name, len) in [(b"user.x", 10), (b"user.y", 30_000), (b"user.z", 30_000)] {
+            fs.set_xattr(at("a"), name, Some(&vec![2; len]), XattrMode::Set).unwrap();
+        }
+        let value = [3; 20_000];
+        does("xattr has no room", &|| fs.set_xattr(at("a"), b"user.x", Some(&value), XattrMode::Set));
     }
     does("rename", &|| rename(b"a", (at("dir"), b"a"), RenameKind::Plain));
     does("rename over a file", &|| rename(b"b", (at("dir"), b"a"), RenameKind::Plain));

@@ -96,6 +96,37 @@ fn files_of_all_kinds() {
     }
 }
 
+/// An attribute has one value, wherever the list of packed attributes has no room for it.
+#[test]
+fn a_value_without_room_in_the_packed_list_replaces_the_older_one() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = bench.writer(Options::default());
+    let one = fs.create(fs.root, b"one", &file(0o644)).unwrap();
+    let set = |name: &[u8], value: &[u8]| fs.set_xattr(one, name, Some(value), XattrMode::Set).unwrap();
+    let is = |name: &[u8], value: &[u8]| fs.xattr(one, name).unwrap().unwrap() == value;
+    set(b"user.a", b"old");
+    set(b"user.b", &[1; 30_000]);
+    set(b"user.c", &[2; 30_000]);
+    set(b"user.a", &[3; 20_000]);
+    assert!(is(b"user.a", &[3; 20_000]), "{:?}", fs.xattr(one, b"user.a").unwrap().map(|value| value.len()));
+    set(b"user.a", b"new");
+    assert!(is(b"user.a", b"new"));
+    // A list of 64 KiB is too long by one byte.
+    let two = fs.create(fs.root, b"two", &file(0o644)).unwrap();
+    fs.set_xattr(two, b"user.b", Some(&[1; 32_700]), XattrMode::Set).unwrap();
+    for len in (32_500..32_768).step_by(4) {
+        fs.set_xattr(two, b"user.c", Some(&vec![2; len]), XattrMode::Set).unwrap();
+        assert_eq!(fs.xattr(two, b"user.c").unwrap().unwrap().len(), len);
+    }
+    set(b"user.a", &[4; 20_000]);
+    bench.spa.sync().unwrap();
+    let read = bench.reader().resolve(b"one", true).unwrap();
+    assert!(read.xattr(b"user.a").unwrap().unwrap() == [4; 20_000]);
+    assert!(read.xattr(b"user.c").unwrap().unwrap() == [2; 30_000]);
+    let text = bench.zdb(&["-bcc", "wpool"]);
+    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
 #[test]
 fn quotas_are_kept_and_accounts_follow() {
     let bench = Bench::new(256 << 20, |_| {});

@@ -20,9 +20,9 @@ use crate::dir::Dirent;
 use crate::filesystem::VERSION_SA;
 use crate::xattr;
 
-/// Bytes that packed attributes may take.
-#[doc(alias = "DXATTR_MAX_SA_SIZE")]
-const MAX_PACKED: usize = 64 << 10;
+/// Bytes that packed attributes may take: the longest system attribute.
+#[doc(alias("DXATTR_MAX_SA_SIZE", "SA_ATTR_MAX_LEN"))]
+const MAX_PACKED: usize = 0xffff;
 /// Longest value that is packed.
 #[doc(alias = "DXATTR_MAX_ENTRY_SIZE")]
 const MAX_PACKED_VALUE: usize = 32 << 10;
@@ -177,9 +177,10 @@ impl FsWriter {
     ) -> Result<()> {
         let may_pack = self.options.read().xattr_sa && self.version() >= VERSION_SA;
         let fits = may_pack && value.is_none_or(|v| v.len() <= MAX_PACKED_VALUE);
-        let packed =
-            if fits || in_list { self.pack(steps, node, name, value.filter(|_| fits))? } else { false };
-        if let Some((dir, file, stored)) = in_dir.filter(|_| packed || value.is_none()) {
+        let packed = fits && self.pack(steps, node, name, value)?;
+        // Readers look into the list first: an older value must not stay there.
+        let unpacked = !packed && in_list && self.pack(steps, node, name, None)?;
+        if let Some((dir, file, stored)) = in_dir.filter(|_| packed || unpacked || value.is_none()) {
             if value.is_some() {
                 // The attribute moves: a part of the log must not hold its end without its new value.
                 steps.at_last(|fs, tx| fs.log_nothing(tx));
@@ -194,7 +195,7 @@ impl FsWriter {
             });
         }
         match value {
-            Some(value) if !(packed && fits) => {
+            Some(value) if !packed => {
                 if in_list {
                     steps.at_last(|fs, tx| fs.log_nothing(tx));
                 }
