@@ -5,6 +5,8 @@
 mod clone;
 #[path = "live.rs"]
 mod live;
+#[path = "ranges.rs"]
+mod ranges;
 #[path = "rollback.rs"]
 mod rollback;
 #[path = "tmpfile.rs"]

@@ -31,7 +31,7 @@ fn bytes_of_a_file(seed: u64, recordsize: u64, (span, most): (u64, u64), steps: 
     for step in 0..steps {
         let (at, len) = (rng.below(span), rng.below(most) + 1);
         let (from, size) = (at as usize, len as usize);
-        match rng.below(12) {
+        match rng.below(13) {
             0..4 => {
                 let mut bytes = vec![0; size];
                 rng.fill(&mut bytes);
@@ -64,6 +64,12 @@ fn bytes_of_a_file(seed: u64, recordsize: u64, (span, most): (u64, u64), steps: 
                 model.resize(end, 0);
             }
             10 => {
+                fs.zero_range(number, at, len).unwrap();
+                let end = (from + size).max(model.len());
+                model.resize(end, 0);
+                model[from..from + size].fill(0);
+            }
+            11 => {
                 let data = fs.seek(number, at, Seek::Data).unwrap();
                 let skipped = model.get(from..data.map_or(model.len(), |d| d as usize)).unwrap_or_default();
                 assert!(skipped.iter().all(|b| *b == 0), "seed {seed} step {step}: data in what is no data");

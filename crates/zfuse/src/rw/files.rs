@@ -298,15 +298,14 @@ impl Live {
     pub(super) fn allocate(&self, object: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
+        const ZERO_INSIDE: i32 = ZERO | libc::FALLOC_FL_KEEP_SIZE;
         match mode {
             0 => self.files.allocate(object, offset, len),
             // No space is reserved: blocks are never overwritten in place.
             libc::FALLOC_FL_KEEP_SIZE => self.files.reserve(object, offset, len),
             PUNCH => self.files.punch(object, offset, len),
-            m if m & !libc::FALLOC_FL_KEEP_SIZE == ZERO => {
-                self.files.punch(object, offset, len)?;
-                if m == ZERO { self.files.allocate(object, offset, len) } else { Ok(()) }
-            }
+            ZERO => self.files.zero_range(object, offset, len),
+            ZERO_INSIDE => self.files.punch(object, offset, len),
             _ => Err(Error::unsupported("ranges of files cannot be collapsed or inserted")),
         }
     }

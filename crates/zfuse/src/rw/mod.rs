@@ -23,6 +23,7 @@ mod files;
 mod flags;
 pub(crate) mod fs_swap;
 mod open_dirs;
+mod pages;
 mod posix_acl;
 mod privileges;
 mod requests;

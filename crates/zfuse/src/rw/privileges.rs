@@ -1,6 +1,6 @@
 //! Privileges that a file loses when another user changes it, and the kernel's cached copy of them.
 
-use crate::wire::{INodeNo, ReplyWrite, Request};
+use crate::wire::{INodeNo, Request};
 use engine::{Error, Result};
 use zpl::FileKind;
 use zpl::write::Settings;
@@ -113,21 +113,6 @@ impl Live {
             self.tell_changed(INodeNo(ino));
         }
         done
-    }
-
-    /// Answers a write that bypassed the kernel's page cache. Pages read meanwhile may be old: after an
-    /// asynchronous write the kernel does not drop them itself. Dropping waits for pages that are being read, so
-    /// threads that answer reads must not do it.
-    pub(super) fn written_around_pages(&self, ino: INodeNo, offset: u64, len: usize, reply: ReplyWrite) {
-        let notifier = self.notifier.get().cloned();
-        self.forgetting.submit(move || {
-            let (from, bytes) = (i64::try_from(offset), i64::try_from(len));
-            if let (Some(notifier), Ok(from), Ok(bytes)) = (notifier, from, bytes) {
-                // If the kernel has not cached the file, there is nothing to drop.
-                let _ = notifier.inval_inode(ino, from, bytes);
-            }
-            reply.written(u32::try_from(len).unwrap_or(u32::MAX));
-        });
     }
 }
 

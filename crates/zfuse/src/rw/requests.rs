@@ -18,7 +18,7 @@ use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
 use super::fs_swap::handle_of;
 use super::privileges::Setter;
-use super::{Asker, Live, convert, copy, posix_acl};
+use super::{Asker, Live, convert, copy, pages, posix_acl};
 use crate::attr::{errno, nothing};
 use crate::dir::Item;
 use crate::fs::{READ_AHEAD, is_shown, reply_xattr};
@@ -538,7 +538,10 @@ impl Filesystem for Live {
             let setter = Some(Setter::of(req)).filter(|setter| !setter.is_privileged());
             self.dropping_set_ids(object, setter.as_ref(), || self.allocate(object, offset, length, mode))
         };
-        empty(allocate(), reply);
+        match allocate() {
+            Err(e) if pages::removes(mode) => self.removed_in_part(ino, (offset, length), errno(&e), reply),
+            done => empty(done, reply),
+        }
     }
 
     fn copy_file_range(

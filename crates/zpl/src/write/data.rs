@@ -45,6 +45,10 @@ fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
+fn too_large() -> Error {
+    Error::new(Kind::TooLarge, "the maximum file size is exceeded")
+}
+
 impl FsWriter {
     pub(super) fn file(&self, number: u64) -> Result<std::sync::Arc<Node>> {
         let node = self.node(number)?;
@@ -105,7 +109,7 @@ impl FsWriter {
         let node = self.file(number)?;
         self.check_writable(&node, Some(offset))?;
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
-        let end = end.ok_or_else(|| Error::new(Kind::TooLarge, "the maximum file size is exceeded"))?;
+        let end = end.ok_or_else(too_large)?;
         let done = {
             let _range = self.lock_write(&node, offset..end);
             self.write_locked(&node, offset, data, (keep_setid, CHUNK))
@@ -197,7 +201,7 @@ impl FsWriter {
         let _range = node.ranges.lock(0..u64::MAX, true);
         let offset = node.word(self.fields.size);
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
-        end.ok_or_else(|| Error::new(Kind::TooLarge, "the maximum file size is exceeded"))?;
+        end.ok_or_else(too_large)?;
         self.write_locked(&node, offset, data, (keep_setid, CHUNK))?;
         Ok(offset)
     }
@@ -345,7 +349,7 @@ impl FsWriter {
     #[doc(alias("zfs_trunc", "zfs_extend"))]
     pub(super) fn resize(&self, tx: &Tx, node: &Node, size: u64) -> Result<()> {
         if size > MAX_SIZE {
-            return Err(Error::new(Kind::TooLarge, "the maximum file size is exceeded"));
+            return Err(too_large());
         }
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
@@ -390,7 +394,7 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Makes a range a hole (FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE); the size stays.
+    /// Makes a range a hole (FALLOC_FL_PUNCH_HOLE, FALLOC_FL_ZERO_RANGE with FALLOC_FL_KEEP_SIZE); the size stays.
     #[doc(alias = "zfs_free_range")]
     pub fn punch(&self, number: u64, offset: u64, len: u64) -> Result<()> {
         self.settled(number, || self.punch_now(number, offset, len))
@@ -421,6 +425,19 @@ impl FsWriter {
         Ok(())
     }
 
+    /// Makes a range a hole, up to which a shorter file grows (FALLOC_FL_ZERO_RANGE). This takes no space for the range. The
+    /// file grows first, because that may fail, and no bytes are gone then.
+    #[doc(alias = "zfs_freesp")]
+    pub fn zero_range(&self, number: u64, offset: u64, len: u64) -> Result<()> {
+        self.settled(number, || {
+            let node = self.file(number)?;
+            self.check_writable(&node, Some(offset))?;
+            self.check_granted(&node)?;
+            self.grow_to(&node, offset.saturating_add(len))?;
+            self.punch_now(number, offset, len)
+        })
+    }
+
     /// Implements fallocate without flags: the file becomes at least so long. No space is set aside, as
     /// blocks are never overwritten in place; but the call fails when there is not room now for the range and
     /// a tenth more.
@@ -435,11 +452,12 @@ impl FsWriter {
     }
 
     /// Returns the end of the range.
+    #[doc(alias = "zpl_fallocate_common")]
     fn check_room(&self, node: &Node, offset: u64, len: u64) -> Result<u64> {
         self.check_writable(node, None)?;
         let end = offset.saturating_add(len);
         if end > MAX_SIZE {
-            return Err(Error::new(Kind::TooLarge, "the maximum file size is exceeded"));
+            return Err(too_large());
         }
         let needed = len.saturating_add(len / 10);
         if self.available()?.is_some_and(|available| available < needed) {
@@ -451,13 +469,18 @@ impl FsWriter {
     fn allocate_now(&self, number: u64, offset: u64, len: u64) -> Result<()> {
         let node = self.file(number)?;
         let end = self.check_room(&node, offset, len)?;
+        self.grow_to(&node, end)
+    }
+
+    /// Extends a file that is shorter.
+    fn grow_to(&self, node: &Node, end: u64) -> Result<()> {
         let _range = node.ranges.lock(0..u64::MAX, true);
-        let tx = self.begin()?;
         if end <= node.word(self.fields.size) {
             return Ok(());
         }
-        self.resize(&tx, &node, end)?;
-        self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: end, length: 0, sync: false });
+        let tx = self.begin()?;
+        self.resize(&tx, node, end)?;
+        self.log_of(node, &tx, &LogOp::Truncate { object: node.number, offset: end, length: 0, sync: false });
         Ok(())
     }
 
