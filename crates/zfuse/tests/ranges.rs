@@ -41,3 +41,18 @@ fn a_range_becomes_zeros_without_room_for_it() {
     drop(file);
     bench.end();
 }
+
+/// The kernel does not write changed pages of mappings before it asks for holes.
+#[test]
+fn bytes_stored_through_a_mapping_are_no_hole() {
+    let Some(bench) = Bench::new() else { return };
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/mapped.py");
+    let mut python = std::process::Command::new("python3");
+    let paths = [bench.mnt().join("file"), bench.mnt().join("twin")];
+    let Ok(out) = python.arg(script).args(paths).arg("3").output() else {
+        return eprintln!("SKIPPED: no python3 here");
+    };
+    let (wrong, errors) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && wrong.is_empty(), "{wrong}{errors}");
+    bench.end();
+}

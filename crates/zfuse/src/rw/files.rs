@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use crate::wire::{FileAttr, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
+use crate::wire::{FileAttr, FileHandle, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use engine::{Error, Kind, Result};
 use zpl::FileKind;
 use zpl::write::{NewNode, Settings, XattrMode};
@@ -131,7 +131,7 @@ impl Live {
     }
 
     /// Opens a file. Access that its flags forbid is refused now, because cached writes would be refused too late.
-    pub(super) fn open_with(&self, object: u64, flags: OpenFlags) -> Result<()> {
+    pub(super) fn open_with(&self, object: u64, flags: OpenFlags) -> Result<FileHandle> {
         let mode = flags.acc_mode();
         if mode != OpenAccMode::O_RDONLY {
             self.files.check_open_for_writing(object, flags.0 & libc::O_APPEND != 0)?;
@@ -140,7 +140,9 @@ impl Live {
         if mode != OpenAccMode::O_WRONLY && flags.0 & libc::O_NOATIME == 0 {
             self.accessed(object);
         }
-        Ok(())
+        let handle = self.handle(object, flags);
+        self.writers.opened(object, handle);
+        Ok(handle)
     }
 
     /// Records that a file or directory is about to be read; the kernel's cache serves most reads unseen.

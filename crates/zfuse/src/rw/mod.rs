@@ -28,6 +28,7 @@ mod posix_acl;
 mod privileges;
 mod requests;
 mod rewriting;
+mod writers;
 
 use std::fmt::Debug;
 use std::io;
@@ -146,6 +147,8 @@ pub(crate) struct Live {
     /// Notifies the kernel of changes it has not seen.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
     pub(crate) past: fs_swap::PriorContent,
+    /// Files that are open for writing.
+    pub(crate) writers: writers::Writers,
     /// Open directories.
     pub(crate) open_dirs: open_dirs::OpenDirs,
     /// Work that makes the kernel drop pages, which waits for reads of them.
@@ -216,6 +219,7 @@ pub fn mount_live<'a>(
         admin,
         notifier: theirs,
         past,
+        writers: writers::Writers::default(),
         open_dirs: open_dirs::OpenDirs::default(),
         forgetting: Lane::new(FORGETTING),
     };

@@ -3,16 +3,79 @@
 //! Dropping waits for pages that are being read and writes changed ones, which needs answers, so threads that answer requests
 //! must not do it.
 
-use crate::wire::{Errno, INodeNo, ReplyEmpty, ReplyWrite};
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::wire::{Errno, INodeNo, Notifier, ReplyEmpty, ReplyLseek, ReplyWrite};
+use engine::Result;
+use zpl::write::{Found, FsWriter, Seek};
 
 use super::Live;
+use crate::attr::errno;
 
 /// Whether `fallocate` with this mode removes bytes.
 pub(super) fn removes(mode: i32) -> bool {
     mode & (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE) != 0
 }
 
+/// A seek in a file that is open for writing.
+struct Search {
+    files: Arc<FsWriter>,
+    notifier: Notifier,
+    ino: INodeNo,
+    object: u64,
+    from: u64,
+    what: Seek,
+}
+
+impl Search {
+    /// Searches until the hole that decides the answer has no changed pages.
+    fn found(&self, mut hole: Range<u64>) -> Result<Found> {
+        loop {
+            let (from, len) = (i64::try_from(hole.start), i64::try_from(hole.end.saturating_sub(hole.start)));
+            if let (Ok(from), Ok(len)) = (from, len) {
+                // The kernel writes the changed pages before it drops them.
+                let _ = self.notifier.inval_inode(self.ino, from, len);
+            }
+            let found = self.files.seek_hole(self.object, self.from, self.what)?;
+            match &found.hole {
+                // All of that one was filled.
+                Some(next) if next.start >= hole.end => hole = next.clone(),
+                _ => return Ok(found),
+            }
+        }
+    }
+}
+
+fn answer_seek(found: Result<Found>, reply: ReplyLseek) {
+    match found.map(|found| found.at) {
+        Ok(Some(at)) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
+        Ok(None) => reply.error(Errno::ENXIO),
+        Err(e) => reply.error(errno(&e)),
+    }
+}
+
 impl Live {
+    /// Answers a seek for data or a hole from an offset on. The kernel asks without writing the pages that were changed through a
+    /// shared mapping, so a hole of a file that is open for writing may have data there.
+    #[doc(alias = "zfs_holey_common")]
+    pub(super) fn seek(&self, ino: INodeNo, object: u64, (from, what): (u64, Seek), reply: ReplyLseek) {
+        let found = self.files.seek_hole(object, from, what);
+        let hole = found.as_ref().ok().and_then(|found| found.hole.clone());
+        let (Some(hole), Some(notifier)) = (hole.filter(|_| self.writers.has(object)), self.notifier.get())
+        else {
+            return answer_seek(found, reply);
+        };
+        let (files, notifier) = (Arc::clone(&self.files), notifier.clone());
+        let search = Search { files, notifier, ino, object, from, what };
+        self.forgetting.submit(move || {
+            let found = search.found(hole);
+            // An unmount that waits for this answer finds no other user of the file system.
+            drop(search);
+            answer_seek(found, reply);
+        });
+    }
+
     /// Answers a write that bypassed the kernel's page cache. Pages read meanwhile may be old: after an
     /// asynchronous write the kernel does not drop them itself.
     pub(super) fn written_around_pages(&self, ino: INodeNo, offset: u64, len: usize, reply: ReplyWrite) {

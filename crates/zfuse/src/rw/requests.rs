@@ -50,14 +50,18 @@ fn empty(done: Result<()>, reply: ReplyEmpty) {
     }
 }
 
-fn created(made: Result<Entry>, flags: OpenFlags, reply: ReplyCreate) {
-    match made {
-        Ok(made) => {
-            let keep = made.keep_attr.min(made.keep);
-            let handle = handle_of(made.generation.0, flags);
-            reply.created(&keep, &made.attr, made.generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
+impl Live {
+    fn created(&self, made: Result<Entry>, flags: OpenFlags, reply: ReplyCreate) {
+        match made {
+            Ok(made) => {
+                let keep = made.keep_attr.min(made.keep);
+                let handle = handle_of(made.generation.0, flags);
+                let object = self.object(made.attr.ino.0);
+                object.into_iter().for_each(|object| self.writers.opened(object, handle));
+                reply.created(&keep, &made.attr, made.generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
+            }
+            Err(e) => reply.error(errno(&e)),
         }
-        Err(e) => reply.error(errno(&e)),
     }
 }
 
@@ -232,7 +236,7 @@ impl Filesystem for Live {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let Some(object) = self.object(ino.0) else { return self.frozen.open(req, ino, flags, reply) };
         match self.open_with(object, flags) {
-            Ok(()) => reply.opened(self.handle(object, flags), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE),
             Err(e) => reply.error(errno(&e)),
         }
     }
@@ -307,6 +311,7 @@ impl Filesystem for Live {
         let Some(object) = self.object(ino.0) else {
             return self.frozen.release(req, ino, fh, flags, lock_owner, flush, reply);
         };
+        self.writers.closed(object, fh);
         // A handle of a removed file does not count as an open handle of its successor.
         empty(if self.opened(fh, object) { self.files.close_file(object) } else { Ok(()) }, reply);
     }
@@ -499,14 +504,14 @@ impl Filesystem for Live {
             self.files.open_file(self.writable(made.attr.ino.0)?)?;
             Ok(made)
         };
-        created(create(), OpenFlags(flags), reply);
+        self.created(create(), OpenFlags(flags), reply);
     }
 
     fn tmpfile(&self, req: &Request, parent: INodeNo, mode: u32, umask: u32, reply: ReplyCreate) {
         let dir = self.writable(parent.0);
         let made = dir.and_then(|dir| self.make_unnamed(dir, mode, caller(req, umask)));
         // It is never opened for reading only.
-        created(made, OpenFlags(libc::O_RDWR), reply);
+        self.created(made, OpenFlags(libc::O_RDWR), reply);
     }
 
     fn ioctl(
@@ -590,10 +595,6 @@ impl Filesystem for Live {
         };
         let what = if whence == libc::SEEK_DATA { Seek::Data } else { Seek::Hole };
         let Ok(from) = u64::try_from(offset) else { return reply.error(Errno::ENXIO) };
-        match self.files.seek(object, from, what) {
-            Ok(Some(at)) => reply.offset(i64::try_from(at).unwrap_or(i64::MAX)),
-            Ok(None) => reply.error(Errno::ENXIO),
-            Err(e) => reply.error(errno(&e)),
-        }
+        self.seek(ino, object, (from, what), reply);
     }
 }

@@ -34,6 +34,15 @@ pub enum Seek {
     Hole,
 }
 
+/// The result of a seek.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// The offset; `None` past the end, or when only a hole follows.
+    pub at: Option<u64>,
+    /// The stored hole that was passed over, or found; `None`: there is none, or the end of the file was found.
+    pub hole: Option<Range<u64>>,
+}
+
 /// What a write does to set-id bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bits {
@@ -485,19 +494,32 @@ impl FsWriter {
     }
 
     /// The next data or hole from `offset` on; `None` past the end, or when only a hole follows.
-    #[doc(alias = "zfs_holey")]
     pub fn seek(&self, number: u64, offset: u64, what: Seek) -> Result<Option<u64>> {
+        self.seek_hole(number, offset, what).map(|found| found.at)
+    }
+
+    /// The same with the hole that decides the answer.
+    #[doc(alias = "zfs_holey")]
+    pub fn seek_hole(&self, number: u64, offset: u64, what: Seek) -> Result<Found> {
         let node = self.file(number)?;
         let _range = node.ranges.lock(0..u64::MAX, false);
         let (object, size) = (self.object(&node)?, node.word(self.fields.size));
         let content = Content::new(&object, size);
-        Ok(match (content.span(offset, u64::MAX), what) {
-            (None, _) => None,
+        let (at, hole) = match (content.span(offset, u64::MAX), what) {
+            (None, _) => (None, None),
             (Some(Span::Unreadable(u)), _) => return Err(u.error),
-            (Some(Span::Data(_)), Seek::Data) | (Some(Span::Hole(_)), Seek::Hole) => Some(offset),
-            (Some(Span::Data(range)), Seek::Hole) => Some(range.end),
-            (Some(Span::Hole(range)), Seek::Data) => Some(range.end).filter(|end| *end < size),
-        })
+            (Some(Span::Data(_)), Seek::Data) => (Some(offset), None),
+            (Some(Span::Hole(hole)), Seek::Hole) => (Some(offset), Some(hole)),
+            (Some(Span::Data(range)), Seek::Hole) => {
+                let next = content.span(range.end, u64::MAX);
+                (
+                    Some(range.end),
+                    next.and_then(|next| if let Span::Hole(hole) = next { Some(hole) } else { None }),
+                )
+            }
+            (Some(Span::Hole(hole)), Seek::Data) => (Some(hole.end).filter(|end| *end < size), Some(hole)),
+        };
+        Ok(Found { at, hole })
     }
 
     /// The target of a symbolic link.
