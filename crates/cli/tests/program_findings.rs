@@ -99,6 +99,34 @@ fn a_private_copy_of_a_mount_is_named_and_nothing_is_detached() {
     live.export_and_verify("tank");
 }
 
+/// A bind mount of another process keeps the file system, and is not ours to unmount.
+#[test]
+fn a_file_system_that_is_bound_elsewhere_is_busy_at_once() {
+    let Some((live, at)) = mounted("") else { return };
+    fs::create_dir(at.join("dir")).unwrap();
+    fs::write(at.join("dir/file"), "here").unwrap();
+    let bound = live.dir.path().join("bound");
+    fs::create_dir(&bound).unwrap();
+    for what in [at.clone(), at.join("dir")] {
+        if !Command::new("mount").arg("--bind").args([&what, &bound]).status().unwrap().success() {
+            return eprintln!("SKIPPED: no bind mounts here");
+        }
+        let begin = std::time::Instant::now();
+        let why = format!("pool or dataset is busy: it is bound to {}\n", bound.display());
+        let place = at.display();
+        assert_eq!(live.fails("zfs unmount tank"), format!("cannot unmount '{place}': {why}"));
+        assert!(live.fails("zpool export tank").contains("busy"));
+        // It waited for a minute before.
+        assert!(begin.elapsed().as_secs() < 30, "{:?}", begin.elapsed());
+        assert_eq!(fs::read(at.join("dir/file")).unwrap(), b"here");
+        assert!(fs::read_dir(&bound).unwrap().count() == 1);
+        assert!(Command::new("umount").arg(&bound).status().unwrap().success());
+        live.ok("zfs unmount tank");
+        live.ok("zfs mount tank");
+    }
+    live.export_and_verify("tank");
+}
+
 /// File systems of version 1 store no types of entries.
 #[test]
 fn old_directories_are_listed_as_directories() {

@@ -125,8 +125,36 @@ pub fn is_listed(mounts: &[u8], at: &Path) -> bool {
     listed(mounts, at).next().is_some()
 }
 
-/// The connection number of the topmost mount of `source` at `at` that this user has made; `None` if there is none.
-pub fn connection(mounts: &[u8], at: &Path, source: &str) -> Option<u32> {
+/// A mount in the system's list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// Its number, which it keeps when a directory above it is renamed. The kernel reuses numbers.
+    pub id: u64,
+    /// The number of its connection.
+    pub connection: u32,
+}
+
+impl Seen {
+    fn of(line: &[u8]) -> Option<Self> {
+        let id = std::str::from_utf8(line.split(|byte| *byte == b' ').next()?).ok()?.parse().ok()?;
+        Some(Self { id, connection: number(line)? })
+    }
+
+    /// Where it is now; `None` once it was unmounted.
+    pub fn place(self, mounts: &[u8]) -> Option<PathBuf> {
+        let mut lines = mounts.split(|byte| *byte == b'\n');
+        let line = lines.find(|line| Self::of(line) == Some(self))?;
+        line.split(|byte| *byte == b' ').nth(4).map(unescape)
+    }
+}
+
+/// The topmost mount of a connection at `at`; `None` if there is none.
+pub fn topmost(mounts: &[u8], at: &Path, connection: u32) -> Option<Seen> {
+    listed(mounts, at).filter_map(Seen::of).filter(|seen| seen.connection == connection).last()
+}
+
+/// The topmost mount of `source` at `at` that this user has made; `None` if there is none.
+pub fn find(mounts: &[u8], at: &Path, source: &str) -> Option<Seen> {
     // Others may have mounted over it, this process another dataset at the same time.
     let ours = format!("user_id={}", rustix::process::getuid().as_raw());
     let source: Vec<u8> = source.bytes().flat_map(escape).collect();
@@ -135,7 +163,7 @@ pub fn connection(mounts: &[u8], at: &Path, source: &str) -> Option<u32> {
         let options = String::from_utf8_lossy(words.next().unwrap_or_default()).into_owned();
         words.next() == Some(&source) && options.split(',').any(|option| option == ours)
     };
-    listed(mounts, at).filter(is_ours).filter_map(number).last()
+    listed(mounts, at).filter(is_ours).filter_map(Seen::of).last()
 }
 
 /// The places where a connection's whole file system is mounted, in the order of mounting.
@@ -161,7 +189,7 @@ pub fn number(line: &[u8]) -> Option<u32> {
 }
 
 /// A path without the kernel's escapes.
-fn unescape(path: &[u8]) -> PathBuf {
+pub fn unescape(path: &[u8]) -> PathBuf {
     let (mut out, mut left) = (Vec::with_capacity(path.len()), path);
     while let Some((&first, rest)) = left.split_first() {
         let octal = rest.get(..3).filter(|_| first == b'\\');
@@ -207,27 +235,31 @@ mod tests {
             b"36 35 98:0 / /mnt/a\\040b rw - ext4 /dev/x rw\n37 35 0:5 / /mnt/c rw - fuse.zfs tank rw\n";
         assert!(is_listed(listed, Path::new("/mnt/a b")) && is_listed(listed, Path::new("/mnt/c")));
         assert!(!is_listed(listed, Path::new("/mnt/a")) && !is_listed(b"", Path::new("/")));
-        assert_eq!(connection(listed, Path::new("/mnt/c"), "tank"), None);
+        let connection = |listed: &[u8], at: &str, source: &str| {
+            find(listed, Path::new(at), source).map(|seen| seen.connection)
+        };
+        assert_eq!(connection(listed, "/mnt/c", "tank"), None);
         let uid = rustix::process::getuid().as_raw();
         let line = |id: u32, device: u32, place: &str, uid: u32| {
             format!("{id} 1 0:{device} / {place} rw - fuse.zfs tank rw,user_id={uid},group_id=0\n")
         };
         // Two datasets are mounted at one place at the same time.
         let both = line(37, 5, "/mnt/c", uid) + &line(38, 9, "/mnt/c", uid).replace("tank", "tank/a\\040b");
-        let numbers = ["tank", "tank/a b", "tank/a"]
-            .map(|source| connection(both.as_bytes(), Path::new("/mnt/c"), source));
+        let numbers =
+            ["tank", "tank/a b", "tank/a"].map(|source| connection(both.as_bytes(), "/mnt/c", source));
         assert_eq!(numbers, [Some(5), Some(9), None]);
         // Another user has mounted over it, and a part of the tree was renamed.
         let over =
             line(37, 5, "/mnt/c", uid) + &line(38, 9, "/mnt/c", uid + 1) + &line(39, 5, "/mnt/a\\040b", uid);
         let over = over.as_bytes();
-        assert_eq!(connection(over, Path::new("/mnt/c"), "tank"), Some(5));
+        assert_eq!(connection(over, "/mnt/c", "tank"), Some(5));
+        let renamed = Seen { id: 39, connection: 5 };
+        assert_eq!(topmost(over, Path::new("/mnt/a b"), 5), Some(renamed));
+        assert_eq!(renamed.place(over), Some(PathBuf::from("/mnt/a b")));
+        assert_eq!(Seen { id: 38, ..renamed }.place(over), None);
         assert!(is_hidden(over, Path::new("/mnt/c"), 5) && !is_hidden(over, Path::new("/mnt/c"), 9));
         assert!(!is_hidden(over, Path::new("/mnt/a b"), 5));
         assert_eq!(places(over, 5), [Path::new("/mnt/c"), Path::new("/mnt/a b")]);
-        assert_eq!(
-            connection(b"36 35 98:0 / /mnt/c rw - ext4 /dev/x rw\n", Path::new("/mnt/c"), "/dev/x"),
-            None
-        );
+        assert_eq!(connection(b"36 35 98:0 / /mnt/c rw - ext4 /dev/x rw\n", "/mnt/c", "/dev/x"), None);
     }
 }

@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use engine::dsl::Dataset;
 use engine::spa::Pool;
 use fuse_transport::Line;
+use kernel::Seen;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
@@ -82,10 +83,10 @@ pub struct Mounted {
     at: PathBuf,
     /// The dataset, by its name at the time of mounting.
     source: String,
-    /// The number of its connection, once it was looked up.
-    number: OnceLock<u32>,
-    /// Other paths where it appears.
-    also: Mutex<Vec<PathBuf>>,
+    /// Its numbers in the system's list, once they were looked up.
+    seen: OnceLock<Seen>,
+    /// Other mounts of ours that show it.
+    also: Mutex<Vec<Seen>>,
     /// The options of a writable file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
     /// The flags that the kernel has: it refuses others while the mount is hidden, or files are open for writing.
@@ -112,11 +113,15 @@ impl Mounted {
 
     /// The number of its connection in `/sys/fs/fuse/connections`, derived from the text of `/proc/self/mountinfo`.
     pub fn connection(&self, listed: &[u8]) -> Option<u32> {
-        if let Some(number) = self.number.get() {
-            return Some(*number);
+        self.seen(listed).map(|seen| seen.connection)
+    }
+
+    fn seen(&self, listed: &[u8]) -> Option<Seen> {
+        if let Some(seen) = self.seen.get() {
+            return Some(*seen);
         }
-        let found = kernel::connection(listed, &self.at, &self.source)?;
-        Some(*self.number.get_or_init(|| found))
+        let found = kernel::find(listed, &self.at, &self.source)?;
+        Some(*self.seen.get_or_init(|| found))
     }
 
     /// Shows the same file system at another path, too, until it is unmounted here or there. The restrictions in
@@ -127,18 +132,20 @@ impl Mounted {
     pub fn show_at(&self, place: &Path, options: &LiveOptions) -> io::Result<()> {
         let (from, number) = self.listed()?;
         let at = kernel::again(&from, number, place, rw::flags_of(options) & rw::OF_ONE_PLACE)?;
-        self.also.lock().push(at);
+        // Another process may have unmounted it already.
+        self.also.lock().extend(kernel::topmost(&std::fs::read(LISTED)?, &at, number));
         Ok(())
     }
 
     /// Other paths where it appears; omits those unmounted by another process.
     pub fn also_at(&self) -> Vec<PathBuf> {
         let mut also = self.also.lock();
-        if !also.is_empty() {
-            let listed = std::fs::read(LISTED).unwrap_or_default();
-            also.retain(|at| kernel::is_listed(&listed, at));
+        if also.is_empty() {
+            return Vec::new();
         }
-        also.clone()
+        let listed = std::fs::read(LISTED).unwrap_or_default();
+        also.retain(|seen| seen.place(&listed).is_some());
+        also.iter().filter_map(|seen| seen.place(&listed)).collect()
     }
 
     /// Whether another process has unmounted it. Waits for the last request of a connection that the kernel has
@@ -160,18 +167,20 @@ impl Mounted {
     /// stays, and so does this one below it.
     pub fn try_unmount(&self, force: bool) -> io::Result<()> {
         let listed = std::fs::read(LISTED).unwrap_or_default();
-        let number = self.connection(&listed);
-        let places = match number {
-            Some(number) => self.places(&listed, number),
+        let seen = self.seen(&listed);
+        let places = match seen {
+            Some(seen) => self.places(&listed, seen),
             None => [self.at.clone()].into_iter().chain(self.also_at()).collect(),
         };
+        let number = seen.map(|seen| seen.connection);
         let hidden = |at: &&PathBuf| number.is_some_and(|number| kernel::is_hidden(&listed, at, number));
         if let Some(at) = places.iter().find(hidden) {
             let what = format!("{} is hidden by another mount", at.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
-        if let Some(number) = number.filter(|_| !force) {
-            self.check_elsewhere(&listed, number)?;
+        if let Some(seen) = seen.filter(|_| !force) {
+            self.check_bound(&listed, seen)?;
+            self.check_elsewhere(&listed, seen.connection)?;
         }
         // Another process has detached it (`umount -l`): it ends with the last open file.
         let mut patience = if places.is_empty() { LAST_REQUEST } else { UNMOUNTING };
@@ -182,13 +191,25 @@ impl Mounted {
                 }
                 done => done?,
             }
-            self.also.lock().retain(|other| other != at);
         }
         if !force && !self.line.wait(patience) {
             let what = format!("{} is detached and in use", self.at.display());
             return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
         }
         Ok(())
+    }
+
+    /// Fails if another process has bound the mount, or a directory in it, to another place: detached here, the file system would
+    /// go on there.
+    fn check_bound(&self, listed: &[u8], seen: Seen) -> io::Result<()> {
+        let ours: Vec<u64> = self.also.lock().iter().chain([&seen]).map(|seen| seen.id).collect();
+        match elsewhere::bound(listed, seen.connection, &ours).filter(|_| !self.is_over()) {
+            Some(at) => {
+                let what = format!("it is bound to {}", at.display());
+                Err(io::Error::new(io::ErrorKind::ResourceBusy, what))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Fails if another mount namespace has a private copy, and keeps it: detached here, the file system would go on there, and
@@ -206,14 +227,10 @@ impl Mounted {
         Ok(())
     }
 
-    /// The places that are ours, the main one first: mounts that others bound elsewhere stay. A directory above the main one may
+    /// The places that are ours, the main one first: mounts that others bound elsewhere stay. A directory above may
     /// have another name than at the time of mounting.
-    fn places(&self, listed: &[u8], number: u32) -> Vec<PathBuf> {
-        let shown = kernel::places(listed, number);
-        let also = self.also_at();
-        let main =
-            shown.iter().find(|at| **at == self.at).or_else(|| shown.iter().find(|at| !also.contains(at)));
-        main.into_iter().chain(&also).cloned().collect()
+    fn places(&self, listed: &[u8], seen: Seen) -> Vec<PathBuf> {
+        seen.place(listed).into_iter().chain(self.also_at()).collect()
     }
 
     /// Whether another process has detached it while files are open (`umount -l`).
@@ -229,13 +246,13 @@ impl Mounted {
     /// A place where it is now, and its connection.
     fn listed(&self) -> io::Result<(PathBuf, u32)> {
         let listed = std::fs::read(LISTED)?;
-        let number = self.connection(&listed).ok_or(io::Error::from(Errno::INVAL))?;
-        let place = self.places(&listed, number).into_iter().next();
-        place.map(|place| (place, number)).ok_or_else(|| Errno::INVAL.into())
+        let seen = self.seen(&listed).ok_or(io::Error::from(Errno::INVAL))?;
+        let place = self.places(&listed, seen).into_iter().next();
+        place.map(|place| (place, seen.connection)).ok_or_else(|| Errno::INVAL.into())
     }
 
     fn detach_from(&self, at: &Path, force: bool) -> io::Result<()> {
-        kernel::detach(at, force, self.number.get().copied())
+        kernel::detach(at, force, self.seen.get().map(|seen| seen.connection))
     }
 
     /// Unmounts and waits until the last request is answered.
@@ -359,7 +376,7 @@ pub fn mount(
         line,
         at,
         source: name,
-        number: OnceLock::new(),
+        seen: OnceLock::new(),
         also,
         options: None,
         flags,

@@ -235,6 +235,6 @@ pub fn mount_live<'a>(
     // It is set only here.
     let _ = notifier.set(Notifier::new(Arc::clone(&line.device)));
     let (also, flags) = (Mutex::default(), Mutex::new(flags_of(&options)));
-    let (number, options, gate) = (OnceLock::new(), Some(shared), Some(gate));
-    Ok(Mounted { line, at, source: name, number, also, options, flags, gate, space })
+    let (seen, options, gate) = (OnceLock::new(), Some(shared), Some(gate));
+    Ok(Mounted { line, at, source: name, seen, also, options, flags, gate, space })
 }
