@@ -60,6 +60,31 @@ fn space_beyond_a_quota_is_not_reserved() {
     live.export_and_verify("tank");
 }
 
+/// As in OpenZFS: those of the system, such as capabilities of programs, stay in force.
+#[test]
+fn without_extended_attributes_only_those_of_users_are_refused() {
+    use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
+    let Some((live, at)) = mounted("") else { return };
+    let (file, mut value, mut names) = (at.join("file"), [0; 64], [0; 256]);
+    fs::write(&file, "").unwrap();
+    for name in ["user.a", "trusted.a", "security.a"] {
+        setxattr(&file, name, b"old", XattrFlags::empty()).unwrap();
+    }
+    live.ok("zfs set xattr=off tank");
+    for name in ["trusted.a", "security.a"] {
+        assert_eq!(getxattr(&file, name, &mut value), Ok(3), "{name}");
+        setxattr(&file, name, b"newer", XattrFlags::empty()).unwrap();
+    }
+    assert_eq!(setxattr(&file, "user.a", b"new", XattrFlags::empty()), Err(Errno::OPNOTSUPP));
+    assert_eq!(getxattr(&file, "user.a", &mut value), Err(Errno::OPNOTSUPP));
+    removexattr(&file, "security.a").unwrap();
+    let len = listxattr(&file, &mut names).unwrap();
+    assert_eq!(&names[..len], b"trusted.a\0");
+    live.ok("zfs set xattr=sa tank");
+    assert_eq!(getxattr(&file, "user.a", &mut value), Ok(3));
+    live.export_and_verify("tank");
+}
+
 /// The kernel ends a connection with its last copy: detached here, the file system would go on there.
 #[test]
 fn a_private_copy_of_a_mount_is_named_and_nothing_is_detached() {

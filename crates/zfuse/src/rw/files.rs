@@ -316,12 +316,13 @@ impl Live {
     pub(super) fn check_xattr(&self, name: &[u8]) -> Result<()> {
         let options = *self.options.read();
         let acl = posix_acl::is_list(name);
-        if !options.xattr && !acl {
-            return Err(Error::unsupported("xattr=off"));
-        }
         let spaces = [&b"user."[..], b"trusted.", b"security."];
         if spaces.contains(&name) {
             return Err(Error::new(Kind::Invalid, "a kind of extended attributes alone is no name"));
+        }
+        // As in OpenZFS, the property is for those of users; capabilities of files stay in force.
+        if !options.xattr && name.starts_with(b"user.") {
+            return Err(Error::unsupported("xattr=off"));
         }
         let kept = spaces.iter().any(|space| name.starts_with(space));
         match (acl, options.posix_acl) {

@@ -108,7 +108,7 @@ pub struct LiveOptions {
     pub lazytime: bool,
     /// POSIX access control lists are kept and checked (`acltype=posix`).
     pub posix_acl: bool,
-    /// Extended attributes are supported (`xattr` is not `off`).
+    /// Extended attributes of users (`user.*`) are supported (`xattr` is not `off`).
     pub xattr: bool,
     /// Other users have access.
     pub allow_other: bool,
