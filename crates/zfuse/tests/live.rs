@@ -514,6 +514,9 @@ fn dos_attributes_are_set_and_shown() {
     let reparse = 1 << 43;
     assert_eq!(dos(set, hidden | reparse), Err(libc::EPERM));
     assert_eq!(dos(get, 0).unwrap() & !archive, hidden);
+    // The kernel passes on four bytes of the generation (FS_IOC_GETVERSION).
+    let generation = bench.pool.fs.generation(fs::metadata(&path).unwrap().ino()).unwrap();
+    assert_eq!(dos(0x8008_7601, u64::MAX).unwrap(), u64::MAX << 32 | generation);
     bench.end();
 }
 

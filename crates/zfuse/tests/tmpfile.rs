@@ -112,6 +112,21 @@ fn an_extended_attribute_has_a_name_behind_its_kind() {
     bench.end();
 }
 
+#[test]
+fn a_whiteout_is_left_without_replacing_anything() {
+    use rustix::fs::{RenameFlags, renameat_with};
+    let Some(bench) = Bench::new() else { return };
+    let [from, to, other] = ["from", "to", "other"].map(|name| bench.mnt().join(name));
+    [&from, &other].into_iter().for_each(|path| fs::write(path, b"text").unwrap());
+    let both = RenameFlags::NOREPLACE | RenameFlags::WHITEOUT;
+    assert_eq!(renameat_with(CWD, &from, CWD, &other, both), Err(rustix::io::Errno::EXIST));
+    renameat_with(CWD, &from, CWD, &to, both).unwrap();
+    assert_eq!(fs::read(&to).unwrap(), b"text");
+    let left = statx(CWD, &from, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::ALL).unwrap();
+    assert_eq!((left.stx_mode & 0o170_000, left.stx_rdev_major, left.stx_rdev_minor), (0o020_000, 0, 0));
+    bench.end();
+}
+
 /// Without the group's right to execute, members of the group keep the bit.
 #[test]
 fn the_set_group_id_bit_stays_where_linux_keeps_it() {

@@ -158,7 +158,7 @@ fn a_directory_without_space_for_a_name_loses_nothing() {
     refused("symlink", fs.create(dir, &next(), &NewNode::symlink(b"target", 0, 0)).map(drop));
     refused("link", fs.link(moved, dir, &next()));
     refused("link of an unnamed file", fs.link(unnamed, dir, &next()));
-    for kind in [RenameKind::Plain, RenameKind::NoReplace, RenameKind::Whiteout] {
+    for kind in [RenameKind::Plain, RenameKind::NoReplace, RenameKind::NoReplaceWhiteout] {
         for name in [b"moved".as_slice(), b"sub"] {
             let done = fs.rename((fs.root, name), (dir, &next()), kind, (0, 0));
             refused(&format!("rename {kind:?}"), done);

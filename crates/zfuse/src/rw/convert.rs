@@ -51,6 +51,9 @@ pub fn rename(flags: RenameFlags) -> Option<RenameKind> {
         RenameFlags::RENAME_NOREPLACE => RenameKind::NoReplace,
         RenameFlags::RENAME_EXCHANGE => RenameKind::Exchange,
         RenameFlags::RENAME_WHITEOUT => RenameKind::Whiteout,
+        f if f == RenameFlags::RENAME_NOREPLACE | RenameFlags::RENAME_WHITEOUT => {
+            RenameKind::NoReplaceWhiteout
+        }
         _ => return None,
     })
 }

@@ -15,6 +15,8 @@ use crate::wire::{Errno, FileHandle, INodeNo, ReplyIoctl, Request};
 const GETFLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`: chattr.
 const SETFLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_GETVERSION`: lsattr -v. As above.
+const GETVERSION: u32 = 0x8008_7601;
 /// `FS_IOC_FSGETXATTR`: `struct fsxattr`, 28 bytes: flags, extent size, extents, project, …
 const FSGETXATTR: u32 = 0x801c_581f;
 /// `FS_IOC_FSSETXATTR`.
@@ -37,7 +39,7 @@ const FLAGS: [(u32, u32, u64); 4] = [
 
 /// Whether a request changes nothing.
 fn is_reading(command: u32) -> bool {
-    matches!(command, GETFLAGS | FSGETXATTR | dos_flags::GET)
+    matches!(command, GETFLAGS | GETVERSION | FSGETXATTR | dos_flags::GET)
 }
 
 fn word(bytes: &[u8], at: usize) -> Result<u32> {
@@ -88,6 +90,10 @@ impl Live {
     fn ioctl(&self, req: &Request, object: u64, command: u32, input: &[u8]) -> Result<Option<Vec<u8>>> {
         match command {
             GETFLAGS => Ok(Some(self.linux_flags(object)?.0.to_le_bytes().to_vec())),
+            GETVERSION => {
+                let low = self.files.generation(object)? & u64::from(u32::MAX);
+                Ok(Some(u32::try_from(low).unwrap_or(0).to_le_bytes().to_vec()))
+            }
             FSGETXATTR => {
                 let mut out = self.linux_flags(object)?.1.to_le_bytes().to_vec();
                 out.resize(FSXATTR, 0);

@@ -120,7 +120,7 @@ impl Log {
             (RenameKind::Exchange, _) => {
                 self.name(tx, object, TxType::RENAME_EXCHANGE, &LogRecord::RenameExchange(rename));
             }
-            (RenameKind::Whiteout, Some(left)) => {
+            (RenameKind::Whiteout | RenameKind::NoReplaceWhiteout, Some(left)) => {
                 let record = RenameWhiteout { rename, whiteout: whiteout(left) };
                 self.name(tx, object, TxType::RENAME_WHITEOUT, &LogRecord::RenameWhiteout(record));
             }

@@ -80,16 +80,17 @@ impl FsWriter {
             let itself = same_place && old.name == entry.name;
             if old.object == entry.object && !(itself && entry.name != target.name) {
                 // Both names are of one file: nothing happens.
-                return if kind == RenameKind::NoReplace { Err(exists()) } else { Ok(()) };
+                return if kind.keeps_target() { Err(exists()) } else { Ok(()) };
             }
-            if kind == RenameKind::NoReplace && !itself {
+            if kind.keeps_target() && !itself {
                 return Err(exists());
             }
             if !itself {
                 over = Some((old, self.victim(&target, old, &node)?));
             }
         }
-        let leaves = (kind == RenameKind::Whiteout)
+        let leaves = kind
+            .leaves_whiteout()
             .then(|| NewNode { given: whiteout, ..NewNode::new(FileKind::CharDevice, 0, ids.0, ids.1) });
         let left = self.attempt(&tx, |steps| {
             self.add_target(steps, &target, over.as_ref(), &node)?;

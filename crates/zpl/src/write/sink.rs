@@ -32,6 +32,20 @@ pub enum RenameKind {
     Exchange,
     /// It is replaced, and a whiteout is left at the source.
     Whiteout,
+    /// It must not be there, and a whiteout is left at the source.
+    NoReplaceWhiteout,
+}
+
+impl RenameKind {
+    /// Whether the target must not be there.
+    pub fn keeps_target(self) -> bool {
+        matches!(self, Self::NoReplace | Self::NoReplaceWhiteout)
+    }
+
+    /// Whether a whiteout is left at the source.
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, Self::Whiteout | Self::NoReplaceWhiteout)
+    }
 }
 
 /// A file that was made: the words of `lr_create_t`.
