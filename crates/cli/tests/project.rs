@@ -70,6 +70,11 @@ fn a_tree_has_a_project_a_quota_and_an_account() {
     // The quota is the size of the project's directories.
     let df = std::process::Command::new("df").args(["-B1", "--output=size", &tree]).output().unwrap();
     assert!(String::from_utf8_lossy(&df.stdout).contains("2097152"), "{df:?}");
+    // No more than that can be reserved either.
+    let new = fs::OpenOptions::new().write(true).open(mount.join("tree/sub/new")).unwrap();
+    let reserve = |len| rustix::fs::fallocate(&new, rustix::fs::FallocateFlags::KEEP_SIZE, 0, len);
+    assert_eq!((reserve(100_000), reserve(2 << 20)), (Ok(()), Err(rustix::io::Errno::NOSPC)));
+    drop(new);
     let full = (0..20).find_map(|n| {
         let done = fs::write(mount.join(format!("tree/more{n}")), vec![9; 1 << 20]);
         live.ok("zpool sync");

@@ -460,7 +460,7 @@ impl FsWriter {
         self.check_room(&*self.file(number)?, offset, len).map(drop)
     }
 
-    /// Returns the end of the range.
+    /// Fails if the file system, or the quota of the file's project, has no room for the range. Returns the end of the range.
     #[doc(alias = "zpl_fallocate_common")]
     fn check_room(&self, node: &Node, offset: u64, len: u64) -> Result<u64> {
         self.check_writable(node, None)?;
@@ -469,7 +469,9 @@ impl FsWriter {
             return Err(too_large());
         }
         let needed = len.saturating_add(len / 10);
-        if self.available()?.is_some_and(|available| available < needed) {
+        let [project, _] = self.project_limits(node.number)?;
+        let left = self.available()?.into_iter().chain(project.map(|(_, left)| left)).min();
+        if left.is_some_and(|left| left < needed) {
             return Err(Error::new(Kind::NoSpace, format!("there is not room for {needed} bytes")));
         }
         Ok(end)

@@ -156,13 +156,13 @@ impl FsWriter {
         Ok(Zap::open(&object)?.u64(&format!("{prefix}{}", int_name(id)))?.unwrap_or(0))
     }
 
-    /// Bytes and objects in use by the project of a directory that passes it on, and left of its quotas; `None` where it has
-    /// none.
+    /// Bytes and objects in use by the project of a directory that passes it on, or of a file in one, and left of its quotas;
+    /// `None` where it has none.
     #[doc(alias = "zfs_statfs_project")]
     pub fn project_limits(&self, number: u64) -> Result<[Option<(u64, u64)>; 2]> {
         self.find_tables()?;
         let attr = self.attr(number)?;
-        if attr.flags & pflags::PROJINHERIT == 0 {
+        if attr.flags & pflags::PROJINHERIT == 0 || attr.projid == 0 {
             return Ok([None; 2]);
         }
         let of = |kind| match self.quota(kind, attr.projid)? {
