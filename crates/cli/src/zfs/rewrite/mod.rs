@@ -19,7 +19,7 @@ use clap::Args;
 use stdx::os::rewrite;
 use zcommon::units::{nicenum, parse_nicenum};
 
-use self::request::{Choice, Refused, Tally};
+use self::request::{Choice, Refused, Tally, code_of};
 use crate::ctx::Ctx;
 use crate::progress::Progress;
 use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
@@ -35,7 +35,7 @@ pub struct Rewrite {
     /// Blocks keep their birth: incremental streams leave them out.
     #[arg(short = 'P')]
     pub physical: bool,
-    /// Directories in directories, too.
+    /// Work on the files in directories, and in directories there; a directory is passed over otherwise.
     #[arg(short = 'r')]
     pub recurse: bool,
     /// Print the names of rewritten files.
@@ -95,7 +95,8 @@ struct Run<'a> {
     /// 0: to the end.
     length: u64,
     device: Option<u64>,
-    failed: bool,
+    /// The number of the last error; 0: none.
+    failed: u8,
     /// This pass only counts.
     dry: bool,
     tally: Tally,
@@ -104,6 +105,20 @@ struct Run<'a> {
     progress: Progress,
     /// Bytes a second, and since when how many were written.
     rate: Option<(u64, Instant, u64)>,
+}
+
+/// A number in C's forms (`0x…`, and `0…` for octal numbers), as in OpenZFS.
+#[doc(alias = "strtoll")]
+fn of_c(text: &str) -> Option<u64> {
+    if let Some(hex) = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        return u64::from_str_radix(hex, 16).ok();
+    }
+    text.strip_prefix('0').and_then(|octal| u64::from_str_radix(octal, 8).ok())
+}
+
+/// An offset or a length: in C's forms, or with a suffix.
+fn place(text: Option<&String>, what: &str) -> Result<u64, Failure> {
+    text.and_then(|text| of_c(text)).map_or_else(|| number(text, what), Ok)
 }
 
 fn number(text: Option<&String>, what: &str) -> Result<u64, Failure> {
@@ -144,8 +159,8 @@ impl Rewrite {
 
 impl Verb for Rewrite {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let length = number(self.length.as_ref(), "length")?;
-        let offset = number(self.offset.as_ref(), "offset")?;
+        let length = place(self.length.as_ref(), "length")?;
+        let offset = place(self.offset.as_ref(), "offset")?;
         let limit = number(self.limit.as_ref(), "rate")?;
         if self.limit.is_some() && limit == 0 {
             return Err(Failure::usage("a rate of nothing"));
@@ -157,7 +172,7 @@ impl Verb for Rewrite {
             offset,
             length,
             device: None,
-            failed: false,
+            failed: 0,
             dry: true,
             tally: Tally::default(),
             files: 0,
@@ -171,7 +186,7 @@ impl Verb for Rewrite {
             if let Some(said) = first {
                 writeln!(ctx.out, "{said}")?;
             }
-            return Ok(if run.failed { Exit::FAILED } else { Exit::OK });
+            return Ok(Exit(run.failed));
         }
         if let Some(said) = first.filter(|_| run.tally.written > 0) {
             ctx.warn(said);
@@ -180,17 +195,21 @@ impl Verb for Rewrite {
         run.progress = Progress::bytes("rewrite", run.bytes, quiet);
         run.rate = (limit > 0).then(|| (limit, Instant::now(), 0));
         // What failed in the first pass fails again, and is told then.
-        (run.dry, run.failed) = (false, false);
+        (run.dry, run.failed) = (false, 0);
         let done = run.pass(ctx);
         run.progress.finish();
         done?;
-        Ok(if run.failed { Exit::FAILED } else { Exit::OK })
+        Ok(Exit(run.failed))
     }
 }
 
 impl Run<'_> {
-    fn warn(&mut self, what: &str, path: &Path, why: &str, ctx: &mut Ctx) {
-        self.failed = true;
+    fn warn(&mut self, what: &str, path: &Path, why: &io::Error, ctx: &mut Ctx) {
+        self.refuse(what, path, (code_of(why), &strerror(why)), ctx);
+    }
+
+    fn refuse(&mut self, what: &str, path: &Path, (code, why): (u8, &str), ctx: &mut Ctx) {
+        self.failed = code;
         if !self.dry || self.of.dry {
             ctx.warn(format!("failed to {what} {}: {why}", path.display()));
         }
@@ -215,12 +234,13 @@ impl Run<'_> {
     fn pass(&mut self, ctx: &mut Ctx) -> Result<(), Failure> {
         for path in &self.of.paths {
             match fs::symlink_metadata(path) {
+                Ok(meta) if meta.is_dir() && !self.of.recurse => {}
                 Ok(meta) if meta.is_dir() => {
                     self.device = self.of.one_fs.then(|| meta.dev());
                     self.dir(path, ctx)?;
                 }
                 Ok(meta) => self.file(path, &meta, ctx)?,
-                Err(e) => self.warn("stat", path, &strerror(&e), ctx),
+                Err(e) => self.warn("stat", path, &e, ctx),
             }
         }
         Ok(())
@@ -233,7 +253,7 @@ impl Run<'_> {
             let mut listed = match listed {
                 Ok(listed) => listed,
                 Err(e) => {
-                    self.warn("opendir", &dir, &strerror(&e), ctx);
+                    self.warn("opendir", &dir, &e, ctx);
                     continue;
                 }
             };
@@ -242,11 +262,11 @@ impl Run<'_> {
                 let path = entry.path();
                 match fs::symlink_metadata(&path) {
                     Ok(meta) if self.device.is_some_and(|device| device != meta.dev()) => {}
-                    Ok(meta) if meta.is_dir() && self.of.recurse => dirs.push_back(path),
+                    Ok(meta) if meta.is_dir() => dirs.push_back(path),
                     Ok(meta) => self.file(&path, &meta, ctx)?,
                     // It was removed meanwhile.
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                    Err(e) => self.warn("stat", &path, &strerror(&e), ctx),
+                    Err(e) => self.warn("stat", &path, &e, ctx),
                 }
             }
         }
@@ -273,7 +293,7 @@ impl Run<'_> {
         let file = match how {
             Ok(file) => file,
             Err(e) => {
-                self.warn("open", path, &strerror(&e), ctx);
+                self.warn("open", path, &e, ctx);
                 return Ok(());
             }
         };
@@ -287,8 +307,8 @@ impl Run<'_> {
             }
             Ok(_) => {}
             Err(Refused::Interrupted) => return Err(Failure::Interrupted),
-            Err(Refused::Told(why)) => self.warn("rewrite", path, &why, ctx),
-            Err(Refused::Failed(e)) => self.warn("rewrite", path, &strerror(&e), ctx),
+            Err(Refused::Told(code, why)) => self.refuse("rewrite", path, (code, &why), ctx),
+            Err(Refused::Failed(e)) => self.warn("rewrite", path, &e, ctx),
         }
         Ok(())
     }
@@ -381,13 +401,38 @@ mod tests {
         assert_eq!(captured(&["zfs", "rewrite"]).exit, Exit::USAGE);
         assert_eq!(captured(&["zfs", "rewrite", "-l", "x", "/"]).exit, Exit::USAGE);
         let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("one"), b"bytes").unwrap();
-        let run = captured(&["zfs", "rewrite", "-v", dir.path().to_str().unwrap(), "/nowhere"]);
-        assert_eq!((run.exit, run.out.as_str()), (Exit::FAILED, ""));
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("sub/one"), b"bytes").unwrap();
+        let path = dir.path().to_str().unwrap();
+        // The exit code is that of the last error, ENOENT.
+        let run = captured(&["zfs", "rewrite", "-r", "-v", path, "/nowhere"]);
+        assert_eq!((run.exit, run.out.as_str()), (Exit(2), ""));
         assert!(
             run.err.contains("failed to rewrite ") && run.err.contains("failed to stat /nowhere: "),
             "{}",
             run.err
         );
+        // A directory needs -r.
+        let run = captured(&["zfs", "rewrite", "-v", path]);
+        assert_eq!((run.exit, run.out.as_str(), run.err.as_str()), (Exit::OK, "", ""));
+    }
+
+    #[test]
+    fn offsets_have_the_forms_of_c_and_suffixes() {
+        let forms = [
+            ("0x20000", 0x20000),
+            ("0X1f", 31),
+            ("010", 8),
+            ("0", 0),
+            ("10", 10),
+            ("1M", 1 << 20),
+            ("0.5K", 512),
+        ];
+        for (text, value) in forms {
+            assert_eq!(super::place(Some(&text.to_owned()), "offset").unwrap(), value, "{text}");
+        }
+        for text in ["0xg", "x", "-1", ""] {
+            assert!(super::place(Some(&text.to_owned()), "offset").is_err(), "{text}");
+        }
     }
 }

@@ -59,18 +59,26 @@ pub struct Answer {
 /// Why a file was not rewritten.
 #[derive(Debug)]
 pub enum Refused {
-    /// The mount says why.
-    Told(String),
+    /// The mount says why, with an error number.
+    Told(u8, String),
     /// The request failed.
     Failed(io::Error),
     /// The user interrupted.
     Interrupted,
 }
 
+/// The number of an error, which is the command's exit code, as in OpenZFS.
+pub fn code_of(e: &io::Error) -> u8 {
+    e.raw_os_error().and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
+}
+
 impl From<io::Error> for Refused {
     fn from(e: io::Error) -> Self {
         match e.raw_os_error().is_some_and(|code| UNKNOWN.contains(&code)) {
-            true => Self::Told("not on a mount of aquifer, which alone knows this request".to_owned()),
+            true => {
+                let why = "not on a mount of aquifer, which alone knows this request";
+                Self::Told(code_of(&e), why.to_owned())
+            }
             false => Self::Failed(e),
         }
     }
@@ -89,10 +97,12 @@ fn ask(file: &File, words: [u64; 10]) -> Result<Answer, Refused> {
         to.copy_from_slice(&word.to_le_bytes());
     }
     ask_rewrite(file, &mut message)?;
-    if word(&message, 0) != 0 {
+    let error = word(&message, 0);
+    if error != 0 {
         let len = usize::try_from(word(&message, 56)).unwrap_or(0).min(REWRITE_BYTES - TEXT);
         let text = message.get(TEXT..TEXT + len).unwrap_or_default();
-        return Err(Refused::Told(String::from_utf8_lossy(text).into_owned()));
+        let error = u8::try_from(error).unwrap_or(1);
+        return Err(Refused::Told(error, String::from_utf8_lossy(text).into_owned()));
     }
     let count = usize::try_from(word(&message, 48)).unwrap_or(0).min(MOST);
     let range = |n: usize| (word(&message, RANGES + n * 16), word(&message, RANGES + n * 16 + 8));
