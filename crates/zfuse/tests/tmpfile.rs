@@ -112,6 +112,42 @@ fn an_extended_attribute_has_a_name_behind_its_kind() {
     bench.end();
 }
 
+/// The kernel refers to them without having opened them.
+#[test]
+fn removed_files_have_attributes_while_something_refers_to_them() {
+    let Some(bench) = Bench::new() else { return };
+    let [file, dir, over] = ["file", "dir", "over"].map(|name| bench.mnt().join(name));
+    let links = |of: &std::os::fd::OwnedFd| rustix::fs::fstat(of).map(|stat| stat.st_nlink);
+    for round in 0..3 {
+        fs::write(&file, b"text").unwrap();
+        fs::write(&over, b"over").unwrap();
+        fs::create_dir(&dir).unwrap();
+        let held = [&file, &dir, &over].map(|path| {
+            rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty()).unwrap()
+        });
+        let open = fs::File::open(&file).unwrap();
+        fs::rename(&file, &over).unwrap();
+        fs::remove_file(&over).unwrap();
+        fs::remove_dir(&dir).unwrap();
+        drop(open);
+        // Others get the numbers.
+        (0..round).for_each(|n| fs::write(bench.mnt().join(format!("{n}")), b"").unwrap());
+        bench.pool.spa.sync().unwrap();
+        if round == 0 {
+            assert_eq!(held.each_ref().map(links), [Ok(0); 3]);
+            let list = rustix::fs::openat(
+                &held[1],
+                ".",
+                OFlags::RDONLY | OFlags::DIRECTORY,
+                rustix::fs::Mode::empty(),
+            );
+            assert_eq!(list.map(drop), Ok(()));
+        }
+        drop(held);
+    }
+    bench.end();
+}
+
 #[test]
 fn a_whiteout_is_left_without_replacing_anything() {
     use rustix::fs::{RenameFlags, renameat_with};

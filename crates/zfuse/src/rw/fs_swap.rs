@@ -107,6 +107,7 @@ impl Live {
     /// Continues with another content.
     fn become_other(&mut self, files: Arc<FsWriter>, found: &Differences) {
         let open = std::mem::replace(&mut self.files, files).open_files();
+        self.removed.clear();
         self.past.gone.write().extend(&found.gone);
         self.past.outdated.write().extend(found.files.iter().chain(&open));
         self.past.happened.store(true, Ordering::Release);
@@ -220,6 +221,13 @@ pub struct Front(pub Arc<FsSwap>);
 impl Filesystem for Front {
     fn init(&mut self, req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         self.0.0.write().init(req, config)
+    }
+
+    fn forget(&self, ino: INodeNo) {
+        // The thread that reads requests must not wait for an exchange, which forgets all of them.
+        if let Some(live) = self.0.0.try_read() {
+            live.removed.forget(ino);
+        }
     }
 
     fn write(

@@ -26,6 +26,7 @@ mod open_dirs;
 mod pages;
 mod posix_acl;
 mod privileges;
+mod removed;
 mod requests;
 mod rewriting;
 mod writers;
@@ -147,6 +148,8 @@ pub(crate) struct Live {
     /// Notifies the kernel of changes it has not seen.
     pub(crate) notifier: Arc<OnceLock<Notifier>>,
     pub(crate) past: fs_swap::PriorContent,
+    /// Removed files that the kernel refers to.
+    pub(crate) removed: removed::Removed,
     /// Files that are open for writing.
     pub(crate) writers: writers::Writers,
     /// Open directories.
@@ -219,6 +222,7 @@ pub fn mount_live<'a>(
         admin,
         notifier: theirs,
         past,
+        removed: removed::Removed::default(),
         writers: writers::Writers::default(),
         open_dirs: open_dirs::OpenDirs::default(),
         forgetting: Lane::new(FORGETTING),

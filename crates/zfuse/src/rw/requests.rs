@@ -12,7 +12,7 @@ use crate::wire::{
     ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use engine::{Error, Kind, Result};
-use zpl::write::{Seek, XattrMode};
+use zpl::write::{RenameKind, Seek, XattrMode};
 
 use super::ctl::is_snapdir;
 use super::files::{CHANGED, Caller, Change, Entry, NAMES};
@@ -110,7 +110,7 @@ impl Filesystem for Live {
 
     fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
         let Some(object) = self.object(ino.0) else { return self.frozen.getattr(req, ino, fh, reply) };
-        match self.entry(object) {
+        match self.entry_or_removed(ino, object) {
             Ok(found) => reply.attr(&found.keep_attr, &found.attr),
             Err(e) => reply.error(errno(&e)),
         }
@@ -118,7 +118,7 @@ impl Filesystem for Live {
 
     fn statx(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyStatx) {
         let Some(object) = self.object(ino.0) else { return self.frozen.statx(req, ino, fh, reply) };
-        match self.entry(object) {
+        match self.entry_or_removed(ino, object) {
             Ok(found) => reply.statx(&found.keep_attr, &found.attr),
             Err(e) => reply.error(errno(&e)),
         }
@@ -182,14 +182,14 @@ impl Filesystem for Live {
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty(self.writable(parent.0).and_then(|dir| self.files.unlink(dir, name.as_bytes())), reply);
+        empty(self.writable(parent.0).and_then(|dir| self.remove_file(dir, name.as_bytes())), reply);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         if is_snapdir(parent.0) {
             return empty(self.destroy_snapshot(name.as_bytes(), asker(req)), reply);
         }
-        empty(self.writable(parent.0).and_then(|dir| self.files.rmdir(dir, name.as_bytes())), reply);
+        empty(self.writable(parent.0).and_then(|dir| self.remove_dir(dir, name.as_bytes())), reply);
     }
 
     fn symlink(&self, req: &Request, parent: INodeNo, name: &OsStr, target: &Path, reply: ReplyEntry) {
@@ -214,11 +214,12 @@ impl Filesystem for Live {
         let rename = || {
             self.check_same_tree(parent.0, newparent.0)?;
             let (from, to) = (self.writable(parent.0)?, self.writable(newparent.0)?);
-            let kind = convert::rename(flags);
-            let kind =
-                kind.ok_or_else(|| Error::new(Kind::Invalid, "these ways to rename exclude each other"))?;
+            let excluded = || Error::new(Kind::Invalid, "these ways to rename exclude each other");
+            let kind = convert::rename(flags).ok_or_else(excluded)?;
             let ids = (req.uid().into(), req.gid().into());
-            self.files.rename((from, name.as_bytes()), (to, newname.as_bytes()), kind, ids)
+            let (name, newname) = (name.as_bytes(), newname.as_bytes());
+            let work = || self.files.rename((from, name), (to, newname), kind, ids);
+            if kind == RenameKind::Exchange { work() } else { self.removing(to, newname, work) }
         };
         empty(rename(), reply);
     }
@@ -293,8 +294,7 @@ impl Filesystem for Live {
     }
 
     fn flush(&self, _req: &Request, _ino: INodeNo, _fh: FileHandle, _owner: LockOwner, reply: ReplyEmpty) {
-        // A close has nothing to write back: a write that returned is in a transaction. The kernel will not ask
-        // again.
+        // A close has nothing to write back: a write that returned is in a transaction. The kernel asks once.
         reply.error(Errno::ENOSYS);
     }
 
@@ -329,7 +329,7 @@ impl Filesystem for Live {
             return self.frozen.opendir(req, ino, flags, reply);
         };
         if let Err(e) = self.files.open_file(object) {
-            return reply.error(errno(&e));
+            return self.open_removed(ino, flags, &e, reply);
         }
         if self.options.read().dir_atime {
             self.accessed(object);

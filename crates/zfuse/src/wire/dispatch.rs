@@ -34,7 +34,7 @@ fn dispatch(files: &dyn Filesystem, header: &Header, words: Words<'_>, reply: Re
             if let Some(reply) = call.reply.take() {
                 reply.forget();
             }
-            Some(())
+            call.forget(words)
         }
         Opcode::Destroy => {
             call.answer().send(&[]);
@@ -80,6 +80,19 @@ impl Call<'_> {
 
     fn node(&self) -> INodeNo {
         INodeNo(self.header.node)
+    }
+
+    fn forget(&self, mut words: Words<'_>) -> Option<()> {
+        if self.header.opcode == Opcode::Forget {
+            self.files.forget(self.node());
+            return Some(());
+        }
+        let (count, _) = (words.u32()?, words.u32()?);
+        for _ in 0..count {
+            let (node, _times) = (words.u64()?, words.u64()?);
+            self.files.forget(INodeNo(node));
+        }
+        Some(())
     }
 
     /// Names and attributes. `None` for another kind of request, or one that is too short; nothing is answered

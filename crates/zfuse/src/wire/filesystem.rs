@@ -73,6 +73,9 @@ pub trait Filesystem: Debug + Send + Sync {
         Ok(())
     }
 
+    /// The kernel drops a file or directory; it may have looked it up again meanwhile.
+    fn forget(&self, _ino: INodeNo) {}
+
     requests! {
         /// Looks up a name.
         lookup(parent: INodeNo, name: &OsStr; ReplyEntry);
