@@ -56,6 +56,9 @@ pub enum Fault {
     },
     /// Flushes are acknowledged and not done.
     LyingFlush,
+    /// Writes to the range succeed until one touches bytes that were written since the fault was set: that request and all
+    /// later ones fail.
+    DiesOnOverwrite(Range<u64>),
 }
 
 impl Fault {
@@ -67,6 +70,7 @@ impl Fault {
             | Self::Missing(r)
             | Self::Torn(r)
             | Self::LostWrites(r)
+            | Self::DiesOnOverwrite(r)
             | Self::Delay(r, _) => start < r.end && r.start < end,
             Self::Flaky(_) | Self::Dead | Self::Gone | Self::FlushErrors { .. } | Self::LyingFlush => true,
         }
@@ -90,6 +94,8 @@ struct State {
     unflushed: Vec<(u64, AlignedBuf)>,
     /// Lost writes that are still in memory.
     cached: Vec<(u64, Vec<u8>)>,
+    /// Ranges written under [`Fault::DiesOnOverwrite`].
+    written: Vec<Range<u64>>,
 }
 
 impl State {
@@ -102,6 +108,16 @@ impl State {
         let (count, lost) = due?;
         *count -= 1;
         Some(u64::from(lost))
+    }
+
+    /// Notes a write; the disk dies if it overwrites another one.
+    fn dies_on(&mut self, write: Range<u64>) -> bool {
+        let again = self.written.iter().any(|old| old.start < write.end && write.start < old.end);
+        self.written.push(write);
+        if again {
+            self.faults.push(Fault::Dead);
+        }
+        again
     }
 
     /// Applies a write to the bytes in memory, too.
@@ -123,8 +139,13 @@ fn overlay(to: u64, bytes: &mut [u8], from: u64, new: &[u8]) {
 impl FaultyDevice {
     /// A device without faults yet.
     pub fn new(inner: Device, seed: u64) -> Self {
-        let (unflushed, cached) = (Vec::new(), Vec::new());
-        let state = Mutex::new(State { rng: Rng::new(seed), faults: Vec::new(), unflushed, cached });
+        let state = Mutex::new(State {
+            rng: Rng::new(seed),
+            faults: Vec::new(),
+            unflushed: Vec::new(),
+            cached: Vec::new(),
+            written: Vec::new(),
+        });
         Self { inner, seed, past_caches: AtomicBool::new(false), state }
     }
 
@@ -137,6 +158,7 @@ impl FaultyDevice {
     pub fn clear(&self) {
         let mut state = self.state.lock();
         state.faults.clear();
+        state.written.clear();
         state.unflushed.clear();
     }
 
@@ -154,6 +176,7 @@ impl FaultyDevice {
             Fault::ReadError(_) => io.kind == IoKind::Read,
             Fault::WriteError(_) => io.kind == IoKind::Write,
             Fault::Flaky(per_mille) => state.rng.below(1000) < u64::from(*per_mille),
+            Fault::DiesOnOverwrite(_) => io.kind == IoKind::Write && state.dies_on(io.offset..end),
             _ => false,
         });
         if met.contains(&Fault::Gone) {

@@ -345,6 +345,31 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
     }
 }
 
+/// Two disks of a raidz1 fail while a block that the txg wrote before is written anew in its place: one column has the new
+/// content, two have the old. Nothing is lost, since the block's new content waits to be written.
+#[test]
+fn an_overwrite_that_failed_halfway_does_not_keep_a_pool_suspended() {
+    let raidz = |children| VdevSpec::Raidz { parity: 1, children };
+    let mut bench = Bench::new(3, raidz);
+    bench.spa.start_thread().unwrap();
+    for round in 0..4 {
+        for disk in &bench.disks[..2] {
+            disk.inject(Fault::DiesOnOverwrite(4 << 20..95 << 20));
+        }
+        assert_eq!(change(&mut bench, 20 + round).unwrap_err().kind(), Kind::Suspended);
+        bench.disks.iter().for_each(|disk| disk.clear());
+        let guids: Vec<u64> = (0..bench.disks.len()).map(|disk| bench.guid(disk)).collect();
+        let back = |guid| Ok(bench.device(guids.iter().position(|&known| known == guid).unwrap()));
+        bench.spa.resume(&back).unwrap();
+        bench.spa.clear(guids.iter().map(|&guid| (guid, Some(back(guid)))).collect()).unwrap();
+        bench.spa.sync().unwrap();
+        bench.read();
+    }
+    let (file, model) = (bench.file, bench.model.clone());
+    let dir = bench.export(&[]);
+    drop(reimported(dir.path(), file, &model));
+}
+
 /// A disk that returns without acknowledged writes is detected; without another copy the pool stays
 /// suspended.
 #[test]

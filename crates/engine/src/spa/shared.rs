@@ -335,6 +335,10 @@ impl Spa {
         self.pool.arc.freed(bp);
         // A clone is younger than its bytes: a checkpoint goes by the physical birth txg.
         for part in &parts {
+            // Nothing will refer to a block of this txg: it need not survive a device that was away.
+            if part.physical_birth() == tx.txg() {
+                self.pool.zio.suspended.forget(part.dvas());
+            }
             part.dvas().for_each(|dva| allocator.free_born(&dva, part.physical_birth(), tx.txg()));
         }
         Ok(())

@@ -158,6 +158,7 @@ fn let_go(zio: &Zio, old: &Blkptr, new: &Blkptr, txg: u64) {
         && !old.is_hole()
         && !old.same_block(new)
     {
+        zio.suspended.forget(old.dvas());
         old.dvas().for_each(|dva| allocator.unallocate(&dva, txg));
     }
 }

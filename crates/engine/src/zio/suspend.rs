@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use ondisk::Blkptr;
+use ondisk::{Blkptr, Dva, MIN_BLOCK_SIZE};
 use parking_lot::{Condvar, Mutex};
 
 use super::{Form, ReadOptions, ReadOutcome, Zio};
@@ -134,6 +134,17 @@ impl SuspendedIo {
         self.written.lock().note(bp);
     }
 
+    /// Drops the records of blocks at these places: they are about to be overwritten, or nothing will refer to them.
+    pub(crate) fn forget(&self, places: impl Iterator<Item = Dva>) {
+        self.written.lock().forget(places);
+    }
+
+    /// Whether this block is still the one that was written there last.
+    fn is_noted(&self, bp: &Blkptr) -> bool {
+        let written = self.written.lock();
+        bp.dvas().next().is_some_and(|dva| written.0.get(&(dva.vdev, dva.offset)) == Some(bp))
+    }
+
     /// Drops the records of txgs up to `txg`, whose writes are durable. Large synchronous writes of the next
     /// txg may be recorded already.
     pub fn settle(&self, txg: u64) {
@@ -151,20 +162,35 @@ pub(crate) fn is_of_devices(e: &Error) -> bool {
 struct Written(BTreeMap<(u32, u64), Blkptr>);
 
 impl Written {
+    /// Records a block in place of those that stood there: the same txg has freed them.
     fn note(&mut self, bp: &Blkptr) {
-        for dva in bp.dvas() {
-            let end = dva.offset.saturating_add(dva.asize);
-            // The same txg has freed the block that stood there.
+        self.forget(bp.dvas());
+        self.0.extend(bp.dvas().map(|dva| ((dva.vdev, dva.offset), *bp)));
+    }
+
+    /// Drops all copies of blocks with a copy at one of these places: a lost copy of such a block must not be written again.
+    fn forget(&mut self, places: impl Iterator<Item = Dva>) {
+        for dva in places {
+            let end = dva.offset.saturating_add(size_on_vdev(&dva));
             while let Some((&key, old)) = self.0.range((dva.vdev, 0)..(dva.vdev, end)).next_back() {
-                let asize = old.dvas().find(|old| (old.vdev, old.offset) == key).map_or(0, |old| old.asize);
-                if key.1.saturating_add(asize) <= dva.offset {
+                let size =
+                    old.dvas().find(|old| (old.vdev, old.offset) == key).map_or(0, |old| size_on_vdev(&old));
+                if key.1.saturating_add(size) <= dva.offset {
                     break;
                 }
+                let copies: Vec<Dva> = old.dvas().collect();
                 self.0.remove(&key);
+                for copy in copies {
+                    self.0.remove(&(copy.vdev, copy.offset));
+                }
             }
-            self.0.insert((dva.vdev, dva.offset), *bp);
         }
     }
+}
+
+/// Bytes at a block's place itself: the pieces of a gang, which its size counts, have places of their own.
+fn size_on_vdev(dva: &Dva) -> u64 {
+    if dva.gang { MIN_BLOCK_SIZE } else { dva.asize }
 }
 
 /// How to treat a leaf that has lost a block which other leaves have.
@@ -195,12 +221,16 @@ impl Zio {
         let past_caches = PastCaches::of(suspects.to_vec());
         for bp in written {
             let outcome = self.read_again(&bp);
-            if outcome.data.is_err() || !outcome.damage.is_empty() {
+            let is_whole = outcome.data.is_ok() && outcome.damage.is_empty();
+            // A large synchronous write of a later txg may have overwritten it meanwhile.
+            if !is_whole && self.suspended.is_noted(&bp) {
                 bad.push((bp, outcome));
             }
         }
         drop(past_caches);
-        bad.into_iter().try_for_each(|(bp, outcome)| self.cure(&bp, outcome, cure))
+        bad.into_iter().try_for_each(|(bp, outcome)| {
+            self.cure(&bp, outcome, cure).map_err(|why| self.describe_lost(&bp, why))
+        })
     }
 
     fn read_again(self: &Arc<Self>, bp: &Blkptr) -> ReadOutcome {
@@ -225,6 +255,20 @@ impl Zio {
                 Err(_) => Err(why),
             },
         }
+    }
+
+    /// Adds the place of a block that is lost.
+    fn describe_lost(&self, bp: &Blkptr, why: Error) -> Error {
+        let tree = self.tree();
+        let places = bp.dvas().map(|dva| {
+            let name =
+                tree.top(u64::from(dva.vdev)).map_or_else(|| dva.vdev.to_string(), |top| top.name.clone());
+            format!("{name} at {:#x}", dva.offset)
+        });
+        let places = places.collect::<Vec<_>>().join(", ");
+        let (txg, size) = (bp.physical_birth(), bp.psize());
+        Error::new(why.kind(), format!("a block of {size} bytes of txg {txg} on {places} is lost"))
+            .because(why)
     }
 
     /// Writes a block where it was written before.
@@ -268,6 +312,31 @@ mod tests {
         assert_eq!(places, [0, 8192, 12288]);
         written.note(&block(0, 16384));
         assert_eq!(written.0.len(), 1);
+    }
+
+    /// A write that begins and fails leaves neither the old nor the new block there. The other copy of the old block counts
+    /// for nothing either: writing the block again would overwrite the place that has something else.
+    #[test]
+    fn a_place_that_is_overwritten_holds_nothing_until_the_write_is_done() {
+        let mut written = Written::default();
+        let place = |offset| Dva { vdev: 1, offset, asize: 4096, ..Dva::default() };
+        let mut twice = Blkptr::default();
+        twice.set_dvas(&[place(0), place(65536)]);
+        written.note(&twice);
+        written.note(&block(4096, 4096));
+        written.forget([place(0)].into_iter());
+        assert_eq!(written.0.keys().map(|key| key.1).collect::<Vec<_>>(), [4096]);
+    }
+
+    /// The size of a gang includes that of its pieces, which lie elsewhere.
+    #[test]
+    fn a_gang_takes_the_place_of_its_header_only() {
+        let mut written = Written::default();
+        written.note(&block(512, 4096));
+        let mut gang = Blkptr::default();
+        gang.set_dvas(&[Dva { vdev: 1, offset: 0, asize: 8192, gang: true, ..Dva::default() }]);
+        written.note(&gang);
+        assert_eq!(written.0.len(), 2);
     }
 
     #[test]

@@ -336,6 +336,8 @@ impl Zio {
     /// Writes every copy.
     pub(super) fn write_copies(self: &Arc<Self>, job: Job, done: WriteDone) {
         self.stats.writes.fetch_add(1, Ordering::Relaxed);
+        // A failed write may leave parts of the old block and of the new one.
+        self.suspended.forget(job.bp.dvas());
         let dvas: Vec<Dva> = job.bp.dvas().collect();
         let left = Mutex::new(Left { copies: dvas.len(), failed: Vec::new(), end: Some((job, done)) });
         let left = Arc::new(left);
