@@ -184,6 +184,45 @@ fn the_promise_of_memory_is_kept_by_scattered_small_writes() {
     live.export_and_verify("tank");
 }
 
+/// Streams whose readers wait hold what they have read ahead: one limit is for all of them.
+#[test]
+fn the_promise_of_memory_is_kept_by_many_sends() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    const STREAMS: usize = 12;
+    const MOST: u64 = (16 + 16 + 128) * MIB;
+    let live = Live::new();
+    conf(&live, "zfs_arc_max = 16M\nzfs_dirty_data_max = 16M\n");
+    let mount = live.dir.path().join("mnt");
+    let options = format!("-O mountpoint={} -O recordsize=4k -O compression=off", mount.display());
+    live.ok(&format!("zpool create {options} tank {}", live.disk("a", 512)));
+    let pid = live.pid().unwrap();
+    let mut file = File::create(mount.join("f")).unwrap();
+    (0..40).for_each(|n| file.write_all(&vec![n; 1 << 20]).unwrap());
+    drop(file);
+    live.ok("zfs snapshot tank@a");
+    let start = |_| live.command("zfs send tank@a").stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut streams: Vec<std::process::Child> = (0..STREAMS).map(start).collect();
+    let mut most = 0;
+    for _ in 0..400 {
+        most = most.max(resident(pid));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    // None waits for another one.
+    for stream in &mut streams {
+        let mut first = [0; 1 << 16];
+        stream.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    }
+    assert!(most > 2 * MIB && most <= MOST, "{} MiB", most / MIB);
+    for mut stream in streams {
+        stream.kill().unwrap();
+        stream.wait().unwrap();
+    }
+    live.export_and_verify("tank");
+}
+
 fn counters_are_shown(live: &Live) {
     let lines = |line: &str| -> Vec<String> { live.ok(line).lines().map(str::to_owned).collect() };
     // As OpenZFS 2.3's prints it.

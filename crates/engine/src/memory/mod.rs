@@ -8,6 +8,7 @@
 //! Differs from OpenZFS: no compressed buffers and no second level; the limit counts bytes that consumers may still
 //! hold.
 
+pub mod ahead;
 pub mod limits;
 pub mod lists;
 pub mod objects;
@@ -63,6 +64,8 @@ pub struct Memory {
     store: Mutex<Store>,
     /// Objects of open object sets.
     pub objects: objects::Objects,
+    /// Blocks that send streams have read ahead.
+    ahead: ahead::ReadAhead,
 }
 
 /// The present content of the cache.
@@ -97,6 +100,7 @@ impl Memory {
             indices: AtomicU64::new(0),
             store: Mutex::default(),
             objects: objects::Objects::default(),
+            ahead: ahead::ReadAhead::default(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Reads what events will need before their turn comes, within a bound of memory.
 //!
 //! Events wait in a queue, each with the read that it began; the oldest is turned into records as soon as the
-//! queue needs more than [`LIMIT`] bytes. Blocks bypass the cache: a stream reads each once, and the blocks
+//! queue needs more memory than its share ([`Share`]). Blocks bypass the cache: a stream reads each once, and the blocks
 //! cached before are worth more.
 //!
 //! A read that failed is done once more by a reader that waits for a suspended pool.
@@ -15,20 +15,21 @@ use super::event::{Event, Sink};
 use super::records::Sender;
 use crate::dmu::Object;
 use crate::error::Result;
+use crate::memory::ahead::Share;
 use crate::taskq::Promise;
 use crate::types::Bookmark;
 use crate::zio::{ReadOptions, ReadOutcome};
 
-/// Bytes that may be read before they are wanted.
-const LIMIT: u64 = 32 << 20;
-/// Memory charged for an event beside the bytes of its block.
-const EVENT: u64 = 1024;
+/// Memory charged for an event beside the bytes of its block: a read under way has a plan and a promise.
+const EVENT: u64 = 2048;
+/// Buffers begin at pages, so a small one costs a page.
+const PAGE: u64 = 4096;
 
 /// A queue in front of the writer of records.
 pub(super) struct Ahead<'a> {
     sender: Sender<'a>,
     queue: VecDeque<Waiting>,
-    bytes: u64,
+    share: Share,
     /// Blocks are not read.
     dry: bool,
 }
@@ -40,13 +41,15 @@ struct Waiting {
 }
 
 impl<'a> Ahead<'a> {
-    pub(super) fn new(sender: Sender<'a>, dry: bool) -> Self {
-        Self { sender, queue: VecDeque::new(), bytes: 0, dry }
+    /// A queue in front of `sender` with a share of the process's read-ahead; with `dry` blocks are not read.
+    pub(super) fn new(sender: Sender<'a>, share: Share, dry: bool) -> Self {
+        Self { sender, queue: VecDeque::new(), share, dry }
     }
 
     /// All events were taken.
     pub(super) fn finish(mut self) -> Result<Sender<'a>> {
         while let Some(first) = self.queue.pop_front() {
+            self.share.remove(first.cost);
             self.write(first)?;
         }
         Ok(self.sender)
@@ -97,15 +100,15 @@ impl Sink for Ahead<'_> {
     fn take(&mut self, event: Event) -> Result<()> {
         let (mut read, mut cost) = (None, EVENT);
         if let Some((object, bp, blkid)) = self.sender.wants(&event).filter(|_| !self.dry) {
-            cost += bp.lsize();
+            cost += bp.lsize().next_multiple_of(PAGE);
             read = Some(self.start(object, &bp, blkid));
         }
-        self.bytes += cost;
+        self.share.add(cost);
         self.queue.push_back(Waiting { event, read, cost });
-        while self.bytes > LIMIT
+        while self.share.is_over()
             && let Some(first) = self.queue.pop_front()
         {
-            self.bytes -= first.cost;
+            self.share.remove(first.cost);
             self.write(first)?;
         }
         Ok(())

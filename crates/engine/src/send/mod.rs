@@ -35,6 +35,7 @@ mod stream;
 mod walk;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use ondisk::dsl::ZfsBookmark;
 use ondisk::names;
@@ -44,6 +45,7 @@ use crate::dmu::Objset;
 use crate::dsl::Dataset;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
+use crate::memory::ahead::Share;
 use crate::zap::Zap;
 use crate::zio::Form;
 
@@ -172,7 +174,8 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
     stream.begin(begin.record, &begin.payload)?;
     let toguid = dataset.phys.guid;
     let sender = Sender::new(stream, &objset, begin.features, toguid, (from.txg, resume.0));
-    let mut ahead = Ahead::new(sender, options.dry);
+    let share = Share::new(Arc::clone(objset.arc().memory()));
+    let mut ahead = Ahead::new(sender, share, options.dry);
     let place = walk::Begin {
         from_txg: from.txg,
         resume,
