@@ -4,6 +4,7 @@
 //! without a DTL a stale leaf is found out by checksums.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos as names};
 use ondisk::pool::SpaRemoving;
@@ -38,7 +39,13 @@ pub fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
     for config in tree.config.walk() {
         let Some(leaf) = tree.leaf(config.guid).filter(|_| config.dtl_object != 0) else { continue };
         match load_dtl(mos, config.dtl_object) {
-            Ok(dtl) => *leaf.dtl.write() = dtl,
+            Ok(dtl) => {
+                // Blocks of the MOS that it lacks counted as wrong until now.
+                if !dtl.is_empty() {
+                    leaf.errors.checksum.store(0, Ordering::Relaxed);
+                }
+                *leaf.dtl.write() = dtl;
+            }
             Err(e) => notes.push(e.on_vdev(&leaf.path)),
         }
     }
