@@ -124,6 +124,31 @@ fn the_newest_state_that_opens_is_named_with_what_changed_since() {
     }
 }
 
+/// A listing says that a pool can only be read here, and which feature is the reason.
+#[test]
+fn a_pool_with_an_unknown_feature_that_writing_needs_is_listed_as_such() {
+    let live = Live::new();
+    let dir = live.disks();
+    let spa = pools::create_fs_dir(&dir, POOL, 128 << 20, Default::default()).unwrap();
+    let number = spa.pool.directory().unwrap().u64("features_for_write").unwrap().unwrap();
+    spa.sync_task(move |spa, tx| {
+        ZapEdit::open(&mut *spa.mos.within(tx).edit(number)?)?.update("org.example:compatible", 1_u64)
+    })
+    .unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    let from = format!("-d {}", dir.display());
+    let told = live.ok(&format!("zpool import {from}"));
+    assert!(told.contains(" state: UNAVAIL") && told.contains("\n\torg.example:compatible\n"), "{told}");
+    assert!(
+        told.contains("can only be accessed in read-only mode") && told.contains("'-o readonly=on'"),
+        "{told}"
+    );
+    assert!(live.fails(&format!("zpool import -N {from} {POOL}")).contains("org.example:compatible"));
+    live.ok(&format!("zpool import -N {from} -o readonly=on {POOL}"));
+    live.ok(&format!("zpool export {POOL}"));
+}
+
 fn cut(path: &str, mib: u64) -> Vec<u8> {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(mib << 20).unwrap();
     std::fs::read(path).unwrap()

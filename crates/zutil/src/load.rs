@@ -45,11 +45,13 @@ pub fn load(env: &Env, candidate: &PoolCandidate) -> LoadOutcome {
 }
 
 fn examine(pool: &Pool) -> LoadOutcome {
-    let unknown = pool.features.unreadable();
+    let unreadable = pool.features.unreadable();
+    let read_only = unreadable.is_empty();
+    let unknown = if read_only { pool.features.unwritable() } else { unreadable };
     if !unknown.is_empty() {
         let describe = |guid: &str| pool.features.descriptions.get(guid).cloned().unwrap_or_default();
         let features = unknown.iter().map(|guid| ((*guid).to_owned(), describe(guid))).collect();
-        return LoadOutcome::Unsupported { features, read_only: false };
+        return LoadOutcome::Unsupported { features, read_only };
     }
     facts(pool).map_or(LoadOutcome::Corrupt, |facts| LoadOutcome::Loaded(Box::new(facts)))
 }

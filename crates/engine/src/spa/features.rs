@@ -55,8 +55,13 @@ impl PoolFeatures {
 
     /// Features in use that reading needs and this build does not know.
     pub fn unreadable(&self) -> Vec<&str> {
-        let unknown = |guid: &str| zcommon::features::Feature::from_guid(guid).is_none();
-        self.for_read.iter().filter(|(g, n)| **n > 0 && unknown(g)).map(|(g, _)| g.as_str()).collect()
+        unknown(&self.for_read).collect()
+    }
+
+    /// Features in use that writing needs and this build does not know. One that is enabled and was never used changes
+    /// nothing on disk.
+    pub fn unwritable(&self) -> Vec<&str> {
+        unknown(&self.for_read).chain(unknown(&self.for_write)).collect()
     }
 
     /// Refuses a pool that uses an unknown feature which reading needs.
@@ -73,6 +78,12 @@ impl PoolFeatures {
         let what = format!("the pool uses features that this build can't read: {}", list.join(", "));
         Err(Error::new(Kind::Unsupported, what))
     }
+}
+
+fn unknown(features: &BTreeMap<String, u64>) -> impl Iterator<Item = &str> {
+    let is_unknown = |guid: &str| zcommon::features::Feature::from_guid(guid).is_none();
+    let in_use = features.iter().filter(|(_, count)| **count > 0).map(|(guid, _)| guid.as_str());
+    in_use.filter(move |guid| is_unknown(guid))
 }
 
 fn open(mos: &Arc<Objset>, directory: &Zap, name: &str) -> Result<Option<Zap>> {

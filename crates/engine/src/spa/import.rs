@@ -292,10 +292,7 @@ pub(super) fn check_writable(pool: &Pool) -> Result<()> {
         let what = format!("this build can't write the pool: {why}; open it read-only");
         Err(Error::unsupported(what))
     };
-    // One that is enabled and was never used changes nothing on disk.
-    let mut in_use =
-        pool.features.for_read.iter().chain(&pool.features.for_write).filter(|(_, count)| **count > 0);
-    if let Some((guid, _)) = in_use.find(|(guid, _)| Feature::from_guid(guid).is_none()) {
+    if let Some(guid) = pool.features.unwritable().first() {
         return refuse(format!("it has the feature {guid}"));
     }
     for top in pool.tree().tops() {
