@@ -283,6 +283,43 @@ fn a_state_that_is_gone_back_to_is_the_newest_before_anything_is_overwritten() {
     live.export_and_verify(POOL);
 }
 
+/// The labels tell that there was a newer state: going back to an older one must be asked for.
+#[test]
+fn a_pool_whose_newest_uberblocks_are_gone_goes_back_on_request_only() {
+    use std::os::unix::fs::FileExt;
+    let live = Live::new();
+    let disk = live.disk("disk1", 128);
+    let from = format!("-d {}", live.disks().display());
+    live.ok(&format!("zpool create -m none {POOL} {disk}"));
+    ["a", "b", "c", "d"].iter().for_each(|name| drop(live.ok(&format!("zfs create {POOL}/{name}"))));
+    live.ok(&format!("zpool export {POOL}"));
+    let device = blkdev::FileDevice::open(&disk, blkdev::OpenOptions::default()).unwrap();
+    let slots = zutil::ring::read_uberblocks(&device, None);
+    let newest = slots.iter().map(|slot| slot.uberblock.txg).max().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&disk).unwrap();
+    for slot in slots.iter().filter(|slot| slot.uberblock.txg + 3 > newest) {
+        file.write_all_at(&[0; 1024], slot.offset).unwrap();
+    }
+    let before = std::fs::read(&disk).unwrap();
+    let told = live.ok(&format!("zpool import {from}"));
+    assert!(
+        told.contains(" state: FAULTED") && told.contains(&format!("'zpool import -F {POOL}'")),
+        "{told}"
+    );
+    assert!(told.contains(&format!("the labels are of txg {newest}")), "{told}");
+    let refused = live.fails(&format!("zpool import -N {from} {POOL}"));
+    assert!(refused.contains("the newest uberblocks are gone"), "{refused}");
+    assert!(live.fails(&format!("zfs list {from} {POOL}")).contains("the newest uberblocks are gone"));
+    assert!(std::fs::read(&disk).unwrap() == before, "nothing was to be written");
+    let told = live.ok(&format!("zpool import -N -F {from} {POOL}"));
+    assert!(told.starts_with("Pool hurt returned to its state as of "), "{told}");
+    assert!(told.contains("Discarded up to 3 transaction groups"), "{told}");
+    live.export_and_verify(POOL);
+    let first = uberblocks(&disk).iter().map(|uberblock| uberblock.txg).max().unwrap();
+    assert!(first > newest, "{first} comes after {newest}, which may be on other devices");
+    assert_eq!(live.ok(&format!("zpool import -N {from} {POOL}")), "");
+}
+
 #[test]
 fn a_daemon_that_was_killed_finds_disks_that_have_other_names_now() {
     let live = Live::new();

@@ -2,12 +2,15 @@
 //!
 //! Devices are opened read-only; each leaf is taken by its guid wherever it was found.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use engine::env::Env;
 use engine::spa::{FoundUberblock, ImportSource, Newest, OpenOptions, Pool};
+use engine::vdev::tree::Devices;
 use engine::{Error, Kind, Result};
+use nvpair::NvList;
 
 use crate::discover::discover;
 use crate::open::OpenedPool;
@@ -57,6 +60,7 @@ pub fn gathered(candidate: &PoolCandidate, mut opened: OpenedPool) -> ImportSour
         slots.map(|slot| slot.uberblock).collect()
     });
     ImportSource {
+        label_txgs: label_txgs(candidate, &opened.devices),
         newest: Some(newest),
         name: candidate.name.clone(),
         guid: candidate.guid,
@@ -64,6 +68,24 @@ pub fn gathered(candidate: &PoolCandidate, mut opened: OpenedPool) -> ImportSour
         devices: opened.devices,
         uberblocks: found.map(|f| FoundUberblock { uberblock: f.uberblock, copies: f.copies }).collect(),
     }
+}
+
+/// The least txg in the labels of each leaf of the pool. Labels of another pool count only if they are of the same leaf: a
+/// change of the pool's guid was interrupted.
+fn label_txgs(candidate: &PoolCandidate, devices: &Devices) -> HashMap<u64, u64> {
+    let mut least = HashMap::new();
+    for member in candidate.members.values().filter(|member| member.txg != 0) {
+        let number = |config: &NvList, name: &str| config.u64(name).unwrap_or(0);
+        let labels = member.device.labels.usable().map(|(_, config)| config);
+        let own = labels.filter(|config| {
+            number(config, "pool_guid") == candidate.guid || number(config, "guid") == member.guid
+        });
+        let own: Vec<&NvList> = own.collect();
+        let Some(txg) = own.iter().map(|config| number(config, "txg")).min() else { continue };
+        let guids = own.iter().map(|config| number(config, "guid"));
+        least.extend(guids.filter(|guid| devices.contains_key(guid)).map(|guid| (guid, txg)));
+    }
+    least
 }
 
 /// A device with labels of two leaves of the pool is found under both guids: the last leaf of a mirror takes the mirror's

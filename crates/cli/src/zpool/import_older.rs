@@ -42,18 +42,19 @@ pub(super) fn say(
     let Ok(pool) = engine::spa::open(env, source.clone(), options) else { return Ok(()) };
     let Some(rewind) = &pool.rewind else { return Ok(()) };
     let at = |txg: u64| source.uberblocks.iter().find(|u| u.uberblock.txg == txg).map(|u| u.uberblock);
-    let (Some(newest), Some(opened)) = (at(rewind.newest), at(rewind.opened)) else { return Ok(()) };
+    let Some(opened) = at(rewind.opened) else { return Ok(()) };
+    // A state without uberblock has no time.
+    let newest = at(rewind.newest);
     let why = rewind.failed.first().map(|(_, why)| printable(&why.to_string())).unwrap_or_default();
+    let when = newest.map(|newest| format!(", {},", time::clock(newest.timestamp))).unwrap_or_default();
+    writeln!(ctx.out, "newest: The state of txg {}{when} cannot be opened:\n\t{why}", rewind.newest)?;
+    let lost = match newest {
+        Some(newest) => format!("It is {} older.", age(newest.timestamp.saturating_sub(opened.timestamp))),
+        None => format!("It lacks the changes of up to {} txgs.", rewind.newest - opened.txg),
+    };
     writeln!(
         ctx.out,
-        "newest: The state of txg {}, {}, cannot be opened:\n\t{why}",
-        newest.txg,
-        time::clock(newest.timestamp)
-    )?;
-    let lost = age(newest.timestamp.saturating_sub(opened.timestamp));
-    writeln!(
-        ctx.out,
-        " older: The state of txg {}, {}, can be opened. It is {lost} older.",
+        " older: The state of txg {}, {}, can be opened. {lost}",
         opened.txg,
         time::clock(opened.timestamp)
     )?;

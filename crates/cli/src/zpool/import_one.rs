@@ -9,7 +9,7 @@ use daemon::ops::ImportPool;
 use daemon::registry::Manner;
 use engine::Kind;
 use engine::dsl::props::PropValue;
-use engine::spa::{FoundUberblock, OpenOptions, Purpose};
+use engine::spa::{FoundUberblock, OpenOptions, Pool, Purpose};
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zutil::PoolCandidate;
@@ -153,11 +153,11 @@ impl Import {
             writeln!(ctx.out, "The space maps of {name}, and its damaged tables, were written anew.")?;
         }
         if self.rewind || self.txg.is_some() {
-            let opened = match pool.spa() {
-                Ok(spa) => spa.pool.uberblock.txg,
-                Err(_) => pool.view()?.uberblock.txg,
+            let (opened, newest) = match pool.spa() {
+                Ok(spa) => reached(&spa.pool),
+                Err(_) => reached(&*pool.view()?),
             };
-            say_rewind(&states, opened, &name, false, ctx)?;
+            say_rewind(&states, (opened, newest), &name, false, ctx)?;
         }
         if !pool.is_read_only() {
             let stored = wishes.stored.clone();
@@ -216,7 +216,7 @@ impl Import {
         let purpose = if wishes.read_only { Purpose::Read } else { Purpose::Write };
         let pool = engine::spa::open(&env, source, OpenOptions { purpose, ..self.state() })
             .map_err(|e| Failure::cannot("import", &candidate.name, e))?;
-        say_rewind(&states, pool.uberblock.txg, &candidate.name, true, ctx)?;
+        say_rewind(&states, reached(&pool), &candidate.name, true, ctx)?;
         Ok(if pool.rewind.is_some() { Exit::FAILED } else { Exit::OK })
     }
 
@@ -248,21 +248,27 @@ impl Import {
     }
 }
 
+/// The txg that a pool was opened at, and the newest one that is known to have been there.
+fn reached(pool: &Pool) -> (u64, u64) {
+    let opened = pool.uberblock.txg;
+    (opened, pool.rewind.as_ref().map_or(opened, |rewind| rewind.newest))
+}
+
 /// Reports the cost of a rewind to a txg, if there is one.
 #[doc(alias = "zpool_rewind_exclaim")]
 fn say_rewind(
     all: &[FoundUberblock],
-    opened: u64,
+    (opened, newest): (u64, u64),
     name: &str,
     dry: bool,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
-    let newest = all.iter().map(|u| u.uberblock.txg).max().unwrap_or(0);
-    if opened >= newest {
+    let found = all.iter().map(|u| u.uberblock.txg).max().unwrap_or(0);
+    if opened >= newest.max(found) {
         return Ok(());
     }
     let at = |txg: u64| all.iter().find(|u| u.uberblock.txg == txg).map_or(0, |u| u.uberblock.timestamp);
-    let (then, lost) = (at(opened), at(newest).saturating_sub(at(opened)));
+    let (then, lost) = (at(opened), at(newest.max(found)).saturating_sub(at(opened)));
     let when = time::clock(then);
     let verb = match dry {
         true => {
@@ -275,6 +281,11 @@ fn say_rewind(
         }
     };
     match lost {
+        _ if newest > found => writeln!(
+            ctx.out,
+            "{verb} up to {} transaction groups; the uberblocks of the newest ones are gone.",
+            newest - opened
+        )?,
         0 => {}
         1..=120 => writeln!(ctx.out, "{verb} approximately {lost} seconds of transactions.")?,
         _ => writeln!(ctx.out, "{verb} approximately {} minutes of transactions.", (lost + 30) / 60)?,

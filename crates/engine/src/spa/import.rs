@@ -47,7 +47,7 @@ use crate::txg::Txgs;
 use crate::vdev::config::AllocBias;
 use crate::vdev::label::settle_found;
 use crate::vdev::top::{Layout, Top};
-use crate::vdev::tree::Tree;
+use crate::vdev::tree::{Devices, Tree};
 use crate::zap::Zap;
 use crate::zil::{self, claim};
 use crate::zio::Form;
@@ -138,16 +138,18 @@ fn import_some(
     if options.force {
         check_activity(&source, options.hostid, &env.memory.limits)?;
     }
-    let labels = source.config.clone();
+    let labels = ImportSource { devices: Devices::new(), newest: None, ..source.clone() };
     let purpose = if derived.is_some() { Purpose::Rebuild } else { Purpose::Write };
     let mut pool = open_owned(env, source, OpenOptions { purpose, ..options.open })?;
     derived.as_ref().map_or(Ok(()), |derived| rebuild::check(derived, &pool))?;
     if options.needs_logs {
         check_logs(&pool)?;
     }
+    // Also when the uberblocks of newer states are gone.
+    let newest = labels.lost_state(&pool.tree(), newest).unwrap_or(newest);
     // An older state names the host that used the pool then.
     let is_newest = pool.uberblock.txg >= newest;
-    check_host(if is_newest { &pool.config } else { &labels }, options)?;
+    check_host(if is_newest { &pool.config } else { &labels.config }, options)?;
     let rootbp = pool.uberblock.rootbp;
     let mos = LiveObjset::open(
         &pool.arc,

@@ -53,7 +53,16 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                     // Going back would not help, and lose what a rebuild keeps.
                     metaslab::check::maps(&pool.mos, &pool.tree().config).map_err(advise)?;
                 }
+                let lost = source.lost_state(&pool.tree(), newest).filter(|_| options.txg.is_none());
+                if let Some(txg) = lost {
+                    let why = uberblocks_are_gone(txg, newest);
+                    if !options.rewind {
+                        return Err(why);
+                    }
+                    failed.insert(0, (txg, why));
+                }
                 if !failed.is_empty() {
+                    let newest = lost.unwrap_or(newest);
                     pool.rewind = Some(Rewind { newest, opened: uberblock.txg, failed });
                 }
                 return Ok(pool);
@@ -73,6 +82,12 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
 
 fn check_for(pool: &Pool, purpose: Purpose) -> Result<()> {
     if purpose == Purpose::Read { Ok(()) } else { check_writable(pool) }
+}
+
+fn uberblocks_are_gone(txg: u64, newest: u64) -> Error {
+    Error::corrupt(format!(
+        "the newest uberblocks are gone: the labels are of txg {txg}, the newest uberblock is of txg {newest}"
+    ))
 }
 
 fn is_damage(why: &Error) -> bool {

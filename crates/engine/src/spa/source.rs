@@ -1,11 +1,13 @@
 //! The sources that a pool is opened from.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use nvpair::NvList;
 use ondisk::Uberblock;
 
-use crate::vdev::tree::Devices;
+use crate::vdev::config::AllocBias;
+use crate::vdev::tree::{Devices, Tree};
 
 /// An uberblock found in some label.
 #[derive(Debug, Clone)]
@@ -32,6 +34,22 @@ pub struct ImportSource {
     pub uberblocks: Vec<FoundUberblock>,
     /// Reads the uberblocks again; `None`: they can't change.
     pub newest: Option<Newest>,
+    /// The least txg in the labels of each leaf, by guid, where it is known.
+    pub label_txgs: HashMap<u64, u64>,
+}
+
+impl ImportSource {
+    /// The txg of a state newer than `newest`, the newest uberblock that was found, if all labels of a top-level vdev of
+    /// `tree` have such a txg. Labels with the configuration of a txg are written before and after its uberblock, half of
+    /// them each, so that uberblock was there. Logs do not count: a pool can do without them.
+    ///
+    /// Source: `vdev_validate`, which takes no label newer than the uberblock, OpenZFS 2.4.
+    pub(super) fn lost_state(&self, tree: &Tree, newest: u64) -> Option<u64> {
+        let tops = tree.tops().filter(|top| top.bias != AllocBias::Log);
+        let least =
+            tops.filter_map(|top| top.leaves().filter_map(|leaf| self.label_txgs.get(&leaf.guid)).min());
+        least.copied().max().filter(|&txg| txg > newest)
+    }
 }
 
 /// Reads uberblocks again.

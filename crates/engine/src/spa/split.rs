@@ -205,7 +205,7 @@ impl Spa {
             config: facts.mos_config(&new.root),
             devices,
             uberblocks: vec![FoundUberblock { uberblock, copies: 1 }],
-            newest: None,
+            ..ImportSource::default()
         };
         let options = ImportOptions {
             open: OpenOptions { split: true, ..OpenOptions::default() },
