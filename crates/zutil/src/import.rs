@@ -14,7 +14,6 @@ use nvpair::NvList;
 
 use crate::discover::discover;
 use crate::open::OpenedPool;
-use crate::ring::read_uberblocks;
 use crate::search::{PoolCandidate, search};
 
 /// Finds the pools on the devices that `paths` name or hold (default places when empty).
@@ -54,10 +53,11 @@ pub fn source_with(candidate: &PoolCandidate, options: blkdev::OpenOptions) -> I
 pub fn gathered(candidate: &PoolCandidate, mut opened: OpenedPool) -> ImportSource {
     add_other_names(candidate, &mut opened);
     let found = opened.uberblocks.into_iter();
-    let devices: Vec<_> = opened.devices.values().cloned().collect();
+    // By the same rules as the first time: members may carry uberblocks of other pools.
+    let (again, devices) = (candidate.clone(), opened.devices.clone());
     let newest = Newest::by(move || {
-        let slots = devices.iter().flat_map(|device| read_uberblocks(&**device, None));
-        slots.map(|slot| slot.uberblock).collect()
+        let found = again.uberblocks(&devices).into_iter();
+        found.map(|found| found.uberblock).collect()
     });
     ImportSource {
         label_txgs: label_txgs(candidate, &opened.devices),

@@ -62,7 +62,8 @@ impl PoolCandidate {
         OpenedPool { devices, failed: Vec::new(), uberblocks }
     }
 
-    fn uberblocks(&self, devices: &HashMap<u64, Device>) -> Vec<FoundUberblock> {
+    /// The verified uberblocks of this pool on its devices, best first.
+    pub(crate) fn uberblocks(&self, devices: &HashMap<u64, Device>) -> Vec<FoundUberblock> {
         // Spares and cache devices have rings too, but never of this pool.
         let holders = self.members.values().filter(|member| member.txg != 0);
         let work: Vec<(&Member, &Device)> =
