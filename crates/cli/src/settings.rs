@@ -9,6 +9,7 @@ use zcommon::props::{
     DatasetTypes, PropDefault, PropInfo, PropName, PropType, VdevProp, ZfsProp, ZpoolProp, is_user_property,
 };
 use zcommon::units::parse_nicenum;
+use zutil::import_status::system_hostid;
 
 /// Maximum bytes of a text property's value, including its terminator.
 #[doc(alias = "ZAP_MAXVALUELEN")]
@@ -323,6 +324,9 @@ fn pool_setting(prop: ZpoolProp, value: PropValue, when: When) -> Result<PoolSet
         }
         (P::Bootfs, _) if when != When::Later => {
             return Err(format!("property '{name}' cannot be set at creation or import time"));
+        }
+        (P::Multihost, PropValue::Number(1)) if system_hostid() == 0 => {
+            return Err("requires a non-zero system hostid".to_owned());
         }
         (P::Dedupditto, _) => PoolSetting::NoEffect,
         (P::Tname, _) => return Err(format!("property '{name}' can't be set")),

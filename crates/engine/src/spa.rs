@@ -114,6 +114,7 @@ pub use activity::{Activity, Pace, Step};
 pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, check_logs, import, import_rebuilt, missing_logs};
 pub use load::{open, packed_nvlist};
+pub use multihost::has_heartbeats;
 pub use pool::{Pool, Rewind};
 pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose};
 pub use upgrade::is_version;

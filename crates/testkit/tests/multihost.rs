@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use engine::Kind;
 use engine::dsl::props::PropValue;
 use engine::spa::{ImportOptions, Spa, import};
 use testkit::pools;
@@ -38,9 +39,13 @@ fn carry(from: &Path, to: &Path) {
 }
 
 fn import_elsewhere(dir: &Path) -> engine::Result<Arc<Spa>> {
+    import_on(dir, 99, true)
+}
+
+fn import_on(dir: &Path, hostid: u64, force: bool) -> engine::Result<Arc<Spa>> {
     let options = blkdev::OpenOptions { mode: blkdev::OpenMode::ReadWrite, ..Default::default() };
     let source = source_with(&select(candidates(&[dir.to_path_buf()]), POOL)?, options);
-    let how = ImportOptions { hostid: 99, hostname: "other".into(), force: true, ..Default::default() };
+    let how = ImportOptions { hostid, hostname: "other".into(), force, ..Default::default() };
     import(&engine::env::Env::system(64 << 20)?, source, &how)
 }
 
@@ -49,18 +54,45 @@ fn a_pool_in_use_is_not_imported() {
     let (dir, spa, other) = in_use();
     let newest = spa.uberblock();
     assert!(newest.mmp_delay > 0 && newest.mmp_interval_ms() == Some(1000));
-    let refused = std::thread::scope(|scope| {
-        let (from, to) = (dir.path(), other.path());
-        scope.spawn(move || {
-            for _ in 0..6 {
-                std::thread::sleep(Duration::from_millis(700));
-                spa.heartbeat();
-                carry(from, to);
-            }
+    for force in [true, false] {
+        let refused = std::thread::scope(|scope| {
+            let (from, to, spa) = (dir.path(), other.path(), &spa);
+            scope.spawn(move || {
+                for _ in 0..6 {
+                    std::thread::sleep(Duration::from_millis(700));
+                    spa.heartbeat();
+                    carry(from, to);
+                }
+            });
+            import_on(other.path(), 99, force).unwrap_err()
         });
-        import_elsewhere(other.path()).unwrap_err()
-    });
-    assert!(refused.to_string().contains("is imported by host now"), "{refused}");
+        assert!(refused.to_string().contains("is imported by host now"), "{refused}");
+    }
+    // A machine without a number can't be told from the owner.
+    let refused = import_on(other.path(), 0, true).unwrap_err();
+    assert!(refused.kind() == Kind::Busy && refused.to_string().contains("zgenhostid"), "{refused}");
+}
+
+/// The labels at the end of the device are of an earlier pool, whose txgs were higher.
+#[test]
+fn uberblocks_of_an_earlier_pool_are_no_heartbeats() {
+    const PAIR: u64 = 512 << 10;
+    let (_dir, _spa, other) = in_use();
+    let earlier = tempfile::tempdir().unwrap();
+    let old = pools::create_dir(earlier.path(), "old", 128 << 20).unwrap();
+    for round in 0..20 {
+        let comment = vec![("comment".to_owned(), PropValue::Text(format!("{round}")))];
+        old.sync_task(move |spa, tx| spa.set_props(&comment, tx)).unwrap();
+    }
+    old.export().unwrap();
+    drop(old);
+    let from = std::fs::File::open(earlier.path().join("disk1")).unwrap();
+    let to = std::fs::OpenOptions::new().write(true).open(other.path().join("disk1")).unwrap();
+    let mut labels = vec![0; PAIR as usize];
+    let at = from.metadata().unwrap().len() - PAIR;
+    from.read_exact_at(&mut labels, at).unwrap();
+    to.write_all_at(&labels, at).unwrap();
+    import_elsewhere(other.path()).unwrap().export().unwrap();
 }
 
 #[test]

@@ -51,6 +51,8 @@ pub enum LoadOutcome {
     Corrupt,
     /// The version is newer than this software.
     VersionNewer,
+    /// Multihost is on, and this machine has no hostid.
+    HostidRequired,
     /// The pool needs features that this software lacks.
     Unsupported {
         /// Guid and description (may be empty) of each.
@@ -270,6 +272,7 @@ fn assessed_tree(pool: &PoolCandidate, outcome: &LoadOutcome) -> VdevNode {
         LoadOutcome::Loaded(facts) => return assessed_facts(pool, facts),
         LoadOutcome::Corrupt => VdevAux::CorruptData,
         LoadOutcome::VersionNewer => VdevAux::VersionNewer,
+        LoadOutcome::HostidRequired => VdevAux::Active,
         LoadOutcome::Unsupported { .. } => VdevAux::UnsupportedFeature,
         LoadOutcome::NotTried if needs_missing(&tree) => VdevAux::BadGuidSum,
         LoadOutcome::NotTried => return tree,
@@ -329,6 +332,10 @@ fn status_text(reason: Reason) -> Option<&'static str> {
         Reason::CorruptPool => "The pool metadata is corrupted.",
         Reason::VersionNewer => "The pool is formatted using an incompatible version.",
         Reason::HostidMismatch => "The pool was last accessed by another system.",
+        Reason::HostidRequired => {
+            "The pool has the multihost property on.  It cannot\n\
+             \tbe safely imported when the system hostid is not set."
+        }
         Reason::BadLog => "An intent log record cannot be read.",
         Reason::UnsupFeatRead => "The pool uses the following feature(s) not supported on this system:",
         Reason::UnsupFeatWrite => {
@@ -381,6 +388,7 @@ fn action_text(reason: Reason, state: VdevState, errata: u64) -> Option<&'static
              \t'-o readonly=on', access the pool on a system that supports the\n\
              \trequired feature(s), or recreate the pool from backup."
         }
+        (_, Reason::HostidRequired) => "Set a unique system hostid with the zgenhostid(8) command.",
         (_, Reason::MissingDevR | Reason::MissingDevNr | Reason::BadGuidSum) => {
             "The pool cannot be imported. Attach the missing\n\
              \tdevices and try again."

@@ -38,6 +38,8 @@ pub enum Reason {
     VersionNewer,
     /// Another host used the pool last and didn't export it.
     HostidMismatch,
+    /// Multihost is on, and this host has no id.
+    HostidRequired,
     /// The intent log can't be read.
     BadLog,
     /// Known faults of old software left traces.
@@ -71,7 +73,7 @@ impl Reason {
             Self::BadGuidSum => "ZFS-8000-6X",
             Self::CorruptPool => "ZFS-8000-72",
             Self::VersionNewer => "ZFS-8000-A5",
-            Self::HostidMismatch => "ZFS-8000-EY",
+            Self::HostidMismatch | Self::HostidRequired => "ZFS-8000-EY",
             Self::BadLog => "ZFS-8000-K4",
             Self::Errata => "ZFS-8000-ER",
             _ => return None,
@@ -107,6 +109,9 @@ pub fn reason(
         if facts.rebuilding {
             return Reason::Rebuilding;
         }
+    }
+    if matches!(outcome, LoadOutcome::HostidRequired) && tree.health.aux == VdevAux::Active {
+        return Reason::HostidRequired;
     }
     if pool.hostid != 0 && pool.hostid != hostid && pool.state == PoolState::Active {
         return Reason::HostidMismatch;

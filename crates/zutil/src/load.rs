@@ -3,7 +3,7 @@
 
 use engine::Kind;
 use engine::env::Env;
-use engine::spa::{OpenOptions, Pool, packed_nvlist};
+use engine::spa::{OpenOptions, Pool, has_heartbeats, packed_nvlist};
 use engine::zap::{Value, Zap};
 use nvpair::NvList;
 use ondisk::names::{mos, vdev_top};
@@ -12,6 +12,7 @@ use zcommon::version::SPA_VERSION_FEATURES;
 
 use crate::import::source;
 use crate::import_listing::{LoadOutcome, MosFacts};
+use crate::import_status::system_hostid;
 use crate::search::PoolCandidate;
 use crate::tree::VdevNode;
 
@@ -45,6 +46,9 @@ pub fn load(env: &Env, candidate: &PoolCandidate) -> LoadOutcome {
 }
 
 fn examine(pool: &Pool) -> LoadOutcome {
+    if has_heartbeats(&pool.uberblock) && system_hostid() == 0 {
+        return LoadOutcome::HostidRequired;
+    }
     let unreadable = pool.features.unreadable();
     let read_only = unreadable.is_empty();
     let unknown = if read_only { pool.features.unwritable() } else { unreadable };

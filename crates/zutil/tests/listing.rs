@@ -160,6 +160,12 @@ fn versions_and_features_that_labels_tell() {
     let text = show(&pool, &outcome);
     assert!(text.contains("\n\ttank        UNAVAIL  newer version\n") && text.contains("ZFS-8000-A5"));
 
+    let text = show(&pool, &LoadOutcome::HostidRequired);
+    let lines = "status: The pool has the multihost property on.  It cannot\n\
+         \tbe safely imported when the system hostid is not set.\n\
+         action: Set a unique system hostid with the zgenhostid(8) command.\n   see: ";
+    assert!(text.contains("\n\ttank        UNAVAIL  currently in use\n") && text.contains(lines), "{text}");
+
     let (_dir, pool) = single(|label| {
         let mut features = NvList::new();
         for guid in ["com.delphix:hole_birth", "org.example:time_travel"] {

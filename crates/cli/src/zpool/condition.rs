@@ -88,7 +88,7 @@ fn is_graver_than_suspension(found: Reason) -> bool {
 fn status_of(found: Reason, errata: u64) -> PoolStatus {
     use PoolStatus as S;
     match found {
-        Reason::Ok | Reason::HostidMismatch => S::Ok,
+        Reason::Ok | Reason::HostidMismatch | Reason::HostidRequired => S::Ok,
         Reason::FaultedDevR => S::FaultedDevR,
         Reason::FaultedDevNr => S::FaultedDevNr,
         Reason::RemovedDev => S::RemovedDev,

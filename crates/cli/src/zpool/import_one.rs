@@ -297,7 +297,7 @@ fn say_rewind(
 #[doc(alias = "zfs_force_import_required")]
 fn check_host(candidate: &PoolCandidate) -> Result<(), Failure> {
     let active = candidate.state == PoolState::Active;
-    if !active || candidate.hostid == 0 || candidate.hostid == system_hostid() {
+    if !active || candidate.hostid == system_hostid() {
         return Ok(());
     }
     let host = if candidate.hostname.is_empty() { "<unknown>" } else { &candidate.hostname };

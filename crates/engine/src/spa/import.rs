@@ -135,9 +135,7 @@ fn import_some(
     first: Option<First<'_>>,
 ) -> Result<Arc<Spa>> {
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
-    if options.force {
-        check_activity(&source, options.hostid, &env.memory.limits)?;
-    }
+    check_activity(&source, options.hostid, &env.memory.limits)?;
     let labels = ImportSource { devices: Devices::new(), newest: None, ..source.clone() };
     let purpose = if derived.is_some() { Purpose::Rebuild } else { Purpose::Write };
     let mut pool = open_owned(env, source, OpenOptions { purpose, ..options.open })?;

@@ -2,7 +2,7 @@
 //!
 //! While the property `multihost` is on, an uberblock with the time and a sequence number goes to a reserved slot of one
 //! label at a time, about once a second for all devices together. An import of a pool that another machine
-//! did not export waits, and refuses the pool when such a heartbeat appears. When no heartbeat could be
+//! used last waits, forced or not, and refuses the pool when such a heartbeat appears; a machine without hostid cannot import it. When no heartbeat could be
 //! written for long enough that another machine may believe the pool abandoned, the pool is suspended. The
 //! time counts from the last heartbeat, whatever the reason for the missing one: a device, a suspension, or
 //! this process, which may have been stopped and continued (a paused virtual machine). So the time is checked
@@ -44,6 +44,10 @@ const SAFETY: u64 = 2;
 const POLL: Duration = Duration::from_secs(1);
 /// Longest wait of an import.
 const MAX_POLLS: u64 = 3600;
+/// Without a hostid a machine cannot be told from others.
+#[doc(alias = "MMP_STATE_NO_HOSTID")]
+const NO_HOSTID: &str = "pool has the multihost property on and the\nsystem's hostid is not set. Set a unique system hostid \
+                         with the zgenhostid(8) command.";
 
 /// The heartbeat of an imported pool.
 #[derive(Debug, Default)]
@@ -193,7 +197,7 @@ fn millis(time: Duration) -> u64 {
 /// Waits for signs that another machine has the pool, where that may be.
 ///
 /// # Errors
-/// `Busy` when there is one.
+/// `Busy` when there is one, and when multihost is on and this machine has no hostid.
 #[doc(alias = "spa_activity_check")]
 #[expect(clippy::disallowed_methods, reason = "another machine writes in real time")]
 pub(super) fn check_activity(source: &ImportSource, hostid: u64, limits: &Limits) -> Result<()> {
@@ -201,7 +205,13 @@ pub(super) fn check_activity(source: &ImportSource, hostid: u64, limits: &Limits
     else {
         return Ok(());
     };
-    if !may_be_in_use(&source.config, &first, hostid) {
+    if !has_heartbeats(&first) {
+        return Ok(());
+    }
+    if hostid == 0 {
+        return Err(Error::new(Kind::Busy, NO_HOSTID));
+    }
+    if !may_be_in_use(&source.config, hostid) {
         return Ok(());
     }
     let seen = |u: &Uberblock| (u.txg, u.timestamp, u.mmp_seq());
@@ -220,11 +230,18 @@ fn best(all: impl Iterator<Item = Uberblock>) -> Option<Uberblock> {
     all.max_by(Uberblock::preference)
 }
 
+/// Whether multihost was on when the uberblock was written.
+pub fn has_heartbeats(uberblock: &Uberblock) -> bool {
+    uberblock.mmp_valid() && uberblock.mmp_delay != 0
+}
+
+/// Whether another machine may have the pool. One that was exported may be imported by two others at the same time.
+///
+/// Differs from OpenZFS 2.4: a pool that this machine has not exported is imported again at once.
 #[doc(alias = "spa_activity_check_required")]
-fn may_be_in_use(labels: &NvList, uberblock: &Uberblock, hostid: u64) -> bool {
+fn may_be_in_use(labels: &NvList, hostid: u64) -> bool {
     let number = |name: &str| labels.u64(name).unwrap_or(0);
-    let beats = uberblock.mmp_valid() && uberblock.mmp_delay != 0;
-    beats && number("state") == PoolState::Active as u64 && number("hostid") != hostid
+    number("state") != PoolState::Destroyed as u64 && number("hostid") != hostid
 }
 
 /// Returns how often the labels are read, so that a living owner is noticed, or has given up. Waits for
@@ -255,9 +272,13 @@ mod tests {
         .unwrap();
         let mut labels = NvList::default();
         labels.add("state", PoolState::Active as u64).add("hostid", 7_u64);
-        assert!(!may_be_in_use(&labels, &uberblock, 8));
+        assert!(!has_heartbeats(&uberblock));
         uberblock.set_mmp(1_000_000_000, 1000, 3, 10);
-        assert!(may_be_in_use(&labels, &uberblock, 8) && !may_be_in_use(&labels, &uberblock, 7));
+        assert!(has_heartbeats(&uberblock));
+        assert!(may_be_in_use(&labels, 8) && !may_be_in_use(&labels, 7));
+        let mut exported = NvList::default();
+        exported.add("state", PoolState::Exported as u64).add("hostid", 7_u64);
+        assert!(may_be_in_use(&exported, 8) && !may_be_in_use(&exported, 7));
         assert_eq!(polls(&uberblock, 20), 20);
         uberblock.set_mmp(1_000_000_000, 1000, 3, 0);
         assert_eq!(polls(&uberblock, 20), 40);
