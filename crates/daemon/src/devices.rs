@@ -134,7 +134,7 @@ pub fn in_use(path: &Path) -> Option<InUse> {
 /// Opens all devices of a pool as its owner.
 ///
 /// # Errors
-/// `Busy` if another process keeps one of them open; none is kept then.
+/// `Busy` if another process keeps one of them open, `ReadOnly` if one can only be read; none is kept then.
 pub fn open_all(candidate: &PoolCandidate) -> Result<OpenedPool> {
     patiently(|| try_open_all(candidate, OWNED), |e| e.kind() == Kind::Busy)
 }
@@ -152,15 +152,37 @@ fn try_open_all(candidate: &PoolCandidate, options: OpenOptions) -> Result<Opene
     // Spares and cache devices name no pool in their labels: one that is in use is another pool's.
     let is_own =
         |path: &Path| candidate.members.values().any(|member| member.path == path && member.txg != 0);
-    // A device that can be read but not opened exclusively is in use; an unreadable one is missing.
-    let held = opened.failed.iter().find(|skipped| is_own(&skipped.path) && identity(&skipped.path).is_ok());
-    match held {
+    // An unreadable device is missing.
+    let refused = opened.failed.iter().find(|(path, _)| is_own(path) && identity(path).is_ok());
+    match refused {
         None => Ok(opened),
-        Some(skipped) => {
-            let what = "one or more devices are already in use";
-            Err(Error::new(Kind::Busy, what)
-                .on_vdev(&skipped.path.to_string_lossy())
-                .because(Error::new(Kind::Busy, skipped.why.clone())))
+        Some((path, why)) => Err(refusal(why).on_vdev(&path.to_string_lossy())),
+    }
+}
+
+/// Why a device that can be read is not opened by its owner: its medium takes no writes, or it is in use.
+fn refusal(why: &io::Error) -> Error {
+    let (kind, what) = match why.kind() {
+        io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
+            (Kind::ReadOnly, "one or more devices is read only\nimport the pool with '-o readonly=on'")
         }
+        _ => (Kind::Busy, "one or more devices are already in use"),
+    };
+    Error::new(kind, what).because(Error::new(kind, why.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_medium_that_takes_no_writes_is_not_in_use() {
+        let of = |errno: i32| refusal(&io::Error::from_raw_os_error(errno));
+        let (access, busy, read_only) = (13, 16, 30);
+        for errno in [access, read_only] {
+            let why = of(errno);
+            assert!(why.kind() == Kind::ReadOnly && why.what().contains("readonly=on"), "{why}");
+        }
+        assert_eq!(of(busy).kind(), Kind::Busy);
     }
 }

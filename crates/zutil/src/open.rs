@@ -2,13 +2,14 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use blkdev::{Device, FileDevice, OpenOptions};
 use ondisk::Uberblock;
 
-use crate::discover::Skipped;
 use crate::label::Trust;
 use crate::ring::{Slot, read_uberblocks};
 use crate::search::{Member, PoolCandidate};
@@ -33,7 +34,7 @@ pub struct OpenedPool {
     /// Devices by leaf guid.
     pub devices: HashMap<u64, Device>,
     /// Devices that could be read a moment ago and can't be opened now.
-    pub failed: Vec<Skipped>,
+    pub failed: Vec<(PathBuf, io::Error)>,
     /// Every verified uberblock, best first.
     pub uberblocks: Vec<FoundUberblock>,
 }
@@ -48,7 +49,7 @@ impl PoolCandidate {
                     opened.devices.insert(*guid, Arc::new(device));
                 }
                 Err(err) => {
-                    opened.failed.push(Skipped { path: member.path.clone(), why: err.to_string() });
+                    opened.failed.push((member.path.clone(), err));
                 }
             }
         }

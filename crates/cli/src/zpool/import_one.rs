@@ -145,7 +145,7 @@ impl Import {
             super::import_older::say(candidate, &registry.env()?, purpose, ctx)?;
         }
         let pool = imported.map_err(|e| match e.kind() {
-            Kind::NoDevice | Kind::Busy => cannot(e.what()),
+            Kind::NoDevice | Kind::Busy | Kind::ReadOnly => cannot(e.what()),
             Kind::Exists => cannot("a pool with that name already exists"),
             _ => cannot(&e.to_string()),
         })?;
