@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use engine::ddt::prune::Prune;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use engine::env::Env;
@@ -330,6 +331,55 @@ fn a_clone_made_beside_a_damaged_dedup_table_is_counted_once() {
     spa.export().unwrap();
     drop(spa);
     judge(dir.path(), &name, BOTH);
+}
+
+/// Two blocks have one dedup key and several references each: an entry was pruned, its block was cloned, and the same content
+/// was written again, twice.
+#[test]
+fn a_pruned_block_that_was_cloned_and_written_again_is_rebuilt() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_fs_dir(dir.path(), "pruned", 128 << 20, Default::default()).unwrap();
+    let on = [("dedup", Some(PropValue::Number(1)))];
+    spa.dsl_task(move |tasks| tasks.set("pruned", &on, Source::Local)).unwrap();
+    let fs = zpl::write::mount(&spa, "pruned", zpl::write::Overrides::default()).unwrap();
+    let bytes: Vec<u8> = (0..1_u32 << 17).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    let new = |name: &[u8]| {
+        let node = zpl::write::NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0);
+        fs.create(fs.root, name, &node).unwrap()
+    };
+    // The log of the table goes to its ZAPs.
+    let flush = || (0..30).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
+    let first = new(b"first");
+    fs.write(first, 0, &bytes, true).unwrap();
+    flush();
+    spa.prune_ddt(Prune::Percentage(100)).unwrap();
+    let (clone, len) = (new(b"clone"), bytes.len() as u64);
+    let source = zpl::write::CloneFrom::File(&fs, first);
+    assert_eq!(fs.clone_range((source, 0), (clone, 0), len, true).unwrap(), len);
+    let same = [first, clone, new(b"again"), new(b"more")];
+    same[2..].iter().for_each(|file| fs.write(*file, 0, &bytes, true).unwrap());
+    flush();
+    fs.unmount().unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir.path(), "pruned", &[Judge::NEWEST]);
+    assert!(hurt(dir.path(), "pruned", "dedup") > 0);
+    let spa = rebuild(dir.path(), "pruned");
+    assert!(brt::table(&spa.mos.view(), 0).unwrap().is_some());
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir.path(), "pruned", &[Judge::NEWEST]);
+    // Each reference is counted: the space returns with the last one.
+    let spa = pools::import_dir(dir.path(), "pruned").unwrap();
+    let fs = zpl::write::mount(&spa, "pruned", zpl::write::Overrides::default()).unwrap();
+    for (file, name) in same.iter().zip(["first", "clone", "again", "more"]) {
+        assert!(content(&fs, *file) == bytes, "{name}");
+        fs.unlink(fs.root, name.as_bytes()).unwrap();
+    }
+    fs.unmount().unwrap();
+    spa.export().unwrap();
+    drop(spa);
+    judge(dir.path(), "pruned", &[Judge::NEWEST]);
 }
 
 /// Files of the root directory, by name.

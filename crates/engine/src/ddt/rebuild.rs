@@ -18,7 +18,7 @@ use super::live::Live;
 use super::write::{FLAT, Host, Tables};
 use super::{Class, STORE_TYPE};
 use crate::dmu::Objset;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::zap::Zap;
 
 /// Objects of the dedup tables, and the entries of the MOS directory that name them.
@@ -123,34 +123,46 @@ impl Gathered {
         }
     }
 
-    /// The variants of each entry. An entry of a flat table has one, others one for each number of copies. Of several blocks
-    /// that compete for a variant, the one with the most references is listed: the others are freed as blocks without an entry.
-    ///
-    /// # Errors
-    /// `Unsupported` when such another block has several references: they could not be counted.
-    fn derive(self, fast: &BTreeSet<u8>) -> Result<BTreeMap<u8, BTreeMap<DdtKey, Vec<DdtPhys>>>> {
+    /// References that the tables do not count: blocks that have lost their variant to another one, and how many references
+    /// more than one each has. Clone tables have to count them. Such blocks arise where an entry was pruned: its blocks were
+    /// cloned, and their content was written again several times.
+    pub fn uncounted(&self, fast: &BTreeSet<u8>) -> Vec<(Blkptr, u64)> {
+        let seen =
+            self.tables.iter().flat_map(|(sum, table)| table.values().map(|seen| (fast.contains(sum), seen)));
+        let lost =
+            seen.filter(|(_, seen)| seen.len() > 1).flat_map(|(flat, seen)| variants(seen.clone(), flat).1);
+        lost.filter(|seen| seen.references > 1).map(|seen| (seen.bp, seen.references - 1)).collect()
+    }
+
+    /// The variants of each entry.
+    fn derive(self, fast: &BTreeSet<u8>) -> BTreeMap<u8, BTreeMap<DdtKey, Vec<DdtPhys>>> {
         let mut all: BTreeMap<u8, BTreeMap<DdtKey, Vec<DdtPhys>>> = BTreeMap::new();
         for (checksum, table) in self.tables {
             let flat = fast.contains(&checksum);
-            for (key, mut seen) in table {
-                seen.sort_by_key(|seen| std::cmp::Reverse(seen.references));
-                let mut variants: Vec<DdtPhys> = Vec::new();
-                for Seen { bp, references } in seen {
-                    let copies = u8::try_from(bp.dvas().count().clamp(1, 3)).unwrap_or(1);
-                    let variant = if flat { FLAT } else { copies };
-                    if !variants.iter().any(|phys| phys.variant == variant) {
-                        variants.push(listed(&bp, variant, references));
-                    } else if references > 1 {
-                        let what = format!("two blocks with several references have the dedup key {key:?}");
-                        return Err(Error::new(Kind::Unsupported, what));
-                    }
-                }
-                variants.sort_by_key(|phys| phys.variant);
-                all.entry(checksum).or_default().insert(key, variants);
-            }
+            let entries = table.into_iter().map(|(key, seen)| (key, variants(seen, flat).0));
+            all.insert(checksum, entries.collect());
         }
-        Ok(all)
+        all
     }
+}
+
+/// The variants of an entry, and the blocks without one. An entry of a flat table has one, others one for each number of
+/// copies. Of several blocks that compete for a variant, the one with the most references is listed: the others are freed as
+/// blocks without an entry.
+fn variants(mut seen: Vec<Seen>, flat: bool) -> (Vec<DdtPhys>, Vec<Seen>) {
+    seen.sort_by_key(|seen| std::cmp::Reverse(seen.references));
+    let (mut variants, mut rest) = (Vec::<DdtPhys>::new(), Vec::new());
+    for one in seen {
+        let copies = u8::try_from(one.bp.dvas().count().clamp(1, 3)).unwrap_or(1);
+        let variant = if flat { FLAT } else { copies };
+        if variants.iter().any(|phys| phys.variant == variant) {
+            rest.push(one);
+        } else {
+            variants.push(listed(&one.bp, variant, one.references));
+        }
+    }
+    variants.sort_by_key(|phys| phys.variant);
+    (variants, rest)
 }
 
 fn is_same(a: &Blkptr, b: &Blkptr) -> bool {
@@ -177,10 +189,10 @@ impl Tables {
     /// Stores entries in new tables (syncing context). The objects of the old ones, and their names, are gone.
     ///
     /// # Errors
-    /// As `Gathered::derive`, and those of the MOS.
+    /// Those of the MOS.
     pub fn replace(&self, host: &dyn Host, gathered: Gathered, fast: &BTreeSet<u8>) -> Result<()> {
         let mut all = BTreeMap::new();
-        for (raw, entries) in gathered.derive(fast)? {
+        for (raw, entries) in gathered.derive(fast) {
             let Some(checksum) = ChecksumType::from_raw(raw) else { continue };
             let mut live = Live::fresh(checksum, fast.contains(&raw));
             for (key, mut phys) in entries {
@@ -220,7 +232,7 @@ mod tests {
         }
         assert_eq!(gathered.len(), 2);
         let sha256 = bp(64, 1, 1).checksum().unwrap().raw();
-        let tables = gathered.derive(&[sha256].into()).unwrap();
+        let tables = gathered.derive(&[sha256].into());
         let counts: Vec<(usize, u64, usize)> = tables[&sha256]
             .values()
             .map(|phys| (phys.len(), phys[0].refcnt, phys[0].dvas(false).count()))
@@ -229,12 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn two_shared_blocks_of_one_key_are_refused() {
+    fn clone_tables_count_the_references_of_the_lesser_block_of_one_key() {
         let mut gathered = Gathered::default();
-        for place in [64, 64, 4096, 4096] {
+        for place in [64, 64, 4096, 4096, 4096, 8192] {
             gathered.add(&bp(place, 1, 1));
         }
         let sha256 = bp(64, 1, 1).checksum().unwrap().raw();
-        assert_eq!(gathered.derive(&[sha256].into()).unwrap_err().kind(), Kind::Unsupported);
+        let rest = gathered.uncounted(&[sha256].into());
+        assert_eq!(rest.iter().map(|(bp, count)| (bp.words()[1], *count)).collect::<Vec<_>>(), [(64, 1)]);
+        let tables = gathered.derive(&[sha256].into());
+        let phys = &tables[&sha256].values().next().unwrap()[0];
+        assert_eq!((phys.dva_words[0][1], phys.refcnt), (4096, 3));
     }
 }

@@ -3,7 +3,8 @@
 //! - *Allocated space* is the space of blocks, the space that a checkpoint keeps, and copies of a removal in
 //!   progress.
 //! - *Dedup entries* follow from block pointers with the dedup bit ([`crate::ddt::rebuild`]).
-//! - *Clone entries*: a block without the dedup bit that is met a second time has another reference.
+//! - *Clone entries*: a block without the dedup bit, or without room in the dedup tables, that is met a second time has
+//!   another reference.
 //!
 //! The walk takes several passes when the bitmaps of one would be larger than granted. Objects that will be replaced do not
 //! count: their space becomes free, except blocks that a checkpoint refers to.
@@ -156,6 +157,7 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
     if options.which.clones {
         all.clones = clones.into_values().collect();
     }
+    all.leave_to_clones()?;
     Ok(all)
 }
 

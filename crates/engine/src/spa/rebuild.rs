@@ -84,6 +84,23 @@ pub struct Derived {
     pub clones: Vec<(Blkptr, u64)>,
 }
 
+impl Derived {
+    /// Leaves references to the clone tables that the dedup tables do not count.
+    ///
+    /// # Errors
+    /// `Unsupported` in a pool without clone tables.
+    pub fn leave_to_clones(&mut self) -> Result<()> {
+        let rest = self.dedup.uncounted(&self.replaced.fast);
+        if !rest.is_empty() && !self.replaced.which.clones {
+            let what =
+                "two blocks with several references have one dedup key, and the pool has no clone tables";
+            return Err(Error::unsupported(what));
+        }
+        self.clones.extend(rest);
+        Ok(())
+    }
+}
+
 impl Replaced {
     /// Finds the objects that hold space maps, and those of the tables in `which`.
     ///
