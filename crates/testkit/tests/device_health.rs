@@ -345,12 +345,12 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
     }
 }
 
-/// Two disks of a raidz1 fail while a block that the txg wrote before is written anew in its place: one column has the new
-/// content, two have the old. Nothing is lost, since the block's new content waits to be written.
+/// Two of four disks of a raidz1 fail while blocks that the txg wrote before are written anew in their place: half of the
+/// columns have the new content, half have the old. Nothing is lost, since the new content waits to be written.
 #[test]
 fn an_overwrite_that_failed_halfway_does_not_keep_a_pool_suspended() {
     let raidz = |children| VdevSpec::Raidz { parity: 1, children };
-    let mut bench = Bench::new(3, raidz);
+    let mut bench = Bench::new(4, raidz);
     bench.spa.start_thread().unwrap();
     for round in 0..4 {
         for disk in &bench.disks[..2] {
