@@ -68,7 +68,9 @@ impl Needs {
             "refquota" | "refreservation" => Some(Self::Version(SPA_VERSION_REFQUOTA)),
             "aclinherit" => (value == PASSTHROUGH_X).then_some(Self::Version(SPA_VERSION_PASSTHROUGH_X)),
             "dnodesize" => (value != 0).then_some(Self::Feature(Feature::LargeDnode)),
-            "recordsize" | "volblocksize" => (value > LARGEST_OLD_BLOCK).then_some(Self::Feature(Feature::LargeBlocks)),
+            "recordsize" | "volblocksize" => {
+                (value > LARGEST_OLD_BLOCK).then_some(Self::Feature(Feature::LargeBlocks))
+            }
             "longname" => (value != 0).then_some(Self::Feature(Feature::Longname)),
             _ => None,
         }
