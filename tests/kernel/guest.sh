@@ -62,5 +62,6 @@ change() { # POOL DIR
 }
 
 for pool in $(ls /mnt/pools); do echo "== $pool"; check "$pool"; done
+. /share/begun.sh
 dmesg | grep -vE 'MP-BIOS|ommand line:' | grep -iE 'verify|panic|bug:|call trace' && echo "FAIL  the kernel complained"
 echo "== end"

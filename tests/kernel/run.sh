@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# tests/kernel/run.sh BINARY [DIR [RELEASE]]: BINARY's pools in a kernel's OpenZFS, and back: the files, attributes and space that
+# tests/kernel/run.sh BINARY [DIR [RELEASE]]: BINARY's pools in a kernel's OpenZFS, and back, and the kernel's own that it left in the
+# middle of something: the files, attributes and space that
 # the kernel shows must be those that our mounts showed, its scrub must find nothing, and what it writes is ours to read.
 # A machine of its own (qemu, without hardware's help) has the kernel; root, a Debian, 12 GiB; made once in DIR.
-# RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. POOLS="a b" takes these pools only.
+# RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. POOLS="a b" takes these pools of ours only, POOLS=none no one.
 set -uo pipefail
 binary=$(realpath "$1") dir=$(realpath -m "${2:-target/kernel}") here=$(cd "$(dirname "$0")" && pwd)
 share=$dir/share
@@ -10,13 +11,14 @@ share=$dir/share
 mkdir -p "$share"
 # OpenZFS 2.3 can only read a pool in which a feature of 2.4 is used.
 [ "${3:-}" = trixie ] && compatibility=off || compatibility=openzfs-2.3-linux
-compatibility=$compatibility "$here/pools.sh" "$binary" "$share" || exit 1
+if [ "${POOLS:-}" = none ]; then rm -rf "$share/pools"; mkdir -p "$share/pools"
+else compatibility=$compatibility "$here/pools.sh" "$binary" "$share" || exit 1; fi
 if [ -n "${POOLS:-}" ]; then
   for made in "$share"/pools/*; do case " $POOLS " in *" ${made##*/} "*) ;; *) rm -rf "$made" ;; esac; done
 fi
 # The guest reads the share slowly: the holes of the images stay out of it.
 tar -C "$share" -cSf "$share/pools.tar" pools
-cp "$here/lib.sh" "$here/guest.sh" "$share/"
+cp "$here/lib.sh" "$here/guest.sh" "$here/begun.sh" "$share/"
 echo "bash -c '. /share/guest.sh' > /share/log" > "$share/run.sh"; : > "$share/log"
 cp --sparse=always "$dir/root.img" "$dir/run.img"
 rm -f "$dir/scratch.img"; truncate -s 12G "$dir/scratch.img"
@@ -47,6 +49,33 @@ for at in "$share"/back/*/; do
   done
   "$binary" verify -d "$at" ${key:+$( [ -e "$key" ] && echo --load-key "$pool=$key")} "$pool" > "$work/verify" 2>&1 && echo "ok    verify $pool" ||
     { echo "FAIL  verify $pool"; tail -5 "$work/verify"; failed=1; }
+done
+# What the kernel began is carried to its end.
+rm -rf "$share/begun"; tar -C "$share" -xSf "$share/begun.tar" 2>/dev/null
+mnt=/run/aquifer-kernel-test
+for at in "$share"/begun/*/; do
+  pool=$(basename "$at") force= bad=; [ "$pool" = b-log ] && force=-f
+  zpool import -d "$at" $force "$pool" || { echo "FAIL  import of $pool"; failed=1; continue; }
+  for kept in "$at"manifest*; do
+    sub=${kept##*/manifest}; sub=${sub#.}
+    manifest "$mnt/$pool/$sub" > "$work/manifest"; cp "$kept" "$work/kept"
+    [ "$pool" = b-log ] && sed -i -E 's/\|[0-9]{10}\.[0-9]+\|/|time|/' "$work/kept" "$work/manifest"
+    cmp -s "$work/kept" "$work/manifest" || { bad=1; echo "FAIL  files of $pool/$sub"; diff "$work/kept" "$work/manifest" | cut -c1-200 | head -8; }
+  done
+  token=$(zfs get -H -o value receive_resume_token "$pool/copy" 2>/dev/null)
+  [ "${token:--}" = - ] || zfs send -t "$token" | zfs receive -s -u "$pool/copy" || { bad=1; echo "FAIL  continued receive of $pool"; }
+  timeout 300 zpool wait -t scrub,resilver,replace,remove,raidz_expand,free,discard "$pool" || { bad=1; echo "FAIL  $pool does not end"; }
+  zpool status "$pool" | grep -qE 'in progress|state: FAULTED|UNAVAIL' && { bad=1; echo "FAIL  $pool"; zpool status "$pool"; }
+  zpool scrub -w "$pool"
+  zpool status "$pool" | grep -q 'repaired 0B in .* with 0 errors' || { bad=1; echo "FAIL  scrub of $pool"; zpool status -v "$pool"; }
+  manifest "$mnt/$pool" > "$work/after"
+  zpool export "$pool" || bad=1
+  "$binary" verify -d "$at" "$pool" > "$work/verify" 2>&1 || { bad=1; echo "FAIL  verify $pool"; tail -5 "$work/verify"; }
+  if command -v zdb-2.4 > /dev/null; then
+    zdb-2.4 -e -p "$at" -bcc "$pool" > "$work/zdb" 2>&1 && ! grep -qiE 'leak(ed)?:|checksum error' "$work/zdb" ||
+      { bad=1; echo "FAIL  zdb of $pool"; grep -iE 'leak|error|assert|unable|can.t' "$work/zdb" | head -5; }
+  fi
+  [ -z "$bad" ] && echo "ok    what the kernel began in $pool" || failed=1
 done
 kill "$(cat "$work/run/lock" 2>/dev/null)" 2>/dev/null
 rm -rf "$work"
