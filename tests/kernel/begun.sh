@@ -129,7 +129,7 @@ head -c 500000 /dev/urandom > "$mnt/b-log/direct/old"; zpool sync b-log; zpool f
   python3 - <<'P'
 import os
 f = os.open('.', os.O_TMPFILE | os.O_RDWR, 0o644)
-os.write(f, b'unnamed before'); os.link(f'/proc/self/fd/{f}', 'named', follow_symlinks=True); os.fsync(f)
+os.write(f, b'unnamed before'); os.link(f'/proc/self/fd/{f}', 'named', src_dir_fd=os.open('/', os.O_RDONLY), follow_symlinks=True); os.fsync(f)
 for at in ('.', 'direct', 'direct/new', 'direct/old', 'new', 'hard', 'cloned', 'd/f5'):
     g = os.open(at, os.O_RDONLY); os.fsync(g); os.close(g)
 P

@@ -70,6 +70,7 @@ pub mod split;
 pub mod suspension;
 pub mod sweep;
 mod sync;
+mod sync_task;
 mod tree_age;
 mod txg_history;
 mod txg_times;
@@ -99,14 +100,14 @@ use self::multihost::Multihost;
 use self::removal::Removing;
 use self::shared::Shared;
 use self::suspension::Telling;
+use self::sync_task::Waiting;
 use crate::dmu::dirty::sync::BlockOps;
 use crate::dmu::tx::{Changed, Dirty, FREED_BLOCK};
 use crate::dmu::{LiveObjset, Tx};
-use crate::dsl::write::{DslPool, Tasks};
+use crate::dsl::write::DslPool;
 use crate::error::{Error, Result};
 use crate::memory::{Limit, Limits};
 use crate::metaslab::{DEFER, SpaceAllocator};
-use crate::taskq::Promise;
 use crate::txg::Txgs;
 use crate::zio::{self, suspend::be_patient};
 
@@ -130,9 +131,6 @@ const BEAT_TICK: Duration = Duration::from_millis(100);
 
 /// Interval at which a caller waiting for [`Quiet`] checks whether the pool is suspended.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// Work in syncing context. It must complete its checks before it changes anything.
-type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
 
 /// A pool that is being written.
 #[derive(Debug)]
@@ -203,16 +201,6 @@ pub struct Spa {
 #[derive(Debug)]
 pub struct Quiet {
     _held: Option<ArcRwLockReadGuard<parking_lot::RawRwLock, ()>>,
-}
-
-/// Tasks by txg.
-#[derive(Default)]
-struct Waiting(pub Mutex<BTreeMap<u64, Vec<Task>>>);
-
-impl std::fmt::Debug for Waiting {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Waiting({} groups)", self.0.lock().len())
-    }
 }
 
 impl Spa {
@@ -367,91 +355,6 @@ impl Spa {
             self.txgs.wait_change(Duration::from_nanos(nanos).min(DELAY_MAX));
         }
         Ok(())
-    }
-
-    /// Notes that a task failed. Half of a change must not be committed: where stored data that the task needs cannot be
-    /// read after its first change, its txg fails, which suspends the pool in the state of the txg before. Tasks check
-    /// everything else before they change anything.
-    fn broke_off(&self, why: &Error, has_changed: bool) {
-        if has_changed && why.is_damage() {
-            let what = "a change that had begun cannot be completed, and none of it is made: export the pool with \
-                        'zpool export -f' and import it again";
-            let failure = Error::new(why.kind(), what).in_pool(&self.pool.name).because(why.clone());
-            self.early_failure.lock().get_or_insert(failure);
-        }
-    }
-
-    /// Runs `work` in syncing context and waits until its changes are on disk; returns its result.
-    #[doc(alias = "dsl_sync_task")]
-    pub fn sync_task<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.task_in(&self.tasks, work)
-    }
-
-    /// As [`Spa::sync_task`], before anything else that its txg writes or frees.
-    #[doc(alias = "dsl_early_sync_task")]
-    pub(super) fn early_sync_task<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        self.task_in(&self.early_tasks, work)
-    }
-
-    fn task_in<T: Send + 'static>(
-        &self,
-        tasks: &Waiting,
-        work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        if let Some(why) = self.txgs.suspended() {
-            return Err(why);
-        }
-        let promise = Promise::default();
-        let theirs = promise.clone();
-        // Set by the task when it begins, or by its caller when that gives up; the first one decides.
-        let taken = Arc::new(AtomicBool::new(false));
-        let begins = Arc::clone(&taken);
-        let txg = {
-            // Held, so that the txg can't be closed before the task is in it.
-            let hold = self.txgs.begin();
-            let task: Task = Box::new(move |spa, tx| {
-                if !begins.swap(true, Ordering::AcqRel) {
-                    let before = tx.changes();
-                    let done = work(spa, tx);
-                    if let Err(why) = &done {
-                        spa.broke_off(why, tx.changes() != before);
-                    }
-                    theirs.set(done);
-                }
-            });
-            tasks.0.lock().entry(hold.txg()).or_default().push(task);
-            hold.txg()
-        };
-        if let Err(why) = self.wait_synced(txg) {
-            // A caller that gets this error may repeat the change, or make another: the first one must not
-            // happen later.
-            let what = "the change was begun: it is made when the pool goes on ('zpool clear'), and lost if the pool is \
-                        exported by force";
-            return match taken.swap(true, Ordering::AcqRel) {
-                false => Err(why),
-                true => Err(Error::new(crate::Kind::Suspended, what).in_pool(&self.pool.name).because(why)),
-            };
-        }
-        promise.wait(&*self.pool.env.executor)
-    }
-
-    /// Runs `work` on the pool's datasets, as [`Spa::sync_task`], and then empties the datasets that it replaced.
-    pub fn dsl_task<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Tasks<'_>) -> Result<T> + Send + 'static,
-    ) -> Result<T> {
-        let done = self.sync_task(move |spa, tx| {
-            let at = spa.datasets.at(tx, spa);
-            work(&Tasks { at, datasets: &spa.datasets, pool: &spa.pool.name })
-        });
-        self.destroy_replaced();
-        done
     }
 
     /// Waits until everything that was changed so far is on disk.
