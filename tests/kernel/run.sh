@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # tests/kernel/run.sh BINARY [DIR [RELEASE]]: BINARY's pools in a kernel's OpenZFS, and back, and the kernel's own that it left in the
-# middle of something: the files, attributes and space that
-# the kernel shows must be those that our mounts showed, its scrub must find nothing, and what it writes is ours to read.
+# middle of a job: the kernel must show the files, attributes and space that our mounts showed, its scrub must find nothing,
+# and our program must read its changes.
 # A machine of its own (qemu, without hardware's help) has the kernel; root, a Debian, 12 GiB; made once in DIR.
-# RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. POOLS="a b" takes these pools of ours only, POOLS=none no one.
+# RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. POOLS="a b" takes only these of our pools,
+# POOLS=none takes none of them.
 set -uo pipefail
 binary=$(realpath "$1") dir=$(realpath -m "${2:-target/kernel}") here=$(cd "$(dirname "$0")" && pwd)
 share=$dir/share

@@ -724,7 +724,7 @@ fn a_package_of_a_guest_locks_nothing_up() {
     let run = house.guest_fed("zfs receive tank/in/b", &next);
     assert!(run.code == 1 && run.err.contains("permission denied"), "{}: {}", run.code, run.err);
     assert_eq!(house.owner(roots), before);
-    // Datasets of the caller's own become what they are at the sender, but the location of keys is the owner's.
+    // Datasets that the caller created get the sender's encryption roots; only the owner sets the location of keys.
     let run = house.guest_fed("zfs receive tank/in/mine", &package);
     assert_eq!(run.code, 0, "{}", run.err);
     let mine = house.owner(&roots.replace("in/b", "in/mine"));

@@ -184,7 +184,7 @@ fn the_promise_of_memory_is_kept_by_scattered_small_writes() {
     live.export_and_verify("tank");
 }
 
-/// Streams whose readers wait hold what they have read ahead: one limit is for all of them.
+/// Streams with slow readers keep the blocks that they have read ahead; one limit holds for all streams together.
 #[test]
 fn the_promise_of_memory_is_kept_by_many_sends() {
     if !Path::new("/dev/fuse").exists() {

@@ -2,8 +2,8 @@
 //!
 //! While the property `multihost` is on, an uberblock with the time and a sequence number goes to a reserved slot of one
 //! label at a time, about once a second for all devices together. An import of a pool that another machine
-//! used last waits, forced or not, and refuses the pool when such a heartbeat appears; a machine without hostid cannot import it. When no heartbeat could be
-//! written for long enough that another machine may believe the pool abandoned, the pool is suspended. The
+//! used last waits, forced or not, and refuses the pool when such a heartbeat appears; a machine without hostid cannot
+//! import it. When no heartbeat could be written for long enough that another machine may believe the pool abandoned, the pool is suspended. The
 //! time counts from the last heartbeat, whatever the reason for the missing one: a device, a suspension, or
 //! this process, which may have been stopped and continued (a paused virtual machine). So the time is checked
 //! before writing a heartbeat, a txg, its uberblock, or the intent log, and before a suspended pool is

@@ -85,16 +85,17 @@ pub fn since(old: Moment, object: Option<u64>, new: &Dataset) -> Result<Space> {
         let whole = at.phys.prev_snap_txg == old.txg;
         freed =
             freed.plus(deadlist_space(dsl, at.phys.deadlist_obj, if whole { u64::MAX } else { old.txg })?);
-        if at.phys.prev_snap_obj == 0 {
-            return Err(stray());
-        }
-        let before = Dataset::open(dsl, at.phys.prev_snap_obj, at.name.clone())?;
-        // Each step goes back in time, or the chain would never end.
-        if before.phys.prev_snap_txg >= at.phys.prev_snap_txg {
-            return Err(stray());
-        }
-        at = before;
+        at = one_before(&at)?.ok_or_else(stray)?;
     }
+}
+
+/// The snapshot before a dataset; `None` before the first one, and where the chain does not go back in time and so would never end.
+fn one_before(at: &Dataset) -> Result<Option<Dataset>> {
+    if at.phys.prev_snap_obj == 0 {
+        return Ok(None);
+    }
+    let before = Dataset::open(&at.dsl, at.phys.prev_snap_obj, at.name.clone())?;
+    Ok(Some(before).filter(|before| before.phys.prev_snap_txg < at.phys.prev_snap_txg))
 }
 
 /// Space that is freed with the snapshots from `first` to `last` of one file system or volume: blocks that only these refer to.
@@ -111,15 +112,7 @@ pub fn freed_with(first: &Dataset, last: &Dataset) -> Result<Space> {
     while at.number != first.number {
         let dead = |max_txg: u64| deadlist_space(dsl, at.phys.deadlist_obj, max_txg);
         freed = freed.plus(dead(u64::MAX)?.minus(dead(since)?));
-        if at.phys.prev_snap_obj == 0 {
-            return Err(stray());
-        }
-        let before = Dataset::open(dsl, at.phys.prev_snap_obj, at.name.clone())?;
-        // Each step goes back in time, or the chain would never end.
-        if before.phys.prev_snap_txg >= at.phys.prev_snap_txg {
-            return Err(stray());
-        }
-        at = before;
+        at = one_before(&at)?.ok_or_else(stray)?;
     }
     Ok(freed)
 }

@@ -354,7 +354,7 @@ pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     origin.map_or(Ok(()), |origin| snapshot(at, origin, None, false))
 }
 
-/// Takes back what is still charged for a refreservation that no property names any more: it would stay in the pool's accounts.
+/// Removes the charge of a refreservation that no property names any more: it would stay in the pool's accounts.
 fn discharge_refreservation(at: &MosTx<'_>, dir: u64) -> Result<()> {
     let phys = at.dir(dir)?;
     let has_breakdown = phys.flags & DslDir::FLAG_USED_BREAKDOWN != 0;

@@ -1,7 +1,7 @@
 //! Keys of encrypted datasets that come with raw streams: wrapped, so that they can't be used in transit.
 //!
 //! A new dataset becomes an encryption root with the key of the stream. An incremental stream must have the same key, and
-//! brings it as it is wrapped now, which may be with another passphrase. Whose key opens it stays the same dataset's.
+//! brings it as it is wrapped now, which may be with another passphrase. The dataset whose key opens it stays the same.
 //!
 //! Differs from OpenZFS: a dataset that was made to inherit another key here (`zfs change-key -i`) keeps its wrapping; OpenZFS
 //! stores the sender's, which no key here opens ([`is_locked_out`]).
