@@ -38,6 +38,16 @@ fn with_settings_of_malloc() {
     }
 }
 
+/// Has mounts use io_uring where the kernel offers it; root's daemon switches it on in the kernel.
+fn choose_transport() {
+    let choice = std::env::var_os("AQUIFER_IO_URING").unwrap_or_default();
+    zfuse::use_io_uring(choice != "0");
+    if choice != "0" {
+        // Without the right to change the parameter mounts use `/dev/fuse`.
+        let _ = zfuse::enable_in_kernel(choice == "1");
+    }
+}
+
 impl Verb for Daemon {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         with_settings_of_malloc();
@@ -45,7 +55,7 @@ impl Verb for Daemon {
         let _ = rustix::thread::set_name(c"aquifer");
         zfuse::mount_helper::work_apart();
         zfuse::raise_limits();
-        zfuse::use_io_uring(std::env::var_os("AQUIFER_IO_URING").is_some_and(|value| value == "1"));
+        choose_transport();
         // The client that starts a daemon reads this process's standard output to its end, which another descriptor of it would put
         // off until the daemon ends.
         ctx.raw_out = None;

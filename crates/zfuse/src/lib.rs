@@ -42,7 +42,7 @@ use rustix::mount::MountFlags;
 use rw::fs_swap::{Done, FsSwap};
 use wire::{INodeNo, Notifier};
 
-pub use fuse_transport::{use_io_uring, uses_io_uring};
+pub use fuse_transport::{enable_in_kernel, use_io_uring, uses_io_uring};
 pub use kernel::{detach, raise_limits};
 pub use mount_helper::{Ready, Spot};
 pub use nothing::serve_nothing;

@@ -188,7 +188,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("AQUIFER_CONF", "The settings file."),
     (
         "AQUIFER_IO_URING",
-        "1: the daemon's mounts use FUSE over io_uring where the kernel has it and it is enabled.",
+        "0: the daemon's mounts use /dev/fuse, not FUSE over io_uring. 1: root's daemon enables io_uring in kernels older than Linux 6.18, too.",
     ),
     ("ZPOOL_IMPORT_PATH", "Directories that zpool import searches, separated by colons."),
 ];

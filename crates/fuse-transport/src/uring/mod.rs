@@ -38,7 +38,9 @@
 //! it. A connection whose entries the kernel refuses to register continues on `/dev/fuse` alone: the kernel then
 //! switches by itself.
 
+mod enable;
 mod queues;
+mod residence;
 mod ring;
 mod slot;
 mod sys;
@@ -46,6 +48,7 @@ mod sys;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+pub use enable::enable_in_kernel;
 pub use queues::Queues;
 pub use ring::{Arrival, Ring, rings};
 use slot::Memory;

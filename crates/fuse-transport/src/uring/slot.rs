@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::queues::Queues;
+use super::residence::Residence;
 use super::{PAYLOAD, Ticket};
 use crate::device::out_header;
 use crate::header::{HEADER, Header};
@@ -35,11 +36,14 @@ const OP_LEN: usize = 128;
 #[doc(alias = "fuse_uring_ent_in_out")]
 const COMMIT_AT: usize = 264;
 const LEN_AT: usize = 272;
+/// The unit in which memory is returned to the system.
+const PAGE: usize = 4096;
 
 /// The memory of both buffers, taken from the system page by page as they are used.
 #[derive(Debug)]
 pub struct Memory {
     at: NonNull<u8>,
+    residence: Residence,
     _ticket: Ticket,
 }
 
@@ -59,7 +63,7 @@ impl Memory {
             return Err(io::Error::last_os_error());
         }
         let at = NonNull::new(at.cast::<u8>()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { at, _ticket: ticket })
+        Ok(Self { at, residence: Residence::default(), _ticket: ticket })
     }
 
     fn headers(&self) -> *mut u8 {
@@ -69,6 +73,24 @@ impl Memory {
     fn payload(&self) -> *mut u8 {
         // SAFETY: the mapping has `HEADERS` and `PAYLOAD` bytes.
         unsafe { self.at.as_ptr().add(HEADERS) }
+    }
+
+    /// Returns the pages of the payload after its first `keep` bytes to the system, if entries hold too many.
+    ///
+    /// # Safety
+    /// Nothing uses these bytes during the call, and their content is not needed any more.
+    unsafe fn trim(&self, keep: usize) {
+        let keep = keep.next_multiple_of(PAGE).min(PAYLOAD);
+        if self.residence.is_excessive(keep) {
+            // SAFETY: the range lies in the mapping; by the contract of this function its content is not needed, and later
+            // uses find zeros.
+            let trimmed = unsafe {
+                libc::madvise(self.payload().add(keep).cast(), PAYLOAD - keep, libc::MADV_DONTNEED)
+            };
+            if trimmed == 0 {
+                self.residence.trimmed(keep);
+            }
+        }
     }
 }
 
@@ -185,6 +207,7 @@ impl Slot {
             return None;
         };
         (body.op, body.payload) = (op, payload);
+        self.memory.residence.used(payload);
         self.answer.lock().placed = (payload == 0).then_some(0);
         Some((header, body, half))
     }
@@ -205,6 +228,9 @@ impl Slot {
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.memory.payload(), bytes.len()) };
             bytes.len()
         });
+        self.memory.residence.used(len);
+        // SAFETY: only the answer's bytes are needed from now on, and nothing else uses the buffers before the commit.
+        unsafe { self.memory.trim(len) };
         answer.bytes.clear();
         let header = out_header(answer.unique, answer.error, len).unwrap_or_default();
         let length = u32::try_from(len).unwrap_or_default().to_ne_bytes();
