@@ -4,11 +4,15 @@
 //! evicted identities. A miss that a ghost list contains shows that its side was too small, and moves the target.
 //! Pure decisions: no I/O, no locks.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
 
 use super::Key;
+use super::chains::{Chains, Slot};
 use super::stats::Purpose;
 
+/// The lists; the values are their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     Recent,
@@ -17,19 +21,21 @@ enum Side {
     GhostFrequent,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Entry {
+#[derive(Debug)]
+struct Entry<V> {
+    key: Key,
+    /// `None` in a ghost list.
+    value: Option<V>,
     side: Side,
-    tick: u64,
     size: u64,
     metadata: bool,
     /// Read ahead, and not yet requested.
     ahead: bool,
 }
 
+/// What is known of one list beside its order.
 #[derive(Debug, Default)]
 struct List {
-    order: BTreeMap<u64, Key>,
     bytes: Size,
     hits: u64,
 }
@@ -85,64 +91,87 @@ pub(super) enum Touched {
     Plain,
 }
 
-/// The lists and the adapted target.
-#[derive(Debug, Default)]
-pub(super) struct Lists {
-    entries: HashMap<Key, Entry>,
-    recent: List,
-    frequent: List,
-    ghost_recent: List,
-    ghost_frequent: List,
-    tick: u64,
+/// The lists and the adapted target. Blocks outside the ghost lists have a value.
+#[derive(Debug)]
+pub(super) struct Lists<V> {
+    entries: HashMap<Key, Slot, RandomState>,
+    chains: Chains<Entry<V>, 4>,
+    lists: [List; 4],
     /// Target bytes of the recent side.
     target: u64,
 }
 
-impl Lists {
-    fn list(&mut self, side: Side) -> &mut List {
-        match side {
-            Side::Recent => &mut self.recent,
-            Side::Frequent => &mut self.frequent,
-            Side::GhostRecent => &mut self.ghost_recent,
-            Side::GhostFrequent => &mut self.ghost_frequent,
-        }
+impl<V> Default for Lists<V> {
+    fn default() -> Self {
+        let (entries, chains) = (HashMap::default(), Chains::default());
+        Self { entries, chains, lists: Default::default(), target: 0 }
+    }
+}
+
+impl<V> Lists<V> {
+    fn entry(&self, key: Key) -> Option<&Entry<V>> {
+        self.chains.get(*self.entries.get(&key)?)
     }
 
-    fn unlink(&mut self, key: Key) -> Option<Entry> {
-        let entry = self.entries.remove(&key)?;
-        let list = self.list(entry.side);
-        list.order.remove(&entry.tick);
-        let bytes = list.bytes.part(entry.metadata);
-        *bytes = bytes.saturating_sub(entry.size);
+    /// The content of a cached block.
+    pub(super) fn value(&self, key: Key) -> Option<&V> {
+        self.entry(key)?.value.as_ref()
+    }
+
+    /// The content of a cached block, to be changed. Its size stays the same.
+    pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut V> {
+        self.chains.get_mut(*self.entries.get(&key)?)?.value.as_mut()
+    }
+
+    fn unlink(&mut self, key: Key) -> Option<Entry<V>> {
+        let entry = self.chains.remove(self.entries.remove(&key)?)?;
+        self.count(entry.side, entry.metadata, |bytes| bytes.saturating_sub(entry.size));
         Some(entry)
     }
 
-    fn link(&mut self, key: Key, entry: Entry) {
-        self.tick += 1;
-        let tick = self.tick;
-        let list = self.list(entry.side);
-        list.order.insert(tick, key);
-        *list.bytes.part(entry.metadata) += entry.size;
-        self.entries.insert(key, Entry { tick, ..entry });
+    fn link(&mut self, entry: Entry<V>) {
+        let (key, side, metadata, size) = (entry.key, entry.side, entry.metadata, entry.size);
+        if let Some(slot) = self.chains.insert(side as usize, entry) {
+            self.entries.insert(key, slot);
+            self.count(side, metadata, |bytes| bytes.saturating_add(size));
+        }
     }
 
-    /// A cached block was used again. The first use of a block that was read ahead is not a second use.
-    pub(super) fn touch(&mut self, key: Key, prefetch: bool) -> Touched {
-        let Some(entry) = self.unlink(key) else { return Touched::Plain };
-        self.list(entry.side).hits += 1;
-        let (side, ahead) = match (entry.ahead, prefetch) {
-            (true, _) => (entry.side, prefetch),
-            (false, _) => (Side::Frequent, false),
-        };
-        self.link(key, Entry { side, ahead, ..entry });
-        if entry.ahead && !prefetch { Touched::ReadAhead } else { Touched::Plain }
+    fn count(&mut self, side: Side, metadata: bool, change: impl FnOnce(u64) -> u64) {
+        if let Some(list) = self.lists.get_mut(side as usize) {
+            let bytes = list.bytes.part(metadata);
+            *bytes = change(*bytes);
+        }
+    }
+
+    fn hit(&mut self, side: Side) {
+        if let Some(list) = self.lists.get_mut(side as usize) {
+            list.hits += 1;
+        }
+    }
+
+    /// A cached block is used again: returns its content. The first use of a block that was read ahead is not a second use.
+    pub(super) fn touch(&mut self, key: Key, prefetch: bool) -> Option<(&V, Touched)> {
+        let slot = *self.entries.get(&key)?;
+        let entry = self.chains.get_mut(slot).filter(|entry| entry.value.is_some())?;
+        let (before, read_ahead, size, metadata) = (entry.side, entry.ahead, entry.size, entry.metadata);
+        let (side, ahead) = if read_ahead { (before, prefetch) } else { (Side::Frequent, false) };
+        (entry.side, entry.ahead) = (side, ahead);
+        self.chains.use_again(slot, side as usize);
+        self.hit(before);
+        if side != before {
+            self.count(before, metadata, |bytes| bytes.saturating_sub(size));
+            self.count(side, metadata, |bytes| bytes.saturating_add(size));
+        }
+        let touched = if read_ahead && !prefetch { Touched::ReadAhead } else { Touched::Plain };
+        Some((self.chains.get(slot)?.value.as_ref()?, touched))
     }
 
     /// A block of `size` bytes was read into a cache of `limit` bytes.
-    pub(super) fn insert(&mut self, key: Key, size: u64, purpose: Purpose, limit: u64) {
+    pub(super) fn insert(&mut self, key: Key, value: V, size: u64, purpose: Purpose, limit: u64) {
         let before = self.unlink(key).map(|e| e.side);
         if let Some(side) = before {
-            self.list(side).hits += 1;
+            self.hit(side);
         }
         match before {
             Some(Side::GhostRecent) => self.target = (self.target + size).min(limit),
@@ -150,43 +179,52 @@ impl Lists {
             _ => {}
         }
         let side = if before.is_some() { Side::Frequent } else { Side::Recent };
-        self.link(key, Entry { side, tick: 0, size, metadata: purpose.metadata, ahead: purpose.prefetch });
+        let Purpose { metadata, prefetch: ahead } = purpose;
+        self.link(Entry { key, value: Some(value), side, size, metadata, ahead });
         self.forget(limit);
     }
 
     /// The standing of a block: whether it was seen more than once, and whether it was read ahead and not used since.
     pub(super) fn standing(&self, key: Key) -> Option<(bool, bool)> {
-        let entry = self.entries.get(&key)?;
+        let entry = self.entry(key)?;
         Some((matches!(entry.side, Side::Frequent | Side::GhostFrequent), entry.ahead))
     }
 
-    /// Removes a cached block; returns its bytes.
-    pub(super) fn remove(&mut self, key: Key) -> u64 {
-        self.unlink(key).map_or(0, |entry| entry.size)
+    /// Removes a cached block; returns its bytes. A ghost stays.
+    pub(super) fn remove(&mut self, key: Key) -> Option<u64> {
+        self.value(key)?;
+        self.unlink(key).map(|entry| entry.size)
     }
 
-    /// Removes a pool's blocks, including their ghosts.
-    pub(super) fn forget_pool(&mut self, pool: u32) {
+    /// Removes a pool's blocks, including their ghosts. Returns the bytes of its cached blocks.
+    pub(super) fn forget_pool(&mut self, pool: u32) -> u64 {
         let keys: Vec<Key> = self.entries.keys().filter(|key| key.pool == pool).copied().collect();
-        for key in keys {
-            self.unlink(key);
-        }
+        let removed = keys.into_iter().filter_map(|key| self.unlink(key));
+        removed.filter(|entry| entry.value.is_some()).map(|entry| entry.size).sum()
     }
 
-    /// Chooses the block to evict from a cache of `limit` bytes, and moves its identity to a ghost list.
-    pub(super) fn evict(&mut self, limit: u64) -> Option<(Key, u64)> {
+    /// Chooses the block to evict from a cache of `limit` bytes, and moves its identity to a ghost list. Returns its bytes.
+    pub(super) fn evict(&mut self, limit: u64) -> Option<u64> {
         let target = self.target.min(limit);
-        let recent_first = self.recent.bytes.total() > target || self.frequent.order.is_empty();
-        let (side, ghost) = if recent_first && !self.recent.order.is_empty() {
-            (Side::Recent, Side::GhostRecent)
-        } else {
-            (Side::Frequent, Side::GhostFrequent)
+        let (recent, frequent) = (self.oldest(Side::Recent), self.oldest(Side::Frequent));
+        let recent_first = self.bytes(Side::Recent).total() > target || frequent.is_none();
+        let (key, ghost) = match (recent, frequent) {
+            (Some(key), _) if recent_first => (key, Side::GhostRecent),
+            (_, frequent) => (frequent?, Side::GhostFrequent),
         };
-        let key = *self.list(side).order.first_key_value()?.1;
         let entry = self.unlink(key)?;
-        self.link(key, Entry { side: ghost, ..entry });
+        let size = entry.size;
+        self.link(Entry { side: ghost, value: None, ..entry });
         self.forget(limit);
-        Some((key, entry.size))
+        Some(size)
+    }
+
+    fn oldest(&self, side: Side) -> Option<Key> {
+        Some(self.chains.get(self.chains.oldest(side as usize)?)?.key)
+    }
+
+    fn bytes(&self, side: Side) -> Size {
+        self.lists.get(side as usize).map_or_else(Size::default, |list| list.bytes)
     }
 
     /// Number of blocks, including ghosts.
@@ -201,16 +239,23 @@ impl Lists {
 
     /// Bytes of all lists.
     pub(super) fn sizes(&self) -> Sizes {
-        let lists = [&self.recent, &self.frequent, &self.ghost_recent, &self.ghost_frequent];
-        let [recent, frequent, ghost_recent, ghost_frequent] = lists.map(|list| list.bytes);
-        Sizes { recent, frequent, ghost_recent, ghost_frequent, hits: lists.map(|list| list.hits) }
+        let [recent, frequent, ghost_recent, ghost_frequent] = &self.lists;
+        let hits = [recent.hits, frequent.hits, ghost_recent.hits, ghost_frequent.hits];
+        let (recent, frequent) = (recent.bytes, frequent.bytes);
+        Sizes {
+            recent,
+            frequent,
+            ghost_recent: ghost_recent.bytes,
+            ghost_frequent: ghost_frequent.bytes,
+            hits,
+        }
     }
 
     /// Ghosts represent at most as many bytes as the cache has.
     fn forget(&mut self, limit: u64) {
         for side in [Side::GhostRecent, Side::GhostFrequent] {
-            while self.list(side).bytes.total() > limit {
-                let Some(key) = self.list(side).order.first_key_value().map(|(_, &key)| key) else { break };
+            while self.bytes(side).total() > limit {
+                let Some(key) = self.oldest(side) else { break };
                 self.unlink(key);
             }
         }
@@ -227,7 +272,7 @@ mod tests {
         Key { pool: 0, vdev: 0, offset, birth: 1, keyless: false }
     }
 
-    fn held(lists: &Lists) -> u64 {
+    fn held(lists: &Lists<u64>) -> u64 {
         lists.sizes().total()
     }
 
@@ -235,31 +280,31 @@ mod tests {
     fn a_scan_does_not_drive_out_what_is_used_again() {
         for ahead in [false, true] {
             let mut lists = Lists::default();
-            lists.insert(key(1), 10, DATA, 100);
+            lists.insert(key(1), 1, 10, DATA, 100);
             lists.touch(key(1), false);
-            let mut gone = Vec::new();
             for i in 2..50 {
-                lists.insert(key(i), 10, Purpose { prefetch: ahead, metadata: false }, 100);
+                lists.insert(key(i), i, 10, Purpose { prefetch: ahead, metadata: false }, 100);
                 if ahead {
-                    assert_eq!(lists.touch(key(i), false), Touched::ReadAhead);
+                    assert_eq!(lists.touch(key(i), false), Some((&i, Touched::ReadAhead)));
                 }
                 while held(&lists) > 100 {
-                    gone.push(lists.evict(100).unwrap().0);
+                    lists.evict(100).unwrap();
                 }
             }
-            assert!(!gone.contains(&key(1)));
+            assert_eq!(lists.value(key(1)), Some(&1));
+            assert!(lists.value(key(2)).is_none() && lists.standing(key(40)).is_some());
             assert_eq!(held(&lists), 100);
-            assert!(lists.ghost_recent.bytes.total() <= 100);
+            assert!(lists.sizes().ghost_recent.total() <= 100);
         }
     }
 
     #[test]
     fn a_ghost_hit_moves_the_target() {
         let mut lists = Lists::default();
-        lists.insert(key(1), 10, DATA, 10);
+        lists.insert(key(1), 1, 10, DATA, 10);
         lists.evict(10);
-        lists.insert(key(1), 10, DATA, 10);
-        assert_eq!((lists.target(), lists.frequent.bytes.data), (10, 10));
+        lists.insert(key(1), 1, 10, DATA, 10);
+        assert_eq!((lists.target(), lists.sizes().frequent.data), (10, 10));
         assert_eq!(lists.sizes().hits, [0, 0, 1, 0]);
     }
 }

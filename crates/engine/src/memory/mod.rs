@@ -9,12 +9,12 @@
 //! hold.
 
 pub mod ahead;
+mod chains;
 pub mod limits;
 pub mod lists;
 pub mod objects;
 pub mod stats;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -40,8 +40,7 @@ const PAGE: usize = 4096;
 
 #[derive(Debug, Default)]
 struct Store {
-    lists: Lists,
-    cached: HashMap<Key, Buf>,
+    lists: Lists<Buf>,
     bytes: u64,
     evicted: u64,
     most_blocks: usize,
@@ -223,8 +222,8 @@ impl Memory {
     /// A cached block.
     pub(crate) fn get(&self, key: Key, purpose: Purpose) -> Option<Buf> {
         let mut store = self.store.lock();
-        let buf = store.cached.get(&key).cloned()?;
-        let touched = store.lists.touch(key, purpose.prefetch);
+        let (buf, touched) =
+            store.lists.touch(key, purpose.prefetch).map(|(buf, touched)| (buf.clone(), touched))?;
         drop(store);
         self.stats.hits.count(purpose);
         if touched == Touched::ReadAhead {
@@ -236,7 +235,7 @@ impl Memory {
     /// Caches a block that was read, unless it was written meanwhile: the written content is newer.
     pub(crate) fn keep(&self, key: Key, buf: &Buf, purpose: Purpose) {
         let mut store = self.store.lock();
-        if !store.cached.contains_key(&key) {
+        if store.lists.value(key).is_none() {
             self.add(&mut store, key, buf, purpose);
         }
     }
@@ -244,7 +243,7 @@ impl Memory {
     /// Replaces the cached content of a written block.
     pub(crate) fn replace(&self, key: Key, buf: &Buf, purpose: Purpose) {
         let mut store = self.store.lock();
-        match store.cached.get_mut(&key) {
+        match store.lists.value_mut(key) {
             // Overwritten in place: the cached content is old. The size is the same.
             Some(slot) => *slot = buf.clone(),
             None => self.add(&mut store, key, buf, purpose),
@@ -259,9 +258,8 @@ impl Memory {
     /// Removes a pool's blocks.
     pub(crate) fn forget(&self, pool: u32) {
         let mut store = self.store.lock();
-        let keys: Vec<Key> = store.cached.keys().filter(|key| key.pool == pool).copied().collect();
-        keys.into_iter().for_each(|key| store.remove(key));
-        store.lists.forget_pool(pool);
+        let bytes = store.lists.forget_pool(pool);
+        store.bytes = store.bytes.saturating_sub(bytes);
     }
 
     fn add(&self, store: &mut Store, key: Key, buf: &Buf, purpose: Purpose) {
@@ -273,8 +271,7 @@ impl Memory {
         if size > target / 2 {
             return;
         }
-        store.lists.insert(key, size, purpose, target);
-        store.cached.insert(key, own);
+        store.lists.insert(key, own, size, purpose, target);
         store.bytes += size;
         store.most_blocks = store.most_blocks.max(store.lists.len());
         self.evict(store);
@@ -283,8 +280,7 @@ impl Memory {
     fn evict(&self, store: &mut Store) {
         let (target, second) = (self.target(), self.second());
         while store.size().saturating_add(second) > target {
-            let Some((victim, bytes)) = store.lists.evict(target) else { break };
-            store.cached.remove(&victim);
+            let Some(bytes) = store.lists.evict(target) else { break };
             store.bytes = store.bytes.saturating_sub(bytes);
             store.evicted += 1;
         }
@@ -297,10 +293,8 @@ impl Store {
     }
 
     fn remove(&mut self, key: Key) {
-        if self.cached.remove(&key).is_some() {
-            let bytes = self.lists.remove(key);
-            self.bytes = self.bytes.saturating_sub(bytes);
-        }
+        let bytes = self.lists.remove(key).unwrap_or(0);
+        self.bytes = self.bytes.saturating_sub(bytes);
     }
 }
 
