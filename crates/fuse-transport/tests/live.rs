@@ -9,8 +9,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::RwLock;
 use rustix::mount::{UnmountFlags, unmount};
 use toy::Mounted;
+
+/// Tests that count the work of all threads run alone.
+static TESTS: RwLock<()> = RwLock::new(());
 
 /// Threads of this process with that name.
 fn threads(name: &str) -> usize {
@@ -33,6 +37,11 @@ fn sleeps(of: impl Fn(&str) -> bool) -> u64 {
 }
 
 fn on_each(test: impl Fn(Mounted, bool)) {
+    let _beside_others = TESTS.read();
+    on_each_of_both(test);
+}
+
+fn on_each_of_both(test: impl Fn(Mounted, bool)) {
     for over_rings in [false, true] {
         if let Some(mounted) = Mounted::new(over_rings) {
             assert_eq!(mounted.line.is_over_rings(), over_rings);
@@ -163,7 +172,9 @@ fn an_abort_ends_requests_and_mounts_come_again() {
 #[test]
 fn work_per_request_is_bounded() {
     const FILES: usize = 500;
-    on_each(|mounted, over_rings| {
+    // Other tests of this process sleep in the same threads.
+    let _alone = TESTS.write();
+    on_each_of_both(|mounted, over_rings| {
         let requests = || mounted.toy.answered.lock().values().sum::<usize>();
         let path = |number: usize| mounted.at().join(format!("file{number}"));
         let (asked, slept) = (requests(), sleeps(|name| name.starts_with("fuse")));
@@ -182,7 +193,7 @@ fn work_per_request_is_bounded() {
         // A new file: its directory's attributes, lookup, create, capabilities once, write, release. The names and
         // attributes of a toy are not cached, so some come twice.
         assert!(created <= 8 * FILES, "{created} requests for {FILES} files");
-        // One sleep for each request that wakes a thread; other tests of this process sleep in the same threads.
+        // One sleep for each request that wakes a thread.
         assert!(slept <= 4 * asked as u64 + 2000, "{slept} sleeps for {asked} requests");
         mounted.end();
     });
