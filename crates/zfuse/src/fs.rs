@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::wire::{
     Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty,
-    ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyXattr, Request,
+    IoctlFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
+    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyXattr, Request,
 };
 use engine::dmu::prefetch::Prefetch;
 use engine::{Error, Kind, Result};
@@ -20,6 +20,7 @@ use zvol::Volume;
 
 use crate::attr::{errno, of_file, synthetic};
 use crate::dir::{self, Item};
+use crate::file_flags;
 use crate::node::{Node, What};
 use crate::rw::is_list;
 use crate::space::{Content, Slot, Space};
@@ -251,6 +252,20 @@ pub(crate) fn reply_xattr(reply: ReplyXattr, size: u32, value: &[u8]) {
     }
 }
 
+impl Fuse {
+    /// Answers the requests that read a file's flags and project.
+    pub(crate) fn answer_ioctl(&self, ino: INodeNo, command: u32, reply: ReplyIoctl) {
+        match self.thing(Node::decode(ino.0)) {
+            Ok(Thing::File(inode)) => match file_flags::answer(inode.attr(), command) {
+                Some(answer) => reply.ioctl(0, &answer),
+                None => reply.error(Errno::ENOTTY),
+            },
+            Ok(_) => reply.error(Errno::ENOTTY),
+            Err(e) => reply.error(errno(&e)),
+        }
+    }
+}
+
 impl Filesystem for Fuse {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
         // Optional capabilities.
@@ -454,6 +469,20 @@ impl Filesystem for Fuse {
             Ok(_) => reply.error(Errno::ENODATA),
             Err(e) => reply.error(errno(&e)),
         }
+    }
+
+    fn ioctl(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _flags: IoctlFlags,
+        cmd: u32,
+        _in_data: &[u8],
+        _out_size: u32,
+        reply: ReplyIoctl,
+    ) {
+        self.answer_ioctl(ino, cmd, reply);
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {

@@ -14,6 +14,7 @@
 mod attr;
 mod dir;
 mod elsewhere;
+mod file_flags;
 mod fs;
 mod helper;
 mod kernel;

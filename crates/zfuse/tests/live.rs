@@ -498,13 +498,14 @@ fn dos_attributes_are_set_and_shown() {
     let Some(bench) = Bench::new() else { return };
     let path = bench.mnt().join("file");
     fs::write(&path, b"").unwrap();
-    let dos = |request: u32, flags: u64| {
+    let of = |path: &Path, request: u32, flags: u64| {
         let words = [request.to_string(), flags.to_string()];
         let out =
-            std::process::Command::new("perl").args(["-e", CLIENT]).args(words).arg(&path).output().unwrap();
+            std::process::Command::new("perl").args(["-e", CLIENT]).args(words).arg(path).output().unwrap();
         let shown = String::from_utf8_lossy(&out.stdout).parse::<u64>();
         shown.map_err(|_| out.status.code().unwrap())
     };
+    let dos = |request, flags| of(&path, request, flags);
     let (get, set) = (0x8008_8301, 0x4008_8302);
     let (hidden, offline, archive) = (1 << 33, 1 << 44, 1 << 35);
     dos(set, hidden | offline).unwrap();
@@ -517,6 +518,13 @@ fn dos_attributes_are_set_and_shown() {
     // The kernel passes on four bytes of the generation (FS_IOC_GETVERSION).
     let generation = bench.pool.fs.generation(fs::metadata(&path).unwrap().ino()).unwrap();
     assert_eq!(dos(0x8008_7601, u64::MAX).unwrap(), u64::MAX << 32 | generation);
+    // Files of snapshots keep theirs, and refuse others.
+    bench.pool.spa.dsl_task(|tasks| tasks.snapshot(&["tank@kept"], &[])).unwrap();
+    dos(set, 0).unwrap();
+    let kept = bench.mnt().join(".zfs/snapshot/kept/file");
+    assert_eq!(of(&kept, get, 0).unwrap() & !archive, hidden);
+    assert_eq!(of(&kept, 0x8008_7601, u64::MAX).unwrap(), u64::MAX << 32 | generation);
+    assert_eq!(of(&kept, set, 0), Err(libc::EROFS));
     bench.end();
 }
 

@@ -10,41 +10,22 @@ use zpl::write::Settings;
 use super::Live;
 use super::flags::long;
 use super::privileges::may_change_immutable;
+use crate::file_flags::DOS_FLAGS;
 use crate::wire::Request;
 
-/// `ZFS_IOC_GETDOSFLAGS`: gives the flags as 8 bytes.
-pub(super) const GET: u32 = 0x8008_8301;
 /// `ZFS_IOC_SETDOSFLAGS`: takes the flags as 8 bytes.
 pub(super) const SET: u32 = 0x4008_8302;
 
-/// The flags that the requests show and set.
-#[doc(alias = "ZFS_DOS_FL_USER_VISIBLE")]
-const VISIBLE: u64 = pflags::IMMUTABLE
-    | pflags::APPENDONLY
-    | pflags::NOUNLINK
-    | pflags::ARCHIVE
-    | pflags::NODUMP
-    | pflags::SYSTEM
-    | pflags::HIDDEN
-    | pflags::READONLY
-    | pflags::REPARSE
-    | pflags::OFFLINE
-    | pflags::SPARSE;
-
 impl Live {
-    pub(super) fn dos_flags(&self, object: u64) -> Result<Vec<u8>> {
-        Ok((self.files.attr(object)?.flags & VISIBLE).to_le_bytes().to_vec())
-    }
-
     #[doc(alias = "zpl_ioctl_setdosflags")]
     pub(super) fn set_dos_flags(&self, req: &Request, object: u64, input: &[u8]) -> Result<()> {
         let wanted = long(input, 0)?;
-        if wanted & !VISIBLE != 0 {
+        if wanted & !DOS_FLAGS != 0 {
             return Err(Error::unsupported("a flag that is no DOS attribute"));
         }
         let attr = self.files.attr(object)?;
         // Only what changes reaches the intent log: OpenZFS refuses a record that names REPARSE.
-        let changed = (wanted ^ attr.flags) & VISIBLE;
+        let changed = (wanted ^ attr.flags) & DOS_FLAGS;
         if changed & (pflags::IMMUTABLE | pflags::APPENDONLY) != 0 && !may_change_immutable(req) {
             return Err(Error::new(
                 Kind::NotPermitted,
