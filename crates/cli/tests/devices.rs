@@ -273,6 +273,28 @@ fn a_suspended_pool_is_cleared_or_let_go() {
     }
 }
 
+/// An import whose first txg cannot be written fails, and the devices are free for the next one.
+#[test]
+fn an_import_without_room_below_the_pool_can_be_repeated() {
+    let live = Live::new();
+    let Some(thin) = Thin::new(live.disks().join("thin")) else { return };
+    assert!(thin.mount("remount,size=16m").unwrap().success());
+    let (disk, filler) = (thin.0.join("d"), thin.0.join("filler"));
+    std::fs::File::create(&disk).unwrap().set_len(96 << 20).unwrap();
+    live.ok(&format!("zpool create -O mountpoint=none tank {}", disk.display()));
+    // Keeps the daemon.
+    live.ok(&format!("zpool create -O mountpoint=none other {}", live.disk("b", 96)));
+    live.ok("zpool export tank");
+    let _ = std::fs::write(&filler, vec![1; 16 << 20]);
+    let import = format!("zpool import -d {} tank", thin.0.display());
+    let failed = live.fails(&import);
+    assert!(failed.contains("take no writes") && !failed.contains("zpool clear"), "{failed}");
+    std::fs::remove_file(&filler).unwrap();
+    live.ok(&import);
+    live.ok("zfs create tank/child");
+    live.ok("zpool export tank");
+}
+
 /// Offset of a run of 128 KiB of `byte` that both images have.
 fn common_run(a: &str, b: &str, byte: u8) -> u64 {
     const RUN: usize = 128 << 10;

@@ -214,6 +214,22 @@ pub fn log_command(spa: &Spa, tasks: &Tasks<'_>, command: &str, caller: Caller) 
     spa.log_history(&HistoryEvent::Command(command.to_owned()), &origin, tasks.at.tx)
 }
 
+/// Starts the work of an imported pool.
+fn begin(spa: &Arc<Spa>) -> Result<()> {
+    spa.start_thread()?;
+    // From now on the labels mark it as in use.
+    spa.sync_task(|_, _| Ok(())).map_err(|why| match spa.suspension() {
+        // The advice on suspended pools does not apply: the pool is not imported.
+        Some(suspension) => Error::new(Kind::Io, format!("its devices take no writes: {}", suspension.cause)),
+        None => why,
+    })?;
+    // The logs of file systems are replayed when those are mounted. A log that cannot be replayed waits.
+    for (volume, why) in zvol::replay_all(spa)? {
+        eprintln!("{volume}: {why}");
+    }
+    Ok(())
+}
+
 impl Registry {
     /// Creates a pool and keeps it imported.
     ///
@@ -312,13 +328,8 @@ impl Registry {
                     Some(derived) => engine::spa::import_rebuilt(&env, source, &options, derived)?,
                     None => engine::spa::import(&env, source, &options)?,
                 };
-                spa.start_thread()?;
-                // From now on the labels mark it as in use.
-                spa.sync_task(|_, _| Ok(()))?;
-                // The logs of file systems are replayed when those are mounted. A log that cannot be replayed waits.
-                for (volume, why) in zvol::replay_all(&spa)? {
-                    eprintln!("{volume}: {why}");
-                }
+                // Its thread waits for ever for devices that take no write, and nothing could resume it.
+                begin(&spa).inspect_err(|_| spa.give_up())?;
                 Imported::live(spa, new.candidate, new.manner)
             }
         };

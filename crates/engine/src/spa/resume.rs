@@ -104,6 +104,12 @@ impl Spa {
         self.broken.store(true, Ordering::Release);
         self.pool.zio.suspended.close();
     }
+
+    /// Ends a pool that is not taken into use after all: nothing is written any more, and its threads end.
+    pub fn give_up(&self) {
+        self.abandon();
+        self.stop_thread();
+    }
 }
 
 /// Tries a leaf that should work, and opens it anew if it does not.
