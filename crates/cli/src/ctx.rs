@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 
 use crate::interrupt::Interrupt;
 use crate::session::{Home, Session};
+use crate::usage;
 
 /// Output streams, and the user's request to stop.
 pub struct Ctx {
@@ -47,6 +48,11 @@ impl Ctx {
             may_forward: true,
             session: None,
         }
+    }
+
+    /// Whether the command is OpenZFS's `zpool` or `zfs`.
+    pub fn is_openzfs(&self) -> bool {
+        usage::is_ours(self.command.split(' ').next().unwrap_or_default())
     }
 
     /// Streams of the caller's choice, no terminal, no signals: for tests and for embedding.

@@ -77,5 +77,9 @@ pub fn main() -> ExitCode {
     }
     let mut ctx = ctx::Ctx::from_process();
     let exit = multicall::run(argv, &mut ctx);
+    if exit != verb::Exit::OK && ctx.is_openzfs() {
+        // OpenZFS's commands handle no signal, so service managers and programs expect this end.
+        ctx.interrupt.end_process();
+    }
     ExitCode::from(exit.0)
 }

@@ -330,6 +330,8 @@ fn finish(outcome: Outcome, ctx: &mut Ctx) -> Exit {
         Err(failure) => {
             match (&failure, failure.message()) {
                 (Failure::Usage(_), Some(message)) => usage::refuse(&message, ctx),
+                // The failure is a consequence of the stop.
+                _ if ctx.interrupt.is_set() && ctx.is_openzfs() => {}
                 (_, Some(message)) => ctx.warn(message),
                 (_, None) => {}
             }

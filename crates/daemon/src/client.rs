@@ -186,7 +186,7 @@ fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
     let watcher = thread::spawn(move || {
         for (count, signal) in signals.forever().enumerate() {
             if count > 0 || asking.write_all(&[wire::STOP]).is_err() {
-                std::process::exit(128 + signal);
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
         }
     });
