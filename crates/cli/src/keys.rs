@@ -39,11 +39,15 @@ pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
 }
 
 /// Ensures that the dataset's key is loaded, for verbs that read its content: reads it from the file of its
-/// `keylocation`, or prompts for it if a terminal is available.
+/// `keylocation`, or prompts for it if a terminal is available. Keys of an imported pool are loaded by `zfs load-key` and kin only:
+/// other verbs belong to users who may not do that, and must not undo `zfs unload-key`.
 pub fn ensure(pool: &Pool, dir: &Dir, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(root) = encryption_root(pool, dir)? else { return Ok(()) };
     if pool.dsl.keys.is_loaded(&root) {
         return Ok(());
+    }
+    if ctx.session.is_some() {
+        return Err(Failure::cannot("open", &dir.name, "dataset key must be loaded"));
     }
     if let Some(path) = root.location.strip_prefix("file://").map(PathBuf::from) {
         let input = read_file(&path).map_err(|e| wanted(&root, &format!("{}: {e}", path.display())))?;

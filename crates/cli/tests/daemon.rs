@@ -390,8 +390,21 @@ fn encrypted_datasets_have_their_keys_loaded_and_changed() {
     assert_eq!(live.fails("zfs load-key tank/e"), "Key load error: Key already loaded for 'tank/e'.\n");
     std::fs::write(&key, "another passphrase").unwrap();
     live.ok("zfs change-key tank/e");
+    live.ok("zfs snapshot tank/e@s");
     live.ok("zfs unload-key tank/e");
+    // Only verbs for keys load one.
+    for line in ["zfs userspace tank/e", "zfs groupspace tank/e@s", "zfs diff tank/e@s"] {
+        let said = live.fails(line);
+        assert!(said.contains("dataset key must be loaded"), "{line}: {said}");
+    }
+    assert_eq!(live.ok("zfs get -H -o value keystatus tank/e"), "unavailable\n");
     live.ok("zfs load-key tank/e");
+    for verb in ["unload-key", "load-key", "change-key", "mount -O", "mount -R"] {
+        let said = live.fails(&format!("zfs {verb} tank/e@s"));
+        let why = "cannot open 'tank/e@s': operation not applicable to datasets of this type\n";
+        assert_eq!(said, why, "{verb}");
+    }
+    assert_eq!(live.ok("zfs get -H -o value keystatus tank/e"), "available\n");
     live.export_and_verify("tank");
 }
 

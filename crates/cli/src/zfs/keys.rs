@@ -82,7 +82,7 @@ fn roots(
 ) -> Result<Vec<(Target, EncryptionRoot)>, Failure> {
     let mut tops = Vec::new();
     match (name, all) {
-        (Some(name), false) => tops.push(Target::of(name, ctx)?),
+        (Some(name), false) => tops.push(Target::head_of(name, ctx)?),
         (None, true) => {
             for pool in ctx.pools() {
                 tops.push(Target::of(&pool.name(), ctx)?);
@@ -248,7 +248,7 @@ fn unload(target: &Target, root: &EncryptionRoot, loaded: bool) -> Result<(), Fa
 
 impl Verb for ChangeKey {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let target = Target::of(&self.name, ctx)?;
+        let target = Target::head_of(&self.name, ctx)?;
         let failed = |what: String| Failure::MinusOne(format!("Key change error: {what}"));
         let root = target.view.dsl.keys.root_of(&target.dir()?)?;
         let root = root.ok_or_else(|| failed("Dataset not encrypted.".to_owned()))?;

@@ -83,7 +83,8 @@ impl Verb for Mount {
         match name {
             Some(name) if !self.recurse => self.one(name, &options, ctx),
             Some(_) => {
-                let tops = self.names.iter().map(|name| Target::of(name, ctx)).collect::<Result<_, _>>()?;
+                let tops =
+                    self.names.iter().map(|name| Target::head_of(name, ctx)).collect::<Result<_, _>>()?;
                 self.many(tops, &options, ctx)
             }
             None => {
@@ -119,7 +120,7 @@ impl Mount {
     }
 
     fn one(&self, name: &str, options: &[String], ctx: &mut Ctx) -> Outcome {
-        let target = Target::of(name, ctx)?;
+        let target = Target::head_of(name, ctx)?;
         if options.iter().any(|option| option == "remount") {
             let others: Vec<String> = options.iter().filter(|option| *option != "remount").cloned().collect();
             let done = target.pool.mounts.remount(name, &others);
@@ -511,6 +512,8 @@ pub fn place_of(dataset: &Dataset, how: Asked) -> Result<Option<String>, String>
         (_, "off") if asked => Err("'canmount' property is set to 'off'".to_owned()),
         ("none" | "legacy", _) | (_, "off") => Ok(None),
         (_, "noauto") if how == Asked::No => Ok(None),
+        // Snapshots have no such property.
+        _ if !at.starts_with('/') => Err("no mountpoint set".to_owned()),
         _ => Ok(Some(at)),
     }
 }

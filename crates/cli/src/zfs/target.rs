@@ -34,6 +34,14 @@ impl Target {
         Ok(Self { pool, view, name: name.to_owned() })
     }
 
+    /// The same for verbs that snapshots and bookmarks do not have.
+    pub fn head_of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
+        match name.contains(['@', '#']) {
+            true => Err(Failure::cannot("open", name, "operation not applicable to datasets of this type")),
+            false => Self::of(name, ctx),
+        }
+    }
+
     /// A pool's root.
     pub fn root(pool: &Arc<Imported>, view: Arc<Pool>) -> Self {
         Self { pool: Arc::clone(pool), view, name: pool.name() }

@@ -152,7 +152,7 @@ impl Upgrade {
     /// File systems and their versions: one, or with everything below. One whose key is not loaded keeps its version
     /// to itself.
     fn below(&self, name: &str, recurse: bool, ctx: &mut Ctx) -> Result<Vec<(Target, u64)>, Failure> {
-        let target = Target::of(name, ctx)?;
+        let target = Target::head_of(name, ctx)?;
         let dirs = if recurse { target.tree()? } else { vec![target.dir()?] };
         let _quiet = target.pool.quiet();
         let mut found = Vec::new();
