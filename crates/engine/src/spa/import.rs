@@ -299,6 +299,9 @@ pub(super) fn check_writable(pool: &Pool) -> Result<()> {
         if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
             return Err(Error::new(Kind::NoDevice, "a top-level vdev is missing").on_vdev(&top.name));
         }
+        if top.is_nested() {
+            return refuse(format!("{} is a mirror of raidz or draid vdevs", top.name));
+        }
     }
     check_devices(&pool.tree())
 }

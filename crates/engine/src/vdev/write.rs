@@ -81,13 +81,18 @@ impl Top {
         }
     }
 
+    /// Whether a side of it is a raidz or draid vdev: `zpool create` makes no such vdev, OpenZFS's tester does.
+    pub fn is_nested(&self) -> bool {
+        self.children().iter().flatten().any(|side| matches!(side, Side::Nested(_)))
+    }
+
     /// The writes that a block of these bytes becomes.
     ///
     /// # Errors
     /// `Invalid` for a place where no block can stand; `NoDevice` when the vdev was removed or is missing;
     /// `Unsupported` for mirrors of raidz.
     pub fn write_plan(&self, offset: u64, data: &Buf, txg: u64) -> Result<WritePlan> {
-        if self.children().iter().flatten().any(|side| matches!(side, Side::Nested(_))) {
+        if self.is_nested() {
             let what = "a mirror of raidz or draid vdevs can't be written";
             return Err(Error::unsupported(what).on_vdev(&self.name));
         }
