@@ -150,8 +150,11 @@ fn moving(target: &Target, settings: &[(String, PropValue)]) -> Result<Vec<Strin
 }
 
 /// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `failures`: of those that
-/// had one. The property stays set even if that fails.
-#[doc(alias = "set_callback")]
+/// had one. The property stays set whatever fails.
+///
+/// A file system that cannot be mounted at its new place is reported and does not change the exit code, as in OpenZFS, where
+/// only a mounted file system that does not take its new options does.
+#[doc(alias("set_callback", "changelist_postfix"))]
 pub(super) fn remount(
     target: &Target,
     mut failures: Vec<Failure>,
@@ -159,14 +162,14 @@ pub(super) fn remount(
     ctx: &mut Ctx,
 ) -> Exit {
     let told = target.pool.mounts.settings_changed(&target.name);
+    let exit = if told.is_empty() { Exit::OK } else { Exit::FAILED };
     failures.extend(told.into_iter().map(|(at, e)| Failure::cannot("remount", at.display(), e.what())));
     failures.extend(waiting.iter().filter_map(|name| mount_created(name, ctx).err()));
     warn(&failures, ctx);
-    if failures.is_empty() {
-        return Exit::OK;
+    if !failures.is_empty() {
+        ctx.warn("property may be set but unable to remount filesystem");
     }
-    ctx.warn("property may be set but unable to remount filesystem");
-    Exit::FAILED
+    exit
 }
 
 /// OpenZFS' message when a setting is refused.
