@@ -14,6 +14,7 @@ use crate::ctx::Ctx;
 use crate::keys;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome};
+use crate::zpool::repeat::has_interval;
 
 /// Default cache size in bytes.
 const ARC_MAX: u64 = 128 << 20;
@@ -109,6 +110,14 @@ impl PoolSource {
             source.take_timestamp();
         }
         source.home()
+    }
+
+    /// Like [`PoolSource::home_with`], for reports on pools that repeat if an interval ends `words`.
+    pub fn home_of_report(&self, words: &[String]) -> Home {
+        match self.home_with(false, true) {
+            Home::Pools if has_interval(words) => Home::Daemon,
+            home => home,
+        }
     }
 
     /// Whether imported pools are meant: verbs that always run in their own process search the default directories

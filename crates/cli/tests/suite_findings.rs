@@ -521,3 +521,51 @@ fn keys_of_a_list_count_in_their_order() {
     assert_eq!(list("-S com.x:k -S name"), "tank/c tank/a tank/b tank ");
     assert_eq!(list("-s name -S com.x:k"), "tank tank/a tank/b tank/c ");
 }
+
+/// OpenZFS 2.4 prints no time without pools, and the header again for other pools.
+#[test]
+fn a_repeated_report_shows_pools_that_come_and_go() {
+    let live = Live::new();
+    let out = live.dir.path().join("out");
+    let file = std::fs::File::options().create(true).append(true).open(&out).unwrap();
+    let mut command = live.command("zpool iostat -T u 0.1");
+    let mut child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+    let seen = |what: &str| {
+        let found = || std::fs::read_to_string(&out).unwrap().contains(what);
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while !found() && std::time::Instant::now() < until {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let text = std::fs::read_to_string(&out).unwrap();
+        assert!(text.contains(what), "{what}: {text}");
+        std::fs::write(&out, "").unwrap();
+        text
+    };
+    let without = seen("no pools available\n");
+    assert!(without.lines().all(|line| line == "no pools available"), "{without}");
+    let (a, b) = (live.disk("a", 64), live.disk("b", 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a}"));
+    assert!(seen("\ntank ").contains("bandwidth"));
+    live.ok(&format!("zpool create -O mountpoint=none other {b}"));
+    assert!(seen("\nother ").contains("bandwidth"));
+    live.ok("zpool export other");
+    live.ok("zpool export tank");
+    seen("no pools available\n");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert!(seen("\ntank ").contains("bandwidth"));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(live.run("zpool iostat none 0.1").code, 1);
+    // Named pools that go are passed over until they are back.
+    let mut command = live.command("zpool iostat tank 0.1");
+    let file = std::fs::File::options().append(true).open(&out).unwrap();
+    let mut child = command.stdout(file.try_clone().unwrap()).stderr(file).spawn().unwrap();
+    seen("\ntank ");
+    live.ok("zpool export tank");
+    let gone = seen("no pools available\n");
+    assert!(!gone.contains("cannot open"), "{gone}");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    live.export_and_verify("tank");
+}

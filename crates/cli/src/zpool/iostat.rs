@@ -129,11 +129,19 @@ impl Verb for Iostat {
         // Without an interval there is no other report than that since the import.
         let skip = self.skip_first && repeat.is_repeated();
         let repeat = if skip { repeat.one_more() } else { repeat };
+        let repeat = if self.knows_none(ctx) { repeat.once() } else { repeat };
         let fails_without_pools = self.pools.is_empty() && !repeat.is_repeated();
         let mut before = HashMap::new();
-        let mut headed = false;
-        repeat.run(ctx, true, |ctx, first| {
-            let (lines, exit) = self.lines(&mut before, ctx)?;
+        let (mut headed, mut pools_before) = (false, 0);
+        repeat.run(ctx, false, |ctx, first| {
+            let (lines, exit) = self.lines(&mut before, first, ctx)?;
+            let pools = lines.iter().filter(|line| line.is_pool).count();
+            // Other pools have a header of their own.
+            headed &= pools == pools_before;
+            pools_before = pools;
+            if !lines.is_empty() {
+                repeat.stamp(ctx)?;
+            }
             let shown = !skip || !first;
             if shown && let Some(kind) = histograms {
                 self.print_histograms(&mut *ctx.out, &lines, kind)?;
@@ -180,10 +188,30 @@ impl Iostat {
         self.vdevs = self.pools.split_off(from);
     }
 
-    fn lines(&self, before: &mut Before, ctx: &mut Ctx) -> Result<(Vec<Line>, Exit), Failure> {
+    /// Whether pools are named and none of them is there.
+    fn knows_none(&self, ctx: &mut Ctx) -> bool {
+        !self.pools.is_empty() && self.known(ctx).is_empty()
+    }
+
+    /// The named pools that are there.
+    fn known(&self, ctx: &mut Ctx) -> Vec<String> {
+        let known = self.source.candidates(ctx);
+        let is_there =
+            |word: &&String| known.iter().any(|pool| pool.name == **word || word.parse() == Ok(pool.guid));
+        self.pools.iter().filter(is_there).cloned().collect()
+    }
+
+    /// The lines of a report. Later reports pass over named pools that have gone since the first one, until they are back.
+    #[doc(alias = "pool_list_refresh")]
+    fn lines(&self, before: &mut Before, first: bool, ctx: &mut Ctx) -> Result<(Vec<Line>, Exit), Failure> {
         let mut lines = Vec::new();
         let mut missing: Vec<&String> = self.vdevs.iter().collect();
-        let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
+        let pools = if first { self.pools.clone() } else { self.known(ctx) };
+        if pools.is_empty() && !self.pools.is_empty() {
+            ctx.warn("no pools available");
+            return Ok((lines, Exit::OK));
+        }
+        let exit = self.source.each(&pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
             missing.retain(|word| !view.tree.walk().skip(1).any(|vdev| means(vdev, word)));
             let (names, scripts) = (self.names.style(), !self.scripts.is_empty());
@@ -372,7 +400,9 @@ impl Report<'_, '_> {
     fn did(&mut self, vdev: &VdevNode) -> Did {
         let (counts, extended) = self.counts(vdev);
         let counts = Counts { at: self.view.imported_for().unwrap_or(1.0), ..counts };
-        let before = self.before.insert(vdev.guid, (counts, extended.clone())).unwrap_or_default();
+        let before = self.before.insert(vdev.guid, (counts, extended.clone()));
+        // A pool that was imported again since the last report counts from its import.
+        let before = before.filter(|(before, _)| before.at <= counts.at).unwrap_or_default();
         let (rates, scale) = (counts.since(before.0), counts.scale(before.0));
         Did { rates, extended: extended.since(&before.1), scale }
     }

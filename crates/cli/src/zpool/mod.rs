@@ -27,7 +27,7 @@ mod iostat_extended;
 mod layouts;
 pub mod list;
 mod list_vdevs;
-mod members;
+pub(crate) mod members;
 pub(crate) mod not_yet;
 mod progress;
 pub mod prop;
@@ -153,9 +153,9 @@ impl ZpoolVerb {
     /// Where it runs.
     pub fn home(&self) -> Home {
         match self {
-            Self::List(v) => v.source.home_with(false, true),
+            Self::List(v) => v.source.home_of_report(&v.pools),
             Self::Status(v) => v.home(),
-            Self::Iostat(v) => v.source.home_with(false, true),
+            Self::Iostat(v) => v.source.home_of_report(&v.pools),
             Self::Get(v) => v.source.home(),
             Self::History(v) => v.source.home(),
             Self::Import(v) => v.home(),

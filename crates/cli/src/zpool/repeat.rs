@@ -50,13 +50,19 @@ impl Repeat {
         self.interval.is_some()
     }
 
+    /// One report, without an interval.
+    pub fn once(self) -> Self {
+        Self { interval: None, count: None, ..self }
+    }
+
     /// With one more report, for callers that omit the first.
     pub fn one_more(self) -> Self {
         Self { count: self.count.map(|count| count.saturating_add(1)), ..self }
     }
 
     /// Makes the report as often as asked for, or until the user stops it. The report gets whether it is the
-    /// first; `plain` is false for JSON, whose time is an entry of the document: [`Self::time`].
+    /// first; `plain` is false for a report that prints its time by itself ([`Self::stamp`]), and for JSON, whose time is an entry of
+    /// the document: [`Self::time`].
     pub fn run(
         self,
         ctx: &mut Ctx,
@@ -66,7 +72,9 @@ impl Repeat {
         let mut exit = Exit::OK;
         let mut made = 0;
         loop {
-            self.stamp(ctx, plain)?;
+            if plain {
+                self.stamp(ctx)?;
+            }
             exit = exit.worse(report(ctx, made == 0)?);
             made += 1;
             let Some(interval) = self.interval.filter(|_| self.count.is_none_or(|count| made < count)) else {
@@ -78,9 +86,10 @@ impl Repeat {
         }
     }
 
-    fn stamp(&self, ctx: &mut Ctx, plain: bool) -> Result<(), Failure> {
+    /// Prints the time as `-T` asks for it.
+    pub fn stamp(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let now = now();
-        match self.timestamp.filter(|_| plain) {
+        match self.timestamp {
             Some(Timestamp::Date) => writeln!(ctx.out, "{}", zoned_clock(now))?,
             Some(Timestamp::Unix) => writeln!(ctx.out, "{now}")?,
             None => {}
@@ -101,6 +110,12 @@ impl Repeat {
 /// Seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// Whether an interval ends these words: reports that repeat show pools that come later, so they run in a daemon even while none is
+/// imported.
+pub fn has_interval(words: &[String]) -> bool {
+    take_number(&mut words.to_vec()).is_some()
 }
 
 /// The last name, if it is a number; no pool's name begins with a digit.

@@ -113,7 +113,7 @@ impl Status {
     /// Where it runs.
     pub fn home(&self) -> Home {
         let is_path = self.direct > 0 && self.pools.iter().any(|name| name.contains('/'));
-        if is_path { Home::Here } else { self.source.home_with(false, true) }
+        if is_path { Home::Here } else { self.source.home_of_report(&self.pools) }
     }
 
     /// Scripts that add columns.
