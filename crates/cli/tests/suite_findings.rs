@@ -569,3 +569,18 @@ fn a_repeated_report_shows_pools_that_come_and_go() {
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_pool_exported_hard_stays_in_its_cache_file() {
+    let live = Live::new();
+    let (disk, cache) = (live.disk("a", 64), live.dir.path().join("cache"));
+    live.ok(&format!("zpool create -o cachefile={} -O mountpoint=none tank {disk}", cache.display()));
+    live.ok("zfs create tank/fs");
+    live.ok("zpool export -F tank");
+    assert_eq!(live.ok("zpool list -H"), "");
+    let found = live.ok(&format!("zpool import -d {}", live.disks().display()));
+    assert!(found.contains("state: ONLINE"), "{found}");
+    live.ok(&format!("zpool import -c {} tank", cache.display()));
+    live.ok("zfs list tank/fs");
+    live.export_and_verify("tank");
+}

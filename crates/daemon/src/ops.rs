@@ -230,6 +230,17 @@ fn begin(spa: &Arc<Spa>) -> Result<()> {
     Ok(())
 }
 
+/// The cache file in which a pool stays that is let go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    /// None.
+    Nothing,
+    /// The daemon's: the next daemon imports it again.
+    Own,
+    /// The one that its property names.
+    Named,
+}
+
 impl Registry {
     /// Creates a pool and keeps it imported.
     ///
@@ -418,7 +429,7 @@ impl Registry {
 
     /// Exports a pool: everything is written, and other systems may import it.
     pub fn export(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
-        self.let_go(name, force, true, |spa| match spa.export() {
+        self.let_go(name, force, Keep::Nothing, |spa| match spa.export() {
             // Nothing can be written any more; all synced data is on the disks.
             Err(e) if force && e.kind() == Kind::Suspended => {
                 spa.abandon();
@@ -428,23 +439,29 @@ impl Registry {
         })
     }
 
+    /// Like [`Registry::export`], but the pool's labels and the cache file that its property names still say that it is in use.
+    #[doc(alias = "hardforce")]
+    pub fn leave(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
+        self.let_go(name, force, Keep::Named, Spa::leave)
+    }
+
     /// Destroys a pool: its labels are marked, and searches no longer find it.
     pub fn destroy(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
-        self.let_go(name, force, true, Spa::destroy)
+        self.let_go(name, force, Keep::Nothing, Spa::destroy)
     }
 
     fn let_go(
         self: &Arc<Self>,
         name: &str,
         force: bool,
-        forget: bool,
+        keep: Keep,
         close: impl FnOnce(&Spa) -> Result<()>,
     ) -> Result<()> {
         if let Some(pool) = self.get(name) {
             // Mounts work on the pool, too, and must go first. A mount in use stays, forced or not, as on Linux;
             // but from a suspended pool everything is unmounted, and when the daemon exits.
             let suspended = || pool.spa().is_ok_and(|spa| spa.is_suspended());
-            pool.mounts.unmount_all(force && (!forget || suspended()))?;
+            pool.mounts.unmount_all(force && (keep == Keep::Own || suspended()))?;
         }
         let (pool, place) = self.take(name)?;
         // A pool that was only read needs no final sync.
@@ -456,10 +473,10 @@ impl Registry {
         let cachefile = pool.manner.read().cachefile.clone();
         // Devices are closed before the name becomes free.
         drop(pool);
-        if let Some(path) = cachefile {
+        if let Some(path) = cachefile.filter(|_| keep != Keep::Named) {
             self.forget_in(&Cache::at(path), name);
         }
-        if forget {
+        if keep != Keep::Own {
             self.forget_in(&self.cache, name);
         }
         drop(place);
@@ -474,10 +491,10 @@ impl Registry {
         let names = |pools: Vec<Arc<Imported>>| pools.iter().map(|pool| pool.name()).collect::<Vec<_>>();
         let is_well = |pool: &Arc<Imported>| !pool.spa().is_ok_and(|spa| spa.is_suspended());
         let well = || names(self.all().into_iter().filter(is_well).collect());
-        let close = |name: &String| self.let_go(name, false, false, Spa::export).is_ok();
+        let close = |name: &String| self.let_go(name, false, Keep::Own, Spa::export).is_ok();
         while well().iter().filter(|name| close(name)).count() > 0 {}
         for name in names(self.all()) {
-            if let Err(e) = self.let_go(&name, true, false, Spa::export) {
+            if let Err(e) = self.let_go(&name, true, Keep::Own, Spa::export) {
                 eprintln!("pool {name} cannot be exported: {e}");
             }
         }

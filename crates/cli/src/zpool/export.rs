@@ -16,7 +16,7 @@ pub struct Export {
     /// Unmount file systems that are in use.
     #[arg(short = 'f')]
     pub force: bool,
-    /// As if the machine had stopped; here as without it.
+    /// Leave labels and cache file as if the machine had stopped.
     #[arg(short = 'F', hide = true)]
     pub hard: bool,
     /// Pools.
@@ -64,7 +64,10 @@ impl Export {
         let left = Left::by_pool(&pool);
         drop(pool);
         ctx.release();
-        ctx.registry()?.export(&name, self.force).map_err(|e| gone("export", &name, &e))?;
+        let registry = ctx.registry()?;
+        let done =
+            if self.hard { registry.leave(&name, self.force) } else { registry.export(&name, self.force) };
+        done.map_err(|e| gone("export", &name, &e))?;
         left.remove();
         Ok(())
     }

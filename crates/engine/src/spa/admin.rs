@@ -130,6 +130,15 @@ impl Spa {
         self.close_as(PoolState::Exported)
     }
 
+    /// Writes everything and stops; the labels still say that the pool is in use, as after a crash.
+    ///
+    /// # Errors
+    /// Those of [`Spa::export`].
+    #[doc(alias = "hardforce")]
+    pub fn leave(&self) -> Result<()> {
+        self.close_as(PoolState::Active)
+    }
+
     fn close_as(&self, state: PoolState) -> Result<()> {
         self.activities.end();
         self.close_caches();
