@@ -174,17 +174,6 @@ fn a_scrub_finds_a_disk_that_another_program_overwrote() {
 }
 
 #[test]
-fn a_draid_is_as_wide_as_its_groups() {
-    let live = Live::new();
-    let disks: Vec<String> = ["a", "b", "c", "d", "e", "f", "g", "h"].map(|name| live.disk(name, 256)).into();
-    live.ok(&format!("zpool create -O mountpoint=none tank draid1:1s {}", disks[..3].join(" ")));
-    let why = live.fails(&format!("zpool add tank draid1 {}", disks[5..].join(" ")));
-    assert!(why.contains("pool uses 2-way draid and new vdev uses 3-way draid"), "{why}");
-    live.ok(&format!("zpool add tank draid1 {}", disks[3..5].join(" ")));
-    live.ok("zpool destroy tank");
-}
-
-#[test]
 fn the_state_of_a_checkpoint_has_a_name_of_its_own() {
     let live = Live::new();
     let a = live.disk("a", 64);
@@ -583,4 +572,23 @@ fn a_pool_exported_hard_stays_in_its_cache_file() {
     live.ok(&format!("zpool import -c {} tank", cache.display()));
     live.ok("zfs list tank/fs");
     live.export_and_verify("tank");
+}
+
+/// As much parity protects as much, over however many disks.
+#[test]
+fn vdevs_with_as_much_parity_may_differ_in_width() {
+    let live = Live::new();
+    let all: Vec<String> = (0..14).map(|n| live.disk(&format!("d{n}"), 512)).collect();
+    let disks = |from: usize, to: usize| all[from..to].join(" ");
+    for (kind, other) in [("draid", "draid"), ("raidz", "raidz"), ("raidz", "draid")] {
+        let (first, second) = (disks(0, 3), disks(3, 7));
+        live.ok(&format!("zpool create -O mountpoint=none tank {kind} {first} {other} {second}"));
+        live.ok(&format!("zpool add tank {kind} {}", disks(7, 10)));
+        let said = live.fails(&format!("zpool add tank raidz2 {}", disks(10, 14)));
+        let lead = "mismatched replication level: pool and new vdev with different redundancy";
+        assert!(said.contains(&format!("{lead}, {kind} and raidz vdevs, 1 vs. 2")), "{said}");
+        live.ok("zpool destroy tank");
+    }
+    let said = live.fails(&format!("zpool create tank raidz {} raidz2 {}", disks(0, 3), disks(3, 7)));
+    assert!(said.contains("raidz and raidz vdevs with different redundancy, 1 vs. 2 are present"), "{said}");
 }

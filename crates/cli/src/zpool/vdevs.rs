@@ -382,14 +382,6 @@ fn parity(group: &Group) -> u64 {
     }
 }
 
-/// Devices over which a block is spread: of a draid those of one group.
-fn ways(group: &Group) -> u64 {
-    match group.kind {
-        Kind::Draid(config) => config.data.saturating_add(config.parity),
-        Kind::Single | Kind::Mirror | Kind::Raidz(_) => u64::try_from(group.leaves.len()).unwrap_or(u64::MAX),
-    }
-}
-
 /// For a vdev with parity and a mirror: returns the one with parity and the mirror.
 #[doc(alias = "is_raidz_mirror")]
 fn raidz_and_mirror<'a>(a: &'a Group, b: &'a Group) -> Option<(&'a Group, &'a Group)> {
@@ -400,10 +392,11 @@ fn raidz_and_mirror<'a>(a: &'a Group, b: &'a Group) -> Option<(&'a Group, &'a Gr
     }
 }
 
-/// A raidz and a draid with as much parity lose as much.
+/// Vdevs with as much parity lose as much, each of them a raidz or a draid, however many disks they have.
 #[doc(alias = "is_raidz_draid")]
-fn raidz_and_draid(a: &Group, b: &Group) -> bool {
-    matches!((a.kind, b.kind), (Kind::Raidz(_), Kind::Draid(_)) | (Kind::Draid(_), Kind::Raidz(_)))
+fn have_parity(a: &Group, b: &Group) -> bool {
+    let has = |group: &Group| matches!(group.kind, Kind::Raidz(_) | Kind::Draid(_));
+    has(a) && has(b)
 }
 
 fn has_different_sizes(group: &Group) -> bool {
@@ -431,7 +424,7 @@ fn differ(a: &Group, b: &Group) -> Option<String> {
             format!("{lead} {kind} and mirror {what}, {parity} vs. {losses} ({ways}-way) are present")
         });
     }
-    if raidz_and_draid(a, b) {
+    if have_parity(a, b) {
         let (one, other) = (parity(a), parity(b));
         let what = "vdevs with different redundancy";
         return (one != other)
@@ -440,11 +433,7 @@ fn differ(a: &Group, b: &Group) -> Option<String> {
     if first != second {
         return Some(format!("{lead} both {first} and {second} vdevs are present"));
     }
-    if parity(a) != parity(b) {
-        let (one, other) = (parity(a), parity(b));
-        return Some(format!("{lead} both {one} and {other} device parity {first} vdevs are present"));
-    }
-    let (ways, others) = (ways(a), ways(b));
+    let (ways, others) = (a.leaves.len(), b.leaves.len());
     (ways != others).then(|| format!("{lead} both {ways}-way and {others}-way {first} vdevs are present"))
 }
 
@@ -458,16 +447,15 @@ fn old_and_new(old: &Group, new: &Group) -> Option<String> {
         let alike = usize::try_from(parity) == Ok(losses);
         return (!alike).then(|| format!("{lead} {what}, {parity} vs. {losses} ({ways}-way)"));
     }
-    if raidz_and_draid(old, new) && parity(old) == parity(new) {
-        return None;
+    if have_parity(old, new) {
+        let (one, other) = (parity(old), parity(new));
+        let what = format!("and new vdev with different redundancy, {first} and {second} vdevs");
+        return (one != other).then(|| format!("{lead} {what}, {one} vs. {other}"));
     }
     if first != second {
         return Some(format!("{lead} uses {first} and new vdev is {second}"));
     }
-    if parity(old) != parity(new) {
-        return Some(format!("{lead} uses {} device parity and new vdev uses {}", parity(old), parity(new)));
-    }
-    let (ways, others) = (ways(old), ways(new));
+    let (ways, others) = (old.leaves.len(), new.leaves.len());
     (ways != others)
         .then(|| format!("{lead} uses {ways}-way {first} and new vdev uses {others}-way {second}"))
 }
