@@ -156,13 +156,51 @@ fn a_refused_destroy_leaves_mounted_what_stays() {
     assert_eq!(places(&live, "tank/x/y"), [at.join("x/y")]);
     let visitor = Visitor::of(&at.join("p/b"));
     assert!(live.fails("zfs destroy -r tank/p").contains("is busy"));
-    assert_eq!(live.ok("zfs list -H -o name -r tank/p"), "tank/p\ntank/p/a\ntank/p/b\n");
-    assert_eq!(places(&live, "tank/p/a"), [at.join("p/a")]);
+    assert_eq!(live.ok("zfs list -H -o name -r tank/p"), "tank/p\ntank/p/b\n");
+    assert_eq!(places(&live, "tank/p/b"), [at.join("p/b")]);
+    assert_eq!(places(&live, "tank/p"), [at.join("p")]);
     drop(visitor);
     live.ok("zfs release keep tank/x/y@1");
     live.ok("zfs destroy -r tank/x");
     live.ok("zfs destroy -r tank/p");
     assert!(!at.join("x").exists());
+    live.export_and_verify("tank");
+}
+
+/// As OpenZFS does: a dataset that stays keeps itself and what it needs.
+#[test]
+fn a_recursive_destroy_goes_on_behind_what_stays() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    for name in ["top", "top/a", "top/busy", "top/c", "top/c/held", "top/z", "clone"] {
+        match name {
+            "clone" => live.ok("zfs clone tank/top/z@2 tank/clone"),
+            _ => live.ok(&format!("zfs create tank/{name}")),
+        };
+        live.ok(&format!("zfs snapshot tank/{name}@1"));
+        live.ok(&format!("zfs snapshot tank/{name}@2"));
+    }
+    live.ok("zfs hold keep tank/top/c/held@2");
+    let visitor = Visitor::of(&at.join("top/busy"));
+    let run = live.run("zfs destroy -R tank/top");
+    assert_eq!(run.code, 1, "{}", run.err);
+    for what in [
+        "cannot destroy snapshot tank/top/c/held@2: it's being held",
+        &format!("cannot unmount '{}': ", at.join("top/busy").display()),
+        "cannot destroy 'tank/top/c': filesystem has children",
+    ] {
+        assert!(run.err.contains(what), "{what}: {}", run.err);
+    }
+    let left = ["top", "top/busy", "top/c", "top/c/held", "top/c/held@1", "top/c/held@2"];
+    let left: String = left.iter().map(|name| format!("tank/{name}\n")).collect();
+    assert_eq!(live.ok("zfs list -H -o name -t all -r tank/top"), left);
+    assert!(live.fails("zfs list tank/clone").contains("does not exist"));
+    for name in ["top", "top/busy", "top/c", "top/c/held"] {
+        assert_eq!(places(&live, &format!("tank/{name}")), [at.join(name)], "{name}");
+    }
+    drop(visitor);
+    live.ok("zfs release keep tank/top/c/held@2");
+    live.ok("zfs destroy -r tank/top");
     live.export_and_verify("tank");
 }
 

@@ -12,6 +12,7 @@ use engine::dsl::write::{Begun, Tasks};
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
+use super::destroy_rest::destroy_rest;
 use super::remount::{Left, mount_again, unmount_all, warn};
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -215,12 +216,15 @@ impl Destroy {
                 });
             }
         }
-        let (steps, stop) = before_used(target, steps, |name| !self.defer && held.contains(name))?;
+        let held = |name: &str| !self.defer && held.contains(name);
+        if !self.name.contains('@') && (self.recurse || self.clones) {
+            return destroy_rest(target, steps, held, ctx);
+        }
+        let (steps, stop) = before_used(target, steps, held)?;
         if let Some(why) = stop.as_ref().filter(|_| steps.is_empty()) {
             return Err(Failure::failed(why));
         }
-        let heads = steps.iter().filter(|step| matches!(step, Step::Head(_)));
-        let heads: Vec<String> = heads.map(|step| step.name().to_owned()).collect();
+        let heads = heads_of(&steps);
         let unmounted = unmount_all(target, &heads, false, ctx)?;
         let left = Left::by(target, &heads);
         let done = destroy_all(target, steps, self.defer, ctx);
@@ -284,38 +288,64 @@ fn reclaimed(target: &Target, snapshots: &[&Step]) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
+/// The file systems and volumes among the steps.
+pub(super) fn heads_of(steps: &[Step]) -> Vec<String> {
+    steps.iter().filter(|step| matches!(step, Step::Head(_))).map(|step| step.name().to_owned()).collect()
+}
+
+/// What keeps snapshots from being destroyed: holds, and mounts unless they go with their file system.
+pub(super) struct Uses<'a, F> {
+    target: &'a Target,
+    /// Those that are destroyed, too: the use of their snapshots ends with their unmount.
+    heads: HashSet<String>,
+    held: F,
+}
+
+impl<'a, F: Fn(&str) -> bool> Uses<'a, F> {
+    pub(super) fn new(target: &'a Target, steps: &[Step], held: F) -> Self {
+        Self { target, heads: heads_of(steps).into_iter().collect(), held }
+    }
+
+    /// Why a step cannot be done; `None` for file systems and volumes.
+    pub(super) fn of(&self, step: &Step) -> Result<Option<String>, Failure> {
+        let Step::Snapshot(name) = step else { return Ok(None) };
+        if (self.held)(name) {
+            return Ok(Some(why_held(name)));
+        }
+        let mounts = &self.target.pool.mounts;
+        let stays_behind = name.split_once('@').is_some_and(|(head, _)| !self.heads.contains(head));
+        if stays_behind || mounts.at(name).is_some() {
+            let guid = Target { name: name.to_owned(), ..self.target.clone() }.dataset()?.phys.guid;
+            if mounts.uses_snapshot(name, guid) {
+                return Ok(Some(format!("cannot destroy snapshot {name}: dataset is busy")));
+            }
+        }
+        Ok(None)
+    }
+}
+
 /// Returns the steps that can run before a snapshot that is held or in use, and the reason to stop there: as in
-/// OpenZFS snapshots are destroyed together, descendants before them, and no file system is unmounted whose snapshots stay. The use
-/// of snapshots destroyed with their file system ends with its unmount.
+/// OpenZFS snapshots are destroyed together, descendants before them, and no file system is unmounted whose snapshots stay.
 fn before_used(
     target: &Target,
     mut steps: Vec<Step>,
     held: impl Fn(&str) -> bool,
 ) -> Result<(Vec<Step>, Option<String>), Failure> {
-    let is_head = |step: &Step| matches!(step, Step::Head(_));
-    let heads: HashSet<&str> = steps.iter().filter(|step| is_head(step)).map(Step::name).collect();
-    let mounted = |name: &str| target.pool.mounts.at(name).is_some();
-    let alone =
-        |name: &str| name.split_once('@').is_some_and(|(head, _)| !heads.contains(head) || mounted(name));
-    let mut together = 0;
+    let uses = Uses::new(target, &steps, held);
+    let (mut together, mut stop) = (0, None);
     for (index, step) in steps.iter().enumerate() {
-        let name = step.name();
-        if is_head(step) {
+        if matches!(step, Step::Head(_)) {
             together = index + 1;
-        } else if held(name) {
-            let why = why_held(name);
-            steps.truncate(together);
-            return Ok((steps, Some(why)));
-        } else if alone(name) {
-            let guid = Target { name: name.to_owned(), ..target.clone() }.dataset()?.phys.guid;
-            if target.pool.mounts.uses_snapshot(name, guid) {
-                let why = format!("cannot destroy snapshot {name}: dataset is busy");
-                steps.truncate(together);
-                return Ok((steps, Some(why)));
-            }
+        }
+        stop = uses.of(step)?;
+        if stop.is_some() {
+            break;
         }
     }
-    Ok((steps, None))
+    if stop.is_some() {
+        steps.truncate(together);
+    }
+    Ok((steps, stop))
 }
 
 /// Destroys in the order of the steps, a bounded number of file systems and volumes in each txg: the changes
@@ -330,27 +360,40 @@ pub(super) fn destroy_all(
     defer: bool,
     ctx: &mut Ctx,
 ) -> engine::Result<Option<(Vec<Step>, engine::Error)>> {
-    let mut is_first = true;
-    while !steps.is_empty() {
-        let later = steps.split_off(first_txg(&steps));
-        let now = std::mem::replace(&mut steps, later);
-        let given = now.clone();
-        let ended = ctx.change(&target.pool, move |tasks, _| destroy_some(tasks, &given, defer));
-        let Ended { done, marked, failed } = match ended {
-            Err(e) if is_first => return Err(e),
-            Err(e) => return Ok(Some((now, e))),
-            Ok(ended) => ended,
-        };
-        if failed.is_some() {
-            return Ok(failed);
+    let all = steps.len();
+    match destroy_next(target, &mut steps, defer, ctx) {
+        Ok(()) => Ok(None),
+        Err(e) if steps.len() == all => Err(e),
+        Err(e) => {
+            let failed = steps.chunk_by(both_snapshots).next().unwrap_or_default().to_vec();
+            Ok(Some((failed, e)))
         }
-        is_first = false;
+    }
+}
+
+/// Does what [`destroy_all`] does, and takes the steps that are done out of `steps`.
+///
+/// # Errors
+/// Why the first of the remaining steps failed.
+pub(super) fn destroy_next(
+    target: &Target,
+    steps: &mut Vec<Step>,
+    defer: bool,
+    ctx: &mut Ctx,
+) -> engine::Result<()> {
+    while !steps.is_empty() {
+        let given = steps.get(..first_txg(steps)).unwrap_or_default().to_vec();
+        let ended = ctx.change(&target.pool, move |tasks, _| destroy_some(tasks, &given, defer));
+        let Ended { done, marked, failed } = ended?;
+        steps.drain(..done.min(steps.len()));
+        if let Some(e) = failed {
+            return Err(e);
+        }
         if let Some(number) = marked {
             target.pool.spa()?.free_contents(number)?;
         }
-        steps.splice(0..0, now.into_iter().skip(done));
     }
-    Ok(None)
+    Ok(())
 }
 
 /// File systems and volumes that one txg destroys.
@@ -372,8 +415,8 @@ struct Ended {
     done: usize,
     /// The next step's dataset is to be emptied first.
     marked: Option<u64>,
-    /// Steps that failed, and why.
-    failed: Option<(Vec<Step>, engine::Error)>,
+    /// Why the next steps failed.
+    failed: Option<engine::Error>,
 }
 
 /// Destroys in the order of the steps, up to one that fails or that is to be emptied first.
@@ -396,7 +439,7 @@ fn destroy_some(tasks: &Tasks<'_>, steps: &[Step], defer: bool) -> engine::Resul
             }
             Err(e) if ended.done == 0 => return Err(e),
             Err(e) => {
-                ended.failed = Some((together.to_vec(), e));
+                ended.failed = Some(e);
                 break;
             }
         }
@@ -410,16 +453,19 @@ fn both_snapshots(a: &Step, b: &Step) -> bool {
 }
 
 /// The step that an error is about.
-fn step_of(e: &engine::Error, steps: &[Step], asked: &str) -> Step {
+pub(super) fn step_of(e: &engine::Error, steps: &[Step], asked: &str) -> Step {
     let named = e.place().dataset.clone();
     let name = named.or_else(|| steps.first().map(|step| step.name().to_owned()));
     let name = name.unwrap_or_else(|| asked.to_owned());
     if name.contains('@') { Step::Snapshot(name) } else { Step::Head(name) }
 }
 
-fn refused(step: &Step, e: &engine::Error) -> Failure {
+pub(super) fn refused(step: &Step, e: &engine::Error) -> Failure {
     match step {
         Step::Snapshot(name) if e.kind() == Kind::Busy && e.what() == HELD => Failure::failed(why_held(name)),
+        Step::Snapshot(name) if e.kind() == Kind::Exists => {
+            Failure::failed(format!("cannot destroy snapshot {name}: snapshot is cloned"))
+        }
         Step::Snapshot(name) => Failure::failed(format!("cannot destroy snapshot {name}: {}", why(e))),
         Step::Head(name) => Failure::cannot("destroy", name, why(e)),
     }
@@ -435,7 +481,7 @@ pub(super) fn is_held(snapshot: &Dataset) -> engine::Result<bool> {
     Ok(holds.is_some_and(|holds| !holds.is_empty()))
 }
 
-fn is_at_or_below(name: &str, top: &str) -> bool {
+pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
     name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
 

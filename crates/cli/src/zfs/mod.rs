@@ -7,6 +7,7 @@ pub mod by_path;
 mod clone;
 pub mod create;
 mod destroy;
+mod destroy_rest;
 pub mod diff;
 mod discard_log;
 mod entry;
