@@ -167,6 +167,32 @@ fn a_refused_destroy_leaves_mounted_what_stays() {
     live.export_and_verify("tank");
 }
 
+#[test]
+fn an_unmount_takes_everything_below_wherever_it_is() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    let own = live.dir.path().join("own");
+    live.ok("zfs create tank/a");
+    live.ok(&format!("zfs create -o mountpoint={} tank/a/b", own.display()));
+    live.ok("zfs create tank/a/b/c");
+    live.ok("zfs create -o mountpoint=legacy tank/a/old");
+    live.ok("zfs create tank/aside");
+    let legacy = live.dir.path().join("legacy");
+    fs::create_dir(&legacy).unwrap();
+    live.ok(&format!("mount.zfs tank/a/old {}", legacy.display()));
+    let visitor = Visitor::of(&own);
+    assert!(live.fails("zfs unmount tank/a").contains("is busy"));
+    assert_eq!(places(&live, "tank/a"), [at.join("a")]);
+    drop(visitor);
+    live.ok("zfs unmount tank/a");
+    assert_eq!(places(&live, "tank/a/old"), [legacy]);
+    for name in ["a", "a/b", "a/b/c"] {
+        assert!(places(&live, &format!("tank/{name}")).is_empty(), "{name}");
+    }
+    assert_eq!(places(&live, "tank/aside"), [at.join("aside")]);
+    live.export_and_verify("tank");
+}
+
 /// As OpenZFS does: a dataset that stays keeps itself and what it needs.
 #[test]
 fn a_recursive_destroy_goes_on_behind_what_stays() {

@@ -16,7 +16,7 @@ use zcommon::props::ZfsProp;
 use super::incomplete::{Asked, may_mount};
 use super::keys::{load_key_of, unload_key_of};
 use super::prop::{Node, Props};
-use super::remount::mount_again;
+use super::remount::{mount_again, unmount_all};
 use super::target::Target;
 use crate::ctx::Ctx;
 use crate::output::json::{document, print};
@@ -228,12 +228,19 @@ impl Unmount {
         Ok(exit)
     }
 
-    /// Unmounts a file system and those mounted below it; a failure leaves the others as they are.
-    #[doc(alias = "zfs_unmountall")]
+    /// Unmounts a file system and those below it, wherever they are mounted, but snapshots and `legacy` ones, which their users
+    /// manage, only below its mount point; after a failure the others are mounted as before.
+    #[doc(alias("zfs_unmountall", "zfs_iter_mounted"))]
     fn below(&self, pool: &Arc<Imported>, dataset: &str, at: &Path, ctx: &mut Ctx) -> Outcome {
-        let names = pool.mounts.below(dataset, at);
+        let mut names = Vec::new();
+        for name in pool.mounts.below(dataset, Path::new("/")) {
+            let is_inside = pool.mounts.at(&name).is_some_and(|place| place.starts_with(at));
+            if is_inside || (!name.contains('@') && mountpoint(&Target::of(&name, ctx)?)? != LEGACY) {
+                names.push(name);
+            }
+        }
         if !self.unload_keys && !self.force {
-            unmount_all_of(pool, &names)?;
+            unmount_all(&Target::of(dataset, ctx)?, &names, false, ctx)?;
             return Ok(Exit::OK);
         }
         names.iter().try_for_each(|name| self.one(pool, name, ctx))?;
@@ -268,12 +275,6 @@ pub fn unmount(pool: &Imported, name: &str, force: bool) -> Result<(), Failure> 
 
 pub(super) fn cannot_unmount(stays: &Stays) -> Failure {
     Failure::cannot("unmount", stays.at.display(), stays.why.what())
-}
-
-/// Unmounts file systems, named in an order in which they can go; after a failure the others stay as they are.
-fn unmount_all_of(pool: &Imported, names: &[String]) -> Result<(), Failure> {
-    let stay = pool.mounts.unmount_many(names, false, true);
-    stay.first().map_or(Ok(()), |stays| Err(cannot_unmount(stays)))
 }
 
 /// A mounted file system, by its name or its place.
