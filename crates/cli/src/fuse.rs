@@ -330,6 +330,8 @@ struct Wanted {
     live: LiveOptions,
     overrides: Overrides,
     overlay: bool,
+    /// Unknown options are passed over.
+    is_sloppy: bool,
 }
 
 impl Wanted {
@@ -358,6 +360,7 @@ impl Wanted {
             },
             overrides: Overrides::default(),
             overlay: on(ZfsProp::Overlay),
+            is_sloppy: options.iter().any(|option| option == SLOPPY),
         };
         options.iter().try_for_each(|option| wanted.apply(option))?;
         Ok(wanted)
@@ -398,13 +401,15 @@ impl Wanted {
                     return Err(Error::new(Kind::Unsupported, what));
                 }
             }
-            other if PASSED_OVER.contains(&other) => {}
+            other if PASSED_OVER.contains(&other) || other == SLOPPY || self.is_sloppy => {}
             other => return Err(Error::new(Kind::Invalid, format!("invalid mount option '{other}'"))),
         }
         Ok(())
     }
 }
 
+/// Has unknown options passed over: `mount -s`.
+pub const SLOPPY: &str = "sloppy";
 /// This file exists where SELinux is enabled.
 const SELINUX: &str = "/sys/fs/selinux/enforce";
 /// Options without a meaning here; OpenZFS accepts them, too.

@@ -325,6 +325,9 @@ fn a_snapshot_that_somebody_is_in_stays() {
     live.ok(&format!("mount.zfs tank@a {}", other.display()));
     assert_eq!(fs::read_to_string(other.join("folder/file")).unwrap(), text);
     busy();
+    let rw = live.fails(&format!("mount.zfs tank@a {} -o remount,rw", other.display()));
+    assert!(rw.contains("a snapshot is read-only"), "{rw}");
+    live.ok(&format!("mount.zfs tank@a {} -o remount,ro", other.display()));
     assert!(Command::new("umount").arg(&other).status().unwrap().success());
     live.ok("zfs destroy tank@a");
     live.export_and_verify("tank");
@@ -389,6 +392,12 @@ fn what_umount_took_away_is_closed_by_who_may_wait() {
     );
     live.ok("zfs unmount -a");
     fs::write(at.join("file"), "not on disk yet").unwrap();
+    // A device of a pool means its root file system.
+    let (disk, place) = (live.disks().join("a"), live.dir.path().join("mnt"));
+    let by_device = |options: &str| format!("mount.zfs {options} {} {}", disk.display(), place.display());
+    assert!(live.fails(&by_device("-o zfsutil,abc")).contains("invalid mount option 'abc'"));
+    live.ok(&by_device("-s -o zfsutil,abc"));
+    assert_eq!(live.ok("zfs get -H -o value mounted tank"), "yes\n");
     umount();
     // A query holds the pool quiet, so that nothing can be written until it ends.
     assert_eq!(live.ok("zfs get -H -o value type tank/a"), "filesystem\n");

@@ -8,7 +8,9 @@ use engine::dsl::DatasetKind;
 use super::mount::{LEGACY, mounter, mountpoint};
 use super::target::Target;
 use crate::ctx::Ctx;
+use crate::fuse::SLOPPY;
 use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zpool::members::pools_of;
 
 /// Set when `zfs mount` is the caller: then the file system's own mount point is meant.
 const ASKED_BY_ZFS: &str = "zfsutil";
@@ -36,7 +38,7 @@ pub struct MountHelper {
     /// Options, comma separated.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
-    /// The file system or snapshot.
+    /// The file system or snapshot, or a device of a pool, which means its root file system.
     pub dataset: String,
     /// The folder.
     pub mountpoint: PathBuf,
@@ -44,7 +46,8 @@ pub struct MountHelper {
 
 impl Verb for MountHelper {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let name = &self.dataset;
+        let of_device = self.pool_of_device(ctx)?;
+        let name = of_device.as_ref().unwrap_or(&self.dataset);
         let failed = |what: String| Failure::failed(format!("filesystem '{name}' {what}"));
         let target = Target::of(name, ctx)?;
         let dataset = target.dataset()?;
@@ -66,6 +69,10 @@ impl Verb for MountHelper {
         let options = self.options();
         let cannot = |e: engine::Error| failed(format!("can not be mounted: {}", e.what()));
         if self.options.iter().any(|option| option == REMOUNT) {
+            let writable = options.iter().rfind(|option| matches!(option.as_str(), "ro" | "rw"));
+            if dataset.is_snapshot() && writable.is_some_and(|option| option == "rw") {
+                return Err(failed("can not be mounted: a snapshot is read-only".to_owned()));
+            }
             target.pool.mounts.remount(name, &options).map_err(cannot)?;
             return Ok(Exit::OK);
         }
@@ -85,6 +92,16 @@ impl Verb for MountHelper {
 }
 
 impl MountHelper {
+    /// The pool whose root file system is meant, if a device of one is named instead of a dataset.
+    #[doc(alias = "parse_dataset")]
+    fn pool_of_device(&self, ctx: &Ctx) -> Result<Option<String>, Failure> {
+        if !self.dataset.starts_with('/') {
+            return Ok(None);
+        }
+        let device = ctx.session()?.path(&self.dataset);
+        Ok(pools_of(&device, ctx).first().map(|pool| pool.name()))
+    }
+
     /// The options for the file system.
     fn options(&self) -> Vec<String> {
         let ours = |option: &&String| {
@@ -94,6 +111,7 @@ impl MountHelper {
                 && !word.starts_with("x-")
                 && !word.starts_with("comment=")
         };
-        self.options.iter().filter(ours).cloned().collect()
+        let sloppy = self.sloppy.then(|| SLOPPY.to_owned());
+        self.options.iter().filter(ours).cloned().chain(sloppy).collect()
     }
 }
