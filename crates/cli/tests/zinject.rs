@@ -186,3 +186,26 @@ fn damaged_files_of_clones_are_named_by_their_mountpoints() {
         assert!(status.lines().any(|line| line.trim() == name), "{name}: {status}");
     }
 }
+
+#[test]
+fn a_device_that_cannot_be_opened_is_unavailable_once_it_is_opened_anew() {
+    let live = Live::new();
+    let (a, b, spare) = (live.disk("a", 64), live.disk("b", 64), live.disk("spare", 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} spare {spare}"));
+    live.ok(&format!("zinject -d {a} -e nxio -T all -f 100 tank"));
+    live.ok("zpool reopen tank");
+    let until = Instant::now() + Duration::from_secs(20);
+    let says = |what: &[&str]| {
+        let status = live.ok("zpool status tank");
+        what.iter().all(|what| status.contains(what)).then_some(status)
+    };
+    while says(&["UNAVAIL", "INUSE"]).is_none() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let status = live.ok("zpool status tank");
+    let line = status.lines().find(|line| line.trim_start().starts_with(&a)).unwrap();
+    assert!(line.contains("UNAVAIL") && status.contains("INUSE"), "{status}");
+    live.ok("zinject -c all");
+    live.ok("zpool clear tank");
+    live.export_and_verify("tank");
+}

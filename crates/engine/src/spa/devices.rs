@@ -159,8 +159,21 @@ impl Spa {
                     spa.take_back(&leaf, reopened, tx);
                 }
             }
+            spa.refuse_injected();
             spa.measure_all(tx)
         })
+    }
+
+    /// Takes devices out of use whose open an injected fault refuses, unless the pool needs them.
+    #[doc(alias = "zio_handle_device_injection")]
+    fn refuse_injected(&self) {
+        let tree = self.pool.zio.tree();
+        for leaf in tree.leaves().filter(|leaf| leaf.inject.refuses_open()) {
+            let is_used = leaf.device().is_some() || leaf.health().state == VdevState::Removed;
+            if is_used && tree.top_of(leaf.guid).is_some_and(|top| !self.is_needed(leaf, &top)) {
+                self.set_health(leaf, Health::cant_open(VdevAux::OpenFailed), Keep::Recorded);
+            }
+        }
     }
 
     /// Clears the errors of devices. Faulted or absent ones are passed with the devices reopened in their
