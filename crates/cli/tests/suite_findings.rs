@@ -592,3 +592,23 @@ fn vdevs_with_as_much_parity_may_differ_in_width() {
     let said = live.fails(&format!("zpool create tank raidz {} raidz2 {}", disks(0, 3), disks(3, 7)));
     assert!(said.contains("raidz and raidz vdevs with different redundancy, 1 vs. 2 are present"), "{said}");
 }
+
+#[test]
+fn datasets_below_a_limit_that_was_higher_get_no_deeper() {
+    let live = tank();
+    live.ok("zfs create -p tank/a/b/c");
+    live.ok("set zfs_max_dataset_nesting=5");
+    let said = live.fails("zfs create -p tank/a/b/c/d/e");
+    assert!(said.contains("is too deep") || said.contains("maximum"), "{said}");
+    live.ok("set zfs_max_dataset_nesting=7");
+    live.ok("zfs create -p tank/a/b/c/d/e/f");
+    live.ok("set zfs_max_dataset_nesting=5");
+    live.ok("zfs rename tank/a/b/c/d/e/f tank/a/b/c/d/e/g");
+    live.ok("zfs rename tank/a/b tank/a/renamed");
+    live.ok("zfs create -p tank/x/y");
+    live.fails("zfs rename tank/a/renamed tank/x/y/b");
+    live.fails("zfs rename tank/a tank/x/y/a");
+    live.ok("zfs rename tank/a/renamed tank/flat");
+    live.ok("zfs create tank/flat/c/d/other");
+    live.export_and_verify("tank");
+}

@@ -186,10 +186,10 @@ pub fn nesting(name: &str) -> usize {
     name.bytes().take_while(|b| !b"@#".contains(b)).filter(|&b| b == b'/').count()
 }
 
-/// Checks that a dataset isn't nested too deep to be created.
+/// Checks that a dataset isn't nested too deep to be created. `most`: the limit, [`MAX_NESTING`] unless it was set.
 #[doc(alias = "dataset_nestcheck")]
-pub fn check_nesting(name: &str) -> Result<(), NameError> {
-    if nesting(name) < MAX_NESTING { Ok(()) } else { Err(NameError::TooDeep) }
+pub fn check_nesting(name: &str, most: usize) -> Result<(), NameError> {
+    if nesting(name) < most { Ok(()) } else { Err(NameError::TooDeep) }
 }
 
 #[cfg(test)]
@@ -252,8 +252,8 @@ mod tests {
     #[test]
     fn nesting_counts_slashes_of_the_dataset() {
         let name = format!("tank{}", "/a".repeat(49));
-        assert_eq!((nesting(&name), check_nesting(&name)), (49, Ok(())));
-        assert_eq!(check_nesting(&format!("{name}/a@s")), Err(TooDeep));
+        assert_eq!((nesting(&name), check_nesting(&name, 50)), (49, Ok(())));
+        assert_eq!(check_nesting(&format!("{name}/a@s"), 50), Err(TooDeep));
     }
 
     #[test]

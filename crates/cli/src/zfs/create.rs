@@ -11,6 +11,7 @@ use engine::dsl::props::PropValue;
 use engine::dsl::props::zpl::file_system;
 use engine::dsl::write::props::Source;
 use engine::dsl::write::{Encryption, Hooks, Tasks};
+use engine::memory::Limit;
 use ondisk::ObjsetType;
 use ondisk::dsl::DslDataset;
 use zcommon::names::{check_entity, check_nesting};
@@ -77,6 +78,12 @@ enum Kind {
     Volume { size: u64, block: u64 },
 }
 
+/// Components that a dataset's name may have.
+pub(super) fn most_nested(ctx: &Ctx) -> Result<usize, Failure> {
+    let most = ctx.registry()?.memory.limits.get(Limit::Nesting);
+    Ok(usize::try_from(most).unwrap_or(usize::MAX))
+}
+
 impl Verb for Create {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let cannot = |what: String| Failure::cannot("create", &self.name, what);
@@ -100,7 +107,7 @@ impl Verb for Create {
         let Some((parent, _)) = self.name.rsplit_once('/') else {
             return Err(cannot("missing dataset name".to_owned()));
         };
-        check_nesting(&self.name).map_err(|e| cannot(e.to_string()))?;
+        check_nesting(&self.name, most_nested(ctx)?).map_err(|e| cannot(e.to_string()))?;
         let pool_name = self.name.split('/').next().unwrap_or_default();
         if ctx.pool_of(&self.name).is_none() {
             return Err(cannot(format!("no such pool '{pool_name}'")));

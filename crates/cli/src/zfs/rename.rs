@@ -3,9 +3,9 @@
 use clap::Args;
 use engine::Kind;
 use engine::dsl::write::names::find;
-use zcommon::names::{check_component, check_entity, check_nesting};
+use zcommon::names::{check_component, check_entity, check_nesting, nesting};
 
-use super::create::make_ancestors;
+use super::create::{make_ancestors, most_nested};
 use super::mount::{LEGACY, mountpoint};
 use super::remount::{Left, mount_again, mounted_below, unmount_all, warn};
 use super::target::Target;
@@ -71,10 +71,12 @@ impl Rename {
         if self.new.strip_prefix(&self.old).is_some_and(|rest| rest.starts_with('/')) {
             return Err(to("New dataset name cannot be a descendant of current dataset name"));
         }
+        let (deeper, most) = (nesting(&self.new) > nesting(&self.old), most_nested(ctx)?);
         for below in target.tree()? {
             let rest = below.name.strip_prefix(&self.old).unwrap_or_default();
             let whole = format!("{}{rest}", self.new);
-            check_entity(&whole).and_then(|()| check_nesting(&whole)).map_err(|e| to(&e.to_string()))?;
+            let nested = || if deeper { check_nesting(&whole, most) } else { Ok(()) };
+            check_entity(&whole).and_then(|()| nested()).map_err(|e| to(&e.to_string()))?;
             for snapshot in target.snapshots(&below)? {
                 check_entity(&format!("{whole}@{snapshot}")).map_err(|e| to(&e.to_string()))?;
             }

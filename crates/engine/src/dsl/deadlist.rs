@@ -23,10 +23,6 @@ use crate::dmu::edit::Edit;
 use crate::error::{Error, Result};
 use crate::zap::ZapEdit;
 
-/// Allocations after which a livelist begins another list.
-#[doc(alias = "zfs_livelist_max_entries")]
-const LIVELIST_MAX: u64 = 500_000;
-
 /// A deadlist or livelist.
 ///
 /// It reads its keys once and keeps them: while one value of a deadlist is in use, only that value changes the deadlist.
@@ -396,17 +392,17 @@ impl<'p> DeadList<'p> {
         self.pool.free(self.number)
     }
 
-    /// Records the births and frees of a clone's blocks in `txg` in its livelist. In a txg's first pass a
-    /// list that is long enough is closed.
+    /// Records the births and frees of a clone's blocks in `txg` in its livelist. A list with more than `most` blocks is closed;
+    /// `None` in later passes of a txg, in which none is.
     #[doc(alias = "dsl_flush_pending_livelist")]
-    pub fn note_live(&self, txg: u64, first_pass: bool, born: &[Blkptr], freed: &[Blkptr]) -> Result<()> {
+    pub fn note_live(&self, txg: u64, most: Option<u64>, born: &[Blkptr], freed: &[Blkptr]) -> Result<()> {
         let entries = self.entries()?;
-        let full = match entries.values().next_back() {
-            None => true,
-            Some(_) if !first_pass => false,
-            Some(list) => {
+        let full = match (entries.values().next_back(), most) {
+            (None, _) => true,
+            (_, None) => false,
+            (Some(list), Some(most)) => {
                 let head = self.list(*list)?.head()?.phys;
-                head.num_blkptrs.saturating_sub(head.num_freed) > LIVELIST_MAX
+                head.num_blkptrs.saturating_sub(head.num_freed) > most
             }
         };
         let key = txg.saturating_sub(1);

@@ -334,7 +334,7 @@ fn a_livelist_knows_what_is_alive() {
             freed.extend(alive.remove(&place));
         }
         alive.extend(born.iter().map(|bp| (bp.words()[1], *bp)));
-        list.note_live(txg, true, &born, &freed).unwrap();
+        list.note_live(txg, Some(500_000), &born, &freed).unwrap();
         if rng.below(10) == 0 {
             list.add_key(txg).unwrap();
         }

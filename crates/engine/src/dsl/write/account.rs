@@ -143,7 +143,8 @@ impl<'a> Account<'a> {
         DeadList::open(&self.at, self.phys.deadlist_obj)?.insert(&lists.dead, false)?;
         let Some(list) = self.livelist else { return Ok(()) };
         let list = DeadList::open(&self.at, list)?;
-        list.note_live(self.at.tx.txg(), lists.first, &lists.allocs, &lists.frees)
+        let most = lists.first.then(|| livelist::most(&self.at));
+        list.note_live(self.at.tx.txg(), most, &lists.allocs, &lists.frees)
     }
 
     fn write_long(&self, lists: Option<Lists>) -> Result<()> {

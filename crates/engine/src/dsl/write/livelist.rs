@@ -36,6 +36,11 @@ pub(super) fn begin(at: &MosTx<'_>, dir: u64) -> Result<()> {
     at.count(Feature::Livelist, 1)
 }
 
+/// Blocks after which a list is closed.
+pub(super) fn most(at: &MosTx<'_>) -> u64 {
+    at.mos.view().arc().limits().get(Limit::LivelistMax)
+}
+
 /// A directory no longer has a livelist.
 #[doc(alias = "dsl_dir_remove_livelist")]
 pub(super) fn remove(at: &MosTx<'_>, dir: u64) -> Result<()> {

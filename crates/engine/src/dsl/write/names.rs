@@ -5,6 +5,7 @@ use zcommon::names;
 
 use super::mos_tx::MosView;
 use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
 use crate::zap::{Match, Value};
 
 /// A dataset that a name means.
@@ -136,9 +137,20 @@ pub(super) fn given(at: &MosView<'_>, zap: u64, value: u64, name: Option<&str>) 
     }
 }
 
+/// Components that a dataset's name may have.
+pub(super) fn most_nested(at: &MosView<'_>) -> usize {
+    usize::try_from(at.mos.view().arc().limits().get(Limit::Nesting)).unwrap_or(usize::MAX)
+}
+
 /// Parent directory and last component of the name of a dataset to be made.
 pub(super) fn split_new<'n>(at: &MosView<'_>, pool: &str, name: &'n str) -> Result<(u64, &'n str)> {
-    checked(name, names::check_entity(name).and_then(|()| names::check_nesting(name)))?;
+    checked(name, names::check_nesting(name, most_nested(at)))?;
+    split_free(at, pool, name)
+}
+
+/// As [`split_new`], of a name that a dataset is to get, however deep it is nested.
+pub(super) fn split_free<'n>(at: &MosView<'_>, pool: &str, name: &'n str) -> Result<(u64, &'n str)> {
+    checked(name, names::check_entity(name))?;
     let (parent, last) = name.rsplit_once('/').ok_or_else(|| missing(name))?;
     checked(name, names::check_component(last))?;
     let parent = dir(at, pool, parent)?;

@@ -30,7 +30,9 @@ pub(super) fn check(at: &MosTx<'_>, dir: u64, parent: u64) -> Result<()> {
         }
         next = at.dir(next)?.parent_obj;
     }
-    if depth(at, parent)? + height(at, dir)? > zcommon::names::MAX_NESTING {
+    // Datasets below a limit that was higher may move as long as they get no deeper.
+    let deep = depth(at, parent)?;
+    if deep > depth(at, phys.parent_obj)? && deep + height(at, dir)? >= names::most_nested(at) {
         return Err(Error::new(Kind::TooLong, "names below would be nested too deeply"));
     }
     crypto::check_move(at, dir, parent)?;

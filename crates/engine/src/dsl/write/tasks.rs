@@ -353,7 +353,7 @@ impl Tasks<'_> {
     pub fn rename(&self, old: &str, new: &str) -> Result<()> {
         space::check_room(&self.at, 1, true)?;
         let found = self.head(old)?;
-        let (parent, last) = names::split_new(&self.at, self.pool, new)?;
+        let (parent, last) = names::split_free(&self.at, self.pool, new)?;
         self.refuse_volume(parent, new)?;
         rename::check(&self.at, found.dir, parent).map_err(|e| e.in_dataset(new))?;
         if new.len() > old.len() {

@@ -195,6 +195,12 @@ pub enum Limit {
     NoIvsetCheck,
     /// Txgs whose statistics are kept.
     TxgHistory,
+    /// Components of a dataset's name.
+    #[doc(alias = "zfs_max_dataset_nesting")]
+    Nesting,
+    /// Allocations after which a livelist begins another list.
+    #[doc(alias = "zfs_livelist_max_entries")]
+    LivelistMax,
 }
 
 /// The description of a setting.

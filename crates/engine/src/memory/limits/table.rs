@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 83] = [
+pub const LIMITS: [Info; 85] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -718,5 +718,19 @@ pub const LIMITS: [Info; 83] = [
         (0, 100_000),
         100,
         "Txgs of each pool whose statistics are kept for the kstat txgs. Default: 100.",
+    ),
+    number(
+        Limit::Nesting,
+        "zfs_max_dataset_nesting",
+        (1, 500),
+        50,
+        "Components that the name of a new dataset may have. Deeper ones can be renamed, but not to still deeper names. Default: 50.",
+    ),
+    number(
+        Limit::LivelistMax,
+        "zfs_livelist_max_entries",
+        (1, 1 << 32),
+        500_000,
+        "Blocks after which a clone's livelist begins another list. Default: 500000.",
     ),
 ];
