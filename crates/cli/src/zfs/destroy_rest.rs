@@ -126,17 +126,12 @@ impl Stay {
     /// them.
     fn refused(&mut self, e: &engine::Error, steps: &mut Vec<Step>) {
         let Some(first) = steps.first().cloned() else { return };
+        let end = steps.iter().position(|step| matches!(step, Step::Head(_))).unwrap_or(steps.len());
+        let later = steps.split_off(end.max(1));
         let named = step_of(e, std::slice::from_ref(&first), first.name());
         let culprit = if steps.contains(&named) { named } else { first };
         self.add(owner(&culprit), refused(&culprit, e));
-        match culprit {
-            Step::Head(_) => steps.retain(|step| *step != culprit),
-            Step::Snapshot(_) => {
-                let end = steps.iter().position(|step| matches!(step, Step::Head(_))).unwrap_or(steps.len());
-                let later = steps.split_off(end);
-                steps.retain(|step| owner(step) != owner(&culprit));
-                steps.extend(later);
-            }
-        }
+        steps.retain(|step| owner(step) != owner(&culprit));
+        steps.extend(later);
     }
 }
