@@ -553,8 +553,10 @@ fn a_repeated_report_shows_pools_that_come_and_go() {
     live.ok("zpool export tank");
     let gone = seen("no pools available\n");
     assert!(!gone.contains("cannot open"), "{gone}");
-    child.kill().unwrap();
+    testkit::live::end(child.id().try_into().unwrap(), "-TERM");
     child.wait().unwrap();
+    let rest = std::fs::read_to_string(&out).unwrap();
+    assert!(rest.lines().all(|line| line == "no pools available"), "{rest}");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     live.export_and_verify("tank");
 }

@@ -60,10 +60,18 @@ impl Repeat {
         Self { count: self.count.map(|count| count.saturating_add(1)), ..self }
     }
 
-    /// Makes the report as often as asked for, or until the user stops it. The report gets whether it is the
+    /// Makes the report as often as asked for, or until the user stops it, which is the ordinary end of one that repeats: nothing is
+    /// said of it, as in OpenZFS, whose command ends by the signal. The report gets whether it is the
     /// first; `plain` is false for a report that prints its time by itself ([`Self::stamp`]), and for JSON, whose time is an entry of
     /// the document: [`Self::time`].
-    pub fn run(
+    pub fn run(self, ctx: &mut Ctx, plain: bool, report: impl FnMut(&mut Ctx, bool) -> Outcome) -> Outcome {
+        match self.reports(ctx, plain, report) {
+            Err(Failure::Interrupted) if self.is_repeated() => Ok(Exit::INTERRUPTED),
+            done => done,
+        }
+    }
+
+    fn reports(
         self,
         ctx: &mut Ctx,
         plain: bool,
