@@ -167,6 +167,38 @@ fn a_refused_destroy_leaves_mounted_what_stays() {
     live.export_and_verify("tank");
 }
 
+/// Three times as many lists without that, and no end of them.
+#[test]
+fn the_livelist_of_a_rewritten_clone_stays_short() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("set zfs_livelist_max_entries=20 zfs_livelist_min_percent_shared=1");
+    live.ok("zfs create -o recordsize=4K -o compression=off tank/fs");
+    fs::write(at.join("fs/file"), vec![1; 1 << 20]).unwrap();
+    live.ok("zfs snapshot tank/fs@1");
+    live.ok("zfs clone tank/fs@1 tank/clone");
+    for n in 0..20 {
+        fs::write(at.join(format!("clone/{}", n % 5)), vec![n; 160 << 10]).unwrap();
+        live.ok("zpool sync tank");
+    }
+    fs::remove_file(at.join("clone/0")).unwrap();
+    live.export_and_verify("tank");
+    let disks = live.disks().display().to_string();
+    let shown = live.ok(&format!("zdb -e -p {disks} -vvvvv tank"));
+    let line = shown.lines().find(|line| line.contains("Livelist:")).unwrap();
+    let lists: u64 = line.split(", ").last().unwrap().split(' ').next().unwrap().parse().unwrap();
+    assert!((2..=8).contains(&lists), "{line}");
+    live.ok(&format!("zpool import -d {disks} tank"));
+    for n in 0..5 {
+        fs::write(at.join(format!("clone/{n}")), vec![n; 80 << 10]).unwrap();
+    }
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {disks} tank"));
+    live.ok("zfs destroy tank/clone");
+    live.ok("zpool wait -t free tank");
+    live.export_and_verify("tank");
+}
+
 #[test]
 fn an_unmount_takes_everything_below_wherever_it_is() {
     let live = Live::new();

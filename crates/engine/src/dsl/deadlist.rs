@@ -23,6 +23,9 @@ use crate::dmu::edit::Edit;
 use crate::error::{Error, Result};
 use crate::zap::ZapEdit;
 
+/// Txgs after which a livelist looks for lists to join, besides those in which it begins one.
+const CONDENSE_EVERY: u64 = 64;
+
 /// A deadlist or livelist.
 ///
 /// It reads its keys once and keeps them: while one value of a deadlist is in use, only that value changes the deadlist.
@@ -406,14 +409,51 @@ impl<'p> DeadList<'p> {
             }
         };
         let key = txg.saturating_sub(1);
-        if full && !entries.contains_key(&key) {
+        let begins = full && !entries.contains_key(&key);
+        if begins {
             self.add_key(key)?;
         }
         let stored = |blocks: &[Blkptr]| -> Vec<Blkptr> {
             blocks.iter().filter(|bp| !bp.is_embedded() && !bp.is_hole()).copied().collect()
         };
         self.insert(&stored(born), false)?;
-        self.insert(&stored(freed), true)
+        self.insert(&stored(freed), true)?;
+        match most {
+            Some(most) if begins || txg.is_multiple_of(CONDENSE_EVERY) => self.condense(most),
+            _ => Ok(()),
+        }
+    }
+
+    /// Joins the oldest two neighbouring lists of a livelist, but not the newest one, whose blocks in use fit one list: what was
+    /// freed is left out. Otherwise the lists of a clone that is rewritten for long would grow for ever.
+    #[doc(alias("dsl_livelist_try_condense", "spa_livelist_condense_sync"))]
+    fn condense(&self, most: u64) -> Result<()> {
+        let entries: Vec<(u64, u64)> = self.entries()?.into_iter().collect();
+        for together in entries.windows(3) {
+            let [(first, one), (next, other), _] = *together else { continue };
+            let in_use = self.in_use(one)?.saturating_add(self.in_use(other)?);
+            if in_use >= most {
+                continue;
+            }
+            let (mut keep, more) = unfreed(&self.list(one)?, most)?;
+            let (later, more_later) = unfreed(&self.list(other)?, most)?;
+            if more || more_later {
+                // The counts of a damaged list.
+                continue;
+            }
+            keep.extend(later);
+            self.clear_entry(first)?;
+            self.remove_entry(next)?;
+            return self.insert(&keep, false);
+        }
+        Ok(())
+    }
+
+    /// Blocks of a list of a livelist that are not freed.
+    #[doc(alias = "dsl_livelist_should_condense")]
+    fn in_use(&self, list: u64) -> Result<u64> {
+        let head = self.list(list)?.head()?.phys;
+        Ok(head.num_blkptrs.saturating_sub(head.num_freed.saturating_mul(2)))
     }
 }
 
