@@ -95,7 +95,7 @@ fn a_log_that_can_not_be_read_now_is_not_cut_short() {
 /// `zpool offline` of a log ends its chains, so that a crash leaves nothing that only the log has.
 #[test]
 fn a_log_taken_out_of_use_is_not_missed() {
-    let images = killed_after(|spa| drop(spa.offline(log_leaf(spa), false).unwrap()));
+    let images = killed_after(|spa| spa.offline(log_leaf(spa), false).unwrap());
     let disks = world::disks_of(&images[..1]);
     holds_what_was_synced(&started(&world::as_devices(&disks), true).unwrap());
 }

@@ -412,7 +412,7 @@ fn with_special() -> (Bench, u64) {
     });
     let name = format!("{POOL}/data");
     let small = ("special_small_blocks", Some(PropValue::Number(64 << 10)));
-    bench.spa.dsl_task(move |t| t.set(&name, &[small.clone()], Source::Local)).unwrap();
+    bench.spa.dsl_task(move |t| t.set(&name, std::slice::from_ref(&small), Source::Local)).unwrap();
     let object = bench.write(1, BLOCKS);
     (bench, object)
 }

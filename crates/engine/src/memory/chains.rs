@@ -179,11 +179,11 @@ mod tests {
                 }
                 _ => {}
             }
-            for list in 0..2 {
+            for (list, queue) in model.iter().enumerate() {
                 let oldest = chains.oldest(list).and_then(|slot| chains.get(slot).copied());
-                assert_eq!(oldest, model[list].front().copied());
+                assert_eq!(oldest, queue.front().copied());
                 if step % 100 == 0 {
-                    assert_eq!(all(&chains, list), Vec::from(model[list].clone()));
+                    assert_eq!(all(&chains, list), Vec::from(queue.clone()));
                 }
             }
         }

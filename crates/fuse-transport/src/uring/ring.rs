@@ -85,21 +85,19 @@ pub fn rings_if_any() -> Option<&'static [Ring]> {
 /// The rings of this process; makes them at first, and has `read` start a reader for each.
 ///
 /// # Errors
-/// If the system does not allow them.
+/// If the system does not allow them: then and each time after.
 pub fn rings(read: impl Fn(&'static Ring) -> io::Result<()>) -> io::Result<&'static [Ring]> {
-    static MAKING: Mutex<()> = Mutex::new(());
-    let _one = MAKING.lock();
-    if let Some(rings) = rings_if_any() {
-        return Ok(rings);
-    }
-    let cores = cores();
-    let rings: io::Result<Vec<Ring>> =
-        cores.into_iter().enumerate().map(|(number, core)| Ring::new(number, core)).collect();
-    let rings = RINGS.get_or_init(|| rings.unwrap_or_default());
+    static MANNED: Mutex<bool> = Mutex::new(false);
+    let mut manned = MANNED.lock();
+    let make = || cores().into_iter().enumerate().map(|(number, core)| Ring::new(number, core));
+    let rings = RINGS.get_or_init(|| make().collect::<io::Result<_>>().unwrap_or_default());
     if rings.is_empty() {
         return Err(io::Error::other("io_uring is not allowed here"));
     }
-    rings.iter().try_for_each(read)?;
+    if !*manned {
+        rings.iter().try_for_each(read)?;
+        *manned = true;
+    }
     Ok(rings)
 }
 
