@@ -2,8 +2,10 @@
 
 use clap::Args;
 use engine::Kind;
+use engine::dsl::DatasetKind;
 use zcommon::names::check_entity;
 
+use super::content::{OfContent, undo};
 use super::create::{furnish, make_ancestors};
 use super::mount::mount_new;
 use super::set::{is_auto, reserve_all};
@@ -58,14 +60,19 @@ impl Verb for Clone {
             return Err(cannot("parent does not exist".to_owned()));
         }
         let types = match kind {
-            engine::dsl::DatasetKind::Filesystem => zcommon::props::DatasetTypes::FILESYSTEM,
-            engine::dsl::DatasetKind::Volume => zcommon::props::DatasetTypes::VOLUME,
+            DatasetKind::Filesystem => zcommon::props::DatasetTypes::FILESYSTEM,
+            DatasetKind::Volume => zcommon::props::DatasetTypes::VOLUME,
         };
         let mut stored = Vec::new();
         for (name, value) in settings::split(&self.props).map_err(cannot)? {
             stored.push(of_dataset(&name, &value, types, When::Later).map_err(cannot)?);
         }
+        let content = OfContent::take(&mut stored);
         let auto = is_auto(&stored);
+        if auto && kind == DatasetKind::Filesystem {
+            return Err(cannot("'refreservation=auto' is for volumes".to_owned()));
+        }
+        let mut asked = stored.clone();
         stored.retain(|(name, _)| !auto || name != "refreservation");
         make_ancestors(&self.name, &target, !self.unmounted, ctx)?;
         let (snapshot, name) = (self.snapshot.clone(), self.name.clone());
@@ -75,10 +82,14 @@ impl Verb for Clone {
             furnish(tasks, &name, &stored, caller)
         });
         made.map_err(|e| cannot(why(&e)))?;
-        if auto {
-            reserve_all(&Target::of(&self.name, ctx)?, ctx).map_err(cannot)?;
+        if auto || !content.is_empty() {
+            let target = Target::of(&self.name, ctx)?;
+            let set = content.set(&target, &mut asked, ctx);
+            // A new size takes the reservation with it.
+            let done = set.and_then(|()| if is_auto(&asked) { reserve_all(&target, ctx) } else { Ok(()) });
+            done.inspect_err(|_| undo(&target)).map_err(cannot)?;
         }
-        if kind == engine::dsl::DatasetKind::Filesystem && !self.unmounted {
+        if kind == DatasetKind::Filesystem && !self.unmounted {
             return mount_new(&self.name, ctx);
         }
         Ok(Exit::OK)

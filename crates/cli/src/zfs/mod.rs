@@ -5,6 +5,7 @@ pub(crate) use allow::Allow;
 mod bookmark;
 pub mod by_path;
 mod clone;
+mod content;
 pub mod create;
 mod destroy;
 mod destroy_rest;

@@ -5,11 +5,10 @@ use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks as _;
 use engine::dsl::write::props::Source;
 use zcommon::props::DatasetTypes;
-use zpl::write::QuotaKind;
 
+use super::content::OfContent;
 use super::create::reservation_of;
 use super::mount::mount_created;
-use super::quota;
 use super::remount::{mounted_followers, mounted_heads, waiting_followers, warn, with_moved, with_unmounted};
 use super::target::Target;
 use super::unheeded;
@@ -75,39 +74,12 @@ impl Set {
         let name = target.name.as_str();
         let cannot = |what: String| Failure::cannot("set property for", name, what);
         let mut stored = Vec::new();
-        let (mut volsize, mut version) = (None, None);
-        let mut defaults = Vec::new();
         for (prop, value) in crate::settings::split(settings).map_err(Failure::usage)? {
-            let (prop, value) = of_dataset(&prop, &value, types, When::Later).map_err(cannot)?;
-            if let Some(kind) = QuotaKind::of_default(&prop) {
-                defaults.push((kind, value.number().unwrap_or(0)));
-                continue;
-            }
-            match prop.as_str() {
-                "volsize" => volsize = value.number(),
-                "version" => version = value.number(),
-                _ => stored.push((prop, value)),
-            }
+            stored.push(of_dataset(&prop, &value, types, When::Later).map_err(cannot)?);
         }
-        if let Some(size) = volsize {
-            resize(target, size, Reserve::by(&mut stored)).map_err(cannot)?;
-            ctx.log(&target.pool)?;
-        }
+        OfContent::take(&mut stored).set(target, &mut stored, ctx).map_err(cannot)?;
         let stored = stored.into_iter().map(|(prop, value)| auto(target, prop, value));
         let stored = stored.collect::<Result<Vec<_>, _>>().map_err(cannot)?;
-        let (quotas, stored) = quota::split(stored);
-        if let Some(version) = version {
-            super::version::set(target, version).map_err(cannot)?;
-            ctx.log(&target.pool)?;
-        }
-        for (kind, who, limit) in quotas {
-            quota::set(target, kind, &who, limit, ctx).map_err(cannot)?;
-            ctx.log(&target.pool)?;
-        }
-        for (kind, limit) in defaults {
-            quota::set_default(target, kind, limit).map_err(cannot)?;
-            ctx.log(&target.pool)?;
-        }
         if stored.is_empty() {
             return Ok(Exit::OK);
         }
@@ -230,7 +202,7 @@ fn is_read_only(target: &Target, spa: &engine::spa::Spa) -> engine::Result<bool>
 
 /// The refreservation of a volume whose size changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reserve {
+pub(super) enum Reserve {
     /// It follows the size if it was for the whole volume.
     Follow,
     /// It becomes that of the whole volume.
@@ -242,7 +214,7 @@ enum Reserve {
 impl Reserve {
     /// That of these settings; takes `refreservation=auto`, which depends on the new size, out of them.
     #[doc(alias("zfs_add_synthetic_resv", "zfs_fix_auto_resv"))]
-    fn by(settings: &mut Vec<(String, PropValue)>) -> Self {
+    pub(super) fn by(settings: &mut Vec<(String, PropValue)>) -> Self {
         if is_auto(settings) {
             settings.retain(|(prop, _)| prop != "refreservation");
             return Self::Whole;
@@ -257,7 +229,7 @@ impl Reserve {
 /// Changes the size of a volume, and its reservation with it. A volume grows after its reservation, so that one whose reservation is
 /// refused has the size that it had.
 #[doc(alias = "zvol_set_volsize")]
-fn resize(target: &Target, size: u64, reserve: Reserve) -> Result<(), String> {
+pub(super) fn resize(target: &Target, size: u64, reserve: Reserve) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();
     let spa = target.pool.spa().map_err(text)?;
     if is_read_only(target, spa).map_err(text)? {

@@ -15,6 +15,7 @@ use crate::delegated::settable;
 use crate::session::why;
 use crate::settings::{When, of_dataset, split};
 use crate::verb::Failure;
+use crate::zfs::content::OfContent;
 use crate::zfs::target::Target;
 
 /// Settings of `-o` and `-x`.
@@ -233,10 +234,11 @@ pub fn apply(
             writeln!(ctx.err, "cannot receive {refused} property on {name}: permission denied")?;
         }
     }
-    let mut local = Vec::new();
+    let (mut local, mut content) = (Vec::new(), OfContent::default());
     let (mut left, mut inherited) = (Vec::new(), Vec::new());
     if let Some((wishes, types)) = wishes {
         local = wishes.later(types).map_err(|what| failed(PLAIN, what))?;
+        content = OfContent::take(&mut local);
         let explicit = |all: &[String]| -> Vec<String> {
             all.iter().filter(|name| is_inheritable(name) && !is_of_keys(name)).cloned().collect()
         };
@@ -245,9 +247,28 @@ pub fn apply(
             all.retain(|(name, _)| is_inheritable(name) || !wishes.hides(name));
         }
     }
-    if all.is_none() && local.is_empty() && left.is_empty() && inherited.is_empty() {
-        return Ok(());
+    if all.is_some() || !local.is_empty() || !left.is_empty() || !inherited.is_empty() {
+        store(name, (all, local), (left, inherited), target, ctx)?;
     }
+    match content.is_empty() {
+        true => Ok(()),
+        false => {
+            let target = Target::of(name, ctx)?;
+            content.set(&target, &mut Vec::new(), ctx).map_err(|what| failed(PLAIN, what))
+        }
+    }
+}
+
+/// Stores properties of a received dataset: those of the stream (`None`: it has none), those of the command line, and inherits the
+/// others (`left`: unless they are set locally).
+fn store(
+    name: &str,
+    (mut all, local): (Option<Settings>, Settings),
+    (left, mut inherited): (Vec<String>, Vec<String>),
+    target: &Target,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    let may = settable(name, ctx)?;
     let dataset = name.to_owned();
     let done = ctx.change(&target.pool, move |tasks, _| {
         let mut refused = Vec::new();
@@ -277,6 +298,9 @@ pub fn apply(
     }
     Ok(())
 }
+
+/// Properties and their values as they are stored.
+type Settings = Vec<(String, PropValue)>;
 
 /// Why a value is refused that needs a feature which is not enabled.
 const UPGRADE: &str = "pool and or dataset must be upgraded to set this property or value";
