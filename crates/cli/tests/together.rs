@@ -61,3 +61,49 @@ fn a_clone_takes_quotas_and_a_size_or_is_not_made() {
     let mos = shown.split("\nDataset ").find(|part| part.starts_with("mos ")).unwrap();
     assert!(!mos.contains("defaultuserquota = ") && !mos.contains("volsize = "), "{mos}");
 }
+
+/// Each is checked against the end of the command, in either order.
+#[test]
+fn quotas_and_reservations_are_checked_together() {
+    let live = tank();
+    live.ok("zfs create tank/a");
+    for (one, two) in [("quota", "reservation"), ("refquota", "refreservation")] {
+        live.ok(&format!("zfs set {one}=5M tank/a"));
+        live.fails(&format!("zfs set {two}=10M tank/a"));
+        live.ok(&format!("zfs set {two}=10M {one}=20M tank/a"));
+        assert_eq!((number(&live, one, "tank/a"), number(&live, two, "tank/a")), (20 << 20, 10 << 20));
+        live.fails(&format!("zfs set {one}=5M tank/a"));
+        live.ok(&format!("zfs set {one}=5M {two}=1M tank/a"));
+        live.fails(&format!("zfs set {one}=2M {two}=4M tank/a"));
+        assert_eq!((number(&live, one, "tank/a"), number(&live, two, "tank/a")), (5 << 20, 1 << 20));
+        live.fails(&format!("zfs create -o {one}=1M -o {two}=2M tank/n"));
+        live.ok(&format!("zfs set {one}=none {two}=none tank/a"));
+    }
+    live.fails("zfs set reservation=200M refreservation=200M tank/a");
+    live.fails("zfs set quota=none reservation=300M tank/a");
+    live.ok("zfs snapshot tank/a@1");
+    let names = live.ok("zfs list -H -o name -r tank");
+    live.fails("zfs clone -o refquota=1M -o refreservation=4M tank/a@1 tank/n");
+    assert_eq!(live.ok("zfs list -H -o name -r tank"), names);
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn received_quotas_and_reservations_are_checked_together() {
+    let live = tank();
+    live.ok("zfs create -o quota=5M tank/a");
+    live.ok("zfs snapshot tank/a@1");
+    assert!(
+        live.command("zfs receive -u tank/b").stdin(stream(&live, "-p tank/a@1")).status().unwrap().success()
+    );
+    live.ok("zfs set quota=20M tank/a");
+    live.ok("zfs set reservation=10M tank/a");
+    live.ok("zfs snapshot tank/a@2");
+    let run =
+        live.command("zfs receive -u tank/b").stdin(stream(&live, "-p -i @1 tank/a@2")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&run.stderr), "");
+    assert_eq!(
+        (number(&live, "quota", "tank/b"), number(&live, "reservation", "tank/b")),
+        (20 << 20, 10 << 20)
+    );
+}

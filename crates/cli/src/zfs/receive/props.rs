@@ -319,11 +319,21 @@ fn receive_each(
         return Err(first);
     }
     let mut refused = Vec::new();
-    for one in all {
-        match tasks.set_received(dataset, std::slice::from_ref(one), &|_| false) {
-            Err(e) if is_refusal(&e) => refused.push((one.0.clone(), e.what().to_owned())),
-            done => done?,
+    let mut left: Vec<_> = all.iter().collect();
+    // A reservation may need the quota that comes after it, so those that are refused are tried again after the others.
+    for _ in 0..2 {
+        refused.clear();
+        let mut again = Vec::new();
+        for one in left {
+            match tasks.set_received(dataset, std::slice::from_ref(one), &|_| false) {
+                Err(e) if is_refusal(&e) => {
+                    refused.push((one.0.clone(), e.what().to_owned()));
+                    again.push(one);
+                }
+                done => done?,
+            }
         }
+        left = again;
     }
     Ok(refused)
 }

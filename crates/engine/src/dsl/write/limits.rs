@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use ondisk::dsl::DslDir;
 use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
 
@@ -156,14 +157,72 @@ fn count(
     Ok((filesystems, snapshots))
 }
 
-/// Whether a setting may be made, before anything is.
+/// The quotas and reservations of a dataset after all settings of a command.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Predicted {
+    quota: u64,
+    reserved: u64,
+    refquota: u64,
+    refreserved: u64,
+    /// The space that the directory uses, with the unfilled part of the refreservation.
+    used: u64,
+}
+
+impl Predicted {
+    /// Those of `found` after `settings`, none of which has been made.
+    pub(super) fn of(
+        at: &MosTx<'_>,
+        found: &Found,
+        settings: &[(&str, Option<PropValue>)],
+        source: Source,
+    ) -> Result<Self> {
+        let (dir, unique) = (at.dir(found.dir)?, at.dataset(found.head)?.unique_bytes);
+        let refreserved = props::own_number(at, found.dir, "refreservation")?;
+        let refquota = props::own_number(at, found.dir, "refquota")?;
+        let mut after =
+            Self { quota: dir.quota, reserved: dir.reserved, refquota, refreserved, used: dir.used_bytes };
+        for (prop, value) in settings {
+            let place = match *prop {
+                "quota" => &mut after.quota,
+                "reservation" => &mut after.reserved,
+                "refquota" => &mut after.refquota,
+                "refreservation" => &mut after.refreserved,
+                _ => continue,
+            };
+            let amount = value.as_ref().and_then(PropValue::number);
+            *place = props::predicted(at, found.dir, prop, amount, source)?;
+        }
+        let unfilled = |reserved: u64| reserved.saturating_sub(unique);
+        let others = after.used.saturating_sub(unfilled(refreserved));
+        after.used = others.saturating_add(unfilled(after.refreserved));
+        Ok(after)
+    }
+
+    /// Whether the space above the directory suffices for its reservation or refreservation.
+    #[doc(alias = "dsl_dir_set_reservation_check")]
+    fn has_room(&self, at: &MosTx<'_>, dir: &DslDir, prop: &str) -> Result<bool> {
+        let above = match dir.parent_obj {
+            0 => at.hooks.pool_space(false).saturating_sub(dir.used_bytes),
+            parent => space::available(at, parent)?,
+        };
+        // Nothing is above the root directory that its reservation could be taken from.
+        let more = match (dir.parent_obj, prop) {
+            (0, "refreservation") => self.used.saturating_sub(dir.used_bytes),
+            _ => self.used.max(self.reserved).saturating_sub(dir.used_bytes.max(dir.reserved)),
+        };
+        Ok(more <= above)
+    }
+}
+
+/// Whether a setting may be made, before anything is. `after`: the state that it leads to with the other settings of its command,
+/// whose order does not matter.
 #[doc(alias("dsl_dir_set_quota_check", "dsl_dir_set_reservation_check", "dsl_dataset_set_refquota_check"))]
 pub(super) fn check_setting(
     at: &MosTx<'_>,
     found: &Found,
-    prop: &str,
-    value: Option<&PropValue>,
+    (prop, value): (&str, Option<&PropValue>),
     source: Source,
+    after: &Predicted,
 ) -> Result<()> {
     let accounts = matches!(
         prop,
@@ -187,34 +246,25 @@ pub(super) fn check_setting(
     let (dir, head) = (at.dir(found.dir)?, at.dataset(found.head)?);
     let no_space = |what: &str| Error::new(Kind::NoSpace, what);
     match prop {
-        "quota" if amount != 0 && (amount < dir.reserved || amount < dir.used_bytes) => {
+        "quota" if amount != 0 && (amount < after.reserved || amount < after.used) => {
             Err(no_space("size is less than current used or reserved space"))
         }
-        "refquota" => {
-            let reserved = props::own_number(at, found.dir, "refreservation")?;
-            match amount != 0 && (amount < reserved || amount < head.referenced_bytes) {
-                true => Err(no_space("size is less than current used or reserved space")),
-                false => Ok(()),
-            }
+        "refquota" if amount != 0 && (amount < after.refreserved || amount < head.referenced_bytes) => {
+            Err(no_space("size is less than current used or reserved space"))
         }
         "reservation" => {
-            let more = dir.used_bytes.max(amount).saturating_sub(dir.used_bytes.max(dir.reserved));
-            let above = match dir.parent_obj {
-                0 => at.hooks.pool_space(false).saturating_sub(dir.used_bytes),
-                parent => space::available(at, parent)?,
-            };
-            match more > 0 && (more > above || (dir.quota != 0 && amount > dir.quota)) {
+            let more = dir.used_bytes.max(amount) > dir.used_bytes.max(dir.reserved);
+            let beyond = after.quota != 0 && amount > after.quota;
+            match more && (beyond || !after.has_room(at, &dir, prop)?) {
                 true => Err(no_space("size is greater than available space")),
                 false => Ok(()),
             }
         }
         "refreservation" => {
-            let old = props::own_number(at, found.dir, "refreservation")?;
-            let quota = props::own_number(at, found.dir, "refquota")?;
-            let unfilled = |reserved: u64| reserved.saturating_sub(head.unique_bytes);
-            let more = unfilled(amount).saturating_sub(unfilled(old));
-            let available = space::available(at, found.dir)?;
-            match more > available || (quota != 0 && amount > quota) {
+            let more = after.used > dir.used_bytes;
+            let beyond = after.quota != 0 && after.used > after.quota;
+            let more = more && (beyond || !after.has_room(at, &dir, prop)?);
+            match more || (after.refquota != 0 && amount > after.refquota) {
                 true => Err(no_space("size is greater than available space")),
                 false => Ok(()),
             }

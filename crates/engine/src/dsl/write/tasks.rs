@@ -535,8 +535,9 @@ impl Tasks<'_> {
     ) -> Result<()> {
         space::check_room(&self.at, 2 * u64::try_from(settings.len()).unwrap_or(1), true)?;
         let found = self.find(name)?;
+        let after = limits::Predicted::of(&self.at, &found, settings, source)?;
         for (prop, value) in settings {
-            limits::check_setting(&self.at, &found, prop, value.as_ref(), source)
+            limits::check_setting(&self.at, &found, (prop, value.as_ref()), source, &after)
                 .map_err(|e| e.in_dataset(name))?;
         }
         let (at, number) = (&self.at, found.dataset());
