@@ -107,3 +107,22 @@ fn received_quotas_and_reservations_are_checked_together() {
         (20 << 20, 10 << 20)
     );
 }
+
+/// Datasets are made, and single holds released, after `hold -r`.
+#[test]
+fn holds_are_released_where_they_are() {
+    let live = tank();
+    live.ok("zfs create tank/a");
+    live.ok("zfs create tank/a/old");
+    live.ok("zfs snapshot -r tank/a@1");
+    live.ok("zfs hold -r keep tank/a@1");
+    live.ok("zfs create tank/a/new");
+    live.ok("zfs snapshot tank/a/new@1");
+    live.ok("zfs release -r keep tank/a@1");
+    live.ok("zfs destroy -nr tank/a@1");
+    let why = live.fails("zfs release -r keep tank/a@1");
+    assert!(why.contains("no such tag on this dataset"), "{why}");
+    live.ok("zfs hold keep tank/a/new@1");
+    live.fails("zfs hold -r keep tank/a@1");
+    live.ok("zfs destroy tank/a@1");
+}

@@ -68,22 +68,27 @@ fn held(name: &str, tag: &str, recurse: bool, hold: bool, ctx: &mut Ctx) -> Resu
     if names.is_empty() {
         return Err(Failure::cannot(action, name, "dataset does not exist"));
     }
-    let (all, word) = (names, tag.to_owned());
+    let (all, word, first) = (names, tag.to_owned(), name.to_owned());
     let done = ctx.change(&target.pool, move |tasks, _| {
-        // All or none.
+        let mut chosen = Vec::new();
         for name in &all {
             let (_, number) = find_snapshot(&tasks.at, tasks.pool, name)?;
             let zap = tasks.at.dataset(number)?.userrefs_obj;
-            let there = zap != 0 && tasks.at.zap_word(zap, word.as_str())?.is_some();
-            if there == hold {
-                let kind = if hold { Kind::Exists } else { Kind::NotFound };
-                return Err(Error::new(kind, "the tag").in_dataset(name));
+            match zap != 0 && tasks.at.zap_word(zap, word.as_str())?.is_some() {
+                true if hold => return Err(Error::new(Kind::Exists, "the tag").in_dataset(name)),
+                is_held if is_held != hold => chosen.push(name),
+                // Below the first dataset some may have been made, or released, since.
+                _ => {}
             }
         }
-        for name in &all {
-            if hold { tasks.hold(name, &word)? } else { tasks.release(name, &word)? }
+        // All or none of them get the hold; it is released where it is.
+        if chosen.is_empty() {
+            return Err(Error::new(Kind::NotFound, "the tag").in_dataset(&first));
         }
-        Ok(())
+        chosen.into_iter().try_for_each(|name| match hold {
+            true => tasks.hold(name, &word),
+            false => tasks.release(name, &word),
+        })
     });
     done.map_err(|e| {
         let what = match e.kind() {
