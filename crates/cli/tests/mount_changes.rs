@@ -85,6 +85,19 @@ fn a_file_system_that_mount_put_somewhere_stays_there_when_it_is_renamed() {
 }
 
 #[test]
+fn mount_options_of_an_import_are_parted_at_commas() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zpool export tank");
+    let run = live.run(&format!("zpool import -d {} -o noatime,nosuid -o ro tank", live.disks().display()));
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    let all = fs::read_to_string("/proc/mounts").unwrap();
+    let line = all.lines().find(|line| line.split(' ').nth(1) == at.to_str()).unwrap();
+    let options: Vec<&str> = line.split(' ').nth(3).unwrap().split(',').collect();
+    assert!(["ro", "noatime", "nosuid"].iter().all(|option| options.contains(option)), "{line}");
+}
+
+#[test]
 fn a_refused_rename_leaves_all_mounted() {
     let live = Live::new();
     let Some(at) = mounted(&live) else { return };

@@ -166,6 +166,7 @@ impl Import {
         }
         drop(pool);
         let keys = if self.load_keys { LoadKey::all_of(&name).run(ctx)? } else { Exit::OK };
+        let keys = if keys == Exit::OK { keys } else { Exit::FAILED };
         if !self.no_mount {
             let mounted = crate::zfs::mount::mount_pool(&name, &wishes.options, ctx)?;
             if mounted != Exit::OK {
@@ -228,8 +229,7 @@ impl Import {
             cachefile: None,
             no_mount: self.no_mount,
         };
-        let (props, options): (Vec<String>, Vec<String>) =
-            self.options.iter().cloned().partition(|word| word.contains('='));
+        let (props, options) = props_and_mount_options(&self.options);
         let mut wishes = Wishes { manner, read_only: false, stored: Vec::new(), options };
         for (name, value) in settings::split(&props)? {
             match of_pool(&name, &value, When::Import)? {
@@ -246,6 +246,12 @@ impl Import {
         }
         Ok(wishes)
     }
+}
+
+/// Parts the words of `-o` into properties and mount options; a word may hold several mount options with commas between them.
+pub(super) fn props_and_mount_options(words: &[String]) -> (Vec<String>, Vec<String>) {
+    let (props, options): (Vec<_>, Vec<_>) = words.iter().cloned().partition(|word| word.contains('='));
+    (props, options.iter().flat_map(|word| word.split(',')).map(str::to_owned).collect())
 }
 
 /// The txg that a pool was opened at, and the newest one that is known to have been there.

@@ -19,6 +19,7 @@ use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
 
 use super::device::means;
+use super::import_one::props_and_mount_options;
 use super::layouts::Sections;
 use super::simple::named;
 use super::vdev_names::VdevNames;
@@ -71,7 +72,7 @@ impl Split {
 
     /// The properties, and the mount options.
     fn options(&self) -> (Vec<String>, Vec<String>) {
-        self.options.iter().cloned().partition(|word| word.contains('='))
+        props_and_mount_options(&self.options)
     }
 
     fn wishes(&self, props: &[String]) -> Result<Wishes, String> {
