@@ -23,6 +23,39 @@ fn mounted(options: &str) -> Option<(Live, std::path::PathBuf)> {
     Some((live, at))
 }
 
+/// Scripts repeat what `zfs get all` prints.
+#[test]
+fn no_key_may_be_asked_for() {
+    let live = Live::new();
+    let (disk, key) = (live.disk("a", 128), live.dir.path().join("key"));
+    std::fs::write(&key, "passphrase").unwrap();
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    let location = format!("keylocation=file://{}", key.display());
+    live.ok(&format!("zfs create -o encryption=on -o keyformat=passphrase -o {location} tank/e"));
+    live.ok("zfs create -o keylocation=none tank/a");
+    live.ok("zfs create -o encryption=off -o keylocation=none tank/b");
+    live.ok("zfs create -p -o keyformat=none tank/e/x/y");
+    assert_eq!(live.ok("zfs get -H -o value encryptionroot tank/e/x/y"), "tank/e\n");
+    for (name, options, why) in [
+        ("tank/n", "-o keyformat=none", "Encryption must be turned on"),
+        ("tank/n", "-o keyformat=passphrase", "Encryption must be turned on"),
+        ("tank/e/n", "-o keylocation=none", "Keyformat required"),
+        ("tank/e/n", "-o keyformat=none -o keylocation=prompt", "Keyformat required"),
+    ] {
+        let err = live.fails(&format!("zfs create {options} {name}"));
+        assert!(err.contains(why), "{options}: {err}");
+    }
+    live.ok("zfs snapshot tank/a@1");
+    let stream = live.command("zfs send tank/a@1").output().unwrap().stdout;
+    let file = live.dir.path().join("stream");
+    std::fs::write(&file, stream).unwrap();
+    let input = std::fs::File::open(&file).unwrap();
+    assert!(
+        live.command("zfs receive -u -o keylocation=none tank/r").stdin(input).status().unwrap().success()
+    );
+    assert_eq!(live.ok("zfs get -H -o value keylocation tank/r"), "none\n");
+}
+
 #[test]
 fn a_file_moves_out_of_a_snapshot_as_a_copy() {
     let Some((live, at)) = mounted("") else { return };

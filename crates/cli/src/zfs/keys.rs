@@ -349,12 +349,35 @@ pub fn encryption(
     if format.is_none() && location.is_none() && iters.is_none() {
         return Ok(Encryption { cipher, key: None });
     }
-    if cipher == Cipher::Off {
+    let is_off = match cipher {
+        Cipher::Inherit => !is_encrypted_above(name, ctx),
+        cipher => cipher == Cipher::Off,
+    };
+    // A dataset that is not encrypted has the location "none", and the format "none" asks for the key above.
+    let location = location.filter(|location| !is_off || location != "none");
+    let format = format.filter(|format| is_off || *format != 0);
+    if format.is_none() && location.is_none() && iters.is_none() {
+        return Ok(Encryption { cipher, key: None });
+    }
+    if is_off {
         return Err("Encryption must be turned on to set encryption properties.".to_owned());
     }
     let format = format.map(KeyFormat::from_id).transpose().map_err(|e| e.to_string())?;
     let key = KeyWishes { format, location, iters }.key(name, secrets, ctx)?;
     Ok(Encryption { cipher, key: Some(key) })
+}
+
+/// Whether a new dataset inherits encryption. Parents that `create -p` makes inherit it, too.
+fn is_encrypted_above(name: &str, ctx: &mut Ctx) -> bool {
+    let mut below = name;
+    while let Some((above, _)) = below.rsplit_once('/') {
+        if let Some(target) = Target::of(above, ctx).ok().filter(Target::exists) {
+            let root = target.dir().ok().map(|dir| target.view.dsl.keys.root_of(&dir));
+            return root.is_some_and(|root| !matches!(root, Ok(None)));
+        }
+        below = above;
+    }
+    false
 }
 
 /// Reads a key from where it is kept, or from the client.
