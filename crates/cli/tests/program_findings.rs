@@ -57,6 +57,16 @@ fn no_key_may_be_asked_for() {
 }
 
 #[test]
+fn a_token_that_cannot_be_used_gives_openzfs_exit_code() {
+    let live = Live::new();
+    let disk = live.disk("a", 128);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    let run = live.run("zfs send -t 1-abc-def-0");
+    assert_eq!(run.code, 255, "{}", run.err);
+    assert_eq!(live.run("zfs send tank@1").code, 1);
+}
+
+#[test]
 fn a_file_moves_out_of_a_snapshot_as_a_copy() {
     let Some((live, at)) = mounted("") else { return };
     fs::write(at.join("file"), "old").unwrap();

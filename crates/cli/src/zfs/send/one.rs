@@ -215,9 +215,16 @@ fn either(one: SendFlags, two: SendFlags) -> SendFlags {
     }
 }
 
-/// `zfs send -t`.
+/// `zfs send -t`. Its failures have OpenZFS's exit code -1.
 #[doc(alias = "zfs_send_resume")]
 pub(super) fn resumed(source: &PoolSource, o: &Options, token: &str, ctx: &mut Ctx) -> Outcome {
+    rest(source, o, token, ctx).map_err(|failure| match failure {
+        Failure::Failed(why) => Failure::MinusOne(why),
+        other => other,
+    })
+}
+
+fn rest(source: &PoolSource, o: &Options, token: &str, ctx: &mut Ctx) -> Outcome {
     let list = resume::decode(token.trim()).map_err(|why| resume_failed(&why))?;
     if o.verbosity() > 0 {
         let text = format!("resume token contents:\n{}", crate::zstream::token::print(&list));
