@@ -56,6 +56,40 @@ fn no_key_may_be_asked_for() {
     assert_eq!(live.ok("zfs get -H -o value keylocation tank/r"), "none\n");
 }
 
+/// Programs look for these words.
+#[test]
+fn what_is_no_stream_and_no_place_is_told_in_openzfs_words() {
+    let live = Live::new();
+    let disk = live.disk("a", 128);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live.ok("zfs create -s -V 1M tank/v");
+    live.ok("zfs snapshot tank@1");
+    assert_eq!(
+        live.run("zfs unmount tank/v").err,
+        "cannot open 'tank/v': operation not applicable to datasets of this type\n"
+    );
+    let stream = live.command("zfs send tank@1").output().unwrap().stdout;
+    let file = live.dir.path().join("stream");
+    let received = |bytes: &[u8], name: &str| {
+        fs::write(&file, bytes).unwrap();
+        let output = live.command(&format!("zfs receive {name}")).stdin(File::open(&file).unwrap()).output();
+        String::from_utf8(output.unwrap().stderr).unwrap()
+    };
+    for (bytes, why) in [
+        (&[0; 4096][..], "invalid stream (bad magic number)"),
+        (&[b'x'; 4096][..], "invalid stream (bad magic number)"),
+        (&stream[..100], "failed to read from stream"),
+        (&[], "failed to read from stream"),
+    ] {
+        assert_eq!(received(bytes, "tank/n"), format!("cannot receive: {why}\n"));
+    }
+    assert_eq!(received(&stream, "gone/n"), "cannot open 'gone': dataset does not exist\n");
+    let run = live.command("zfs get -H -o value snapshots_changed tank").env("TZ", "UTC").output().unwrap();
+    let shown = String::from_utf8(run.stdout).unwrap();
+    let hour = shown.get(11..13).unwrap();
+    assert!(!hour.starts_with('0') && shown.get(13..14) == Some(":"), "{shown}");
+}
+
 #[test]
 fn a_token_that_cannot_be_used_gives_openzfs_exit_code() {
     let live = Live::new();

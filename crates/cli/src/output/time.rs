@@ -36,7 +36,12 @@ pub fn date(seconds: u64) -> String {
     format(seconds, "%a %b %e %k:%M %Y")
 }
 
-/// `Sat Nov 21 00:14:46 2026`: `zpool status`, the `snapshots_changed` property.
+/// `Sat Nov 21  0:14:46 2026`: the `snapshots_changed` property.
+pub fn date_with_seconds(seconds: u64) -> String {
+    format(seconds, "%a %b %e %k:%M:%S %Y")
+}
+
+/// `Sat Nov 21 00:14:46 2026`: `zpool status`.
 pub fn clock(seconds: u64) -> String {
     format(seconds, "%a %b %e %H:%M:%S %Y")
 }

@@ -33,7 +33,7 @@ fn dataset_number(prop: ZfsProp, n: u64) -> (String, String) {
     let plain = n.to_string();
     match prop {
         P::Creation => (time::date(n), plain),
-        P::SnapshotsChanged => (time::clock(n), plain),
+        P::SnapshotsChanged => (time::date_with_seconds(n), plain),
         // Zero prints as a plain 0.
         P::Written if n == 0 => ("0".to_owned(), plain),
         P::Quota | P::Refquota | P::Reservation | P::Refreservation if n == 0 => ("none".into(), plain),

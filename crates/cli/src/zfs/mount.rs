@@ -11,7 +11,7 @@ use daemon::Imported;
 use daemon::mounts::{Made, Mounter, Stays, at_once, rounds};
 use engine::dsl::{Dataset, DatasetKind};
 use serde_json::{Value, json};
-use zcommon::props::ZfsProp;
+use zcommon::props::{DatasetTypes, ZfsProp};
 
 use super::incomplete::{Asked, may_mount};
 use super::keys::{load_key_of, unload_key_of};
@@ -294,6 +294,9 @@ fn find(name: &str, ctx: &mut Ctx) -> Result<(Arc<Imported>, String, PathBuf), F
         return Err(Failure::cannot("unmount", name, "not a ZFS filesystem"));
     }
     let target = Target::of(name, ctx)?;
+    if target.types()? == DatasetTypes::VOLUME {
+        return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
+    }
     if mountpoint(&target)? == LEGACY {
         return Err(legacy());
     }

@@ -26,7 +26,7 @@ use std::io::IsTerminal;
 use clap::Args;
 use engine::Kind;
 use engine::recv::{Input, Item, RECEIVE_CHILD};
-use ondisk::drr::{DrrBegin, DrrBody};
+use ondisk::drr::{DRR_SIZE, DrrBegin, DrrBody};
 
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -115,7 +115,8 @@ impl Verb for Receive {
         if ctx.session()?.guest.is_some() {
             input = input.with_lists_up_to(GUEST_LIST);
         }
-        let Some(item) = input.record().map_err(|e| of_stream(&e, PLAIN))? else {
+        let first = input.record();
+        let Some(item) = first.map_err(|e| of_first_record(&e, input.offset()))? else {
             return Err(failed(PLAIN, "failed to read from stream"));
         };
         let DrrBody::Begin(begin) = item.drr.body else {
@@ -153,6 +154,21 @@ fn of_stream(e: &engine::Error, action: &str) -> Failure {
     match e.what().contains("interrupted") {
         true => Failure::Interrupted,
         false => failed(action, e.what()),
+    }
+}
+
+/// The failure for bytes that begin no stream; `read`: how many there were, at most a record.
+fn of_first_record(e: &engine::Error, read: u64) -> Failure {
+    let whole = u64::try_from(DRR_SIZE).unwrap_or(0);
+    match e.kind() {
+        Kind::Io if read < whole && e.what().starts_with("incomplete stream") => {
+            failed(PLAIN, "failed to read from stream")
+        }
+        // Without the four zeros that a stream begins with it is no record, either.
+        Kind::Corrupt if read <= whole && !e.what().contains("bytes follow") => {
+            failed(PLAIN, "invalid stream (bad magic number)")
+        }
+        _ => of_stream(e, PLAIN),
     }
 }
 

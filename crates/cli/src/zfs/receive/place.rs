@@ -114,10 +114,11 @@ impl Receive {
             _ => "cannot receive incremental stream",
         };
         let missing = || failed(action, format!("destination '{dataset}' does not exist"));
-        let pool = dataset.split('/').next().unwrap_or_default();
         if ctx.pool_of(dataset).is_none() {
-            let what = format!("no such pool '{pool}'");
-            return Err(if is_new { failed(action, what) } else { missing() });
+            return Err(match dataset.rsplit_once('/') {
+                Some((above, _)) if is_new => Failure::cannot("open", above, "dataset does not exist"),
+                _ => missing(),
+            });
         }
         let target = Target::of(dataset, ctx)?;
         let mut place = Place {
