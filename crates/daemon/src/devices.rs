@@ -116,8 +116,12 @@ pub enum InUse {
 /// The use of a device according to its labels; `None` if it is free.
 #[doc(alias = "zpool_in_use")]
 pub fn in_use(path: &Path) -> Option<InUse> {
-    let found = probe(path).ok().flatten()?;
-    let label = found.labels.best()?;
+    in_use_by(&probe(path).ok().flatten()?.labels)
+}
+
+/// The use that labels tell; `None` if they leave the device free.
+pub(crate) fn in_use_by(labels: &DeviceLabels) -> Option<InUse> {
+    let label = labels.best()?;
     let guid = label.u64("guid").unwrap_or(0);
     let name = label.str("name").unwrap_or_default().to_owned();
     match label.u64("state").and_then(PoolState::from_number)? {

@@ -28,6 +28,7 @@ pub mod memory;
 pub mod mounts;
 pub mod ops;
 pub mod parallel;
+pub mod partitions;
 pub mod paths;
 pub mod registry;
 pub mod server;

@@ -21,6 +21,7 @@ mod import;
 mod import_older;
 mod import_one;
 mod import_rebuild;
+mod in_use;
 pub mod iostat;
 mod iostat_columns;
 mod iostat_extended;

@@ -9,15 +9,14 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use blkdev::Device;
-use daemon::devices::{self, InUse};
-use daemon::foreign::filesystem_on;
+use daemon::devices;
 use engine::memory::{Limit, Limits};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
 
 use super::draid_word::DraidWord;
-use super::members::{aux_of, pools_of, read_only_pool_of};
+use super::in_use::Question;
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 use crate::verb::strerror;
@@ -280,52 +279,12 @@ impl Objections {
         let mut all = Self::default();
         for leaf in vdevs.leaves() {
             let spare = vdevs.spares.iter().any(|spare| spare.path == leaf.path);
-            all.in_use(leaf, silenced.in_use, spare, ctx);
+            all.lines.extend(Question { force: silenced.in_use, spare, ctx }.objection(leaf));
         }
         if !silenced.replication && all.lines.is_empty() {
             all.replication(vdevs, known);
         }
         all
-    }
-
-    fn in_use(&mut self, leaf: &Leaf, force: bool, spare: bool, ctx: &Ctx) {
-        let shown = leaf.path.display();
-        if let Some(pool) = read_only_pool_of(&leaf.path, ctx) {
-            self.lines.push(format!("{shown} is part of active pool '{pool}'"));
-            return;
-        }
-        match devices::in_use(&leaf.path) {
-            None => self.foreign(leaf, force),
-            Some(InUse::Spare(_)) if spare => {}
-            Some(InUse::Spare(guid)) => {
-                // A spare without an imported pool is free.
-                let pool = aux_of(guid, ctx);
-                self.lines
-                    .extend(pool.map(|pool| format!("{shown} is reserved as a hot spare for pool {pool}")));
-            }
-            Some(InUse::Cache(guid)) => {
-                let pool = aux_of(guid, ctx);
-                self.lines.extend(pool.map(|pool| format!("{shown} is part of active pool '{pool}'")));
-            }
-            Some(InUse::Active(pool)) if !pools_of(&leaf.path, ctx).is_empty() => {
-                self.lines.push(format!("{shown} is part of active pool '{pool}'"));
-            }
-            Some(InUse::Active(_) | InUse::Exported(_)) if force => {}
-            Some(InUse::Active(pool)) => {
-                self.lines.push(format!("{shown} is part of potentially active pool '{pool}'"));
-            }
-            Some(InUse::Exported(pool)) => {
-                self.lines.push(format!("{shown} is part of exported pool '{pool}'"));
-            }
-        }
-    }
-
-    /// Another file system's disk; files are not looked into.
-    #[doc(alias = "check_device")]
-    fn foreign(&mut self, leaf: &Leaf, force: bool) {
-        let kind = (!force && leaf.is_disk).then(|| filesystem_on(&leaf.path)).flatten();
-        let line = |kind| format!("{} is in use and contains a {kind} filesystem.", leaf.path.display());
-        self.lines.extend(kind.map(line));
     }
 
     /// Vdevs that protect less than the others. Log vdevs are exempt.

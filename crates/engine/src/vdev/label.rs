@@ -219,7 +219,9 @@ pub fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
 }
 
 /// Labels a device that joins a pool: all four labels at once, with empty uberblock rings and boot environments.
-/// The first 8 KiB of each label and the boot loader area stay as they are.
+/// The first 8 KiB of the device, where a partition table is that no longer holds, become zeros as well (OpenZFS's
+/// `zpool` does the same in `zero_label`, for 4 KiB); those of the other labels and the boot loader area stay as they
+/// are.
 ///
 /// The label of a pool's member has txg 0: it counts for nothing until a sync has written it again. Spares and
 /// cache devices have a label of their own form, which is final.
@@ -238,7 +240,8 @@ pub fn init_leaf(leaf: &Arc<Leaf>, label: &NvList, executor: &dyn Executor) -> R
         (&[], BOOTENV_OFFSET, BOOTENV_SIZE),
         (&[], RING_OFFSET, RING_SIZE),
     ];
-    let mut writes = Vec::new();
+    let front = AlignedBuf::zeroed(usize::try_from(BOOTENV_OFFSET).unwrap_or(0)).into();
+    let mut writes = vec![LeafWrite { leaf: Arc::clone(leaf), offset: 0, data: front }];
     for index in 0..LABELS {
         for (bytes, at, len) in areas {
             let Some(offset) = place(leaf, index, at) else { continue };
