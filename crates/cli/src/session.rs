@@ -91,6 +91,7 @@ impl Commands for Verbs {
         crate::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
         let word = |name: &str| call.env.get(name).and_then(|word| word.to_str()).map(str::to_owned);
         crate::zpool::vdev_names::use_environment(word);
+        zutil::environment::use_clients(call.env.clone());
         let (held, is_guest) = (Arc::new(AtomicBool::new(false)), call.guest.is_some());
         let session = Session {
             held: Arc::clone(&held),

@@ -566,3 +566,26 @@ fn a_daemon_without_its_folder_leaves_the_socket_of_the_next() {
     live.ok(&format!("zpool import -d {a} first"));
     live.export_and_verify("first");
 }
+
+/// The search path is that of the command, not that of the one that started the daemon.
+#[test]
+fn each_command_has_its_own_search_path() {
+    let live = Live::new();
+    let [_, other] = ["a", "b"].map(|name| live.disk(name, 64));
+    let with = |dir: &std::path::Path, line: &str| {
+        let out = live.command(line).env("ZPOOL_IMPORT_PATH", dir).output().unwrap();
+        String::from_utf8(out.stdout).unwrap()
+    };
+    let empty = live.dir.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    live.ok(&format!("zpool create -O mountpoint=none tank {other}"));
+    live.ok("zpool export tank");
+    // The last pool is gone, so this one starts a daemon.
+    let disk = live.disk("keep", 64);
+    with(&empty, &format!("zpool create -O mountpoint=none keep {disk}"));
+    assert!(with(&live.disks(), "zpool import").contains("tank"));
+    assert!(!with(&empty, "zpool import").contains("tank"));
+    with(&live.disks(), "zpool import -N tank");
+    assert_eq!(live.ok("zpool list -H -o name"), "keep\ntank\n");
+    live.export_and_verify("tank");
+}

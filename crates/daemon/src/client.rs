@@ -27,11 +27,12 @@ pub const MALLOC: [(&str, &str); 3] =
 /// The daemon's message on its standard output once it accepts connections.
 pub const READY: &[u8] = b"ready\n";
 /// The environment variables that a command sees.
-const WORDS: [&str; 13] = [
+const WORDS: [&str; 14] = [
     "TZ",
     "LC_ALL",
     "LANG",
     "ZPOOL_IMPORT_PATH",
+    "ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE",
     "ZFS_COLOR",
     "ZPOOL_VDEV_NAME_GUID",
     "ZPOOL_VDEV_NAME_FOLLOW_LINKS",
@@ -229,6 +230,8 @@ fn start(place: &RunPaths) -> io::Result<()> {
         .arg0("aquifer")
         .arg("daemon")
         .current_dir("/")
+        // The search path of one command is not that of others, nor of the daemon.
+        .env_remove("ZPOOL_IMPORT_PATH")
         .envs(MALLOC.iter().filter(|(name, _)| std::env::var_os(name).is_none()).copied())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

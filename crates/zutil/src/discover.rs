@@ -14,6 +14,7 @@ use std::thread;
 use blkdev::{BlockDevice, FileDevice, Geometry, Identity, OpenOptions};
 use ondisk::label::MIN_DEVICE_SIZE;
 
+use crate::environment;
 use crate::label::DeviceLabels;
 
 /// Default directories for the search for devices, best names first.
@@ -138,7 +139,7 @@ pub fn from_device(device: &dyn BlockDevice, number: u64) -> FoundDevice {
 }
 
 fn default_dirs() -> Vec<PathBuf> {
-    match std::env::var_os("ZPOOL_IMPORT_PATH").filter(|paths| !paths.is_empty()) {
+    match environment::var("ZPOOL_IMPORT_PATH").filter(|paths| !paths.is_empty()) {
         Some(paths) => std::env::split_paths(&paths).collect(),
         None => DEFAULT_DIRS.iter().map(PathBuf::from).collect(),
     }

@@ -164,7 +164,7 @@ fn flawed(tree: &VdevNode, facts: Option<&MosFacts>) -> Option<Reason> {
         return Some(Reason::RemovedDev);
     }
     let small = tree.walk().any(|vdev| vdev.is_leaf() && vdev.small_blocks);
-    (small && std::env::var_os("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE").is_none())
+    (small && crate::environment::var("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE").is_none())
         .then_some(Reason::NonNativeAshift)
 }
 

@@ -13,6 +13,7 @@
 
 pub mod assess;
 pub mod discover;
+pub mod environment;
 pub mod import;
 pub mod import_listing;
 pub mod import_status;
