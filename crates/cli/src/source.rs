@@ -188,6 +188,21 @@ impl PoolSource {
         &self,
         names: &[String],
         ctx: &mut Ctx,
+        visit: impl FnMut(&Arc<Pool>, &PoolCandidate, &mut Ctx) -> Outcome,
+    ) -> Outcome {
+        let none = |ctx: &mut Ctx| {
+            ctx.warn("no pools available");
+            Ok(())
+        };
+        self.each_or(names, ctx, none, visit)
+    }
+
+    /// As [`Self::each`]; `none` is called when there is no pool at all and none was named.
+    pub fn each_or(
+        &self,
+        names: &[String],
+        ctx: &mut Ctx,
+        none: impl FnOnce(&mut Ctx) -> Result<(), Failure>,
         mut visit: impl FnMut(&Arc<Pool>, &PoolCandidate, &mut Ctx) -> Outcome,
     ) -> Outcome {
         let mut found = self.candidates(ctx);
@@ -212,7 +227,7 @@ impl PoolSource {
             chosen
         };
         if chosen.is_empty() && names.is_empty() {
-            ctx.warn("no pools available");
+            none(ctx)?;
         }
         if names.is_empty() && self.is_live(ctx) {
             let of = |registry: &daemon::Registry| (registry.failed(), registry.damage());

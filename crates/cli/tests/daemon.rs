@@ -49,7 +49,7 @@ fn a_pool_is_made_used_exported_and_imported() {
     let why = "Expected either a list of pools, or list of vdevs in \"tank\", but got:\n\tnone (unknown)\n";
     assert!(run.code == 2 && run.err.starts_with(why), "{}", run.err);
     live.export_and_verify("tank");
-    assert_eq!(live.run("zpool list").err, "no pools available\n");
+    assert_eq!(live.run("zpool list").out, "no pools available\n");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     assert_eq!(live.ok("zfs list -H -t all -o name"), all);
     let history = live.ok("zpool history tank");
@@ -80,7 +80,7 @@ fn a_killed_daemon_comes_back_with_its_pools() {
     }
     assert_eq!(live.ok("zfs list -H -o name"), "tank\ntank/a\ntank/b\n");
     live.ok("zpool destroy tank");
-    assert_eq!(live.run("zpool list").err, "no pools available\n");
+    assert_eq!(live.run("zpool list").out, "no pools available\n");
 }
 
 /// The file may name pools: nothing says that there are none, and it is not replaced without a word.

@@ -25,7 +25,7 @@ fn a_pool_has_another_name_for_one_import() {
     live.ok("zfs create once/x");
     // It does not come back by itself, under whatever name.
     live.signal("-KILL");
-    assert_eq!(live.run("zpool list").err, "no pools available\n");
+    assert_eq!(live.run("zpool list").out, "no pools available\n");
     live.ok(&format!("zpool import -f {from} real"));
     live.ok("zpool export real");
     live.ok(&format!("zpool import {from} -o readonly=on real other"));
@@ -380,7 +380,7 @@ fn quotas_and_classes_are_there_from_the_beginning() {
     assert_eq!(refused, "invalid vdev specification: cache requires at least 1 devices\n");
     let nobody = live.fails(&format!("zpool create -O userquota@no-such-user=1G tank {a}"));
     assert_eq!(nobody, "cannot create 'tank': unable to find 'no-such-user'\n");
-    assert_eq!(live.run("zpool list").err, "no pools available\n");
+    assert_eq!(live.run("zpool list").out, "no pools available\n");
     let quotas = "-O userquota@7=1G -O groupquota@8=2G -O projectquota@9=3G";
     live.ok(&format!("zpool create -fO mountpoint=none {quotas} tank {a} special raidz {b} {c} {d}"));
     let asked = "zfs get -H -o value userquota@7,groupquota@8,projectquota@9 tank";

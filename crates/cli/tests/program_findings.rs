@@ -420,3 +420,19 @@ fn a_package_of_streams_is_dumped_with_its_list() {
         }
     }
 }
+
+#[test]
+fn reports_end_with_the_pools() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    assert_eq!(live.ok("zpool list 0.1"), "no pools available\n");
+    assert_eq!((live.ok("zpool list -H 0.1"), live.run("zpool list -H").err), Default::default());
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for verb in ["list", "status"] {
+        let why = live.fails(&format!("zpool {verb} none 0.1"));
+        assert_eq!(why, "cannot open 'none': no such pool\n");
+    }
+    let mut listing = live.command("zpool list -H -o name tank 0.1").spawn().unwrap();
+    live.ok("zpool export tank");
+    assert_eq!(listing.wait().unwrap().code(), Some(1));
+}

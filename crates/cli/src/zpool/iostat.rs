@@ -17,7 +17,7 @@ use super::device::means;
 use super::iostat_columns::{self as columns, Group, count, print_header, print_rule};
 use super::iostat_extended::{Extended, Form, Kind, print_histograms};
 use super::prop::PoolView;
-use super::repeat::Repeat;
+use super::repeat::{self, Repeat};
 use super::scripts::Scripts;
 use super::scripts::mark::Mark;
 use super::vdev_names::VdevNames;
@@ -152,7 +152,8 @@ impl Verb for Iostat {
             if !self.scripts.is_empty() {
                 write!(ctx.out, "{}", Mark::End.text())?;
             }
-            Ok(if fails_without_pools && lines.is_empty() { exit.worse(Exit::FAILED) } else { exit })
+            let exit = if fails_without_pools && lines.is_empty() { exit.worse(Exit::FAILED) } else { exit };
+            Ok(repeat::Report { exit, is_last: false })
         })
     }
 }

@@ -9,7 +9,7 @@ use zcommon::props::ZpoolProp;
 
 use super::list_vdevs::VdevCells;
 use super::prop::{PoolView, dash, is_of_feature};
-use super::repeat::Repeat;
+use super::repeat::{Repeat, Report};
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::listing::{Lines, PoolJson};
@@ -74,12 +74,18 @@ impl Verb for List {
 }
 
 impl List {
-    fn once(&self, ctx: &mut Ctx, first: bool, repeat: Repeat) -> Outcome {
+    fn once(&self, ctx: &mut Ctx, first: bool, repeat: Repeat) -> Result<Report, Failure> {
         let mut wanted = self.wanted();
         let mut lines: Vec<Line> = Vec::new();
         let mut pools = Map::new();
         let style = self.json_style();
-        let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
+        let is_plain = !self.lines.scripted && !self.json.style.json;
+        let none = |ctx: &mut Ctx| {
+            Ok(if is_plain {
+                writeln!(ctx.out, "no pools available")?;
+            })
+        };
+        let exit = self.source.each_or(&self.pools, ctx, none, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
             let props = named(&view, &wanted)?;
             let mut item = super::pool_object(&view, &style);
@@ -99,6 +105,7 @@ impl List {
             pools.insert(super::pool_key(&view, &style), item.into());
             Ok(Exit::OK)
         })?;
+        let is_last = lines.is_empty();
         if self.json.style.json && exit != Exit::OK && !self.pools.is_empty() {
             // Part of a document would pass for the whole.
         } else if self.json.style.json {
@@ -109,7 +116,7 @@ impl List {
         } else if !lines.is_empty() {
             self.print(&mut *ctx.out, &mut wanted, &lines, first)?;
         }
-        Ok(exit)
+        Ok(Report { exit, is_last })
     }
 }
 

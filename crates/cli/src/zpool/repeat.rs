@@ -26,6 +26,15 @@ pub struct Repeat {
     timestamp: Option<Timestamp>,
 }
 
+/// The result of one report.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    /// The exit code, if it is the last one.
+    pub exit: Exit,
+    /// No other report follows, whatever the interval.
+    pub is_last: bool,
+}
+
 impl Repeat {
     /// Takes interval and count off the end of the names, and `d` or `u` out of `-T`.
     #[doc(alias = "get_interval_count")]
@@ -63,8 +72,13 @@ impl Repeat {
     /// Makes the report as often as asked for, or until the user stops it, which is the ordinary end of one that repeats: nothing is
     /// said of it, as in OpenZFS, whose command ends by the signal. The report gets whether it is the
     /// first; `plain` is false for a report that prints its time by itself ([`Self::stamp`]), and for JSON, whose time is an entry of
-    /// the document: [`Self::time`].
-    pub fn run(self, ctx: &mut Ctx, plain: bool, report: impl FnMut(&mut Ctx, bool) -> Outcome) -> Outcome {
+    /// the document: [`Self::time`]. The last report gives the exit code.
+    pub fn run(
+        self,
+        ctx: &mut Ctx,
+        plain: bool,
+        report: impl FnMut(&mut Ctx, bool) -> Result<Report, Failure>,
+    ) -> Outcome {
         match self.reports(ctx, plain, report) {
             Err(Failure::Interrupted) if self.is_repeated() => Ok(Exit::INTERRUPTED),
             done => done,
@@ -75,19 +89,17 @@ impl Repeat {
         self,
         ctx: &mut Ctx,
         plain: bool,
-        mut report: impl FnMut(&mut Ctx, bool) -> Outcome,
+        mut report: impl FnMut(&mut Ctx, bool) -> Result<Report, Failure>,
     ) -> Outcome {
-        let mut exit = Exit::OK;
         let mut made = 0;
         loop {
             if plain {
                 self.stamp(ctx)?;
             }
-            exit = exit.worse(report(ctx, made == 0)?);
+            let Report { exit, is_last } = report(ctx, made == 0)?;
             made += 1;
-            let Some(interval) = self.interval.filter(|_| self.count.is_none_or(|count| made < count)) else {
-                return Ok(exit);
-            };
+            let more = !is_last && self.count.is_none_or(|count| made < count);
+            let Some(interval) = self.interval.filter(|_| more) else { return Ok(exit) };
             ctx.release();
             ctx.out.flush()?;
             sleep(interval, ctx)?;

@@ -19,7 +19,7 @@ use super::errors::known_errors;
 use super::progress::Work;
 use super::prop::PoolView;
 use super::redundancy;
-use super::repeat::Repeat;
+use super::repeat::{Repeat, Report};
 use super::scripts::mark::Mark;
 use super::scripts::{Scripts, power};
 use super::status_json;
@@ -93,7 +93,7 @@ impl Verb for Status {
             if !self.scripts.is_empty() {
                 write!(ctx.out, "{}", Mark::End.text())?;
             }
-            Ok(exit)
+            Ok(Report { exit, is_last: exit != Exit::OK })
         })
     }
 }
