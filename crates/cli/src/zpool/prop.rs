@@ -328,12 +328,11 @@ impl<'a> PoolView<'a> {
         })
     }
 
-    /// A pool that is not imported is only read.
+    /// A pool that is not imported is only read. The value is a state, which has no source.
     fn readonly(&self) -> Prop {
         match &self.live {
             Some(live) if !live.is_read_only() => Prop { number: Some(0), ..Prop::text("off", Source::None) },
-            Some(_) => Prop::text("on", Source::Local),
-            None => Prop::text("on", Source::None),
+            _ => Prop::text("on", Source::None),
         }
     }
 
