@@ -276,6 +276,25 @@ fn a_recursive_destroy_goes_on_behind_what_stays() {
 }
 
 #[test]
+fn a_parent_that_was_not_mounted_is_mounted_below_its_children() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    let new = live.dir.path().join("new");
+    live.ok("zfs create -o canmount=off tank/a");
+    live.ok("zfs create tank/a/b");
+    fs::write(at.join("a/b/f"), "content").unwrap();
+    live.ok(&format!("zfs set canmount=on mountpoint={} tank/a", new.display()));
+    assert_eq!(places(&live, "tank/a"), [new.clone()]);
+    assert_eq!(fs::read_to_string(new.join("b/f")).unwrap(), "content");
+    live.ok("zfs unmount tank/a/b");
+    live.ok("zfs unmount tank/a");
+    live.ok("zfs mount tank/a/b");
+    live.ok("zfs inherit mountpoint tank/a");
+    assert_eq!(fs::read_to_string(at.join("a/b/f")).unwrap(), "content");
+    live.export_and_verify("tank");
+}
+
+#[test]
 fn a_recursive_inherit_moves_what_had_a_place_of_its_own() {
     let live = Live::new();
     let Some(at) = mounted(&live) else { return };

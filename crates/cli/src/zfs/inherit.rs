@@ -105,13 +105,13 @@ impl Inherit {
         let source = if self.received { Source::None } else { Source::Inherited };
         let (mounted, waiting) = self.moved(prop, &target, &names)?;
         let word = prop.to_owned();
-        let ((), failures) = with_moved(&target, &mounted, ctx, |ctx| {
+        let ((), failures) = with_moved(&target, &mounted, &waiting, ctx, |ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 names.iter().try_for_each(|name| tasks.set(name, &[(word.as_str(), None)], source))
             });
             done.map_err(|e| cannot(why(&e)))
         })?;
-        Ok(remount(&target, failures, &waiting, ctx))
+        Ok(remount(&target, failures, ctx))
     }
 
     /// The datasets that are changed: with -r all at and below the target that can have the property, and their snapshots that have

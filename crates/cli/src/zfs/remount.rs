@@ -124,19 +124,27 @@ impl Left {
 /// The result of work, and why file systems could not be mounted after it.
 pub type Moved<T> = (T, Vec<Failure>);
 
-/// As [`with_unmounted`], where they may belong to other places then.
+/// As [`with_unmounted`], where they may belong to other places then, and file systems that are not mounted (`waiting`) may have a
+/// place then. A parent is mounted before its children, whichever of them were mounted.
 pub fn with_moved<T>(
     target: &Target,
     names: &[String],
+    waiting: &[String],
     ctx: &mut Ctx,
     work: impl FnOnce(&mut Ctx) -> Result<T, Failure>,
 ) -> Result<Moved<T>, Failure> {
     let left = Left::by(target, names);
-    with_unmounted(target, names, false, ctx, |ctx| {
-        let done = work(ctx)?;
-        left.remove();
-        Ok(done)
-    })
+    let unmounted = unmount_all(target, names, false, ctx)?;
+    match work(ctx) {
+        Ok(done) => {
+            left.remove();
+            Ok((done, mount_all(&unmounted, waiting, ctx)))
+        }
+        Err(failure) => {
+            warn(&mount_again(&unmounted, ctx), ctx);
+            Err(failure)
+        }
+    }
 }
 
 /// Does something while these file systems, deepest places first, are not mounted, and mounts them again where they belong then.
@@ -184,31 +192,47 @@ pub fn unmount_all(
     }
 }
 
-/// Mounts file systems that were mounted, named in an order in which they can be, where they belong now; returns the failures.
+/// Mounts file systems that were mounted, parents before those below them, where they belong now; returns the failures.
 /// Those that are gone, whose key is not loaded, or whose properties exclude a mount are passed over, and so are snapshots, which
 /// have no place of their own.
-#[doc(alias = "changelist_postfix")]
 pub fn mount_again(names: &[String], ctx: &mut Ctx) -> Vec<Failure> {
-    let found = names.iter().filter(|name| !name.contains('@')).map(|name| Target::of(name, ctx));
-    let found: Result<Vec<Target>, Failure> = found.collect();
-    let mounted = found.and_then(|mut all| {
-        all.retain(|target| target.exists() && !lacks_key(target));
-        mount_in_rounds(&all, ctx)
-    });
-    mounted.unwrap_or_else(|failure| vec![failure])
+    mount_all(names, &[], ctx)
 }
 
-fn mount_in_rounds(all: &[Target], ctx: &mut Ctx) -> Result<Vec<Failure>, Failure> {
+/// As [`mount_again`], together with file systems that were not mounted (`others`).
+#[doc(alias = "changelist_postfix")]
+fn mount_all(names: &[String], others: &[String], ctx: &mut Ctx) -> Vec<Failure> {
+    let mut found = Vec::new();
+    for (names, asked) in [(names, Asked::Again), (others, Asked::No)] {
+        for name in names.iter().filter(|name| !name.contains('@')) {
+            match Target::of(name, ctx) {
+                Ok(target) => found.push((target, asked)),
+                Err(failure) => return vec![failure],
+            }
+        }
+    }
+    found.retain(|(target, _)| target.exists() && !lacks_key(target));
+    mount_in_rounds(&found, ctx).unwrap_or_else(|failure| vec![failure])
+}
+
+fn mount_in_rounds<'a>(all: &'a [(Target, Asked)], ctx: &mut Ctx) -> Result<Vec<Failure>, Failure> {
     if all.is_empty() {
         return Ok(Vec::new());
     }
-    let places: Vec<PathBuf> =
-        all.iter().map(|target| Ok(mountpoint(target)?.into())).collect::<Result<_, Failure>>()?;
-    let places: Vec<&Path> = places.iter().map(PathBuf::as_path).collect();
+    let place = |one: &'a (Target, Asked)| Ok((PathBuf::from(mountpoint(&one.0)?), one));
+    let mut placed: Vec<(PathBuf, &(Target, Asked))> =
+        all.iter().map(place).collect::<Result<_, Failure>>()?;
+    // A place sorts before those below it; those that share one keep their order.
+    placed.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let places: Vec<&Path> = placed.iter().map(|(place, _)| place.as_path()).collect();
     let (mounter, mut failures) = (mounter(ctx)?, Vec::new());
     for round in rounds(&places) {
-        let together: Vec<&Target> = round.into_iter().filter_map(|at| all.get(at)).collect();
-        failures.extend(mount_together(&together, &*mounter, &[], Asked::Again));
+        let round: Vec<_> = round.into_iter().filter_map(|at| placed.get(at)).map(|(_, one)| *one).collect();
+        for asked in [Asked::Again, Asked::No] {
+            let alike = round.iter().filter(|one| one.1 == asked);
+            let together: Vec<&Target> = alike.map(|one| &one.0).collect();
+            failures.extend(mount_together(&together, &*mounter, &[], asked));
+        }
     }
     Ok(failures)
 }

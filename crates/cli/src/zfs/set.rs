@@ -8,7 +8,6 @@ use zcommon::props::DatasetTypes;
 
 use super::content::OfContent;
 use super::create::reservation_of;
-use super::mount::mount_created;
 use super::remount::{mounted_followers, mounted_heads, waiting_followers, warn, with_moved, with_unmounted};
 use super::target::Target;
 use super::unheeded;
@@ -91,7 +90,7 @@ impl Set {
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
         let dataset = name.to_owned();
         let with = |ctx: &mut Ctx, work: Work<'_>| match moved {
-            true => with_moved(target, &names, ctx, work),
+            true => with_moved(target, &names, &waiting, ctx, work),
             false => with_unmounted(target, &names, false, ctx, work),
         };
         let work = |ctx: &mut Ctx| {
@@ -102,7 +101,7 @@ impl Set {
             done.map_err(|e| cannot(reason(&e, &words)))
         };
         let ((), mounted) = with(ctx, Box::new(work))?;
-        Ok(remount(target, mounted, &waiting, ctx))
+        Ok(remount(target, mounted, ctx))
     }
 }
 
@@ -121,22 +120,16 @@ fn moving(target: &Target, settings: &[(String, PropValue)]) -> Result<Vec<Strin
     Ok(Vec::new())
 }
 
-/// Tells mounts of the new properties, and mounts file systems that had no mount point and have one now; `failures`: of those that
-/// had one. The property stays set whatever fails.
+/// Tells mounts of the new properties; `failures`: of file systems that could not be mounted after the change. The property stays
+/// set whatever fails.
 ///
 /// A file system that cannot be mounted at its new place is reported and does not change the exit code, as in OpenZFS, where
 /// only a mounted file system that does not take its new options does.
 #[doc(alias("set_callback", "changelist_postfix"))]
-pub(super) fn remount(
-    target: &Target,
-    mut failures: Vec<Failure>,
-    waiting: &[String],
-    ctx: &mut Ctx,
-) -> Exit {
+pub(super) fn remount(target: &Target, mut failures: Vec<Failure>, ctx: &mut Ctx) -> Exit {
     let told = target.pool.mounts.settings_changed(&target.name);
     let exit = if told.is_empty() { Exit::OK } else { Exit::FAILED };
     failures.extend(told.into_iter().map(|(at, e)| Failure::cannot("remount", at.display(), e.what())));
-    failures.extend(waiting.iter().filter_map(|name| mount_created(name, ctx).err()));
     warn(&failures, ctx);
     if !failures.is_empty() {
         ctx.warn("property may be set but unable to remount filesystem");
