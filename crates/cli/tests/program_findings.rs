@@ -436,3 +436,31 @@ fn reports_end_with_the_pools() {
     live.ok("zpool export tank");
     assert_eq!(listing.wait().unwrap().code(), Some(1));
 }
+
+#[test]
+fn datasets_that_refuse_to_inherit_are_named_and_the_others_do() {
+    let (from, to) = (Live::new(), Live::new());
+    for live in [&from, &to] {
+        let disk = live.disk("d", 128);
+        live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    }
+    from.ok("zfs create tank/t");
+    for name in ["a", "b", "c"] {
+        from.ok(&format!("zfs create -o quota=5M tank/t/{name}"));
+    }
+    from.ok("zfs snapshot -r tank/t@1");
+    let stream = from.dir.path().join("stream");
+    let file = std::fs::File::create(&stream).unwrap();
+    assert!(from.command("zfs send -R tank/t@1").stdout(file).status().unwrap().success());
+    let file = std::fs::File::open(&stream).unwrap();
+    assert!(to.command("zfs receive -u tank/t").stdin(file).status().unwrap().success());
+    for name in ["a", "b", "c"] {
+        to.ok(&format!("zfs set quota=20M tank/t/{name}"));
+    }
+    to.ok("zfs set reservation=8M tank/t/b");
+    let why = to.fails("zfs inherit -rS quota tank/t");
+    assert_eq!(why, "cannot inherit quota for 'tank/t/b': out of space\n");
+    assert_eq!(to.ok("zfs get -H -o value quota tank/t/a tank/t/b tank/t/c"), "5M\n20M\n5M\n");
+    assert!(to.ok("zpool history tank").contains("zfs inherit -rS quota tank/t"));
+    to.export_and_verify("tank");
+}

@@ -105,13 +105,18 @@ impl Inherit {
         let source = if self.received { Source::None } else { Source::Inherited };
         let (mounted, waiting) = self.moved(prop, &target, &names)?;
         let word = prop.to_owned();
-        let ((), failures) = with_moved(&target, &mounted, &waiting, ctx, |ctx| {
-            let done = ctx.change(&target.pool, move |tasks, _| {
-                names.iter().try_for_each(|name| tasks.set(name, &[(word.as_str(), None)], source))
+        let (refused, failures) = with_moved(&target, &mounted, &waiting, ctx, |ctx| {
+            let done = ctx.change(&target.pool, move |tasks, _| match names.as_slice() {
+                [only] => tasks.set(only, &[(word.as_str(), None)], source).map(|()| Vec::new()),
+                _ => tasks.set_each(&names, &[(word.as_str(), None)], source),
             });
             done.map_err(|e| cannot(why(&e)))
         })?;
-        Ok(remount(&target, failures, ctx))
+        for (name, e) in &refused {
+            ctx.warn(format!("cannot inherit {prop} for '{name}': {}", why(e)));
+        }
+        let exit = remount(&target, failures, ctx);
+        Ok(if refused.is_empty() { exit } else { Exit::FAILED })
     }
 
     /// The datasets that are changed: with -r all at and below the target that can have the property, and their snapshots that have

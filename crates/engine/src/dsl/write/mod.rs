@@ -42,6 +42,7 @@ pub mod redaction;
 mod remap;
 mod rename;
 pub mod scan_state;
+mod set_each;
 pub mod space;
 pub mod space_throttle;
 mod swap;

@@ -533,6 +533,18 @@ impl Tasks<'_> {
         settings: &[(&str, Option<PropValue>)],
         source: props::Source,
     ) -> Result<()> {
+        let found = self.settable(name, settings, source)?;
+        self.put(name, &found, settings, source)?;
+        self.datasets.refresh_policies(self.at.hooks)
+    }
+
+    /// The dataset, if it takes all of the settings. Nothing changes.
+    pub(super) fn settable(
+        &self,
+        name: &str,
+        settings: &[(&str, Option<PropValue>)],
+        source: props::Source,
+    ) -> Result<Found> {
         space::check_room(&self.at, 2 * u64::try_from(settings.len()).unwrap_or(1), true)?;
         let found = self.find(name)?;
         let after = limits::Predicted::of(&self.at, &found, settings, source)?;
@@ -540,6 +552,17 @@ impl Tasks<'_> {
             limits::check_setting(&self.at, &found, (prop, value.as_ref()), source, &after)
                 .map_err(|e| e.in_dataset(name))?;
         }
+        Ok(found)
+    }
+
+    /// Changes a dataset that takes the settings.
+    pub(super) fn put(
+        &self,
+        name: &str,
+        found: &Found,
+        settings: &[(&str, Option<PropValue>)],
+        source: props::Source,
+    ) -> Result<()> {
         let (at, number) = (&self.at, found.dataset());
         for (prop, value) in settings {
             let amount = value.as_ref().and_then(PropValue::number).unwrap_or(0);
@@ -562,6 +585,6 @@ impl Tasks<'_> {
             };
             self.log(what, name, number, &text)?;
         }
-        self.datasets.refresh_policies(self.at.hooks)
+        Ok(())
     }
 }

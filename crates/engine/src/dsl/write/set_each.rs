@@ -1,0 +1,26 @@
+//! Properties of several datasets in one task.
+
+use super::Tasks;
+use super::props::Source;
+use crate::dsl::props::PropValue;
+use crate::error::{Error, Result};
+
+impl Tasks<'_> {
+    /// As [`Self::set`] for several datasets. Returns those that refuse, which stay as they are, with the reason.
+    pub fn set_each(
+        &self,
+        names: &[String],
+        settings: &[(&str, Option<PropValue>)],
+        source: Source,
+    ) -> Result<Vec<(String, Error)>> {
+        let mut refused = Vec::new();
+        for name in names {
+            match self.settable(name, settings, source) {
+                Ok(found) => self.put(name, &found, settings, source)?,
+                Err(e) => refused.push((name.clone(), e)),
+            }
+        }
+        self.datasets.refresh_policies(self.at.hooks)?;
+        Ok(refused)
+    }
+}
