@@ -284,7 +284,7 @@ fn a_parent_that_was_not_mounted_is_mounted_below_its_children() {
     live.ok("zfs create tank/a/b");
     fs::write(at.join("a/b/f"), "content").unwrap();
     live.ok(&format!("zfs set canmount=on mountpoint={} tank/a", new.display()));
-    assert_eq!(places(&live, "tank/a"), [new.clone()]);
+    assert_eq!(places(&live, "tank/a"), std::slice::from_ref(&new));
     assert_eq!(fs::read_to_string(new.join("b/f")).unwrap(), "content");
     live.ok("zfs unmount tank/a/b");
     live.ok("zfs unmount tank/a");

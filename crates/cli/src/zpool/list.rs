@@ -81,9 +81,10 @@ impl List {
         let style = self.json_style();
         let is_plain = !self.lines.scripted && !self.json.style.json;
         let none = |ctx: &mut Ctx| {
-            Ok(if is_plain {
+            if is_plain {
                 writeln!(ctx.out, "no pools available")?;
-            })
+            }
+            Ok(())
         };
         let exit = self.source.each_or(&self.pools, ctx, none, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
