@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use sha2::{Digest, Sha256};
+use ring::digest::{Context, SHA256};
 use zpl::{FileKind, Inode};
 
 use super::access::{Access, Named};
@@ -92,7 +92,7 @@ fn digest(
     mut bytes: Bytes,
     interrupt: &Interrupt,
 ) -> Result<Result<String, Vec<engine::dmu::Unreadable>>, Failure> {
-    let mut hash = Sha256::new();
+    let mut hash = Context::new(&SHA256);
     let bad = bytes.all(0, interrupt, &mut |piece| {
         match piece {
             Piece::Data(_, data) => hash.update(data),
@@ -106,7 +106,7 @@ fn digest(
     if !bad.is_empty() {
         return Ok(Err(bad));
     }
-    Ok(Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect()))
+    Ok(Ok(hash.finish().as_ref().iter().map(|b| format!("{b:02x}")).collect()))
 }
 
 /// Escapes a name like coreutils, for a line that starts with a backslash.

@@ -180,9 +180,9 @@ impl Run<'_> {
     /// Checks that a worker's durable changes exist.
     fn look(&mut self, worker: &Worker) -> Result<(), String> {
         let ledger = Ledger::read(worker)?;
-        let fatal = |why: &str| {
-            !["os error 107", "os error 103", "a program ended with"].iter().any(|w| why.contains(w))
-        };
+        // ENOTCONN, ECONNABORTED, and over io_uring ECANCELED.
+        let ended = ["os error 107", "os error 103", "os error 125", "a program ended with"];
+        let fatal = |why: &str| !ended.iter().any(|w| why.contains(w));
         match &ledger.failed {
             Some(why) if fatal(why) => return Err(format!("an operation failed: {why}")),
             _ => {}
