@@ -170,7 +170,7 @@ fn digest(inode: &Inode) -> Result<String> {
         if chunk.is_empty() {
             break;
         }
-        hash.update(&*chunk);
+        hash.update(&chunk);
         at += u64::try_from(chunk.len()).unwrap_or(0);
     }
     if at != inode.attr().size {
