@@ -39,8 +39,8 @@ pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
 }
 
 /// Ensures that the dataset's key is loaded, for verbs that read its content: reads it from the file of its
-/// `keylocation`, or prompts for it if a terminal is available. Keys of an imported pool are loaded by `zfs load-key` and kin only:
-/// other verbs belong to users who may not do that, and must not undo `zfs unload-key`.
+/// `keylocation`, or prompts for it if a terminal is available. Only `zfs load-key` and kin load keys
+/// of an imported pool: users without that permission may run other verbs, which must not undo `zfs unload-key`.
 pub fn ensure(pool: &Pool, dir: &Dir, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(root) = encryption_root(pool, dir)? else { return Ok(()) };
     if pool.dsl.keys.is_loaded(&root) {

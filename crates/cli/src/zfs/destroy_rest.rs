@@ -63,7 +63,7 @@ fn owner(step: &Step) -> &str {
     step.name().split('@').next().unwrap_or_default()
 }
 
-/// What is not destroyed.
+/// Datasets and snapshots that stay.
 #[derive(Debug, Default)]
 struct Stay {
     /// File systems and volumes.
@@ -122,8 +122,7 @@ impl Stay {
         go
     }
 
-    /// The first steps failed: takes those of the dataset that the error is about out of them, with what is destroyed together with
-    /// them.
+    /// The first steps failed: removes the steps of the dataset that the error names, and those that depend on them.
     fn refused(&mut self, e: &engine::Error, steps: &mut Vec<Step>) {
         let Some(first) = steps.first().cloned() else { return };
         let end = steps.iter().position(|step| matches!(step, Step::Head(_))).unwrap_or(steps.len());

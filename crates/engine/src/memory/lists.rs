@@ -33,7 +33,7 @@ struct Entry<V> {
     ahead: bool,
 }
 
-/// What is known of one list beside its order.
+/// Counters of one list.
 #[derive(Debug, Default)]
 struct List {
     bytes: Size,

@@ -19,6 +19,7 @@ const FSSETXATTR: u32 = 0x401c_5820;
 const REWRITE: u32 = 0x4020_8303;
 /// `ZFS_REWRITE_PHYSICAL`.
 const PHYSICAL: u64 = 1;
+
 fn word(bytes: &[u8], at: usize) -> Result<u32> {
     let word = bytes.get(at..).and_then(|b| b.first_chunk());
     word.map(|b| u32::from_le_bytes(*b)).ok_or_else(|| Error::new(Kind::Invalid, "a short request"))
