@@ -431,22 +431,25 @@ impl<'p> DeadList<'p> {
         let entries: Vec<(u64, u64)> = self.entries()?.into_iter().collect();
         for together in entries.windows(3) {
             let [(first, one), (next, other), _] = *together else { continue };
-            let in_use = self.in_use(one)?.saturating_add(self.in_use(other)?);
-            if in_use >= most {
-                continue;
-            }
-            let (mut keep, more) = unfreed(&self.list(one)?, most)?;
-            let (later, more_later) = unfreed(&self.list(other)?, most)?;
-            if more || more_later {
-                // The counts of a damaged list.
-                continue;
-            }
-            keep.extend(later);
+            // Damage in old lists matters when the clone is destroyed, and must not stop the txg.
+            let Ok(Some(keep)) = self.joined(one, other, most) else { continue };
             self.clear_entry(first)?;
             self.remove_entry(next)?;
             return self.insert(&keep, false);
         }
         Ok(())
+    }
+
+    /// The blocks in use of two lists of a livelist; `None` if they do not fit one list.
+    fn joined(&self, one: u64, other: u64, most: u64) -> Result<Option<Vec<Blkptr>>> {
+        if self.in_use(one)?.saturating_add(self.in_use(other)?) >= most {
+            return Ok(None);
+        }
+        let (mut keep, more) = unfreed(&self.list(one)?, most)?;
+        let (later, more_later) = unfreed(&self.list(other)?, most)?;
+        keep.extend(later);
+        // There are more where the counts of a list are damaged.
+        Ok((!more && !more_later).then_some(keep))
     }
 
     /// Blocks of a list of a livelist that are not freed.
