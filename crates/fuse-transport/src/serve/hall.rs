@@ -19,7 +19,7 @@ use super::line::{Line, Load};
 use super::seat::{Seat, Source, Watch};
 use super::{Held, MAX_WRITE, Service, Work, ring_readers};
 use crate::device::Device;
-use crate::header::Header;
+use crate::header::{Header, Opcode};
 use crate::reply::Reply;
 use crate::uring::{Queues, Reserved};
 
@@ -195,13 +195,18 @@ impl Hall {
     }
 
     /// Reads requests and answers them until there is none, or they are left to other threads.
+    ///
+    /// Over io_uring the kernel still sends here what has no answer. It names one removed file at a time to a thread that waits,
+    /// which would be woken for each, and many at once to one that comes later: the connection is then read again at the watch's
+    /// next look.
     fn attend(&'static self, seat: &Seat, key: u64, line: &Arc<Line>) {
         let mut room = self.spare.lock().pop().unwrap_or_else(|| vec![0; ROOM]);
         let mut role = Role { reader: true, behind: 0 };
+        let mut forgot = false;
         line.spin.woken();
         loop {
             let mut read = line.device.read(&mut room);
-            if role.reader && read == Err(Errno::AGAIN) {
+            if role.reader && read == Err(Errno::AGAIN) && !line.is_over_rings() {
                 let again = || match line.device.read(&mut room) {
                     Err(Errno::AGAIN) => None,
                     read => Some(read),
@@ -213,13 +218,16 @@ impl Hall {
                 Ok(0) => break self.hang_up(key, line),
                 Ok(len) => {
                     let request = room.get(..len).unwrap_or_default();
+                    forgot = is_forget(request);
                     if !self.take(seat, &mut role, key, line, request) {
                         break;
                     }
                 }
                 // None is there, or it was cancelled before a thread read it.
                 Err(Errno::AGAIN | Errno::INTR | Errno::NOENT | Errno::NOMEM) => {
-                    if role.reader {
+                    if role.reader && forgot && line.is_over_rings() {
+                        self.watch.doze(Source::Device(key, Arc::clone(line)));
+                    } else if role.reader {
                         self.listen(key, line);
                     }
                     break;
@@ -341,6 +349,11 @@ impl Held {
         let Some(service) = line.files() else { return };
         contained(&header, || service.answer(&header, body.words(), reply));
     }
+}
+
+fn is_forget(request: &[u8]) -> bool {
+    let header = Header::split(request).map(|(header, _)| header.opcode);
+    matches!(header, Some(Opcode::Forget | Opcode::BatchForget))
 }
 
 fn answer(line: &Line, request: &[u8]) {

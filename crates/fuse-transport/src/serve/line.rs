@@ -14,7 +14,8 @@ use crate::device::Device;
 
 /// Time after which a request is taken for one that has waited.
 const LONG: Duration = Duration::from_micros(300);
-/// Requests after such a one that are expected to wait, too.
+/// Requests after two such ones in succession that are expected to wait, too. A single one has rather lost its processor than
+/// waited for something: handing the next ones to other threads would cost more than it saves.
 const WARY: u32 = 16;
 
 /// The resources used by the requests of all mounts.
@@ -41,8 +42,10 @@ pub struct Line {
     state: Mutex<State>,
     over: AtomicBool,
     ended: Condvar,
-    /// Requests of each lane that are expected to wait, because one before them has.
+    /// Requests of each lane that are expected to wait, because those before them have.
     wary: [AtomicU32; LANES],
+    /// Whether the last request of each lane took so long.
+    long: [AtomicBool; LANES],
     /// Whether readers find requests by spinning.
     pub spin: Spin,
     over_rings: AtomicBool,
@@ -98,6 +101,7 @@ impl Line {
             over: AtomicBool::new(false),
             ended: Condvar::new(),
             wary: Default::default(),
+            long: Default::default(),
             spin: Spin::default(),
             over_rings: AtomicBool::new(false),
         })
@@ -147,9 +151,16 @@ impl Line {
 
     /// A request of a lane took so long.
     pub fn took(&self, lane: Lane, time: Duration) {
-        let Some(wary) = self.wary(lane) else { return };
-        if time > LONG {
-            wary.store(WARY, Ordering::Relaxed);
+        let (Some(wary), Some(long)) = (self.wary(lane), self.long.get(lane.index())) else { return };
+        let is_long = time > LONG;
+        let was_long = long.load(Ordering::Relaxed);
+        if is_long != was_long {
+            long.store(is_long, Ordering::Relaxed);
+        }
+        if is_long {
+            if was_long {
+                wary.store(WARY, Ordering::Relaxed);
+            }
         } else if wary.load(Ordering::Relaxed) > 0 {
             // Threads may do this at the same time: the number is a guess.
             wary.store(wary.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);

@@ -6,7 +6,7 @@
 //! a connection whose reader has been in the same request since the last look. That reader loses its role: after the
 //! answer it does not re-arm the event again.
 //!
-//! The watch sleeps while there are no readers.
+//! The watch sleeps while there are no readers and no source dozes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -88,6 +88,8 @@ impl Seat {
 #[derive(Debug, Default)]
 pub struct Watch {
     seats: Mutex<Vec<Arc<Seat>>>,
+    /// Sources without a reader until the next look.
+    dozing: Mutex<Vec<Source>>,
     asleep: AtomicBool,
     thread: Mutex<Option<Thread>>,
 }
@@ -108,6 +110,16 @@ impl Watch {
     /// The thread of `seat` becomes the reader of a source.
     pub fn sit(&self, seat: &Seat, source: Source) {
         *seat.reads.lock() = Some(source);
+        self.wake();
+    }
+
+    /// Lets another thread read a source at the next look, not before.
+    pub fn doze(&self, source: Source) {
+        self.dozing.lock().push(source);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if self.asleep.swap(false, Ordering::SeqCst)
             && let Some(thread) = &*self.thread.lock()
         {
@@ -121,6 +133,8 @@ impl Watch {
         let mut idle = 0;
         loop {
             thread::sleep(TICK);
+            let dozing = std::mem::take(&mut *self.dozing.lock());
+            dozing.iter().for_each(&rearm);
             let seats = self.seats.lock().clone();
             let readers = seats.iter().filter(|seat| seat.relieve(&rearm)).count();
             idle = if readers > 0 { 0 } else { idle + 1 };
@@ -133,8 +147,10 @@ impl Watch {
 
     fn sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
-        // A thread that took a seat before it could see the mark does not wake this one.
-        if self.seats.lock().iter().any(|seat| seat.reads.lock().is_some()) {
+        // A thread that took a seat, or left a source, before it could see the mark does not wake this one.
+        let is_busy = !self.dozing.lock().is_empty()
+            || self.seats.lock().iter().any(|seat| seat.reads.lock().is_some());
+        if is_busy {
             self.asleep.store(false, Ordering::SeqCst);
         }
         while self.asleep.load(Ordering::SeqCst) {

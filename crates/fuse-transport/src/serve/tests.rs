@@ -17,6 +17,7 @@ use crate::reply::Reply;
 use crate::words::Words;
 
 const LOOKUP: u32 = 1;
+const FORGET: u32 = 2;
 const WRITE: u32 = 16;
 const FSYNC: u32 = 20;
 
@@ -48,6 +49,7 @@ impl Service for Slow {
                 }
                 None => reply.fail(libc::EIO),
             },
+            Opcode::Forget => reply.forget(),
             Opcode::Fsync => {
                 self.wait();
                 reply.send(&[]);
@@ -159,4 +161,36 @@ fn a_line_that_is_paused_stays_so_until_an_answer_resumes_it() {
     assert!(!line.take_in(Lane::Names, &small[..], &load).more);
     assert!(line.done(Lane::Names, small.len(), &load).resume, "no thread would read this mount again");
     assert!(!line.done(Lane::Write, large.len(), &load).resume);
+}
+
+#[test]
+fn one_slow_request_does_not_make_the_next_ones_suspect() {
+    let socket =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap().0;
+    let line = Line::new(Arc::new(Device::new(socket)), Arc::new(Slow::default()));
+    let (slow, quick) = (Duration::from_millis(1), Duration::from_micros(10));
+    for _ in 0..3 {
+        line.took(Lane::Change, slow);
+        assert!(!line.may_wait(Lane::Change));
+        line.took(Lane::Change, quick);
+    }
+    (0..2).for_each(|_| line.took(Lane::Change, slow));
+    assert!(line.may_wait(Lane::Change) && !line.may_wait(Lane::Names));
+    (0..16).for_each(|_| line.took(Lane::Change, quick));
+    assert!(!line.may_wait(Lane::Change));
+}
+
+#[test]
+fn a_connection_beside_rings_is_read_again_after_what_has_no_answer() {
+    let (kernel, line) = Kernel::mount(&Slow::default());
+    line.joins_rings();
+    for request in 0..50 {
+        kernel.ask(FORGET, 0, &[0; 8]);
+        if request % 7 == 0 {
+            // Long enough for the connection to be left alone until the next look.
+            std::thread::sleep(Duration::from_millis(3));
+        }
+        kernel.ask(LOOKUP, 1 + request, b"name\0");
+        assert_eq!(kernel.answer(), Some((1 + request, -libc::ENOENT)));
+    }
 }
