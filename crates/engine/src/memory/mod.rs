@@ -193,6 +193,11 @@ impl Memory {
         self.second.load(Ordering::Relaxed)
     }
 
+    /// Maximum unused objects of one object set.
+    pub fn object_share(&self) -> usize {
+        self.objects.share(self.target())
+    }
+
     /// Whether blocks were evicted since the start of the process.
     #[doc(alias = "arc_warm")]
     pub fn is_warm(&self) -> bool {
@@ -278,8 +283,10 @@ impl Memory {
     }
 
     fn evict(&self, store: &mut Store) {
-        let (target, second) = (self.target(), self.second());
-        while store.size().saturating_add(second) > target {
+        let target = self.target();
+        // Objects that programs use can be more than their part, which is all that they take of the cache.
+        let beside = self.second().saturating_add(self.objects.beyond().min(target / objects::PART));
+        while store.size().saturating_add(beside) > target {
             let Some(bytes) = store.lists.evict(target) else { break };
             store.bytes = store.bytes.saturating_sub(bytes);
             store.evicted += 1;

@@ -1,7 +1,8 @@
 //! Bounds the number of unused objects of open object sets in memory, over all pools.
 //!
 //! While there are few, each object set keeps all it has visited. Once there are many, each has an equal share of
-//! them, so thousands of mounted file systems take no more than one.
+//! them, so thousands of mounted file systems take no more than one. [`OBJECTS`] are kept besides the cache of blocks; a large
+//! cache gives a part of itself for more of them, because a file whose attributes are in memory is looked up in a third of the time.
 
 use std::collections::VecDeque;
 use std::sync::Weak;
@@ -9,8 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-/// Maximum unused objects in memory.
+/// Maximum unused objects in memory that take no space of the cache.
 const OBJECTS: usize = 8192;
+/// Maximum unused objects in memory: a txg looks at all of them.
+const MOST: usize = 8 * OBJECTS;
+/// Bytes that an object in memory takes, about.
+const SIZE: u64 = 3 << 10;
+/// The part of the cache that further objects may take.
+pub(super) const PART: u64 = 16;
 /// Minimum share of an object set.
 const LEAST: usize = 32;
 /// Maximum bytes of indexes of names: of one hundred of the largest micro ZAPs.
@@ -91,11 +98,18 @@ impl Objects {
         self.indexes.lock().bytes
     }
 
-    /// Maximum unused objects of one object set.
-    pub fn share(&self) -> usize {
-        match self.objects.load(Ordering::Relaxed) > OBJECTS {
-            true => (OBJECTS / self.sets.load(Ordering::Relaxed).max(1)).max(LEAST),
-            false => OBJECTS,
+    /// Bytes of the objects that take space of the cache.
+    pub fn beyond(&self) -> u64 {
+        let beyond = self.count().clamp(OBJECTS, MOST) - OBJECTS;
+        u64::try_from(beyond).unwrap_or(0).saturating_mul(SIZE)
+    }
+
+    /// Maximum unused objects of one object set, where the cache may have `cache` bytes.
+    pub fn share(&self, cache: u64) -> usize {
+        let most = usize::try_from(cache / PART / SIZE).unwrap_or(MOST).clamp(OBJECTS, MOST);
+        match self.count() > most {
+            true => (most / self.sets.load(Ordering::Relaxed).max(1)).max(LEAST),
+            false => most,
         }
     }
 }
@@ -108,13 +122,26 @@ mod tests {
     fn each_object_set_has_its_share_once_there_are_many_objects() {
         let all = Objects::default();
         (0..100).for_each(|_| all.opened(4));
-        assert_eq!(all.share(), OBJECTS);
+        assert_eq!(all.share(0), OBJECTS);
         all.added(OBJECTS);
-        assert_eq!(all.share(), OBJECTS / 100);
+        assert_eq!(all.share(0), OBJECTS / 100);
         (0..900).for_each(|_| all.opened(4));
-        assert_eq!(all.share(), LEAST);
+        assert_eq!(all.share(0), LEAST);
         all.removed(OBJECTS);
         (0..900).for_each(|_| all.closed(4));
-        assert_eq!(all.share(), OBJECTS);
+        assert_eq!(all.share(0), OBJECTS);
+    }
+
+    #[test]
+    fn a_large_cache_gives_a_part_of_itself_for_more_objects() {
+        let all = Objects::default();
+        all.opened(OBJECTS);
+        assert_eq!([64 << 20, 1 << 30, 1 << 40].map(|cache| all.share(cache)), [OBJECTS, 21_845, MOST]);
+        assert_eq!(all.beyond(), 0);
+        all.added(1000);
+        assert_eq!(all.beyond(), 1000 * SIZE);
+        // Objects in use may be more; the cache keeps the rest of its space.
+        all.added(10 * MOST);
+        assert_eq!(all.beyond(), (MOST - OBJECTS) as u64 * SIZE);
     }
 }

@@ -266,7 +266,7 @@ impl LiveObjset {
 
     /// Maximum unused objects in memory.
     pub fn share(&self) -> usize {
-        self.counted().share()
+        self.arc().memory().object_share()
     }
 
     /// The cache of its blocks.
