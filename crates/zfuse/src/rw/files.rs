@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use crate::wire::{FileAttr, FileHandle, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use engine::{Error, Kind, Result};
-use zpl::FileKind;
 use zpl::write::{NewNode, Settings, XattrMode};
+use zpl::{Attr, FileKind};
 
 use super::privileges::Setter;
 use super::{Live, Snapdir, convert, posix_acl};
@@ -120,14 +120,19 @@ impl Live {
         // Several names may mean one file: the kernel does not notice its removal under another name.
         let keep = if self.files.names_are_exact() { NAMES } else { Duration::ZERO };
         let generation = Generation(attr.generation);
-        let mut attr = of_file(self.ino(object)?, &attr);
+        Ok(Entry { attr: self.file_attr(object, &attr)?, generation, keep, keep_attr })
+    }
+
+    /// A file's attributes as the kernel gets them.
+    pub(super) fn file_attr(&self, object: u64, attr: &Attr) -> Result<FileAttr> {
+        let mut attr = of_file(self.ino(object)?, attr);
         if attr.kind == FileType::RegularFile {
             attr.blksize = best_transfer(attr.size, attr.blksize, self.files.options().recordsize);
         }
         // `.zfs` is a directory in it, if visible.
         let shows_ctl = object == self.files.root && self.options.read().snapdir == Snapdir::Visible;
         attr.nlink = attr.nlink.saturating_add(u32::from(shows_ctl));
-        Ok(Entry { attr, generation, keep, keep_attr })
+        Ok(attr)
     }
 
     /// Opens a file. Access that its flags forbid is refused now, because cached writes would be refused too late.

@@ -36,7 +36,10 @@ impl Removed {
 impl Live {
     /// Removes a file's name.
     pub(super) fn remove_file(&self, dir: u64, name: &[u8]) -> Result<()> {
-        self.removing(dir, name, || self.files.unlink(dir, name))
+        if let Some((object, attr)) = self.files.unlink_and_look(dir, name)? {
+            self.keep_removed(self.file_attr(object, &attr)?);
+        }
+        Ok(())
     }
 
     /// Removes a directory.
@@ -51,10 +54,14 @@ impl Live {
         let last = before.filter(|attr| attr.kind == FileType::Directory || attr.nlink <= 1);
         work()?;
         if let Some(attr) = last {
-            // While the file is open its object answers.
-            self.removed.0.lock().insert(attr.ino.0, FileAttr { nlink: 0, ..attr });
+            self.keep_removed(attr);
         }
         Ok(())
+    }
+
+    /// While the file is open its object answers; after that these attributes do.
+    fn keep_removed(&self, attr: FileAttr) {
+        self.removed.0.lock().insert(attr.ino.0, FileAttr { nlink: 0, ..attr });
     }
 
     /// Attributes of a file, which may be removed.

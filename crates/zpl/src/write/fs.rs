@@ -389,7 +389,10 @@ impl FsWriter {
 
     /// A file's attributes.
     pub fn attr(&self, number: u64) -> Result<Attr> {
-        let node = self.node(number)?;
+        self.attr_of(&*self.node(number)?)
+    }
+
+    pub(super) fn attr_of(&self, node: &Node) -> Result<Attr> {
         let state = node.state.read();
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));

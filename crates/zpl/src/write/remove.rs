@@ -15,7 +15,7 @@ use super::fs::FsWriter;
 use super::node::Node;
 use super::sink::LogOp;
 use super::steps::Steps;
-use crate::attr::FileKind;
+use crate::attr::{Attr, FileKind};
 use crate::dir::Dirent;
 
 /// Files with more extended attributes in files give them up in pieces.
@@ -27,12 +27,17 @@ impl FsWriter {
     /// Removes a name of a file that is no directory.
     #[doc(alias = "zfs_remove")]
     pub fn unlink(&self, dir: u64, name: &[u8]) -> Result<()> {
-        self.settled(0, || self.unlink_now(dir, name))?;
-        self.free_doomed();
-        Ok(())
+        self.unlink_and_look(dir, name).map(drop)
     }
 
-    fn unlink_now(&self, dir: u64, name: &[u8]) -> Result<()> {
+    /// As [`FsWriter::unlink`]; returns number and attributes of a file that lost its last name.
+    pub fn unlink_and_look(&self, dir: u64, name: &[u8]) -> Result<Option<(u64, Attr)>> {
+        let last = self.settled(0, || self.unlink_now(dir, name))?;
+        self.free_doomed();
+        Ok(last)
+    }
+
+    fn unlink_now(&self, dir: u64, name: &[u8]) -> Result<Option<(u64, Attr)>> {
         let dir = self.dir(dir)?;
         let tx = self.begin_for(0, true)?;
         let _names = self.names.read();
@@ -44,14 +49,15 @@ impl FsWriter {
             return Err(Error::new(Kind::IsDirectory, "is a directory"));
         }
         self.check_removable(&node)?;
-        self.attempt(&tx, |steps| {
+        let last = self.attempt(&tx, |steps| {
             self.remove_entry(steps, &dir, &entry, node.kind)?;
-            self.drop_link(steps, &node)
+            let last = self.drop_link(steps, &node)?;
+            Ok(if last { self.attr_of(&node).ok().map(|attr| (node.number, attr)) } else { None })
         })?;
         let op =
             LogOp::Remove { dir: dir.number, name: &entry.name, object: node.number, dir_removed: false };
         self.log(&tx, &op);
-        Ok(())
+        Ok(last)
     }
 
     /// Removes an empty directory.
@@ -94,8 +100,8 @@ impl FsWriter {
         Ok(())
     }
 
-    /// A name of `node` is gone. With the last one goes the file, unless it is open.
-    pub(super) fn drop_link(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<()> {
+    /// A name of `node` is gone. With the last one goes the file, unless it is open. Returns whether it was the last one.
+    pub(super) fn drop_link(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<bool> {
         let now = self.now();
         let attrs = [self.fields.links, self.fields.ctime];
         let left = self.change_step(steps, node, &attrs, |state| {
@@ -106,7 +112,10 @@ impl FsWriter {
             state.time(self.fields.ctime, now)?;
             Ok(links)
         })?;
-        if left == 0 { self.drop_file(steps, node) } else { Ok(()) }
+        if left == 0 {
+            self.drop_file(steps, node)?;
+        }
+        Ok(left == 0)
     }
 
     /// The last name of `node` is gone.
