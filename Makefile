@@ -80,6 +80,8 @@ bench: build
 	bench/mounts.sh
 	$(CARGO) build --release -p zfuse --example nothing
 	bench/small.sh
+	bench/send.sh
+	bench/upkeep.sh
 	$(CARGO) run --release -p bench -- $${BENCH_DIR:-target/bench}/write
 
 fuzz:
