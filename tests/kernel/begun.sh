@@ -42,6 +42,10 @@ zpool replace b-resilver "$(disk b-resilver 2)" "$(disk b-resilver 7)"; zpool re
 param zfs_scan_suspend_progress 0; sleep 2; param zfs_scan_suspend_progress 1
 meanwhile b-resilver; leave b-resilver 'resilver'
 
+# A scrub that waits.
+new b-scrub 3 150 raidz1 @1-3
+zpool scrub b-scrub; meanwhile b-scrub; leave b-scrub 'scrub in progress'
+
 # A distributed spare takes over while a scrub waits.
 new b-draid 7 150 draid2:3d:7c:1s @1-7
 zpool offline -f b-draid "$(disk b-draid 3)"

@@ -35,6 +35,8 @@ check() { # POOL
       echo "ok    the job that was cut has ended" || { echo "FAIL  the job does not end"; zpool status "$1"; }
     zpool status "$1" | grep -qE 'with 0 errors|completed on|expanded' || { echo "FAIL  no job was there"; zpool status "$1"; }
   fi
+  [ "$1" = cached ] && cache_is_back
+  [ "$1" = received ] && receives "$at" "$mnt"
   zpool scrub -w "$1"
   zpool status -v "$1" > /tmp/found
   if grep -q 'scrub repaired 0B in .* with 0 errors' /tmp/found && grep -q 'No known data errors' /tmp/found &&
@@ -46,6 +48,47 @@ check() { # POOL
   zfs unmount -a; zpool sync "$1"
   accounts "$1" > "/share/back/$1.accounts"
   zpool export "$1" && mkdir "/share/back/$1" && cp --sparse=always "$at"/d* "/share/back/$1/"
+  case $1 in twins* | cloned) tables_end "$1" "$at" "$mnt" ;; esac
+}
+
+# The cache device's log leads the kernel to the blocks that we wrote there.
+cache_is_back() {
+  local found
+  for _ in $(seq 60); do
+    found=$(awk '$1 == "l2_rebuild_bufs" { print $3 }' /proc/spl/kstat/zfs/arcstats); [ "$found" -gt 1000 ] && break; sleep 1
+  done
+  cat /run/aquifer-kernel-test/cached/hot > /dev/null
+  awk '$1 ~ /^l2_(hits|cksum_bad|io_error|rebuild_bufs|rebuild_.*error)$/ { n[$1] = $3; all = all " " $1 "=" $3 }
+    END { for (k in n) if (k ~ /bad|error/ && n[k]) bad = 1
+      print (bad || n["l2_rebuild_bufs"] < 1000 || !n["l2_hits"] ? "FAIL " : "ok   ") " the cache device:" all }' /proc/spl/kstat/zfs/arcstats
+}
+
+# Streams of ours are received; what they made here goes again.
+receives() { # DIR MOUNTPOINT
+  local made=$2/made
+  zfs receive -o mountpoint="$made" received/tree < "$1/stream.tree" && zfs mount -a
+  manifest "$made/below" > /tmp/found; same "$1/stream.tree.below" /tmp/found "stream of a tree"
+  zfs receive -o keylocation=prompt -o mountpoint="$2/locked" received/locked < "$1/stream.raw" && echo password1 | zfs load-key received/locked &&
+    zfs mount received/locked
+  manifest "$2/locked" > /tmp/found; same "$1/stream.raw.files" /tmp/found "raw stream"
+  zfs receive -u received/redacted < "$1/stream.redacted" && zfs receive -o origin=received/redacted@tree -o mountpoint="$2/public" received/public \
+    < "$1/stream.increment"
+  zfs mount received/public; manifest "$2/public" > /tmp/found; same "$1/stream.increment.files" /tmp/found "redacted stream and its increment"
+  zfs receive -o mountpoint="$2/part" received/part < "$1/stream.rest"; zfs mount received/part
+  manifest "$2/part" > /tmp/found; same "$1/stream.rest.files" /tmp/found "rest of a stream that broke off"
+  for made in public redacted locked tree part; do zfs destroy -r "received/$made" || echo "FAIL  destroy of received/$made"; done
+}
+
+# All files go: the tables of deduplicated and cloned blocks come to nothing.
+tables_end() { # POOL DIR MOUNTPOINT
+  zpool import -d "$2" "$1" && rm -rf "${3:?}"/* && for snap in $(zfs list -H -t snapshot -o name -r "$1"); do zfs destroy -R "$snap"; done
+  zfs destroy -r "$1/received" 2> /dev/null; zpool sync "$1"; zpool wait -t free "$1"; zpool sync "$1"
+  local clones; clones=$(zpool get -Hp -o value bcloneused "$1")
+  zpool status -D "$1" > /tmp/found
+  grep -q 'no DDT entries\|DDT entries 0,' /tmp/found && [ "$clones" = 0 ] && echo "ok    tables of $1 end empty" ||
+    { echo "FAIL  tables of $1: bcloneused $clones"; grep -A12 'dedup:' /tmp/found; }
+  zdb -bcc "$1" > /tmp/found 2>&1 || { echo "FAIL  zdb of $1"; tail -5 /tmp/found; }
+  zpool export "$1"
 }
 
 change() { # POOL DIR

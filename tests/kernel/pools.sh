@@ -91,6 +91,12 @@ create cloned mirror @ && small cloned && zpool sync cloned && cp --reflink=auto
   head -c 300000 /dev/urandom | dd of="$mnt/cloned/again" bs=1000 seek=400 conv=notrunc status=none &&
   zfs rewrite -l 1M "$mnt/cloned/third" && rm -r "$mnt/cloned/src" && small_end cloned
 
+# A cache device with enough blocks for a log of them.
+disks cached 2 300; truncate -s 1100M "$pools/cached/d3"
+create cached -O recordsize=8K mirror @1 @2 cache @3 && small cached && head -c 40000000 /dev/urandom > "$mnt/cached/hot" &&
+  zpool export cached && zpool import -d "$pools/cached" cached && cat "$mnt/cached/hot" > /dev/null && for _ in $(seq 60); do
+    [ "$(zpool list -vHp cached | awk '$1 ~ /d3$/ { print $3 }')" -gt 30000000 ] && break; sleep 1; done; small_end cached
+
 # A disk was removed, and one is on its way out.
 disks gone 4 250
 create gone @ && small gone && zpool remove -w gone "$pools/gone/d2" && head -c 20000000 /dev/urandom > "$mnt/gone/late" && small_end gone
@@ -120,13 +126,30 @@ create cut-expand raidz1 @1 @2 @3 @4 && small cut-expand && zpool attach cut-exp
   echo late > "$mnt/cut-expand/late" && zpool sync cut-expand && begun cut-expand 'expansion of .* in progress' && small_end cut-expand
 hold raidz_expand_max_reflow_bytes 0
 
+# Streams for the kernel to receive, each with what it must show: a whole tree, raw, redacted, and the rest of one that broke off here.
+streams() {
+  local to=$pools/received
+  zfs create source/fs/below && fill "$mnt/source/fs/below" "$here/../../docs" && zfs snapshot -r source/fs@tree &&
+    zfs send -R source/fs@tree > "$to/stream.tree" && manifest "$mnt/source/fs/below" > "$to/stream.tree.below" &&
+    echo password1 | zfs create -o encryption=on -o keyformat=passphrase -o mountpoint="$mnt/source/locked" source/locked &&
+    fill "$mnt/source/locked" "$here/../../docs" && zfs snapshot source/locked@one && zfs send -w source/locked@one > "$to/stream.raw" &&
+    manifest "$mnt/source/locked" > "$to/stream.raw.files" &&
+    zfs clone -o mountpoint="$mnt/source/public" source/fs@tree source/public && echo public > "$mnt/source/public/rand" &&
+    zfs snapshot source/public@less && zfs redact source/fs@tree book source/public@less &&
+    zfs send --redact book source/fs@tree > "$to/stream.redacted" && zfs send -i source/fs@tree source/public@less > "$to/stream.increment" &&
+    manifest "$mnt/source/public" > "$to/stream.increment.files"
+  zfs send -Lec source/fs@one | head -c 3000000 | zfs receive -s -u received/part 2> /dev/null
+  zfs send -t "$(zfs get -H -o value receive_resume_token received/part)" > "$to/stream.rest" &&
+    manifest "$mnt/source/fs/.zfs/snapshot/one" > "$to/stream.rest.files"
+}
+
 # What another pool sent: plain, compressed, and raw increments.
 disks source 1 300; disks received 2 300
 create source -O compression=zstd @ && zfs create source/fs && zfs set mountpoint="$mnt/source/fs" source/fs &&
   fill "$mnt/source/fs" "$here/../../docs" && zfs snapshot source/fs@one && rm -r "$mnt/source/fs/src" && zfs snapshot source/fs@two &&
   create received mirror @ && small received && zfs send -c source/fs@one | zfs receive -o mountpoint="$mnt/received/fs" received/fs &&
   zfs send -c -i @one source/fs@two | zfs receive received/fs && manifest "$mnt/received/fs" > "$pools/received/manifest.fs" &&
-  small_end received
+  streams && small_end received
 zpool export source 2> /dev/null; rm -rf "$pools/source"
 
 # A mirror that was a disk, one disk of it replaced.
