@@ -3,6 +3,8 @@
 
 mod live;
 
+use std::time::{Duration, Instant};
+
 use live::Live;
 
 /// The device column of `zpool status`, in order, and the state of each.
@@ -101,6 +103,73 @@ fn a_disk_is_replaced_and_a_spare_stands_in() {
     assert_eq!(names(&live), "tank raidz1-0 a d e spares s");
     assert_eq!(config(&live).pop(), Some(("s".into(), "AVAIL".into())));
     live.export_and_verify("tank");
+}
+
+/// Waits until `zpool status` of a pool matches.
+fn wait_for(live: &Live, pool: &str, is_so: impl Fn(&str) -> bool) -> String {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let status = live.ok(&format!("zpool status {pool}"));
+        if is_so(&status) {
+            return status;
+        }
+        assert!(Instant::now() < until, "{status}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The line of a spare in the list of spares: its state and the note behind.
+fn spare_line(status: &str, spare: &str) -> String {
+    let listed = status.split("spares").nth(1).unwrap_or_default();
+    let line = listed.lines().find(|line| line.trim_start().starts_with(spare)).unwrap_or_default();
+    line.split_whitespace().skip(1).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn pools_share_a_hot_spare() {
+    let live = Live::new();
+    let [a1, a2, b1, b2, c, s, n] = ["a1", "a2", "b1", "b2", "c", "s", "n"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none one mirror {a1} {a2} spare {s}"));
+    live.ok(&format!("zpool create -O mountpoint=none two mirror {b1} {b2} spare {s}"));
+    let state = |pool: &str| spare_line(&live.ok(&format!("zpool status {pool}")), &s);
+    assert_eq!([state("one"), state("two")], ["AVAIL", "AVAIL"]);
+    let why = live.fails(&format!("zpool add one spare {s}"));
+    assert!(why.starts_with("cannot add to 'one': one or more vdevs refer to the same device"), "{why}");
+
+    // A disk of the first pool dies, and then one of the second: it waits for the spare.
+    live.ok(&format!("zpool offline -f one {a2}"));
+    wait_for(&live, "one", |status| spare_line(status, &s) == "INUSE currently in use");
+    assert_eq!(state("two"), "INUSE in use by pool 'one'");
+    let json = live.ok("zpool status -j two");
+    assert!(json.contains("\"used_by\":\"one\""), "{json}");
+    let why = live.fails("zpool export one");
+    assert!(why.contains("'one' has an active shared spare which could be used by other pools"), "{why}");
+    // A third pool may have a spare that is in use, but no pool may have it as anything else.
+    live.ok(&format!("zpool create -O mountpoint=none three {c} spare {s}"));
+    assert_eq!(state("three"), "INUSE in use by pool 'one'");
+    let why = live.fails(&format!("zpool add -f three {s}"));
+    assert!(why.contains("is reserved as a hot spare for pool"), "{why}");
+    live.ok("zpool destroy three");
+    live.ok(&format!("zpool offline -f two {b2}"));
+    let why = live.fails(&format!("zpool replace two {b2} {s}"));
+    assert!(why.contains("is busy"), "{why}");
+
+    // The first pool gets a new disk; the spare goes on to the second.
+    live.ok(&format!("zpool replace -w one {a2} {n}"));
+    wait_for(&live, "two", |status| spare_line(status, &s) == "INUSE currently in use");
+    live.ok("zpool wait -t replace two");
+    assert_eq!(state("one"), "INUSE in use by pool 'two'");
+    live.ok("zpool export one");
+    live.ok(&format!("zpool import -d {} one", live.disks().display()));
+    assert_eq!(state("one"), "INUSE in use by pool 'two'");
+    // It stays there for good, and the first pool's list is without it.
+    live.ok(&format!("zpool detach two {b2}"));
+    for pool in ["one", "two"] {
+        let status = live.ok(&format!("zpool status {pool}"));
+        assert!(!status.contains("spares") && status.contains("state: ONLINE"), "{status}");
+    }
+    live.export_and_verify("one");
+    live.export_and_verify("two");
 }
 
 /// A device that leaves a pool by any verb is closed when the verb returns, and free for another use.

@@ -119,6 +119,11 @@ pub fn in_use(path: &Path) -> Option<InUse> {
     in_use_by(&probe(path).ok().flatten()?.labels)
 }
 
+/// The guid that a device's labels give it; `None` without usable labels.
+pub fn label_guid(path: &Path) -> Option<u64> {
+    probe(path).ok().flatten()?.labels.best()?.u64("guid")
+}
+
 /// The use that labels tell; `None` if they leave the device free.
 pub(crate) fn in_use_by(labels: &DeviceLabels) -> Option<InUse> {
     let label = labels.best()?;

@@ -24,6 +24,7 @@ mod connections;
 pub mod deleg;
 pub mod devices;
 pub mod foreign;
+pub mod lending;
 pub mod memory;
 pub mod mounts;
 pub mod ops;

@@ -5,17 +5,16 @@ use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use blkdev::Device;
+use blkdev::{Device, Identity};
 use engine::dsl::write::Tasks;
 use engine::env::Env;
 use engine::memory::Memory;
 use engine::spa::devices::Reopened;
 use engine::spa::events::Events;
 use engine::spa::features::PoolFeatures;
-use engine::spa::sparing::SpareSource;
 use engine::spa::suspension::Suspension;
 use engine::spa::{Pool, Quiet, Spa};
 use engine::vdev::leaf::Leaf;
@@ -27,6 +26,7 @@ use zcommon::vdev::VdevAux;
 use zutil::PoolCandidate;
 
 use crate::cache::Cache;
+use crate::lending::Promised;
 use crate::mounts::{Mounter, Mounts};
 use crate::paths::RunPaths;
 
@@ -138,6 +138,14 @@ impl Imported {
     /// Keeps spares and cache devices open, so that no other process can use them.
     pub fn hold(&self, mut devices: Vec<Device>) {
         self.aux.lock().append(&mut devices);
+    }
+
+    /// The spare or cache device of this identity, if the pool holds it open.
+    pub(crate) fn holds(&self, wanted: &Identity) -> Option<Device> {
+        let same = |device: &&Device| {
+            crate::devices::identity(Path::new(device.name())).is_ok_and(|id| id == *wanted)
+        };
+        self.aux.lock().iter().find(same).cloned()
     }
 
     /// The pool for changes.
@@ -350,19 +358,8 @@ pub struct Registry {
     unwritten: Mutex<Vec<String>>,
     /// The events of the present and former pools.
     events: Mutex<VecDeque<Arc<Events>>>,
-}
-
-/// Opens the devices of a pool's hot spares.
-#[derive(Debug)]
-struct Lender {
-    registry: Weak<Registry>,
-    load_guid: u64,
-}
-
-impl SpareSource for Lender {
-    fn device(&self, guid: u64, path: &str) -> Option<Device> {
-        self.registry.upgrade()?.spare_of(self.load_guid, guid, Path::new(path))
-    }
+    /// The hot spares that pools are taking.
+    pub(crate) promised: Promised,
 }
 
 /// Maximum number of pools whose events are kept.
@@ -381,6 +378,7 @@ impl Registry {
             damage: Mutex::default(),
             unwritten: Mutex::default(),
             events: Mutex::default(),
+            promised: Promised::default(),
         }))
     }
 
@@ -479,46 +477,6 @@ impl Registry {
         }
         let guid: u64 = wanted.parse().ok()?;
         pools.values().flatten().find(|pool| pool.guid() == guid).cloned()
-    }
-
-    /// The spare that a pool holds at this path; several pools may share it.
-    #[doc(alias = "spa_spare_exists")]
-    pub fn held(&self, path: &Path) -> Option<Device> {
-        let wanted = crate::devices::identity(path).ok()?;
-        let of = |pool: Arc<Imported>| {
-            let aux = pool.aux.lock();
-            let same = |device: &&Device| {
-                crate::devices::identity(Path::new(device.name())).is_ok_and(|id| id == wanted)
-            };
-            aux.iter().find(same).cloned()
-        };
-        self.all().into_iter().find_map(of)
-    }
-
-    /// The device of a hot spare, for `pool` to put in a disk's place; `None` when another pool has done so, or the device
-    /// is not there.
-    #[doc(alias = "spa_spare_exists")]
-    pub fn spare_for(&self, pool: &Imported, guid: u64, path: &Path) -> Option<Device> {
-        self.spare_of(pool.load_guid, guid, path)
-    }
-
-    fn spare_of(&self, load_guid: u64, guid: u64, path: &Path) -> Option<Device> {
-        let uses = |pool: &Arc<Imported>| {
-            let tree = pool.spa().ok().map(|spa| spa.pool.tree());
-            pool.load_guid != load_guid && tree.is_some_and(|tree| tree.leaf(guid).is_some())
-        };
-        let is_free = crate::devices::in_use(path) == Some(crate::devices::InUse::Spare(guid));
-        if !is_free || self.all().iter().any(uses) {
-            return None;
-        }
-        self.held(path).or_else(|| crate::devices::open(path).ok())
-    }
-
-    /// Has hot spares take over by themselves.
-    pub(crate) fn lend_spares(self: &Arc<Self>, pool: &Imported) {
-        if let Held::Live(spa) = &pool.held {
-            spa.set_spares(Arc::new(Lender { registry: Arc::downgrade(self), load_guid: pool.load_guid }));
-        }
     }
 
     /// Reserves a name for a new pool.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use daemon::Imported;
+use daemon::lending::Loan;
 use engine::Kind;
 use engine::spa::attach::{Attach as Request, NewDevice};
 use engine::spa::layout::VdevSpec;
@@ -122,9 +123,9 @@ impl Line<'_> {
         let path = old.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)).to_owned());
         let mut in_place =
             InPlace { pool: &pool, guid: old.guid, path: path.unwrap_or_default(), before: None };
-        let device = match spare {
+        let (device, loan) = match spare {
             Some(entry) => self.spare(&pool, &entry, ctx)?,
-            None => self.fresh(&mut in_place, &old, how, ashift, ctx)?,
+            None => (self.fresh(&mut in_place, &old, how, ashift, ctx)?, None),
         };
         let request =
             Request { target: old.guid, device, replacing: self.replacing, sequential: how.sequential };
@@ -132,6 +133,7 @@ impl Line<'_> {
             Kind::Suspended => self.cannot(crate::session::suspended(&e)),
             _ => self.cannot(e.what()),
         })?;
+        drop(loan);
         in_place.before = None;
         drop(in_place);
         drop(spa);
@@ -140,16 +142,21 @@ impl Line<'_> {
         if how.wait { self.wait(ctx) } else { Ok(Exit::OK) }
     }
 
-    /// A hot spare of the pool.
-    fn spare(&self, pool: &Imported, entry: &NvList, ctx: &Ctx) -> Result<NewDevice, Failure> {
+    /// A hot spare of the pool, which no other pool takes while the loan is held.
+    fn spare(
+        &self,
+        pool: &Imported,
+        entry: &NvList,
+        ctx: &Ctx,
+    ) -> Result<(NewDevice, Option<Loan>), Failure> {
         let guid = entry.u64("guid").unwrap_or(0);
         if entry.str("type") == Some("dspare") {
-            return Ok(NewDevice::Spare { guid, device: None });
+            return Ok((NewDevice::Spare { guid, device: None }, None));
         }
         let path = Path::new(entry.str("path").unwrap_or_default());
-        let device = ctx.registry()?.spare_for(pool, guid, path);
         let busy = || self.cannot(format!("{} is busy", self.new));
-        Ok(NewDevice::Spare { guid, device: Some(device.ok_or_else(busy)?) })
+        let loan = ctx.registry()?.spare_for(pool, guid, path).ok_or_else(busy)?;
+        Ok((NewDevice::Spare { guid, device: Some(Arc::clone(&loan.device)) }, Some(loan)))
     }
 
     /// A device of no pool.
@@ -253,11 +260,18 @@ impl Verb for Detach {
         let cannot = |why: &str| Failure::MinusOne(format!("cannot detach {}: {why}", self.device));
         let vdev = target(&pool, &self.device).map_err(|why| cannot(&why))?;
         let spa = pool.spa().map_err(|e| cannot(e.what()))?;
+        let spares = pool.spares();
         spa.detach(vdev.guid).map_err(|e| match e.kind() {
             Kind::Suspended => cannot(&crate::session::suspended(&e)),
             _ => cannot(e.what()),
         })?;
         changed(&pool, ctx)?;
+        // A spare that has become an ordinary disk is lost to the other pools.
+        let kept = pool.spares();
+        let gone: Vec<u64> = spares.into_iter().filter(|guid| !kept.contains(guid)).collect();
+        ctx.registry()?
+            .unlist_spares(&pool, &gone)
+            .map_err(|e| Failure::failed(format!("the spare remains in a list of spares: {e}")))?;
         Ok(Exit::OK)
     }
 }

@@ -61,6 +61,13 @@ impl Export {
         if is_injected {
             return Err(Failure::cannot("export", &name, "pool is busy"));
         }
+        if !self.force && !self.hard && pool.uses_shared_spare(&*ctx.registry()?) {
+            let why = format!(
+                "use '-f' to override the following errors:\n'{name}' has an active shared spare which could be used \
+                 by other pools once '{name}' is exported."
+            );
+            return Err(Failure::cannot("export", &name, why));
+        }
         let left = Left::by_pool(&pool);
         drop(pool);
         ctx.release();

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use daemon::devices::{self, InUse};
 use daemon::foreign::{self, Use};
 
-use super::members::{aux_of, pools_of, read_only_pool_of};
+use super::members::{aux_of, pools_of, read_only_pool_of, spare_at};
 use super::vdevs::Leaf;
 use crate::ctx::Ctx;
 
@@ -28,6 +28,11 @@ impl Question<'_> {
             return Some(format!("{shown} is part of active pool '{pool}'"));
         }
         match devices::in_use(&leaf.path) {
+            Some(usage @ InUse::Active(_)) => {
+                // A spare in use is labelled as a part of the pool that uses it.
+                let spare = spare_at(&leaf.path, self.ctx).map(InUse::Spare);
+                self.of_pool(&leaf.path, spare.unwrap_or(usage))
+            }
             Some(usage) => self.of_pool(&leaf.path, usage),
             // Files are not looked into.
             None => leaf.is_disk.then(|| self.of_disk(&leaf.path)).flatten(),

@@ -18,6 +18,14 @@ pub fn aux_of(guid: u64, ctx: &Ctx) -> Option<String> {
     ctx.registry().ok()?.all().iter().find(|pool| has(pool)).map(|pool| pool.name())
 }
 
+/// The guid of a hot spare of an imported pool, free or in use: its label has that guid in either case.
+#[doc(alias = "spa_spare_exists")]
+pub fn spare_at(path: &Path, ctx: &Ctx) -> Option<u64> {
+    let guid = devices::label_guid(path)?;
+    let has = |pool: &Arc<daemon::Imported>| pool.spares().contains(&guid);
+    ctx.registry().ok()?.all().iter().any(has).then_some(guid)
+}
+
 /// The pool that was imported read-only and has the device. Its label may say that the pool is exported or destroyed.
 #[doc(alias = "zpool_in_use")]
 pub fn read_only_pool_of(path: &Path, ctx: &Ctx) -> Option<String> {

@@ -66,16 +66,24 @@ pub struct PoolView<'a> {
     /// Sizes of each vdev.
     pub sizes: Sizes,
     live: Option<Arc<Imported>>,
+    /// The names of pools that use spares of this one, by the spares' guids.
+    lent: BTreeMap<u64, String>,
     stats: PoolStats,
     settings: BTreeMap<String, PropValue>,
 }
 
 impl<'a> PoolView<'a> {
-    /// Whether a spare stands in for a disk of this pool.
+    /// Whether a spare stands in for a disk, of this pool or of another that has the spare, too.
     #[doc(alias = "VDEV_AUX_SPARED")]
     pub fn is_spare_in_use(&self, spare: &VdevNode) -> bool {
         let is_spare = self.facts.as_ref().is_some_and(|f| f.spares.iter().any(|s| s.guid == spare.guid));
-        is_spare && holds(&self.tree, spare.guid)
+        is_spare && (holds(&self.tree, spare.guid) || self.user_of(spare).is_some())
+    }
+
+    /// The other pool that uses a spare of this one.
+    #[doc(alias = "used_by_other")]
+    pub fn user_of(&self, spare: &VdevNode) -> Option<&str> {
+        self.lent.get(&spare.guid).map(String::as_str)
     }
 
     /// Looks at everything once.
@@ -102,7 +110,9 @@ impl<'a> PoolView<'a> {
         if let Some(spa) = live.as_ref().and_then(|live| live.spa().ok()) {
             sizes.add_caches(&spa.cache_devices());
         }
-        Self { pool, tree, facts, space, sizes, live, stats, settings }
+        let spares = facts.as_ref().filter(|_| live.is_some()).map(|facts| facts.spares.as_slice());
+        let lent = lent(spares.unwrap_or_default(), &tree, ctx);
+        Self { pool, tree, facts, space, sizes, live, lent, stats, settings }
     }
 
     /// `ONLINE`, `DEGRADED`, …, `SUSPENDED`.
@@ -463,6 +473,13 @@ fn text(value: &PropValue) -> String {
         PropValue::Text(text) => text.clone(),
         PropValue::Number(n) => nicenum(*n).to_string(),
     }
+}
+
+/// The spares that other pools use, by guid, with the names of these pools.
+fn lent(spares: &[VdevNode], tree: &VdevNode, ctx: &Ctx) -> BTreeMap<u64, String> {
+    let Ok(registry) = ctx.registry() else { return BTreeMap::new() };
+    let elsewhere = spares.iter().filter(|spare| !holds(tree, spare.guid));
+    elsewhere.filter_map(|spare| Some((spare.guid, registry.user_of(spare.guid)?.name()))).collect()
 }
 
 /// Whether a vdev of that guid is part of the tree.

@@ -295,9 +295,10 @@ impl Status {
             slow,
             power: self.power.then(|| if vdev.is_leaf() { power(vdev.path.as_deref()) } else { "-" }),
             direct: (self.direct > 0 && !spare).then(|| view.direct_errors(vdev.guid)),
-            note: match in_use {
-                true => "  currently in use".to_owned(),
-                false => note(view, vdev) + &self.more(view, vdev),
+            note: match view.user_of(vdev).filter(|_| spare) {
+                Some(pool) => format!("  in use by pool '{pool}'"),
+                None if in_use => "  currently in use".to_owned(),
+                None => note(view, vdev) + &self.more(view, vdev),
             },
             is_hidden: self.unhealthy && !is_slow && !status_json::is_unhealthy(view, vdev),
             children: vdev.children.iter().map(|c| self.vdev(view, c, spare)).collect(),

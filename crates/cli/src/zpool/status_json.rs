@@ -243,6 +243,9 @@ impl Writer<'_> {
             state => state.word(),
         };
         map.insert("state".into(), json!(state));
+        if let Some(pool) = self.view.user_of(vdev).filter(|_| spare) {
+            map.insert("used_by".into(), json!(pool));
+        }
         if let Some(parent) = parent.filter(|_| self.form.style.flat_vdevs) {
             map.insert("parent".into(), json!(parent));
         }

@@ -17,6 +17,7 @@ use zcommon::draid::DraidConfig;
 
 use super::draid_word::DraidWord;
 use super::in_use::Question;
+use super::members::spare_at;
 use crate::ctx::Ctx;
 use crate::verb::Failure;
 use crate::verb::strerror;
@@ -498,8 +499,13 @@ pub fn open_as(
         spec.tops.push(TopSpec { vdev, class: top.class, ashift });
     }
     // Pools may have the same spare.
-    let spares = vdevs.spares.iter().map(|spare| leaf_of(spare, registry.held(&spare.path)));
-    spec.spares = spares.collect::<Result<_, _>>()?;
+    for spare in &vdevs.spares {
+        let leaf = leaf_of(spare, registry.held(&spare.path))?;
+        if let Some(guid) = spare_at(&spare.path, ctx) {
+            spec.shared.insert(leaf.path.clone(), guid);
+        }
+        spec.spares.push(leaf);
+    }
     spec.cache = leaves(&vdevs.cache)?;
     Ok(spec)
 }

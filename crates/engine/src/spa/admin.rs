@@ -41,6 +41,7 @@ impl Spa {
             }
             layout.check_supported(spa.version(), |feature| spa.features.is_enabled(feature))?;
             spa.check_beside_removed(&layout)?;
+            spa.check_new_spares(&layout)?;
             let facts = spa.config.lock().facts_of(0, &[]);
             let guid = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);
             spares::label_all(&layout, &facts, guid, &spa.pool.env)?;

@@ -123,7 +123,7 @@ impl Spa {
             // A vdev that can't grow stays as it is.
             let _ = self.grow(&[top], tx);
         }
-        self.spares_wanted();
+        self.spare_returned();
         self.log("detach", "", 0, &format!("vdev={path}"), tx)
     }
 

@@ -22,10 +22,14 @@ use crate::vdev::label::init_leaf;
 use crate::vdev::leaf::Leaf;
 use crate::zap::Zap;
 
-/// Labels every spare and cache device; cache devices get an empty header.
+/// A device is given that the pool has already.
+const TWICE: &str = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
+
+/// Labels every spare and cache device, but the spares that other pools have; cache devices get an empty header.
 pub(super) fn label_all(layout: &Layout, facts: &PoolFacts, pool_guid: u64, env: &Env) -> Result<()> {
     let executor = &*env.executor;
-    for entry in &layout.spares {
+    let is_new = |entry: &&NvList| entry.u64("guid").is_none_or(|guid| !layout.shared.contains(&guid));
+    for entry in layout.spares.iter().filter(is_new) {
         if let Some(leaf) = leaf_of(layout, entry) {
             init_leaf(&leaf, &facts.spare_label(entry), executor)?;
         }
@@ -120,6 +124,17 @@ impl Spa {
     /// When the list cannot be read.
     pub fn spare_entries(&self) -> Result<Vec<NvList>> {
         Ok(self.aux_list(mos::SPARES)?.1)
+    }
+
+    /// Refuses spares that the pool has already.
+    #[doc(alias("spa_has_spare", "vdev_inuse"))]
+    pub(super) fn check_new_spares(&self, layout: &Layout) -> Result<()> {
+        let known = self.spare_entries()?;
+        let is_known = |guid: &u64| known.iter().any(|entry| entry.u64("guid") == Some(*guid));
+        match layout.shared.iter().any(is_known) {
+            true => Err(Error::new(Kind::Busy, TWICE)),
+            false => Ok(()),
+        }
     }
 
     /// The entry of a hot spare.

@@ -37,6 +37,12 @@ pub trait SpareSource: Send + Sync + Debug {
     /// The device of a spare, open for writing; `None` when it is not there, or another pool uses it. Called in syncing
     /// context: it must not wait for the pool.
     fn device(&self, guid: u64, path: &str) -> Option<Device>;
+
+    /// The pool has put the spare of the last [`SpareSource::device`] in a disk's place, or could not.
+    fn decided(&self, _guid: u64) {}
+
+    /// A spare has returned: other pools may need it. Called in syncing context.
+    fn returned(&self) {}
 }
 
 /// Looks for spares when leaves need them.
@@ -108,7 +114,20 @@ impl Spa {
         // As OpenZFS's daemon does for distributed spares.
         let rebuilds =
             distributed && self.features.is_enabled(Feature::DeviceRebuild) && !self.is_resilvering();
-        self.attach_now(Attach { target, device, replacing: true, sequential: rebuilds }, tx).ok()
+        let brought =
+            self.attach_now(Attach { target, device, replacing: true, sequential: rebuilds }, tx).ok();
+        if !distributed {
+            source.decided(guid);
+        }
+        brought
+    }
+
+    /// A spare has left a disk's place, or something else has changed that may make one free.
+    pub(super) fn spare_returned(&self) {
+        self.spares_wanted();
+        if let Some(source) = self.sparing.source.read().clone() {
+            source.returned();
+        }
     }
 
     /// Leaves that a spare should stand in for.

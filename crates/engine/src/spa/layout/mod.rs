@@ -9,6 +9,7 @@
 pub mod config;
 pub mod size;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use blkdev::Device;
@@ -94,6 +95,9 @@ pub struct PoolSpec {
     pub ashift: Option<u32>,
     /// Least number of metaslabs of a vdev, when it is not the default.
     pub least_metaslabs: Option<u64>,
+    /// Spares that other pools have, too: their guids by path. They keep guid and label, by which those pools find them.
+    #[doc(alias = "spa_spare_exists")]
+    pub shared: BTreeMap<String, u64>,
 }
 
 /// A vdev tree that was laid out.
@@ -109,6 +113,8 @@ pub struct Layout {
     pub cache: Vec<NvList>,
     /// The devices by guid: leaves, spares and cache.
     pub devices: Devices,
+    /// The spares among them that other pools have labelled.
+    pub shared: BTreeSet<u64>,
 }
 
 impl Layout {
@@ -197,7 +203,7 @@ impl PoolSpec {
         if first == 0 && !self.tops.iter().any(|top| top.class == AllocBias::Normal) {
             return Err(invalid("at least one ordinary top-level vdev is needed"));
         }
-        let mut used = std::collections::BTreeSet::from([0]);
+        let mut used = BTreeSet::from([0]);
         let mut guid = || {
             // 0 means no guid; two alike are as good as impossible, but cheap to rule out.
             let mut next = random();
@@ -217,11 +223,13 @@ impl PoolSpec {
             builder.top(id, top, self.ashift)?;
         }
         for spare in &self.spares {
-            let entry = builder.aux(spare, true, self.ashift)?;
+            let known = self.shared.get(&spare.path).copied();
+            builder.layout.shared.extend(known);
+            let entry = builder.aux(spare, known, true, self.ashift)?;
             builder.layout.spares.push(entry);
         }
         for device in &self.cache {
-            let entry = builder.aux(device, false, self.ashift)?;
+            let entry = builder.aux(device, None, false, self.ashift)?;
             builder.layout.cache.push(entry);
         }
         Ok(builder.layout)
@@ -290,12 +298,19 @@ impl Builder<'_> {
         Ok(list)
     }
 
-    /// A spare or cache device.
-    fn aux(&mut self, leaf: &LeafSpec, is_spare: bool, forced: Option<u32>) -> Result<NvList> {
+    /// A spare or cache device; `known` is the guid of one that another pool has.
+    #[doc(alias = "vdev_label_init")]
+    fn aux(
+        &mut self,
+        leaf: &LeafSpec,
+        known: Option<u64>,
+        is_spare: bool,
+        forced: Option<u32>,
+    ) -> Result<NvList> {
         let geometry = leaf.device.geometry();
         size::leaf_asize(geometry.size).map_err(|e| e.on_vdev(&leaf.path))?;
         let ashift = size::ashift(Sectors::of(&geometry), forced)?;
-        let guid = (self.guid)();
+        let guid = known.unwrap_or_else(|| (self.guid)());
         self.claim(leaf, guid)?;
         let mut list = NvList::new();
         list.add("type", leaf_kind(leaf)).add("guid", guid);

@@ -98,6 +98,7 @@ fn a_tree_has_its_keys_in_order_and_builds() {
                 children: leaves(5, 99 * MIB),
             }),
         ],
+        shared: BTreeMap::new(),
         spares: vec![leaf_of("spare", 64 * MIB, 512)],
         cache: vec![leaf_of("cache", 64 * MIB, 512)],
         ashift: None,
