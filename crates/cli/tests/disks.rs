@@ -315,6 +315,30 @@ fn a_disk_stays_in_use_when_its_replacement_is_refused() {
 /// Damage that a scrub found leaves a disk degraded; it is replaced by itself all the same, and is degraded still after a
 /// replacement that fails.
 #[test]
+fn an_offline_disk_is_cleared_and_replaced_by_itself() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} {c}"));
+    let member = format!("{b} is a member (ACTIVE) of pool \"tank\"");
+    assert_eq!(live.fails(&format!("zpool labelclear {b}")), format!("{member}\n"));
+    let advice = "Offline the disk first to clear its label.";
+    assert_eq!(live.fails(&format!("zpool labelclear -f {b}")), format!("{member}. {advice}\n"));
+    for (how, disk) in [("-f", &b), ("", &c)] {
+        live.ok(&format!("zpool offline {how} tank {disk}"));
+        assert!(live.fails(&format!("zpool labelclear {disk}")).contains("is a member (ACTIVE)"));
+        live.ok(&format!("zpool labelclear -f {disk}"));
+        live.ok(&format!("zpool replace -w tank {disk}"));
+    }
+    assert_eq!(names(&live), "tank mirror-0 a b c");
+    assert!(!live.ok("zpool status tank").contains("DEGRADED"));
+    // A disk that left the pool while it was offline belongs to no pool, whatever its label says.
+    live.ok(&format!("zpool offline tank {c}"));
+    live.ok(&format!("zpool detach tank {c}"));
+    live.ok(&format!("zpool labelclear {c}"));
+    live.export_and_verify("tank");
+}
+
+#[test]
 fn a_degraded_disk_is_replaced_by_itself() {
     let live = Live::new();
     let [a, b] = ["a", "b"].map(|name| live.disk(name, 80));

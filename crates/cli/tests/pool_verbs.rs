@@ -306,7 +306,9 @@ fn spares_and_cache_devices_are_not_taken() {
             "{why}"
         );
         let why = live.fails(&format!("zpool labelclear -f {disk}"));
-        assert_eq!(why, format!("{disk} is a member (ACTIVE) of pool \"tank\"\n"));
+        let kind = if *disk == spare { "SPARE" } else { "L2CACHE" };
+        let advice = "Offline the disk first to clear its label.";
+        assert_eq!(why, format!("{disk} is a member ({kind}) of pool \"tank\". {advice}\n"));
     }
     // Pools may have the same spare.
     live.ok(&format!("zpool create -O mountpoint=none two {b} spare {spare}"));

@@ -119,9 +119,9 @@ pub fn in_use(path: &Path) -> Option<InUse> {
     in_use_by(&probe(path).ok().flatten()?.labels)
 }
 
-/// The guid that a device's labels give it; `None` without usable labels.
-pub fn label_guid(path: &Path) -> Option<u64> {
-    probe(path).ok().flatten()?.labels.best()?.u64("guid")
+/// The content of a device's best label.
+pub fn label_of(path: &Path) -> Option<NvList> {
+    probe(path).ok().flatten()?.labels.best().cloned()
 }
 
 /// The use that labels tell; `None` if they leave the device free.

@@ -21,7 +21,7 @@ pub fn aux_of(guid: u64, ctx: &Ctx) -> Option<String> {
 /// The guid of a hot spare of an imported pool, free or in use: its label has that guid in either case.
 #[doc(alias = "spa_spare_exists")]
 pub fn spare_at(path: &Path, ctx: &Ctx) -> Option<u64> {
-    let guid = devices::label_guid(path)?;
+    let guid = devices::label_of(path)?.u64("guid")?;
     let has = |pool: &Arc<daemon::Imported>| pool.spares().contains(&guid);
     ctx.registry().ok()?.all().iter().any(has).then_some(guid)
 }

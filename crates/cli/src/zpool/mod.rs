@@ -25,6 +25,7 @@ mod in_use;
 pub mod iostat;
 mod iostat_columns;
 mod iostat_extended;
+mod labelclear;
 mod layouts;
 pub mod list;
 mod list_vdevs;
@@ -142,7 +143,7 @@ pub enum ZpoolVerb {
     /// Print what happened to pools
     Events(events::Events),
     /// Clear the labels of a device
-    Labelclear(simple::Labelclear),
+    Labelclear(labelclear::Labelclear),
     /// Print the version
     Version(multicall::Version),
     /// A verb that has no module here.

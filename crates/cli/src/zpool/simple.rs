@@ -1,16 +1,11 @@
-//! Verbs of `zpool` that are one call: `sync`, `freeze`, `reguid`, `labelclear`.
+//! Verbs of `zpool` that are one call: `sync`, `freeze`, `reguid`.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use daemon::Imported;
-use daemon::devices::{self, InUse};
-use nvpair::NvList;
-use ondisk::label::{LABEL_SIZE, LABELS, NVLIST_SIZE, PHYS_OFFSET, label_offset};
 
 use crate::ctx::Ctx;
-use crate::verb::strerror;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 pub(super) fn named(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
@@ -94,82 +89,4 @@ fn guid_of(word: &str) -> Result<u64, Failure> {
     let number = digits.trim_start_matches('+').parse::<u64>().ok();
     let number = number.map(|n| if negative { n.wrapping_neg() } else { n }).filter(|n| *n != 0);
     number.ok_or_else(|| Failure::usage(format!("invalid GUID: {word}")))
-}
-
-/// Clear the labels of a device that is in no pool.
-#[derive(Debug, Args)]
-pub struct Labelclear {
-    /// Although it was part of a pool.
-    #[arg(short = 'f')]
-    pub force: bool,
-    /// The device.
-    pub device: PathBuf,
-}
-
-impl Verb for Labelclear {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        let word = self.device.display().to_string();
-        if self.device.is_absolute()
-            && let Err(e) = std::fs::metadata(&self.device)
-        {
-            return Err(Failure::failed(format!("failed to open {word}: {}", strerror(&e))));
-        }
-        let leaf = super::vdevs::find(&word, ctx)?;
-        let shown = leaf.path.display();
-        let not_cleared = || Failure::MinusOne(format!("failed to clear label for {shown}"));
-        let is_member =
-            |pool: &str| Failure::failed(format!("{shown} is a member (ACTIVE) of pool \"{pool}\""));
-        if let Some(pool) = super::members::read_only_pool_of(&leaf.path, ctx) {
-            return Err(is_member(&pool));
-        }
-        match devices::in_use(&leaf.path) {
-            Some(InUse::Exported(pool)) if !self.force => return Err(refused(&shown, "exported", &pool)),
-            Some(InUse::Active(pool)) if ctx.registry()?.get(&pool).is_some() => {
-                return Err(is_member(&pool));
-            }
-            Some(InUse::Active(pool)) if !self.force => {
-                return Err(refused(&shown, "potentially active", &pool));
-            }
-            Some(InUse::Spare(guid) | InUse::Cache(guid)) => {
-                if let Some(pool) = super::members::aux_of(guid, ctx) {
-                    return Err(is_member(&pool));
-                }
-            }
-            _ => {}
-        }
-        let device = devices::open(&leaf.path).map_err(|e| match e.kind() {
-            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::ResourceBusy => {
-                Failure::failed(format!("{shown} is a member (ACTIVE) of an imported pool"))
-            }
-            _ => Failure::failed(format!("failed to open {shown}: {}", strerror(&e))),
-        })?;
-        let cleared = clear(&*device);
-        match cleared.map_err(|e| Failure::failed(format!("failed to clear label for {shown}: {e}")))? {
-            0 => Err(not_cleared()),
-            _ => Ok(Exit::OK),
-        }
-    }
-}
-
-fn refused(shown: &dyn std::fmt::Display, state: &str, pool: &str) -> Failure {
-    let what =
-        format!("use '-f' to override the following error:\n{shown} is a member of {state} pool \"{pool}\"");
-    Failure::failed(what)
-}
-
-/// Writes zeros over the labels there are, and counts them. Areas that are no label are left alone.
-#[doc(alias = "zpool_clear_label")]
-fn clear(device: &dyn blkdev::BlockDevice) -> std::io::Result<u32> {
-    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(0);
-    let zeros = vec![0; size(LABEL_SIZE)];
-    let mut cleared = 0;
-    for at in (0..LABELS).filter_map(|index| label_offset(device.geometry().size, index)) {
-        let packed = blkdev::read_at(device, at + PHYS_OFFSET, size(NVLIST_SIZE))?;
-        let is_label = NvList::decode_prefix(&packed).is_ok_and(|(list, _, _)| list.u64("state").is_some());
-        if is_label {
-            blkdev::write_at(device, at, &zeros)?;
-            cleared += 1;
-        }
-    }
-    blkdev::flush(device).map(|()| cleared)
 }
