@@ -57,7 +57,7 @@ impl Counting {
                 state.counts.writes += 1;
             }
             IoKind::Flush => state.counts.flushes += 1,
-            IoKind::Trim(_) => {}
+            IoKind::Trim(_) | IoKind::Erase(_) => {}
         }
         if state.under_way == 0 {
             state.since = Some(Instant::now());

@@ -8,7 +8,7 @@ use crate::{Geometry, Io, IoKind};
 pub(crate) fn check(geometry: &Geometry, io: &Io) -> io::Result<()> {
     let len = match io.kind {
         IoKind::Flush => return Ok(()),
-        IoKind::Trim(len) => len,
+        IoKind::Trim(len) | IoKind::Erase(len) => len,
         IoKind::Read | IoKind::Write => u64::try_from(io.buf.len()).unwrap_or(u64::MAX),
     };
     if io.kind == IoKind::Read {

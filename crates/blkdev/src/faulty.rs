@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use stdx::AlignedBuf;
 use stdx::rng::Rng;
 
-use crate::{BlockDevice, Completion, Device, Geometry, Io, IoKind, bounds};
+use crate::{BlockDevice, Completion, Device, Geometry, Io, IoKind, TrimSupport, bounds};
 
 /// `No such device or address`.
 const ENXIO: i32 = 6;
@@ -165,7 +165,7 @@ impl FaultyDevice {
     /// The faults of a request, or the error with which it fails at once.
     fn meet(&self, io: &Io) -> io::Result<Vec<Fault>> {
         let len = match io.kind {
-            IoKind::Trim(len) => len,
+            IoKind::Trim(len) | IoKind::Erase(len) => len,
             _ => u64::try_from(io.buf.len()).unwrap_or(u64::MAX),
         };
         let end = io.offset.saturating_add(len);
@@ -306,6 +306,10 @@ impl BlockDevice for FaultyDevice {
         self.past_caches.store(on, Ordering::Release);
     }
 
+    fn trim_support(&self) -> TrimSupport {
+        self.inner.trim_support()
+    }
+
     fn submit(&self, io: Io) {
         let met = match self.meet(&io) {
             Ok(met) => met,
@@ -320,7 +324,7 @@ impl BlockDevice for FaultyDevice {
             IoKind::Read => self.read(io, met),
             IoKind::Write => self.write(io, &met),
             IoKind::Flush => self.flush(io, &met),
-            IoKind::Trim(_) => self.inner.submit(io),
+            IoKind::Trim(_) | IoKind::Erase(_) => self.inner.submit(io),
         }
     }
 }

@@ -17,7 +17,7 @@ use stdx::{AlignedBuf, Buf};
 
 use crate::cached::is_cached;
 use crate::pool::{Pool, Work};
-use crate::{BlockDevice, Geometry, Io, IoKind, WriteDone, bounds, geometry};
+use crate::{BlockDevice, Geometry, Io, IoKind, TrimSupport, WriteDone, bounds, discard, geometry};
 
 /// Access mode of an opened device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,6 +100,7 @@ struct Inner {
     /// Bytes: a device may grow.
     size: AtomicU64,
     identity: Identity,
+    trims: TrimSupport,
 }
 
 /// A descriptor for reads past the page cache.
@@ -128,6 +129,10 @@ impl FileDevice {
             lock(&file, options.mode)?;
         }
         let direct = Direct::open(path, identity);
+        let trims = match identity {
+            Identity::File(..) => TrimSupport { trim: true, erase: false },
+            Identity::Block(_) => discard::support(&file),
+        };
         let inner = Arc::new(Inner {
             file,
             direct,
@@ -136,6 +141,7 @@ impl FileDevice {
             size: AtomicU64::new(geometry.size),
             geometry,
             identity,
+            trims,
         });
         let serving = Arc::clone(&inner);
         let pool = Pool::new(options.threads, Box::new(move |io| serving.serve(io)));
@@ -281,6 +287,10 @@ impl Inner {
             IoKind::Write => self.file.write_all_at(&io.buf, io.offset),
             IoKind::Flush => self.file.sync_data(),
             IoKind::Trim(len) => self.trim(io.offset, len),
+            IoKind::Erase(len) => match self.identity {
+                Identity::Block(_) => discard::erase(&self.file, io.offset, len),
+                Identity::File(..) => Err(io::ErrorKind::Unsupported.into()),
+            },
         }
     }
 
@@ -315,6 +325,9 @@ impl Inner {
     }
 
     fn trim(&self, offset: u64, len: u64) -> io::Result<()> {
+        if matches!(self.identity, Identity::Block(_)) {
+            return discard::discard(&self.file, offset, len);
+        }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.file, flags, offset, len)?)
     }
@@ -360,6 +373,10 @@ impl BlockDevice for FileDevice {
     fn measure(&self) -> io::Result<u64> {
         let size = geometry::size(&self.inner.file)?;
         Ok(self.inner.size.fetch_max(size, Ordering::AcqRel).max(size))
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        self.inner.trims
     }
 
     fn read_past_caches(&self, on: bool) {

@@ -11,6 +11,7 @@ use stdx::{AlignedBuf, Buf};
 
 mod bounds;
 mod cached;
+mod discard;
 mod faulty;
 mod file;
 mod geometry;
@@ -50,6 +51,17 @@ pub enum IoKind {
     Flush,
     /// Tell the device that this many bytes are unused; the buffer is empty.
     Trim(u64),
+    /// As [`IoKind::Trim`], and no copy of the bytes may be left on the device.
+    Erase(u64),
+}
+
+/// The requests for unused bytes that a device supports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TrimSupport {
+    /// [`IoKind::Trim`].
+    pub trim: bool,
+    /// [`IoKind::Erase`].
+    pub erase: bool,
 }
 
 /// Called once, on any thread, with the buffer returned.
@@ -87,6 +99,10 @@ pub trait BlockDevice: Send + Sync + Debug {
     /// past its end fail.
     fn measure(&self) -> io::Result<u64> {
         Ok(self.geometry().size)
+    }
+    /// The requests for unused bytes that are worth starting. By default trims, as for a file.
+    fn trim_support(&self) -> TrimSupport {
+        TrimSupport { trim: true, erase: false }
     }
     /// While this is on, reads return the content of the device itself, not that of the system's cache. A device
     /// without a cache ignores it.

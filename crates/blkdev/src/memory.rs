@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
 
-use crate::{BlockDevice, Geometry, Io, IoKind, bounds};
+use crate::{BlockDevice, Geometry, Io, IoKind, TrimSupport, bounds};
 
 /// A device whose bytes are a vector. Requests complete before `submit` returns.
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl MemDevice {
                 let range = range(io.offset, io.buf.len()).ok_or_else(gone)?;
                 self.bytes.write().get_mut(range).ok_or_else(gone)?.copy_from_slice(&io.buf);
             }
-            IoKind::Trim(len) => {
+            IoKind::Trim(len) | IoKind::Erase(len) => {
                 let len = usize::try_from(len).map_err(|_| gone())?;
                 let range = range(io.offset, len).ok_or_else(gone)?;
                 self.bytes.write().get_mut(range).ok_or_else(gone)?.fill(0);
@@ -91,6 +91,10 @@ impl BlockDevice for MemDevice {
     fn measure(&self) -> io::Result<u64> {
         let size = u64::try_from(self.bytes.read().len()).unwrap_or(u64::MAX);
         Ok(self.size.fetch_max(size, Ordering::AcqRel).max(size))
+    }
+
+    fn trim_support(&self) -> TrimSupport {
+        TrimSupport { trim: true, erase: true }
     }
 
     fn submit(&self, mut io: Io) {

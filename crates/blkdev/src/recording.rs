@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::{BlockDevice, Device, Geometry, Io, IoKind};
+use crate::{BlockDevice, Device, Geometry, Io, IoKind, TrimSupport};
 
 /// One request, as it was submitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub enum Event {
     Flush,
     /// This byte range was trimmed.
     Trim(Range<u64>),
+    /// This byte range was erased.
+    Erase(Range<u64>),
 }
 
 /// Passes all requests to the inner device and records them.
@@ -55,6 +57,10 @@ impl BlockDevice for RecordingDevice {
         self.inner.measure()
     }
 
+    fn trim_support(&self) -> TrimSupport {
+        self.inner.trim_support()
+    }
+
     fn submit(&self, io: Io) {
         let span = |len: u64| io.offset..io.offset.saturating_add(len);
         let event = match io.kind {
@@ -62,6 +68,7 @@ impl BlockDevice for RecordingDevice {
             IoKind::Write => Event::Write(io.offset, Arc::from(&*io.buf)),
             IoKind::Flush => Event::Flush,
             IoKind::Trim(len) => Event::Trim(span(len)),
+            IoKind::Erase(len) => Event::Erase(span(len)),
         };
         self.events.lock().push(event);
         self.inner.submit(io);

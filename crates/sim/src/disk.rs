@@ -102,13 +102,13 @@ impl Disk {
         match io.kind {
             IoKind::Read => self.pages.lock().read(io.offset, &mut io.buf),
             IoKind::Write => self.pages.lock().write(io.offset, &io.buf),
-            IoKind::Trim(len) => return self.trim(io.offset, len),
+            IoKind::Trim(len) | IoKind::Erase(len) => return self.trim(io.offset, len),
             IoKind::Flush => {}
         }
         let event = match io.kind {
             IoKind::Write => Event::Write(self.number, io.offset, Arc::from(&*io.buf)),
             IoKind::Flush => Event::Flush(self.number),
-            IoKind::Read | IoKind::Trim(_) => return Ok(()),
+            IoKind::Read | IoKind::Trim(_) | IoKind::Erase(_) => return Ok(()),
         };
         self.note(event);
         Ok(())

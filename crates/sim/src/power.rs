@@ -155,7 +155,7 @@ impl BlockDevice for Volatile {
         match io.kind {
             IoKind::Write => self.write(io),
             IoKind::Flush => self.inner.submit(self.flushing(io)),
-            IoKind::Read | IoKind::Trim(_) => self.inner.submit(io),
+            IoKind::Read | IoKind::Trim(_) | IoKind::Erase(_) => self.inner.submit(io),
         }
     }
 }

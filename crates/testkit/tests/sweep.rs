@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use blkdev::{Device, Event, MemDevice, RecordingDevice};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::space_throttle::SpaceSource;
 use engine::env::Env;
@@ -253,6 +254,33 @@ fn trimmed_space_takes_none_of_the_file_below() {
         let bench = bench.again();
         assert!(bench.read());
     }
+}
+
+#[test]
+fn a_secure_trim_is_refused_where_the_device_cannot_erase() {
+    let dir = tempfile::tempdir().unwrap();
+    let size: u32 = 96 << 20;
+    let file = pools::leaf(&dir.path().join("file"), u64::from(size));
+    let memory = Arc::new(RecordingDevice::new(Arc::new(MemDevice::new("memory", vec![0; size as usize]))));
+    let able = LeafSpec { path: "/memory".into(), device: Arc::clone(&memory) as Device, ..file.clone() };
+    let vdev = VdevSpec::Mirror(vec![file, able]);
+    let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
+    let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
+    let leaves: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
+    memory.take();
+    for secure in [true, false] {
+        let options = TrimOptions { secure, ..TrimOptions::default() };
+        let refused = spa.sweep(SweepKind::Trim, SweepCommand::Start, options, &leaves).unwrap();
+        let expected = secure.then_some((leaves[0], SweepRefusal::Unsupported));
+        assert_eq!(refused.into_iter().collect::<Vec<_>>(), Vec::from_iter(expected));
+        while spa.run_steps() {}
+        let events = memory.take();
+        let count = |is: fn(&Event) -> bool| events.iter().filter(|event| is(event)).count();
+        let (trims, erases) =
+            (count(|event| matches!(event, Event::Trim(_))), count(|event| matches!(event, Event::Erase(_))));
+        assert_eq!((trims > 0, erases > 0), (!secure, secure));
+    }
+    spa.export().unwrap();
 }
 
 #[test]

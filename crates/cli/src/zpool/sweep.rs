@@ -188,7 +188,12 @@ impl Work<'_> {
         let named = self.leaves(pool, &mut refused);
         let whole = named.len();
         for (name, vdev) in named {
-            let can = self.kind == SweepKind::Initialize || !self.options.secure && is_trimmable(&vdev);
+            let device = || spa.pool.tree().leaf(vdev.guid).and_then(|leaf| leaf.device());
+            let can = match (self.kind, self.options.secure) {
+                (SweepKind::Initialize, _) => true,
+                (SweepKind::Trim, true) => device().is_some_and(|device| device.trim_support().erase),
+                (SweepKind::Trim, false) => is_trimmable(&vdev),
+            };
             match can {
                 true => leaves.push((name, vdev.guid)),
                 false => {

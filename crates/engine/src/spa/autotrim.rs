@@ -66,7 +66,8 @@ impl Activity for Autotrim {
 /// Trims the freed ranges of a vdev.
 fn trim(spa: &Spa, top: &Top) {
     let least = spa.limits().get(Limit::TrimExtentMin);
-    let leaves = top.leaves().filter(|leaf| leaf.is_writable());
+    let trims = |leaf: &Arc<Leaf>| leaf.device().is_some_and(|device| device.trim_support().trim);
+    let leaves = top.leaves().filter(|leaf| leaf.is_writable() && trims(leaf));
     let leaves: Vec<(u32, Arc<Leaf>)> = leaves
         .filter(|leaf| spa.sweep_left(SweepKind::Trim, &[leaf.guid]).is_none())
         .filter_map(|leaf| Some((top.child_of(leaf.guid)?, leaf)))
@@ -78,8 +79,8 @@ fn trim(spa: &Spa, top: &Top) {
             {
                 let promise = Promise::default();
                 let theirs = promise.clone();
-                leaf.trim(from + DATA_START, to - from, Box::new(move |result| theirs.set(result)));
-                // A device without support for trim stays in use without it.
+                leaf.trim(from + DATA_START, to - from, false, Box::new(move |result| theirs.set(result)));
+                // A device that refuses a trim stays in use without it.
                 let _ = promise.wait(&*spa.pool.env.executor);
             }
         }

@@ -335,10 +335,10 @@ impl Leaf {
         }
     }
 
-    /// Trims bytes of the device; reads of them return arbitrary bytes afterwards. No write may be in flight
-    /// there.
+    /// Trims bytes of the device; reads of them return arbitrary bytes afterwards, and `erase` leaves no copy of them on the
+    /// device. No write may be in flight there.
     #[doc(alias = "zio_trim")]
-    pub fn trim(self: &Arc<Self>, offset: u64, len: u64, done: WriteDone) {
+    pub fn trim(self: &Arc<Self>, offset: u64, len: u64, erase: bool, done: WriteDone) {
         let Some(queue) = self.queue() else {
             return done(Err(absent()));
         };
@@ -351,8 +351,9 @@ impl Leaf {
                 leaf.changed(offset, len);
                 done(result);
             });
+            let kind = if erase { blkdev::IoKind::Erase(len) } else { blkdev::IoKind::Trim(len) };
             let buf = stdx::AlignedBuf::zeroed(0);
-            queue.device().submit(blkdev::Io { kind: blkdev::IoKind::Trim(len), offset, buf, done: told });
+            queue.device().submit(blkdev::Io { kind, offset, buf, done: told });
         };
         match self.injected(IoType::Trim, offset, len) {
             None => start(done),

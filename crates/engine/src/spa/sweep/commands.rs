@@ -9,6 +9,7 @@ use crate::dsl::write::Hooks as _;
 use crate::error::Result;
 use crate::memory::Limit;
 use crate::spa::Spa;
+use crate::vdev::leaf::Leaf;
 use crate::vdev::top::{Layout, Top};
 
 /// A command for sweeps.
@@ -46,6 +47,8 @@ pub enum SweepRefusal {
     Busy,
     /// None is under way.
     NotActive,
+    /// The device has no request for that.
+    Unsupported,
 }
 
 impl SweepRefusal {
@@ -57,9 +60,17 @@ impl SweepRefusal {
             (Self::Busy, SweepKind::Initialize) => "currently initializing",
             (Self::Busy, SweepKind::Trim) => "currently trimming",
             (Self::NotActive, SweepKind::Initialize) => "there is no active initialization",
+            (Self::Unsupported, _) => "trim operations are not supported by this device",
             (Self::NotActive, SweepKind::Trim) => "there is no active trim",
         }
     }
+}
+
+/// Whether a leaf has a device that can be trimmed so.
+#[doc(alias("vdev_has_trim", "vdev_has_securetrim"))]
+pub(super) fn supports(leaf: &Leaf, options: TrimOptions) -> bool {
+    let known = leaf.device().map(|device| device.trim_support());
+    known.is_some_and(|known| if options.secure { known.erase } else { known.trim })
 }
 
 impl Spa {
@@ -81,7 +92,7 @@ impl Spa {
         let mut refused = BTreeMap::new();
         let mut sweeps = Vec::new();
         for leaf in leaves {
-            match self.check_sweep(kind, command, *leaf)? {
+            match self.check_sweep((kind, options), command, *leaf)? {
                 Ok(sweep) => sweeps.push(sweep),
                 Err(why) => drop(refused.insert(*leaf, why)),
             }
@@ -115,7 +126,7 @@ impl Spa {
 
     fn check_sweep(
         &self,
-        kind: SweepKind,
+        (kind, options): (SweepKind, TrimOptions),
         command: SweepCommand,
         guid: u64,
     ) -> Result<std::result::Result<Arc<Sweep>, SweepRefusal>> {
@@ -130,6 +141,9 @@ impl Spa {
         let refusal = match command {
             SweepCommand::Start if state == SweepState::Active || self.is_reshaped(&top) => {
                 Some(SweepRefusal::Busy)
+            }
+            SweepCommand::Start if kind == SweepKind::Trim && !supports(leaf, options) => {
+                Some(SweepRefusal::Unsupported)
             }
             SweepCommand::Cancel if !matches!(state, SweepState::Active | SweepState::Suspended) => {
                 Some(SweepRefusal::NotActive)

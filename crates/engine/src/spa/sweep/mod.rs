@@ -13,7 +13,7 @@
 //! An import continues active sweeps. One whose leaf cannot be written waits for it, and is canceled when it is faulted.
 //!
 //! Differs from OpenZFS: a resumed sweep begins at the stored offset, where OpenZFS skips further bytes of a
-//! label's size; secure trim is not supported.
+//! label's size.
 
 mod commands;
 mod work;
@@ -34,6 +34,7 @@ use crate::dsl::write::{MosTx, MosView};
 use crate::error::Result;
 use crate::vdev::tree::Tree;
 
+use commands::supports;
 pub use commands::{SweepCommand, SweepRefusal, TrimOptions};
 
 /// The kind of a sweep.
@@ -307,8 +308,9 @@ impl Spa {
                 if progress.state != SweepState::Active {
                     continue;
                 }
-                if progress.options.secure {
-                    // This build can't erase: on disk it stays active, so that OpenZFS continues it.
+                let leaf = self.pool.zio.tree().leaf(leaf).cloned();
+                if progress.options.secure && !leaf.is_some_and(|leaf| supports(&leaf, progress.options)) {
+                    // The device can't erase, or not here: on disk it stays active, for a system where it can.
                     progress.state = SweepState::Suspended;
                     continue;
                 }

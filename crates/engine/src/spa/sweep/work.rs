@@ -152,7 +152,10 @@ impl Sweep {
                 let pattern = pattern(spa.limits().get(Limit::InitializeValue), len);
                 leaf.write_parts(offset, vec![pattern], IoClass::AsyncWrite, done);
             }
-            SweepKind::Trim => leaf.trim(offset, len, done),
+            SweepKind::Trim => {
+                let erase = self.progress.lock().options.secure;
+                leaf.trim(offset, len, erase, done);
+            }
         }
         let result = promise.wait(&*spa.pool.env.executor);
         let mut progress = self.progress.lock();
