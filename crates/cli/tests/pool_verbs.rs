@@ -580,6 +580,16 @@ fn a_checkpoint_is_taken_gone_back_to_and_discarded() {
     live.ok(&format!("{import} --rewind-to-checkpoint tank"));
     assert_eq!(live.ok("zfs list -H -o name"), "tank\ntank/before\n");
     assert_eq!(live.ok("zpool get -H -o value checkpoint tank"), "-\n");
+    let history = live.ok("zpool history -i tank");
+    assert!(history.contains("checkpoint rewind rewound state to txg="), "{history}");
+    live.ok("zpool export tank");
+    for readonly in ["", "-o readonly=on "] {
+        assert_eq!(
+            said(&live, &format!("{import} {readonly}--rewind-to-checkpoint tank")),
+            "cannot import 'tank': checkpoint does not exist\n"
+        );
+    }
+    live.ok(&format!("{import} tank"));
     live.ok("zpool checkpoint tank");
     live.ok("zfs destroy tank/before");
     live.ok("zpool checkpoint -dw tank");

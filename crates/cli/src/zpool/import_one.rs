@@ -146,6 +146,7 @@ impl Import {
         }
         let pool = imported.map_err(|e| match e.kind() {
             Kind::NoDevice | Kind::Busy | Kind::ReadOnly => cannot(e.what()),
+            Kind::Invalid if self.rewind_to_checkpoint => cannot(e.what()),
             Kind::Exists => cannot("a pool with that name already exists"),
             _ => cannot(&e.to_string()),
         })?;

@@ -38,7 +38,7 @@ use super::vdev_props;
 use crate::dmu::dirty::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Objset, Tx};
-use crate::dsl::write::MosTx;
+use crate::dsl::write::{Hooks as _, MosTx};
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
@@ -226,7 +226,7 @@ fn import_some(
         spa.go_back(synced)?;
     }
     if to_checkpoint {
-        clear_logs(&spa, uberblock.txg)?;
+        note_rewind(&spa, uberblock.txg)?;
     } else {
         claim_logs(&spa, options.needs_logs, derived)?;
     }
@@ -406,14 +406,14 @@ fn check_chain(spa: &Spa, log: &Arc<Objset>) -> Result<()> {
     })
 }
 
-/// Drops the intent logs, which postdate the checkpoint that the pool was rewound to. Of their blocks, those
-/// up to the checkpoint's txg are recorded as allocated.
-fn clear_logs(spa: &Spa, until: u64) -> Result<()> {
+/// Records that the pool was rewound to its checkpoint of the txg `until`, and drops the intent logs, which postdate it. Of
+/// their blocks, those up to that txg are recorded as allocated.
+fn note_rewind(spa: &Spa, until: u64) -> Result<()> {
     let logs = unclaimed_logs(&spa.pool)?;
-    if logs.is_empty() {
-        return Ok(());
-    }
-    spa.sync_task(move |spa, tx| logs.iter().try_for_each(|log| drop_log(spa, tx, log, until)))
+    spa.sync_task(move |spa, tx| {
+        logs.iter().try_for_each(|log| drop_log(spa, tx, log, until))?;
+        spa.log("checkpoint rewind", "", 0, &format!("rewound state to txg={until}"), tx)
+    })
 }
 
 /// Drops a log, and frees those of its blocks that were born up to `until`.

@@ -67,6 +67,8 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                 }
                 return Ok(pool);
             }
+            // An older state may have a checkpoint, but the pool has none.
+            Err(e) if e.kind() == Kind::Invalid && options.checkpoint => return Err(e),
             // Devices do not come back in an older state.
             Err(e) if e.kind() == Kind::NoDevice && options.purpose != Purpose::Read => return Err(e),
             Err(e) => failed.push((uberblock.txg, e)),
@@ -114,8 +116,8 @@ fn open_at(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Ope
     if !options.checkpoint {
         return Ok(pool);
     }
-    let checkpoint =
-        pool.checkpoint_uberblock()?.ok_or_else(|| Error::not_found("the pool has no checkpoint"))?;
+    let none = || Error::new(Kind::Invalid, "checkpoint does not exist");
+    let checkpoint = pool.checkpoint_uberblock()?.ok_or_else(none)?;
     assemble(env, source, &checkpoint, options)
 }
 
