@@ -2,8 +2,10 @@
 # Act one: a real OpenZFS raidz2 pool of six disks, one of them lost and 60 MiB of another overwritten: what is there,
 # every file back, and each compared with what OpenZFS saw before the damage. Nothing but the built binary and coreutils.
 # Act two: a raidz2 pool of our own, with this project's source tree in it, loses its power in the middle of a write.
-# Act three: what a new user does first, through the daemon and a mount.
-# Act four: what gzip and dedup cost, on one sample of 64 MiB of which half occurs twice.
+# Act three: what a new user does first, through the daemon and a mount; and a disk that dies in use: the hot spare takes over, a
+# new disk replaces the dead one, the spare returns.
+# Act four: what gzip and dedup cost, on one sample of 64 MiB of which half occurs twice; all rows have one checksum, which
+# dedup needs anyway, so that the difference is dedup's own.
 set -euo pipefail
 export LC_ALL=C
 here=$(cd "$(dirname "$0")" && pwd)
@@ -100,7 +102,7 @@ else
   at=$work/root/tank/home
   stop() { pid=$(cat run/lock 2>/dev/null) && kill "$pid" 2>/dev/null && sleep 1; rm -rf "$work"; }
   trap stop EXIT
-  truncate -s 256M pool/disk{1,2,3,4}
+  truncate -s 256M pool/disk{1,2,3,4} pool/spare pool/new
   run "$aquifer" zpool create -R "$work/root" -O compression=lz4 tank raidz2 "$work"/pool/disk{1,2,3,4}
   run "$aquifer" zfs create tank/home
   run cp -r tree/docs tree/README.md "$at"
@@ -114,6 +116,54 @@ else
   run "$aquifer" zpool import -R "$work/root" -d "$work/pool" tank
   run "$aquifer" zpool status tank
   diff -r tree/docs "$at/docs" && echo "every file is there without disk2"
+  truncate -s 256M pool/disk2
+  run "$aquifer" zpool replace -w tank "$work/pool/disk2"
+
+  say "A disk dies in use: the hot spare takes over"
+  scan() { "$aquifer" zpool status tank | grep 'scan:' || true; }
+  # Prints how far the resilver is that follows the one of line $1, or how it ended if it was faster than the question.
+  progress() {
+    local status
+    for _ in {1..100}; do
+      status=$("$aquifer" zpool status tank)
+      if grep -q '% done' <<< "$status"; then break; fi
+      if grep 'scan: resilvered' <<< "$status" | grep -qvxF "$1"; then break; fi
+    done
+    printf '\n$ aquifer zpool status tank\n'
+    sed -n '/scan:/,/config:/p' <<< "$status" | grep -v config:
+  }
+  # The pool is in good order, with the spare at hand, before $1 seconds have passed.
+  healthy() {
+    for _ in $(seq $(($1 * 10))); do
+      "$aquifer" zpool status tank > status.txt
+      if grep -q 'state: ONLINE' status.txt && grep -q 'spare *AVAIL' status.txt; then return; fi
+      sleep 0.1
+    done
+    cat status.txt
+    return 1
+  }
+  run "$aquifer" zpool add tank spare "$work/pool/spare"
+  head -c 96M /dev/urandom > "$at/photos"
+  sum=$(sha256sum < "$at/photos")
+  "$aquifer" zpool sync tank
+  before=$(scan)
+  echo "From now on every request to disk3 fails:"
+  run "$aquifer" zinject -d "$work/pool/disk3" -e nxio -T all -f 100 tank
+  run "$aquifer" zpool reopen tank
+  progress "$before"
+  run "$aquifer" zpool wait -t replace,resilver tank
+  run "$aquifer" zpool status tank
+
+  say "A new disk replaces the dead one, and the spare returns"
+  before=$(scan)
+  run "$aquifer" zpool replace tank "$work/pool/disk3" "$work/pool/new"
+  progress "$before"
+  run "$aquifer" zpool wait -t replace,resilver tank
+  healthy 10
+  run cat status.txt
+  "$aquifer" zinject -c all > /dev/null
+  [ "$sum" = "$(sha256sum < "$at/photos")" ] && diff -r tree/docs "$at/docs"
+  echo "every file is what it was"
   run "$aquifer" zpool export tank
 fi
 
@@ -131,7 +181,7 @@ else
   cat half half > sample
   rm half text
   truncate -s 1G costs/disk
-  "$aquifer" zpool create -R "$work/root" -O recordsize=128k cost "$work/costs/disk"
+  "$aquifer" zpool create -R "$work/root" -O recordsize=128k -O checksum=sha256 cost "$work/costs/disk"
   now() { date +%s%N; }
   alloc() { "$aquifer" zpool sync cost; "$aquifer" zpool list -Hpo allocated cost; }
   memory() { awk '/^VmRSS/ { print $2 }' "/proc/$(cat run/lock)/status"; }
@@ -144,10 +194,15 @@ else
   for compression in off gzip; do
     for dedup in off on; do
       "$aquifer" zfs create -o compression=$compression -o dedup=$dedup cost/fs
-      empty=$(alloc) resident=$(memory) from=$(now)
+      empty=$(alloc) resident=$(memory)
+      from=$(now)
       dd if=sample of=root/cost/fs/sample bs=1M conv=fsync status=none
       to=$(now) took=$(($(alloc) - empty)) more=$(($(memory) - resident))
+      # Memory of the row before that was free again.
+      [ "$more" -ge 0 ] || more=0
       cmp sample root/cost/fs/sample
+      # What a block of the dedup table takes, as `zpool status -D` says.
+      [ "$dedup" = off ] || table=$("$aquifer" zpool status -D cost | sed -n 's/^ *dedup: //p')
       gone=$(now)
       rm root/cost/fs/sample
       "$aquifer" zpool sync cost
@@ -158,6 +213,13 @@ else
     done
   done
   "$aquifer" zpool export cost
+  printf '\nThe dedup table: %s\n' "$table"
+  cat <<'EOF'
+
+Beside it, what users of OpenZFS tell of dedup (other machines and more data, so only the ratios compare):
+with dedup on writes fell from 385 MB/s to 18 MB/s, the delete of 13 GB took over ten minutes, and each
+block of the table took about 375 bytes of memory.
+EOF
 fi
 
 say "Done: lost disks, a damaged disk, a power cut, a mistake: every byte back"
