@@ -339,6 +339,33 @@ fn an_offline_disk_is_cleared_and_replaced_by_itself() {
 }
 
 #[test]
+fn scrubs_and_reconstructions_have_columns_of_their_own() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} {b}"));
+    // Requests of the sizes of `-r` in a class: alone and together with others.
+    let count = |class: usize| {
+        let table = live.ok("zpool iostat -Hpr tank");
+        let rows = table.lines().filter(|line| line.contains('\t'));
+        let row = |line: &str| {
+            line.split('\t').skip(1 + 2 * class).take(2).map(|n| n.parse::<u64>().unwrap()).sum::<u64>()
+        };
+        rows.map(row).sum::<u64>()
+    };
+    let (scrub, rebuild) = (4, 6);
+    assert_eq!((count(scrub), count(rebuild)), (0, 0));
+    live.ok("zpool scrub -w tank");
+    let (scrubbed, rebuilt) = (count(scrub), count(rebuild));
+    assert!(scrubbed > 0 && rebuilt == 0, "{scrubbed} {rebuilt}");
+    live.ok(&format!("zpool attach -s -w tank {a} {c}"));
+    assert!(count(rebuild) > 0);
+    let waits = live.ok("zpool iostat -Hpw tank");
+    let of_scrubs = waits.lines().filter_map(|line| line.split('\t').nth(9)?.parse::<u64>().ok());
+    assert!(of_scrubs.sum::<u64>() > 0, "{waits}");
+    live.export_and_verify("tank");
+}
+
+#[test]
 fn a_degraded_disk_is_replaced_by_itself() {
     let live = Live::new();
     let [a, b] = ["a", "b"].map(|name| live.disk(name, 80));

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::sync::atomic::Ordering;
 
 use engine::vdev::leaf::Leaf;
-use engine::vdev::stats::{Histogram, IoClass, LATENCIES, SIZES};
+use engine::vdev::stats::{Histogram, IoClass};
 use zcommon::units::{nicenum, nicetime};
 
 use super::iostat_columns::{Group, count, print_header, time};
@@ -49,18 +49,12 @@ impl Extended {
         let mut this = Self::default();
         this.latencies.extend(kinds.iter().map(|kind| of(&kind.total)));
         this.latencies.extend(kinds.iter().map(|kind| of(&kind.disk)));
-        for class in IoClass::ALL.map(|class| stats.class(class)) {
+        let others = [IoClass::Scrub, IoClass::Trim, IoClass::RebuildRead];
+        for class in IoClass::ALL.into_iter().chain(others).map(|class| stats.class(class)) {
             this.latencies.push(of(&class.queued));
             this.sizes.extend([of(&class.single), of(&class.joined)]);
             this.queues.extend([&class.waiting, &class.active].map(|n| n.load(Ordering::Relaxed)));
         }
-        // Scrubs and rebuilds have no class of their own; their columns are around that of trims.
-        let trim = stats.class(IoClass::Trim);
-        let none = || vec![0; SIZES];
-        this.latencies.extend([vec![0; LATENCIES], of(&trim.queued), vec![0; LATENCIES]]);
-        this.sizes.extend([none(), none(), of(&trim.single), of(&trim.joined), none(), none()]);
-        let [waiting, active] = [&trim.waiting, &trim.active].map(|n| n.load(Ordering::Relaxed));
-        this.queues.extend([0, 0, waiting, active, 0, 0]);
         this
     }
 
@@ -180,6 +174,8 @@ fn label(kind: Kind, bucket: usize) -> (u64, String) {
 
 #[cfg(test)]
 mod tests {
+    use engine::vdev::stats::{LATENCIES, SIZES};
+
     use super::*;
 
     #[test]

@@ -298,6 +298,11 @@ impl Leaf {
 
     /// Reads `len` bytes at `offset` from the start of the device, labels included.
     pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
+        self.read_as(offset, len, None, done);
+    }
+
+    /// As [`Leaf::read`], in a class of its own; without one the queue tells waiting callers from others.
+    pub fn read_as(self: &Arc<Self>, offset: u64, len: u64, class: Option<IoClass>, done: ReadDone) {
         let Some(queue) = self.queue() else {
             return done(Err(absent()));
         };
@@ -309,9 +314,13 @@ impl Leaf {
             }
             done(result);
         });
+        let start = |done: ReadDone| match class {
+            Some(class) => queue.read_as(offset, len, class, done),
+            None => queue.read(offset, len, done),
+        };
         match self.injected(IoType::Read, offset, len) {
-            None => queue.read(offset, len, counted),
-            Some(decision) => decision.read(len, counted, |done| queue.read(offset, len, done)),
+            None => start(counted),
+            Some(decision) => decision.read(len, counted, start),
         }
     }
 

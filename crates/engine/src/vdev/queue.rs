@@ -136,6 +136,11 @@ impl Queue {
         }
     }
 
+    /// As [`Queue::read`], in a class of its own and past the windows.
+    pub fn read_as(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: ReadDone) {
+        self.enqueue(offset, len, class, done);
+    }
+
     /// A window has arrived; when it could not be read, each range that was wanted of it is tried alone.
     fn window(self: &Arc<Self>, start: u64, bytes: Option<&Buf>) {
         for (waiter, bytes) in self.windows.arrived(start, bytes) {

@@ -46,7 +46,7 @@ fn read(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64, depth: Depth) -> O
         let mut results = Vec::new();
         for read in reads {
             let (tx, rx) = std::sync::mpsc::channel();
-            top.read(read, Box::new(move |result| tx.send(result).unwrap()));
+            top.read(read, None, Box::new(move |result| tx.send(result).unwrap()));
             results.push(ChildResult { read, data: rx.recv().unwrap().ok() });
         }
         step = plan.resume(&top.view(birth), results, &mut |bytes| *bytes == **block);

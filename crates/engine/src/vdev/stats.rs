@@ -34,14 +34,21 @@ pub enum IoClass {
     AsyncWrite,
     /// Trims.
     Trim,
+    /// Reads that compare all copies of a block: scrubs and healing resilvers. What they write counts as
+    /// [`IoClass::AsyncWrite`], as in OpenZFS.
+    Scrub,
+    /// Reads of sequential reconstructions.
+    RebuildRead,
+    /// Their writes.
+    RebuildWrite,
 }
 
 impl IoClass {
-    /// Those of reads and writes, in OpenZFS's order.
+    /// Those of ordinary reads and writes, in OpenZFS's order.
     pub const ALL: [Self; 4] = [Self::SyncRead, Self::SyncWrite, Self::AsyncRead, Self::AsyncWrite];
 
     fn is_write(self) -> bool {
-        matches!(self, Self::SyncWrite | Self::AsyncWrite)
+        matches!(self, Self::SyncWrite | Self::AsyncWrite | Self::RebuildWrite)
     }
 }
 
@@ -100,7 +107,7 @@ pub struct KindStats {
 /// Statistics of one leaf.
 #[derive(Debug, Default)]
 pub struct LeafStats {
-    classes: [ClassStats; 5],
+    classes: [ClassStats; 7],
     kinds: [KindStats; 2],
     /// Requests that took very long.
     pub slow: AtomicU64,
@@ -126,15 +133,17 @@ impl LeafStats {
         self.settings.get().map_or(SLOW, |memory| Duration::from_millis(memory.limits.get(Limit::SlowIoMs)))
     }
 
-    /// Statistics of one class.
+    /// Statistics of one class; the reads and writes of reconstructions are counted together.
     pub fn class(&self, class: IoClass) -> &ClassStats {
-        let [sync_read, sync_write, async_read, async_write, trim] = &self.classes;
+        let [sync_read, sync_write, async_read, async_write, trim, scrub, rebuild] = &self.classes;
         match class {
             IoClass::SyncRead => sync_read,
             IoClass::SyncWrite => sync_write,
             IoClass::AsyncRead => async_read,
             IoClass::AsyncWrite => async_write,
             IoClass::Trim => trim,
+            IoClass::Scrub => scrub,
+            IoClass::RebuildRead | IoClass::RebuildWrite => rebuild,
         }
     }
 

@@ -19,6 +19,7 @@ use super::plan::{ChildRead, Children, Depth, Fault, ReadPlan};
 use super::queue::ReadDone;
 use super::raidz::{RaidzGeometry, RaidzPlan};
 use super::raidz_expand::ReflowState;
+use super::stats::IoClass;
 use crate::error::{Error, Kind as ErrorKind, Result};
 
 /// Block size by whose cost raw space of a vdev is converted to usable space.
@@ -357,10 +358,10 @@ impl Top {
         }
     }
 
-    /// Starts one read, which is not of a nested vdev.
-    pub fn read(&self, read: ChildRead, done: ReadDone) {
+    /// Starts one read, which is not of a nested vdev, in this class.
+    pub fn read(&self, read: ChildRead, class: Option<IoClass>, done: ReadDone) {
         match (self.leaf(&read), read.leaf_offset()) {
-            (Some(leaf), Some(at)) => leaf.read(at, read.len, done),
+            (Some(leaf), Some(at)) => leaf.read_as(at, read.len, class, done),
             _ => done(Err(std::io::Error::from(std::io::ErrorKind::NotFound))),
         }
     }

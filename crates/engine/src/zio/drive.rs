@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use crate::taskq::{Executor, take_wait};
 use crate::vdev::plan::{ChildRead, ChildResult, Depth, Outcome, ReadPlan, Step};
 use crate::vdev::queue::ReadDone;
+use crate::vdev::stats::IoClass;
 use crate::vdev::top::Top;
 
 /// Returns whether candidate bytes are the block's.
@@ -30,6 +31,8 @@ pub struct Drive {
     pub plan: Box<dyn ReadPlan>,
     /// The block's checksum.
     pub judge: Judge,
+    /// The class of its reads; `None` for the ordinary ones.
+    pub class: Option<IoClass>,
     /// Where plans are resumed.
     pub executor: Arc<dyn Executor>,
     /// Called at the end.
@@ -83,10 +86,11 @@ impl Drive {
                     // Several devices are to work at once, not one after the other on this thread.
                     take_wait();
                 }
-                let top = Arc::clone(&self.top);
+                let (top, class) = (Arc::clone(&self.top), self.class);
                 let below = Below {
                     txg: self.txg,
                     judge: Arc::clone(&self.judge),
+                    class: self.class,
                     executor: Arc::clone(&self.executor),
                 };
                 let (left, results) = (reads.len(), Vec::with_capacity(reads.len()));
@@ -98,7 +102,7 @@ impl Drive {
                     });
                     match top.nested(&read) {
                         Some(inner) => below.read(inner, &read, done),
-                        None => top.read(read, done),
+                        None => top.read(read, class, done),
                     }
                 }
                 issued(&gather);
@@ -111,6 +115,7 @@ impl Drive {
 struct Below {
     txg: u64,
     judge: Judge,
+    class: Option<IoClass>,
     executor: Arc<dyn Executor>,
 }
 
@@ -123,7 +128,7 @@ impl Below {
         };
         let (judge, executor) = (Arc::clone(&self.judge), Arc::clone(&self.executor));
         let done = Box::new(move |outcome: Outcome| done(outcome.data.ok_or_else(absent)));
-        Box::new(Drive { top, txg: self.txg, plan, judge, executor, done }).start();
+        Box::new(Drive { top, txg: self.txg, plan, judge, class: self.class, executor, done }).start();
     }
 }
 
@@ -209,7 +214,7 @@ mod tests {
             0 => end.set(DEPTH.get()),
             _ => chain(top_, executor_, left - 1, end),
         });
-        Box::new(Drive { top, txg: 1, plan, judge: Arc::new(|_| true), executor, done }).start();
+        Box::new(Drive { top, txg: 1, plan, judge: Arc::new(|_| true), class: None, executor, done }).start();
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::taskq::Promise;
 use crate::types::Bookmark;
 use crate::vdev::plan::{Depth, Fault, Outcome};
 use crate::vdev::repair::{Mend, Repaired};
+use crate::vdev::stats::IoClass;
 use crate::vdev::top::Top;
 
 /// Result of reading one copy.
@@ -359,7 +360,9 @@ pub fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done
                 drop(entered);
                 done(result);
             });
-            Box::new(Drive { top, txg: range.birth, plan, judge, executor, done }).start();
+            // Only scrubs and their kin look at all copies.
+            let class = (depth == Depth::All).then_some(IoClass::Scrub);
+            Box::new(Drive { top, txg: range.birth, plan, judge, class, executor, done }).start();
         }
     }
 }

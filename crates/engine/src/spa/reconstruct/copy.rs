@@ -71,7 +71,7 @@ pub(super) fn copy(
                 let (at, data) = (place(offset)?, data.clone());
                 copied.written = copied.written.saturating_add(len);
                 writes.push(Box::new(move |told| {
-                    leaf.write_parts(at, vec![data], IoClass::AsyncWrite, told);
+                    leaf.write_parts(at, vec![data], IoClass::RebuildWrite, told);
                 }));
             }
         }
@@ -115,7 +115,7 @@ fn read_from(
             let (None, Some(leaf)) = (have, source.and_then(|source| sources.get(source))) else { continue };
             let at = place(offset)?;
             slots.push(slot);
-            starts.push(Box::new(move |told| leaf.read(at, len, told)));
+            starts.push(Box::new(move |told| leaf.read_as(at, len, Some(IoClass::RebuildRead), told)));
         }
         for (slot, result) in slots.into_iter().zip(all(executor, starts)) {
             if let (Some(Ok(data)), Some(place)) = (result, found.get_mut(slot)) {

@@ -157,7 +157,7 @@ fn fill(
                 written.insert(leaf.guid, Arc::clone(leaf));
                 let at = line.at;
                 writes.push(Box::new(move |told| {
-                    leaf.write_parts(at, vec![data], IoClass::AsyncWrite, told);
+                    leaf.write_parts(at, vec![data], IoClass::RebuildWrite, told);
                 }));
             }
         }
@@ -176,7 +176,8 @@ fn load<'a>(executor: &dyn Executor, lines: impl Iterator<Item = &'a mut Line>) 
             let Some(leaf) = line.sources.get(round) else { continue };
             let (leaf, at, len) = (Arc::clone(leaf), line.at, line.len);
             asked.push(number);
-            starts.push(Box::new(move |told| leaf.read(at, len, told)));
+            let class = Some(IoClass::RebuildRead);
+            starts.push(Box::new(move |told| leaf.read_as(at, len, class, told)));
         }
         for (number, result) in asked.into_iter().zip(all(executor, starts)) {
             if let (Some(Ok(data)), Some(line)) = (result, lines.get_mut(number)) {
