@@ -202,6 +202,10 @@ fn compact_saves_sectors_of_an_expanded_raidz() {
     // A block that is written amid the expansion has the old width.
     assert_eq!(compact(new, Rewriting::Logical).passed, SIZE);
     (0..3000).take_while(|_| bed.spa.is_expanding()).for_each(|_| bed.spa.sync().unwrap());
+    // New blocks have the new width from a later txg on. Until it is open the pool has work, however idle it is.
+    (0..9).take_while(|_| bed.spa.is_widening()).for_each(|_| bed.spa.sync().unwrap());
+    let plan = RewriteHow { births: Rewriting::Logical, which: Which::Compact, dry: true };
+    assert_eq!(fs.rewrite_some(new, 0, 0, plan).unwrap().written, SIZE);
     bed.settle();
     let sectors = |file: u64| -> Vec<u64> {
         let mut all: Vec<_> =

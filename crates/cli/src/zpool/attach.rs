@@ -209,7 +209,9 @@ impl Line<'_> {
     fn wait(&self, ctx: &mut Ctx) -> Outcome {
         super::wait::until(self.pool, ctx, |spa| match self.replacing {
             true => Ok(!spa.is_replacing()),
-            false => Ok(!spa.is_expanding() && spa.scan_left(ScanFunc::Resilver)?.is_none()),
+            false => {
+                Ok(!spa.is_expanding() && !spa.is_widening() && spa.scan_left(ScanFunc::Resilver)?.is_none())
+            }
         })?;
         Ok(Exit::OK)
     }

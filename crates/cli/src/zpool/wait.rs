@@ -81,7 +81,7 @@ fn left(activity: &str, pool: &Imported, spa: &Spa) -> Result<Option<u64>, Failu
         "remove" => spa.removal_left()?,
         "resilver" => spa.scan_left(ScanFunc::Resilver)?,
         "scrub" => spa.scan_left(ScanFunc::Scrub)?,
-        "raidz_expand" => spa.expansion_left(),
+        "raidz_expand" => spa.expansion_left().or(spa.is_widening().then_some(0)),
         _ => None,
     })
 }

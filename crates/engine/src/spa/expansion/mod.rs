@@ -11,7 +11,7 @@
 //! 2. *Scratch*: the first rows, as many as the boot areas hold, stand in the boot areas at width `n + 1`, and are read there.
 //! 3. *Moving*: rows before the position stand in their new places. Each txg copies the next ranges that are in use.
 //! 4. *Finished*: the configuration lists the expansion, the position is 0 again, the vdev has the new disk's space, and a
-//!    scrub begins.
+//!    scrub begins. Blocks have the new width from a later txg on, which follows at once ([`Spa::is_widening`]).
 //!
 //! One txg makes one step, at the end of its work: the vdev gets the next position ([`crate::vdev::raidz_expand::ReflowState`]);
 //! reads and writes that know only the position before are waited for; the ranges between the positions are copied while
@@ -37,7 +37,7 @@ mod copy;
 mod start;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nvpair::NvList;
@@ -89,6 +89,8 @@ pub(super) struct Expanding {
     rest_until: Mutex<Duration>,
     /// Value for the uberblock of the txg being written.
     next: Mutex<Option<u64>>,
+    /// The first txg whose blocks have the new width, of the expansion that ended last; 0: none has ended.
+    wider_from: AtomicU64,
 }
 
 impl Activity for Expanding {
@@ -97,6 +99,7 @@ impl Activity for Expanding {
         match self.active.load(Ordering::Acquire) && !rests() {
             true if spa.is_expansion_limited() => Due::Soon,
             true => Due::Now,
+            false if spa.is_widening() => Due::Now,
             false => Due::No,
         }
     }
@@ -153,6 +156,11 @@ impl Spa {
     #[doc(alias = "spa_raidz_expand")]
     pub fn is_expanding(&self) -> bool {
         self.expanding.active.load(Ordering::Acquire)
+    }
+
+    /// Whether an expansion has ended, and blocks written now still have the old width.
+    pub fn is_widening(&self) -> bool {
+        self.expanding.wider_from.load(Ordering::Acquire) > self.txgs.open()
     }
 
     /// Whether the expansion waits for its devices (`pres_waiting_for_resilver`).
@@ -317,7 +325,8 @@ impl Spa {
         }
         let Layout::Raidz(geometry) = &top.layout else { return Ok(()) };
         let mut txgs = geometry.expansion.as_ref().map(|grown| grown.txgs.clone()).unwrap_or_default();
-        txgs.push(tx.txg().saturating_add(NOT_YET));
+        let wider_from = tx.txg().saturating_add(NOT_YET);
+        txgs.push(wider_from);
         let mut change = VdevChange::of(self);
         let guid = self.config.lock().top(top.id).and_then(|top| top.u64("guid")).unwrap_or(0);
         edit(&mut change.root, guid, &mut |vdev: &mut NvList| {
@@ -326,6 +335,7 @@ impl Spa {
             vdev.add(EXPAND_TXGS, txgs.clone());
         });
         self.change_vdevs(change, tx)?;
+        self.expanding.wider_from.store(wider_from, Ordering::Release);
         self.expanding.active.store(false, Ordering::Release);
         self.expanding.paused.store(false, Ordering::Release);
         *self.expanding.next.lock() = Some(0);
