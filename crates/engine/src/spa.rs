@@ -288,6 +288,7 @@ impl Spa {
         let _ = spa.pool.dsl.writer.set(Arc::downgrade(&spa.datasets));
         spa.pool.zio.set_dedup(Arc::new(shared::DedupOf(Arc::downgrade(&spa))));
         spa.watch();
+        spa.report_damaged_tables();
         spa
     }
 

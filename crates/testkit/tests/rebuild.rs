@@ -13,6 +13,7 @@ use engine::env::Env;
 use engine::scan::account::WINDOW_SECTORS;
 use engine::scan::damage::{Damage, What, assess, which};
 use engine::scan::rebuild::{Options, survey};
+use engine::spa::errlog::{LoggedError, errors};
 use engine::spa::{ImportOptions, OpenOptions, Pool, Spa, import_rebuilt};
 use engine::{Kind, Result, brt, ddt};
 use ondisk::names::{mos, vdev_top};
@@ -286,7 +287,9 @@ fn unreadable_blocks_must_be_accepted() {
 fn a_damaged_clone_table_refuses_clones_and_the_pool_goes_on() {
     let Some(dir) = copy("reflink") else { return };
     let name = name_of(dir.path());
+    let mut counters = Vec::new();
     let hurt = destroy(dir.path(), &name, |pool| {
+        counters = objects(pool, "clone counters");
         let heads = objects(pool, "clones").into_iter().chain(objects(pool, "clone counters"));
         heads.flat_map(|number| blocks(pool, number, 0)).collect()
     });
@@ -294,6 +297,11 @@ fn a_damaged_clone_table_refuses_clones_and_the_pool_goes_on() {
     let spa = pools::import_dir(dir.path(), &name).unwrap();
     let damaged = spa.shared.damaged();
     assert!(damaged[0].0.starts_with("clone table"), "{damaged:?}");
+    let told = |log: Vec<LoggedError>| log.iter().any(|e| e.objset == 0 && counters.contains(&e.object));
+    assert!(told(spa.unlogged_errors()), "the damage is to be logged");
+    spa.sync().unwrap();
+    spa.sync().unwrap();
+    assert!(told(errors(&spa.pool, &mut Vec::new())), "the damage is in the error log");
     write_on(&spa, &name);
     assert!(spa.shared.refuses_clones().is_some());
     spa.export().unwrap();

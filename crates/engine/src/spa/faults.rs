@@ -16,7 +16,7 @@ use zcommon::vdev::PoolState;
 
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
-use super::errlog::LoggedError;
+use super::errlog::{LoggedError, block_at};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView, scan_state};
 use crate::error::{Error, Kind, Result};
@@ -188,6 +188,17 @@ impl Spa {
         let mut waiting = self.lost.0.lock();
         if waiting.len() < MAX_LOST {
             waiting.insert(error);
+        }
+    }
+
+    /// Reports the blocks for which dedup and clone tables were found damaged: they were read before the pool was open.
+    pub(super) fn report_damaged_tables(&self) {
+        for (_, why) in self.shared.damaged() {
+            let Some(at) = why.place().block else { continue };
+            let level = u8::try_from(at.level).unwrap_or(0);
+            // A block whose pointer is lost, too, has no known birth.
+            let bp = block_at(&self.pool.mos, at.object, level, at.blkid).ok().flatten();
+            self.report_lost(&bp.unwrap_or_default(), at);
         }
     }
 
