@@ -119,6 +119,25 @@ fn an_attribute_that_moves_is_not_lost_in_a_crash() {
     again.unmount().unwrap();
 }
 
+/// The log of a frozen pool has what no txg has been written for, too.
+#[test]
+fn an_unmount_right_after_a_freeze_logs_the_last_changes() {
+    let bench = Bench::new(256 << 20, |_| {});
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let make = |name: &[u8]| fs.create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
+    fs.fsync(make(b"prime")).unwrap();
+    bench.spa.freeze().unwrap();
+    fs.write(make(b"late"), 0, b"hello", true).unwrap();
+    fs.unmount().unwrap();
+    bench.spa.export().unwrap();
+    let spa = pools::import_dir(bench.dir.path(), "wpool").unwrap();
+    let again = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let found = again.lookup(again.root, b"late").unwrap().expect("the file is replayed").object;
+    let mut bytes = [0; 5];
+    assert_eq!((again.read(found, 0, &mut bytes).unwrap(), &bytes), (5, b"hello"));
+    again.unmount().unwrap();
+}
+
 /// The state on disk of a frozen pool stays what it is; its intent logs have all that came after, however many txgs that was.
 #[test]
 fn what_a_frozen_pool_logs_is_replayed() {

@@ -222,6 +222,10 @@ impl LogHost for LogsOf {
         self.0.upgrade().map_or(0, |spa| spa.txgs.synced())
     }
 
+    fn is_frozen(&self) -> bool {
+        self.0.upgrade().is_some_and(|spa| spa.is_frozen_at(u64::MAX))
+    }
+
     fn wait_synced(&self, txg: u64) -> Result<()> {
         self.spa()?.wait_synced(txg)
     }

@@ -70,6 +70,10 @@ pub trait LogHost: Send + Sync + std::fmt::Debug {
     fn written(&self) -> u64 {
         self.synced()
     }
+    /// Whether the pool is frozen: no later txg reaches the disk.
+    fn is_frozen(&self) -> bool {
+        false
+    }
     /// Waits until a txg is written.
     fn wait_synced(&self, txg: u64) -> Result<()>;
     /// Waits until all changes so far are on disk.
@@ -441,7 +445,7 @@ impl Zil {
     /// Begins to close the log, whose records are no longer needed: [`Zil::close`] waits for this. So many logs are
     /// closed with one txg. In a frozen pool no txg reaches the disk, so the log takes what it has not written yet.
     pub fn begin_close(&self) -> Result<()> {
-        if self.host.synced() < self.host.written() {
+        if self.host.is_frozen() {
             self.commit(0)?;
         }
         let _alone = self.turns.alone();
