@@ -552,6 +552,41 @@ fn settings_pace_the_log() {
     judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
 }
 
+/// A scrub moves the records that the logs have when it begins to their tables, however slowly the settings do that otherwise.
+#[test]
+fn a_scrub_flushes_the_logs_first() {
+    use engine::memory::Limit;
+    use engine::spa::scrub::ScanCommand;
+    let bed = Bed::new(true);
+    bed.set("dedup", ON);
+    bed.spa.pool.env.memory.limits.set(Limit::DedupLogTxgMax, 1 << 30).unwrap();
+    let fs = bed.mount(POOL);
+    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let mut bytes = vec![0; 3000 * BLOCK];
+    Rng::new(78).fill(&mut bytes);
+    fs.write(file, 0, &bytes, true).unwrap();
+    for _ in 0..20 {
+        bed.spa.sync().unwrap();
+    }
+    let in_log = || {
+        let tables = ddt::tables(&bed.spa.mos.view(), &mut Vec::new());
+        tables.iter().flat_map(|table| &table.logs).map(|log| log.entries.len()).sum::<usize>()
+    };
+    assert_eq!((in_log(), bed.counts()), (3000, (3000, 3000)));
+    bed.spa.scan(ScanCommand::Scrub).unwrap();
+    (0..100).take_while(|_| bed.spa.is_scanning()).for_each(|_| bed.spa.sync().unwrap());
+    assert!(!bed.spa.is_scanning());
+    assert_eq!((in_log(), bed.counts()), (0, (3000, 3000)));
+    // Later records wait in the log again.
+    fs.write(file, 0, &block(5), true).unwrap();
+    bed.spa.sync().unwrap();
+    bed.spa.sync().unwrap();
+    assert!(in_log() > 0);
+    fs.unmount().unwrap();
+    bed.spa.export().unwrap();
+    judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
+}
+
 /// Two pools share the memory for the keys of their tables, and find every duplicate nevertheless.
 #[test]
 fn two_pools_share_the_memory_for_keys() {

@@ -44,6 +44,9 @@ pub(super) struct Sides {
     /// Entries of the active side at the last flush.
     seen: usize,
     pressure: Pressure,
+    /// Records up to this txg are flushed as fast as the settings allow; 0: none are.
+    #[doc(alias = "ddt_flush_force_txg")]
+    forced: u64,
 }
 
 impl Sides {
@@ -55,7 +58,7 @@ impl Sides {
             (true, false) => (two, one),
             _ => return None,
         };
-        Some(Self { active, flushing, seen: 0, pressure: Pressure::default() })
+        Some(Self { active, flushing, seen: 0, pressure: Pressure::default(), forced: 0 })
     }
 
     /// The newest record of a key.
@@ -66,6 +69,21 @@ impl Sides {
     /// Entries of both.
     pub(super) fn len(&self) -> usize {
         self.active.entries.len().saturating_add(self.flushing.entries.len())
+    }
+
+    /// Flushes the records of the txgs up to `txg` as fast as the settings allow.
+    #[doc(alias = "ddt_flush_force_update_txg")]
+    pub(super) fn force(&mut self, txg: u64) {
+        self.forced = self.forced.max(txg);
+        let is_left = |log: &Log| !log.entries.is_empty() && log.header.first_txg <= self.forced;
+        if !self.objects().into_iter().any(is_left) {
+            self.forced = 0;
+        }
+    }
+
+    /// Whether such records are left.
+    pub(super) fn is_forced(&self) -> bool {
+        self.forced != 0
     }
 
     /// All records.
@@ -164,7 +182,13 @@ impl Live {
             store_header(objects, &log)?;
             Ok(log)
         };
-        Ok(Sides { active: create(0)?, flushing: create(1)?, seen: 0, pressure: Pressure::default() })
+        Ok(Sides {
+            active: create(0)?,
+            flushing: create(1)?,
+            seen: 0,
+            pressure: Pressure::default(),
+            forced: 0,
+        })
     }
 
     /// Moves a share of the flushing side to the ZAPs, and lets the sides change places when it is empty.
@@ -177,6 +201,9 @@ impl Live {
         let limits = host.limits();
         let elapsed = || host.elapsed();
         let mut share = Share::of(fill, limits, &mut sides.pressure, &elapsed);
+        if sides.is_forced() {
+            share.take(fill.flushing, limits);
+        }
         sides.seen = active;
         let mut last = None;
         while share.goes_on() {
@@ -199,7 +226,8 @@ impl Live {
         }
         let active = &sides.active;
         let age = host.txg().0.saturating_sub(active.header.first_txg);
-        let wants = !active.entries.is_empty() && wants_swap(limits, active.entries.len(), age);
+        let is_wanted = sides.is_forced() || wants_swap(limits, active.entries.len(), age);
+        let wants = !active.entries.is_empty() && is_wanted;
         if sides.flushing.entries.is_empty() && wants {
             if sides.flushing.header.length > 0 {
                 truncate(objects, &mut sides.flushing)?;
@@ -211,6 +239,8 @@ impl Live {
             sides.seen = 0;
             sides.objects().into_iter().try_for_each(|log| store_header(objects, log))?;
         }
+        // Nothing is forced any more once the last such record is in its ZAP.
+        sides.force(sides.forced);
         self.sides = Some(sides);
         Ok(())
     }

@@ -104,6 +104,12 @@ impl<'a> Share<'a> {
         }
     }
 
+    /// Flushes `count` entries whatever time it takes.
+    pub fn take(&mut self, count: usize, limits: &Limits) {
+        self.most = u64::try_from(count).unwrap_or(u64::MAX).min(limits.get(Limit::DedupFlushMax).max(1));
+        self.floor = self.most;
+    }
+
     /// Whether another entry is flushed.
     pub fn goes_on(&self) -> bool {
         if self.done >= self.most {

@@ -88,6 +88,8 @@ pub struct Tables {
     is_full: AtomicBool,
     /// Entries in logs.
     logged: AtomicU64,
+    /// Some of them are flushed as fast as possible.
+    is_forced: AtomicBool,
     /// The objects of tables changed since the last txg was begun.
     is_changing: AtomicBool,
 }
@@ -179,6 +181,20 @@ impl Tables {
         self.logged.load(Ordering::Relaxed) > 0
     }
 
+    /// Flushes the records of all logs up to those of `txg`, over as many txgs as the settings need (syncing context).
+    #[doc(alias = "ddt_walk_init")]
+    pub fn force_flush(&self, txg: u64) {
+        let mut all = self.all.lock();
+        all.values_mut().filter_map(|table| table.sides.as_mut()).for_each(|sides| sides.force(txg));
+        self.count_logged(&all);
+    }
+
+    /// Whether records that [`Tables::force_flush`] named are left.
+    #[doc(alias = "ddt_walk_ready")]
+    pub fn is_flush_forced(&self) -> bool {
+        self.is_forced.load(Ordering::Relaxed)
+    }
+
     /// Bytes that the tables take on disk, as of the last txg that changed them.
     #[doc(alias = "ddt_get_ddt_dsize")]
     pub fn size(&self) -> u64 {
@@ -203,6 +219,9 @@ impl Tables {
     fn count_logged(&self, all: &BTreeMap<u8, Live>) {
         let logged = all.values().filter_map(|table| table.sides.as_ref()).map(Sides::len).sum::<usize>();
         self.logged.store(u64::try_from(logged).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let changing = all.values().filter(|table| table.damage.is_none());
+        let is_forced = changing.filter_map(|table| table.sides.as_ref()).any(Sides::is_forced);
+        self.is_forced.store(is_forced, Ordering::Relaxed);
     }
 
     /// Bytes that the pool would need more without the tables.

@@ -38,7 +38,11 @@ pub(super) struct LogFlush;
 
 impl Activity for LogFlush {
     fn is_due(&self, spa: &Spa) -> Due {
-        if spa.shared.has_logged() { Due::Soon } else { Due::No }
+        match spa.shared.ddt.is_flush_forced() {
+            true => Due::Now,
+            false if spa.shared.has_logged() => Due::Soon,
+            false => Due::No,
+        }
     }
 }
 
@@ -89,6 +93,16 @@ impl Shared {
     /// The property `dedup_table_quota` has a new value.
     pub(super) fn set_quota(&self, quota: u64) {
         self.quota.store(quota, Ordering::Relaxed);
+    }
+
+    /// Flushes the logs of the dedup tables up to the records of `txg` (syncing context).
+    pub(super) fn force_flush(&self, txg: u64) {
+        self.ddt.force_flush(txg);
+    }
+
+    /// Whether that is not done yet.
+    pub(super) fn is_flush_forced(&self) -> bool {
+        self.ddt.is_flush_forced()
     }
 
     /// Whether entries of dedup tables wait in their logs.

@@ -135,6 +135,7 @@ impl Spa {
             ..DslScan::default()
         };
         scan_state::store(at, &scan)?;
+        self.shared.force_flush(max_txg.min(at.tx.txg()));
         self.scanning.ranged.store(false, Ordering::Release);
         *self.scanning.pass.lock() = ScanPass { start: scan.start_time, ..ScanPass::default() };
         self.scanning.forget_failed();

@@ -209,6 +209,11 @@ impl Spa {
             self.scanning.stalled.store(false, Ordering::Release);
             return Ok(());
         }
+        // The logs of dedup tables are flushed first, as in OpenZFS.
+        if self.shared.is_flush_forced() {
+            self.scanning.stalled.store(false, Ordering::Release);
+            return Ok(());
+        }
         let running = scan_state::running(&at)?.filter(|scan| scan.flags & scan_state::PAUSED == 0);
         let Some((mut scan, func)) = running.and_then(|scan| Some((scan, ScanFunc::of(&scan)?))) else {
             self.scanning.active.store(false, Ordering::Release);
