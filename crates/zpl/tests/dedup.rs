@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use engine::Kind;
 use engine::ddt::prune::{Candidates, Place, Prune, candidates};
 use engine::ddt::{self, Totals};
 use engine::dsl::props::PropValue;
@@ -512,6 +513,14 @@ fn tables_of_openzfs_are_written_on() {
         verify("emptied");
         spa.export().unwrap();
     }
+}
+
+/// Entries of older tables have no age.
+#[test]
+fn a_pool_without_fast_dedup_is_not_pruned() {
+    let bed = Bed::new(false);
+    let why = bed.spa.prune_ddt(Prune::Percentage(100)).unwrap_err();
+    assert_eq!((why.kind(), why.what()), (Kind::Unsupported, "operation not supported on this type of pool"));
 }
 
 /// The settings decide how fast entries leave the log.

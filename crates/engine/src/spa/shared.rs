@@ -359,8 +359,15 @@ impl Spa {
     }
 
     /// Takes entries with one reference from the dedup tables; their blocks stay.
-    #[doc(alias = "ddt_prune_unique_entries")]
+    ///
+    /// # Errors
+    /// `Unsupported` where the feature `fast_dedup` is not enabled: entries of older tables have no age. Otherwise those of reads
+    /// and sync tasks.
+    #[doc(alias("ddt_prune_unique_entries", "zfs_ioc_ddt_prune"))]
     pub fn prune_ddt(&self, which: Prune) -> Result<()> {
+        if !self.features.is_enabled(Feature::FastDedup) {
+            return Err(Error::unsupported("operation not supported on this type of pool"));
+        }
         let now = self.pool.env.now();
         let least = match which {
             Prune::Age(seconds) => seconds,
