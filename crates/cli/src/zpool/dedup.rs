@@ -1,7 +1,6 @@
 //! The dedup tables in `zpool status -D`.
 //!
-//! Source: `print_dedup_stats`, zpool_main.c, OpenZFS 2.3. Differs from OpenZFS: `-DD` prints no more than
-//! `-D`, as the cached parts of the tables are not counted.
+//! Source: `print_dedup_stats`, zpool_main.c, OpenZFS 2.4.
 
 use std::io::{self, Write};
 
@@ -10,7 +9,7 @@ use engine::zio::deflated;
 use ondisk::ddt::DdtStat;
 use serde_json::{Map, Value, json};
 use zcommon::props::ZpoolProp;
-use zcommon::units::nicebytes;
+use zcommon::units::nicenum;
 
 use super::prop::PoolView;
 use super::status_json::Form;
@@ -56,24 +55,33 @@ fn look(view: &PoolView<'_>) -> (Size, Totals) {
     (Size::of(view, &tables), Totals::of(&tables, &|bp| deflated(&tree, bp)))
 }
 
-/// Lines behind the report.
-pub fn print(view: &PoolView<'_>, out: &mut dyn Write) -> io::Result<()> {
+/// Bytes of the tables that are cached; `None` for a pool that is not imported. A table may have shrunk since `memory` was counted.
+fn cached(view: &PoolView<'_>, memory: u64) -> Option<u64> {
+    let cached = view.native(ZpoolProp::Dedupcached).and_then(|prop| prop.number)?;
+    Some(cached.min(memory))
+}
+
+/// Lines behind the report. `level`: how often `-D` was given; twice also shows what is cached.
+pub fn print(view: &PoolView<'_>, (level, literal): (u8, bool), out: &mut dyn Write) -> io::Result<()> {
     let (size, totals) = look(view);
     if size.entries == 0 {
         return writeln!(out, "\n dedup: no DDT entries");
     }
     let Size { entries, disk, memory } = size;
-    let (disk, memory) = (nicebytes(disk), nicebytes(memory));
-    writeln!(out, "\n dedup: DDT entries {entries}, size {disk} on disk, {memory} in core")?;
+    let bytes = |n: u64| if literal { n.to_string() } else { nicenum(n).to_string() };
+    let shown = (bytes(disk), bytes(memory));
+    write!(out, "\n dedup: DDT entries {entries}, size {} on disk, {} in core", shown.0, shown.1)?;
+    if let Some(cached) = Some(level).filter(|level| *level > 1).and_then(|_| cached(view, memory)) {
+        let share = cached as f64 / memory.max(1) as f64 * 100.0;
+        write!(out, ", {} cached ({share:.2}%)", bytes(cached))?;
+    }
+    writeln!(out)?;
     print_histogram(&totals.histogram, Some(&totals.all()), out)
 }
 
-/// The same for a pool's JSON.
-///
-/// The cached parts of the tables are not counted; `cspace` is then the size of all, as in OpenZFS on a
-/// system without that count.
+/// The same for a pool's JSON. Less than `-DD` asks for no count of what is cached, which is then 0.
 #[doc(alias = "dedup_stats_nvlist")]
-pub fn object(view: &PoolView<'_>, form: &Form<'_>) -> Value {
+pub fn object(view: &PoolView<'_>, level: u8, form: &Form<'_>) -> Value {
     let (size, totals) = look(view);
     let stats = |stat: &DdtStat| {
         form.map([
@@ -96,7 +104,8 @@ pub fn object(view: &PoolView<'_>, form: &Form<'_>) -> Value {
     }
     all.insert("dspace".into(), form.count(size.disk));
     all.insert("mspace".into(), form.count(size.memory));
-    all.insert("cspace".into(), form.count(size.memory));
+    let cached = if level > 1 { cached(view, size.memory).unwrap_or(0) } else { 0 };
+    all.insert("cspace".into(), form.count(cached));
     all.insert("ddt_stats".into(), json!({ "total": stats(&totals.all()), "histogram": buckets }));
     all.into()
 }

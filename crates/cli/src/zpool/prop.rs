@@ -262,7 +262,8 @@ impl<'a> PoolView<'a> {
             P::DedupTableQuota => Some(self.quota(prop)),
             P::LastScrubbedTxg => plain(s.last_scrubbed_txg),
             P::Comment | P::Compatibility => Some(self.config_prop(prop)),
-            P::Dedupcached | P::Maxblocksize | P::Maxdnodesize | P::Tname => None,
+            P::Dedupcached => number(self.live.as_ref()?.spa().ok()?.dedup_cached()),
+            P::Maxblocksize | P::Maxdnodesize | P::Tname => None,
             _ => Some(self.setting(prop)),
         }
     }

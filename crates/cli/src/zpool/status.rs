@@ -148,7 +148,7 @@ impl Status {
                     trimmed: self.trimmed,
                     power: self.power,
                     direct: self.direct > 0,
-                    dedup: self.dedup > 0,
+                    dedup: self.dedup,
                 };
                 let mut item = status_json::pool(&view, condition, &errors, chosen, &style);
                 let notes = view.imported().map(unheeded::lines).unwrap_or_default();
@@ -172,7 +172,7 @@ impl Status {
             add_unheeded(&mut report, &view);
             report.print(&mut *ctx.out)?;
             if self.dedup > 0 {
-                dedup::print(&view, &mut *ctx.out)?;
+                dedup::print(&view, (self.dedup, self.literal), &mut *ctx.out)?;
             }
             Ok(Exit::OK)
         })?;

@@ -93,8 +93,8 @@ pub struct Chosen {
     pub power: bool,
     /// How many direct requests had a wrong checksum.
     pub direct: bool,
-    /// Show the contents of the dedup tables.
-    pub dedup: bool,
+    /// Show the contents of the dedup tables; more than once: also what of them is cached.
+    pub dedup: u8,
 }
 
 /// Whether `zpool status -e` shows a vdev: it is not healthy or had errors, or a descendant is or had.
@@ -114,7 +114,7 @@ pub fn pool(
     style: &JsonStyle,
 ) -> Value {
     let form = Form { style, literal: chosen.literal || style.int };
-    let dedup = chosen.dedup.then(|| dedup::object(view, &form));
+    let dedup = (chosen.dedup > 0).then(|| dedup::object(view, chosen.dedup, &form));
     let mut map = super::pool_object(view, style);
     map.shift_remove("type");
     let lines = |text: &str| json!(format!("{}\n", wrap(text, "")));

@@ -130,6 +130,13 @@ impl ArcCache {
         }
     }
 
+    /// Whether a block is in memory or on a cache device.
+    #[doc(alias = "arc_cached")]
+    pub fn has(&self, bp: &Blkptr) -> bool {
+        let in_memory = self.key(bp, Form::Logical).is_some_and(|key| self.memory.has(key));
+        in_memory || self.second.get().is_some_and(|second| second.has(bp))
+    }
+
     /// Starts reading a block; `done` is called with its bytes, perhaps before this returns.
     pub fn read_async(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form, done: Waiter) {
         self.start(bp, at, ReadOptions { form, ..ReadOptions::default() }, false, done);

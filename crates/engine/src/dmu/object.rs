@@ -149,6 +149,26 @@ impl Object {
         self.objset.read_as_of(bp, at, as_of)
     }
 
+    /// Bytes of the data blocks that are cached, before compression. Blocks below an unreadable indirect block do not count, nor
+    /// does an object without indirect blocks.
+    #[doc(alias = "dmu_object_cached_size")]
+    pub fn cached_bytes(&self) -> u64 {
+        if self.dnode.nlevels < 2 {
+            return 0;
+        }
+        let (mut bytes, mut blkid) = (0_u64, 0_u64);
+        while blkid <= self.dnode.maxblkid {
+            match self.blkptr(0, blkid) {
+                Ok(Some(bp)) if self.objset.arc().has(&bp) => bytes = bytes.saturating_add(bp.lsize()),
+                Ok(_) => {}
+                Err(_) => blkid |= (1_u64 << self.shift()) - 1,
+            }
+            let Some(next) = blkid.checked_add(1) else { break };
+            blkid = next;
+        }
+        bytes
+    }
+
     /// Data block `blkid`: `datablksz` bytes, zeros for a hole.
     pub fn block(&self, blkid: u64) -> Result<Buf> {
         if let Some(handle) = &self.live {

@@ -237,6 +237,11 @@ impl Memory {
         Some(buf)
     }
 
+    /// Whether a block is cached. Does not count as a use of it.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.store.lock().lists.value(key).is_some()
+    }
+
     /// Caches a block that was read, unless it was written meanwhile: the written content is newer.
     pub(crate) fn keep(&self, key: Key, buf: &Buf, purpose: Purpose) {
         let mut store = self.store.lock();

@@ -411,6 +411,18 @@ impl Spa {
         notes.into_iter().next().map_or(Ok(()), Err)
     }
 
+    /// Bytes of the dedup tables' blocks that are cached.
+    #[doc(alias = "ddt_get_pool_dedup_cached")]
+    pub fn dedup_cached(&self) -> u64 {
+        let view = self.mos.view();
+        // Damage is told elsewhere.
+        let tables = ddt::tables(&view, &mut Vec::new());
+        let stores = tables.iter().flat_map(|table| &table.stores);
+        let cached =
+            stores.filter_map(|store| view.object(store.object).ok()).map(|object| object.cached_bytes());
+        cached.fold(0, u64::saturating_add)
+    }
+
     /// Reads the clone tables, so that the cache holds them as far as it can.
     #[doc(alias = "brt_prefetch_all")]
     pub fn prefetch_brt(&self) -> Result<()> {

@@ -222,6 +222,11 @@ impl L2arc {
         }
     }
 
+    /// Whether a device has a block.
+    pub fn has(&self, bp: &Blkptr) -> bool {
+        BlockId::of(bp).is_some_and(|id| self.state.lock().index.contains_key(&id))
+    }
+
     /// Forgets a block: its space in the pool is free, or has other content.
     pub fn forget(&self, bp: &Blkptr) {
         let Some(id) = BlockId::of(bp) else { return };
