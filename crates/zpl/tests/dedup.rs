@@ -22,7 +22,9 @@ use testkit::golden;
 use testkit::pools;
 use testkit::zdb::Judge;
 use zcommon::features::{Feature, of_openzfs_2_3};
-use zpl::write::{FsWriter, NewFs, NewNode, Overrides, create_fs, mount};
+use zpl::write::{
+    CloneFrom, FsWriter, NewFs, NewNode, Overrides, RewriteHow, Rewriting, Which, create_fs, mount,
+};
 use zpl::{FileKind, Time};
 
 const POOL: &str = "dpool";
@@ -243,6 +245,93 @@ fn legacy_tables_count_what_there_is() {
 fn fast_tables_count_what_there_is() {
     work(true, SHA256, 3);
     work(true, EDONR | VERIFY, 4);
+}
+
+/// One random change of who refers to blocks: clones, rewrites, entries pruned, dedup switched. Clones change the model, too.
+fn share(bed: &Bed, fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &mut u64) {
+    let files: Vec<u64> = model.keys().copied().collect();
+    if files.is_empty() {
+        return change(fs, model, random, named);
+    }
+    let mut pick = || files[random.below(files.len() as u64) as usize];
+    let (from, to) = (pick(), pick());
+    let bytes = |blocks: usize| (blocks * BLOCK) as u64;
+    match random.below(7) {
+        0 | 1 => {
+            *named += 1;
+            let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+            let number = fs.create(fs.root, format!("f{named}").as_bytes(), &node).unwrap();
+            let blocks = model[&from].clone();
+            let len = bytes(blocks.len());
+            let done = fs.clone_range((CloneFrom::File(fs, from), 0), (number, 0), len, true).unwrap();
+            assert_eq!(done, len);
+            model.insert(number, blocks);
+        }
+        2 | 3 => {
+            let (source, target) = (model[&from].clone(), model[&to].clone());
+            let (at, onto) =
+                (random.below(source.len() as u64) as usize, random.below(target.len() as u64) as usize);
+            let len = (source.len() - at).min(target.len() - onto).min(1 + random.below(3) as usize);
+            if from == to && at < onto + len && onto < at + len {
+                return;
+            }
+            let source_at = (CloneFrom::File(fs, from), bytes(at));
+            assert_eq!(fs.clone_range(source_at, (to, bytes(onto)), bytes(len), true).unwrap(), bytes(len));
+            model.get_mut(&to).unwrap()[onto..onto + len].copy_from_slice(&source[at..at + len]);
+        }
+        4 => {
+            let which = [Which::All, Which::Dedup, Which::Undedup][random.below(3) as usize];
+            fs.rewrite_some(from, 0, 0, RewriteHow { births: Rewriting::Logical, which, dry: false })
+                .unwrap();
+        }
+        5 if bed.spa.features.is_enabled(Feature::FastDedup) => {
+            bed.spa.prune_ddt(Prune::Percentage(1 + random.below(100))).unwrap();
+        }
+        _ => bed.set("dedup", [ON, OFF, SHA512, ON | VERIFY][random.below(4) as usize]),
+    }
+}
+
+/// Dedup, clones, rewrites, pruned entries and snapshots together: contents stay, no block leaks or is freed twice, and all tables
+/// are gone with the last file.
+#[test]
+fn all_ways_to_share_blocks_end_in_empty_tables() {
+    for (fast, seed) in [(true, 31), (false, 32), (true, 33)] {
+        let bed = Bed::new(fast);
+        bed.set("dedup", ON);
+        let (mut random, mut model, mut named) = (Rng::new(seed), Model::new(), 0);
+        let fs = bed.mount(POOL);
+        for round in 0..30 {
+            for _ in 0..=random.below(6) {
+                match random.below(5) {
+                    0..=1 => change(&fs, &mut model, &mut random, &mut named),
+                    _ => share(&bed, &fs, &mut model, &mut random, &mut named),
+                }
+            }
+            let name = SNAPSHOTS[(round / 5 % 2) as usize];
+            match round % 10 {
+                2 | 7 => bed.spa.dsl_task(move |tasks| tasks.snapshot(&[name], &[])).unwrap(),
+                4 | 9 => bed.spa.dsl_task(move |tasks| tasks.destroy(name, false)).unwrap(),
+                _ => {}
+            }
+            bed.spa.sync().unwrap();
+            check(&fs, &model);
+            if round % 10 == 8 {
+                bed.judge();
+            }
+        }
+        for entry in fs.entries(fs.root).unwrap() {
+            fs.unlink(fs.root, &entry.name).unwrap();
+        }
+        // The log is flushed in some txgs.
+        for _ in 0..30 {
+            bed.spa.dsl_task(|_| Ok(())).unwrap();
+        }
+        assert_eq!(bed.counts(), (0, 0), "seed {seed}");
+        assert!(engine::brt::table(&bed.spa.mos.view(), 0).unwrap().is_none(), "seed {seed}");
+        let said = judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
+        assert!(said.is_empty() || said.contains("All DDTs are empty"), "seed {seed}: {said}");
+        fs.unmount().unwrap();
+    }
 }
 
 /// Fletcher4 has no tables: a pool with that setting is written without dedup.
