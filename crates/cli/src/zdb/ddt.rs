@@ -111,7 +111,7 @@ fn print_log(session: &Session, table: &Table, log: &Log, ctx: &mut Ctx) -> Resu
     )?;
     if log.has_checkpoint() {
         let DdtKey { cksum: [a, b, c, d], prop } = header.checkpoint;
-        writeln!(ctx.out, "{name}: checkpoint={a:016x}:{b:016x}:{c:016x}:{d:016x}:{prop:016x}")?;
+        writeln!(ctx.out, "    checkpoint: {a:016x}:{b:016x}:{c:016x}:{d:016x}:{prop:016x}")?;
     }
     if session.level('D') >= 4 {
         for (index, (key, entry)) in (0_u64..).zip(&log.entries) {
