@@ -7,7 +7,7 @@
 //! ([`request`]). A first pass over all files says what is written and what snapshots keep. What is as wanted is passed over, so
 //! a run that was interrupted goes on where it stopped.
 
-mod request;
+pub(crate) mod request;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -24,8 +24,10 @@ use crate::ctx::Ctx;
 use crate::progress::Progress;
 use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 
-/// Bytes of a piece: an interrupt waits for its end.
+/// Bytes of a piece: an interrupt waits for its end. A limited run works on as many as it may write in a fraction of a second, so
+/// that its speed is even.
 const PIECE: u64 = 16 << 20;
+const LEAST_PIECE: u64 = 1 << 20;
 /// `ZFS_REWRITE_PHYSICAL`.
 const PHYSICAL: u64 = 1;
 
@@ -99,6 +101,8 @@ struct Run<'a> {
     failed: u8,
     /// This pass only counts.
     dry: bool,
+    /// It counts for OpenZFS's form, too, as far as the mount answers.
+    counts_plain: bool,
     tally: Tally,
     files: u64,
     bytes: u64,
@@ -174,14 +178,18 @@ impl Verb for Rewrite {
             device: None,
             failed: 0,
             dry: true,
+            counts_plain: false,
             tally: Tally::default(),
             files: 0,
             bytes: 0,
             progress: Progress::bytes("rewrite", 0, true),
             rate: None,
         };
+        run.counts_plain = ctx.err_is_terminal;
         run.pass(ctx)?;
-        let first = if form == Form::Plain { None } else { Some(run.said()) };
+        // OpenZFS's form says nothing of its own in scripts.
+        let is_told = form != Form::Plain || run.counts_plain && run.tally.kept > 0;
+        let first = is_told.then(|| run.said());
         if self.dry {
             if let Some(said) = first {
                 writeln!(ctx.out, "{said}")?;
@@ -282,7 +290,7 @@ impl Run<'_> {
             return Ok(());
         }
         if self.dry && self.form == Form::Plain {
-            self.bytes += meta.len();
+            self.count_plain(path, meta.len());
             return Ok(());
         }
         let how = if self.dry {
@@ -319,6 +327,22 @@ impl Run<'_> {
         (self.offset.min(end), end)
     }
 
+    /// Counts a file for OpenZFS's form. What cannot be counted is told by the rewrite, or not known to another file system.
+    fn count_plain(&mut self, path: &Path, size: u64) {
+        let (start, end) = self.range(size);
+        self.bytes += end - start;
+        if !self.counts_plain || start >= end {
+            return;
+        }
+        let range = (start, end - start);
+        let opened = OpenOptions::new().read(true).open(path).map_err(Refused::from);
+        let tally = opened.and_then(|file| request::some(&file, range, Choice::All, self.of.physical, true));
+        if let Ok(tally) = tally {
+            self.tally.add(&tally);
+            self.files += u64::from(tally.written > 0);
+        }
+    }
+
     /// Counts the bytes of a file that a rewrite writes; returns false if there are none.
     fn count(&mut self, file: &File, size: u64) -> Result<bool, Refused> {
         let (start, end) = self.range(size);
@@ -339,11 +363,26 @@ impl Run<'_> {
         let range = self.range(size);
         match self.form {
             Form::Record(record) => {
+                let piece = self.piece(record);
                 let mut pace = |worked, written| self.keep_pace(worked, written, ctx);
-                Ok(request::record(file, path, size, record, &mut pace)? > 0)
+                Ok(request::record((file, path, size), record, piece, &mut pace)? > 0)
             }
             form => self.pieces(file, range, form, ctx),
         }
+    }
+
+    /// Bytes that one request works on: whole blocks of `block` bytes (0: unknown), which are written once.
+    fn piece(&self, block: u64) -> u64 {
+        let Some((limit, ..)) = self.rate.filter(|_| block > 0) else { return PIECE };
+        let even = 1 << (limit / 4).clamp(LEAST_PIECE, PIECE).ilog2();
+        block.max(even)
+    }
+
+    /// Bytes of the block at a place of a file; 0: unknown.
+    fn block_at(&self, file: &File, at: u64) -> u64 {
+        let asked = self.rate.map(|_| request::some(file, (at, 1), Choice::All, false, true));
+        let tally = asked.and_then(Result::ok).unwrap_or_default();
+        tally.written + tally.passed
     }
 
     fn pieces(
@@ -354,9 +393,10 @@ impl Run<'_> {
         ctx: &Ctx,
     ) -> Result<bool, Refused> {
         let flags = if self.of.physical { PHYSICAL } else { 0 };
+        let piece = self.piece(self.block_at(file, start));
         let (mut at, mut any) = (start, form == Form::Plain);
         while at < end {
-            let len = (end - at).min(PIECE);
+            let len = (end - at).min(piece);
             let written = match form {
                 Form::Some(choice) => {
                     request::some(file, (at, len), choice, self.of.physical, false)?.written

@@ -13,10 +13,8 @@ const MOST: usize = 200;
 const TEXT: usize = RANGES + MOST * 16;
 /// `O_TMPFILE`.
 const O_TMPFILE: i32 = 0o20_000_000 | 0o200_000;
-/// `ENOTTY`, `ENOSYS` and `EOPNOTSUPP`.
+/// `ENOTTY`, `ENOSYS` and `EOPNOTSUPP`: errors of file systems that do not know the request.
 const UNKNOWN: [i32; 3] = [25, 38, 95];
-/// Bytes that one request copies: an interrupt waits for its end.
-const PIECE: u64 = 16 << 20;
 /// Rounds of copies after which writers of the file wait for the last.
 const PATIENCE: u32 = 6;
 
@@ -74,13 +72,18 @@ pub fn code_of(e: &io::Error) -> u8 {
 
 impl From<io::Error> for Refused {
     fn from(e: io::Error) -> Self {
-        match e.raw_os_error().is_some_and(|code| UNKNOWN.contains(&code)) {
-            true => {
-                let why = "not on a mount of aquifer, which alone knows this request";
-                Self::Told(code_of(&e), why.to_owned())
-            }
-            false => Self::Failed(e),
+        Self::Failed(e)
+    }
+}
+
+/// The reason why a request of this program alone failed.
+fn unanswered(e: io::Error) -> Refused {
+    match e.raw_os_error().is_some_and(|code| UNKNOWN.contains(&code)) {
+        true => {
+            let why = "not on a mount of aquifer, which alone knows this request";
+            Refused::Told(code_of(&e), why.to_owned())
         }
+        false => Refused::Failed(e),
     }
 }
 
@@ -96,7 +99,7 @@ fn ask(file: &File, words: [u64; 10]) -> Result<Answer, Refused> {
     for (to, word) in message.chunks_exact_mut(8).zip(words) {
         to.copy_from_slice(&word.to_le_bytes());
     }
-    ask_rewrite(file, &mut message)?;
+    ask_rewrite(file, &mut message).map_err(unanswered)?;
     let error = word(&message, 0);
     if error != 0 {
         let len = usize::try_from(word(&message, 56)).unwrap_or(0).min(REWRITE_BYTES - TEXT);
@@ -129,8 +132,32 @@ pub fn some(
     Ok(ask(file, [op, offset, len, choice as u64, u64::from(physical), 0, 0, 0, 0, 0])?.tally)
 }
 
-/// Changes the record size of the file at `path`, of `size` bytes; returns the bytes written.
-pub fn record(file: &File, path: &Path, size: u64, record: u64, pace: Pace<'_>) -> Result<u64, Refused> {
+/// Offers a file that is open for reading as the source of clones, under a token that ends with the descriptor.
+pub fn offer(file: &File) -> Result<u64, Refused> {
+    let token = token()?;
+    ask(file, [8, 0, 0, 0, 0, 0, 0, token, 0, 0])?;
+    Ok(token)
+}
+
+/// Clones `len` bytes at `offset` of an offered file to the same place of `file`, which is open for writing; returns how many.
+pub fn clone_offered(file: &File, token: u64, (offset, len): (u64, u64)) -> Result<u64, Refused> {
+    Ok(ask(file, [9, offset, len, offset, 0, 0, 0, token, 0, 0])?.tally.written)
+}
+
+/// A number that no other user knows.
+fn token() -> io::Result<u64> {
+    let mut token = [0; 8];
+    File::open("/dev/urandom")?.read_exact(&mut token)?;
+    Ok(u64::from_le_bytes(token) | 1)
+}
+
+/// Changes the record size of the file at `path`, of `size` bytes, in requests of `piece` bytes; returns the bytes written.
+pub fn record(
+    (file, path, size): (&File, &Path, u64),
+    record: u64,
+    piece: u64,
+    pace: Pace<'_>,
+) -> Result<u64, Refused> {
     let first = ask(file, [3, 0, 0, 0, 0, record, 0, 0, 0, 0])?;
     match first.state {
         0 | 1 => {
@@ -141,9 +168,7 @@ pub fn record(file: &File, path: &Path, size: u64, record: u64, pace: Pace<'_>) 
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let hidden = OpenOptions::new().write(true).mode(0o600).custom_flags(O_TMPFILE).open(dir)?;
-    let mut token = [0; 8];
-    File::open("/dev/urandom")?.read_exact(&mut token)?;
-    let token = u64::from_le_bytes(token) | 1;
+    let token = token()?;
     ask(&hidden, [4, 0, 0, 0, 0, 0, 0, token, 0, 0])?;
     let inode = hidden.metadata()?.ino();
     let mut as_of = ask(file, [5, 0, 0, 0, 0, record, inode, token, 0, 0])?.state;
@@ -155,7 +180,7 @@ pub fn record(file: &File, path: &Path, size: u64, record: u64, pace: Pace<'_>) 
     let mut copy = |(start, end): (u64, u64), counts: bool, written: &mut u64| -> Result<(), Refused> {
         let mut at = start;
         while at < end {
-            let len = (end - at).min(PIECE);
+            let len = (end - at).min(piece);
             let copied = ask(file, [6, at, len, 0, 0, 0, inode, token, 0, 0])?.tally.written;
             *written += copied;
             at += len;
