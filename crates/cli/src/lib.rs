@@ -13,6 +13,7 @@ mod bar;
 mod bench;
 mod browse;
 mod clean;
+mod clone;
 pub mod ctx;
 pub mod daemon;
 mod dedup;

@@ -12,6 +12,7 @@ use crate::advise::Advise;
 use crate::asked::Asked;
 use crate::bench::Bench;
 use crate::browse::Browse;
+use crate::clone::CloneFiles;
 use crate::ctx::Ctx;
 use crate::daemon::Daemon;
 use crate::dedup::Dedup;
@@ -81,6 +82,8 @@ pub enum Command {
     Advise(Advise),
     /// Measure pools on devices, files or a directory, or an existing pool
     Bench(Bench),
+    /// Copy files by sharing their blocks, also between file systems of a pool
+    Clone(CloneFiles),
     /// Share equal blocks of datasets that are in use
     Dedup(Dedup),
     /// Mount a pool's file systems over FUSE
@@ -122,6 +125,7 @@ impl Verb for Command {
             Command::Replicate(v) => v.run(ctx),
             Command::Advise(v) => v.run(ctx),
             Command::Bench(v) => v.run(ctx),
+            Command::Clone(v) => v.run(ctx),
             Command::Dedup(v) => v.run(ctx),
             Command::Mount(v) => v.run(ctx),
             Command::MountHelper(v) => v.run(ctx),

@@ -114,3 +114,180 @@ fn a_rewrite_keeps_to_its_limit() {
         Judge::NEWEST.verify(&live.disks(), "tank").unwrap();
     }
 }
+
+/// A pool with file systems mounted below the returned place; `None` where nothing can be mounted.
+fn mounted_pool(live: &Live, mib: u64, options: &str) -> Option<std::path::PathBuf> {
+    let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", mib));
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return None;
+    }
+    let run = live.run(&format!("zpool create -O mountpoint={} {options} tank {disk}", at.display()));
+    if run.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+        return None;
+    }
+    assert_eq!(run.code, 0, "{}", run.err);
+    Some(at)
+}
+
+/// Advice on a dataset counts blocks of the size that its files have, and not what is shared already, whether it is mounted or
+/// not.
+#[test]
+fn advice_on_a_dataset_knows_its_blocks() {
+    let live = Live::new();
+    let Some(at) = mounted_pool(&live, 128, "-O recordsize=16K -O checksum=sha256") else { return };
+    // 200 contents, each twice, never at the same place of a record of 128K.
+    let mut bytes = Vec::new();
+    (0..400).for_each(|n| bytes.extend(noise(n * 7 % 200, 16 << 10)));
+    fs::write(at.join("file"), &bytes).unwrap();
+    let json = |line: &str| serde_json::from_str::<Value>(&live.ok(line)).unwrap();
+    let saves = |line: &str| {
+        let advice = json(line);
+        let on = advice["choices"][1].clone();
+        let [low, mid, high] =
+            ["at_least", "saves_percent", "at_most"].map(|bound| on[bound].as_f64().unwrap());
+        assert_eq!((low, high), (mid, mid), "all blocks are read: {advice}");
+        (mid, advice)
+    };
+    assert_eq!(saves("advise dedup --time 20 -j tank").0, 50.0);
+    assert_eq!(saves(&format!("advise dedup --time 20 -j {}", at.display())).0, 50.0);
+    live.ok("zfs unmount tank");
+    assert_eq!(saves("advise dedup --time 20 -j tank").0, 50.0);
+    live.ok("dedup tank");
+    let (left, advice) = saves("advise dedup --time 20 -j tank");
+    assert_eq!((left, &advice["command"]), (0.0, &Value::Null), "{advice}");
+    assert!(
+        advice["advice"].as_str().unwrap().starts_with("100.0% of the blocks are shared already. "),
+        "{advice}"
+    );
+    assert!(json("advise recordsize --time 2 -j tank")["choices"].as_array().unwrap().len() > 3);
+    live.ok("zfs create -s -V 16M -o volblocksize=16K tank/volume");
+    assert_eq!(live.fails("advise dedup tank/none"), "cannot open 'tank/none': dataset does not exist\n");
+    let empty = live.fails("advise compression tank/volume");
+    assert!(empty.contains("no block") || empty.contains("no file"), "{empty}");
+    live.ok("zpool export tank");
+}
+
+/// Files are cloned between file systems of a pool, compressed ones and those of snapshots, too. Where blocks cannot be shared, bytes
+/// are copied, which the command says, or the file is refused.
+#[test]
+fn files_are_cloned_between_file_systems() {
+    let live = Live::new();
+    let Some(at) = mounted_pool(&live, 256, "-O compression=on") else { return };
+    let key = live.dir.path().join("key");
+    fs::write(&key, [7; 32]).unwrap();
+    let secret = format!("-o encryption=on -o keyformat=raw -o keylocation=file://{}", key.display());
+    for words in ["tank/a", "-o recordsize=16K tank/b", &format!("{secret} tank/secret"), "tank/secret/child"]
+    {
+        live.ok(&format!("zfs create {words}"));
+    }
+    // It compresses to half.
+    let text = |seed: u64, len: usize| -> Vec<u8> {
+        noise(seed, len / 2 + 1).iter().flat_map(|b| format!("{b:02x}").into_bytes()).take(len).collect()
+    };
+    let bytes = text(1, (4 << 20) + 777);
+    let path = |name: &str| at.join(name).display().to_string();
+    fs::create_dir(path("a/dir")).unwrap();
+    fs::write(path("a/dir/text"), &bytes).unwrap();
+    fs::write(path("a/dir/small"), b"a few bytes").unwrap();
+    std::os::unix::fs::symlink("text", path("a/dir/link")).unwrap();
+    let saved = || -> u64 {
+        live.ok("zpool sync tank");
+        live.ok("zpool get -H -p -o value bclonesaved tank").trim().parse().unwrap()
+    };
+    let run = live.run(&format!("clone -r -p {} {}", path("a/dir"), path("b")));
+    assert_eq!((run.code, run.err.as_str()), (0, ""));
+    assert!(fs::read(path("b/dir/text")).unwrap() == bytes);
+    assert_eq!(fs::read(path("b/dir/small")).unwrap(), b"a few bytes");
+    assert_eq!(fs::read_link(path("b/dir/link")).unwrap().to_str(), Some("text"));
+    let once = saved();
+    assert!(once > 2 << 20, "{once}");
+    // Within a file system, and over a file whose pages the kernel has.
+    fs::write(path("a/old"), text(2, 5 << 20)).unwrap();
+    assert!(fs::read(path("a/old")).unwrap().len() == 5 << 20);
+    assert!(live.fails(&format!("clone {} {}", path("a/dir/text"), path("a/old"))).contains("File exists"));
+    let told = live.ok(&format!("clone -f -j --json-int {} {}", path("a/dir/text"), path("a/old")));
+    let told: Value = serde_json::from_str(&told).unwrap();
+    assert_eq!(
+        (&told["cloned_bytes"], &told["copied"]),
+        (&bytes.len().into(), &Value::Array(vec![])),
+        "{told}"
+    );
+    assert!(fs::read(path("a/old")).unwrap() == bytes);
+    let twice = saved();
+    assert!(twice > once + (2 << 20), "{once} {twice}");
+    // From a snapshot, to the other file system.
+    live.ok("zfs snapshot tank/a@s");
+    live.ok(&format!("clone {} {}", path("a/.zfs/snapshot/s/dir/text"), path("b/back")));
+    assert!(fs::read(path("b/back")).unwrap() == bytes && saved() > twice);
+    // Other keys: copied, or refused.
+    let before = saved();
+    let to = path("secret/text");
+    let refused = live.fails(&format!("clone --only {} {to}", path("a/dir/text")));
+    assert!(refused.contains("different keys") && !Path::new(&to).exists(), "{refused}");
+    let run = live.run(&format!("clone {} {to}", path("a/dir/text")));
+    assert!(
+        run.code == 0 && run.err.contains("copied, not shared: ") && run.err.contains("different keys"),
+        "{run:?}"
+    );
+    assert!(fs::read(&to).unwrap() == bytes);
+    let run = live.run(&format!("clone {to} {}", path("b/plain")));
+    assert!(run.code == 0 && run.err.contains("different keys"), "{run:?}");
+    assert!(fs::read(path("b/plain")).unwrap() == bytes);
+    // A child with the same wrapping key has another master key.
+    assert!(
+        live.fails(&format!("clone --only {to} {}", path("secret/child/text"))).contains("different keys")
+    );
+    assert_eq!(saved(), before);
+    live.ok(&format!("clone --only {to} {}", path("secret/again")));
+    assert!(fs::read(path("secret/again")).unwrap() == bytes && saved() > before);
+    // The last reference takes the tables with it.
+    live.ok("zfs destroy tank/a@s");
+    for name in ["a/dir", "b/dir"] {
+        fs::remove_dir_all(path(name)).unwrap();
+    }
+    for name in ["a/old", "b/back", "b/plain", "secret/text", "secret/again"] {
+        fs::remove_file(path(name)).unwrap();
+    }
+    assert!((0..100).any(|_| saved() == 0), "nothing is shared any more");
+    live.ok("zpool export tank");
+    if Judge::NEWEST.installed() {
+        Judge::NEWEST.verify(&live.disks(), "tank").unwrap();
+    }
+}
+
+/// What of the dedup tables is cached: all after a prefetch, and hardly any after an import. A scrub moves the logs to the tables.
+#[test]
+fn the_cached_part_of_the_tables_is_told() {
+    let live = Live::new();
+    let Some(at) = mounted_pool(&live, 128, "-O recordsize=4K -O dedup=on -O compression=off") else {
+        return;
+    };
+    fs::write(at.join("file"), noise(3, 8 << 20)).unwrap();
+    live.ok("zpool sync tank");
+    live.ok("zpool scrub -w tank");
+    let numbers = || -> Vec<u64> {
+        let status = live.ok("zpool status -DDp tank");
+        let line = status.lines().find(|line| line.starts_with(" dedup: ")).unwrap().to_owned();
+        let words: Vec<&str> = line.split_whitespace().collect();
+        [3, 5, 8, 11]
+            .map(|at| words[at].trim_end_matches(',').parse().unwrap_or_else(|_| panic!("{line}")))
+            .to_vec()
+    };
+    let after = numbers();
+    assert!(after[0] == 2048 && after[1] > 100_000 && after[3] > 100_000, "{after:?}");
+    assert!(!live.ok("zpool status -D tank").contains(" cached ("));
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    let fresh = numbers();
+    assert!(fresh[3] <= 65_536, "{fresh:?}");
+    live.ok("zpool prefetch -t ddt tank");
+    let read = numbers();
+    assert_eq!(read[3], read[2], "{read:?}");
+    assert_eq!(live.ok("zpool get -H -p -o value dedupcached tank").trim(), read[3].to_string());
+    let json = |line: &str| serde_json::from_str::<Value>(&live.ok(line)).unwrap();
+    let stats = json("zpool status -DD -j --json-int tank")["pools"]["tank"]["dedup_stats"].clone();
+    assert_eq!((&stats["cspace"], &stats["mspace"]), (&read[3].into(), &read[2].into()), "{stats}");
+    live.ok("zpool export tank");
+}

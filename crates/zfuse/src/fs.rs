@@ -71,7 +71,7 @@ impl Fuse {
         Self { space, checked, handles: RwLock::default(), next: AtomicU64::new(1) }
     }
 
-    fn slot(&self, node: Node) -> Result<Arc<Slot>> {
+    pub(crate) fn slot(&self, node: Node) -> Result<Arc<Slot>> {
         self.space.slot(node.slot).ok_or_else(|| Error::not_found("no such dataset in this mount"))
     }
 

@@ -138,3 +138,55 @@ fn files_are_rewritten_in_place() {
     drop(file);
     bench.end();
 }
+
+/// One request of this program's mounts; returns the error of the answer and the bytes that were cloned.
+fn asked(file: &File, words: [u64; 10]) -> (u64, u64) {
+    let mut message = [0; stdx::os::REWRITE_BYTES];
+    for (to, word) in message.chunks_exact_mut(8).zip(words) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    stdx::os::ask_rewrite(file, &mut message).unwrap();
+    let word = |at: usize| u64::from_le_bytes(message[at..at + 8].try_into().unwrap());
+    (word(0), word(8))
+}
+
+/// A file is cloned from a descriptor that can read it to one that can write, and only while it is open.
+#[test]
+fn offered_files_are_cloned_with_the_rights_of_descriptors() {
+    let Some(bench) = Bench::new() else { return };
+    let [source, target] = ["source", "target"].map(|name| bench.mnt().join(name));
+    let bytes = noise(3 << 20);
+    fs::write(&source, &bytes).unwrap();
+    fs::write(&target, b"").unwrap();
+    let (offer, clone) =
+        (|token| [8, 0, 0, 0, 0, 0, 0, token, 0, 0], |token| [9, 0, 3 << 20, 0, 0, 0, 0, token, 0, 0]);
+    let read = File::open(&source).unwrap();
+    let write = File::options().write(true).open(&source).unwrap();
+    let to = File::options().write(true).open(&target).unwrap();
+    let (denied, unknown) = (13, 2);
+    assert_eq!(asked(&write, offer(1)), (denied, 0), "the descriptor cannot read");
+    assert_eq!(asked(&read, offer(2)), (0, 0));
+    assert_eq!(asked(&read, offer(2)).0, 17, "the token is in use");
+    assert_eq!(asked(&to, clone(1)), (unknown, 0));
+    assert_eq!(asked(&File::open(&target).unwrap(), clone(2)), (denied, 0), "the descriptor cannot write");
+    assert_eq!(asked(&to, clone(2)), (0, 3 << 20));
+    assert!(fs::read(&target).unwrap() == bytes && saved(&bench) >= 3 << 20);
+    drop(read);
+    let ends = || asked(&to, clone(2)).0 == unknown;
+    assert!((0..100).any(|_| ends() || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        false
+    }));
+    // A file of a snapshot cannot be opened for writing, and can be offered.
+    bench.pool.spa.dsl_task(|tasks| tasks.snapshot(&[&format!("{}@s", sim::files::POOL)], &[])).unwrap();
+    let kept = bench.mnt().join(".zfs/snapshot/s/source");
+    let refused = File::options().write(true).open(&kept).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(30), "{refused}");
+    let kept = File::open(&kept).unwrap();
+    fs::write(&source, b"other").unwrap();
+    fs::write(&target, b"").unwrap();
+    assert_eq!((asked(&kept, offer(3)), asked(&to, clone(3))), ((0, 0), (0, 3 << 20)));
+    assert!(fs::read(&target).unwrap() == bytes);
+    drop((write, to, kept));
+    bench.end();
+}

@@ -29,7 +29,7 @@ pub mod receive;
 mod redact;
 pub mod remount;
 mod rename;
-mod rewrite;
+pub(crate) mod rewrite;
 mod rollback;
 pub mod rows;
 pub mod select;

@@ -6,6 +6,7 @@ use zpl::write::{Rewriting, Settings};
 use super::Live;
 use super::dos_flags;
 use super::fs_swap::WRITES;
+use super::privileges::Setter;
 use super::rewriting;
 use crate::attr::errno;
 use crate::file_flags::{self, FLAGS, PROJECT_AT};
@@ -42,8 +43,7 @@ impl Live {
         reply: ReplyIoctl,
     ) {
         if command == rewriting::CHOSEN {
-            let answer = self.rewrite_chosen(ino, handle.0 & WRITES != 0, input);
-            return reply.ioctl(0, &answer);
+            return self.answer_chosen(req, ino, handle, input, reply);
         }
         if command == REWRITE && handle.0 & WRITES == 0 {
             return reply.error(Errno::EBADF);
@@ -64,6 +64,29 @@ impl Live {
             }
             Ok(None) => reply.error(Errno::ENOTTY),
             Err(e) => reply.error(errno(&e)),
+        }
+    }
+
+    /// Answers a request of this program's own: see [`rewriting`].
+    fn answer_chosen(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        handle: FileHandle,
+        input: &[u8],
+        reply: ReplyIoctl,
+    ) {
+        let answer = self.rewrite_chosen(&Setter::of(req), (ino, handle), input);
+        let is_mapped = || self.object(ino.0).is_some_and(|object| self.writers.has(object));
+        let stale = match rewriting::cloned(input, &answer) {
+            // The kernel may have pages of what was there before.
+            Some(range) => Some(range),
+            // Changes through a mapping are written before the kernel drops their pages.
+            None => (rewriting::is_offer(input) && is_mapped()).then_some((0, 0)),
+        };
+        match stale {
+            Some(range) => self.after_dropping_pages(ino, range, move || reply.ioctl(0, &answer)),
+            None => reply.ioctl(0, &answer),
         }
     }
 

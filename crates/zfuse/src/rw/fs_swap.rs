@@ -46,13 +46,19 @@ use super::Live;
 /// A name that no file has: a path component cannot contain this.
 const NO_NAME: &[u8] = b"/";
 
-/// The bit of a handle for a file opened for writing; the others are those of its generation.
+/// The bits of a handle for a file opened for writing, and for one that was not opened for reading; the others are those of its
+/// generation.
 pub(super) const WRITES: u64 = 1 << 63;
+pub(super) const BLIND: u64 = 1 << 62;
 
 /// A handle of a file of this generation, opened with these flags.
 pub(super) fn handle_of(generation: u64, flags: OpenFlags) -> FileHandle {
-    let writes = if flags.acc_mode() == OpenAccMode::O_RDONLY { 0 } else { WRITES };
-    FileHandle(generation & !WRITES | writes)
+    let access = match flags.acc_mode() {
+        OpenAccMode::O_RDONLY => 0,
+        OpenAccMode::O_WRONLY => WRITES | BLIND,
+        OpenAccMode::O_RDWR => WRITES,
+    };
+    FileHandle(generation & !(WRITES | BLIND) | access)
 }
 
 /// State of earlier contents that the kernel may still use.
@@ -92,7 +98,7 @@ impl Live {
     /// Whether a handle counts as an open of the present file of the number. A file's number may have been reused before
     /// its handle is released.
     pub(super) fn opened(&self, handle: FileHandle, object: u64) -> bool {
-        self.files.generation(object).is_ok_and(|now| (now ^ handle.0) & !WRITES == 0)
+        self.files.generation(object).is_ok_and(|now| (now ^ handle.0) & !(WRITES | BLIND) == 0)
     }
 
     /// A handle of a file that was opened with these flags.

@@ -22,6 +22,7 @@ mod dos_flags;
 mod files;
 mod flags;
 pub(crate) mod fs_swap;
+mod offers;
 mod open_dirs;
 mod pages;
 mod posix_acl;

@@ -91,7 +91,7 @@ impl Live {
     }
 
     /// Makes the kernel drop its pages of a range (offset, length), then calls `answer`.
-    fn after_dropping_pages(
+    pub(super) fn after_dropping_pages(
         &self,
         ino: INodeNo,
         (offset, len): (u64, u64),

@@ -308,6 +308,7 @@ impl Filesystem for Live {
         flush: bool,
         reply: ReplyEmpty,
     ) {
+        self.end_offers(ino, fh);
         let Some(object) = self.object(ino.0) else {
             return self.frozen.release(req, ino, fh, flags, lock_owner, flush, reply);
         };
@@ -406,10 +407,9 @@ impl Filesystem for Live {
                 // As many files as there are free sectors, as in OpenZFS.
                 let (used, left) = objects.unwrap_or((room.objects, room.available / 512));
                 let files_free = left.min(room.available / 512);
-                let files = used.saturating_add(left);
                 let unit = u32::try_from(UNIT).unwrap_or(4096);
                 let longest = u32::try_from(self.files.options().max_name).unwrap_or(255);
-                reply.statfs(blocks, free, free, files, files_free, unit, longest, unit);
+                reply.statfs(blocks, free, free, used.saturating_add(left), files_free, unit, longest, unit);
             }
             Err(e) => reply.error(errno(&e)),
         }

@@ -1,4 +1,5 @@
-//! What `zfs rewrite` asks beyond OpenZFS's request: chosen blocks, and other record sizes.
+//! What `zfs rewrite` asks beyond OpenZFS's request: chosen blocks, and other record sizes; and what `aquifer clone` asks
+//! ([`super::offers`]).
 //!
 //! One request of our own carries all of it: 4 KiB of little-endian words in, the same out. The answer has its own error number
 //! and a text, since the kernel passes on no text. The steps of a change of the record size are the caller's, and so is the hidden
@@ -6,6 +7,7 @@
 //! a request on that file's descriptor that it is its own.
 //!
 //! Words of a request: operation, offset, length, choice, physical, record size, inode of the hidden file, token, txg, patience.
+//! A request to clone has the source's offset instead of the choice.
 //! Words of an answer: error, tally (written, kept, shared, passed), state, number of ranges, length of the text.
 
 use engine::{Error, Kind, Result};
@@ -13,8 +15,10 @@ use zpl::write::{Finish, Reblocked, RewriteHow, Rewriting, Tally, Which};
 
 use super::Live;
 use super::flags::long;
+use super::fs_swap::WRITES;
+use super::privileges::Setter;
 use crate::attr::errno;
-use crate::wire::INodeNo;
+use crate::wire::{FileHandle, INodeNo};
 
 /// `_IOWR(0x83, 0x40, char[4096])`.
 pub(super) const CHOSEN: u32 = 0xd000_8340;
@@ -25,6 +29,9 @@ const MOST: usize = 200;
 const TEXT: usize = RANGES + MOST * 16;
 /// The word with the inode of the hidden file.
 const HIDDEN: usize = 6;
+/// The operations that offer a file to be cloned, and that clone an offered one.
+const OFFER: u64 = 8;
+const CLONE: u64 = 9;
 /// Longest piece of a file that one request works on.
 const PIECE: u64 = 64 << 20;
 
@@ -84,10 +91,32 @@ fn encode(result: Result<Answer>) -> Vec<u8> {
     out
 }
 
+/// Whether a request offers a file.
+pub(super) fn is_offer(input: &[u8]) -> bool {
+    long(input, 0).is_ok_and(|op| op == OFFER)
+}
+
+/// The range (offset, length) of the file that a request to clone has changed, according to its answer.
+pub(super) fn cloned(input: &[u8], answer: &[u8]) -> Option<(u64, u64)> {
+    let (op, to) = (long(input, 0).ok()?, long(input, 8).ok()?);
+    let bytes = long(answer, 8).ok()?;
+    (op == CLONE && bytes > 0).then_some((to, bytes))
+}
+
 impl Live {
-    /// Answers a request; `writes`: the descriptor is open for writing.
-    pub(super) fn rewrite_chosen(&self, ino: INodeNo, writes: bool, input: &[u8]) -> Vec<u8> {
-        let result = self.chosen(ino, writes, input);
+    /// Answers a request of `setter` on a descriptor.
+    pub(super) fn rewrite_chosen(
+        &self,
+        setter: &Setter,
+        (ino, handle): (INodeNo, FileHandle),
+        input: &[u8],
+    ) -> Vec<u8> {
+        let writes = handle.0 & WRITES != 0;
+        let result = match long(input, 0) {
+            Ok(OFFER) => self.offered(ino, handle, input),
+            Ok(CLONE) => self.clone_from_offer(setter, (ino, handle), input),
+            _ => self.chosen(ino, writes, input),
+        };
         if result.is_ok() && writes {
             self.tell_changed(ino);
             // Its owners may be others now.
@@ -96,6 +125,29 @@ impl Live {
             }
         }
         encode(result)
+    }
+
+    fn offered(&self, ino: INodeNo, handle: FileHandle, input: &[u8]) -> Result<Answer> {
+        if self.object(ino.0).is_some_and(|object| !self.is_of(handle, object)) {
+            return Err(Error::not_found("the file was replaced by a rollback"));
+        }
+        self.offer(ino, handle, long(input, 7 * 8)?)?;
+        Ok(Answer::default())
+    }
+
+    fn clone_from_offer(
+        &self,
+        setter: &Setter,
+        (ino, handle): (INodeNo, FileHandle),
+        input: &[u8],
+    ) -> Result<Answer> {
+        let object = self.writable(ino.0)?;
+        if handle.0 & WRITES == 0 || !self.is_of(handle, object) {
+            return Err(Error::new(Kind::Denied, "the file is not open for writing"));
+        }
+        let [to, len, from, token] = [1, 2, 3, 7].map(|word| long(input, word * 8));
+        let written = self.clone_offered((token?, from?), (object, to?), len?, setter)?;
+        Ok(Answer { tally: Tally { written, ..Tally::default() }, ..Answer::default() })
     }
 
     fn chosen(&self, ino: INodeNo, writes: bool, input: &[u8]) -> Result<Answer> {
