@@ -58,6 +58,7 @@ impl Asked {
             }
             Command::MountHelper(v) => Self { names: vec![v.dataset.clone()], ..plain(Deed::Change) },
             Command::Dedup(v) => Self { names: v.names.clone(), ..plain(Deed::Change) },
+            Command::Advise(v) => Self { names: vec![v.name.clone()], ..plain(Deed::Change) },
             Command::Zinject(v) => Self { names: v.names.clone(), ..plain(Deed::Change) },
             // These concern a single process.
             _ => plain(Deed::Change),

@@ -9,6 +9,7 @@ use engine::{Error, Kind};
 use serde_json::{Map, Value, json};
 use zcommon::units::{nicebytes, parse_nicenum};
 
+use crate::advise;
 use crate::bar::Bar;
 use crate::ctx::Ctx;
 use crate::interrupt::Interrupt;
@@ -217,21 +218,22 @@ impl Dedup {
     }
 }
 
-/// Informs the user at a terminal that `dedup=on` does not change existing data. Programs take a line on
-/// standard error for a failure, so nothing is written elsewhere.
+/// Informs the user at a terminal what `dedup=on` would have saved of existing data, which it does not change. Programs take a line
+/// on standard error for a failure, so nothing is written elsewhere.
 pub(crate) fn remark(settings: &[String], target: &Target, ctx: &Ctx) {
     const LEAST: u64 = 1 << 20;
     let turns_on = |word: &String| word.strip_prefix("dedup=").is_some_and(|value| value != "off");
     let Some(mut terminal) = ctx.terminal().filter(|_| settings.iter().any(turns_on)) else { return };
     let stored = target.dataset().map_or(0, |dataset| dataset.phys.referenced_bytes);
     if stored >= LEAST {
-        let (stored, name) = (nicebytes(stored), &target.name);
+        let name = &target.name;
+        // Without a key, for example, nothing can be estimated.
+        let estimate = advise::on_dedup(target, ctx).unwrap_or_else(|| {
+            format!("'aquifer advise dedup {name}' estimates what is equal, 'aquifer dedup {name}' shares it")
+        });
+        let stored = nicebytes(stored);
         // A terminal that is gone shows nothing.
-        let _ = writeln!(
-            terminal,
-            "{stored} are stored already and stay as they are: 'aquifer advise dedup {name}' estimates what is equal, \
-             'aquifer dedup {name}' shares it"
-        );
+        let _ = writeln!(terminal, "{stored} are stored already and stay as they are; {estimate}");
     }
 }
 

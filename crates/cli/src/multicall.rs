@@ -151,6 +151,7 @@ impl Command {
             Command::Arcstat(v) => v.home(),
             Command::ArcSummary(v) => v.home(),
             Command::Kstat(v) => v.home(),
+            Command::Advise(v) => v.home(),
             Command::Get(v) => v.home(),
             Command::Set(v) => v.home(),
             Command::MountHelper(_) | Command::Dedup(_) => Home::Daemon,

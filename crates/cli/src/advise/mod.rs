@@ -1,11 +1,13 @@
 //! `aquifer advise`: estimates what dedup, compression and record sizes would save and cost, from a sample of files.
 //!
-//! Works on the files of any directory, in the caller's process and with the caller's rights; a dataset is looked at where it
-//! is mounted. Time is bounded: [`files`] lists files and draws blocks, [`estimate`] turns them into numbers with bounds.
+//! Works on the files of any directory, in the caller's process and with the caller's rights, and on datasets of imported pools, in
+//! the daemon. Time is bounded: [`files`] and [`stored`] list files and draw blocks, [`estimate`] turns them into numbers with bounds.
 
+mod equal;
 mod estimate;
 mod files;
 mod measure;
+mod stored;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,13 +19,19 @@ use zcommon::units::{nicebytes, parse_nicenum};
 use crate::ctx::Ctx;
 use crate::output::json::{document, print};
 use crate::output::table::{Column, Table};
+use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::zfs::target::Target;
 use files::Inventory;
+use stored::Stored;
 
 /// Say what a property would save and cost here, from a sample.
 ///
 /// Files are listed and blocks of them are read in random order until the time is over. DIRECTORY may be in any file system;
-/// a DATASET is looked at where it is mounted. Nothing is changed.
+/// a DATASET is a file system or volume of an imported pool, mounted or not. Nothing is changed.
+///
+/// Blocks have the sizes that files have now. What a dataset shares already, by clones or dedup tables, does not count as saved. A user
+/// who may not ask the daemon gets advice on the files of a mounted DATASET that the user may read.
 ///
 /// The bounds of compression and recordsize are those of 95 % confidence of the mean of random blocks. Those of dedup hold with
 /// high probability: at most everything repeats what was seen, at least each block that was seen once stands for
@@ -37,13 +45,13 @@ pub struct Advise {
     /// Seconds, about.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub time: u64,
-    /// The record size that dedup and compression assume.
-    #[arg(long, value_name = "SIZE", default_value = "128K")]
-    pub recordsize: String,
+    /// The record size that dedup and compression assume; otherwise that of the files, and 128K outside of ZFS.
+    #[arg(long, value_name = "SIZE")]
+    pub recordsize: Option<String>,
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// A mounted file system, or a directory.
+    /// A file system or volume, or a directory.
     #[arg(value_name = "DATASET|DIRECTORY")]
     pub name: String,
 }
@@ -61,25 +69,55 @@ pub enum About {
 
 /// The files that are looked at, and the dataset that they are in.
 struct Place {
-    path: PathBuf,
+    /// `None`: in a dataset of an imported pool.
+    path: Option<PathBuf>,
     dataset: Option<String>,
+    /// The files are in a ZFS.
+    is_zfs: bool,
+}
+
+/// The mounts of this process.
+fn mounts() -> String {
+    std::fs::read_to_string("/proc/self/mounts").unwrap_or_default()
+}
+
+/// Where a file system is mounted, and the mount's type: the newest of several, which is visible.
+fn mount_of(name: &str) -> Option<(PathBuf, String)> {
+    let mounts = mounts();
+    let found = mounted(&mounts).filter(|(source, ..)| *source == name).last();
+    found.map(|(_, at, kind)| (at, kind.to_owned()))
 }
 
 impl Place {
+    /// A directory, or a mounted file system.
     fn find(name: &str) -> Result<Self, Failure> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let path = Path::new(name);
         if path.is_dir() {
             let path = path.canonicalize().map_err(|e| Failure::cannot("open", name, e))?;
-            let dataset = mounted(&mounts).find(|(_, at)| *at == path).map(|(source, _)| source.to_owned());
-            return Ok(Self { path, dataset });
+            let mounts = mounts();
+            // The innermost mount.
+            let within = mounted(&mounts).filter(|(_, at, _)| path.starts_with(at));
+            let within = within.max_by_key(|(_, at, _)| at.components().count());
+            let dataset =
+                within.as_ref().filter(|(_, at, _)| *at == path).map(|(source, ..)| (*source).to_owned());
+            return Ok(Self { path: Some(path), dataset, is_zfs: within.is_some() });
         }
-        // The newest of several mounts of that name is visible.
-        let at = mounted(&mounts).filter(|(source, _)| *source == name).last().map(|(_, at)| at);
-        let path = at.ok_or_else(|| {
+        let (at, _) = mount_of(name).ok_or_else(|| {
             Failure::cannot("advise on", name, "it is neither a directory nor a mounted file system")
         })?;
-        Ok(Self { path, dataset: Some(name.to_owned()) })
+        Ok(Self { path: Some(at), dataset: Some(name.to_owned()), is_zfs: true })
+    }
+
+    /// A dataset of an imported pool.
+    fn of_dataset(name: &str) -> Self {
+        Self { path: None, dataset: Some(name.to_owned()), is_zfs: true }
+    }
+
+    /// The directory, as an argument of a command.
+    fn mount(&self) -> String {
+        let mount = || mount_of(self.target()).map(|(at, _)| at);
+        let path = self.path.clone().or_else(mount);
+        path.map_or_else(|| "MOUNTPOINT".to_owned(), |path| path.display().to_string())
     }
 
     /// The dataset, as an argument of a command.
@@ -88,13 +126,13 @@ impl Place {
     }
 }
 
-/// Sources and places of mounts. Spaces and such are escaped in octal.
-fn mounted(mounts: &str) -> impl Iterator<Item = (&str, PathBuf)> {
+/// Sources, places and types of mounts that may be of a ZFS. Spaces and such are escaped in octal.
+fn mounted(mounts: &str) -> impl Iterator<Item = (&str, PathBuf, &str)> {
     mounts.lines().filter_map(|line| {
         let mut words = line.split(' ');
         let (source, at, kind) = (words.next()?, words.next()?, words.next()?);
         let place = at.replace("\\040", " ").replace("\\011", "\t").replace("\\134", "\\");
-        (kind == "zfs" || kind.starts_with("fuse")).then(|| (source, PathBuf::from(place)))
+        (kind == "zfs" || kind.starts_with("fuse")).then(|| (source, PathBuf::from(place), kind))
     })
 }
 
@@ -123,15 +161,49 @@ struct Advice {
     command: Option<String>,
 }
 
+impl Advise {
+    /// Where it runs: a dataset of ours is read by the daemon.
+    pub fn home(&self) -> Home {
+        let is_of_kernel = || mount_of(&self.name).is_some_and(|(_, kind)| kind == "zfs");
+        if Path::new(&self.name).is_dir() || is_of_kernel() {
+            return Home::Here;
+        }
+        // Files of a mount can be read with the caller's rights; others may not ask the daemon.
+        match mount_of(&self.name).is_some() && !rustix::process::geteuid().is_root() {
+            true => Home::Here,
+            false => Home::Daemon,
+        }
+    }
+
+    fn size(&self) -> Result<Option<u64>, Failure> {
+        let Some(text) = &self.recordsize else { return Ok(None) };
+        let size = parse_nicenum(text).ok();
+        let size = size.filter(|size| size.is_power_of_two() && (512..=16 << 20).contains(size));
+        size.map(Some).ok_or_else(|| Failure::usage(format!("invalid record size '{text}'")))
+    }
+
+    /// The place and its files.
+    fn look(&self, time: Duration, ctx: &mut Ctx) -> Result<(Place, Inventory), Failure> {
+        if ctx.session.is_some() {
+            let target = Target::of(&self.name, ctx)?;
+            // A pool that is imported read-only has mounts only.
+            if target.pool.spa().is_ok() {
+                let inventory = Stored::open(&target)?.list(time, &ctx.interrupt);
+                return Ok((Place::of_dataset(&self.name), inventory));
+            }
+        }
+        let place = Place::find(&self.name)?;
+        let top = place.path.clone().unwrap_or_default();
+        let inventory = Inventory::of((&top, place.is_zfs), time, &ctx.interrupt);
+        Ok((place, inventory))
+    }
+}
+
 impl Verb for Advise {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let size = parse_nicenum(&self.recordsize).ok();
-        let size = size.filter(|size| size.is_power_of_two() && (512..=16 << 20).contains(size));
-        let size =
-            size.ok_or_else(|| Failure::usage(format!("invalid record size '{}'", self.recordsize)))?;
-        let place = Place::find(&self.name)?;
+        let size = self.size()?;
         let time = Duration::from_secs(self.time);
-        let inventory = Inventory::of(&place.path, time / 3, &ctx.interrupt);
+        let (place, inventory) = self.look(time / 3, ctx)?;
         if ctx.interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
@@ -140,7 +212,12 @@ impl Verb for Advise {
         }
         let rest = time.saturating_sub(time / 3);
         let advice = match self.about {
-            About::Dedup => measure::dedup(&inventory, size, rest, &place, &ctx.interrupt),
+            // Blocks of another size than files have are stored nowhere.
+            About::Dedup => {
+                let own = inventory.files.iter().all(|file| size == Some(file.block));
+                let size = if own { None } else { size };
+                equal::dedup(&inventory, size, rest, &place, &ctx.interrupt)
+            }
             About::Compression => measure::compression(&inventory, size, rest, &place, &ctx.interrupt),
             About::Recordsize => measure::recordsize(&inventory, rest, &place, &ctx.interrupt),
         };
@@ -155,6 +232,20 @@ impl Verb for Advise {
     }
 }
 
+/// What dedup would save in a dataset of an imported pool, in a sentence, from a sample of about a second.
+pub(crate) fn on_dedup(target: &Target, ctx: &Ctx) -> Option<String> {
+    const TIME: Duration = Duration::from_millis(500);
+    let inventory = Stored::open(target).ok()?.list(TIME, &ctx.interrupt);
+    let place = Place::of_dataset(&target.name);
+    let advice = equal::dedup(&inventory, None, TIME, &place, &ctx.interrupt);
+    let choice = advice.choices.last().filter(|_| advice.blocks > 0)?;
+    let [least, mid, most] = choice.saves;
+    let (read, name) = (nicebytes(advice.bytes), &target.name);
+    Some(format!(
+        "about {mid:.1}% of it is repeated (between {least:.1}% and {most:.1}%, from {read} read): 'aquifer dedup {name}' shares that"
+    ))
+}
+
 fn print_text(inventory: &Inventory, advice: &Advice, ctx: &mut Ctx) -> Result<(), Failure> {
     let columns = ["CHOICE", "SAVES", "AT LEAST", "AT MOST"].map(|name| Column::new(name, name != "CHOICE"));
     let columns = columns.into_iter().chain([Column::new("COST", false)]);
@@ -164,14 +255,17 @@ fn print_text(inventory: &Inventory, advice: &Advice, ctx: &mut Ctx) -> Result<(
         table.push(vec![choice.name.clone(), mid, low, high, choice.cost.clone()]);
     }
     table.print(&mut *ctx.out, false)?;
+    let files = match inventory.files.len() {
+        1 => "1 file".to_owned(),
+        files => format!("{files} files"),
+    };
     let part = if inventory.is_whole { "" } else { " (not all: the time was over)" };
     writeln!(
         ctx.out,
-        "\n{} blocks ({}) read, of {} in {} files{part}.\n{}",
+        "\n{} blocks ({}) read, of {} in {files}{part}.\n{}",
         advice.blocks,
         nicebytes(advice.bytes),
         nicebytes(inventory.bytes),
-        inventory.files.len(),
         advice.says
     )?;
     if let Some(command) = &advice.command {
@@ -256,11 +350,25 @@ mod tests {
         assert!(asked("recordsize", dir.path())["choices"].as_array().unwrap().len() > 3);
     }
 
+    /// Data that does not compress is stored as it is: no speed of decompression is told. A small sample has each block once.
+    #[test]
+    fn what_does_not_compress_is_not_decompressed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("noise"), noise(1, 64 * 16384)).unwrap();
+        let answer = asked("compression", dir.path());
+        let all = answer["choices"].as_array().unwrap();
+        let lz4 = all.iter().find(|choice| choice["name"] == "lz4").unwrap();
+        let costs = lz4["costs"].as_object().unwrap();
+        assert!(costs.contains_key("write_bytes_per_second_and_core"), "{answer}");
+        assert!(!costs.contains_key("read_bytes_per_second_and_core"), "{answer}");
+        assert!(answer["blocks_read"].as_u64().unwrap() <= 64, "{answer}");
+    }
+
     #[test]
     fn a_name_that_is_nothing_is_refused() {
         assert_eq!(captured(&["aquifer", "advise", "dedup", "no/such/place"]).exit, Exit::FAILED);
         assert_eq!(captured(&["aquifer", "advise", "speed", "/"]).exit, Exit::USAGE);
         let found: Vec<_> = mounted("tank/x /mnt/a\\040b fuse rw 0 0\nproc /proc proc rw 0 0\n").collect();
-        assert_eq!(found, [("tank/x", "/mnt/a b".into())]);
+        assert_eq!(found, [("tank/x", "/mnt/a b".into(), "fuse")]);
     }
 }
