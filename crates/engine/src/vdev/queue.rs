@@ -1,13 +1,14 @@
 //! A leaf's request queue: sorts waiting requests by offset and joins neighbours into one device read.
 //!
-//! While fewer than [`MAX_ACTIVE`] reads are on the device a request goes straight through. Above
-//! that, requests wait in offset order, and each completion takes the next run: requests at most
-//! [`GAP`] bytes apart are read together, up to [`MAX_RUN`] bytes (reading a small gap is cheaper than
-//! another command). A run of several requests that fails is split, so that one bad sector fails
+//! While few reads are on the device a request goes straight through. Above that, requests wait in offset order, and each
+//! completion takes the next run ([`super::reads`]): requests a small gap apart are read together, up to 1 MiB (reading a small
+//! gap is cheaper than another command). A run of several requests that fails is split, so that one bad sector fails
 //! only the request that needs it.
 //!
 //! Small reads that a caller waits for are answered from [`super::window`]s. Others (reading ahead, scans)
 //! come many at a time, and find their neighbours here.
+//!
+//! Requests of scans yield to all others ([`super::lanes`]).
 //!
 //! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
 //! that fails is split. The writes of blocks that one thread starts together are issued together ([`crate::plug`]). Reads go first: while any wait, one write at most is on the device.
@@ -17,7 +18,6 @@
 //!
 //! Lock order: the queue's lock is a leaf lock; no completion is called under it.
 
-use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,39 +27,20 @@ use blkdev::{Device, Io, IoKind, WriteDone};
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
-use super::stats::{Arrival, IoClass, LeafStats};
+use super::lanes::{Lanes, Next};
+use super::reads::{Request, Run};
+use super::stats::{IoClass, LeafStats};
 use super::window::{Found, WINDOW, Waiter, Windows};
-use super::writes::{self, Writes};
+use super::writes;
 use crate::plug;
 use crate::taskq::{take_wait, will_wait};
-
-/// Reads on the device at once.
-const MAX_ACTIVE: usize = 3;
-/// Writes on the device at once.
-const MAX_WRITES: usize = 4;
-/// Unwanted bytes between two requests that are still read together.
-const GAP: u64 = 32 << 10;
-/// Longest joined read.
-const MAX_RUN: u64 = 1 << 20;
 
 /// Called once, on a device's thread: must be short and hand real work to an executor.
 pub type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
 
-struct Request {
-    len: u64,
-    arrival: Arrival,
-    done: ReadDone,
-}
-
 #[derive(Default)]
 struct State {
-    /// Waiting, by (device offset, arrival).
-    waiting: BTreeMap<(u64, u64), Request>,
-    arrivals: u64,
-    active: usize,
-    /// Where the last run ended: the elevator continues from there.
-    head: u64,
-    writes: Writes,
+    lanes: Lanes,
     /// Device writes that have completed, and how many of them a completed flush covers.
     written: u64,
     flushed: u64,
@@ -67,12 +48,8 @@ struct State {
     flushing: bool,
     /// Flushes that wait for it to end.
     flushes: Vec<WriteDone>,
-}
-
-/// The next request for the device.
-enum Next {
-    Read(Run),
-    Write(writes::Run),
+    /// The error of a flush that no caller waited for: the next one's result. The system reports it once.
+    owed: Option<io::Error>,
 }
 
 /// The queue of one leaf.
@@ -89,13 +66,6 @@ impl std::fmt::Debug for Queue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Queue({:?})", self.device)
     }
-}
-
-/// Requests that one device read will answer.
-struct Run {
-    start: u64,
-    end: u64,
-    requests: Vec<(u64, Request)>,
 }
 
 impl Queue {
@@ -159,19 +129,14 @@ impl Queue {
 
     fn enqueue(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: ReadDone) {
         let arrival = self.stats.arrived(class);
-        {
-            let mut state = self.state.lock();
-            state.arrivals += 1;
-            let number = state.arrivals;
-            state.waiting.insert((offset, number), Request { len, arrival, done });
-        }
+        self.state.lock().lanes.reads(class.is_scan()).push(offset, Request { len, arrival, done });
         self.issue();
     }
 
     /// Writes `parts` at the device offset `offset`.
     pub fn write(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, class: IoClass, done: WriteDone) {
         let arrival = self.stats.arrived(class);
-        self.state.lock().writes.push(offset, parts, arrival, done);
+        self.state.lock().lanes.writes(class.is_scan()).push(offset, parts, arrival, done);
         let held = plug::hold_back(Arc::as_ptr(self).addr(), || {
             let queue = Arc::clone(self);
             move || queue.issue()
@@ -185,6 +150,7 @@ impl Queue {
     pub fn flush(self: &Arc<Self>, done: WriteDone) {
         {
             let mut state = self.state.lock();
+            state.lanes.note(false);
             if state.flushed == state.written {
                 drop(state);
                 return done(Ok(()));
@@ -203,23 +169,24 @@ impl Queue {
             (state.written, std::mem::take(&mut state.flushes))
         };
         let queue = Arc::clone(self);
-        let done =
-            Box::new(move |result: io::Result<()>, _| queue.finish_flush(covers, waiting, result.as_ref()));
+        let done = Box::new(move |result: io::Result<()>, _| queue.finish_flush(covers, waiting, result));
         self.device.submit(Io { kind: IoKind::Flush, offset: 0, buf: AlignedBuf::zeroed(0), done });
     }
 
-    fn finish_flush(
-        self: &Arc<Self>,
-        covers: u64,
-        waiting: Vec<WriteDone>,
-        result: std::result::Result<&(), &io::Error>,
-    ) {
-        if result.is_ok() {
+    fn finish_flush(self: &Arc<Self>, covers: u64, waiting: Vec<WriteDone>, result: io::Result<()>) {
+        let result = {
             let mut state = self.state.lock();
-            state.flushed = state.flushed.max(covers);
-        }
+            state.lanes.flushed(waiting.is_empty());
+            let result = state.owed.take().map_or(result, Err);
+            match &result {
+                Ok(()) => state.flushed = state.flushed.max(covers),
+                Err(e) if waiting.is_empty() => state.owed = Some(again(e)),
+                Err(_) => {}
+            }
+            result
+        };
         // They learn of a failure before the next flush can succeed.
-        waiting.into_iter().for_each(|done| done(result.copied().map_err(again)));
+        waiting.into_iter().for_each(|done| done(result.as_ref().copied().map_err(again)));
         let more = {
             let mut state = self.state.lock();
             state.flushing = !state.flushes.is_empty();
@@ -228,12 +195,14 @@ impl Queue {
         if more {
             self.start_flush();
         }
+        self.issue();
     }
 
     fn issue(self: &Arc<Self>) {
         loop {
             let next = self.state.lock().next();
             match next {
+                Some(Next::Flush) => self.start_flush(),
                 Some(Next::Read(run)) => {
                     let then = self.stats.started(run.arrivals(), run.end - run.start);
                     self.start(run, then);
@@ -257,7 +226,7 @@ impl Queue {
     fn finish_write(self: &Arc<Self>, run: writes::Run, then: Instant, result: io::Result<()>) {
         {
             let mut state = self.state.lock();
-            state.writes.active -= 1;
+            state.lanes.writes(run.is_scan()).active -= 1;
             state.written += 1;
         }
         // No read that begins after a writer's callback may get old bytes.
@@ -271,7 +240,7 @@ impl Queue {
                 Ok(()) => (write.done)(Ok(())),
                 Err(e) if alone => (write.done)(Err(again(e))),
                 Err(_) => {
-                    self.state.lock().writes.active += 1;
+                    self.state.lock().lanes.writes(write.arrival.is_scan()).active += 1;
                     self.start_write(writes::Run { start: offset, writes: vec![(offset, write)] }, then);
                 }
             }
@@ -293,7 +262,7 @@ impl Queue {
     }
 
     fn finish(self: &Arc<Self>, run: Run, then: Instant, result: io::Result<Buf>) {
-        self.state.lock().active -= 1;
+        self.state.lock().lanes.reads(run.is_scan()).active -= 1;
         if result.is_ok() || run.requests.len() == 1 {
             self.stats.finished(run.arrivals(), then);
         }
@@ -311,7 +280,7 @@ impl Queue {
             if alone {
                 (request.done)(Err(again(&error)));
             } else {
-                self.state.lock().active += 1;
+                self.state.lock().lanes.reads(request.arrival.is_scan()).active += 1;
                 let end = offset + request.len;
                 self.start(Run { start: offset, end, requests: vec![(offset, request)] }, then);
             }
@@ -327,51 +296,8 @@ fn again(error: &io::Error) -> io::Error {
 
 impl State {
     fn next(&mut self) -> Option<Next> {
-        if self.active < MAX_ACTIVE
-            && let Some(run) = self.next_run()
-        {
-            self.active += 1;
-            return Some(Next::Read(run));
-        }
-        let most = if self.waiting.is_empty() { MAX_WRITES } else { 1 };
-        if self.writes.active >= most {
-            return None;
-        }
-        let run = self.writes.next_run()?;
-        self.writes.active += 1;
-        Some(Next::Write(run))
-    }
-
-    fn next_run(&mut self) -> Option<Run> {
-        let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
-        let key = *first?.0;
-        let request = self.waiting.remove(&key)?;
-        let mut run =
-            Run { start: key.0, end: key.0.saturating_add(request.len), requests: vec![(key.0, request)] };
-        while let Some((&next, request)) = self.waiting.range((run.start, 0)..).next() {
-            let end = run.end.max(next.0.saturating_add(request.len));
-            if next.0 > run.end.saturating_add(GAP) || end - run.start > MAX_RUN {
-                break;
-            }
-            let Some(request) = self.waiting.remove(&next) else { break };
-            run.end = end;
-            run.requests.push((next.0, request));
-        }
-        self.head = run.end;
-        Some(run)
-    }
-}
-
-impl Run {
-    fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
-        self.requests.iter().map(|(_, request)| &request.arrival)
-    }
-
-    fn answer(self, buf: &Buf) {
-        for (offset, request) in self.requests {
-            let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
-            let len = usize::try_from(request.len).unwrap_or(usize::MAX);
-            (request.done)(Ok(buf.slice(from..from.saturating_add(len))));
-        }
+        let next = self.lanes.next(self.flushing)?;
+        self.flushing |= matches!(next, Next::Flush);
+        Some(next)
     }
 }

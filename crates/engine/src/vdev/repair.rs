@@ -85,6 +85,7 @@ impl Top {
         let mended = Repaired { unserved, ..Repaired::default() };
         let pending = Pending { left: writes.len() + 1, mended, done: Some(done) };
         let pending = Arc::new(Mutex::new(pending));
+        let class = if mend == Mend::Stale { IoClass::Repair } else { IoClass::AsyncWrite };
         for (leaf, at, parts) in writes {
             let (pending, guid) = (Arc::clone(&pending), leaf.guid);
             let bytes = parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum();
@@ -92,7 +93,7 @@ impl Top {
                 Ok(()) => arrived(&pending, &Repaired { leaves: vec![guid], bytes, ..Repaired::default() }),
                 Err(_) => arrived(&pending, &Repaired { failed: true, ..Repaired::default() }),
             };
-            leaf.write_parts(at, parts, IoClass::AsyncWrite, Box::new(told));
+            leaf.write_parts(at, parts, class, Box::new(told));
         }
         arrived(&pending, &Repaired::default());
     }

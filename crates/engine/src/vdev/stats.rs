@@ -34,21 +34,27 @@ pub enum IoClass {
     AsyncWrite,
     /// Trims.
     Trim,
-    /// Reads that compare all copies of a block: scrubs and healing resilvers. What they write counts as
-    /// [`IoClass::AsyncWrite`], as in OpenZFS.
+    /// Reads that compare all copies of a block: scrubs and healing resilvers.
     Scrub,
     /// Reads of sequential reconstructions.
     RebuildRead,
     /// Their writes.
     RebuildWrite,
+    /// What scrubs and healing resilvers write; counted as [`IoClass::AsyncWrite`], as in OpenZFS.
+    Repair,
 }
 
 impl IoClass {
     /// Those of ordinary reads and writes, in OpenZFS's order.
     pub const ALL: [Self; 4] = [Self::SyncRead, Self::SyncWrite, Self::AsyncRead, Self::AsyncWrite];
 
+    /// Requests of scans yield to all others.
+    pub(super) fn is_scan(self) -> bool {
+        matches!(self, Self::Scrub | Self::RebuildRead | Self::RebuildWrite | Self::Repair)
+    }
+
     fn is_write(self) -> bool {
-        matches!(self, Self::SyncWrite | Self::AsyncWrite | Self::RebuildWrite)
+        matches!(self, Self::SyncWrite | Self::AsyncWrite | Self::RebuildWrite | Self::Repair)
     }
 }
 
@@ -122,6 +128,13 @@ pub(super) struct Arrival {
     at: Instant,
 }
 
+impl Arrival {
+    /// Whether it is of a scan.
+    pub(super) fn is_scan(&self) -> bool {
+        self.class.is_scan()
+    }
+}
+
 impl LeafStats {
     /// Takes the time after which a request is slow from these settings from now on.
     pub fn heed(&self, settings: &Arc<Memory>) {
@@ -140,7 +153,7 @@ impl LeafStats {
             IoClass::SyncRead => sync_read,
             IoClass::SyncWrite => sync_write,
             IoClass::AsyncRead => async_read,
-            IoClass::AsyncWrite => async_write,
+            IoClass::AsyncWrite | IoClass::Repair => async_write,
             IoClass::Trim => trim,
             IoClass::Scrub => scrub,
             IoClass::RebuildRead | IoClass::RebuildWrite => rebuild,

@@ -7,8 +7,6 @@ use stdx::Buf;
 
 use super::stats::Arrival;
 
-/// Longest joined write, in bytes.
-const MAX_RUN: u64 = 1 << 20;
 /// Most buffers of a joined write.
 const MAX_PARTS: usize = 256;
 
@@ -46,7 +44,13 @@ impl Writes {
         self.waiting.insert((offset, self.arrivals), Write { parts, len, arrival, done });
     }
 
-    pub fn next_run(&mut self) -> Option<Run> {
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes the next run, of at most `longest` bytes unless one write is longer.
+    pub fn next_run(&mut self, longest: u64) -> Option<Run> {
         let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
         let key = *first?.0;
         let write = self.waiting.remove(&key)?;
@@ -56,7 +60,7 @@ impl Writes {
         while let Some((&next, write)) = self.waiting.range((end, 0)..).next() {
             parts = parts.saturating_add(write.parts.len());
             let stretched = end.saturating_add(write.len);
-            if next.0 != end || stretched - run.start > MAX_RUN || parts > MAX_PARTS {
+            if next.0 != end || stretched - run.start > longest || parts > MAX_PARTS {
                 break;
             }
             let Some(write) = self.waiting.remove(&next) else { break };
@@ -72,6 +76,11 @@ impl Run {
     /// Bytes of all writes.
     pub fn len(&self) -> u64 {
         self.writes.iter().fold(0u64, |len, (_, write)| len.saturating_add(write.len))
+    }
+
+    /// Whether it is of a scan: writes of scans are not joined with others.
+    pub fn is_scan(&self) -> bool {
+        self.arrivals().any(Arrival::is_scan)
     }
 
     /// When its writes came.
@@ -99,7 +108,7 @@ mod tests {
     }
 
     fn runs(writes: &mut Writes) -> Vec<(u64, usize)> {
-        std::iter::from_fn(|| writes.next_run()).map(|run| (run.start, run.writes.len())).collect()
+        std::iter::from_fn(|| writes.next_run(1 << 20)).map(|run| (run.start, run.writes.len())).collect()
     }
 
     #[test]

@@ -440,9 +440,14 @@ impl Zio {
     }
 
     /// Waits until no repair is under way.
-    #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
     pub fn wait_mended(&self) {
-        while self.stats.mending.load(Ordering::Acquire) > 0 {
+        self.wait_mending(0);
+    }
+
+    /// Waits until at most so many repairs are under way.
+    #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
+    pub fn wait_mending(&self, most: u64) {
+        while self.stats.mending.load(Ordering::Acquire) > most {
             if !self.executor.help() {
                 std::thread::sleep(MENDING_TICK);
             }

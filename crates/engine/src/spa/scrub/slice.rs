@@ -27,6 +27,8 @@ use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 
 /// Bytes and blocks that may wait to be read in device order: a slice ends when they are.
 const WAITING: (u64, usize) = (64 << 20, 1 << 14);
+/// Repairs that may be under way: their blocks are in memory, and a shared device takes few of them at a time.
+const MENDING: u64 = 64;
 /// Blocks of a slice where no thread of the pool measures time.
 const STEP: u64 = 256;
 /// How often the time is looked at, in blocks.
@@ -156,6 +158,11 @@ impl<'a> Slice<'a> {
         let request = Request { bp: *bp, at, start: 0, end: 0 };
         let (bytes, blocks) = self.waiting;
         self.reader.push_within(request, bytes, blocks);
+        let zio = &self.spa.pool.zio;
+        if zio.stats.mending.load(Ordering::Relaxed) > MENDING {
+            // The device has work meanwhile.
+            zio.wait_mending(MENDING / 2);
+        }
     }
 
     /// Waits for all reads and repairs, and adds the slice's progress to the state.

@@ -1,0 +1,89 @@
+//! The reading half of a leaf's queue: waiting reads, sorted by offset, and runs of neighbours.
+
+use std::collections::BTreeMap;
+
+use stdx::Buf;
+
+use super::queue::ReadDone;
+use super::stats::Arrival;
+
+/// Unwanted bytes between two requests that are still read together.
+const GAP: u64 = 32 << 10;
+
+/// A read that waits or is on the device.
+pub(super) struct Request {
+    pub len: u64,
+    pub arrival: Arrival,
+    pub done: ReadDone,
+}
+
+/// Requests that one device read will answer.
+pub(super) struct Run {
+    pub start: u64,
+    pub end: u64,
+    pub requests: Vec<(u64, Request)>,
+}
+
+#[derive(Default)]
+pub(super) struct Reads {
+    /// By (device offset, arrival).
+    waiting: BTreeMap<(u64, u64), Request>,
+    arrivals: u64,
+    /// Runs on the device.
+    pub active: usize,
+    /// Where the last run ended: the elevator continues from there.
+    head: u64,
+}
+
+impl Reads {
+    pub fn push(&mut self, offset: u64, request: Request) {
+        self.arrivals += 1;
+        self.waiting.insert((offset, self.arrivals), request);
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Takes the next run, of at most `longest` bytes unless one request is longer.
+    pub fn next_run(&mut self, longest: u64) -> Option<Run> {
+        let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
+        let key = *first?.0;
+        let request = self.waiting.remove(&key)?;
+        let mut run =
+            Run { start: key.0, end: key.0.saturating_add(request.len), requests: vec![(key.0, request)] };
+        while let Some((&next, request)) = self.waiting.range((run.start, 0)..).next() {
+            let end = run.end.max(next.0.saturating_add(request.len));
+            if next.0 > run.end.saturating_add(GAP) || end - run.start > longest {
+                break;
+            }
+            let Some(request) = self.waiting.remove(&next) else { break };
+            run.end = end;
+            run.requests.push((next.0, request));
+        }
+        self.head = run.end;
+        Some(run)
+    }
+}
+
+impl Run {
+    /// Whether it is of a scan: requests of scans are not joined with others.
+    pub fn is_scan(&self) -> bool {
+        self.arrivals().any(Arrival::is_scan)
+    }
+
+    /// When its requests came.
+    pub fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
+        self.requests.iter().map(|(_, request)| &request.arrival)
+    }
+
+    /// Gives each request its part.
+    pub fn answer(self, buf: &Buf) {
+        for (offset, request) in self.requests {
+            let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
+            let len = usize::try_from(request.len).unwrap_or(usize::MAX);
+            (request.done)(Ok(buf.slice(from..from.saturating_add(len))));
+        }
+    }
+}
