@@ -126,7 +126,7 @@ else
     local status
     for _ in {1..100}; do
       status=$("$aquifer" zpool status tank)
-      if grep -q '% done' <<< "$status"; then break; fi
+      if grep '% done' <<< "$status" | grep -qv ' 0.00% done'; then break; fi
       if grep 'scan: resilvered' <<< "$status" | grep -qvxF "$1"; then break; fi
     done
     printf '\n$ aquifer zpool status tank\n'
@@ -213,7 +213,8 @@ else
     done
   done
   "$aquifer" zpool export cost
-  printf '\nThe dedup table: %s\n' "$table"
+  printf '\nThe dedup table: %s' "$table"
+  awk '{ printf " (%d bytes of memory a block)\n", $8 * 1024 / $3 }' <<< "$table"
   cat <<'EOF'
 
 Beside it, what users of OpenZFS tell of dedup (other machines and more data, so only the ratios compare):
