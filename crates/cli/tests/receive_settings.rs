@@ -77,6 +77,36 @@ fn properties_hold_for_what_is_received() {
     live.export_and_verify("tank");
 }
 
+/// The settings of a first stream stay when it breaks off: the stream that resumes it has none.
+#[test]
+fn an_interrupted_first_receive_keeps_its_settings() {
+    let Some(pool) = golden::get("streams") else { return };
+    let side = Side::new();
+    let live = &side.live;
+    std::fs::copy(pool.dir.join("full-a.zstream"), side.stream()).expect("a stream");
+    side.received("zfs receive -u tank/src");
+    live.ok("zfs set compression=gzip atime=off com.example:note=sent quota=400M refreservation=9M tank/src");
+    side.send("zfs send -p tank/src@a");
+    let whole = std::fs::read(side.stream()).unwrap();
+    std::fs::write(side.stream(), &whole[..whole.len() / 2]).unwrap();
+    let line = "zfs receive -s -u -o readonly=on -o canmount=noauto -x compression tank/got";
+    let run = side.receive(line);
+    assert!(run.code == 1 && run.err.contains("Partially received snapshot is saved"), "{}", run.err);
+    let names = "readonly,canmount,atime,com.example:note,quota,refreservation,compression tank/got";
+    let kept = "on\tlocal\nnoauto\tlocal\noff\treceived\nsent\treceived\n400M\treceived\n9M\treceived\non\tdefault\n";
+    assert_eq!(side.get(names), kept);
+    assert_eq!(live.ok("zfs get -H -o received compression tank/got"), "gzip\n");
+    let token = live.ok("zfs get -H -o value receive_resume_token tank/got");
+    side.send(&format!("zfs send -t {token}"));
+    side.received("zfs receive -s -u tank/got");
+    assert_eq!(side.get(names), kept);
+    live.ok("zfs list tank/got@a");
+    // A stream that is not kept leaves nothing.
+    std::fs::write(side.stream(), &whole[..whole.len() / 2]).unwrap();
+    side.refused("zfs receive -u -o readonly=on tank/none", "incomplete stream");
+    live.export_and_verify("tank");
+}
+
 #[test]
 fn options_apply_to_the_stream_that_fits() {
     let side = Side::new();

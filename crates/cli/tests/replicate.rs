@@ -165,6 +165,7 @@ fn a_cut_transfer_goes_on_where_it_stopped() {
     assert_eq!(run.code, 1, "{}", run.err);
     let status = two.status("-r tank/src far/src");
     assert!(status.code == 3 && status.out.contains("far/src\tpartly received"), "{}", status.out);
+    assert_eq!(two.far.ok("zfs get -Ho value,source readonly far/src"), "on\tlocal\n");
     let said = two.ok("-r --verify tank/src far/src");
     assert!(said.contains("continue the receive of far/src"), "{said}");
     assert_eq!(said.matches("both sides are equal").count(), 2, "{said}");
@@ -395,6 +396,8 @@ impl Two {
         assert_eq!(run.code, 0, "{victim:?} at {stage}: {}{}\nfar: {}", run.out, run.err, self.far.log());
         assert_eq!(run.err.matches("both sides are equal").count(), 2, "{victim:?} at {stage}: {}", run.err);
         self.assert_same("tank/src", target);
+        let readonly = self.far.ok(&format!("zfs get -Hr -o value,source -t filesystem readonly {target}"));
+        assert!(readonly.lines().all(|line| line == "on\tlocal"), "{victim:?} at {stage}: {readonly}");
         true
     }
 }

@@ -22,8 +22,8 @@ pub(crate) enum Base {
 /// One change of the target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Act {
-    /// A partial receive goes on.
-    Resume { token: String },
+    /// A partial receive goes on; `creates`: that of a new dataset.
+    Resume { token: String, creates: bool },
     /// The target's dataset returns to a snapshot.
     Rollback { to: String },
     /// A snapshot is sent. `origin` is that of a clone at the target, `creates` whether the dataset is new there.
@@ -220,8 +220,9 @@ impl One<'_> {
     }
 
     fn steps(&self) -> Result<Vec<Step>, String> {
-        if let Some(token) = self.to.and_then(|to| to.token.clone()) {
-            return Ok(vec![self.step(Act::Resume { token })]);
+        if let Some((to, token)) = self.to.and_then(|to| Some((to, to.token.clone()?))) {
+            let creates = to.snapshots.is_empty();
+            return Ok(vec![self.step(Act::Resume { token, creates })]);
         }
         let Some(newest) = self.from.snapshots.last() else {
             return match self.to {
@@ -325,6 +326,7 @@ mod tests {
     /// The plan in short: `/x +one` full, `/x @one>two`, `/x rollback one`, `/x resume`.
     fn short(plan: &Plan) -> Vec<String> {
         let act = |step: &Step| match &step.act {
+            Act::Resume { creates: true, .. } => "resume new".to_owned(),
             Act::Resume { .. } => "resume".to_owned(),
             Act::Rollback { to } => format!("rollback {to}"),
             Act::Send { base: Base::Nothing, to, .. } => format!("+{to}"),
@@ -386,9 +388,11 @@ mod tests {
     #[test]
     fn a_partial_receive_goes_on_first() {
         let source = tree("s/a", vec![("", dataset(&ABC))]);
-        let partial = Dataset { token: Some("1-x".to_owned()), ..Dataset::default() };
-        let target = tree("t/a", vec![("", partial)]);
-        assert_eq!(short(&plan(&job(), &source, Some(&target))), [" resume"]);
+        for (names, wanted) in [(&[][..], " resume new"), (&ABC[..1], " resume")] {
+            let partial = Dataset { token: Some("1-x".to_owned()), ..dataset(names) };
+            let target = tree("t/a", vec![("", partial)]);
+            assert_eq!(short(&plan(&job(), &source, Some(&target))), [wanted]);
+        }
     }
 
     #[test]

@@ -259,7 +259,7 @@ impl Run<'_> {
         let mut words = vec!["send".to_owned()];
         match &step.act {
             Act::Rollback { .. } => return None,
-            Act::Resume { token } => words.extend(["-t".to_owned(), token.clone()]),
+            Act::Resume { token, .. } => words.extend(["-t".to_owned(), token.clone()]),
             Act::Send { base, to, raw, .. } => {
                 let forms = match (raw, self.sealed.contains(&step.dataset)) {
                     (true, _) => "-w",
@@ -279,12 +279,15 @@ impl Run<'_> {
 
     fn receive_words(&self, step: &Step) -> Vec<String> {
         let mut words: Vec<String> = ["receive", "-s", "-u"].map(str::to_owned).into();
-        if let Act::Send { origin, creates, .. } = &step.act {
+        // A new dataset may have been cut off before it got its settings.
+        let creates =
+            matches!(&step.act, Act::Send { creates: true, .. } | Act::Resume { creates: true, .. });
+        if creates && !self.job.writable {
+            words.extend(["-o".to_owned(), "readonly=on".to_owned()]);
+        }
+        if let Act::Send { origin, .. } = &step.act {
             if let Some(origin) = origin {
                 words.extend(["-o".to_owned(), format!("origin={origin}")]);
-            }
-            if *creates && !self.job.writable {
-                words.extend(["-o".to_owned(), "readonly=on".to_owned()]);
             }
             if self.job.props {
                 words.extend(["-x".to_owned(), "mountpoint".to_owned()]);

@@ -12,7 +12,7 @@ use zcommon::props::DatasetTypes;
 use zcommon::units::nicebytes;
 
 use super::place::{Place, by_guid};
-use super::props::{Kind as Fit, Wishes, apply, apply_to_blocks, is_of_keys};
+use super::props::{Kind as Fit, Stage, Wishes, apply, apply_to_blocks, is_of_keys};
 use super::{Receive, failed, of_stream};
 use crate::ctx::Ctx;
 use crate::delegated;
@@ -113,25 +113,19 @@ pub fn receive(
     let is_new = place.is_new || (place.resumes && begin.fromguid == 0);
     let unmounted = if is_new { unmount_tree(verb, &place, &target, ctx)? } else { Vec::new() };
     let props = listed.and_then(|listed| listed.props);
-    let done = fill(verb, wish, (&place, &target), (props, wishes, types), input, ctx);
-    if !place.exists {
-        delegated::received(&place.dataset, ctx)?;
-    }
-    if let Err(failure) = done {
-        if !verb.unmounted {
-            let failures = mount_again(&unmounted, ctx);
-            warn(&failures, ctx);
+    let settings = (props, wishes, types);
+    let early = match fill(verb, wish, (&place, &target), settings, input, ctx) {
+        Ok(early) => early,
+        Err(failure) => {
+            if !verb.unmounted {
+                let failures = mount_again(&unmounted, ctx);
+                warn(&failures, ctx);
+            }
+            return Err(failure);
         }
-        return Err(failure);
-    }
+    };
     ctx.log(&target.pool)?;
-    apply(&place.dataset, props, Some((wishes, types)), &target, ctx)?;
-    if let Some(list) = listed.and_then(|listed| listed.of_snapshot) {
-        apply(&place.whole(), Some(list), None, &target, ctx)?;
-    }
-    if let Some(tags) = listed.and_then(|listed| listed.holds) {
-        hold(&place, tags, &target, ctx)?;
-    }
+    finish(&place, early, settings, listed, &target, ctx)?;
     report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
     if is_new && !is_volume && !verb.unmounted {
         if unmounted.is_empty() {
@@ -145,6 +139,50 @@ pub fn receive(
     let head = target.view.dsl.dataset(&place.dataset).ok().map(|dataset| dataset.number);
     let is_new = !place.exists || place.resumes && begin.fromguid == 0;
     Ok(head.map(|head| Received { head, is_new }))
+}
+
+/// Properties of a stream, and those of the command line for a dataset of this type.
+type Settings<'a> = (Option<&'a NvList>, &'a Wishes, DatasetTypes);
+
+/// Settings that were made before the data.
+#[derive(Debug, Default)]
+struct Early {
+    /// The dataset is new: only the settings of [`Stage::After`] are left.
+    is_new: bool,
+    /// Messages on properties that stay as they are.
+    notes: Vec<String>,
+    /// The settings could not be made. The data is received all the same.
+    failure: Option<Failure>,
+}
+
+/// Makes the settings that need the complete dataset, and those of the snapshot.
+fn finish(
+    place: &Place,
+    early: Early,
+    (props, wishes, types): Settings<'_>,
+    listed: Option<Listed<'_>>,
+    target: &Target,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    let mut notes = early.notes;
+    let stage = if early.is_new { Stage::After } else { Stage::Whole };
+    let done = match early.failure {
+        Some(failure) => Err(failure),
+        None => apply((&place.dataset, stage), props, Some((wishes, types)), target, ctx),
+    };
+    let done = done.map(|more| notes.extend(more));
+    let of_snapshot = listed.and_then(|listed| listed.of_snapshot).filter(|_| done.is_ok());
+    if let Some(list) = of_snapshot {
+        notes.extend(apply((&place.whole(), Stage::Whole), Some(list), None, target, ctx)?);
+    }
+    for note in notes {
+        writeln!(ctx.err, "{note}")?;
+    }
+    done?;
+    match listed.and_then(|listed| listed.holds) {
+        Some(tags) => hold(place, tags, target, ctx),
+        None => Ok(()),
+    }
 }
 
 /// Unmounts a file system that a stream replaces, with all below it. Returns their names, those above first.
@@ -238,15 +276,15 @@ fn wish(
     Ok(wish)
 }
 
-/// Begins, fills and ends a receive, or aborts it.
+/// Begins, fills and ends a receive, or aborts it. Returns the settings that were made before the data.
 fn fill(
     verb: &Receive,
     wish: Wish,
     (place, target): (&Place, &Target),
-    (props, wishes, types): (Option<&NvList>, &Wishes, DatasetTypes),
+    settings: Settings<'_>,
     input: &mut Input<'_>,
     ctx: &mut Ctx,
-) -> Result<(), Failure> {
+) -> Result<Early, Failure> {
     let spa = target.pool.spa()?;
     let refused = |e: &Error| failed(place.action, sentence(e, &place.dataset));
     let guid = wish.to_guid;
@@ -259,7 +297,7 @@ fn fill(
             if verb.verbose {
                 writeln!(ctx.out, "snap {} already exists; ignoring", place.whole())?;
             }
-            return skip(input, place.action);
+            return skip(input, place.action).map(|()| Early::default());
         }
         Err(e) if e.kind() == Kind::Exists => {
             return Err(failed(&format!("cannot restore to {}", place.whole()), e.what()));
@@ -267,18 +305,42 @@ fn fill(
         Err(e) => return Err(refused(&e)),
     };
     let interrupt = ctx.interrupt.clone();
-    let of_blocks =
-        apply_to_blocks((&place.dataset, receiver.begun().is_new), props, (wishes, types), target, ctx);
-    let done = of_blocks.and_then(|()| {
+    let early = set_early(place, receiver.begun().is_new, settings, target, ctx);
+    let done = early.and_then(|early| {
         let filled = receiver.fill(input, &mut |_| !interrupt.is_set());
-        filled.map_err(|e| broken(&e, verb, place, target, &receiver))
+        filled.map_err(|e| broken(&e, verb, place, target, &receiver)).map(|()| early)
     });
-    let done = done.and_then(|()| end(&receiver, place, target).map_err(|e| refused(&e)));
+    let done = done.and_then(|early| end(&receiver, place, target).map_err(|e| refused(&e)).map(|()| early));
     if done.is_err() {
         // A dataset that can't be destroyed now is destroyed at the next import.
         let _ = receiver.abort(verb.resumable);
     }
     done
+}
+
+/// Makes the settings that apply to the received blocks. A new dataset gets nearly all of them, and keeps them when the
+/// receive is interrupted: the stream that resumes it has none.
+///
+/// # Errors
+/// For an existing dataset.
+#[doc(alias = "zfs_ioc_recv_impl")]
+fn set_early(
+    place: &Place,
+    is_new: bool,
+    (props, wishes, types): Settings<'_>,
+    target: &Target,
+    ctx: &mut Ctx,
+) -> Result<Early, Failure> {
+    if !is_new {
+        apply_to_blocks(&place.dataset, props, (wishes, types), target, ctx)?;
+        return Ok(Early::default());
+    }
+    let granted = if place.exists { Ok(()) } else { delegated::received(&place.dataset, ctx) };
+    let set = |()| apply((&place.dataset, Stage::Before), props, Some((wishes, types)), target, ctx);
+    Ok(match granted.and_then(set) {
+        Ok(notes) => Early { is_new, notes, failure: None },
+        Err(failure) => Early { is_new, notes: Vec::new(), failure: Some(failure) },
+    })
 }
 
 /// Makes the snapshot. A file system that is mounted stays so, with the content that was received.

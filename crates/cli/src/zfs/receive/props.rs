@@ -44,7 +44,7 @@ pub struct Kind {
     pub raw: bool,
 }
 
-/// Properties that affect how new blocks are written. They are set before the first block arrives.
+/// Properties that affect how new blocks are written. On an existing dataset, too, they are set before the first block arrives.
 const OF_BLOCKS: [&str; 6] =
     ["compression", "checksum", "copies", "dedup", "redundant_metadata", "special_small_blocks"];
 
@@ -216,58 +216,92 @@ fn of_a_number(name: &str) -> bool {
         && !matches!(name, "context" | "fscontext" | "defcontext" | "rootcontext")
 }
 
+/// When the settings of a stream and of the command line are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// On a new dataset, before its data: they apply to the received blocks, and an interrupted receive keeps them.
+    Before,
+    /// On a new dataset, after its data: those that [`Stage::Before`] leaves out.
+    After,
+    /// On a dataset or snapshot that is complete: all of them.
+    Whole,
+}
+
+impl Stage {
+    /// Whether a property is set at this stage. A quota for referenced space waits for the data: the content of a dataset may
+    /// exceed it slightly, and could not be received then.
+    #[doc(alias = "extract_delay_props")]
+    fn has(self, prop: &str) -> bool {
+        match self {
+            Stage::Before => prop != "refquota",
+            Stage::After => prop == "refquota",
+            Stage::Whole => true,
+        }
+    }
+}
+
 /// Sets the stream's properties as received ones, and those of the command line. `name`: a dataset or a
-/// snapshot.
+/// snapshot. Returns a message for each property of the stream that stays as it is.
 ///
-/// Properties of the stream that the caller has no permission for stay as they are; a message names each.
+/// Properties of the stream that the caller has no permission for stay as they are.
 pub fn apply(
-    name: &str,
+    (name, stage): (&str, Stage),
     list: Option<&NvList>,
     wishes: Option<(&Wishes, DatasetTypes)>,
     target: &Target,
     ctx: &mut Ctx,
-) -> Result<(), Failure> {
-    let may = settable(name, ctx)?;
-    let mut all = list.map(received);
-    if let Some(all) = &mut all {
-        for (refused, _) in all.extract_if(.., |(prop, _)| !may.allows(prop)) {
-            writeln!(ctx.err, "cannot receive {refused} property on {name}: permission denied")?;
-        }
-    }
+) -> Result<Vec<String>, Failure> {
+    let mut all = list.map(received).filter(|_| stage != Stage::After || list.is_some_and(has_late));
     let (mut local, mut content) = (Vec::new(), OfContent::default());
     let (mut left, mut inherited) = (Vec::new(), Vec::new());
     if let Some((wishes, types)) = wishes {
         local = wishes.later(types).map_err(|what| failed(PLAIN, what))?;
         content = OfContent::take(&mut local);
-        let explicit = |all: &[String]| -> Vec<String> {
-            all.iter().filter(|name| is_inheritable(name) && !is_of_keys(name)).cloned().collect()
-        };
-        (left, inherited) = (explicit(&wishes.left), explicit(&wishes.inherited));
+        local.retain(|(name, _)| stage.has(name));
+        if stage != Stage::After {
+            let explicit = |all: &[String]| -> Vec<String> {
+                all.iter().filter(|name| is_inheritable(name) && !is_of_keys(name)).cloned().collect()
+            };
+            (left, inherited) = (explicit(&wishes.left), explicit(&wishes.inherited));
+        }
         if let Some(all) = &mut all {
             all.retain(|(name, _)| is_inheritable(name) || !wishes.hides(name));
         }
     }
+    let mut notes = Vec::new();
+    if let Some(all) = &mut all {
+        all.retain(|(name, _)| stage.has(name));
+        let may = settable(name, ctx)?;
+        let refused = all.extract_if(.., |(prop, _)| !may.allows(prop));
+        notes.extend(
+            refused.map(|(prop, _)| format!("cannot receive {prop} property on {name}: permission denied")),
+        );
+    }
     if all.is_some() || !local.is_empty() || !left.is_empty() || !inherited.is_empty() {
-        store(name, (all, local), (left, inherited), target, ctx)?;
+        notes.extend(store((name, stage), (all, local), (left, inherited), target, ctx)?);
     }
-    match content.is_empty() {
-        true => Ok(()),
-        false => {
-            let target = Target::of(name, ctx)?;
-            content.set(&target, &mut Vec::new(), ctx).map_err(|what| failed(PLAIN, what))
-        }
+    // Settings that the content holds need the whole content.
+    if stage != Stage::Before && !content.is_empty() {
+        let target = Target::of(name, ctx)?;
+        content.set(&target, &mut Vec::new(), ctx).map_err(|what| failed(PLAIN, what))?;
     }
+    Ok(notes)
+}
+
+/// Whether a stream has a property that is set after its data.
+fn has_late(list: &NvList) -> bool {
+    list.iter().any(|pair| Stage::After.has(&pair.name.to_string_lossy()))
 }
 
 /// Stores properties of a received dataset: those of the stream (`None`: it has none), those of the command line, and inherits the
-/// others (`left`: unless they are set locally).
+/// others (`left`: unless they are set locally). Returns messages as [`apply`].
 fn store(
-    name: &str,
+    (name, stage): (&str, Stage),
     (mut all, local): (Option<Settings>, Settings),
     (left, mut inherited): (Vec<String>, Vec<String>),
     target: &Target,
     ctx: &mut Ctx,
-) -> Result<(), Failure> {
+) -> Result<Vec<String>, Failure> {
     let may = settable(name, ctx)?;
     let dataset = name.to_owned();
     let done = ctx.change(&target.pool, move |tasks, _| {
@@ -275,7 +309,9 @@ fn store(
         if let Some(all) = &mut all {
             let needing = all.extract_if(.., |(prop, value)| tasks.needs_upgrade(prop, value));
             refused.extend(needing.map(|(prop, _)| (prop, UPGRADE.to_owned())));
-            refused.extend(receive_each(tasks, &dataset, all, &|prop| may.allows(prop))?);
+            // Those of the first stage came from the same stream.
+            let clears = |prop: &str| stage != Stage::After && may.allows(prop);
+            refused.extend(receive_each(tasks, &dataset, all, &clears)?);
         }
         let local: Vec<_> = local.iter().map(|(n, v)| (n.as_str(), Some(v.clone()))).collect();
         if !local.is_empty() {
@@ -293,10 +329,8 @@ fn store(
         }
         Ok(refused)
     });
-    for (refused, why) in done.map_err(|e| failed(PLAIN, why(&e)))? {
-        writeln!(ctx.err, "cannot receive {refused} property on {name}: {why}")?;
-    }
-    Ok(())
+    let refused = done.map_err(|e| failed(PLAIN, why(&e)))?.into_iter();
+    Ok(refused.map(|(prop, why)| format!("cannot receive {prop} property on {name}: {why}")).collect())
 }
 
 /// Properties and their values as they are stored.
@@ -343,18 +377,17 @@ fn is_refusal(e: &engine::Error) -> bool {
     matches!(e.kind(), NoSpace | Invalid | Unsupported | Quota)
 }
 
-/// Sets the properties that affect how blocks are written on the dataset that is about to be filled, so that
-/// they apply to the received blocks: on the target itself if it is `new`, otherwise on its hidden child,
-/// which goes with a failed receive. A quota limits a new dataset from the beginning, too.
+/// Sets the properties that affect how blocks are written on the hidden child of a dataset, which is about to be filled, so
+/// that they apply to the received blocks. They go with a failed receive.
 pub fn apply_to_blocks(
-    (name, new): (&str, bool),
+    name: &str,
     list: Option<&NvList>,
     (wishes, types): (&Wishes, DatasetTypes),
     target: &Target,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let may = settable(name, ctx)?;
-    let is_of_blocks = |name: &str| OF_BLOCKS.contains(&name) || (new && name == "quota");
+    let is_of_blocks = |name: &str| OF_BLOCKS.contains(&name);
     let mut received = list.map(received).unwrap_or_default();
     received.retain(|(prop, _)| is_of_blocks(prop) && may.allows(prop) && !wishes.hides(prop));
     let mut local = wishes.later(types).map_err(|what| failed(PLAIN, what))?;
@@ -363,13 +396,12 @@ pub fn apply_to_blocks(
     if received.is_empty() && local.is_empty() {
         return Ok(());
     }
-    let target_name = name.to_owned();
+    let name = name.to_owned();
     let done = ctx.change(&target.pool, move |tasks, _| {
-        let filled = if new { target_name.clone() } else { format!("{target_name}/{RECEIVE_CHILD}") };
+        let filled = format!("{name}/{RECEIVE_CHILD}");
         for (prop, value) in received {
-            let source = if new { Source::Received } else { Source::Local };
-            if !tasks.needs_upgrade(&prop, &value) && !tasks.is_set_locally(&target_name, &prop)? {
-                match tasks.set(&filled, &[(prop.as_str(), Some(value))], source) {
+            if !tasks.needs_upgrade(&prop, &value) && !tasks.is_set_locally(&name, &prop)? {
+                match tasks.set(&filled, &[(prop.as_str(), Some(value))], Source::Local) {
                     // It is reported when it is set on the target.
                     Err(e) if is_refusal(&e) => {}
                     done => done?,

@@ -22,7 +22,7 @@ use nvpair::{NvList, NvValue};
 
 use super::Receive;
 use super::package::Package;
-use super::props::apply;
+use super::props::{Stage, apply};
 use crate::ctx::Ctx;
 use crate::delegated::admit;
 use crate::multicall::Command;
@@ -209,7 +209,10 @@ impl<'r> Reconcile<'r> {
             if let Some(props) = props {
                 let target = Target::of(&name, ctx)?;
                 // As OpenZFS, which ignores properties that cannot be set here.
-                let _ = apply(&name, Some(props), None, &target, ctx);
+                let notes = apply((&name, Stage::Whole), Some(props), None, &target, ctx).unwrap_or_default();
+                for note in notes {
+                    writeln!(ctx.err, "{note}")?;
+                }
             }
             if sent.snapshot != *part {
                 let new = format!("{}@{}", local.name, sent.snapshot);
