@@ -2,9 +2,12 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that can't go on must say so")]
 
+use std::fs::File;
+use std::path::Path;
 use std::process::{Command, Output};
 
 use testkit::golden::{self, Golden};
+use testkit::live::Live;
 
 fn zfs_send(pool: &Golden, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_aquifer"));
@@ -83,6 +86,39 @@ fn sizes_and_refusals_are_in_openzfs_words() {
 }
 
 /// The token of the golden pool's partly received dataset names the rest of `tank/src@a`.
+/// Space and lengths since a bookmark are those since its snapshot, and stay so when snapshots go.
+#[test]
+fn sizes_since_a_bookmark_outlive_its_snapshot() {
+    let Some(pool) = golden::get("streams") else { return };
+    let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
+    live.ok(&format!("zpool create -m none tank {}", live.disk("d", 256)));
+    for stream in ["full-a", "multi-a-c"] {
+        let file = File::open(pool.dir.join(format!("{stream}.zstream"))).unwrap();
+        let done = live.command("zfs receive -u tank/x").stdin(file).output().unwrap();
+        assert!(done.status.success(), "{}", text(&done.stderr));
+        if stream == "full-a" {
+            live.ok("zfs bookmark tank/x@a tank/x#a");
+        }
+    }
+    let written = |since: &str, of: &str| live.ok(&format!("zfs get -Hpo value written{since} tank/x{of}"));
+    let size = |since: &str, of: &str| {
+        live.ok(&format!("zfs send -nP -i {since} tank/x{of}")).lines().last().unwrap().to_owned()
+    };
+    let ends = ["@b", "@c", ""];
+    let by_snapshot = ends.map(|of| written("@a", of));
+    assert_eq!(ends.map(|of| written("#a", of)), by_snapshot);
+    assert_eq!(written("#a", "@a"), "-\n");
+    let sizes = ["@b", "@c"].map(|of| size("@a", of));
+    assert_eq!(["@b", "@c"].map(|of| size("#a", of)), sizes);
+    live.ok("zfs destroy tank/x@a");
+    assert_eq!(ends.map(|of| written("#a", of)), by_snapshot);
+    assert_eq!(["@b", "@c"].map(|of| size("#a", of)), sizes);
+    live.ok("zfs destroy tank/x@b");
+    assert_eq!((written("#a", "@c"), written("#a", "")), (by_snapshot[1].clone(), by_snapshot[2].clone()));
+    assert_eq!(size("#a", "@c"), sizes[1]);
+    live.export_and_verify("tank");
+}
+
 #[test]
 fn a_token_of_openzfs_names_the_rest() {
     let Some(pool) = golden::get("streams") else { return };

@@ -79,23 +79,16 @@ fn value(props: &Props<'_>, node: &Node, prop: &PropName, eyes: Option<Eyes<'_>>
 /// `written@snap`, `written@fs@snap`, `written#bookmark`.
 fn written_since(dataset: &Dataset, since: &str) -> Option<Prop> {
     let head = dataset.name.split('@').next()?;
-    let (old, object) = if let Some(mark) = since.strip_prefix('#') {
+    let old = if let Some(mark) = since.strip_prefix('#') {
         let head = dataset.dsl.dir(head).ok()?.head().ok()?;
         let marks = engine::dsl::props::bookmarks::bookmarks(&head).ok()?;
-        let phys = marks.into_iter().find(|b| b.name == mark)?.phys;
-        let referenced = written::Space {
-            used: phys.referenced_bytes_refd,
-            comp: phys.compressed_bytes_refd,
-            uncomp: phys.uncompressed_bytes_refd,
-        };
-        (written::Moment { txg: phys.creation_txg, referenced }, None)
+        written::Moment::of_bookmark(&marks.into_iter().find(|b| b.name == mark)?.phys)?
     } else {
         let name = since.strip_prefix('@')?;
         let full = if name.contains('@') { name.to_owned() } else { format!("{head}@{name}") };
-        let old = dataset.dsl.dataset(&full).ok()?;
-        (written::Moment::of(&old), Some(old.number))
+        written::Moment::of(&dataset.dsl.dataset(&full).ok()?)
     };
-    let used = written::since(old, object, dataset).ok()?.used;
+    let used = written::since(old, dataset).ok()?.used;
     Some(number(used, nicebytes(used).to_string()))
 }
 

@@ -13,15 +13,14 @@ use crate::dsl::Dataset;
 use crate::dsl::props::written::{self, Moment, Space};
 use crate::error::{Error, Kind, Result};
 
-/// Bytes of the blocks that a stream of `to` has, compressed and not: all of them, or those since a moment. A snapshot
-/// that is still there bounds the way back by its number.
+/// Bytes of the blocks that a stream of `to` has, compressed and not: all of them, or those since a moment.
 ///
 /// # Errors
 /// `Invalid` when the moment is not before `to`.
-pub fn space(to: &Dataset, from: Option<(Moment, Option<u64>)>) -> Result<Space> {
+pub fn space(to: &Dataset, from: Option<Moment>) -> Result<Space> {
     let p = &to.phys;
     match from {
-        Some((moment, number)) => written::since(moment, number, to),
+        Some(moment) => written::since(moment, to),
         None => {
             Ok(Space { used: p.referenced_bytes, comp: p.compressed_bytes, uncomp: p.uncompressed_bytes })
         }

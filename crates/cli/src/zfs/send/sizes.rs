@@ -4,11 +4,10 @@ use std::io::Write;
 
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::BookmarkInfo;
-use engine::dsl::props::written::{Moment, Space};
+use engine::dsl::props::written::Moment;
 use engine::memory::Limit;
 use engine::send::{Meter, Options, estimate};
 use engine::{Error, Kind, Result};
-use ondisk::dsl::ZfsBookmark;
 use zcommon::units::{nicebytes, nicenum};
 
 use super::running::{Report, watched};
@@ -42,19 +41,11 @@ pub(super) fn of(scene: &Scene, to: &Dataset, base: &Base, options: &Options, ct
         Base::Snapshot(from) if !scene.is_before(from, to)? => {
             return Err(Error::new(Kind::Invalid, "not an earlier snapshot from the same fs"));
         }
-        Base::Snapshot(from) => Some((Moment::of(from), Some(from.number))),
-        Base::Bookmark(mark) => {
-            let phys = &mark.phys;
-            if phys.redaction_obj != 0 || phys.flags & ZfsBookmark::FLAG_HAS_FBN == 0 {
-                return counted(ctx);
-            }
-            let referenced = Space {
-                used: phys.referenced_bytes_refd,
-                comp: phys.compressed_bytes_refd,
-                uncomp: phys.uncompressed_bytes_refd,
-            };
-            Some((Moment { txg: phys.creation_txg, referenced }, None))
-        }
+        Base::Snapshot(from) => Some(Moment::of(from)),
+        Base::Bookmark(mark) => match Moment::of_bookmark(&mark.phys) {
+            Some(moment) if mark.phys.redaction_obj == 0 => Some(moment),
+            _ => return counted(ctx),
+        },
     };
     if !to.is_snapshot() {
         return Err(Error::new(Kind::Invalid, "Invalid argument"));

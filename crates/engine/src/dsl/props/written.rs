@@ -4,7 +4,7 @@
 //! since: those blocks are in the deadlists of the snapshots (and the head) in between.
 
 use ondisk::bpobj::Bpobj;
-use ondisk::dsl::Deadlist;
+use ondisk::dsl::{Deadlist, ZfsBookmark};
 use ondisk::{Blkptr, Byteswap};
 
 use crate::dmu::{Dense, Object};
@@ -51,42 +51,77 @@ pub struct Moment {
     pub txg: u64,
     /// Its referenced space.
     pub referenced: Space,
+    /// The snapshot.
+    at: At,
+}
+
+/// The snapshot of a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// It is there, and has this number.
+    Number(u64),
+    /// It may be gone. The bookmark counts the space that it referenced and the snapshot after it, or the head, does not.
+    Freed(Space),
 }
 
 impl Moment {
     /// The moment of a snapshot.
     pub fn of(snapshot: &Dataset) -> Self {
-        Self { txg: snapshot.phys.creation_txg, referenced: referenced(snapshot) }
+        let (phys, at) = (&snapshot.phys, At::Number(snapshot.number));
+        Self { txg: phys.creation_txg, referenced: referenced(snapshot), at }
+    }
+
+    /// The moment of a bookmark; `None` for a bookmark without sizes.
+    pub fn of_bookmark(phys: &ZfsBookmark) -> Option<Self> {
+        let referenced = Space {
+            used: phys.referenced_bytes_refd,
+            comp: phys.compressed_bytes_refd,
+            uncomp: phys.uncompressed_bytes_refd,
+        };
+        let freed = Space {
+            used: phys.referenced_freed_before_next_snap,
+            comp: phys.compressed_freed_before_next_snap,
+            uncomp: phys.uncompressed_freed_before_next_snap,
+        };
+        let has_sizes = phys.flags & ZfsBookmark::FLAG_HAS_FBN != 0;
+        has_sizes.then_some(Self { txg: phys.creation_txg, referenced, at: At::Freed(freed) })
     }
 }
 
 /// Space written in `new` since its snapshot `old`; `Invalid` when `old` is not before it.
 #[doc(alias = "dsl_dataset_space_written")]
 pub fn since_snapshot(old: &Dataset, new: &Dataset) -> Result<Space> {
-    since(Moment::of(old), Some(old.number), new)
+    since(Moment::of(old), new)
 }
 
-/// Space written in `new` since `old`; `object` is the snapshot at which the way back must end, if there
-/// is one left.
-pub fn since(old: Moment, object: Option<u64>, new: &Dataset) -> Result<Space> {
+/// Space written in `new` since `old`.
+///
+/// # Errors
+/// `Invalid` when `old` is not before it. A bookmark is taken for one of the same file system or volume.
+///
+/// Source: `dsl_dataset_space_written_impl`, dsl_dataset.c, OpenZFS 2.4.
+#[doc(alias = "dsl_dataset_space_written_impl")]
+pub fn since(old: Moment, new: &Dataset) -> Result<Space> {
     let stray = || Error::new(Kind::Invalid, "not an earlier snapshot of it").in_dataset(&new.name);
-    let dsl = &new.dsl;
-    let mut freed = Space::default();
-    let mut at = new.clone();
-    loop {
-        let arrived = match object {
-            Some(object) => at.number == object,
-            None => at.phys.creation_txg <= old.txg,
-        };
-        if arrived {
-            let total = referenced(new).minus(old.referenced);
-            return Ok(total.plus(freed));
-        }
-        let whole = at.phys.prev_snap_txg == old.txg;
-        freed =
-            freed.plus(deadlist_space(dsl, at.phys.deadlist_obj, if whole { u64::MAX } else { old.txg })?);
+    if old.at == At::Number(new.number) {
+        return Ok(Space::default());
+    }
+    if new.is_snapshot() && new.phys.creation_txg <= old.txg {
+        return Err(stray());
+    }
+    let (mut freed, mut at) = (Space::default(), new.clone());
+    while at.phys.prev_snap_txg > old.txg {
+        freed = freed.plus(deadlist_space(&new.dsl, at.phys.deadlist_obj, old.txg)?);
         at = one_before(&at)?.ok_or_else(stray)?;
     }
+    let before_next = match old.at {
+        At::Freed(space) => space,
+        At::Number(number) if at.phys.prev_snap_obj == number => {
+            deadlist_space(&new.dsl, at.phys.deadlist_obj, u64::MAX)?
+        }
+        At::Number(_) => return Err(stray()),
+    };
+    Ok(referenced(new).minus(old.referenced).plus(freed).plus(before_next))
 }
 
 /// The snapshot before a dataset; `None` before the first one, and where the chain does not go back in time and so would never end.
