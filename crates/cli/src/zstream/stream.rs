@@ -21,13 +21,17 @@ pub(super) fn malformed(what: impl std::fmt::Display) -> Failure {
 pub(super) struct Input<R> {
     from: R,
     sum: Fletcher4,
+    /// Bytes of the parts that were read whole: both parts of a record's header, and its payload.
+    pub(super) length: u64,
+    /// The stream ends within a record.
+    pub(super) is_cut: bool,
     /// The byte order of its numbers.
     pub(super) endian: Endian,
 }
 
 impl<R: Read> Input<R> {
     pub(super) fn new(from: R) -> Self {
-        Self { from, sum: Fletcher4::new(false), endian: Endian::Little }
+        Self { from, sum: Fletcher4::new(false), length: 0, is_cut: false, endian: Endian::Little }
     }
 
     /// The next record, and the checksum of the bytes before it; `None` at the end.
@@ -37,6 +41,11 @@ impl<R: Read> Input<R> {
         if bytes.is_empty() {
             return Ok(None);
         }
+        if bytes.len() < DRR_SIZE {
+            let whole = if bytes.len() < DRR_CHECKSUM_OFFSET { 0 } else { DRR_CHECKSUM_OFFSET };
+            return Err(self.cut(whole as u64));
+        }
+        self.length += DRR_SIZE as u64;
         // Type 0 is BEGIN in either order; a stream keeps to one.
         if bytes.starts_with(&[0; 4]) {
             self.endian = Drr::detect(&bytes).map_err(malformed)?;
@@ -58,33 +67,50 @@ impl<R: Read> Input<R> {
         Ok(Some((drr, before)))
     }
 
+    /// Notes that the stream ends within a record; `whole`: bytes of the record that were read whole.
+    fn cut(&mut self, whole: u64) -> Failure {
+        self.length += whole;
+        self.is_cut = true;
+        malformed("it ends within a record")
+    }
+
     /// Reads over a payload.
     pub(super) fn skip(&mut self, size: u64) -> Result<(), Failure> {
-        self.pieces(size, &mut |_| ())
+        self.pieces(size, &mut |_| Ok(()))
     }
 
     /// Reads a payload.
     pub(super) fn payload(&mut self, size: u64) -> Result<Vec<u8>, Failure> {
         let mut all = Vec::new();
-        self.pieces(size, &mut |piece| all.extend_from_slice(piece))?;
+        self.pieces(size, &mut |piece| {
+            all.extend_from_slice(piece);
+            Ok(())
+        })?;
         Ok(all)
     }
 
-    fn pieces(&mut self, mut size: u64, take: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
+    /// Hands a payload to `take` in pieces; all but the last one have the same size, a multiple of 16.
+    pub(super) fn pieces(
+        &mut self,
+        size: u64,
+        take: &mut dyn FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<(), Failure> {
         if size > MAX_PAYLOAD {
             return Err(malformed(format!("a record of {size} bytes")));
         }
-        while size > 0 {
+        let mut left = size;
+        while left > 0 {
             let mut piece = Vec::new();
-            let wanted = size.min(PIECE);
+            let wanted = left.min(PIECE);
             self.from.by_ref().take(wanted).read_to_end(&mut piece)?;
             if (piece.len() as u64) < wanted {
-                return Err(malformed("it ends within a record"));
+                return Err(self.cut(0));
             }
             self.sum.update(&piece);
-            take(&piece);
-            size -= wanted;
+            take(&piece)?;
+            left -= wanted;
         }
+        self.length += size;
         Ok(())
     }
 }
