@@ -74,8 +74,9 @@ struct Which {
     /// SOURCE and TARGET; with --config names of jobs, all without any.
     #[arg(value_name = "SOURCE TARGET|JOB")]
     names: Vec<String>,
-    /// Run the jobs of a file, without a value /etc/aquifer/replicate.toml.
+    /// Run the jobs of a file, without a value /etc/aquifer/replicate.toml. The file has all their settings.
     #[arg(short = 'c', long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = config::PATH)]
+    #[arg(conflicts_with_all = ["recursive", "exclude", "via", "source_via", "name"])]
     config: Option<PathBuf>,
     /// Everything below the source, too.
     #[arg(short = 'r', long)]
@@ -94,8 +95,9 @@ struct Which {
     name: String,
 }
 
-/// How it is done.
+/// How it is done. The jobs of a file have settings of their own.
 #[derive(Debug, Args)]
+#[group(conflicts_with = "config")]
 struct How {
     /// Take a snapshot of the source first.
     #[arg(short, long)]
@@ -147,6 +149,7 @@ impl Which {
         let mut job = Job::new(&self.name, place(source, &self.source_via)?, place(target, &self.via)?);
         job.recursive = self.recursive;
         job.exclude = self.exclude.clone();
+        job.check().map_err(Failure::usage)?;
         Ok(vec![job])
     }
 

@@ -198,6 +198,28 @@ fn a_cut_transfer_goes_on_where_it_stopped() {
     two.finish();
 }
 
+#[test]
+fn lines_that_contradict_themselves_are_refused() {
+    let live = Live::new(Path::new(BINARY));
+    let lines = [
+        ("s/p s/p", "'s/p' is both the source and the target"),
+        ("-r s/p s/p/below", "the target 's/p/below' is below the source 's/p'"),
+        ("status -r s/p s/p/below", "the target 's/p/below' is below the source 's/p'"),
+        ("--config=none --verify", "--verify"),
+        ("--config=none --rate 1M", "--rate"),
+        ("--config=none -F home", "--force"),
+        ("--config=none --raw never", "--raw"),
+        ("--config=none -r", "--recursive"),
+        ("status --config=none -X a", "--exclude"),
+    ];
+    for (line, why) in lines {
+        let run = live.run(&format!("replicate {line}"));
+        assert!(run.code == 2 && run.err.contains(why), "{line}: {}: {}", run.code, run.err);
+    }
+    let run = live.run("replicate --config=none -q -n -j");
+    assert!(run.code == 1 && run.err.contains("none: No such file"), "{}", run.err);
+}
+
 /// Connections that break one after the other add to what came; without the snapshot it is dropped.
 #[test]
 fn a_lost_connection_keeps_what_came() {

@@ -72,6 +72,7 @@ fn job(name: &str, values: &Table) -> Result<Job, String> {
             _ => return Err(format!("unknown key '{key}'")),
         }
     }
+    job.check()?;
     Ok(job)
 }
 
@@ -174,6 +175,10 @@ holds = false
             ("[job.a]\nsource = \"t\"\ntarget = \"u\"\nrecursive = \"yes\"", "job.a: recursive: neither"),
             ("[job.a]\nsource = \"t\"\ntarget = \"u\"\nkeep = \"all\"", "job.a: 'all': a retention rule"),
             ("[job.\"a b\"]\nsource = \"t\"\ntarget = \"u\"", "job.a b: 'a b': a job's name"),
+            (
+                "[job.a]\nsource = \"t\"\ntarget = \"t/b\"\nrecursive = true",
+                "job.a: the target 't/b' is below",
+            ),
             ("[job", "TOML parse error"),
         ] {
             let said = parse(text).unwrap_err();

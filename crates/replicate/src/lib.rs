@@ -124,6 +124,32 @@ impl Job {
         }
     }
 
+    /// Checks that the target is none of the datasets that are sent: each run would send what the last one received.
+    ///
+    /// # Errors
+    /// A message with both names. The names of one machine over different ways are not compared.
+    pub fn check(&self) -> Result<(), String> {
+        if self.source.reach != self.target.reach {
+            return Ok(());
+        }
+        let (source, target) = (&self.source.dataset, &self.target.dataset);
+        match target.strip_prefix(source.as_str()) {
+            Some("") => Err(format!("'{target}' is both the source and the target")),
+            Some(below) if below.starts_with('/') && self.recursive && !self.leaves_out(below) => {
+                Err(format!("the target '{target}' is below the source '{source}' and would be sent, too"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a dataset below the source, by its relative name, is excluded, or below one that is.
+    pub(crate) fn leaves_out(&self, relative: &str) -> bool {
+        self.exclude.iter().any(|name| {
+            let rest = relative.strip_prefix(&format!("/{}", name.trim_matches('/')));
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        })
+    }
+
     /// Prefix of the names of its own snapshots.
     pub(crate) fn prefix(&self) -> String {
         format!("aquifer_{}_", self.name)
@@ -147,5 +173,31 @@ pub struct Around {
 impl Around {
     pub(crate) fn is_stopped(&self) -> bool {
         self.stop.load(std::sync::atomic::Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_none_of_the_datasets_that_are_sent() {
+        let job = |source: &str, target: &str, via: Option<&str>| {
+            Job::new("j", Place::parse(source, None).unwrap(), Place::parse(target, via).unwrap())
+        };
+        let whole = |job: Job| Job { recursive: true, ..job };
+        assert!(job("s/p", "s/p", None).check().unwrap_err().contains("both the source and the target"));
+        assert!(whole(job("s/p", "s/p/a/b", None)).check().unwrap_err().contains("below the source"));
+        let excluded = Job { exclude: vec!["a".to_owned()], ..whole(job("s/p", "s/p/a/b", None)) };
+        let fine = [
+            excluded,
+            job("s/p", "s/p/a", None),
+            whole(job("s/p", "s/pa", None)),
+            whole(job("s/p", "s", None)),
+            whole(job("s/p", "s/p", Some("far"))),
+        ];
+        for job in fine {
+            assert_eq!(job.check(), Ok(()), "{job:?}");
+        }
     }
 }

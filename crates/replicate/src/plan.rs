@@ -98,7 +98,7 @@ pub(crate) fn stands(job: &Job, source: &Tree, target: Option<&Tree>) -> Vec<(St
 /// The datasets of a job: parents first, origins before their clones.
 fn order<'a>(job: &Job, source: &'a Tree) -> Vec<&'a str> {
     let names = source.datasets.keys().map(String::as_str);
-    let mut left: Vec<&str> = names.filter(|relative| !is_left_out(job, relative)).collect();
+    let mut left: Vec<&str> = names.filter(|relative| !job.leaves_out(relative)).collect();
     let mut done: BTreeSet<&str> = BTreeSet::new();
     let mut all = Vec::new();
     while !left.is_empty() {
@@ -117,14 +117,6 @@ fn order<'a>(job: &Job, source: &'a Tree) -> Vec<&'a str> {
         all.extend(ready);
     }
     all
-}
-
-/// Whether a dataset is excluded, or below one that is.
-fn is_left_out(job: &Job, relative: &str) -> bool {
-    job.exclude.iter().any(|name| {
-        let rest = relative.strip_prefix(&format!("/{}", name.trim_matches('/')));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-    })
 }
 
 /// Splits `root/a@s` into `/a` and `s`.
@@ -278,7 +270,7 @@ impl One<'_> {
     fn origin(&self) -> Option<(Base, Option<String>)> {
         let origin = self.from.origin.as_deref()?;
         let (of, name) = relative_to(&self.source.root, origin)?;
-        if is_left_out(self.job, of) {
+        if self.job.leaves_out(of) {
             return None;
         }
         let original = self.source.datasets.get(of)?.snapshots.iter().find(|s| s.name == name)?;
