@@ -198,6 +198,35 @@ fn a_cut_transfer_goes_on_where_it_stopped() {
     two.finish();
 }
 
+/// A clone that is promoted at the source and its original, which is renamed, stay small at the target.
+#[test]
+fn a_promotion_at_the_source_is_followed() {
+    let Some(two) = Two::new("streams") else { return };
+    two.near.ok("zfs create -o mountpoint=none tank/top");
+    two.near.ok("zfs snapshot tank/top@t");
+    two.near.ok("zfs rename tank/src tank/top/src");
+    two.near.ok("zfs clone tank/top/src@b tank/top/clone");
+    two.near.ok("zfs snapshot tank/top/clone@k");
+    two.ok("-r tank/top far/top");
+    two.near.ok("zfs clone tank/top/src@c tank/top/late");
+    two.near.ok("zfs snapshot tank/top/late@l");
+    for name in ["clone", "late"] {
+        two.near.ok(&format!("zfs promote tank/top/{name}"));
+    }
+    two.near.ok("zfs rename tank/top/src tank/top/new");
+    two.near.ok("zfs snapshot -r tank/top@z");
+    let before = two.far.ok("zfs get -Hpo value used far");
+    let said = two.ok("-r --verify tank/top far/top");
+    assert!(said.contains("both sides are equal") && !said.contains("differ"), "{said}");
+    let used = |text: &str| text.trim().parse::<u64>().unwrap();
+    let grown = used(&two.far.ok("zfs get -Hpo value used far")) - used(&before);
+    // The child of the renamed file system comes whole.
+    let child = used(&two.far.ok("zfs get -Hpo value used far/top/new/kid"));
+    assert!(grown < child + (2 << 20), "{grown} {child}: {said}");
+    assert_eq!(two.status("-r tank/top far/top").code, 0);
+    two.finish();
+}
+
 #[test]
 fn lines_that_contradict_themselves_are_refused() {
     let live = Live::new(Path::new(BINARY));

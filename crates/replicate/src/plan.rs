@@ -4,6 +4,9 @@
 //! oldest snapshot, or a stream from its origin, then increments), a partial receive (it goes on, and the plan is made
 //! anew), or snapshots, of which the newest common one is the base; when the source lacks the target's newest snapshot, a
 //! bookmark of it serves. A step that would lose data of the target is a problem, or with `force` a rollback.
+//!
+//! Snapshots are known by their guids, origins of clones in the whole target: a promotion at the source moves snapshots from one
+//! dataset to another, and the target keeps them where they were received.
 
 use std::collections::BTreeSet;
 
@@ -73,7 +76,7 @@ pub(crate) fn plan(job: &Job, source: &Tree, target: Option<&Tree>) -> Plan {
             failed.insert(relative);
             continue;
         }
-        let one = One { job, source, target, relative, from, to };
+        let one = One { job, source, target, planned: &plan, relative, from, to };
         match one.steps() {
             Ok(mut steps) => plan.steps.append(&mut steps),
             Err(problem) => {
@@ -87,10 +90,14 @@ pub(crate) fn plan(job: &Job, source: &Tree, target: Option<&Tree>) -> Plan {
 
 /// How all datasets of a job stand.
 pub(crate) fn stands(job: &Job, source: &Tree, target: Option<&Tree>) -> Vec<(String, Stand)> {
+    let planned = Plan::default();
     let stand = |relative: &str| {
         let from = source.datasets.get(relative)?;
         let to = target.and_then(|target| target.datasets.get(relative));
-        Some((relative.to_owned(), One { job, source, target, relative, from, to }.stand()))
+        Some((
+            relative.to_owned(),
+            One { job, source, target, planned: &planned, relative, from, to }.stand(),
+        ))
     };
     order(job, source).into_iter().filter_map(stand).collect()
 }
@@ -131,9 +138,24 @@ struct One<'a> {
     job: &'a Job,
     source: &'a Tree,
     target: Option<&'a Tree>,
+    /// The steps before it.
+    planned: &'a Plan,
     relative: &'a str,
     from: &'a Dataset,
     to: Option<&'a Dataset>,
+}
+
+/// The base of the first stream of a dataset that the target lacks.
+enum First {
+    /// A full stream.
+    Nothing,
+    /// A snapshot of the dataset, by its place among them: the target has it in another dataset, and the new one becomes a clone
+    /// of it.
+    Own { at: usize, whole: String, is_encrypted: bool },
+    /// The origin: its whole name at the source and at the target. `is_encrypted`: the target's, as far as that is known.
+    Origin { base: String, whole: String, is_encrypted: Option<bool> },
+    /// The origin comes with a partial receive that goes on first.
+    Later,
 }
 
 /// The newest snapshot that both sides know.
@@ -255,35 +277,92 @@ impl One<'_> {
     fn first(&self) -> Result<Vec<Step>, String> {
         let mut names: Vec<&str> =
             self.from.snapshots.iter().map(|snapshot| snapshot.name.as_str()).collect();
+        let first = match self.shared() {
+            Some(shared) => shared,
+            None => self.origin()?,
+        };
+        let own = self.raw();
+        let (base, origin, raw) = match first {
+            First::Later => return Ok(Vec::new()),
+            First::Nothing => (Base::Nothing, None, own),
+            First::Own { at, whole, is_encrypted } => {
+                let base = names.drain(..=at).next_back().map(|name| format!("@{name}"));
+                (base.map_or(Base::Nothing, Base::On), Some(whole), self.raw_onto(Some(is_encrypted)))
+            }
+            First::Origin { base, whole, is_encrypted } => {
+                (Base::On(base), Some(whole), self.raw_onto(is_encrypted))
+            }
+        };
         if self.job.newest {
             names.drain(..names.len().saturating_sub(1));
         }
         let Some((first, rest)) = names.split_first() else { return Ok(Vec::new()) };
-        let (base, origin) = self.origin().unwrap_or((Base::Nothing, None));
-        let (to, raw) = ((*first).to_owned(), self.raw());
+        let to = (*first).to_owned();
         let mut steps = vec![self.step(Act::Send { base, to, origin, creates: true, raw })];
         self.chain(&mut steps, format!("@{first}"), rest);
         Ok(steps)
     }
 
-    /// The origin of a clone whose origin is in the tree, too, and is at the target or will be.
-    fn origin(&self) -> Option<(Base, Option<String>)> {
-        let origin = self.from.origin.as_deref()?;
-        let (of, name) = relative_to(&self.source.root, origin)?;
-        if self.job.leaves_out(of) {
-            return None;
+    /// Whether a clone is sent as it is on disk: its origin at the target was received so.
+    fn raw_onto(&self, is_encrypted: Option<bool>) -> bool {
+        match self.job.raw {
+            crate::Raw::WhenEncrypted => self.raw() && is_encrypted != Some(false),
+            _ => self.raw(),
         }
-        let original = self.source.datasets.get(of)?.snapshots.iter().find(|s| s.name == name)?;
-        let there = self.target.and_then(|target| target.datasets.get(of));
-        let at_target = match there {
-            Some(there) => there.by_guid(original.guid).map(|s| s.name.clone()),
-            None => None,
+    }
+
+    /// A snapshot that the target has, by its guid: the dataset and the whole name. `of` is looked at first.
+    fn at_target(&self, guid: u64, of: &str) -> Option<(&Dataset, String)> {
+        let target = self.target?;
+        let named = target.datasets.get_key_value(of).into_iter();
+        named.chain(&target.datasets).find_map(|(relative, dataset)| {
+            let name = &dataset.by_guid(guid)?.name;
+            Some((dataset, format!("{}@{name}", target.whole(relative))))
+        })
+    }
+
+    /// The newest snapshot that the target has in another dataset and that is not the last one here. Only snapshots up to one
+    /// with clones at the source count: after a promotion the dataset that had them is a clone of this one.
+    fn shared(&self) -> Option<First> {
+        let snapshots = &self.from.snapshots;
+        let origins: Vec<&str> =
+            self.source.datasets.values().filter_map(|dataset| dataset.origin.as_deref()).collect();
+        let whole = |name: &str| format!("{}@{name}", self.source.whole(self.relative));
+        let last =
+            snapshots.iter().rposition(|snapshot| origins.contains(&whole(&snapshot.name).as_str()))?;
+        let end = (last + 1).min(snapshots.len().saturating_sub(1));
+        snapshots.iter().enumerate().take(end).rev().find_map(|(at, snapshot)| {
+            let (dataset, whole) = self.at_target(snapshot.guid, self.relative)?;
+            Some(First::Own { at, whole, is_encrypted: dataset.is_encrypted })
+        })
+    }
+
+    /// The origin of a clone whose origin is in the tree, too, and is at the target or will be.
+    fn origin(&self) -> Result<First, String> {
+        let origin = self.from.origin.as_deref();
+        let Some((of, name)) = origin.and_then(|origin| relative_to(&self.source.root, origin)) else {
+            return Ok(First::Nothing);
         };
-        let newest = there.and_then(|there| there.snapshots.last());
-        let will_come = !self.job.newest && newest.is_none_or(|newest| newest.creation <= original.creation);
-        let at_target = at_target.or_else(|| will_come.then(|| name.to_owned()))?;
-        let whole = format!("{}{of}@{at_target}", self.job.target.dataset);
-        Some((Base::On(origin.to_owned()), Some(whole)))
+        let original = self.source.datasets.get(of).filter(|_| !self.job.leaves_out(of));
+        let original = original.and_then(|of| of.snapshots.iter().find(|snapshot| snapshot.name == name));
+        let Some(original) = original else { return Ok(First::Nothing) };
+        let base = format!("{}@{name}", self.source.whole(of));
+        if let Some((dataset, whole)) = self.at_target(original.guid, of) {
+            return Ok(First::Origin { base, whole, is_encrypted: Some(dataset.is_encrypted) });
+        }
+        let of_origin = || self.planned.steps.iter().filter(|step| step.dataset == of);
+        let comes = |step: &Step| matches!(&step.act, Act::Send { to, .. } if to == name);
+        if of_origin().any(comes) {
+            let whole = format!("{}{of}@{name}", self.job.target.dataset);
+            return Ok(First::Origin { base, whole, is_encrypted: None });
+        }
+        if of_origin().any(|step| matches!(step.act, Act::Resume { .. })) {
+            return Ok(First::Later);
+        }
+        match self.planned.problems.iter().any(|(dataset, _)| dataset == of) {
+            true => Err(format!("its origin {base} is not at the target")),
+            false => Ok(First::Nothing),
+        }
     }
 }
 
@@ -395,9 +474,39 @@ mod tests {
             tree("s/a", vec![("", dataset(&ABC[..1])), ("/clone", clone), ("/z", dataset(&[("b", 8)]))]);
         let wanted = [" +a", "/z +b", "/clone s/a/z@b>k of t/a/z@b"];
         assert_eq!(short(&plan(&job(), &source, None)), wanted);
+        // An origin with a partial receive comes first, and one that cannot come is a problem.
+        let partial = Dataset { token: Some("1-x".to_owned()), ..Dataset::default() };
+        let target = tree("t/a", vec![("", dataset(&ABC[..1])), ("/z", partial)]);
+        assert_eq!(short(&plan(&job(), &source, Some(&target))), ["/z resume new"]);
+        let target = tree("t/a", vec![("", dataset(&ABC[..1])), ("/z", dataset(&[("b", 99)]))]);
+        assert_eq!(plan(&job(), &source, Some(&target)).problems.len(), 2);
         // An origin that does not come: a full stream.
         let job = Job { exclude: vec!["z".to_owned()], newest: true, ..job() };
         assert_eq!(short(&plan(&job, &source, None)), [" +a", "/clone +k"]);
+    }
+
+    #[test]
+    fn a_promotion_at_the_source_costs_no_full_stream() {
+        let clone_of = |origin: &str, names: &[(&str, u64)]| Dataset {
+            origin: Some(origin.to_owned()),
+            ..dataset(names)
+        };
+        let root = || ("", dataset(&[("r", 9)]));
+        // The original is a clone now and has another name; its origin stays where the target received it.
+        let source = || {
+            let promoted = dataset(&[("a", 1), ("k", 5)]);
+            tree("s/a", vec![root(), ("/clone", promoted), ("/new", clone_of("s/a/clone@a", &ABC[1..]))])
+        };
+        let there = dataset(&ABC);
+        let target =
+            tree("t/a", vec![root(), ("/old", there), ("/clone", clone_of("t/a/old@a", &[("k", 5)]))]);
+        let wanted = ["/new s/a/clone@a>b of t/a/old@a", "/new @b>c"];
+        assert_eq!(short(&plan(&job(), &source(), Some(&target))), wanted);
+        // The clone was promoted before its first copy.
+        let target = tree("t/a", vec![root(), ("/new", dataset(&ABC))]);
+        assert_eq!(short(&plan(&job(), &source(), Some(&target))), ["/clone @a>k of t/a/new@a"]);
+        let newest = Job { newest: true, ..job() };
+        assert_eq!(short(&plan(&newest, &source(), Some(&target))), ["/clone @a>k of t/a/new@a"]);
     }
 
     #[test]
