@@ -143,10 +143,27 @@ fn a_tree_is_copied_continued_and_compared() {
     assert!(said.contains(&format!("send tank/src@e since #{tag}_d to far/src")), "{said}");
     // JSON for scripts.
     two.near.ok("zfs snapshot tank/src@f");
-    let json = two.run("-j -q tank/src far/src");
-    let doc: serde_json::Value = serde_json::from_str(&json.out).unwrap();
-    assert_eq!(doc["jobs"][0]["steps"][0]["dataset"], "");
-    assert!(doc["jobs"][0]["bytes"].as_u64().unwrap() > 300 && json.err.is_empty(), "{}", json.err);
+    let json = |options: &str| -> serde_json::Value {
+        let run = two.run(&format!("{options} -j -q tank/src far/src"));
+        assert!(run.code == 0 && run.err.is_empty(), "{}: {}", run.code, run.err);
+        serde_json::from_str::<serde_json::Value>(&run.out).unwrap()["jobs"][0].clone()
+    };
+    let (plan, done) = (json("-n"), json("--verify"));
+    for doc in [&plan, &done] {
+        let step = &doc["steps"][0];
+        assert_eq!(
+            (&step["dataset"], &step["action"], &step["base"]),
+            (&"".into(), &"send".into(), &"@e".into())
+        );
+        assert_eq!((&step["source"], &step["target"]), (&"tank/src@f".into(), &"far/src".into()));
+        assert!(step["expected"].as_u64() > Some(300) && doc["expected"] == step["expected"], "{doc}");
+    }
+    assert_eq!((&plan["bytes"], plan["verified"].as_array().unwrap().len()), (&0.into(), 0));
+    assert!(done["bytes"].as_u64() > Some(300), "{done}");
+    let wanted = serde_json::json!([{
+        "source": "tank/src@f", "target": "far/src@f", "how": "content", "equal": true, "difference": null,
+    }]);
+    assert_eq!(done["verified"], wanted);
     two.finish();
 }
 

@@ -6,6 +6,7 @@
 //! look       datasets, snapshots and bookmarks of a side
 //! plan       the streams to send, from both sides' states alone
 //! retention  the snapshots that a rule keeps
+//! words      the command lines of a step, and its description
 //! pump       bytes from one command to the other: counted, limited, stopped
 //! run        one replication: snapshot, plan, send, hold, prune
 //! verify     compares both sides' content of a snapshot
@@ -37,6 +38,7 @@ mod status;
 mod streams;
 mod time;
 mod verify;
+mod words;
 
 use std::path::PathBuf;
 use std::sync::Arc;

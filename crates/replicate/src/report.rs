@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Value, json};
 
+use crate::host::Failed;
+
 /// Between lines of progress where there is no terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
 
@@ -17,8 +19,11 @@ pub struct Report {
     done: u64,
     began: Instant,
     last: Instant,
+    /// Bytes that the steps were expected to send.
+    expected: u64,
     steps: Vec<Value>,
     problems: Vec<Value>,
+    verified: Vec<Value>,
 }
 
 impl std::fmt::Debug for Report {
@@ -31,7 +36,8 @@ impl Report {
     /// A report on standard error; with `quiet` only problems are reported.
     pub fn new(quiet: bool) -> Self {
         let (began, last) = (Instant::now(), Instant::now());
-        Self { quiet, bar: None, total: 0, done: 0, began, last, steps: Vec::new(), problems: Vec::new() }
+        let (steps, problems, verified) = (Vec::new(), Vec::new(), Vec::new());
+        Self { quiet, bar: None, total: 0, done: 0, began, last, expected: 0, steps, problems, verified }
     }
 
     /// The whole plan has so many bytes, as far as that is known.
@@ -76,7 +82,7 @@ impl Report {
     }
 
     /// A step has sent so many bytes; `expected` is the plan's number.
-    pub(crate) fn stepped(&mut self, dataset: &str, what: &str, sent: u64, expected: u64) {
+    pub(crate) fn stepped(&mut self, step: Value, sent: u64, expected: u64) {
         // The bar stays true to the plan, whatever a stream really had.
         self.total = self.total.saturating_sub(expected).saturating_add(sent);
         self.done = self.done.saturating_add(sent);
@@ -84,7 +90,43 @@ impl Report {
             bar.set_length(self.total);
             bar.set_position(self.done);
         }
-        self.steps.push(json!({ "dataset": dataset, "action": what, "bytes": sent }));
+        self.note(step, sent, expected);
+    }
+
+    /// A step of a plan that is only shown.
+    pub(crate) fn planned(&mut self, step: Value, expected: u64) {
+        self.note(step, 0, expected);
+    }
+
+    fn note(&mut self, mut step: Value, sent: u64, expected: u64) {
+        if let Some(step) = step.as_object_mut() {
+            step.insert("bytes".into(), sent.into());
+            step.insert("expected".into(), expected.into());
+        }
+        self.expected = self.expected.saturating_add(expected);
+        self.steps.push(step);
+    }
+
+    /// Both sides' snapshots were compared: `None` is equality.
+    pub(crate) fn compared(
+        &mut self,
+        names: &[String; 2],
+        raw: bool,
+        found: Result<&Option<String>, &Failed>,
+    ) {
+        let [source, target] = names;
+        let how = if raw { "raw" } else { "content" };
+        let mut doc = json!({ "source": source, "target": target, "how": how, "equal": Value::Null });
+        if let Some(doc) = doc.as_object_mut() {
+            match found {
+                Ok(difference) => {
+                    doc.insert("equal".into(), difference.is_none().into());
+                    doc.insert("difference".into(), json!(difference));
+                }
+                Err(e) => drop(doc.insert("error".into(), json!(e.text))),
+            }
+        }
+        self.verified.push(doc);
     }
 
     /// The step at hand has come so far.
@@ -112,7 +154,10 @@ impl Report {
 
     /// Everything so far, for scripts.
     pub fn json(&self) -> Value {
-        json!({ "steps": self.steps, "problems": self.problems, "bytes": self.done })
+        json!({
+            "steps": self.steps, "problems": self.problems, "verified": self.verified, "bytes": self.done,
+            "expected": self.expected,
+        })
     }
 }
 

@@ -17,13 +17,13 @@ use std::time::{Duration, Instant};
 use crate::host::{Failed, Host, is_lost, said, text_of};
 use crate::look::{Dataset, Snapshot, Tree};
 use crate::marks::{AT_ONCE, Marks, hold, keep, mark};
-use crate::plan::{Act, Base, Stand, Step, plan, stands};
+use crate::plan::{Act, Stand, Step, plan, stands};
 use crate::pump::{End, copy};
 use crate::report::{Report, size};
 use crate::retention::Rule;
 use crate::time::{now, stamp};
 use crate::verify::Comparison;
-use crate::{Around, Job};
+use crate::{Around, Job, words};
 
 /// Plans that are made in one run: one for each partial receive that goes on, and one more.
 const ROUNDS: usize = 10_000;
@@ -214,33 +214,22 @@ impl Run<'_> {
         for step in steps {
             let bytes = self.estimate(step)?;
             total += bytes;
-            let text = format!("would {} ({})", self.said(step), size(bytes));
+            let text = format!("would {} ({})", words::said(self.job, step), size(bytes));
             self.report.line(&text);
-            self.report.stepped(&step.dataset, &self.said(step), 0, 0);
+            self.report.planned(words::fields(self.job, step), bytes);
         }
         self.report.line(&format!("{} to send in {} steps", size(total), steps.len()));
         Ok(())
     }
 
-    /// Describes a step in words.
-    fn said(&self, step: &Step) -> String {
-        let (from, to) = (&self.job.source.dataset, &self.job.target.dataset);
-        let relative = &step.dataset;
-        match &step.act {
-            Act::Resume { .. } => format!("continue the receive of {to}{relative}"),
-            Act::Rollback { to: name } => format!("roll back {to}{relative}@{name}"),
-            Act::Send { base: Base::Nothing, to: name, .. } => {
-                format!("send {from}{relative}@{name} to {to}{relative}")
-            }
-            Act::Send { base: Base::On(base), to: name, .. } => {
-                format!("send {from}{relative}@{name} since {base} to {to}{relative}")
-            }
-        }
+    /// The words of `zfs` that send a step's stream; `None` for a step without one.
+    fn send(&self, step: &Step) -> Option<Vec<String>> {
+        words::send(self.job, step, self.sealed.contains(&step.dataset))
     }
 
     /// Bytes of a step's stream, as the source expects them.
     fn estimate(&self, step: &Step) -> Result<u64, Failed> {
-        let Some(words) = self.send_words(step) else { return Ok(0) };
+        let Some(words) = self.send(step) else { return Ok(0) };
         let (verb, rest) = words.split_first().map_or(("", &[][..]), |(verb, rest)| (verb.as_str(), rest));
         let mut dry = vec![verb.to_owned(), "-nP".to_owned()];
         dry.extend(rest.iter().cloned());
@@ -255,48 +244,6 @@ impl Run<'_> {
         }
     }
 
-    fn send_words(&self, step: &Step) -> Option<Vec<String>> {
-        let mut words = vec!["send".to_owned()];
-        match &step.act {
-            Act::Rollback { .. } => return None,
-            Act::Resume { token, .. } => words.extend(["-t".to_owned(), token.clone()]),
-            Act::Send { base, to, raw, .. } => {
-                let forms = match (raw, self.sealed.contains(&step.dataset)) {
-                    (true, _) => "-w",
-                    (false, true) => "-Lc",
-                    (false, false) => "-Lec",
-                };
-                words.push(forms.to_owned());
-                words.extend(self.job.props.then(|| "-p".to_owned()));
-                if let Base::On(base) = base {
-                    words.extend(["-i".to_owned(), base.clone()]);
-                }
-                words.push(format!("{}{}@{to}", self.job.source.dataset, step.dataset));
-            }
-        }
-        Some(words)
-    }
-
-    fn receive_words(&self, step: &Step) -> Vec<String> {
-        let mut words: Vec<String> = ["receive", "-s", "-u"].map(str::to_owned).into();
-        // A new dataset may have been cut off before it got its settings.
-        let creates =
-            matches!(&step.act, Act::Send { creates: true, .. } | Act::Resume { creates: true, .. });
-        if creates && !self.job.writable {
-            words.extend(["-o".to_owned(), "readonly=on".to_owned()]);
-        }
-        if let Act::Send { origin, .. } = &step.act {
-            if let Some(origin) = origin {
-                words.extend(["-o".to_owned(), format!("origin={origin}")]);
-            }
-            if self.job.props {
-                words.extend(["-x".to_owned(), "mountpoint".to_owned()]);
-            }
-        }
-        words.push(format!("{}{}", self.job.target.dataset, step.dataset));
-        words
-    }
-
     /// Performs a plan. Returns whether a new one is to be made.
     fn perform(&mut self, steps: &[Step]) -> Result<bool, Failed> {
         self.hold_wanted(steps);
@@ -307,7 +254,7 @@ impl Run<'_> {
             if self.is_hopeless(step) {
                 continue;
             }
-            let text = self.said(step);
+            let text = words::said(self.job, step);
             self.report.step(&format!("{text} ({})", size(expected)));
             let sent = match self.perform_one(step) {
                 Ok(sent) => sent,
@@ -323,7 +270,7 @@ impl Run<'_> {
                 }
             };
             again |= matches!(step.act, Act::Resume { .. });
-            self.report.stepped(&step.dataset, &text, sent, expected);
+            self.report.stepped(words::fields(self.job, step), sent, expected);
         }
         self.report.finish();
         Ok(again)
@@ -339,7 +286,7 @@ impl Run<'_> {
     }
 
     fn perform_one(&mut self, step: &Step) -> Result<u64, Trouble> {
-        let Some(send) = self.send_words(step) else {
+        let Some(send) = self.send(step) else {
             let Act::Rollback { to } = &step.act else { return Ok(0) };
             let name = format!("{}{}@{to}", self.job.target.dataset, step.dataset);
             return match self.target().run(&["rollback", "-r", &name]) {
@@ -348,7 +295,7 @@ impl Run<'_> {
                 Err(e) => Err(Trouble::Receiver(e.text)),
             };
         };
-        let receive = self.receive_words(step);
+        let receive = words::receive(self.job, step);
         self.transfer(&send, &receive)
     }
 
@@ -533,6 +480,7 @@ impl Run<'_> {
             self.report.step(&format!("compare {} with {}", names[0], names[1]));
             let raw = from.is_encrypted && to.is_encrypted;
             let compared = Comparison { hosts: &self.hosts, names: &names, raw }.run(self.around);
+            self.report.compared(&names, raw, compared.as_ref());
             match compared {
                 Ok(None) => self.report.line(&format!("{}: both sides are equal", names[1])),
                 Ok(Some(difference)) => self.problem(&relative, format!("the sides differ: {difference}")),
