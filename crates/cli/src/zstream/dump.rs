@@ -23,7 +23,7 @@ pub struct Dump {
     /// All records, not only where parts begin and end; twice: with their checksums.
     #[arg(short = 'v', action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// What they hold, too.
+    /// All records with their checksums, and what they hold.
     #[arg(short = 'd')]
     pub data: bool,
     /// Do not check checksums.
@@ -35,11 +35,6 @@ pub struct Dump {
 
 impl Verb for Dump {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.data {
-            return Err(Failure::failed(
-                "zstream dump -d: not supported yet: the contents of records".to_owned(),
-            ));
-        }
         let input: Box<dyn Read> = match &self.file {
             Some(path) => {
                 Box::new(File::open(path).map_err(|e| Failure::failed(format!("{}: {e}", path.display())))?)
@@ -55,7 +50,7 @@ impl Verb for Dump {
         match self.records(&mut input, &mut sums, ctx) {
             // What `zfs receive -s` resumes ends so.
             Err(_) if input.is_cut && sums.records > 0 => {
-                ctx.warn(format!("the stream ends within record {}", sums.records));
+                ctx.warn(format!("the stream ends early: it has {} records", sums.records));
             }
             done => done?,
         }
@@ -70,7 +65,7 @@ impl Dump {
         while let Some((drr, before)) = input.record(!self.unchecked)? {
             let size = drr.payload_size();
             sums.add(&drr, size);
-            show(&drr, size, self.verbose > 0, &mut *ctx.out)?;
+            show(&drr, size, self.verbose > 0 || self.data, &mut *ctx.out)?;
             if let DrrBody::Begin(_) = drr.body
                 && size > 0
             {
@@ -81,9 +76,6 @@ impl Dump {
                 }
                 continue;
             }
-            if self.verbose > 1 && !matches!(drr.body, DrrBody::Begin(_)) {
-                writeln!(ctx.out, "    checksum = {}", sum(drr.checksum.unwrap_or_default()))?;
-            }
             if let DrrBody::End(DrrEnd { checksum, .. }) = drr.body
                 && !self.unchecked
                 && checksum != before
@@ -91,10 +83,39 @@ impl Dump {
             {
                 return Err(malformed(format!("its checksum is {}, not {}", sum(before), sum(checksum))));
             }
-            input.skip(size)?;
+            let read = match self.data {
+                true => input.pieces(size, &mut |piece| show_bytes(piece, &mut *ctx.out)),
+                false => input.skip(size),
+            };
+            if (self.verbose > 1 || self.data) && !matches!(drr.body, DrrBody::Begin(_)) {
+                writeln!(ctx.out, "    checksum = {}", sum(drr.checksum.unwrap_or_default()))?;
+            }
+            read?;
         }
         Ok(())
     }
+}
+
+/// Bytes on a line of `-d`.
+const LINE: usize = 16;
+/// Bytes of a group.
+const GROUP: usize = 4;
+
+/// Prints bytes in hexadecimal digits and as ASCII characters.
+#[doc(alias = "print_block")]
+fn show_bytes(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    for line in bytes.chunks(LINE) {
+        let (mut digits, mut text) = (String::new(), String::new());
+        for (at, group) in line.chunks(GROUP).enumerate() {
+            digits.push(' ');
+            digits.extend(group.iter().map(|byte| format!("{byte:02x} ")));
+            text.extend((at > 0).then_some(' '));
+            let printed = |&byte: &u8| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '.' };
+            text.extend(group.iter().map(printed));
+        }
+        writeln!(out, "{digits:<54}{text}")?;
+    }
+    Ok(())
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -312,10 +333,15 @@ mod tests {
         assert_eq!((ours.exit, ours.err.as_str()), (Exit::OK, ""));
         assert!(ours.out.contains("WRITE_EMBEDDED object = 5 offset = 0 length = 0"), "{}", ours.out);
         assert!(ours.out.contains("\tTotal records = 9\n"), "{}", ours.out);
+        let ours = dump(&["-d"], &stream).out;
+        assert!(
+            ours.contains(" 09 09 09 09  09 09 09 09  09 09 09 09  09 09 09 09   .... .... .... ....\n"),
+            "{ours}"
+        );
         // The real one, where it is installed.
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), &stream).unwrap();
-        for options in [&["-v"][..], &[]] {
+        for options in [&["-v"][..], &["-d"], &[]] {
             let mut real = std::process::Command::new("/usr/sbin/zstream");
             if let Ok(real) = real.arg("dump").args(options).arg(file.path()).output() {
                 assert_eq!(dump(options, &stream).out, String::from_utf8(real.stdout).unwrap());
