@@ -240,6 +240,18 @@ fn a_saved_stream_builds_on_the_snapshot_of_its_dataset() {
     for name in ["one", "two", "three"] {
         std::fs::write(side.stream(), partial).expect("a stream");
         assert_eq!(side.receive(&format!("zfs receive -s -u tank/{name}")).code, 1);
+        let said = live.ok(&format!("zfs send -nv --saved tank/{name}"));
+        assert!(said.starts_with("resume token contents:\n"), "{said}");
+        assert!(
+            said.contains(&format!(
+                "\n\tobject = 0x0\n\toffset = 0x0\n\tbytes = 0x0\n\ttoname = tank/{name}\n"
+            )),
+            "{said}"
+        );
+        let line = format!("\nsend from tank/{name}@a to tank/{name} estimated size is ");
+        assert!(said.contains(&line), "{said}");
+        let last = live.ok(&format!("zfs send -nP --saved tank/{name}")).lines().last().unwrap().to_owned();
+        assert!(last.strip_prefix("size\t").unwrap().parse::<u64>().unwrap() > 4096, "{last}");
         side.send(&format!("zfs send --saved tank/{name}"));
         assert!(File::open(side.stream()).and_then(|file| file.metadata()).expect("a stream").len() > 4096);
         live.ok(&format!("zfs receive -A tank/{name}"));

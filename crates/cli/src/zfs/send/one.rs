@@ -396,14 +396,36 @@ pub(super) fn saved(source: &PoolSource, o: &Options, name: &str, ctx: &mut Ctx)
     let state = list.as_ref().and_then(State::of).ok_or_else(none)?;
     let saved = Saved { toguid: state.toguid, toname: state.toname.clone() };
     let mut stream = Stream { flags: state.flags, saved: Some(saved), ..Stream::default() };
+    let (mut base, mut from_name) = (Base::None, None);
     if state.fromguid != 0 {
-        let from = from_by_guid(&scene, &state, &to)?.1;
+        let found = from_by_guid(&scene, &state, &to)?;
+        (base, from_name) = (found.0, Some(found.2));
         // The hidden child stands for the dataset that it will be part of.
-        stream.from = Some(From { is_clone: false, ..from });
+        stream.from = Some(From { is_clone: false, ..found.1 });
     }
     scene.ready(&to, stream.flags.raw, ctx)?;
+    if o.verbose > 0 || o.parsable {
+        let text = token_of_saved(list.unwrap_or_default(), name);
+        sizes::tell(text.trim_end_matches('\n'), o.dry, ctx)?;
+        let size = sizes::of(&scene, &to, &base, &stream, ctx).map_err(|e| failure(&e, name, reason))?;
+        sizes::tell(&sizes::line(name, from_name.as_deref(), size, o.parsable), o.dry, ctx)?;
+        sizes::tell(&sizes::total(size, o.parsable, false), o.dry, ctx)?;
+    }
     if o.dry {
         return exit(true);
     }
     write(&scene, &to, &stream, (None, report(o)), ctx)
+}
+
+/// The values of the token that stands for a saved stream of `name`, from those of the interrupted receive: it begins at the
+/// beginning.
+#[doc(alias = "zfs_send_saved")]
+fn token_of_saved(mut list: NvList, name: &str) -> String {
+    for field in ["object", "offset", "bytes"] {
+        list.remove(field);
+        list.add(field, 0_u64);
+    }
+    list.remove("toname");
+    list.add("toname", name);
+    format!("resume token contents:\n{}", crate::zstream::token::print(&list))
 }

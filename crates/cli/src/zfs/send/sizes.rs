@@ -47,7 +47,8 @@ pub(super) fn of(scene: &Scene, to: &Dataset, base: &Base, options: &Options, ct
             _ => return counted(ctx),
         },
     };
-    if !to.is_snapshot() {
+    // What a receive left is a head.
+    if !to.is_snapshot() && options.saved.is_none() {
         return Err(Error::new(Kind::Invalid, "Invalid argument"));
     }
     let _quiet = scene.quiet();
