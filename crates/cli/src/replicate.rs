@@ -129,7 +129,8 @@ struct How {
     /// Do not hold the newest common snapshots.
     #[arg(long)]
     no_holds: bool,
-    /// Compare both sides at the end.
+    /// Compare the newest common snapshot of each dataset at the end, not the older ones. Both sides send it whole to this
+    /// machine.
     #[arg(long)]
     verify: bool,
 }
