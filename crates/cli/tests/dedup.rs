@@ -137,9 +137,9 @@ fn mounted_pool(live: &Live, mib: u64, options: &str) -> Option<std::path::PathB
 fn advice_on_a_dataset_knows_its_blocks() {
     let live = Live::new();
     let Some(at) = mounted_pool(&live, 128, "-O recordsize=16K -O checksum=sha256") else { return };
-    // 200 contents, each twice, never at the same place of a record of 128K.
+    // 201 contents, each twice, never at the same place of a record of 128K.
     let mut bytes = Vec::new();
-    (0..400).for_each(|n| bytes.extend(noise(n * 7 % 200, 16 << 10)));
+    (0..402).for_each(|n| bytes.extend(noise(n * 7 % 201, 16 << 10)));
     fs::write(at.join("file"), &bytes).unwrap();
     let json = |line: &str| serde_json::from_str::<Value>(&live.ok(line)).unwrap();
     let saves = |line: &str| {
@@ -152,6 +152,8 @@ fn advice_on_a_dataset_knows_its_blocks() {
     };
     assert_eq!(saves("advise dedup --time 20 -j tank").0, 50.0);
     assert_eq!(saves(&format!("advise dedup --time 20 -j {}", at.display())).0, 50.0);
+    // No record of 128K is repeated.
+    assert_eq!(saves("advise dedup --time 20 --recordsize 128K -j tank").0, 0.0);
     live.ok("zfs unmount tank");
     assert_eq!(saves("advise dedup --time 20 -j tank").0, 50.0);
     live.ok("dedup tank");

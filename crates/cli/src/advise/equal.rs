@@ -31,11 +31,13 @@ struct Sample {
     stored: Vec<(Print, Blkptr)>,
     /// Holes of files in a dataset.
     holes: u64,
+    /// Blocks have a size that was asked for, not that of the files: they are stored nowhere.
+    is_cut: bool,
 }
 
 impl Sample {
     fn read(&mut self, inventory: &Inventory, at: (usize, u64), size: u64) {
-        let stored = inventory.stored.as_ref();
+        let stored = inventory.stored.as_ref().filter(|_| !self.is_cut);
         let number = inventory.files.get(at.0).map(|file| &file.name);
         let pointer = match (stored, number) {
             (Some(stored), Some(Origin::Object(number))) => stored.pointer(*number, at.1),
@@ -70,8 +72,8 @@ struct Estimate {
 
 impl Estimate {
     fn of(sample: Sample, inventory: &Inventory, all: u64) -> Self {
-        let Sample { blocks, mut contents, stored, holes, .. } = sample;
-        let Some(dataset) = &inventory.stored else {
+        let Sample { blocks, mut contents, stored, holes, is_cut, .. } = sample;
+        let Some(dataset) = inventory.stored.as_ref().filter(|_| !is_cut) else {
             return Self::among(all, all, &contents, 0.0);
         };
         let part = blocks as f64 / blocks.saturating_add(holes).max(1) as f64;
@@ -116,7 +118,8 @@ fn sample(inventory: &Inventory, size: Option<u64>, time: Duration, interrupt: &
         ends.push(end);
         end
     });
-    let (mut sample, started, mut random) = (Sample::default(), Instant::now(), Rng::new(4));
+    let mut sample = Sample { is_cut: size.is_some(), ..Sample::default() };
+    let (started, mut random) = (Instant::now(), Rng::new(4));
     let mut read = |number: u64| {
         let at = ends.partition_point(|end| *end <= number);
         let Some(file) = inventory.files.get(at) else { return };

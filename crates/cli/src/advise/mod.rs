@@ -241,8 +241,11 @@ pub(crate) fn on_dedup(target: &Target, ctx: &Ctx) -> Option<String> {
     let choice = advice.choices.last().filter(|_| advice.blocks > 0)?;
     let [least, mid, most] = choice.saves;
     let (read, name) = (nicebytes(advice.bytes), &target.name);
+    let table = choice.costs.iter().find(|(name, _)| *name == "table_bytes").map_or(0.0, |(_, bytes)| *bytes);
     Some(format!(
-        "about {mid:.1}% of it is repeated (between {least:.1}% and {most:.1}%, from {read} read): 'aquifer dedup {name}' shares that"
+        "about {mid:.1}% of it is repeated (between {least:.1}% and {most:.1}%, from {read} read), and a table of it would take \
+         at least {}: 'aquifer dedup {name}' shares it without a table",
+        nicebytes(table as u64)
     ))
 }
 
