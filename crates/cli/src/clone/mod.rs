@@ -146,15 +146,20 @@ impl Run<'_> {
         self.fail(&format!("cannot {action} '{}': {why}", path.display()), ctx);
     }
 
-    /// A source that was named.
+    /// A source that was named. Without `-r` a symbolic link stands for its file, as for cp.
     fn top(&mut self, from: &Path, to: &Path, ctx: &mut Ctx) -> Result<(), Failure> {
-        let meta = match fs::symlink_metadata(from) {
-            Ok(meta) => meta,
+        let found = match self.of.recursive {
+            true => Ok(from.to_owned()),
+            false => from.canonicalize(),
+        };
+        let (from, meta) = match found.and_then(|from| Ok((fs::symlink_metadata(&from)?, from))) {
+            Ok((meta, found)) => (found, meta),
             Err(e) => {
                 self.cannot("open", from, strerror(&e), ctx);
                 return Ok(());
             }
         };
+        let from = from.as_path();
         if meta.is_dir() && !self.of.recursive {
             self.cannot("clone", from, "it is a directory: use -r", ctx);
             return Ok(());
@@ -358,6 +363,8 @@ mod tests {
         assert!(fs::read(path("b/empty")).unwrap() == bytes);
         assert_eq!(run(&["-f", &path("a/two"), &path("a/sub/one")]).0, Exit::FAILED);
         assert!(fs::read(path("a/two")).unwrap() == bytes);
+        assert_eq!(run(&[&path("a/link"), &path("e")]).0, Exit::OK);
+        assert!(fs::symlink_metadata(path("e")).unwrap().is_file() && fs::read(path("e")).unwrap() == bytes);
         let (exit, _, err) = run(&["--only", &path("a/two"), &path("c")]);
         assert!(exit == Exit::FAILED && err.contains("cannot clone '"), "{err}");
         assert!(!fs::exists(path("c")).unwrap());
