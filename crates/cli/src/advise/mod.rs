@@ -165,7 +165,8 @@ impl Advise {
     /// Where it runs: a dataset of ours is read by the daemon.
     pub fn home(&self) -> Home {
         let is_of_kernel = || mount_of(&self.name).is_some_and(|(_, kind)| kind == "zfs");
-        if Path::new(&self.name).is_dir() || is_of_kernel() {
+        let is_path = self.name.starts_with(['/', '.']) || Path::new(&self.name).is_dir();
+        if is_path || is_of_kernel() {
             return Home::Here;
         }
         // Files of a mount can be read with the caller's rights; others may not ask the daemon.
