@@ -76,15 +76,15 @@ pub enum Kind {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Place {
     /// Pool name.
-    pub pool: Option<String>,
+    pub(crate) pool: Option<String>,
     /// Vdev path or name.
-    pub vdev: Option<String>,
+    pub(crate) vdev: Option<String>,
     /// Dataset name.
     pub dataset: Option<String>,
     /// The block, in the pool's tree.
-    pub block: Option<Bookmark>,
+    pub(crate) block: Option<Bookmark>,
     /// Byte offset, of the device or the object according to the message.
-    pub offset: Option<u64>,
+    pub(crate) offset: Option<u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ impl Error {
     }
 
     /// Whether stored data could not be read: a device failed, or no copy of a block is intact.
-    pub fn is_damage(&self) -> bool {
+    pub(crate) fn is_damage(&self) -> bool {
         let is_stored = self.place().block.is_some();
         matches!(self.kind(), Kind::Io | Kind::Checksum) || self.kind() == Kind::Corrupt && is_stored
     }
@@ -177,7 +177,7 @@ impl Error {
 
     /// Adds a byte offset.
     #[must_use]
-    pub fn at_offset(mut self, offset: u64) -> Self {
+    pub(crate) fn at_offset(mut self, offset: u64) -> Self {
         self.0.place.offset.get_or_insert(offset);
         self
     }

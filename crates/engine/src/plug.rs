@@ -17,7 +17,7 @@ thread_local! {
 }
 
 /// Runs `work`; the writes that it starts reach their devices at its end.
-pub fn plugged<T>(work: impl FnOnce() -> T) -> T {
+pub(crate) fn plugged<T>(work: impl FnOnce() -> T) -> T {
     struct Unplug;
     impl Drop for Unplug {
         fn drop(&mut self) {
@@ -34,7 +34,7 @@ pub fn plugged<T>(work: impl FnOnce() -> T) -> T {
 
 /// Registers a queue to be started later, once for each `identity`. Returns false, and the caller starts the queue
 /// itself, outside of [`plugged`].
-pub fn hold_back<F: FnOnce() + 'static>(identity: usize, start: impl FnOnce() -> F) -> bool {
+pub(crate) fn hold_back<F: FnOnce() + 'static>(identity: usize, start: impl FnOnce() -> F) -> bool {
     HELD.with_borrow_mut(|held| {
         let Some(held) = held else { return false };
         if !held.iter().any(|(other, _)| *other == identity) {
@@ -45,7 +45,7 @@ pub fn hold_back<F: FnOnce() + 'static>(identity: usize, start: impl FnOnce() ->
 }
 
 /// Starts what the thread holds back: to be called before it waits.
-pub fn release() {
+pub(crate) fn release() {
     let held = HELD.with_borrow_mut(|held| held.as_mut().map(std::mem::take));
     start(held);
 }

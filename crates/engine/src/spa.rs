@@ -25,7 +25,7 @@ mod autotrim;
 mod balance;
 mod cache;
 pub mod checkpoint;
-pub mod config;
+pub(crate) mod config;
 pub mod create;
 mod detach;
 pub mod devices;
@@ -36,7 +36,7 @@ mod errlog_lists;
 pub mod events;
 mod expansion;
 mod faults;
-pub mod feature_set;
+pub(crate) mod feature_set;
 pub mod features;
 mod freeing;
 mod freeze;
@@ -45,7 +45,7 @@ mod health;
 pub mod history;
 pub mod history_log;
 mod hooks;
-pub mod import;
+pub(crate) mod import;
 mod injecting;
 mod keys;
 pub mod layout;
@@ -56,11 +56,11 @@ mod pool;
 pub mod props;
 pub mod rebuild;
 pub mod reconstruct;
-pub mod removal;
+pub(crate) mod removal;
 mod resume;
 pub mod scrub;
 mod set_props;
-pub mod shared;
+pub(crate) mod shared;
 mod source;
 pub mod space;
 mod space_store;
@@ -386,7 +386,7 @@ impl Spa {
 
     /// Does the next thing that is due: syncs a txg that is ready, or closes the open one when `force`d,
     /// wanted, or full. True when something was done.
-    pub fn step(&self, force: bool) -> bool {
+    pub(crate) fn step(&self, force: bool) -> bool {
         // A transaction that broke off suspends the pool without reporting it.
         self.tell_suspension();
         self.tend();

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 
 /// A piece of CPU work that never waits.
-pub type Job = Box<dyn FnOnce() + Send>;
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// Executes jobs.
 pub trait Executor: Send + Sync + Debug {
@@ -41,7 +41,7 @@ thread_local! {
 
 /// Starts an operation for which this thread will then only wait: a device may serve one of its requests on this
 /// thread.
-pub fn start_and_wait<T>(start: impl FnOnce() -> T) -> T {
+pub(crate) fn start_and_wait<T>(start: impl FnOnce() -> T) -> T {
     struct Restore(bool, bool);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -54,12 +54,12 @@ pub fn start_and_wait<T>(start: impl FnOnce() -> T) -> T {
 }
 
 /// Whether this thread will wait for the operation it is starting.
-pub fn will_wait() -> bool {
+pub(crate) fn will_wait() -> bool {
     WILL_WAIT.get()
 }
 
 /// Whether one request may be served on this thread; the next one may not, until the flag is set again.
-pub fn take_wait() -> bool {
+pub(crate) fn take_wait() -> bool {
     MAY_SERVE.replace(false)
 }
 
@@ -70,7 +70,7 @@ struct Queue {
 }
 
 /// A fixed pool of threads.
-pub struct ThreadPool {
+pub(crate) struct ThreadPool {
     shared: Arc<(Mutex<Queue>, Condvar)>,
     /// For jobs that may wait for others.
     waiting: Arc<(Mutex<Queue>, Condvar)>,
@@ -217,7 +217,7 @@ impl<T> Promise<T> {
 
     /// Waits for the value and leaves it there: cheaper than one wait for each of several values is a first one for
     /// the last of them. Panics like [`Promise::wait`].
-    pub fn wait_until_set(&self, executor: &dyn Executor) {
+    pub(crate) fn wait_until_set(&self, executor: &dyn Executor) {
         let value = self.wait(executor);
         *self.0.0.lock() = Some(value);
     }

@@ -23,7 +23,7 @@ use crate::error::{Error, Kind};
 
 /// Txgs that may hold changes at once, plus a spare: slots are indexed by `txg % SIZE`.
 #[doc(alias = "TXG_SIZE")]
-pub const SIZE: usize = 4;
+pub(crate) const SIZE: usize = 4;
 /// First txg of a new pool.
 #[doc(alias = "TXG_INITIAL")]
 pub const INITIAL: u64 = 4;
@@ -33,7 +33,7 @@ const TORN: &str = "the pool is suspended: an error of this program, which is in
                     export it with -f and import it again, which brings back what was last on disk";
 
 /// The slot of a txg.
-pub fn slot(txg: u64) -> usize {
+pub(crate) fn slot(txg: u64) -> usize {
     usize::try_from(txg % 4).unwrap_or(0)
 }
 
@@ -72,7 +72,7 @@ pub struct Txgs {
 
 /// A hold on the txg that was open when it was taken.
 #[derive(Debug)]
-pub struct Hold {
+pub(crate) struct Hold {
     txgs: Arc<Txgs>,
     txg: u64,
     /// Taken during the unwinding of a panic.
@@ -81,7 +81,7 @@ pub struct Hold {
 
 impl Hold {
     /// The txg.
-    pub fn txg(&self) -> u64 {
+    pub(crate) fn txg(&self) -> u64 {
         self.txg
     }
 }
@@ -111,7 +111,7 @@ impl Drop for Hold {
 
 impl Txgs {
     /// The txgs of a pool whose last txg on disk is `synced`.
-    pub fn new(synced: u64) -> Arc<Self> {
+    pub(crate) fn new(synced: u64) -> Arc<Self> {
         let state = State {
             open: synced + 1,
             quiescing: None,
@@ -128,7 +128,7 @@ impl Txgs {
     }
 
     /// Holds the open txg; waits for the transactions of the previous txg.
-    pub fn begin(self: &Arc<Self>) -> Hold {
+    pub(crate) fn begin(self: &Arc<Self>) -> Hold {
         let mut state = self.state.lock();
         while state.quiescing.is_some_and(|txg| state.held(txg)) {
             self.changed.wait(&mut state);
@@ -163,7 +163,7 @@ impl Txgs {
     }
 
     /// Takes the quiescing txg for writing if it is no longer held and none is being written.
-    pub fn take(&self) -> Option<u64> {
+    pub(crate) fn take(&self) -> Option<u64> {
         let mut state = self.state.lock();
         let txg = state.quiescing?;
         if state.held(txg) || state.syncing.is_some() || state.suspended.is_some() {
@@ -176,7 +176,7 @@ impl Txgs {
     }
 
     /// The taken txg is on disk.
-    pub fn done(&self, txg: u64) {
+    pub(crate) fn done(&self, txg: u64) {
         let mut state = self.state.lock();
         assert!(state.syncing == Some(txg), "only the group that is being written can be done");
         state.syncing = None;
@@ -200,7 +200,7 @@ impl Txgs {
     }
 
     /// Whether a change was aborted halfway: no txg can be written any more.
-    pub fn is_torn(&self) -> bool {
+    pub(crate) fn is_torn(&self) -> bool {
         self.state.lock().is_torn
     }
 
@@ -210,14 +210,14 @@ impl Txgs {
     }
 
     /// Requests that a txg be written soon.
-    pub fn want(&self, txg: u64) {
+    pub(crate) fn want(&self, txg: u64) {
         let mut state = self.state.lock();
         state.wanted = state.wanted.max(txg);
         self.changed.notify_all();
     }
 
     /// The open txg has become large enough to be written: notifies the waiters once for each txg.
-    pub fn note_full(&self) {
+    pub(crate) fn note_full(&self) {
         let mut state = self.state.lock();
         if state.full < state.open {
             state.full = state.open;
@@ -226,7 +226,7 @@ impl Txgs {
     }
 
     /// Whether there is a waiter for a txg that is not on disk yet.
-    pub fn wanted(&self) -> bool {
+    pub(crate) fn wanted(&self) -> bool {
         let state = self.state.lock();
         state.wanted > state.synced
     }
@@ -284,7 +284,7 @@ impl Txgs {
 
     /// Waits for a change of state, at most `timeout`. Returns whether the time has passed without one. The end of a
     /// transaction is none, unless it is the last one of a closed txg.
-    pub fn wait_change(&self, timeout: Duration) -> bool {
+    pub(crate) fn wait_change(&self, timeout: Duration) -> bool {
         let mut state = self.state.lock();
         self.changed.wait_for(&mut state, timeout).timed_out()
     }

@@ -7,7 +7,7 @@
 //! Lock order: reads under way, then the memory's own lock; zio and waiters are called without either.
 
 pub mod l2arc;
-pub mod write;
+pub(crate) mod write;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -76,7 +76,7 @@ impl ArcCache {
     }
 
     /// A pool's blocks in `memory`, in front of `zio`.
-    pub fn new(zio: Arc<Zio>, memory: Arc<Memory>) -> Arc<Self> {
+    pub(crate) fn new(zio: Arc<Zio>, memory: Arc<Memory>) -> Arc<Self> {
         let pool = memory.pool();
         Arc::new(Self { zio, memory, pool, pending: Mutex::default(), second: OnceLock::new() })
     }
@@ -92,7 +92,7 @@ impl ArcCache {
     }
 
     /// The pool's cache devices; `None`: it has had none since it was opened.
-    pub fn l2arc(&self) -> Option<Arc<L2arc>> {
+    pub(crate) fn l2arc(&self) -> Option<Arc<L2arc>> {
         self.second.get().cloned()
     }
 
@@ -137,11 +137,6 @@ impl ArcCache {
         in_memory || self.second.get().is_some_and(|second| second.has(bp))
     }
 
-    /// Starts reading a block; `done` is called with its bytes, perhaps before this returns.
-    pub fn read_async(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form, done: Waiter) {
-        self.start(bp, at, ReadOptions { form, ..ReadOptions::default() }, false, done);
-    }
-
     fn start(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, ahead: bool, done: Waiter) {
         let form = options.form;
         let Some(key) = self.key(bp, form).filter(|_| !bp.is_embedded() && form.is_cached()) else {
@@ -168,12 +163,12 @@ impl ArcCache {
     }
 
     /// Starts reading a block that will be wanted soon.
-    pub fn prefetch(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form) {
+    pub(crate) fn prefetch(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form) {
         self.prefetch_as(bp, at, ReadOptions { form, ..ReadOptions::default() });
     }
 
     /// As [`ArcCache::prefetch`], with all options of a read that stops at the first good copy.
-    pub fn prefetch_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) {
+    pub(crate) fn prefetch_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) {
         if bp.is_hole() || bp.is_embedded() {
             return;
         }
@@ -181,7 +176,7 @@ impl ArcCache {
     }
 
     /// Inserts the bytes of a block that was just written; replaces an entry with the same key.
-    pub fn insert(&self, bp: &Blkptr, form: Form, data: &Buf) {
+    pub(crate) fn insert(&self, bp: &Blkptr, form: Form, data: &Buf) {
         let key = self.key(bp, form).filter(|_| !bp.is_hole() && !bp.is_embedded());
         let Some(key) = key else { return };
         if let Some(l2) = self.second.get() {
@@ -196,7 +191,7 @@ impl ArcCache {
 
     /// Forgets a block whose space is free again.
     #[doc(alias = "arc_freed")]
-    pub fn freed(&self, bp: &Blkptr) {
+    pub(crate) fn freed(&self, bp: &Blkptr) {
         if let Some(key) = self.key(bp, Form::Logical) {
             if let Some(l2) = self.second.get() {
                 l2.forget(bp);

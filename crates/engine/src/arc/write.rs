@@ -114,7 +114,7 @@ impl<'a> Batch<'a> {
 /// Writes blocks in the order in which `requests` makes them, and waits for all; `done` receives the pointer
 /// of each, in that order. A block is made only when there is room for it, so memory use does not grow with
 /// their number. The written blocks are in the cache afterwards.
-pub fn write_each<T>(
+pub(crate) fn write_each<T>(
     arc: &Arc<ArcCache>,
     requests: impl Iterator<Item = (T, WriteRequest)>,
     mut done: impl FnMut(T, Result<Blkptr>),

@@ -5,7 +5,7 @@
 //!
 //! Format source: brt.c, OpenZFS 2.3.
 
-pub mod write;
+pub(crate) mod write;
 
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ pub fn named(mos: &Arc<Objset>) -> Result<Vec<(String, u64)>> {
 }
 
 /// The vdev whose table has this name in the MOS directory.
-pub fn vdev_of(name: &str) -> Option<u64> {
+pub(crate) fn vdev_of(name: &str) -> Option<u64> {
     name.strip_prefix(mos::BRT_VDEV_PREFIX)?.parse().ok()
 }
 

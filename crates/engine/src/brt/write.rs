@@ -43,7 +43,7 @@ const MAX_COUNTERS: u64 = 1 << 30;
 const CHECKS: u32 = 16;
 
 /// The pool operations that clone tables need, within one transaction.
-pub trait Host: ddt::write::Host {
+pub(crate) trait Host: ddt::write::Host {
     /// How often a feature is in use; `None` if it is not enabled.
     fn feature(&self, feature: Feature) -> Option<u64>;
     /// Bytes of top-level vdev `vdev`, whole metaslabs.
@@ -53,16 +53,16 @@ pub trait Host: ddt::write::Host {
 
 /// A block that gets more references.
 #[derive(Debug, Clone, Copy)]
-pub struct Added {
+pub(crate) struct Added {
     /// The block.
-    pub bp: Blkptr,
+    pub(crate) bp: Blkptr,
     /// Its new references.
-    pub count: u64,
+    pub(crate) count: u64,
 }
 
 /// The clone tables of a pool.
 #[derive(Debug, Default)]
-pub struct Tables {
+pub(crate) struct Tables {
     all: Mutex<BTreeMap<u64, Live>>,
     saved: AtomicU64,
     /// The reason why the tables are unknown, while they are rebuilt.
@@ -142,7 +142,7 @@ impl Tables {
 
     /// Bytes that the pool would need more without clones.
     #[doc(alias = "brt_get_dspace")]
-    pub fn saved(&self) -> u64 {
+    pub(crate) fn saved(&self) -> u64 {
         self.saved.load(Ordering::Relaxed)
     }
 

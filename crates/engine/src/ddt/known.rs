@@ -46,12 +46,12 @@ pub(super) fn first_hash(bucket: usize) -> Option<u64> {
 
 impl Known {
     /// The index of a table without ZAPs.
-    pub fn complete() -> Self {
+    pub(crate) fn complete() -> Self {
         Self { covered: BUCKETS, ..Self::nothing() }
     }
 
     /// The index of a table that has not been read.
-    pub fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Self {
             buckets: vec![Vec::new(); BUCKETS],
             covered: 0,
@@ -61,14 +61,14 @@ impl Known {
     }
 
     /// Whether a ZAP may have the key; `None` where that is not covered.
-    pub fn has(&self, key: &DdtKey) -> Option<bool> {
+    pub(crate) fn has(&self, key: &DdtKey) -> Option<bool> {
         let (bucket, print) = place(key);
         let bucket = self.buckets.get(bucket).filter(|_| bucket < self.covered)?;
         Some(bucket.binary_search(&print).is_ok())
     }
 
     /// A ZAP has a key that none had.
-    pub fn insert(&mut self, key: &DdtKey) {
+    pub(crate) fn insert(&mut self, key: &DdtKey) {
         let (number, print) = place(key);
         let Some(bucket) = self.buckets.get_mut(number).filter(|_| number < self.covered) else { return };
         let before = bucket.capacity();
@@ -81,14 +81,14 @@ impl Known {
     }
 
     /// A ZAP has a key that may have been counted.
-    pub fn ensure(&mut self, key: &DdtKey) {
+    pub(crate) fn ensure(&mut self, key: &DdtKey) {
         if self.has(key) == Some(false) {
             self.insert(key);
         }
     }
 
     /// A ZAP has a key no longer.
-    pub fn remove(&mut self, key: &DdtKey) {
+    pub(crate) fn remove(&mut self, key: &DdtKey) {
         let (number, print) = place(key);
         let Some(bucket) = self.buckets.get_mut(number).filter(|_| number < self.covered) else { return };
         match bucket.binary_search(&print) {
@@ -101,17 +101,17 @@ impl Known {
     }
 
     /// Bytes that it takes.
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Parts of the table that are covered, of [`BUCKETS`].
-    pub fn covered(&self) -> usize {
+    pub(crate) fn covered(&self) -> usize {
         self.covered
     }
 
     /// From `bucket` on nothing will be covered any more.
-    pub fn give_up(&mut self, bucket: usize) {
+    pub(crate) fn give_up(&mut self, bucket: usize) {
         self.most = self.most.min(bucket);
         self.shrink_to(self.most);
     }
@@ -125,7 +125,7 @@ impl Known {
     }
 
     /// Keeps within `room` bytes.
-    pub fn fit(&mut self, room: u64) {
+    pub(crate) fn fit(&mut self, room: u64) {
         while self.bytes > room && self.covered > 0 {
             // A sixteenth less than there is room for, lest the next key begins anew.
             self.shrink_to(self.covered - self.covered.div_ceil(16));
@@ -133,7 +133,7 @@ impl Known {
     }
 
     /// The buckets to be read next: about `entries` of the `total` of all ZAPs, as far as `room` bytes allow.
-    pub fn slice(&self, entries: u64, total: u64, room: u64) -> std::ops::Range<usize> {
+    pub(crate) fn slice(&self, entries: u64, total: u64, room: u64) -> std::ops::Range<usize> {
         let left = room.saturating_sub(self.bytes) / 5;
         // A nearly full index counts as full: the covered part must not shrink with the next key.
         let may = entries.min(left.saturating_sub(room / 64));

@@ -38,34 +38,34 @@ pub(super) fn is_damage(e: &Error) -> bool {
 /// One table.
 #[derive(Debug)]
 pub(super) struct Live {
-    pub checksum: ChecksumType,
-    pub flat: bool,
+    pub(crate) checksum: ChecksumType,
+    pub(crate) flat: bool,
     /// Directory that names the ZAPs; 0: it is made with the first entry.
-    pub root: u64,
-    pub objects: BTreeMap<Class, u64>,
-    pub histograms: BTreeMap<Class, DdtHistogram>,
+    pub(crate) root: u64,
+    pub(crate) objects: BTreeMap<Class, u64>,
+    pub(crate) histograms: BTreeMap<Class, DdtHistogram>,
     /// Changes go to a log first.
-    pub has_log: bool,
+    pub(crate) has_log: bool,
     /// The log; `None` until it is made.
-    pub sides: Option<Sides>,
+    pub(crate) sides: Option<Sides>,
     /// Statistics of the log's entries.
-    pub logged: DdtHistogram,
-    pub pending: BTreeMap<DdtKey, Pending>,
+    pub(crate) logged: DdtHistogram,
+    pub(crate) pending: BTreeMap<DdtKey, Pending>,
     /// ZAPs open for reading until the next sync.
-    pub opened: BTreeMap<Class, Zap>,
-    pub dirty: bool,
+    pub(crate) opened: BTreeMap<Class, Zap>,
+    pub(crate) dirty: bool,
     /// The index of the ZAPs' keys; `None`: not kept for this checksum.
-    pub known: Option<Known>,
+    pub(crate) known: Option<Known>,
     /// Look-ups in ZAPs, since the last slice of them was read.
-    pub looked_up: u64,
+    pub(crate) looked_up: u64,
     /// Why it changes no more.
-    pub damage: Option<Error>,
+    pub(crate) damage: Option<Error>,
 }
 
 impl Live {
     /// A table without entries.
     #[doc(alias = "ddt_configure")]
-    pub fn fresh(checksum: ChecksumType, fast: bool) -> Self {
+    pub(crate) fn fresh(checksum: ChecksumType, fast: bool) -> Self {
         Self {
             checksum,
             flat: fast,
@@ -126,13 +126,13 @@ impl Live {
         Ok(live)
     }
 
-    pub fn name(&self, class: Class) -> String {
+    pub(crate) fn name(&self, class: Class) -> String {
         names::ddt(self.checksum.name(), STORE_TYPE, class.name())
     }
 
     /// The variant that a block with so many copies uses.
     #[doc(alias = "DDT_PHYS_FOR_COPIES")]
-    pub fn variant(&self, copies: u8) -> u8 {
+    pub(crate) fn variant(&self, copies: u8) -> u8 {
         if self.flat { FLAT } else { copies }
     }
 
@@ -146,20 +146,20 @@ impl Live {
     }
 
     /// Deflated bytes allocated for the blocks of the table and its log, and those that their references name.
-    pub fn totals(&self) -> (u64, u64) {
+    pub(crate) fn totals(&self) -> (u64, u64) {
         let all = self.histograms.values().chain([&self.logged]).flat_map(|h| h.stat.iter());
         all.fold((0, 0), |sum, stat| (sum.0.saturating_add(stat.dsize), sum.1.saturating_add(stat.ref_dsize)))
     }
 
     /// Whether a ZAP may have the key.
-    pub fn may_have(&self, key: &DdtKey) -> bool {
+    pub(crate) fn may_have(&self, key: &DdtKey) -> bool {
         self.known.as_ref().and_then(|known| known.has(key)).unwrap_or(true)
     }
 
     /// Reads the next slice of the ZAPs' keys into the index, if look-ups reached the ZAPs because the index
     /// did not cover them; keeps the index within `room` bytes. The slice costs about as much as the look-ups
     /// did.
-    pub fn learn(&mut self, view: &Arc<Objset>, room: u64) {
+    pub(crate) fn learn(&mut self, view: &Arc<Objset>, room: u64) {
         let looked_up = std::mem::take(&mut self.looked_up);
         let Some(known) = &mut self.known else { return };
         known.fit(room);
@@ -208,7 +208,7 @@ impl Live {
     }
 
     /// The ZAPs change: those open for reading are no longer true.
-    pub fn close(&mut self) {
+    pub(crate) fn close(&mut self) {
         self.opened.clear();
     }
 }

@@ -23,7 +23,7 @@ const MOST: u64 = 25;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
     /// The class of the ZAP that has an older entry of the key, if any.
-    pub class: Option<Class>,
+    pub(crate) class: Option<Class>,
     /// Its variants.
     pub phys: Vec<DdtPhys>,
 }

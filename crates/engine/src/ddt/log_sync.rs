@@ -38,9 +38,9 @@ const LOG_BLOCK: u64 = 128 << 10;
 #[derive(Debug)]
 pub(super) struct Sides {
     /// Takes records.
-    pub active: Log,
+    pub(crate) active: Log,
     /// Is moved to the ZAPs.
-    pub flushing: Log,
+    pub(crate) flushing: Log,
     /// Entries of the active side at the last flush.
     seen: usize,
     pressure: Pressure,

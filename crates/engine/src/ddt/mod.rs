@@ -14,10 +14,10 @@ mod log;
 mod log_sync;
 mod pace;
 pub mod prune;
-pub mod rebuild;
+pub(crate) mod rebuild;
 mod stats;
 mod table_sync;
-pub mod write;
+pub(crate) mod write;
 
 use std::sync::Arc;
 
@@ -49,10 +49,10 @@ pub enum Class {
 
 impl Class {
     /// In their order on disk.
-    pub const ALL: [Class; 3] = [Class::Ditto, Class::Duplicate, Class::Unique];
+    pub(crate) const ALL: [Class; 3] = [Class::Ditto, Class::Duplicate, Class::Unique];
 
     /// The word in the tables' names.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Ditto => "ditto",
             Self::Duplicate => "duplicate",
@@ -89,7 +89,7 @@ impl Store {
     }
 
     /// As [`Store::entries`], from the `cursor` of an earlier entry on; 0 is the start.
-    pub fn entries_from(&self, cursor: u64) -> Entries {
+    pub(crate) fn entries_from(&self, cursor: u64) -> Entries {
         Entries::new(&self.zap, self.flat, cursor)
     }
 }

@@ -21,9 +21,9 @@ const NO_CAP: u64 = u32::MAX as u64;
 /// Entries of both sides of a log, and those that the active side took since the last txg.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fill {
-    pub active: usize,
-    pub flushing: usize,
-    pub added: usize,
+    pub(crate) active: usize,
+    pub(crate) flushing: usize,
+    pub(crate) added: usize,
 }
 
 /// The pressure of a log above its cap.
@@ -69,7 +69,7 @@ pub(super) struct Share<'a> {
 
 impl<'a> Share<'a> {
     /// The share of a txg. `elapsed` tells the time, and whether the txg is waited for.
-    pub fn of(
+    pub(crate) fn of(
         fill: Fill,
         limits: &Limits,
         pressure: &mut Pressure,
@@ -111,7 +111,7 @@ impl<'a> Share<'a> {
     }
 
     /// Whether another entry is flushed.
-    pub fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         if self.done >= self.most {
             return false;
         }
@@ -123,7 +123,7 @@ impl<'a> Share<'a> {
     }
 
     /// An entry was flushed.
-    pub fn flushed(&mut self) {
+    pub(crate) fn flushed(&mut self) {
         self.done += 1;
     }
 }

@@ -21,7 +21,7 @@ use crate::zap::ZapEdit;
 
 /// Entries that are looked at, and pruned by one sync task, at a time: no txg ends while they are looked at.
 #[doc(alias = "zfs_ddt_prunes_per_txg")]
-pub const BATCH: usize = 50_000;
+pub(crate) const BATCH: usize = 50_000;
 /// Age classes, by powers of two of hours, for a choice by percentage.
 #[doc(alias = "HIST_BINS")]
 const AGES: usize = 64;
@@ -90,7 +90,7 @@ fn walk(
 
 /// How many entries have which age.
 #[derive(Debug)]
-pub struct Ages {
+pub(crate) struct Ages {
     bins: [u64; AGES],
     all: u64,
 }
@@ -118,7 +118,7 @@ impl Ages {
 
     /// The age in seconds from which on entries are pruned, for the oldest `percentage` of a hundred.
     #[doc(alias = "ddt_prune_unique_entries")]
-    pub fn least(&self, percentage: u64) -> u64 {
+    pub(crate) fn least(&self, percentage: u64) -> u64 {
         let (mut target, mut oldest) = (self.all.saturating_mul(percentage) / 100, u64::MAX);
         for (bin, count) in self.bins.iter().enumerate().rev().filter(|(_, count)| **count > 0) {
             if target == 0 {

@@ -23,13 +23,13 @@ use crate::zap::Zap;
 
 /// Objects of the dedup tables, and the entries of the MOS directory that name them.
 #[derive(Debug, Clone, Default)]
-pub struct Named {
+pub(crate) struct Named {
     /// Directories, ZAPs, logs, statistics.
-    pub objects: BTreeSet<u64>,
+    pub(crate) objects: BTreeSet<u64>,
     /// Entries of the MOS directory.
-    pub names: Vec<String>,
+    pub(crate) names: Vec<String>,
     /// Checksums whose table has the form of `fast_dedup`, or would have it when it were made now.
-    pub fast: BTreeSet<u8>,
+    pub(crate) fast: BTreeSet<u8>,
 }
 
 /// Finds the objects of all tables, as far as their directories can be read. `makes_fast`: new tables have the form of
@@ -89,24 +89,13 @@ struct Seen {
 
 /// Entries gathered from block pointers.
 #[derive(Debug, Default)]
-pub struct Gathered {
+pub(crate) struct Gathered {
     tables: BTreeMap<u8, BTreeMap<DdtKey, Vec<Seen>>>,
-    entries: u64,
 }
 
 impl Gathered {
-    /// Number of entries so far.
-    pub fn len(&self) -> u64 {
-        self.entries
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.entries == 0
-    }
-
     /// Counts a reference to a block with the dedup bit.
-    pub fn add(&mut self, bp: &Blkptr) {
+    pub(crate) fn add(&mut self, bp: &Blkptr) {
         let Some(checksum) = bp.checksum() else { return };
         let seen = self.tables.entry(checksum.raw()).or_default().entry(DdtKey::of(bp)).or_default();
         match seen.iter_mut().find(|seen| is_same(&seen.bp, bp)) {
@@ -116,17 +105,14 @@ impl Gathered {
                     seen.bp = *bp;
                 }
             }
-            None => {
-                self.entries += u64::from(seen.is_empty());
-                seen.push(Seen { bp: *bp, references: 1 });
-            }
+            None => seen.push(Seen { bp: *bp, references: 1 }),
         }
     }
 
     /// References that the tables do not count: blocks that have lost their variant to another one, and how many references
     /// more than one each has. Clone tables have to count them. Such blocks arise where an entry was pruned: its blocks were
     /// cloned, and their content was written again several times.
-    pub fn uncounted(&self, fast: &BTreeSet<u8>) -> Vec<(Blkptr, u64)> {
+    pub(crate) fn uncounted(&self, fast: &BTreeSet<u8>) -> Vec<(Blkptr, u64)> {
         let seen =
             self.tables.iter().flat_map(|(sum, table)| table.values().map(|seen| (fast.contains(sum), seen)));
         let lost =
@@ -230,7 +216,7 @@ mod tests {
         for bp in [bp(64, 1, 1), bp(64, 1, 2), bp(64, 1, 1), bp(4096, 1, 1), bp(8192, 2, 1)] {
             gathered.add(&bp);
         }
-        assert_eq!(gathered.len(), 2);
+        assert_eq!(gathered.tables.values().map(BTreeMap::len).sum::<usize>(), 2);
         let sha256 = bp(64, 1, 1).checksum().unwrap().raw();
         let tables = gathered.derive(&[sha256].into());
         let counts: Vec<(usize, u64, usize)> = tables[&sha256]

@@ -42,7 +42,7 @@ use crate::zio::dedup::{Again, Claim, Want};
 pub(super) const FLAT: u8 = 4;
 
 /// The pool operations that tables of shared blocks need, within one transaction.
-pub trait Host {
+pub(crate) trait Host {
     /// The MOS, for change.
     fn objects(&self) -> &dyn Objects;
     /// The MOS, read as it is now.
@@ -77,7 +77,7 @@ pub trait Source {
 
 /// The dedup tables of a pool.
 #[derive(Debug, Default)]
-pub struct Tables {
+pub(crate) struct Tables {
     all: Mutex<BTreeMap<u8, Live>>,
     /// Deflated bytes allocated for the tables' blocks, and those that their references name.
     dsize: AtomicU64,
@@ -98,9 +98,9 @@ pub struct Tables {
 #[derive(Default)]
 pub(super) struct Pending {
     /// As the table has it.
-    pub stored: Option<Stored>,
+    pub(crate) stored: Option<Stored>,
     /// As it is now.
-    pub phys: Vec<DdtPhys>,
+    pub(crate) phys: Vec<DdtPhys>,
     /// A new copy is being written.
     writing: bool,
     /// Writes of the same block.
@@ -118,11 +118,11 @@ impl std::fmt::Debug for Pending {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     /// Class of the ZAP that has the key.
-    pub class: Option<Class>,
+    pub(crate) class: Option<Class>,
     /// The newest variants.
-    pub phys: Vec<DdtPhys>,
+    pub(crate) phys: Vec<DdtPhys>,
     /// They are in the log.
-    pub logged: bool,
+    pub(crate) logged: bool,
 }
 
 /// An entry that changed: its key, as it is stored, as it is now.
@@ -130,11 +130,11 @@ pub(super) type Changed = (DdtKey, Option<Stored>, Vec<DdtPhys>);
 
 /// Where an entry may be.
 pub(super) struct Places {
-    pub flat: bool,
-    pub logged: Option<Stored>,
-    pub zaps: Vec<(Class, u64, Option<Zap>)>,
+    pub(crate) flat: bool,
+    pub(crate) logged: Option<Stored>,
+    pub(crate) zaps: Vec<(Class, u64, Option<Zap>)>,
     /// Why that cannot be known.
-    pub damage: Option<Error>,
+    pub(crate) damage: Option<Error>,
 }
 
 impl Tables {
@@ -177,7 +177,7 @@ impl Tables {
     }
 
     /// Whether logs have entries that are not in their tables.
-    pub fn has_logged(&self) -> bool {
+    pub(crate) fn has_logged(&self) -> bool {
         self.logged.load(Ordering::Relaxed) > 0
     }
 
@@ -197,13 +197,13 @@ impl Tables {
 
     /// Bytes that the tables take on disk, as of the last txg that changed them.
     #[doc(alias = "ddt_get_ddt_dsize")]
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Relaxed)
     }
 
     /// While a table is full, blocks that it does not have are written without dedup.
     #[doc(alias = "ddt_over_quota")]
-    pub fn set_full(&self, is_full: bool) {
+    pub(crate) fn set_full(&self, is_full: bool) {
         self.is_full.store(is_full, Ordering::Relaxed);
     }
 
@@ -226,14 +226,14 @@ impl Tables {
 
     /// Bytes that the pool would need more without the tables.
     #[doc(alias = "ddt_get_dedup_dspace")]
-    pub fn saved(&self) -> u64 {
+    pub(crate) fn saved(&self) -> u64 {
         let (dsize, ref_dsize) = self.totals();
         ref_dsize.saturating_sub(dsize)
     }
 
     /// Deflated bytes allocated for the blocks of all tables and their logs, and those that their references name.
     #[doc(alias = "ddt_get_dedup_stats")]
-    pub fn totals(&self) -> (u64, u64) {
+    pub(crate) fn totals(&self) -> (u64, u64) {
         (self.dsize.load(Ordering::Relaxed), self.ref_dsize.load(Ordering::Relaxed))
     }
 
@@ -244,7 +244,7 @@ impl Tables {
 
     /// Looks a block up that is to be written: see [`crate::zio::dedup::DedupTables::claim`].
     #[doc(alias = "zio_ddt_write")]
-    pub fn claim(
+    pub(crate) fn claim(
         &self,
         source: &dyn Source,
         bp: &Blkptr,
@@ -300,7 +300,7 @@ impl Tables {
 
     /// Takes the copies that a claim had written: see [`crate::zio::dedup::DedupTables::written`].
     #[doc(alias = "zio_ddt_child_write_done")]
-    pub fn written(&self, bp: &Blkptr, want: &Want, written: Option<&Blkptr>) -> Option<Blkptr> {
+    pub(crate) fn written(&self, bp: &Blkptr, want: &Want, written: Option<&Blkptr>) -> Option<Blkptr> {
         let key = DdtKey::of(bp);
         let mut all = self.all.lock();
         let table = all.get_mut(&bp.checksum()?.raw())?;

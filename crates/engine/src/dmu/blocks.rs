@@ -28,7 +28,7 @@ pub struct Blocks<'a> {
 
 /// The state of a walk, for owners of the object.
 #[derive(Debug, Default)]
-pub struct Path {
+pub(crate) struct Path {
     /// The current indirect block at each level from 1 on: its number and bytes.
     levels: Vec<Option<(u64, Buf)>>,
     /// The last txg on disk when the walk began.

@@ -15,9 +15,9 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct Head {
     /// Its bytes.
-    pub block: Buf,
+    pub(crate) block: Buf,
     /// The number of the content that it was read from; `None` where contents are not numbered.
-    pub content: Option<u64>,
+    pub(crate) content: Option<u64>,
 }
 
 /// An object open for changes within one transaction. Reads see earlier writes of the same or an earlier
@@ -258,7 +258,7 @@ impl Edit for SharedObject {
 #[derive(Debug, Clone, Default)]
 pub struct MemObject {
     /// Its number.
-    pub number: u64,
+    pub(crate) number: u64,
     block_size: u64,
     blocks: BTreeMap<u64, Buf>,
     bonus: Vec<u8>,

@@ -298,7 +298,7 @@ impl Object {
     }
 
     /// Starts reading up to `count` data blocks from `blkid` on. Errors appear when the blocks are read.
-    pub fn read_ahead(&self, blkid: u64, count: u64) {
+    pub(crate) fn read_ahead(&self, blkid: u64, count: u64) {
         let end = blkid.saturating_add(count).min(self.dnode.maxblkid.saturating_add(1));
         for b in blkid..end {
             let as_of = self.objset.moment();

@@ -49,7 +49,7 @@ pub enum SpecialObject {
 
 impl SpecialObject {
     /// The object number that bookmarks use.
-    pub fn number(self) -> u64 {
+    pub(crate) fn number(self) -> u64 {
         match self {
             Self::Meta => 0,
             Self::UserUsed => u64::MAX,
@@ -164,7 +164,7 @@ impl Objset {
     }
 
     /// Reads one of its blocks, to which it refers now.
-    pub(crate) fn read(&self, bp: &Blkptr, at: Bookmark) -> Result<Buf> {
+    pub fn read(&self, bp: &Blkptr, at: Bookmark) -> Result<Buf> {
         self.read_as_of(bp, at, self.moment())
     }
 
@@ -253,7 +253,7 @@ impl Objset {
     }
 
     /// Like [`Objset::objects`], beginning with the block of dnodes that contains `first`.
-    pub fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
+    pub(crate) fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
         let meta = self.meta();
         let per_block = (meta.dnode.datablksz() >> dnode::DNODE_SHIFT).max(1);
         Objects { meta, path: Path::default(), next: Some(first / per_block), ready: Vec::new().into_iter() }

@@ -45,28 +45,28 @@ fn sum(cells: &[AtomicU64; SIZE]) -> u64 {
 }
 
 /// Bytes of memory for a block from the transaction that frees it until its txg is on disk.
-pub const FREED_BLOCK: u64 = 256;
+pub(crate) const FREED_BLOCK: u64 = 256;
 
 impl Dirty {
     /// For tests of panic recovery: the `count`th change of an object from now on panics within its
     /// transaction. 0: none.
-    pub fn break_off_after(&self, count: u64) {
+    pub(crate) fn break_off_after(&self, count: u64) {
         self.breaks_off.store(count, Ordering::Relaxed);
     }
 
     /// Adds a block that a transaction changed.
-    pub fn add(&self, txg: u64, bytes: u64) {
+    pub(crate) fn add(&self, txg: u64, bytes: u64) {
         add(&self.slots, txg, bytes);
         add(&self.memory, txg, bytes.next_multiple_of(PAGE).saturating_add(BLOCK));
     }
 
     /// Adds an object that the txg has not changed yet.
-    pub fn add_object(&self, txg: u64) {
+    pub(crate) fn add_object(&self, txg: u64) {
         add(&self.memory, txg, OBJECT);
     }
 
     /// Clears a txg that has been written.
-    pub fn clear(&self, txg: u64) {
+    pub(crate) fn clear(&self, txg: u64) {
         for cells in [&self.slots, &self.memory, &self.freed, &self.clones].into_iter().chain(&self.needs) {
             if let Some(cell) = cells.get(slot(txg)) {
                 cell.store(0, Ordering::Relaxed);
@@ -81,17 +81,17 @@ impl Dirty {
     }
 
     /// Blocks freed by transactions of one txg.
-    pub fn freed(&self, txg: u64) -> u64 {
+    pub(crate) fn freed(&self, txg: u64) -> u64 {
         self.freed.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// Blocks that transactions of one txg cloned; later ones may have replaced some.
-    pub fn clones(&self, txg: u64) -> u64 {
+    pub(crate) fn clones(&self, txg: u64) -> u64 {
         self.clones.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// Blocks that all txgs will write.
-    pub fn needs(&self) -> Needs {
+    pub(crate) fn needs(&self) -> Needs {
         let [bytes, blocks] = &self.needs;
         Needs { bytes: sum(bytes), blocks: sum(blocks) }
     }
@@ -102,12 +102,12 @@ impl Dirty {
     }
 
     /// Bytes of memory of one txg.
-    pub fn memory_of(&self, txg: u64) -> u64 {
+    pub(crate) fn memory_of(&self, txg: u64) -> u64 {
         self.memory.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
     }
 
     /// Bytes of memory of all txgs.
-    pub fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         sum(&self.memory)
     }
 }
@@ -115,13 +115,13 @@ impl Dirty {
 /// Bytes changed in the last txgs. A txg's bytes are charged until it is on disk; only then is its allocation
 /// known. They are not cleared: a newer txg replaces them.
 #[derive(Debug, Default)]
-pub struct Changed {
+pub(crate) struct Changed {
     slots: Mutex<[(u64, u64); SIZE]>,
 }
 
 impl Changed {
     /// Adds the changes of a transaction.
-    pub fn add(&self, txg: u64, bytes: u64) {
+    pub(crate) fn add(&self, txg: u64, bytes: u64) {
         if let Some((of, sum)) = self.slots.lock().get_mut(slot(txg)) {
             *sum = if *of == txg { sum.saturating_add(bytes) } else { bytes };
             *of = txg;
@@ -129,7 +129,7 @@ impl Changed {
     }
 
     /// Bytes of all txgs after `synced`.
-    pub fn after(&self, synced: u64) -> u64 {
+    pub(crate) fn after(&self, synced: u64) -> u64 {
         self.slots.lock().iter().filter(|(of, _)| *of > synced).map(|(_, sum)| sum).sum()
     }
 }
@@ -147,13 +147,13 @@ pub struct Tx {
 
 impl Tx {
     /// A transaction in the currently open txg.
-    pub fn begin(txgs: &Arc<Txgs>, dirty: &Arc<Dirty>) -> Self {
+    pub(crate) fn begin(txgs: &Arc<Txgs>, dirty: &Arc<Dirty>) -> Self {
         let hold = txgs.begin();
         Self { txg: hold.txg(), dirty: Arc::clone(dirty), hold: Some(hold), changes: AtomicU64::new(0) }
     }
 
     /// The transaction of the sync thread, in the syncing txg.
-    pub fn syncing(txg: u64, dirty: &Arc<Dirty>) -> Self {
+    pub(crate) fn syncing(txg: u64, dirty: &Arc<Dirty>) -> Self {
         Self { txg, dirty: Arc::clone(dirty), hold: None, changes: AtomicU64::new(0) }
     }
 
@@ -163,7 +163,7 @@ impl Tx {
     }
 
     /// Whether it is the sync thread's own.
-    pub fn is_syncing(&self) -> bool {
+    pub(crate) fn is_syncing(&self) -> bool {
         self.hold.is_none()
     }
 

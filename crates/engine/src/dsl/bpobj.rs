@@ -92,11 +92,6 @@ impl<'p> BlockList<'p> {
         Ok(list)
     }
 
-    /// Its object.
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
     fn corrupt(&self, what: &str) -> Error {
         Error::corrupt(format!("{what} (block list {})", self.number))
     }

@@ -28,7 +28,7 @@ const ENTRY: u64 = BptreeEntry::SIZE as u64;
 
 /// Outcome of freeing a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// All its blocks are freed.
     Freed,
     /// Paused; the entry's bookmark has the position to continue from.
@@ -44,7 +44,7 @@ const DNODES: u64 = (dnode::DNODE_BLOCK_SIZE >> dnode::DNODE_SHIFT) as u64;
 /// of `object`. `shift`: of blocks in an indirect block of that object. `resume` is the data block where
 /// freeing continues, all zeros before it began; a block of dnodes is freed after all its objects.
 #[doc(alias = "zbookmark_subtree_completed")]
-pub fn has_passed(resume: &Bookmark, object: u64, (level, blkid): (i64, u64), shift: u32) -> bool {
+pub(crate) fn has_passed(resume: &Bookmark, object: u64, (level, blkid): (i64, u64), shift: u32) -> bool {
     if *resume == Bookmark::default() {
         return false;
     }
@@ -64,7 +64,7 @@ pub fn has_passed(resume: &Bookmark, object: u64, (level, blkid): (i64, u64), sh
 }
 
 /// The first object in a block of dnodes: where freeing continues when that block can't be read.
-pub fn first_object(blkid: u64) -> u64 {
+pub(crate) fn first_object(blkid: u64) -> u64 {
     blkid.saturating_mul(DNODES).max(1)
 }
 
@@ -105,7 +105,8 @@ pub fn is_empty(objects: &dyn Objects, number: u64) -> Result<bool> {
 }
 
 /// Trees that are left.
-pub fn entries(objects: &dyn Objects, number: u64) -> Result<Vec<BptreeEntry>> {
+#[cfg(test)]
+pub(crate) fn entries(objects: &dyn Objects, number: u64) -> Result<Vec<BptreeEntry>> {
     let head = head(objects, number)?;
     let edit = objects.edit(number)?;
     let all: Result<Vec<_>> = (head.begin..head.end).map(|i| get(&*edit, i)).collect();
@@ -115,7 +116,7 @@ pub fn entries(objects: &dyn Objects, number: u64) -> Result<Vec<BptreeEntry>> {
 /// Frees trees with `free`, which frees blocks, returns their space, and sets the entry's bookmark when it
 /// doesn't reach the end. Returns whether it stopped at a pause.
 #[doc(alias = "bptree_iterate")]
-pub fn work(
+pub(crate) fn work(
     objects: &dyn Objects,
     number: u64,
     free: &mut dyn FnMut(&mut BptreeEntry) -> Result<(Outcome, Delta)>,

@@ -44,9 +44,9 @@ pub struct RootKey {
     /// Opens the keys of datasets.
     pub wrapping: WrappingKey,
     /// Form in which the user enters it.
-    pub format: KeyFormat,
+    pub(crate) format: KeyFormat,
     /// For passphrases: how it was stretched.
-    pub pbkdf2: Option<Pbkdf2>,
+    pub(crate) pbkdf2: Option<Pbkdf2>,
 }
 
 impl RootKey {
@@ -136,12 +136,10 @@ pub struct EncryptionRoot {
     pub dir: u64,
     /// Its name; the number when the directory can't be read.
     pub name: String,
-    /// Cipher of the datasets below.
-    pub suite: Suite,
     /// Form of the user's key.
     pub format: KeyFormat,
     /// For passphrases.
-    pub pbkdf2: Option<Pbkdf2>,
+    pub(crate) pbkdf2: Option<Pbkdf2>,
     /// `keylocation`: `prompt`, or a URI.
     pub location: String,
     wrapped: u64,
@@ -162,7 +160,7 @@ pub struct KeyStore {
 
 impl KeyStore {
     /// No keys yet.
-    pub fn new(mos: &Arc<Objset>) -> Arc<Self> {
+    pub(crate) fn new(mos: &Arc<Objset>) -> Arc<Self> {
         Arc::new(Self {
             mos: Arc::clone(mos),
             wrapping: RwLock::default(),
@@ -172,7 +170,7 @@ impl KeyStore {
     }
 
     /// Sets the source of salts, IVs and new keys: the pool can be written from now on.
-    pub fn set_secrets(&self, secrets: &Arc<dyn Secrets>) {
+    pub(crate) fn set_secrets(&self, secrets: &Arc<dyn Secrets>) {
         *self.secrets.write() = Some(Arc::clone(secrets));
     }
 
@@ -187,12 +185,13 @@ impl KeyStore {
         let zap = Zap::open(&self.mos.object(number)?)?;
         let root = zap.need(names::crypto_key::ROOT_DDOBJ)?;
         let (name, location) = self.describe(dir, root);
-        let suite = Suite::from_id(zap.need(names::crypto_key::SUITE)?).map_err(unsupported)?;
+        // A cipher that is not known is refused here, not at the first block.
+        Suite::from_id(zap.need(names::crypto_key::SUITE)?).map_err(unsupported)?;
         let format = KeyFormat::from_id(zap.need(names::crypto_key::KEYFORMAT)?).map_err(unsupported)?;
         let salt = zap.u64(names::crypto_key::PBKDF2_SALT)?;
         let iters = zap.u64(names::crypto_key::PBKDF2_ITERS)?;
         let pbkdf2 = salt.zip(iters).map(|(salt, iters)| Pbkdf2 { salt, iters });
-        Ok(Some(EncryptionRoot { dir: root, name, suite, format, pbkdf2, location, wrapped: number }))
+        Ok(Some(EncryptionRoot { dir: root, name, format, pbkdf2, location, wrapped: number }))
     }
 
     /// Name and key location of an encryption root.
@@ -269,7 +268,7 @@ impl KeyStore {
     }
 
     /// Forgets the key of an object set that is gone: its number may come again.
-    pub fn forget(&self, objset: u64) {
+    pub(crate) fn forget(&self, objset: u64) {
         self.opened.write().remove(&objset);
     }
 

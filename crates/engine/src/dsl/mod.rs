@@ -5,7 +5,7 @@
 //! a chain through `prev_snap_obj`. A clone is a directory whose `origin_obj` is a snapshot elsewhere.
 
 pub mod bpobj;
-pub mod bptree;
+pub(crate) mod bptree;
 pub mod crypto;
 mod dataset;
 pub mod deadlist;
@@ -45,7 +45,7 @@ pub struct Dsl {
     /// The meta object set.
     pub mos: Arc<Objset>,
     /// The cache.
-    pub arc: Arc<ArcCache>,
+    pub(crate) arc: Arc<ArcCache>,
     /// Keys of encrypted datasets.
     pub keys: Arc<KeyStore>,
     /// Folder that mount points are below, for as long as the pool is imported.
@@ -137,6 +137,6 @@ impl Drop for Dsl {
 }
 
 /// A malformed structure of MOS object `number`.
-pub(crate) fn malformed(number: u64, e: &Malformed) -> Error {
+pub fn malformed(number: u64, e: &Malformed) -> Error {
     Error::corrupt(e.to_string()).at_block(Bookmark::new(0, number, 0, 0))
 }

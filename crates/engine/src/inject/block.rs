@@ -45,17 +45,17 @@ pub struct BlockFaults(Handlers);
 
 impl BlockFaults {
     /// Adds a handler.
-    pub fn add(&self, handler: Arc<Handler>) {
+    pub(crate) fn add(&self, handler: Arc<Handler>) {
         self.0.add(handler);
     }
 
     /// Removes a handler; whether it was there.
-    pub fn remove(&self, id: u64) -> bool {
+    pub(crate) fn remove(&self, id: u64) -> bool {
         self.0.remove(id)
     }
 
     /// The handlers, oldest first.
-    pub fn list(&self) -> Vec<Arc<Handler>> {
+    pub(crate) fn list(&self) -> Vec<Arc<Handler>> {
         self.0.list()
     }
 

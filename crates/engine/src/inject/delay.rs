@@ -11,17 +11,17 @@ use parking_lot::{Condvar, Mutex};
 pub(super) struct Lanes(Mutex<Vec<Option<Instant>>>);
 
 impl Lanes {
-    pub fn new(count: usize) -> Self {
+    pub(crate) fn new(count: usize) -> Self {
         Self(Mutex::new(vec![None; count]))
     }
 
     /// When the lane that is idle first would end a request of `latency` that starts `now`.
-    pub fn first(&self, now: Instant, latency: Duration) -> Option<Instant> {
+    pub(crate) fn first(&self, now: Instant, latency: Duration) -> Option<Instant> {
         self.0.lock().iter().map(|idle| idle.map_or(now, |idle| idle.max(now)) + latency).min()
     }
 
     /// Takes that lane until `end`.
-    pub fn take(&self, end: Instant) {
+    pub(crate) fn take(&self, end: Instant) {
         if let Some(lane) = self.0.lock().iter_mut().min_by_key(|idle| **idle) {
             *lane = Some(end);
         }
@@ -57,7 +57,7 @@ impl Timer {
         clippy::disallowed_methods,
         reason = "injected delays are of the machine's time; simulations have none"
     )]
-    pub fn at(self: &Arc<Self>, when: Instant, work: Work) {
+    pub(crate) fn at(self: &Arc<Self>, when: Instant, work: Work) {
         let mut state = self.state.lock();
         let number = state.next;
         state.next += 1;

@@ -26,7 +26,7 @@ pub struct LeafFaults {
 
 /// The decision of the handlers on one request.
 #[derive(Debug, Default)]
-pub struct Decision {
+pub(crate) struct Decision {
     error: Option<FaultError>,
     /// Where a bit is flipped.
     flip: u64,
@@ -35,15 +35,15 @@ pub struct Decision {
 
 /// A request of a device.
 #[derive(Debug, Clone, Copy)]
-pub struct Request {
+pub(crate) struct Request {
     /// Its type.
-    pub io: IoType,
+    pub(crate) io: IoType,
     /// From the start of the device.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes.
-    pub len: u64,
+    pub(crate) len: u64,
     /// Bytes of the device.
-    pub size: u64,
+    pub(crate) size: u64,
 }
 
 impl Request {
@@ -64,17 +64,17 @@ impl Request {
 
 impl LeafFaults {
     /// Adds a handler.
-    pub fn add(&self, handler: Arc<Handler>) {
+    pub(crate) fn add(&self, handler: Arc<Handler>) {
         self.handlers.add(handler);
     }
 
     /// Removes a handler; whether it was there.
-    pub fn remove(&self, id: u64) -> bool {
+    pub(crate) fn remove(&self, id: u64) -> bool {
         self.handlers.remove(id)
     }
 
     /// The handlers, oldest first.
-    pub fn list(&self) -> Vec<Arc<Handler>> {
+    pub(crate) fn list(&self) -> Vec<Arc<Handler>> {
         self.handlers.list()
     }
 
@@ -102,7 +102,7 @@ impl LeafFaults {
 
     /// The decision on a request; `None`: nothing is injected.
     #[inline]
-    pub fn decide(&self, request: impl FnOnce() -> Request) -> Option<Decision> {
+    pub(crate) fn decide(&self, request: impl FnOnce() -> Request) -> Option<Decision> {
         if self.handlers.any() { self.judge(request()) } else { None }
     }
 
@@ -164,7 +164,7 @@ fn injected() -> io::Error {
 
 impl Decision {
     /// Does a read: `start` begins that of the device.
-    pub fn read(self, len: u64, done: Done<Buf>, start: impl FnOnce(Done<Buf>)) {
+    pub(crate) fn read(self, len: u64, done: Done<Buf>, start: impl FnOnce(Done<Buf>)) {
         let (error, flip) = (self.error, self.flip);
         let done = self.late(done);
         match error {
@@ -178,7 +178,7 @@ impl Decision {
     }
 
     /// Does a write, flush or trim: `start` begins that of the device.
-    pub fn write(self, done: Done<()>, start: impl FnOnce(Done<()>)) {
+    pub(crate) fn write(self, done: Done<()>, start: impl FnOnce(Done<()>)) {
         let error = self.error;
         let done = self.late(done);
         match error {
@@ -190,7 +190,7 @@ impl Decision {
 
     /// How long the completion is held back at least.
     #[expect(clippy::disallowed_methods, reason = "injected delays are of the machine's time")]
-    pub fn delay(&self) -> Duration {
+    pub(crate) fn delay(&self) -> Duration {
         self.until
             .as_ref()
             .map_or(Duration::ZERO, |(until, _)| until.saturating_duration_since(Instant::now()))

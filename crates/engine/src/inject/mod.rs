@@ -10,9 +10,9 @@
 //! Format source: the behaviour of `zio_inject`, OpenZFS 2.4. Differs from OpenZFS: a write that fails by injection does
 //! not reach the device; handlers do not prevent the export of the pool.
 
-pub mod block;
+pub(crate) mod block;
 mod delay;
-pub mod device;
+pub(crate) mod device;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Memory;
 
 /// Bytes of all streams together, beside one block for each.
-pub const LIMIT: u64 = 48 << 20;
+pub(crate) const LIMIT: u64 = 48 << 20;
 
 /// The bytes of all streams.
 #[derive(Debug, Default)]
-pub struct ReadAhead(AtomicU64);
+pub(crate) struct ReadAhead(AtomicU64);
 
 /// The bytes of one stream; they are given back when it ends.
 #[derive(Debug)]
@@ -25,24 +25,24 @@ pub(crate) struct Share {
 
 impl Share {
     /// The share of a new stream.
-    pub fn new(memory: Arc<Memory>) -> Self {
+    pub(crate) fn new(memory: Arc<Memory>) -> Self {
         Self { memory, bytes: 0 }
     }
 
     /// Counts bytes that are going to be read.
-    pub fn add(&mut self, bytes: u64) {
+    pub(crate) fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
         self.memory.ahead.0.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Gives bytes back that were added.
-    pub fn remove(&mut self, bytes: u64) {
+    pub(crate) fn remove(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_sub(bytes);
         self.memory.ahead.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// Whether the stream holds more than it may.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         let free = LIMIT.saturating_sub(self.memory.ahead.0.load(Ordering::Relaxed));
         self.bytes > free
     }

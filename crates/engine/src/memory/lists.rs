@@ -75,9 +75,10 @@ pub struct Sizes {
     pub hits: [u64; 4],
 }
 
+#[cfg(test)]
 impl Sizes {
     /// Bytes of cached blocks.
-    pub fn total(&self) -> u64 {
+    pub(crate) fn total(&self) -> u64 {
         self.recent.total() + self.frequent.total()
     }
 }

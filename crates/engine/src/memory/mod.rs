@@ -8,11 +8,11 @@
 //! Differs from OpenZFS: no compressed buffers and no second level; the limit counts bytes that consumers may still
 //! hold.
 
-pub mod ahead;
+pub(crate) mod ahead;
 mod chains;
 pub mod limits;
-pub mod lists;
-pub mod objects;
+pub(crate) mod lists;
+pub(crate) mod objects;
 pub mod stats;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -26,12 +26,12 @@ use stats::{Purpose, Stats};
 
 /// Identity of a block: its pool, the location of its first copy, its birth, and whether the bytes are as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Key {
-    pub pool: u32,
-    pub vdev: u32,
-    pub offset: u64,
-    pub birth: u64,
-    pub keyless: bool,
+pub struct Key {
+    pub(crate) pool: u32,
+    pub(crate) vdev: u32,
+    pub(crate) offset: u64,
+    pub(crate) birth: u64,
+    pub(crate) keyless: bool,
 }
 
 /// Bookkeeping bytes of a block: counted with its content, so that small blocks stay within the limit.
@@ -200,12 +200,12 @@ impl Memory {
 
     /// Whether blocks were evicted since the start of the process.
     #[doc(alias = "arc_warm")]
-    pub fn is_warm(&self) -> bool {
+    pub(crate) fn is_warm(&self) -> bool {
         self.store.lock().evicted > 0
     }
 
     /// The standing of a block that is in memory or was: seen more than once; read ahead and not used since.
-    pub(crate) fn standing(&self, key: Key) -> Option<(bool, bool)> {
+    pub fn standing(&self, key: Key) -> Option<(bool, bool)> {
         self.store.lock().lists.standing(key)
     }
 
@@ -225,7 +225,7 @@ impl Memory {
     }
 
     /// A cached block.
-    pub(crate) fn get(&self, key: Key, purpose: Purpose) -> Option<Buf> {
+    pub fn get(&self, key: Key, purpose: Purpose) -> Option<Buf> {
         let mut store = self.store.lock();
         let (buf, touched) =
             store.lists.touch(key, purpose.prefetch).map(|(buf, touched)| (buf.clone(), touched))?;
@@ -243,7 +243,7 @@ impl Memory {
     }
 
     /// Caches a block that was read, unless it was written meanwhile: the written content is newer.
-    pub(crate) fn keep(&self, key: Key, buf: &Buf, purpose: Purpose) {
+    pub fn keep(&self, key: Key, buf: &Buf, purpose: Purpose) {
         let mut store = self.store.lock();
         if store.lists.value(key).is_none() {
             self.add(&mut store, key, buf, purpose);
@@ -251,7 +251,7 @@ impl Memory {
     }
 
     /// Replaces the cached content of a written block.
-    pub(crate) fn replace(&self, key: Key, buf: &Buf, purpose: Purpose) {
+    pub fn replace(&self, key: Key, buf: &Buf, purpose: Purpose) {
         let mut store = self.store.lock();
         match store.lists.value_mut(key) {
             // Overwritten in place: the cached content is old. The size is the same.
@@ -261,7 +261,7 @@ impl Memory {
     }
 
     /// Removes one block.
-    pub(crate) fn remove(&self, key: Key) {
+    pub fn remove(&self, key: Key) {
         self.store.lock().remove(key);
     }
 

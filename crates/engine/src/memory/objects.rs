@@ -24,7 +24,7 @@ const LEAST: usize = 32;
 const INDEXES: usize = 4 << 20;
 
 /// An object set whose objects keep indexes of their names.
-pub trait KeepsIndexes: Send + Sync + std::fmt::Debug {
+pub(crate) trait KeepsIndexes: Send + Sync + std::fmt::Debug {
     /// Object `number` shall drop its index.
     fn drop_index(&self, number: u64);
 }
@@ -46,24 +46,24 @@ pub struct Objects {
 
 impl Objects {
     /// An object set with this many objects in memory is opened.
-    pub fn opened(&self, objects: usize) {
+    pub(crate) fn opened(&self, objects: usize) {
         self.sets.fetch_add(1, Ordering::Relaxed);
         self.added(objects);
     }
 
     /// An object set with this many objects is closed.
-    pub fn closed(&self, objects: usize) {
+    pub(crate) fn closed(&self, objects: usize) {
         self.sets.fetch_sub(1, Ordering::Relaxed);
         self.removed(objects);
     }
 
     /// Objects are added to memory.
-    pub fn added(&self, objects: usize) {
+    pub(crate) fn added(&self, objects: usize) {
         self.objects.fetch_add(objects, Ordering::Relaxed);
     }
 
     /// Objects are removed from memory.
-    pub fn removed(&self, objects: usize) {
+    pub(crate) fn removed(&self, objects: usize) {
         self.objects.fetch_sub(objects, Ordering::Relaxed);
     }
 
@@ -74,7 +74,7 @@ impl Objects {
 
     /// Object `number` of `set` keeps an index of `bytes` from now on; the oldest ones of all object sets go. The caller holds
     /// no lock of an object.
-    pub fn keeps_index(&self, set: Weak<dyn KeepsIndexes>, number: u64, bytes: usize) {
+    pub(crate) fn keeps_index(&self, set: Weak<dyn KeepsIndexes>, number: u64, bytes: usize) {
         let mut gone = Vec::new();
         {
             let mut indexes = self.indexes.lock();

@@ -130,7 +130,7 @@ pub enum L2 {
 }
 
 /// The counters of cache devices and their kstats, in OpenZFS's order; [`L2`] has the same order.
-pub const L2_NAMES: [&str; 41] = [
+pub(crate) const L2_NAMES: [&str; 41] = [
     "l2_hits",
     "l2_misses",
     "l2_prefetch_asize",
@@ -191,17 +191,17 @@ impl L2Stats {
     }
 
     /// Adds to a counter.
-    pub fn add(&self, of: L2, count: u64) {
+    pub(crate) fn add(&self, of: L2, count: u64) {
         self.cell(of).fetch_add(count, Ordering::Relaxed);
     }
 
     /// Subtracts from the counter of something present.
-    pub fn sub(&self, of: L2, count: u64) {
+    pub(crate) fn sub(&self, of: L2, count: u64) {
         self.cell(of).fetch_sub(count, Ordering::Relaxed);
     }
 
     /// Sets a counter.
-    pub fn set(&self, of: L2, value: u64) {
+    pub(crate) fn set(&self, of: L2, value: u64) {
         self.cell(of).store(value, Ordering::Relaxed);
     }
 

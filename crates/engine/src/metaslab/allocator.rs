@@ -56,13 +56,13 @@ const PRELOAD: usize = 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpaceMapFeatures {
     /// `log_spacemap`: changes go to one log each txg.
-    pub log: bool,
+    pub(crate) log: bool,
     /// `spacemap_v2`: entries of two words. Needed by `log`.
-    pub two_words: bool,
+    pub(crate) two_words: bool,
     /// `spacemap_histogram`.
-    pub histogram: bool,
+    pub(crate) histogram: bool,
     /// `obsolete_counts`: frees on removed vdevs are recorded.
-    pub obsolete_counts: bool,
+    pub(crate) obsolete_counts: bool,
 }
 
 impl SpaceMapFeatures {
@@ -81,14 +81,14 @@ pub struct SpaceStats {
     /// Freed, but waits.
     pub deferred: u64,
     /// `space` as users count it.
-    pub dspace: u64,
+    pub(crate) dspace: u64,
     /// `allocated` as users count it.
-    pub dallocated: u64,
+    pub(crate) dallocated: u64,
 }
 
 impl SpaceStats {
     /// Bytes that can still be allocated or will be in a few txgs.
-    pub fn free(&self) -> u64 {
+    pub(crate) fn free(&self) -> u64 {
         self.space.saturating_sub(self.allocated)
     }
 }
@@ -102,7 +102,7 @@ struct Rotor {
 
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    pub vdevs: BTreeMap<u64, Arc<Vdev>>,
+    pub(crate) vdevs: BTreeMap<u64, Arc<Vdev>>,
     /// Groups that are open for allocation, by class.
     classes: BTreeMap<Class, Vec<Arc<Group>>>,
 }
@@ -212,12 +212,12 @@ impl SpaceAllocator {
     }
 
     /// Blocks born up to this txg belong to the checkpoint: their space is kept. 0: no checkpoint.
-    pub fn set_checkpoint(&self, txg: u64) {
+    pub(crate) fn set_checkpoint(&self, txg: u64) {
         self.checkpoint_txg.store(txg, Ordering::Relaxed);
     }
 
     /// Freed space is not used again.
-    pub fn keep_freed(&self) {
+    pub(crate) fn keep_freed(&self) {
         self.keeps_freed.store(true, Ordering::Release);
     }
 
@@ -228,7 +228,7 @@ impl SpaceAllocator {
     }
 
     /// Obeys the settings of `memory` from now on.
-    pub fn obey(&self, memory: &Arc<Memory>) {
+    pub(crate) fn obey(&self, memory: &Arc<Memory>) {
         let _ = self.memory.set(Arc::clone(memory));
     }
 
@@ -297,7 +297,7 @@ impl SpaceAllocator {
     }
 
     /// Allocation class of a vdev; `None` for one without metaslabs.
-    pub fn bias(&self, vdev: u64) -> Option<AllocBias> {
+    pub(crate) fn bias(&self, vdev: u64) -> Option<AllocBias> {
         Some(match self.vdev(vdev)?.groups.first()?.class {
             Class::Normal | Class::EmbeddedLog => AllocBias::Normal,
             Class::Log => AllocBias::Log,
@@ -308,20 +308,20 @@ impl SpaceAllocator {
 
     /// Whether the class has a vdev on which something is allocated.
     #[doc(alias = "mc_groups")]
-    pub fn is_open(&self, class: Class) -> bool {
+    pub(crate) fn is_open(&self, class: Class) -> bool {
         !self.tables().of(class).is_empty()
     }
 
     /// A vdev has become another object (a disk is a mirror now): it keeps its metaslabs. A vdev without
     /// metaslabs is skipped.
-    pub fn set_top(&self, top: &Arc<Top>) {
+    pub(crate) fn set_top(&self, top: &Arc<Top>) {
         if let Some(vdev) = self.vdev(top.id) {
             vdev.top.set(Arc::clone(top));
         }
     }
 
     /// Stops (or resumes) allocating on a vdev: it is offline, or being removed.
-    pub fn set_closed(&self, vdev: u64, closed: bool) {
+    pub(crate) fn set_closed(&self, vdev: u64, closed: bool) {
         if let Some(vdev) = self.vdev(vdev) {
             vdev.closed.store(closed, Ordering::Relaxed);
         }
@@ -363,7 +363,7 @@ impl SpaceAllocator {
 
     /// Deflated bytes of ordinary vdevs on which nothing is allocated.
     #[doc(alias = "spa_nonallocating_dspace")]
-    pub fn closed_dspace(&self) -> u64 {
+    pub(crate) fn closed_dspace(&self) -> u64 {
         let tables = self.tables();
         let closed = tables.vdevs.values().filter(|vdev| vdev.closed.load(Ordering::Relaxed));
         let groups = closed.flat_map(|vdev| vdev.groups.iter().map(move |group| (vdev, group)));
@@ -379,7 +379,7 @@ impl SpaceAllocator {
 
     /// Bytes that each open top-level vdev has more than its share of what its class has allocated, if it has more: those that
     /// are to move, so that all are equally full. Log vdevs do not count.
-    pub fn surplus(&self) -> BTreeMap<u64, u64> {
+    pub(crate) fn surplus(&self) -> BTreeMap<u64, u64> {
         let tables = self.tables();
         let classes = [Class::Normal, Class::Special, Class::Dedup].map(|class| tables.of(class));
         let mut surplus = BTreeMap::new();
@@ -405,7 +405,7 @@ impl SpaceAllocator {
 
     /// Bytes that blocks of these sizes take on the vdev where they take most, for one copy. Log vdevs do not count.
     #[doc(alias("spa_get_worst_case_asize", "vdev_get_min_asize"))]
-    pub fn worst_asizes<const N: usize>(&self, sizes: [u64; N], txg: u64) -> [u64; N] {
+    pub(crate) fn worst_asizes<const N: usize>(&self, sizes: [u64; N], txg: u64) -> [u64; N] {
         let (tables, mut worst) = (self.tables(), [0; N]);
         for (class, groups) in &tables.classes {
             if matches!(class, Class::Log | Class::EmbeddedLog) {
@@ -422,7 +422,7 @@ impl SpaceAllocator {
     }
 
     /// Bytes of ordinary vdevs that were freed and can't be used yet, as users count them.
-    pub fn deferred(&self) -> u64 {
+    pub(crate) fn deferred(&self) -> u64 {
         let stats = self.class_stats(Class::Normal);
         let share = u128::from(stats.dspace) * u128::from(stats.deferred) / u128::from(stats.space.max(1));
         u64::try_from(share).unwrap_or(u64::MAX)
@@ -524,7 +524,7 @@ impl SpaceAllocator {
     /// after a txg ([`Self::sync_done`] does it), and before the first allocation of an imported pool: so that few
     /// allocations have to wait.
     #[doc(alias = "metaslab_group_preload")]
-    pub fn preload(&self, txg: u64) {
+    pub(crate) fn preload(&self, txg: u64) {
         let tables = self.tables();
         let groups: Vec<&Arc<Group>> = tables.vdevs.values().flat_map(|vdev| &vdev.groups).collect();
         for group in &groups {

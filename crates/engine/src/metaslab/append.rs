@@ -11,20 +11,20 @@ use crate::error::{Error, Result};
 /// Txg and pass of the writer, for debug entries, and the form of entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Stamp {
-    pub txg: u64,
-    pub pass: u64,
-    pub two_words: bool,
+    pub(crate) txg: u64,
+    pub(crate) pass: u64,
+    pub(crate) two_words: bool,
 }
 
 /// Words that are to be appended to a map, with the head as it will then be.
 #[derive(Debug)]
 pub(super) struct Addition {
     /// The map after it.
-    pub map: MapState,
+    pub(crate) map: MapState,
     /// Bytes of the map before it; 0 when it is written anew.
-    pub from: u64,
+    pub(crate) from: u64,
     /// The blocks that are there go first.
-    pub anew: bool,
+    pub(crate) anew: bool,
     words: Vec<u64>,
 }
 
@@ -42,7 +42,7 @@ impl Addition {
 
     /// Appends entries for all `ranges`, allocated or freed.
     #[doc(alias = "space_map_write")]
-    pub fn ranges(
+    pub(crate) fn ranges(
         &mut self,
         unit: (u32, u64),
         ranges: &RangeSet,
@@ -54,7 +54,7 @@ impl Addition {
     }
 
     /// As [`Self::ranges`]; `unit` is the map's shift and first byte.
-    pub fn each(
+    pub(crate) fn each(
         &mut self,
         unit: (u32, u64),
         ranges: impl Iterator<Item = (u64, u64)>,

@@ -43,13 +43,13 @@ impl Metaslab {
 
 impl SpaceAllocator {
     /// Referenced bytes of a vdev: a removal copies them.
-    pub fn bytes_in_use(&self, vdev: u64) -> u64 {
+    pub(crate) fn bytes_in_use(&self, vdev: u64) -> u64 {
         let vdev = self.vdev(vdev);
         vdev.iter().flat_map(|vdev| &vdev.slabs).map(|slab| slab.bytes_in_use()).sum()
     }
 
     /// Begins the removal of a vdev, on which nothing is allocated from now.
-    pub fn begin_evacuation(&self, top: Arc<Top>) {
+    pub(crate) fn begin_evacuation(&self, top: Arc<Top>) {
         let evacuation = Some(Evacuation::default());
         let removed = Removed {
             freed: Mutex::default(),
@@ -107,13 +107,13 @@ impl SpaceAllocator {
     }
 
     /// Copies made so far of a vdev that is being removed.
-    pub fn copied(&self, vdev: u64) -> Option<IndirectMapping> {
+    pub(crate) fn copied(&self, vdev: u64) -> Option<IndirectMapping> {
         let removed = self.removed(vdev);
         removed.as_ref()?.evacuation.as_ref().map(|evacuation| evacuation.copies.lock().clone())
     }
 
     /// Free pieces of a vdev, from its space maps.
-    pub fn free_pieces(&self, vdev: u64) -> u64 {
+    pub(crate) fn free_pieces(&self, vdev: u64) -> u64 {
         let vdev = self.vdev(vdev);
         let pieces = |slab: &Arc<Metaslab>| {
             let state = slab.lock();
@@ -127,7 +127,7 @@ impl SpaceAllocator {
     }
 
     /// Bytes that were freed before they were copied, since this was last asked.
-    pub fn take_spared(&self, vdev: u64) -> u64 {
+    pub(crate) fn take_spared(&self, vdev: u64) -> u64 {
         let removed = self.removed(vdev);
         let evacuation = removed.as_ref().and_then(|removed| removed.evacuation.as_ref());
         evacuation.map_or(0, |evacuation| evacuation.spared.swap(0, Ordering::Relaxed))
@@ -208,7 +208,7 @@ impl SpaceAllocator {
     }
 
     /// Returns for each removed vdev its number, its obsolete bytes and the size of its obsolete space map.
-    pub fn obsolete(&self) -> Vec<(u64, u64, u64)> {
+    pub(crate) fn obsolete(&self) -> Vec<(u64, u64, u64)> {
         let removed = self.removed.read();
         let removed = removed.iter().filter(|(_, removed)| removed.evacuation.is_none());
         let of = |map: &MapState| (u64::try_from(map.head.alloc).unwrap_or(0), map.head.length);
@@ -221,7 +221,7 @@ impl SpaceAllocator {
 
     /// Detaches the obsolete space map from a removed vdev, whose mapping is about to be condensed by it:
     /// later obsolete ranges go into another map. Returns its object; 0: none.
-    pub fn take_obsolete(&self, vdev: u64) -> u64 {
+    pub(crate) fn take_obsolete(&self, vdev: u64) -> u64 {
         let removed = self.removed(vdev).filter(|removed| removed.evacuation.is_none());
         removed.map_or(0, |removed| std::mem::take(&mut *removed.obsolete.lock()).object)
     }

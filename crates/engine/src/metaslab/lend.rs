@@ -16,7 +16,7 @@ use super::unit::Metaslab;
 impl SpaceAllocator {
     /// Lends the first free range of the vdev at or after `from`, of at most `most` bytes, to `work`; returns the range and
     /// what `work` returned. `None` when nothing is free there. Metaslabs that cannot be read are skipped.
-    pub fn with_free<T>(
+    pub(crate) fn with_free<T>(
         &self,
         vdev: u64,
         from: u64,
@@ -44,7 +44,7 @@ impl SpaceAllocator {
     }
 
     /// Whether space that becomes free is noted for [`SpaceAllocator::with_freed`].
-    pub fn set_trims(&self, on: bool) {
+    pub(crate) fn set_trims(&self, on: bool) {
         self.trims.store(on, Ordering::Relaxed);
         if !on {
             let vdevs = self.all_vdevs();
@@ -55,7 +55,7 @@ impl SpaceAllocator {
     /// Lends the ranges that were freed on the vdev since the last call, and are still free, to `work`, one
     /// by one.
     #[doc(alias = "ms_trim")]
-    pub fn with_freed(&self, vdev: u64, work: &mut dyn FnMut(u64, u64)) {
+    pub(crate) fn with_freed(&self, vdev: u64, work: &mut dyn FnMut(u64, u64)) {
         for slab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.slabs) {
             let freed = std::mem::take(&mut slab.lock().to_trim);
             if !freed.is_empty() {

@@ -121,7 +121,7 @@ impl Unflushed {
 
 impl Change {
     /// Notes an allocation or a free of `[start, end)` that happens after all the others.
-    pub fn apply(&mut self, start: u64, end: u64, free: bool) {
+    pub(crate) fn apply(&mut self, start: u64, end: u64, free: bool) {
         let (to, from) = if free {
             (&mut self.freed, &mut self.allocated)
         } else {

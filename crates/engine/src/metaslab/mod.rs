@@ -9,14 +9,14 @@
 
 mod allocator;
 mod append;
-pub mod check;
+pub(crate) mod check;
 mod discard;
 mod evacuate;
 mod lend;
 pub mod log;
 mod mapping;
 pub mod policy;
-pub mod rebuild;
+pub(crate) mod rebuild;
 mod record;
 mod reflow;
 mod removed;

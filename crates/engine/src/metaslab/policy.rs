@@ -28,7 +28,7 @@ const CONDENSE_BLOCKS: u64 = 4;
 /// them there are. 0: nothing is free.
 #[doc(alias = "metaslab_segment_weight")]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Weight(u64);
+pub(crate) struct Weight(u64);
 
 impl Weight {
     fn new(index: u32, count: u64) -> Self {
@@ -37,7 +37,7 @@ impl Weight {
 
     /// From the free ranges of a loaded metaslab; sizes above the largest bucket of a map's histogram count
     /// as that bucket.
-    pub fn of(free: &SizedRanges, ashift: u32) -> Self {
+    pub(crate) fn of(free: &SizedRanges, ashift: u32) -> Self {
         let last = BUCKETS + ashift - 1;
         let mut count = 0_u64;
         for (i, &n) in (0..64_u32).zip(free.histogram()).rev() {
@@ -50,7 +50,7 @@ impl Weight {
     }
 
     /// For a metaslab that is not loaded, from its map's histogram, less space that may not be used yet.
-    pub fn of_map(histogram: &[u64; 32], deferred: &[u64; 32], ashift: u32) -> Self {
+    pub(crate) fn of_map(histogram: &[u64; 32], deferred: &[u64; 32], ashift: u32) -> Self {
         for (i, (&n, &not_yet)) in (0..BUCKETS).zip(histogram.iter().zip(deferred)).rev() {
             if n > not_yet {
                 return Self::new(i + ashift, n - not_yet);
@@ -60,27 +60,27 @@ impl Weight {
     }
 
     /// For a metaslab of which only the number of free bytes is known.
-    pub fn of_space(free: u64) -> Self {
+    pub(crate) fn of_space(free: u64) -> Self {
         free.checked_ilog2().map_or(Self::default(), |index| Self::new(index, 1))
     }
 
     /// Power of two of its longest pieces.
-    pub fn index(self) -> Option<u32> {
+    pub(crate) fn index(self) -> Option<u32> {
         u32::try_from(self.0 >> 48).ok()?.checked_sub(1)
     }
 
     /// No piece can be as long as this.
-    pub fn limit(self) -> u64 {
+    pub(crate) fn limit(self) -> u64 {
         self.index().map_or(0, |i| 1_u64.checked_shl(i + 1).unwrap_or(u64::MAX))
     }
 
     /// As a word whose order is the weight's.
-    pub fn word(self) -> u64 {
+    pub(crate) fn word(self) -> u64 {
         self.0
     }
 
     /// From [`Weight::word`].
-    pub fn from_word(word: u64) -> Self {
+    pub(crate) fn from_word(word: u64) -> Self {
         Self(word)
     }
 }
@@ -89,7 +89,7 @@ impl Weight {
 /// where the last of them ended. From a nearly full or much fragmented metaslab, the best fitting piece is
 /// returned.
 #[doc(alias = "metaslab_df_alloc")]
-pub fn dynamic_fit(free: &SizedRanges, cursor: &mut u64, size: u64, capacity: u64) -> Option<u64> {
+pub(crate) fn dynamic_fit(free: &SizedRanges, cursor: &mut u64, size: u64, capacity: u64) -> Option<u64> {
     let roomy = free.covered() >= capacity / 100 * DF_FREE_PERCENT && free.largest() >= DF_THRESHOLD;
     let near = if roomy { first_fit(free, *cursor, size) } else { None };
     let found = near.or_else(|| free.best_fit(size).map(|(start, _)| start))?;
@@ -112,13 +112,13 @@ fn first_fit(free: &SizedRanges, cursor: u64, size: u64) -> Option<u64> {
 }
 
 /// Which cursor serves blocks of `size` bytes: one for each power of two that divides it.
-pub fn cursor_of(size: u64) -> usize {
+pub(crate) fn cursor_of(size: u64) -> usize {
     usize::try_from(size.trailing_zeros()).unwrap_or(0).min(63)
 }
 
 /// Adds a histogram of ranges to a map's, whose first bucket is one unit of the map.
 #[doc(alias = "space_map_histogram_add")]
-pub fn add_histogram(head: &mut [u64; 32], of: &[u64; 64], shift: u32) {
+pub(crate) fn add_histogram(head: &mut [u64; 32], of: &[u64; 64], shift: u32) {
     let from = usize::try_from(shift).unwrap_or(0);
     for (i, &n) in of.iter().enumerate().skip(from) {
         let at = i - from;
@@ -146,7 +146,7 @@ pub fn histogram_of(ranges: impl Iterator<Item = (u64, u64)>) -> [u64; 64] {
 
 /// Bytes of a condensed map: one that describes just `free`.
 #[doc(alias = "space_map_estimate_optimal_size")]
-pub fn condensed_size(free: &SizedRanges, shift: u32, two_words: bool, block_size: u64) -> u64 {
+pub(crate) fn condensed_size(free: &SizedRanges, shift: u32, two_words: bool, block_size: u64) -> u64 {
     let mut size = 0_u64;
     for (i, &n) in (0_u32..).zip(free.histogram()) {
         // Runs of up to 2^15 units take one word; of up to 2^36, two.
@@ -166,7 +166,7 @@ pub fn condensed_size(free: &SizedRanges, shift: u32, two_words: bool, block_siz
 
 /// Whether a map with that head is worth condensing; `condensed` is its size afterwards.
 #[doc(alias = "metaslab_should_condense")]
-pub fn should_condense(head: &SpaceMapPhys, condensed: u64, record: u64, nothing_free: bool) -> bool {
+pub(crate) fn should_condense(head: &SpaceMapPhys, condensed: u64, record: u64, nothing_free: bool) -> bool {
     let worth = head.length >= condensed.saturating_mul(CONDENSE_PERCENT) / 100;
     nothing_free && head.length > record || worth && head.length > CONDENSE_BLOCKS * record
 }
@@ -246,7 +246,7 @@ pub fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &Limits) -> u64 {
 /// Size of a metaslab, as a shift, for a new vdev of `asize` bytes: 16 to 200 metaslabs of 16 MiB to 16 GiB,
 /// 512 MiB where that results in such a number.
 #[doc(alias = "vdev_metaslab_set_size")]
-pub fn metaslab_shift(asize: u64) -> u32 {
+pub(crate) fn metaslab_shift(asize: u64) -> u32 {
     metaslab_shift_of(asize, LEAST_METASLABS)
 }
 
@@ -255,7 +255,7 @@ pub fn metaslab_shift(asize: u64) -> u32 {
 const LEAST_METASLABS: u64 = 16;
 
 /// As [`metaslab_shift`], with another least number of metaslabs.
-pub fn metaslab_shift_of(asize: u64, least: u64) -> u32 {
+pub(crate) fn metaslab_shift_of(asize: u64, least: u64) -> u32 {
     const MIN: u32 = 24;
     const MAX: u32 = 34;
     const DEFAULT: u32 = 29;

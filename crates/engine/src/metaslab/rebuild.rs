@@ -27,10 +27,10 @@ use crate::vdev::config::{Kind, VdevConfig};
 use crate::vdev::tree::Tree;
 
 /// Allocated ranges of each metaslab of a top-level vdev, in order.
-pub type Found = BTreeMap<u64, Vec<RangeSet>>;
+pub(crate) type Found = BTreeMap<u64, Vec<RangeSet>>;
 
 /// Whether a top-level vdev of this configuration has metaslabs.
-pub fn has_metaslabs(config: &VdevConfig) -> bool {
+pub(crate) fn has_metaslabs(config: &VdevConfig) -> bool {
     config.metaslab_shift != 0 && !matches!(config.kind, Kind::Hole | Kind::Missing | Kind::Indirect)
 }
 
@@ -47,7 +47,7 @@ impl SpaceAllocator {
     ///
     /// # Errors
     /// When the mapping of a removed vdev, or a checkpoint's space map, can't be read: these are not derived.
-    pub fn rebuilt(
+    pub(crate) fn rebuilt(
         mos: &Arc<Objset>,
         tree: &Tree,
         forms: SpaceMapFeatures,

@@ -25,32 +25,32 @@ const MAX_METASLAB_SHIFT: u32 = 40;
 #[derive(Debug, Clone, Default)]
 pub struct SlabRecord {
     /// Its map; object 0 when it was never written.
-    pub map: MapState,
+    pub(crate) map: MapState,
     /// Since when its changes are in logs; 0: it has never been in one.
-    pub unflushed_txg: u64,
+    pub(crate) unflushed_txg: u64,
     /// Its changes in the logs.
-    pub change: Change,
+    pub(crate) change: Change,
 }
 
 /// A top-level vdev as it was left.
 #[derive(Debug)]
 pub struct TopRecord {
     /// The vdev.
-    pub top: Arc<Top>,
+    pub(crate) top: Arc<Top>,
     /// Its allocation class.
-    pub bias: AllocBias,
+    pub(crate) bias: AllocBias,
     /// Bytes of a metaslab, as a shift.
-    pub metaslab_shift: u32,
+    pub(crate) metaslab_shift: u32,
     /// Metaslabs of a draid begin and end with a whole row of a group, of so many bytes; else 1.
-    pub row: u64,
+    pub(crate) row: u64,
     /// Object with the numbers of the space maps; 0: to be made.
-    pub array: u64,
+    pub(crate) array: u64,
     /// Object with the unflushed txgs; 0: to be made when needed.
-    pub unflushed_array: u64,
+    pub(crate) unflushed_array: u64,
     /// The checkpoint's space map; object 0: none.
-    pub checkpoint: MapState,
+    pub(crate) checkpoint: MapState,
     /// The metaslabs, in order.
-    pub metaslabs: Vec<SlabRecord>,
+    pub(crate) metaslabs: Vec<SlabRecord>,
 }
 
 impl TopRecord {

@@ -34,33 +34,33 @@ const MAX_HOPS: usize = 64;
 /// A removed vdev, or one that is being removed.
 #[derive(Debug)]
 pub(super) struct Removed {
-    pub top: Arc<Top>,
+    pub(crate) top: Arc<Top>,
     /// Became obsolete in the syncing txg, not yet written.
-    pub freed: Mutex<RangeSet>,
+    pub(crate) freed: Mutex<RangeSet>,
     /// The obsolete space map.
-    pub obsolete: Mutex<MapState>,
+    pub(crate) obsolete: Mutex<MapState>,
     /// Set while the vdev is being removed.
-    pub evacuation: Option<Evacuation>,
+    pub(crate) evacuation: Option<Evacuation>,
 }
 
 /// Progress of the removal of a vdev.
 #[derive(Debug, Default)]
 pub(super) struct Evacuation {
     /// Copies made so far.
-    pub copies: Mutex<IndirectMapping>,
+    pub(crate) copies: Mutex<IndirectMapping>,
     /// The ranges of one metaslab that are still to be copied.
-    pub pending: Mutex<Pending>,
+    pub(crate) pending: Mutex<Pending>,
     /// Bytes that were freed before they were copied, since [`SpaceAllocator::take_spared`].
-    pub spared: AtomicU64,
+    pub(crate) spared: AtomicU64,
 }
 
 /// The ranges of one metaslab that are still to be copied.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     /// The metaslab to look at next.
-    pub next: usize,
+    pub(crate) next: usize,
     /// Allocated ranges of the one before.
-    pub ranges: RangeSet,
+    pub(crate) ranges: RangeSet,
 }
 
 /// A range of a top-level vdev, and how many removals led to it.
@@ -155,7 +155,7 @@ impl SpaceAllocator {
     }
 
     /// Notes that a range of a removed vdev is no longer referred to there (syncing context).
-    pub fn mark_obsolete(&self, dva: &Dva) {
+    pub(crate) fn mark_obsolete(&self, dva: &Dva) {
         let removed = self.removed(u64::from(dva.vdev));
         if let Some(removed) = removed.filter(|_| self.forms.read().obsolete_counts) {
             removed.freed.lock().insert(dva.offset, dva.offset.saturating_add(dva.asize));

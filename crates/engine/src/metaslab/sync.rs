@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 /// A log that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LogRecord {
-    pub map: MapState,
+    pub(crate) map: MapState,
 }
 
 impl LogRecord {
@@ -49,17 +49,17 @@ impl LogRecord {
 #[derive(Debug, Default)]
 pub(super) struct SyncState {
     /// Metaslabs that logs speak of, by the txg since when: `(txg, vdev, metaslab)`.
-    pub unflushed: BTreeSet<(u64, u64, u64)>,
+    pub(crate) unflushed: BTreeSet<(u64, u64, u64)>,
     /// The logs by txg.
-    pub logs: BTreeMap<u64, LogRecord>,
+    pub(crate) logs: BTreeMap<u64, LogRecord>,
     /// Metaslabs whose maps are to be written anew with the next txg: `(vdev, metaslab)`.
-    pub rewrite: BTreeSet<(u64, u64)>,
+    pub(crate) rewrite: BTreeSet<(u64, u64)>,
     /// Vdevs whose arrays of maps are to be made with the next txg, also when they have no maps.
-    pub rearray: BTreeSet<u64>,
+    pub(crate) rearray: BTreeSet<u64>,
     /// Flush every metaslab with the next txg.
-    pub flush_all: bool,
+    pub(crate) flush_all: bool,
     /// Sizes.
-    pub limits: Limits,
+    pub(crate) limits: Limits,
     /// Metaslabs with space that was freed but waits.
     waiting: BTreeSet<(u64, u64)>,
 }
@@ -67,7 +67,7 @@ pub(super) struct SyncState {
 impl SpaceAllocator {
     /// Flushes all metaslabs with the next txg, so that only its log is left: before the pool is exported.
     #[doc(alias = "spa_log_flushall_txg")]
-    pub fn request_flush_all(&self) {
+    pub(crate) fn request_flush_all(&self) {
         self.sync.lock().flush_all = true;
     }
 
@@ -82,7 +82,8 @@ impl SpaceAllocator {
     }
 
     /// True when the txg has changes that are not in the maps yet.
-    pub fn is_dirty(&self, txg: u64) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_dirty(&self, txg: u64) -> bool {
         !self.changed(txg).is_empty()
     }
 
@@ -135,7 +136,7 @@ impl SpaceAllocator {
 
     /// After the uberblock of `txg` is on disk: space freed two txgs ago becomes allocatable. May wait for
     /// reads.
-    pub fn sync_done(&self, txg: u64) {
+    pub(crate) fn sync_done(&self, txg: u64) {
         let mut state = self.sync.lock();
         let mut names = std::mem::take(&mut *self.dirty_slot(txg).lock());
         names.append(&mut state.waiting);

@@ -118,7 +118,7 @@ fn one(
 
 /// First byte and size of a metaslab of `1 << shift` bytes. In a draid it begins and ends at whole rows.
 #[doc(alias = "vdev_draid_metaslab_init")]
-pub fn place(shift: u32, row: u64, id: u64) -> (u64, u64) {
+pub(crate) fn place(shift: u32, row: u64, id: u64) -> (u64, u64) {
     let (size, row) = (1_u64.checked_shl(shift).unwrap_or(0), row.max(1));
     let start = id.saturating_mul(size);
     let first = start.div_ceil(row).saturating_mul(row);
@@ -127,7 +127,7 @@ pub fn place(shift: u32, row: u64, id: u64) -> (u64, u64) {
 }
 
 /// Bytes of a row of a draid's group; 1 for other vdevs.
-pub fn row(config: &VdevConfig) -> u64 {
+pub(crate) fn row(config: &VdevConfig) -> u64 {
     let width = config.draid.map(|draid| u64::from(draid.ndata.saturating_add(config.nparity)));
     width.and_then(|width| width.checked_shl(config.ashift)).filter(|&row| row > 0).unwrap_or(1)
 }

@@ -24,12 +24,12 @@ use zcommon::draid::DraidConfig;
 pub(super) struct Objects {
     objects: BTreeMap<u64, MemObject>,
     next: u64,
-    pub arrays: BTreeMap<u64, u64>,
-    pub unflushed: BTreeMap<u64, u64>,
-    pub checkpoints: BTreeMap<u64, u64>,
-    pub logs: BTreeMap<u64, u64>,
+    pub(crate) arrays: BTreeMap<u64, u64>,
+    pub(crate) unflushed: BTreeMap<u64, u64>,
+    pub(crate) checkpoints: BTreeMap<u64, u64>,
+    pub(crate) logs: BTreeMap<u64, u64>,
     /// Bytes of blocks written; an object once written in a block keeps it.
-    pub writes: u64,
+    pub(crate) writes: u64,
 }
 
 struct Counted<'a>(&'a mut MemObject, &'a mut u64);
@@ -104,7 +104,7 @@ impl SpaceMapStore for Objects {
 }
 
 impl Objects {
-    pub fn head(&self, object: u64) -> SpaceMapPhys {
+    pub(crate) fn head(&self, object: u64) -> SpaceMapPhys {
         SpaceMapPhys::from_bytes(&self.objects[&object].bonus()).unwrap()
     }
 
@@ -117,7 +117,7 @@ impl Objects {
         MapState { object, head: self.head(object), block_size: mem.block_size(), has_histogram }
     }
 
-    pub fn word(&self, object: u64, index: u64) -> u64 {
+    pub(crate) fn word(&self, object: u64, index: u64) -> u64 {
         let Some(mem) = self.objects.get(&object) else { return 0 };
         let block = mem.read_block(index * 8 / mem.block_size()).unwrap();
         let at = (index * 8 % mem.block_size()) as usize;
@@ -150,27 +150,27 @@ impl SpaceMapSource for Shared {
 /// How a vdev of a test looks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shape {
-    pub ashift: u32,
+    pub(crate) ashift: u32,
     /// Raidz parity and width; 0: a disk.
-    pub raidz: (u32, u32),
-    pub bias: AllocBias,
-    pub metaslab_shift: u32,
-    pub metaslabs: u64,
+    pub(crate) raidz: (u32, u32),
+    pub(crate) bias: AllocBias,
+    pub(crate) metaslab_shift: u32,
+    pub(crate) metaslabs: u64,
     /// Data columns of a draid1; 0: no draid.
-    pub draid: u64,
+    pub(crate) draid: u64,
 }
 
 impl Shape {
-    pub fn disk(ashift: u32, metaslab_shift: u32, metaslabs: u64) -> Self {
+    pub(crate) fn disk(ashift: u32, metaslab_shift: u32, metaslabs: u64) -> Self {
         Self { ashift, raidz: (0, 1), bias: AllocBias::Normal, metaslab_shift, metaslabs, draid: 0 }
     }
 
     /// Bytes that a metaslab's ends are multiples of.
-    pub fn row(&self) -> u64 {
+    pub(crate) fn row(&self) -> u64 {
         if self.draid == 0 { 1 } else { (self.draid + 1) << self.ashift }
     }
 
-    pub fn top(&self, id: u64) -> Arc<Top> {
+    pub(crate) fn top(&self, id: u64) -> Arc<Top> {
         let layout = match self.raidz {
             _ if self.draid != 0 => {
                 let config = DraidConfig { parity: 1, data: self.draid, spares: 1, children: self.draid + 3 };

@@ -43,20 +43,20 @@ const MAX_TO_TRIM: usize = 1 << 14;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MapState {
     /// Its object; 0: none yet.
-    pub object: u64,
+    pub(crate) object: u64,
     /// Its head.
-    pub head: SpaceMapPhys,
+    pub(crate) head: SpaceMapPhys,
     /// Bytes of a block.
-    pub block_size: u64,
+    pub(crate) block_size: u64,
     /// Its head has room for a histogram.
-    pub has_histogram: bool,
+    pub(crate) has_histogram: bool,
 }
 
 /// A metaslab.
 #[derive(Debug)]
 pub(super) struct Metaslab {
     /// Its vdev.
-    pub vdev: u64,
+    pub(crate) vdev: u64,
     /// Its number there.
     pub id: u64,
     /// First byte.
@@ -64,17 +64,17 @@ pub(super) struct Metaslab {
     /// Bytes.
     pub size: u64,
     /// Unit, as a shift.
-    pub ashift: u32,
+    pub(crate) ashift: u32,
     /// Longest piece of a loaded one; all ones when not loaded.
     largest: AtomicU64,
     weight: AtomicU64,
     /// Longest piece when it was last unloaded, until freed space comes; all ones when not known.
     ceiling: AtomicU64,
     /// Its map can't be read: nothing is allocated from it.
-    pub unreadable: AtomicBool,
+    pub(crate) unreadable: AtomicBool,
     /// How often it was asked for a piece.
     #[cfg(test)]
-    pub visits: AtomicU64,
+    pub(crate) visits: AtomicU64,
     state: Mutex<State>,
 }
 
@@ -82,74 +82,74 @@ pub(super) struct Metaslab {
 #[derive(Debug, Default)]
 pub(super) struct State {
     /// Allocatable ranges, while loaded.
-    pub free: Option<SizedRanges>,
+    pub(crate) free: Option<SizedRanges>,
     /// How often it was unloaded: a load that began before that ends in vain.
     epoch: u64,
     loaders: u32,
     /// Free, but lent to something that works on it: see [`super::lend`].
-    pub lent: RangeSet,
+    pub(crate) lent: RangeSet,
     /// Freed since it was last trimmed, and free still: see [`super::lend`].
-    pub to_trim: RangeSet,
+    pub(crate) to_trim: RangeSet,
     returned: RangeSet,
     /// Allocated in the open, quiescing and syncing txg, by its last two bits.
-    pub allocating: [RangeSet; TXGS],
+    pub(crate) allocating: [RangeSet; TXGS],
     /// Freed in the syncing txg, not yet written.
-    pub freeing: RangeSet,
+    pub(crate) freeing: RangeSet,
     /// Freed in the syncing txg and written.
-    pub freed: RangeSet,
+    pub(crate) freed: RangeSet,
     /// Freed in the syncing txg, but the checkpoint keeps it.
-    pub checkpointing: RangeSet,
+    pub(crate) checkpointing: RangeSet,
     /// Freed in that txg and synced.
-    pub deferred: Vec<(u64, RangeSet)>,
+    pub(crate) deferred: Vec<(u64, RangeSet)>,
     /// Changes that are only in the logs.
-    pub unflushed: Change,
+    pub(crate) unflushed: Change,
     /// Changes that were only in the logs, and are being written to the metaslab's own map in the syncing
     /// txg.
-    pub flushing: Change,
+    pub(crate) flushing: Change,
     /// Since when `unflushed` is only in logs; 0: the metaslab has never been in a log.
-    pub unflushed_txg: u64,
+    pub(crate) unflushed_txg: u64,
     /// It has changes since then.
-    pub unflushed_dirty: bool,
+    pub(crate) unflushed_dirty: bool,
     /// Its own map.
-    pub map: MapState,
+    pub(crate) map: MapState,
     /// No map describes the metaslab: one must be written from `free`, or is being written, and `free` must not be dropped
     /// before.
-    pub unwritten: bool,
+    pub(crate) unwritten: bool,
     /// Bytes of it that are settled: the rest is of the txg that is being synced.
-    pub synced_length: u64,
+    pub(crate) synced_length: u64,
     /// Bytes allocated according to the maps.
-    pub allocated: u64,
+    pub(crate) allocated: u64,
     /// By how much that changed in the syncing txg.
-    pub allocated_now: i64,
+    pub(crate) allocated_now: i64,
     cursors: Vec<u64>,
     /// Weight's index when it was last made active.
-    pub active_index: Option<u32>,
+    pub(crate) active_index: Option<u32>,
     /// Last txg in which something was allocated.
-    pub used_txg: u64,
+    pub(crate) used_txg: u64,
 }
 
 /// A piece that was allocated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placed {
-    pub start: u64,
+    pub(crate) start: u64,
     /// The metaslab had no changes in the txg before.
-    pub first: bool,
+    pub(crate) first: bool,
     /// It is time for another metaslab.
-    pub spent: bool,
+    pub(crate) spent: bool,
 }
 
 /// Starting point of a load.
 #[derive(Debug)]
 pub(super) struct LoadStart {
-    pub object: u64,
-    pub length: u64,
+    pub(crate) object: u64,
+    pub(crate) length: u64,
     epoch: u64,
     changes: [Change; 2],
     not_yet: RangeSet,
 }
 
 impl Metaslab {
-    pub fn new(vdev: u64, id: u64, place: (u64, u64), ashift: u32, state: State) -> Self {
+    pub(crate) fn new(vdev: u64, id: u64, place: (u64, u64), ashift: u32, state: State) -> Self {
         let slab = Self {
             vdev,
             id,
@@ -168,21 +168,21 @@ impl Metaslab {
         slab
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
     /// First byte after it.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.start.saturating_add(self.size)
     }
 
-    pub fn weight(&self) -> Weight {
+    pub(crate) fn weight(&self) -> Weight {
         Weight::from_word(self.weight.load(Ordering::Relaxed))
     }
 
     /// Longest piece that can be there; exact when loaded.
-    pub fn longest(&self) -> u64 {
+    pub(crate) fn longest(&self) -> u64 {
         match (self.largest.load(Ordering::Relaxed), self.ceiling.load(Ordering::Relaxed)) {
             (u64::MAX, u64::MAX) => self.weight().limit().saturating_sub(1),
             (u64::MAX, ceiling) => ceiling,
@@ -194,14 +194,14 @@ impl Metaslab {
         self.largest.store(largest, Ordering::Relaxed);
     }
 
-    pub fn is_loaded(&self) -> bool {
+    pub(crate) fn is_loaded(&self) -> bool {
         self.largest.load(Ordering::Relaxed) != u64::MAX
     }
 
     /// Whether a piece of that length may be there. With `hard` an estimate does not rule it out, but facts
     /// remembered of an unloaded metaslab do: else a full pool reads all maps for each block.
     #[doc(alias = "metaslab_should_allocate")]
-    pub fn may_hold(&self, size: u64, hard: bool) -> bool {
+    pub(crate) fn may_hold(&self, size: u64, hard: bool) -> bool {
         if self.unreadable.load(Ordering::Relaxed) {
             return false;
         }
@@ -211,7 +211,7 @@ impl Metaslab {
     }
 
     /// After a change: weight and longest piece anew.
-    pub fn reweigh(&self, state: &mut State) {
+    pub(crate) fn reweigh(&self, state: &mut State) {
         let weight = match &state.free {
             Some(free) => {
                 self.largest.store(free.largest(), Ordering::Relaxed);
@@ -242,7 +242,7 @@ impl Metaslab {
     /// Allocates `size` bytes for `txg`; `far_from`: not near that offset. `None` when there is no such piece or the
     /// metaslab is not loaded. Also reports whether this is the txg's first change here, and whether the
     /// metaslab has used up the kind of pieces for which it was chosen.
-    pub fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<Placed> {
+    pub(crate) fn allocate(&self, size: u64, txg: u64, far_from: Option<u64>) -> Option<Placed> {
         #[cfg(test)]
         self.visits.fetch_add(1, Ordering::Relaxed);
         let mut guard = self.lock();
@@ -277,14 +277,14 @@ impl Metaslab {
     }
 
     /// Chosen to be allocated from.
-    pub fn activate(&self) {
+    pub(crate) fn activate(&self) {
         let mut state = self.lock();
         self.reweigh(&mut state);
         state.active_index = self.weight().index();
     }
 
     /// Begins a load; `None` when it is loaded.
-    pub fn start_load(&self) -> Option<LoadStart> {
+    pub(crate) fn start_load(&self) -> Option<LoadStart> {
         let mut state = self.lock();
         if state.free.is_some() {
             return None;
@@ -336,13 +336,13 @@ impl Metaslab {
     }
 
     /// Not unloaded since that load began.
-    pub fn is_as_at(&self, start: &LoadStart) -> bool {
+    pub(crate) fn is_as_at(&self, start: &LoadStart) -> bool {
         self.lock().epoch == start.epoch
     }
 
     /// Drops the allocatable ranges, if nothing is being allocated or written: a load reads the settled part
     /// of the map, and the logs.
-    pub fn unload(&self) -> bool {
+    pub(crate) fn unload(&self) -> bool {
         let mut state = self.lock();
         let writing = state.synced_length != state.map.head.length;
         if writing
@@ -419,7 +419,7 @@ impl Metaslab {
     /// After a synced txg: see the picture above. Returns the growth of the allocated and of the deferred
     /// bytes. `ripens`: space that was freed long enough before this txg can be used again. `trims`: ranges that become free are
     /// to be trimmed.
-    pub fn sync_done(&self, txg: u64, ripens: u64, trims: bool) -> (i64, i64) {
+    pub(crate) fn sync_done(&self, txg: u64, ripens: u64, trims: bool) -> (i64, i64) {
         let mut guard = self.lock();
         let state = &mut *guard;
         let freed = std::mem::take(&mut state.freed);
@@ -459,7 +459,7 @@ impl Metaslab {
 
 impl State {
     /// Ranges allocated in a txg and not yet written.
-    pub fn slot(&mut self, txg: u64) -> &mut RangeSet {
+    pub(crate) fn slot(&mut self, txg: u64) -> &mut RangeSet {
         let [a, b, c, d] = &mut self.allocating;
         match txg & 3 {
             0 => a,
@@ -470,7 +470,7 @@ impl State {
     }
 
     /// Bytes that are freed but not yet allocatable.
-    pub fn deferred_space(&self) -> u64 {
+    pub(crate) fn deferred_space(&self) -> u64 {
         self.deferred.iter().map(|(_, ranges)| ranges.covered()).sum()
     }
 }

@@ -35,15 +35,15 @@ const NONE: usize = usize::MAX;
 pub(super) struct TopSlot(RwLock<Arc<Top>>);
 
 impl TopSlot {
-    pub fn new(top: Arc<Top>) -> Arc<Self> {
+    pub(crate) fn new(top: Arc<Top>) -> Arc<Self> {
         Arc::new(Self(RwLock::new(top)))
     }
 
-    pub fn get(&self) -> Arc<Top> {
+    pub(crate) fn get(&self) -> Arc<Top> {
         Arc::clone(&self.0.read())
     }
 
-    pub fn set(&self, top: Arc<Top>) {
+    pub(crate) fn set(&self, top: Arc<Top>) {
         *self.0.write() = top;
     }
 }
@@ -52,37 +52,37 @@ impl TopSlot {
 #[derive(Debug)]
 pub(super) struct Vdev {
     /// Its number.
-    pub id: u64,
-    pub top: Arc<TopSlot>,
+    pub(crate) id: u64,
+    pub(crate) top: Arc<TopSlot>,
     /// Size of a metaslab, as a shift.
-    pub shift: u32,
-    pub slabs: Vec<Arc<Metaslab>>,
-    pub groups: Vec<Arc<Group>>,
+    pub(crate) shift: u32,
+    pub(crate) slabs: Vec<Arc<Metaslab>>,
+    pub(crate) groups: Vec<Arc<Group>>,
     /// Object with the numbers of the space maps; 0: none yet.
-    pub array: AtomicU64,
+    pub(crate) array: AtomicU64,
     /// Object with the unflushed txgs; 0: none yet.
-    pub unflushed_array: AtomicU64,
+    pub(crate) unflushed_array: AtomicU64,
     /// The checkpoint's space map.
-    pub checkpoint: Mutex<MapState>,
+    pub(crate) checkpoint: Mutex<MapState>,
     /// Nothing is allocated here.
-    pub closed: AtomicBool,
-    pub deflate_ratio: u64,
+    pub(crate) closed: AtomicBool,
+    pub(crate) deflate_ratio: u64,
 }
 
 /// The share of an allocation class in a vdev.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub class: Class,
+    pub(crate) class: Class,
     /// The vdev's number.
-    pub vdev: u64,
-    pub top: Arc<TopSlot>,
-    pub slabs: Vec<Arc<Metaslab>>,
+    pub(crate) vdev: u64,
+    pub(crate) top: Arc<TopSlot>,
+    pub(crate) slabs: Vec<Arc<Metaslab>>,
     /// Bytes of all its metaslabs.
-    pub space: u64,
+    pub(crate) space: u64,
     /// Bytes allocated as written, and such as wait to be allocatable again.
-    pub allocated: AtomicI64,
+    pub(crate) allocated: AtomicI64,
     /// The part of `allocated` that waits.
-    pub deferred: AtomicI64,
+    pub(crate) deferred: AtomicI64,
     aliquot: u64,
     /// Disks that data is spread over.
     disks: usize,
@@ -97,30 +97,30 @@ type Piece<'a> = (u64, Option<&'a Metaslab>);
 /// A request to a group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Want<'a> {
-    pub asize: u64,
-    pub txg: u64,
+    pub(crate) asize: u64,
+    pub(crate) txg: u64,
     /// Which copy of the block.
-    pub copy: usize,
+    pub(crate) copy: usize,
     /// Where the other copies lie on this vdev.
-    pub others: &'a [u64],
+    pub(crate) others: &'a [u64],
     /// Take anything.
-    pub hard: bool,
+    pub(crate) hard: bool,
 }
 
 impl Vdev {
     /// The metaslab that holds the bytes from `start` to `end`.
-    pub fn slab(&self, start: u64, end: u64) -> Option<&Arc<Metaslab>> {
+    pub(crate) fn slab(&self, start: u64, end: u64) -> Option<&Arc<Metaslab>> {
         let slab = self.slabs.get(usize::try_from(start.checked_shr(self.shift)?).ok()?)?;
         (slab.start <= start && end <= slab.end()).then_some(slab)
     }
 
     /// The group that a metaslab belongs to.
-    pub fn group_of(&self, id: u64) -> Option<&Arc<Group>> {
+    pub(crate) fn group_of(&self, id: u64) -> Option<&Arc<Group>> {
         self.groups.iter().find(|group| group.slabs.binary_search_by_key(&id, |slab| slab.id).is_ok())
     }
 
     /// Divides metaslabs among classes. Of more than `log_min`, the emptiest, according to its own map, is for the intent log.
-    pub fn groups(
+    pub(crate) fn groups(
         top: &Arc<TopSlot>,
         bias: AllocBias,
         slabs: &[Arc<Metaslab>],
@@ -149,7 +149,7 @@ impl Vdev {
     /// The same with `count` metaslabs, those beyond its own all free. `row` is that of the vdev's draid,
     /// else 1; `log_min` as in [`Vdev::groups`]. Existing metaslabs are shared with the old state, so that concurrent allocations continue.
     #[doc(alias("vdev_expand", "vdev_metaslab_init"))]
-    pub fn grown(&self, row: u64, count: u64, log_min: usize) -> Self {
+    pub(crate) fn grown(&self, row: u64, count: u64, log_min: usize) -> Self {
         let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);
         let ashift = self.top.get().ashift;
         let new = (first..count).map(|id| {
@@ -230,12 +230,12 @@ impl Group {
     }
 
     /// Bytes not allocated.
-    pub fn free(&self) -> u64 {
+    pub(crate) fn free(&self) -> u64 {
         self.space.saturating_sub(u64::try_from(self.allocated.load(Ordering::Relaxed)).unwrap_or(0))
     }
 
     /// Bytes allocated as written, without those that wait to be allocatable again.
-    pub fn used(&self) -> u64 {
+    pub(crate) fn used(&self) -> u64 {
         let get = |n: &AtomicI64| n.load(Ordering::Relaxed);
         u64::try_from(get(&self.allocated).saturating_sub(get(&self.deferred))).unwrap_or(0)
     }
@@ -243,7 +243,7 @@ impl Group {
     /// How much it has to write already, for each of its disks, in steps: those with less come first. Blocks of intent
     /// logs are waited for one by one.
     #[doc(alias = "metaslab_group_throttle")]
-    pub fn backlog(&self) -> u64 {
+    pub(crate) fn backlog(&self) -> u64 {
         let step = BACKLOG.saturating_mul(u64::try_from(self.disks).unwrap_or(1));
         match self.class {
             Class::Log | Class::EmbeddedLog => 0,
@@ -253,14 +253,14 @@ impl Group {
 
     /// Bytes to allocate here before the next group has its turn: more where more is free than elsewhere.
     #[doc(alias = "mg_bias")]
-    pub fn turn(&self, class_free: u64, groups: u64) -> u64 {
+    pub(crate) fn turn(&self, class_free: u64, groups: u64) -> u64 {
         let share = u128::from(self.free()) * u128::from(groups) * u128::from(self.aliquot);
         u64::try_from(share / (u128::from(class_free) + 1)).unwrap_or(u64::MAX)
     }
 
     /// A piece for a block, or nothing. `load` makes a metaslab ready; a failure is its business. A metaslab that is
     /// changed for the first time in the txg is given, too.
-    pub fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
+    pub(crate) fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {
             let other = want.others.iter().any(|&o| (slab.start..slab.end()).contains(&o));
@@ -309,25 +309,25 @@ impl Group {
     }
 
     /// Whether it was found, since the last time at which space was freed, that there is no piece of that size.
-    pub fn lacks(&self, asize: u64, freed: u64) -> bool {
+    pub(crate) fn lacks(&self, asize: u64, freed: u64) -> bool {
         let (since, size) = *self.lacking.lock();
         since == freed && asize >= size
     }
 
     /// Whether no metaslab whose map was not read may have a piece of that size.
-    pub fn is_known(&self, asize: u64) -> bool {
+    pub(crate) fn is_known(&self, asize: u64) -> bool {
         self.slabs.iter().all(|slab| slab.is_loaded() || !slab.may_hold(asize, true))
     }
 
     /// Notes that no metaslab has a piece of that size. `freed`: the number of times at which space was freed before it was
     /// looked for.
-    pub fn note_lack(&self, asize: u64, freed: u64) {
+    pub(crate) fn note_lack(&self, asize: u64, freed: u64) {
         let mut lacking = self.lacking.lock();
         *lacking = if lacking.0 == freed { (freed, asize.min(lacking.1)) } else { (freed, asize) };
     }
 
     /// Longest piece that may be there.
-    pub fn longest(&self) -> u64 {
+    pub(crate) fn longest(&self) -> u64 {
         self.slabs.iter().filter(|slab| slab.may_hold(1, false)).map(|slab| slab.longest()).max().unwrap_or(0)
     }
 }

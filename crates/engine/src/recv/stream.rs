@@ -69,11 +69,6 @@ impl<'a> Input<'a> {
         self.offset
     }
 
-    /// Records that have been read.
-    pub fn records(&self) -> u64 {
-        self.records
-    }
-
     /// The next record; `None` at the end of the stream.
     ///
     /// # Errors

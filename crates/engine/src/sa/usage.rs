@@ -24,13 +24,13 @@ use crate::zap::{NewZap, ZapEdit, int_name};
 
 /// The owners of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Owners {
+pub(crate) struct Owners {
     /// User, a FUID.
-    pub user: u64,
+    pub(crate) user: u64,
     /// Group, a FUID.
-    pub group: u64,
+    pub(crate) group: u64,
     /// Project; 0 for none.
-    pub project: u64,
+    pub(crate) project: u64,
 }
 
 /// Offsets in a bonus buffer, after its header: owner, group, flags, project.
@@ -38,7 +38,7 @@ const PLACES: [usize; 4] = [24, 32, 48, 128];
 
 impl Owners {
     /// The owners in a dnode's bonus buffer; `None` if it is not a file's.
-    pub fn of(dnode: &Dnode) -> Option<Self> {
+    pub(crate) fn of(dnode: &Dnode) -> Option<Self> {
         match dnode.bonustype {
             ObjectType::SA => Self::of_attributes(dnode.bonus()),
             ObjectType::ZNODE => {
@@ -66,7 +66,7 @@ impl Owners {
 
 /// The generation of a file by its bonus buffer: the group in which it was created.
 #[doc(alias = "zfi_generation")]
-pub fn generation(kind: ObjectType, bonus: &[u8]) -> Option<u64> {
+pub(crate) fn generation(kind: ObjectType, bonus: &[u8]) -> Option<u64> {
     const PLACE: usize = 16;
     match kind {
         ObjectType::SA => {
@@ -88,7 +88,7 @@ type Deltas = BTreeMap<u64, (i64, i64)>;
 /// Adds the changes of one txg to the accounts of users, groups and (if the pool counts them) `projects`. To be
 /// called between writing the objects and writing the root; the changed accounts are then to be written, too.
 /// `salt`: any number.
-pub fn account(
+pub(crate) fn account(
     objset: &Arc<LiveObjset>,
     changed: &[Changed],
     projects: bool,

@@ -75,11 +75,11 @@ pub struct Account {
     /// Classes.
     pub classes: Classes,
     /// Bytes that only a checkpoint holds.
-    pub checkpoint: u64,
+    pub(crate) checkpoint: u64,
     /// Bytes copied by a removal in progress.
-    pub removing: u64,
+    pub(crate) removing: u64,
     /// Bytes that log space maps add to the metaslabs' counts.
-    pub unflushed: i64,
+    pub(crate) unflushed: i64,
     /// Leaks and double use; `None` if not checked, or if the walk was stopped.
     pub space: Option<Findings>,
     /// Unreadable blocks, with everything below them.

@@ -8,19 +8,19 @@ const WORDS: usize = (CHUNK_BITS / 64) as usize;
 
 /// A set of small numbers.
 #[derive(Debug, Default)]
-pub struct Bitmap {
+pub(crate) struct Bitmap {
     chunks: BTreeMap<u64, Box<[u64; WORDS]>>,
     room: u64,
 }
 
 impl Bitmap {
     /// Capacity for `bits` numbers, none set.
-    pub fn new(bits: u64) -> Self {
+    pub(crate) fn new(bits: u64) -> Self {
         Self { chunks: BTreeMap::new(), room: bits.div_ceil(CHUNK_BITS).saturating_mul(CHUNK_BITS) }
     }
 
     /// Whether a number is in the set.
-    pub fn get(&self, bit: u64) -> bool {
+    pub(crate) fn get(&self, bit: u64) -> bool {
         let (chunk, word, mask) = place(bit);
         self.chunks.get(&chunk).and_then(|c| c.get(word)).is_some_and(|w| w & mask != 0)
     }
@@ -31,7 +31,7 @@ impl Bitmap {
     }
 
     /// Sets or clears `[start, end)`; numbers past the capacity are ignored. Returns the number of changed bits.
-    pub fn fill(&mut self, start: u64, end: u64, on: bool) -> u64 {
+    pub(crate) fn fill(&mut self, start: u64, end: u64, on: bool) -> u64 {
         let mut changed = 0;
         let mut at = start;
         let end = end.min(self.room);
@@ -64,7 +64,7 @@ impl Bitmap {
     }
 
     /// The number of set bits in `[start, end)`.
-    pub fn count(&self, start: u64, end: u64) -> u64 {
+    pub(crate) fn count(&self, start: u64, end: u64) -> u64 {
         let end = end.min(self.room);
         if start >= end {
             return 0;
@@ -113,7 +113,8 @@ impl Bitmap {
     }
 
     /// Bytes of memory in use.
-    pub fn footprint(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn footprint(&self) -> usize {
         self.chunks.len() * (size_of::<[u64; WORDS]>() + 4 * size_of::<usize>())
     }
 }

@@ -11,7 +11,7 @@ use crate::zap::Zap;
 
 /// The tables of all top-level vdevs, opened on first use.
 #[derive(Debug)]
-pub struct Clones<'p> {
+pub(crate) struct Clones<'p> {
     pool: &'p Pool,
     active: bool,
     tables: HashMap<u32, Option<Zap>>,
@@ -24,13 +24,8 @@ impl<'p> Clones<'p> {
         Self { pool, active: pool.features.is_active(guid), tables: HashMap::new() }
     }
 
-    /// Whether any block is cloned.
-    pub fn is_active(&self) -> bool {
-        self.active
-    }
-
     /// References beyond the first; 0 if the block is not cloned or its table is unreadable.
-    pub fn references(&mut self, dva: &Dva) -> u64 {
+    pub(crate) fn references(&mut self, dva: &Dva) -> u64 {
         if !self.active {
             return 0;
         }

@@ -17,14 +17,14 @@
 //! damage.
 
 pub mod account;
-pub mod bitmap;
-pub mod clones;
+pub(crate) mod bitmap;
+pub(crate) mod clones;
 pub mod damage;
 pub mod lists;
 pub mod rebuild;
 mod removal;
 pub mod space;
-pub mod space_maps;
+pub(crate) mod space_maps;
 pub mod stats;
 pub mod traverse;
 pub mod verify;

@@ -68,7 +68,7 @@ impl Findings {
 
 impl Findings {
     /// Adds the findings of another pass.
-    pub fn merge(&mut self, other: Self) {
+    pub(crate) fn merge(&mut self, other: Self) {
         let join = |mine: &mut Vec<Run>, theirs: Vec<Run>| {
             let room = MAX_FINDINGS.saturating_sub(mine.len());
             mine.extend(theirs.into_iter().take(room));
@@ -90,10 +90,10 @@ fn note(list: &mut Vec<Run>, bytes: &mut u64, run: Run) {
 }
 
 /// Metaslabs of one pass, by vdev: `[first, end)`.
-pub type Window = BTreeMap<u64, (u64, u64)>;
+pub(crate) type Window = BTreeMap<u64, (u64, u64)>;
 
 /// Divides the pool's space into windows whose bitmaps stay within `bits` sectors.
-pub fn windows(maps: &SpaceMaps, bits: u64) -> Vec<Window> {
+pub(crate) fn windows(maps: &SpaceMaps, bits: u64) -> Vec<Window> {
     let mut all = vec![Window::new()];
     let mut left = bits;
     for top in &maps.tops {
@@ -160,16 +160,16 @@ struct Claiming {
 
 /// One pass over a window.
 #[derive(Debug)]
-pub struct SpaceCheck<'p> {
+pub(crate) struct SpaceCheck<'p> {
     pool: &'p Pool,
     clones: Clones<'p>,
     tops: BTreeMap<u64, Sectors>,
     /// Claims are compared with space maps, and with each other.
     compares: bool,
     /// The findings so far.
-    pub findings: Findings,
+    pub(crate) findings: Findings,
     /// Gang headers and mappings that could not be read.
-    pub notes: Vec<Error>,
+    pub(crate) notes: Vec<Error>,
 }
 
 impl<'p> SpaceCheck<'p> {
@@ -212,14 +212,14 @@ impl<'p> SpaceCheck<'p> {
     }
 
     /// Marks all locations of a block as in use. Returns whether the first of them was in use, in this pass's window.
-    pub fn keep(&mut self, bp: &Blkptr) -> bool {
+    pub(crate) fn keep(&mut self, bp: &Blkptr) -> bool {
         let again = bp.dva(0).and_then(|dva| self.is_used(&dva, 0));
         self.claim(bp, &mut Claiming::default(), 0);
         again.unwrap_or(false)
     }
 
     /// The space in use in each metaslab of the window, by vdev.
-    pub fn used(&self, shape: &SpaceMaps, window: &Window) -> BTreeMap<u64, Vec<RangeSet>> {
+    pub(crate) fn used(&self, shape: &SpaceMaps, window: &Window) -> BTreeMap<u64, Vec<RangeSet>> {
         let mut all = BTreeMap::new();
         for top in &shape.tops {
             let (Some((first, end)), Some(sectors)) = (window.get(&top.id), self.tops.get(&top.id)) else {
@@ -250,7 +250,7 @@ impl<'p> SpaceCheck<'p> {
     }
 
     /// Counts a reference to a block, and claims its locations if it is the first.
-    pub fn meet(&mut self, bp: &Blkptr) -> Met {
+    pub(crate) fn meet(&mut self, bp: &Blkptr) -> Met {
         let Some(first) = bp.dva(0) else { return Met::First };
         match self.is_used(&first, 0) {
             None => {
@@ -352,7 +352,7 @@ impl<'p> SpaceCheck<'p> {
     }
 
     /// Claims a range that no block pointer names (a removal's copies).
-    pub fn claim_moved(&mut self, vdev: u64, offset: u64, size: u64) {
+    pub(crate) fn claim_moved(&mut self, vdev: u64, offset: u64, size: u64) {
         self.claim_range(vdev, offset, size, &mut Claiming::default(), 0);
     }
 

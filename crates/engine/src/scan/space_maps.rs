@@ -26,66 +26,66 @@ const MAX_METASLAB_SHIFT: u32 = 40;
 
 /// A metaslab's space map.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Metaslab {
+pub(crate) struct Metaslab {
     /// Its object, 0 if nothing was ever allocated.
-    pub object: u64,
+    pub(crate) object: u64,
     /// Bytes allocated, by its own count.
-    pub alloc: i64,
+    pub(crate) alloc: i64,
     /// Changes since this txg are in the log space maps.
     pub unflushed_txg: u64,
 }
 
 /// The metaslabs of a top-level vdev.
 #[derive(Debug, Clone)]
-pub struct TopSpace {
+pub(crate) struct TopSpace {
     /// The vdev.
-    pub id: u64,
+    pub(crate) id: u64,
     /// Its allocation class.
-    pub bias: AllocBias,
+    pub(crate) bias: AllocBias,
     /// Unit of allocation, as a shift.
-    pub ashift: u32,
+    pub(crate) ashift: u32,
     /// Size of a metaslab, as a shift.
-    pub ms_shift: u32,
+    pub(crate) ms_shift: u32,
     /// Metaslabs of a draid begin and end with a whole row of a group, of so many bytes; otherwise 1.
-    pub row: u64,
+    pub(crate) row: u64,
     /// Its metaslabs in order; none for removed vdevs.
-    pub metaslabs: Vec<Metaslab>,
+    pub(crate) metaslabs: Vec<Metaslab>,
     /// Space map of frees that a checkpoint still references, 0 for none.
-    pub checkpoint: u64,
+    pub(crate) checkpoint: u64,
     /// It is being removed.
-    pub removing: bool,
+    pub(crate) removing: bool,
     /// Its mapping object, if it is being removed.
-    pub mapping: u64,
+    pub(crate) mapping: u64,
 }
 
 impl TopSpace {
     /// Bytes from the first metaslab to the end of the last.
-    pub fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         u64::try_from(self.metaslabs.len()).unwrap_or(0) << self.ms_shift
     }
 
     /// First byte and size of a metaslab.
-    pub fn place(&self, ms: u64) -> (u64, u64) {
+    pub(crate) fn place(&self, ms: u64) -> (u64, u64) {
         table::place(self.ms_shift, self.row, ms)
     }
 
     /// Bytes that can be allocated.
-    pub fn space(&self) -> u64 {
+    pub(crate) fn space(&self) -> u64 {
         (0..).zip(&self.metaslabs).map(|(ms, _)| self.place(ms).1).fold(0, u64::saturating_add)
     }
 }
 
 /// All metaslabs of a pool, and the errors found.
 #[derive(Debug, Default)]
-pub struct SpaceMaps {
+pub(crate) struct SpaceMaps {
     /// Top-level vdevs with metaslabs.
-    pub tops: Vec<TopSpace>,
+    pub(crate) tops: Vec<TopSpace>,
     /// The former capacity of removed vdevs in bytes.
-    pub removed: u64,
+    pub(crate) removed: u64,
     /// Space maps that could not be read.
-    pub notes: Vec<Error>,
+    pub(crate) notes: Vec<Error>,
     /// Metaslabs `(vdev, number)` of unknown content.
-    pub unknown: BTreeSet<(u64, u64)>,
+    pub(crate) unknown: BTreeSet<(u64, u64)>,
     logs: Vec<Log>,
 }
 
@@ -196,13 +196,13 @@ impl SpaceMaps {
     }
 
     /// The vdev of that number.
-    pub fn find(&self, vdev: u64) -> Option<&TopSpace> {
+    pub(crate) fn find(&self, vdev: u64) -> Option<&TopSpace> {
         self.tops.iter().find(|t| t.id == vdev)
     }
 
     /// Calls `tell` with every change of the metaslabs selected by `wanted`, in an order in which they can be
     /// applied: `(vdev, start, end, allocated)`.
-    pub fn replay(
+    pub(crate) fn replay(
         &mut self,
         pool: &Pool,
         wanted: &dyn Fn(u64, u64) -> bool,
@@ -251,7 +251,7 @@ impl SpaceMaps {
     }
 
     /// Bytes that changes in the log space maps add to the metaslabs' counts.
-    pub fn unflushed(&mut self) -> i64 {
+    pub(crate) fn unflushed(&mut self) -> i64 {
         let mut sum = 0_i64;
         self.replay_logs(&|_, _| true, &mut |_, start, end, on| {
             let run = i64::try_from(end - start).unwrap_or(i64::MAX);

@@ -68,11 +68,11 @@ pub struct Sums {
 }
 
 /// Slot of `psize_histogram` for blocks above 128 KiB.
-pub const PSIZE_LAST: u16 = 257;
+pub(crate) const PSIZE_LAST: u16 = 257;
 
 impl Sums {
     /// Adds other totals.
-    pub fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         self.count += other.count;
         self.lsize += other.lsize;
         self.psize += other.psize;
@@ -108,7 +108,7 @@ impl SizeHistogram {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct BlockStats {
     /// By type and level.
-    pub cells: BTreeMap<(Row, u8), Sums>,
+    pub(crate) cells: BTreeMap<(Row, u8), Sums>,
     /// Embedded blocks: by kind of content and bytes of payload.
     pub embedded: BTreeMap<(u8, u64), u64>,
     /// Sizes after compression.
@@ -131,14 +131,14 @@ pub struct BlockStats {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Ditto {
     /// Two copies share a top-level vdev.
-    pub same_vdev: bool,
+    pub(crate) same_vdev: bool,
     /// Two copies share a metaslab.
-    pub same_metaslab: bool,
+    pub(crate) same_metaslab: bool,
 }
 
 impl Ditto {
     /// `metaslab` returns the metaslab of an offset of a vdev.
-    pub fn of(bp: &Blkptr, metaslab: impl Fn(u32, u64) -> Option<u64>) -> Self {
+    pub(crate) fn of(bp: &Blkptr, metaslab: impl Fn(u32, u64) -> Option<u64>) -> Self {
         let copies: Vec<_> = bp.dvas().collect();
         let mut ditto = Self::default();
         for (i, a) in copies.iter().enumerate() {

@@ -25,18 +25,18 @@ const VERSION_SA: u64 = 5;
 
 /// The first record and its payload.
 pub(super) struct Begin {
-    pub record: DrrBegin,
-    pub payload: Vec<u8>,
+    pub(crate) record: DrrBegin,
+    pub(crate) payload: Vec<u8>,
     /// [`feature`] bits.
-    pub features: u64,
+    pub(crate) features: u64,
 }
 
 /// Redaction lists that a stream is made with.
 pub(super) struct Lists<'a> {
     /// List of the bookmark whose blocks are redacted.
-    pub redact: Option<&'a Redaction>,
+    pub(crate) redact: Option<&'a Redaction>,
     /// List of the bookmark that the stream builds on.
-    pub from: Option<&'a Redaction>,
+    pub(crate) from: Option<&'a Redaction>,
 }
 
 impl Begin {

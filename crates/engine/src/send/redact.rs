@@ -36,7 +36,7 @@ const WINDOW: usize = 1 << 16;
 /// Dnodes of a block, as the order of ranges counts them.
 const PER_BLOCK: u64 = 32;
 
-pub use crate::dsl::write::redaction::{COMPLETE as END, Place};
+pub(crate) use crate::dsl::write::redaction::{COMPLETE as END, Place};
 
 /// Where a search begins: object 0 is the array of all others.
 const FIRST: Place = (1, 0);

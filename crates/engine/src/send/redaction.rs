@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 pub struct Redaction {
     object: Object,
     /// Its head and the guids of the snapshots that it redacts.
-    pub list: RedactionList,
+    pub(crate) list: RedactionList,
 }
 
 impl Redaction {

@@ -20,15 +20,15 @@ const AHEAD: usize = 16;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Begin {
     /// Blocks that are not younger are skipped.
-    pub from_txg: u64,
+    pub(crate) from_txg: u64,
     /// Objects before the first and blocks of it before the second are skipped.
-    pub resume: (u64, u64),
+    pub(crate) resume: (u64, u64),
     /// Holes behind the end of their object are met, too.
-    pub past_end: bool,
+    pub(crate) past_end: bool,
     /// Encrypted blocks go as they are, with their MACs.
-    pub raw: bool,
+    pub(crate) raw: bool,
     /// Holes of unknown birth are not met where they are older than `from_txg`.
-    pub skip_old_holes: bool,
+    pub(crate) skip_old_holes: bool,
 }
 
 impl Begin {

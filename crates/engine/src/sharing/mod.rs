@@ -21,8 +21,8 @@
 //! Differs from OpenZFS: it has nothing like this; on disk the result is the same as that of `copy_file_range`.
 
 mod apply;
-pub mod table;
-pub mod walk;
+pub(crate) mod table;
+pub(crate) mod walk;
 
 use std::sync::Arc;
 
@@ -45,9 +45,9 @@ pub struct Target {
     /// Its name.
     pub name: String,
     /// The dataset.
-    pub dataset: Arc<LiveDataset>,
+    pub(crate) dataset: Arc<LiveDataset>,
     /// Txg of its newest snapshot: older blocks are held. 0 without one.
-    pub snapped: u64,
+    pub(crate) snapped: u64,
     /// Nothing destroys or replaces the dataset during the run.
     _hold: LongHold,
 }

@@ -9,7 +9,7 @@ const DEDUP: u64 = 1 << 62;
 
 /// What equal blocks have in common: checksum, sizes, compression, type, byte order, copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
+pub(crate) struct Look {
     checksum: [u64; 4],
     prop: u64,
     copies: usize,
@@ -17,7 +17,7 @@ pub struct Look {
 
 impl Look {
     /// The look of a stored block; `None` if its content cannot be compared.
-    pub fn of(bp: &Blkptr) -> Option<Self> {
+    pub(crate) fn of(bp: &Blkptr) -> Option<Self> {
         if bp.is_hole() || bp.is_embedded() || bp.is_redacted() || bp.is_encrypted() {
             return None;
         }
@@ -31,13 +31,13 @@ impl Look {
     }
 
     /// Whether blocks that look equal are equal: OpenZFS trusts the same checksums for dedup without `verify`.
-    pub fn is_proof(bp: &Blkptr) -> bool {
+    pub(crate) fn is_proof(bp: &Blkptr) -> bool {
         bp.checksum().is_some_and(ChecksumType::is_dedup_strong)
     }
 }
 
 /// The fingerprint of a block that can be compared: equal blocks have equal ones. Its lowest bit is 0.
-pub fn print_of(bp: &Blkptr) -> Option<u64> {
+pub(crate) fn print_of(bp: &Blkptr) -> Option<u64> {
     let look = Look::of(bp)?;
     let words = look.checksum.into_iter().chain([look.prop, u64::try_from(look.copies).unwrap_or(0)]);
     // Fletcher's words are far from evenly distributed: splitmix64's finalizer spreads them.
@@ -53,7 +53,7 @@ pub fn print_of(bp: &Blkptr) -> Option<u64> {
 /// Fingerprints of a range, as wide as memory allows. The lowest bit of a kept one is set when it occurred
 /// more than once.
 #[derive(Debug)]
-pub struct Prints {
+pub(crate) struct Prints {
     first: u64,
     /// The last fingerprint of the range.
     last: u64,
@@ -63,12 +63,12 @@ pub struct Prints {
 
 impl Prints {
     /// An empty table of at most `capacity` fingerprints, from `first` on.
-    pub fn new(first: u64, capacity: usize) -> Self {
+    pub(crate) fn new(first: u64, capacity: usize) -> Self {
         Self { first, last: u64::MAX, kept: Vec::new(), capacity: capacity.max(16) }
     }
 
     /// Adds a fingerprint, if it is in the range. A full table makes the range shorter.
-    pub fn extend(&mut self, print: Option<u64>) {
+    pub(crate) fn extend(&mut self, print: Option<u64>) {
         let Some(print) = print.filter(|print| (self.first..=self.last).contains(print)) else { return };
         self.kept.push(print);
         if self.kept.len() >= self.capacity {
@@ -98,7 +98,7 @@ impl Prints {
     }
 
     /// The fingerprints that occurred more than once, in order; and where the next pass begins, if one is needed.
-    pub fn finish(mut self) -> (Vec<u64>, Option<u64>) {
+    pub(crate) fn finish(mut self) -> (Vec<u64>, Option<u64>) {
         self.compact();
         self.kept.retain(|print| print & 1 == 1);
         self.kept.iter_mut().for_each(|print| *print &= !1);
@@ -109,24 +109,24 @@ impl Prints {
 
 /// The block that stays, of all that have its fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Candidate {
+pub(crate) struct Candidate {
     /// Its dataset, among the targets.
-    pub target: u32,
+    pub(crate) target: u32,
     /// Whether a snapshot of the dataset holds it.
-    pub is_held: bool,
+    pub(crate) is_held: bool,
     /// Its object and block.
-    pub place: (u64, u64),
+    pub(crate) place: (u64, u64),
     /// Its first address: vdev and offset.
-    pub dva: (u32, u64),
+    pub(crate) dva: (u32, u64),
     birth: u64,
 }
 
 impl Candidate {
     /// Bytes of an entry of the table with its fingerprint, which a second table holds.
-    pub const BYTES: u64 = 64;
+    pub(crate) const BYTES: u64 = 64;
 
     /// The block of a place; `None` without an address.
-    pub fn of(spot: &Spot<'_>, is_held: bool) -> Option<Self> {
+    pub(crate) fn of(spot: &Spot<'_>, is_held: bool) -> Option<Self> {
         let dva = spot.bp.dva(0)?;
         let target = u32::try_from(spot.target).ok()?;
         let place = (spot.object.number, spot.blkid);
@@ -135,7 +135,7 @@ impl Candidate {
 
     /// Whether more is won when this one stays: what a snapshot holds cannot be freed; an old block is likely shared
     /// already.
-    pub fn is_better_than(&self, other: &Self) -> bool {
+    pub(crate) fn is_better_than(&self, other: &Self) -> bool {
         (!self.is_held, self.birth, self.dva) < (!other.is_held, other.birth, other.dva)
     }
 }

@@ -18,15 +18,15 @@ const TOLD_BLOCKS: u64 = 1024;
 
 /// A data block.
 #[derive(Debug)]
-pub struct Spot<'a> {
+pub(crate) struct Spot<'a> {
     /// Its dataset, among the targets.
-    pub target: usize,
+    pub(crate) target: usize,
     /// Its object.
-    pub object: &'a Object,
+    pub(crate) object: &'a Object,
     /// Its number.
-    pub blkid: u64,
+    pub(crate) blkid: u64,
     /// Its pointer.
-    pub bp: Blkptr,
+    pub(crate) bp: Blkptr,
 }
 
 /// Whether an object has data of users: a file, or the blocks of a volume.

@@ -79,12 +79,12 @@ pub struct Attach {
 
 /// The new leaf as the configuration is to have it.
 pub(super) struct Joining {
-    pub list: NvList,
-    pub guid: u64,
-    pub path: String,
-    pub is_spare: bool,
-    pub asize: Option<u64>,
-    pub ashift: Option<u32>,
+    pub(crate) list: NvList,
+    pub(crate) guid: u64,
+    pub(crate) path: String,
+    pub(crate) is_spare: bool,
+    pub(crate) asize: Option<u64>,
+    pub(crate) ashift: Option<u32>,
 }
 
 impl Spa {

@@ -115,7 +115,7 @@ impl Spa {
 
     /// Lets a cache device go, after the writes under way.
     #[doc(alias = "l2arc_remove_vdev")]
-    pub fn drop_cache(&self, guid: u64) {
+    pub(crate) fn drop_cache(&self, guid: u64) {
         if let Some(l2) = self.pool.arc.l2arc() {
             l2.remove(guid);
             if !l2.is_used() {

@@ -21,7 +21,7 @@ pub struct PoolConfig {
 
 impl PoolConfig {
     /// A new pool's: the disk has nothing of it yet.
-    pub fn new(facts: PoolFacts, root: NvList) -> Self {
+    pub(crate) fn new(facts: PoolFacts, root: NvList) -> Self {
         Self { facts, root, dirty: true, passive: BTreeSet::new() }
     }
 
@@ -58,7 +58,7 @@ impl PoolConfig {
     }
 
     /// Changes the facts.
-    pub fn change_facts(&mut self, work: impl FnOnce(&mut PoolFacts)) {
+    pub(crate) fn change_facts(&mut self, work: impl FnOnce(&mut PoolFacts)) {
         self.dirty = true;
         work(&mut self.facts);
     }
@@ -76,23 +76,23 @@ impl PoolConfig {
     }
 
     /// Whether something changed since [`PoolConfig::clean`].
-    pub fn is_dirty(&self) -> bool {
+    pub(crate) fn is_dirty(&self) -> bool {
         self.dirty
     }
 
     /// Marks the configuration as written; returns whether it was dirty.
-    pub fn clean(&mut self) -> bool {
+    pub(crate) fn clean(&mut self) -> bool {
         std::mem::take(&mut self.dirty)
     }
 
     /// A top-level vdev's list.
-    pub fn top(&self, id: u64) -> Option<&NvList> {
+    pub(crate) fn top(&self, id: u64) -> Option<&NvList> {
         self.root.nvlist_array("children")?.iter().find(|top| top.u64("id") == Some(id))
     }
 
     /// Closes a top-level vdev to allocation, or opens it. The state is not recorded: after a crash the vdev is open.
     #[doc(alias("vdev_passivate", "vdev_activate"))]
-    pub fn set_passive(&mut self, id: u64, passive: bool) {
+    pub(crate) fn set_passive(&mut self, id: u64, passive: bool) {
         match passive {
             true => self.passive.insert(id),
             false => self.passive.remove(&id),
@@ -100,12 +100,12 @@ impl PoolConfig {
     }
 
     /// Whether a top-level vdev is closed to allocation in memory.
-    pub fn is_passive(&self, id: u64) -> bool {
+    pub(crate) fn is_passive(&self, id: u64) -> bool {
         self.passive.contains(&id)
     }
 
     /// Sets a number of a top-level vdev.
-    pub fn set_top(&mut self, id: u64, name: &str, value: u64) {
+    pub(crate) fn set_top(&mut self, id: u64, name: &str, value: u64) {
         self.change_root(|root| {
             let Some(NvValue::ListArray(tops)) = root.get_mut("children") else { return };
             if let Some(top) = tops.iter_mut().find(|top| top.u64("id") == Some(id)) {

@@ -4,10 +4,9 @@
 //! OpenZFS, the time and a number that grows by one. Source: fm.c, spa_event_create (spa.c), OpenZFS 2.3.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 use nvpair::{NvList, NvValue};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use zcommon::vdev::PoolState;
 
 use super::Spa;
@@ -40,23 +39,12 @@ struct State {
 #[derive(Debug, Default)]
 pub struct Events {
     state: Mutex<State>,
-    more: Condvar,
 }
 
 impl Events {
     /// The kept events with numbers above `eid`, oldest first.
     pub fn after(&self, eid: u64) -> Vec<Event> {
         self.state.lock().kept.iter().filter(|event| event.eid > eid).cloned().collect()
-    }
-
-    /// As [`Self::after`]; waits until there is one, at most so long.
-    #[expect(clippy::disallowed_methods, reason = "the caller is outside of the engine")]
-    pub fn wait_after(&self, eid: u64, longest: Duration) -> Vec<Event> {
-        let until = Instant::now() + longest;
-        let mut state = self.state.lock();
-        while state.newest <= eid && !self.more.wait_until(&mut state, until).timed_out() {}
-        drop(state);
-        self.after(eid)
     }
 
     /// Drops all events; returns their number.
@@ -76,7 +64,6 @@ impl Events {
         let surplus = (state.kept.len() + 1).saturating_sub(most);
         state.kept.drain(..surplus);
         state.kept.push_back(Event { eid, time, class, payload });
-        self.more.notify_all();
     }
 }
 
@@ -176,8 +163,8 @@ mod tests {
         let all = events.after(0);
         assert_eq!((all.len(), all[0].eid, all[0].payload.u64("eid")), (KEPT, 6, Some(6)));
         let newest = 5 + KEPT as u64;
-        assert_eq!(events.wait_after(newest - 1, Duration::ZERO).len(), 1);
-        assert!(events.wait_after(newest, Duration::from_millis(1)).is_empty());
+        assert_eq!(events.after(newest - 1).len(), 1);
+        assert!(events.after(newest).is_empty());
         assert_eq!(events.clear(), KEPT);
         assert!(events.after(0).is_empty());
     }

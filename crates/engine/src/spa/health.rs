@@ -178,12 +178,12 @@ impl Diagnosis {
 
     /// Whether one more error of the device may be reported now: a bad device must not push all other events
     /// out of the list.
-    pub fn may_report(&self, guid: u64, now: Duration) -> bool {
+    pub(crate) fn may_report(&self, guid: u64, now: Duration) -> bool {
         self.0.lock().entry(guid).or_default().reports.allows(now)
     }
 
     /// Drops the record of a device.
-    pub fn forget(&self, guid: u64) {
+    pub(crate) fn forget(&self, guid: u64) {
         self.0.lock().remove(&guid);
     }
 }

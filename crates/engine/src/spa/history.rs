@@ -21,8 +21,6 @@ const CHUNK: u64 = 1 << 20;
 pub struct History {
     /// Records, oldest first.
     pub records: Vec<NvList>,
-    /// Records that were overwritten.
-    pub lost: u64,
     /// Errors of unreadable parts.
     pub damage: Vec<Error>,
 }
@@ -33,7 +31,7 @@ pub fn history(pool: &Pool) -> Result<History> {
     let Some(number) = pool.directory()?.u64(mos::HISTORY)? else { return Ok(History::default()) };
     let object = pool.mos.object(number)?;
     let head = SpaHistory::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-    let mut history = History { lost: head.records_lost, ..History::default() };
+    let mut history = History::default();
     history.read(&object, &head, 0, head.pool_create_len);
     // As long as nothing was overwritten, the create record is also the oldest of the ring.
     history.read(&object, &head, head.bof.max(head.pool_create_len), head.eof);

@@ -30,9 +30,9 @@ const MIB: u64 = 1 << 20;
 /// A pool that is being made.
 #[derive(Debug)]
 pub(super) struct Unborn<'a> {
-    pub env: &'a Env,
-    pub version: u64,
-    pub features: &'a FeatureSet,
+    pub(crate) env: &'a Env,
+    pub(crate) version: u64,
+    pub(crate) features: &'a FeatureSet,
 }
 
 fn now(env: &Env) -> (u64, u64) {
@@ -277,7 +277,7 @@ impl Spa {
 
     /// Bytes that are kept back so that deleting always works.
     #[doc(alias = "spa_get_slop_space")]
-    pub fn slop(&self) -> u64 {
+    pub(crate) fn slop(&self) -> u64 {
         slop(self.real_dspace(), self.space.class_stats(Class::EmbeddedLog).dspace)
     }
 }

@@ -70,7 +70,7 @@ struct Beat {
 }
 
 impl Multihost {
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
     }
 }

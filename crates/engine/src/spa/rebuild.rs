@@ -52,11 +52,11 @@ pub struct Which {
 
 /// Objects of the MOS that are replaced, and the notes that lead to them.
 #[derive(Debug, Clone, Default)]
-pub struct Replaced {
+pub(crate) struct Replaced {
     /// Which tables are among them.
-    pub which: Which,
+    pub(crate) which: Which,
     /// Their numbers.
-    pub objects: BTreeSet<u64>,
+    pub(crate) objects: BTreeSet<u64>,
     /// Those of them that are emptied and keep their number: the arrays of space maps, which the configuration names.
     arrays: BTreeSet<u64>,
     /// Entries of the MOS directory.
@@ -71,17 +71,17 @@ pub struct Replaced {
 #[derive(Debug)]
 pub struct Derived {
     /// The state that was walked.
-    pub txg: u64,
+    pub(crate) txg: u64,
     /// The structures to replace.
-    pub replaced: Replaced,
+    pub(crate) replaced: Replaced,
     /// Allocated space.
-    pub found: Found,
+    pub(crate) found: Found,
     /// Entries of the dedup tables.
-    pub dedup: Gathered,
+    pub(crate) dedup: Gathered,
     /// Blocks of replaced objects that the checkpoint refers to: they are freed, so that their space is kept for it.
-    pub kept: Vec<Blkptr>,
+    pub(crate) kept: Vec<Blkptr>,
     /// Additional references of cloned blocks: each block, and how many.
-    pub clones: Vec<(Blkptr, u64)>,
+    pub(crate) clones: Vec<(Blkptr, u64)>,
 }
 
 impl Derived {
@@ -267,6 +267,6 @@ impl Spa {
 }
 
 /// Whether a pool's vdev is being removed: copies of its blocks are allocated, too.
-pub fn is_being_removed(config: &VdevConfig) -> bool {
+pub(crate) fn is_being_removed(config: &VdevConfig) -> bool {
     config.removing && config.indirect_object != 0
 }

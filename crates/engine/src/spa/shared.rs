@@ -125,7 +125,7 @@ impl Shared {
     }
 
     /// The totals of the dedup tables: see [`ddt::write::Tables::totals`].
-    pub fn dedup_totals(&self) -> (u64, u64) {
+    pub(crate) fn dedup_totals(&self) -> (u64, u64) {
         self.ddt.totals()
     }
 

@@ -63,7 +63,7 @@ impl Newest {
     }
 
     /// Reads the uberblocks that are on the devices now.
-    pub fn read(&self) -> Vec<Uberblock> {
+    pub(crate) fn read(&self) -> Vec<Uberblock> {
         (self.0)()
     }
 }

@@ -43,7 +43,7 @@ pub struct Metaslab {
     /// Its space map's object; 0: never written.
     pub space_map: u64,
     /// Bytes allocated, logs included.
-    pub allocated: u64,
+    pub(crate) allocated: u64,
     /// Fragmentation of its free space in percent; `None` when its map is too old for it.
     pub fragmentation: Option<u64>,
 }
@@ -60,11 +60,11 @@ pub struct VdevSpace {
     /// Its metaslabs; none where nothing can be allocated (holes, removed vdevs).
     pub metaslabs: Vec<Metaslab>,
     /// Sectors of 512 bytes that count for 512 sectors' worth of a 128 KiB block: see [`Top::deflate_ratio`].
-    pub deflate_ratio: u64,
+    pub(crate) deflate_ratio: u64,
     /// Bytes that the pool's checkpoint holds here.
     pub checkpoint: u64,
     /// Nothing is allocated here any more.
-    pub closed: bool,
+    pub(crate) closed: bool,
     /// Of more metaslabs than this, one is for the intent log.
     log_min: u64,
 }
@@ -81,7 +81,7 @@ impl VdevSpace {
     }
 
     /// Bytes of the metaslab that serves the intent log; 0 on vdevs too small to spare one.
-    pub fn embedded_log(&self) -> u64 {
+    pub(crate) fn embedded_log(&self) -> u64 {
         let count = u64::try_from(self.metaslabs.len()).unwrap_or(u64::MAX);
         let big = count > self.log_min && self.bias == AllocBias::Normal;
         self.metaslabs.first().filter(|_| big).map_or(0, |m| m.size)

@@ -21,11 +21,11 @@ const UNFLUSHED_BLOCK: u64 = 128 << 10;
 
 /// The store within one sync.
 pub(super) struct Store<'a> {
-    pub mos: &'a LiveObjset,
-    pub tx: &'a Tx,
-    pub features: &'a FeatureSet,
-    pub config: &'a Mutex<super::config::PoolConfig>,
-    pub salt: u64,
+    pub(crate) mos: &'a LiveObjset,
+    pub(crate) tx: &'a Tx,
+    pub(crate) features: &'a FeatureSet,
+    pub(crate) config: &'a Mutex<super::config::PoolConfig>,
+    pub(crate) salt: u64,
 }
 
 impl<'a> Store<'a> {

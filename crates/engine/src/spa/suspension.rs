@@ -17,7 +17,7 @@ use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 
 /// Called on a suspension, on any thread; must be short.
-pub type Told = Arc<dyn Fn(&Suspension) + Send + Sync>;
+pub(crate) type Told = Arc<dyn Fn(&Suspension) + Send + Sync>;
 
 /// Why nothing is written any more.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -39,7 +39,7 @@ pub(super) struct TxgHistory(Mutex<Records>);
 
 impl TxgHistory {
     /// A txg is about to be written.
-    pub fn starts(&self, spa: &Spa, txg: u64) {
+    pub(crate) fn starts(&self, spa: &Spa, txg: u64) {
         let (start, traffic) = (spa.pool.env.clock.monotonic(), spa.traffic());
         let most = usize::try_from(spa.pool.env.memory.limits.get(Limit::TxgHistory)).unwrap_or(usize::MAX);
         let mut records = self.0.lock();
@@ -51,7 +51,7 @@ impl TxgHistory {
     }
 
     /// It is on disk.
-    pub fn ends(&self, spa: &Spa, txg: u64) {
+    pub(crate) fn ends(&self, spa: &Spa, txg: u64) {
         let (end, traffic) = (spa.pool.env.clock.monotonic(), spa.traffic());
         let mut records = self.0.lock();
         if let Some(record) = records.all.back_mut().filter(|record| record.txg == txg) {

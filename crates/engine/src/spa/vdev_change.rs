@@ -67,22 +67,22 @@ pub(super) type Judge<'a> = Box<dyn Fn(&Tree) -> Result<()> + 'a>;
 pub(super) struct VdevChange<'a> {
     /// The tree after the change, as the MOS keeps it: an edited copy of the configuration's. The change
     /// creates the MOS objects (ZAPs, DTLs) of new vdevs.
-    pub root: NvList,
+    pub(crate) root: NvList,
     /// Devices of new leaves, leaves with another guid or path, and the state of an expansion.
-    pub brings: Change,
+    pub(crate) brings: Change,
     /// New top-level vdevs with metaslabs, by number, and their allocation classes.
-    pub new_tops: BTreeMap<u64, AllocBias>,
+    pub(crate) new_tops: BTreeMap<u64, AllocBias>,
     /// Leaves, by guid, that lack everything born before the change.
-    pub blank: Vec<u64>,
+    pub(crate) blank: Vec<u64>,
     /// Leaves, by guid, that leave the tree and are to belong to the pool no more.
-    pub retired: Vec<(u64, Retired)>,
+    pub(crate) retired: Vec<(u64, Retired)>,
     /// The last chance to refuse.
-    pub judge: Option<Judge<'a>>,
+    pub(crate) judge: Option<Judge<'a>>,
 }
 
 impl VdevChange<'_> {
     /// A change that changes nothing yet.
-    pub fn of(spa: &Spa) -> Self {
+    pub(crate) fn of(spa: &Spa) -> Self {
         Self {
             root: spa.config.lock().root().clone(),
             brings: Change::default(),

@@ -19,7 +19,7 @@ use crate::types::Bookmark;
 use crate::zio::{Form, ReadOptions, ReadOutcome, Zio};
 
 /// Bytes of devices that may be under way at once.
-pub const INFLIGHT: u64 = 64 << 20;
+pub(crate) const INFLIGHT: u64 = 64 << 20;
 /// Requests that may wait, about 250 bytes each.
 const MAX_WAITING: usize = 1 << 18;
 /// Requests that must wait before the first one starts: sorting needs something to sort.
@@ -39,7 +39,7 @@ pub struct Request {
 }
 
 /// Called at the end of each read, on the executor's threads.
-pub type Told = Box<dyn Fn(&Request, ReadOutcome) + Send + Sync>;
+pub(crate) type Told = Box<dyn Fn(&Request, ReadOutcome) + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -55,7 +55,7 @@ struct State {
 }
 
 /// A reader of many blocks.
-pub struct Reader {
+pub(crate) struct Reader {
     zio: Arc<Zio>,
     options: ReadOptions,
     limit: u64,
@@ -74,7 +74,7 @@ impl std::fmt::Debug for Reader {
 
 impl Reader {
     /// A reader with at most `limit` bytes under way.
-    pub fn new(zio: &Arc<Zio>, options: ReadOptions, limit: u64, told: Told) -> Arc<Self> {
+    pub(crate) fn new(zio: &Arc<Zio>, options: ReadOptions, limit: u64, told: Told) -> Arc<Self> {
         Arc::new(Self {
             zio: Arc::clone(zio),
             options: ReadOptions { form: Form::Physical, ..options },
@@ -87,7 +87,7 @@ impl Reader {
     }
 
     /// Takes a block; waits while too many wait.
-    pub fn push(self: &Arc<Self>, request: Request) {
+    pub(crate) fn push(self: &Arc<Self>, request: Request) {
         let Some(dva) = request.bp.dva(0) else { return };
         let ready = {
             let mut state = self.state.lock();
@@ -104,26 +104,26 @@ impl Reader {
     }
 
     /// As [`Reader::push`]; waits until at most so many bytes and requests wait, so that draining takes little time.
-    pub fn push_within(self: &Arc<Self>, request: Request, bytes: u64, requests: usize) {
+    pub(crate) fn push_within(self: &Arc<Self>, request: Request, bytes: u64, requests: usize) {
         self.state.lock().draining = true;
         self.push(request);
         self.wait_until(|state| state.queued <= bytes && state.waiting.len() <= requests);
     }
 
     /// Bytes read so far, as allocated.
-    pub fn done(&self) -> u64 {
+    pub(crate) fn done(&self) -> u64 {
         self.state.lock().done
     }
 
     /// Drops requests that were not started yet.
-    pub fn cancel(&self) {
+    pub(crate) fn cancel(&self) {
         let mut state = self.state.lock();
         state.waiting.clear();
         state.queued = 0;
     }
 
     /// Waits until everything is read, calling `meanwhile` now and then; it may cancel.
-    pub fn drain(self: &Arc<Self>, mut meanwhile: impl FnMut(&Self)) {
+    pub(crate) fn drain(self: &Arc<Self>, mut meanwhile: impl FnMut(&Self)) {
         self.state.lock().draining = true;
         self.pump();
         loop {

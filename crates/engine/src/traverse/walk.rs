@@ -51,7 +51,7 @@ pub struct Visit<'a> {
     /// The reference to it.
     pub origin: Origin,
     /// The object it belongs to; `None` for roots, logs and lists.
-    pub dnode: Option<&'a Dnode>,
+    pub(crate) dnode: Option<&'a Dnode>,
 }
 
 impl Visit<'_> {
@@ -66,7 +66,7 @@ impl Visit<'_> {
     }
 
     /// One past the last byte of the object that the block covers.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         match self.dnode {
             Some(dnode) if self.at.blkid != SPILL => {
                 let (next, below) = (self.at.blkid.saturating_add(1), self.shift_below(dnode));
@@ -114,9 +114,9 @@ pub trait Visitor {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Births {
     /// Blocks allocated up to this txg are skipped with everything below them ([`Blkptr::accounting_birth`]).
-    pub after: u64,
+    pub(crate) after: u64,
     /// Blocks written after this txg ([`Blkptr::physical_birth`]) are only followed: something below them may be older.
-    pub until: u64,
+    pub(crate) until: u64,
 }
 
 /// The visitor stopped the walk before this place.
@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
 
     /// The same with intent logs: of one that is not claimed, the blocks born up to this txg.
     #[must_use]
-    pub fn with_logs(self, until: u64) -> Self {
+    pub(crate) fn with_logs(self, until: u64) -> Self {
         Self { log_until: Some(until), ..self }
     }
 

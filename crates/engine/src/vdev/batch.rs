@@ -10,15 +10,15 @@ use crate::taskq::{Executor, Promise};
 
 /// A write of one leaf.
 pub(super) struct LeafWrite {
-    pub leaf: Arc<Leaf>,
+    pub(crate) leaf: Arc<Leaf>,
     /// From the start of the device.
-    pub offset: u64,
-    pub data: Buf,
+    pub(crate) offset: u64,
+    pub(crate) data: Buf,
 }
 
 impl LeafWrite {
     /// The same once more.
-    pub fn again(&self) -> Self {
+    pub(crate) fn again(&self) -> Self {
         Self { leaf: Arc::clone(&self.leaf), offset: self.offset, data: self.data.clone() }
     }
 }

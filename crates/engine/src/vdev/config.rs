@@ -123,7 +123,7 @@ pub struct VdevConfig {
     /// Parity disks (raidz, draid).
     pub nparity: u32,
     /// Allocation class.
-    pub bias: AllocBias,
+    pub(crate) bias: AllocBias,
     /// MOS object holding the space map numbers, 0 when none.
     pub metaslab_array: u64,
     /// Metaslab size as a shift.
@@ -141,11 +141,11 @@ pub struct VdevConfig {
     /// Raidz expansion under way.
     pub expanding: bool,
     /// Txgs at which the raidz was expanded, oldest first.
-    pub expand_txgs: Vec<u64>,
+    pub(crate) expand_txgs: Vec<u64>,
     /// draid: data disks per group, distributed spares, groups.
-    pub draid: Option<DraidConfig>,
+    pub(crate) draid: Option<DraidConfig>,
     /// dspare: guid of the draid it belongs to and which spare it is.
-    pub spare_of: Option<(u64, u32)>,
+    pub(crate) spare_of: Option<(u64, u32)>,
     /// Administratively offline.
     pub offline: bool,
     /// Its children.
@@ -156,13 +156,13 @@ pub struct VdevConfig {
 
 /// The draid part of a config.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DraidConfig {
+pub(crate) struct DraidConfig {
     /// Data columns per group.
-    pub ndata: u32,
+    pub(crate) ndata: u32,
     /// Distributed spares.
-    pub nspares: u32,
+    pub(crate) nspares: u32,
     /// Groups per row pattern.
-    pub ngroups: u32,
+    pub(crate) ngroups: u32,
 }
 
 impl VdevConfig {
@@ -184,7 +184,7 @@ impl VdevConfig {
     }
 
     /// The name that status lists show: `raidz2-0`, `mirror-1`, or the device's path.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         match self.kind {
             Kind::Disk | Kind::File => self.path.clone().unwrap_or_else(|| self.guid.to_string()),
             Kind::Raidz => format!("raidz{}-{}", self.nparity, self.id),

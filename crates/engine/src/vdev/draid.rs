@@ -8,7 +8,6 @@
 //! source: vdev_draid.c, OpenZFS 2.3.
 
 use super::plan::{Area, ChildResult, Children, Depth, ReadPlan, Step};
-use super::raidz::deflate_ratio;
 use super::stripe::{Column, Grid, Heights, MAX_BLOCK};
 use super::stripe_plan::StripePlan;
 use crate::{Error, Result};
@@ -70,12 +69,12 @@ impl DraidGeometry {
     }
 
     /// Columns of a group, parity included.
-    pub fn group_width(&self) -> u64 {
+    pub(crate) fn group_width(&self) -> u64 {
         self.ndata + self.nparity
     }
 
     /// Parity columns of a group.
-    pub fn nparity(&self) -> u64 {
+    pub(crate) fn nparity(&self) -> u64 {
         self.nparity
     }
 
@@ -101,20 +100,9 @@ impl DraidGeometry {
         rows.saturating_mul(self.group_width()).saturating_mul(1 << self.ashift)
     }
 
-    /// `vdev_deflate_ratio`.
-    pub fn deflate_ratio(&self) -> u64 {
-        deflate_ratio(self.asize(1 << 17))
-    }
-
-    /// Bytes that each child must offer for a vdev of `asize` bytes.
-    #[doc(alias = "vdev_draid_min_asize")]
-    pub fn min_asize(&self, asize: u64) -> u64 {
-        REFLOW_RESERVE.saturating_add(asize.div_ceil(self.disks()))
-    }
-
     /// Allocatable bytes when each child provides `child_asize`: whole groups in whole rows.
     #[doc(alias = "vdev_draid_open")]
-    pub fn capacity(&self, child_asize: u64) -> u64 {
+    pub(crate) fn capacity(&self, child_asize: u64) -> u64 {
         let usable = child_asize.saturating_sub(REFLOW_RESERVE);
         let rows = (usable - usable % ROW_HEIGHT).saturating_mul(self.disks());
         rows - rows % self.group_size()
@@ -122,7 +110,7 @@ impl DraidGeometry {
 
     /// The smallest allocation: one row of data columns.
     #[doc(alias = "vdev_draid_min_alloc")]
-    pub fn min_alloc(&self) -> u64 {
+    pub(crate) fn min_alloc(&self) -> u64 {
         self.ndata << self.ashift
     }
 

@@ -27,12 +27,12 @@ pub struct RowColumn {
     /// Bytes from the start of the data area.
     pub offset: u64,
     /// Bytes, the same in all columns.
-    pub len: u64,
+    pub(crate) len: u64,
 }
 
 impl DraidGeometry {
     /// Bytes of a row of a group: what allocations begin at and are a multiple of.
-    pub fn row_bytes(&self) -> u64 {
+    pub(crate) fn row_bytes(&self) -> u64 {
         self.unit()
     }
 
@@ -85,7 +85,7 @@ impl Top {
 
     /// Whether a child has no leaf in use and none that stands for it: distributed spares that have rows there miss all
     /// writes to them.
-    pub fn lacks_child(&self) -> bool {
+    pub(crate) fn lacks_child(&self) -> bool {
         let is_out = |side: &Side| matches!(side, Side::Leaf(leaf) if leaf.is_out());
         self.children().iter().any(|sides| sides.iter().all(is_out))
     }
@@ -113,7 +113,7 @@ impl Top {
 }
 
 /// The distributed spares of which no leaf takes writes, among those that stand for a child by these paths.
-pub fn unserved(paths: &[Vec<Arc<Leaf>>]) -> BTreeSet<u64> {
+pub(crate) fn unserved(paths: &[Vec<Arc<Leaf>>]) -> BTreeSet<u64> {
     let guids = |leaves: &[Arc<Leaf>]| leaves.iter().map(|leaf| leaf.guid).collect::<BTreeSet<u64>>();
     let mut spares = BTreeSet::new();
     let mut served = BTreeSet::new();

@@ -12,7 +12,7 @@ pub struct Dtl(Vec<(u64, u64)>);
 
 impl Dtl {
     /// From `[start, end)` ranges in any order.
-    pub fn new(ranges: Vec<(u64, u64)>) -> Self {
+    pub(crate) fn new(ranges: Vec<(u64, u64)>) -> Self {
         let mut set = RangeSet::new();
         for (start, end) in ranges {
             set.insert(start, end);
@@ -36,7 +36,7 @@ impl Dtl {
     }
 
     /// Adds one txg; false when it was there.
-    pub fn add(&mut self, txg: u64) -> bool {
+    pub(crate) fn add(&mut self, txg: u64) -> bool {
         if self.contains(txg) {
             return false;
         }
@@ -51,13 +51,13 @@ impl Dtl {
     }
 
     /// Adds the txgs `[start, end)`.
-    pub fn add_range(&mut self, start: u64, end: u64) {
+    pub(crate) fn add_range(&mut self, start: u64, end: u64) {
         self.0.push((start, end));
         *self = Self::new(std::mem::take(&mut self.0));
     }
 
     /// Takes `[start, end)` out: a resilver has brought it up to date.
-    pub fn remove(&mut self, start: u64, end: u64) {
+    pub(crate) fn remove(&mut self, start: u64, end: u64) {
         let mut set = RangeSet::new();
         self.0.iter().for_each(|&(start, end)| {
             set.insert(start, end);

@@ -26,7 +26,7 @@ pub(super) enum Bytes {
 }
 
 impl Bytes {
-    pub fn read(self) -> Option<Buf> {
+    pub(crate) fn read(self) -> Option<Buf> {
         match self {
             Self::Read(buf) => Some(buf),
             Self::Unasked | Self::Failed => None,
@@ -56,7 +56,7 @@ pub(super) struct Gather {
 impl Gather {
     /// Returns the state of the bytes that `read` names. They must be wholly in one extent, or in consecutive
     /// pieces.
-    pub fn look_up(&self, read: &ChildRead) -> Bytes {
+    pub(crate) fn look_up(&self, read: &ChildRead) -> Bytes {
         let leaf = (read.child, read.side, read.area);
         let Some(end) = read.offset.checked_add(read.len) else { return Bytes::Failed };
         let mut bytes: Option<AlignedBuf> = None;
@@ -90,7 +90,7 @@ impl Gather {
     }
 
     /// Replaces each failed read by reads of small pieces.
-    pub fn retry_in_pieces(&mut self, sector: u64) -> Vec<ChildRead> {
+    pub(crate) fn retry_in_pieces(&mut self, sector: u64) -> Vec<ChildRead> {
         let failed = |extent: &Extent| extent.data.is_none() && extent.len > sector;
         let keys: Vec<Key> = self.extents.iter().filter(|(_, e)| failed(e)).map(|(&key, _)| key).collect();
         let mut pieces = Vec::new();
@@ -110,7 +110,7 @@ impl Gather {
 
     /// Joins the wanted reads into few and records them. `gap` is the largest distance between joined reads;
     /// a later call must not read across ranges that were asked for before, so it passes 0.
-    pub fn ask(&mut self, mut wanted: Vec<ChildRead>, gap: u64) -> Vec<ChildRead> {
+    pub(crate) fn ask(&mut self, mut wanted: Vec<ChildRead>, gap: u64) -> Vec<ChildRead> {
         wanted.sort_unstable();
         let mut joined: Vec<ChildRead> = Vec::new();
         for read in wanted {
@@ -130,7 +130,7 @@ impl Gather {
     }
 
     /// Takes a result in. Bytes that were not asked for, or not all of them, are no result.
-    pub fn take(&mut self, result: ChildResult) {
+    pub(crate) fn take(&mut self, result: ChildResult) {
         if let Some(extent) = self.extents.get_mut(&key(&result.read)) {
             let enough = |data: &Buf| u64::try_from(data.len()).is_ok_and(|len| len >= extent.len);
             extent.data = result.data.filter(enough);

@@ -19,7 +19,7 @@ const KEYS: [&str; 5] = ["offline", "faulted", "degraded", "removed", "aux_state
 
 /// The recorded state that a leaf must have when its pool is opened, if any. The device of a present leaf
 /// that should be out of use is not opened.
-pub fn recorded(config: &VdevConfig, is_there: bool) -> Option<Health> {
+pub(crate) fn recorded(config: &VdevConfig, is_there: bool) -> Option<Health> {
     let is_set = |key: &str| config.nvlist.u64(key).unwrap_or(0) != 0;
     let external = config.nvlist.str("aux_state") == Some("external");
     match () {
@@ -34,7 +34,7 @@ pub fn recorded(config: &VdevConfig, is_there: bool) -> Option<Health> {
 }
 
 /// Writes a leaf's state into its configuration.
-pub fn record(config: &mut NvList, health: Health) {
+pub(crate) fn record(config: &mut NvList, health: Health) {
     KEYS.iter().for_each(|key| drop(config.remove(key)));
     if health.is_readable() {
         config.remove("not_present");
@@ -56,13 +56,13 @@ pub fn record(config: &mut NvList, health: Health) {
 
 impl Top {
     /// Whether it can do without the leaves that are out of use.
-    pub fn is_usable(&self) -> bool {
+    pub(crate) fn is_usable(&self) -> bool {
         self.can_lose(&|leaf| leaf.is_out())
     }
 
     /// Whether some data can only be read with this leaf. DTLs of the other leaves are taken into account.
     #[doc(alias = "vdev_dtl_required")]
-    pub fn requires(&self, leaf: &Leaf) -> bool {
+    pub(crate) fn requires(&self, leaf: &Leaf) -> bool {
         let lacks = |other: &Leaf, txg: u64| other.dtl.read().contains(txg);
         let is_out = |other: &Leaf| other.guid == leaf.guid || other.is_out();
         // The set of lacking leaves only grows at the start of some leaf's DTL range, so checking the starts

@@ -28,9 +28,9 @@ pub struct MappingEntry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CopyBirth {
     /// End of the bytes.
-    pub end: u64,
+    pub(crate) end: u64,
     /// The txg that wrote the copies.
-    pub txg: u64,
+    pub(crate) txg: u64,
 }
 
 /// The table of one removed vdev, sorted by source offset.
@@ -44,13 +44,13 @@ pub struct IndirectMapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Top-level vdev.
-    pub vdev: u64,
+    pub(crate) vdev: u64,
     /// Offset there.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Length in bytes.
-    pub len: u64,
+    pub(crate) len: u64,
     /// The txg that wrote the copy, when it is known.
-    pub born: Option<u64>,
+    pub(crate) born: Option<u64>,
 }
 
 impl IndirectMapping {
@@ -94,7 +94,7 @@ impl IndirectMapping {
 
     /// First byte of the vdev after the last entry; 0 without entries.
     #[doc(alias = "vdev_indirect_mapping_max_offset")]
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.entries.last().map_or(0, |last| last.source.saturating_add(last.len))
     }
 

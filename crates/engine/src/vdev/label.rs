@@ -52,23 +52,23 @@ use crate::taskq::Executor;
 const FEW: usize = 3;
 
 /// Labels and uberblocks to write at the end of a sync.
-pub struct ConfigSync<'a> {
+pub(crate) struct ConfigSync<'a> {
     /// The pool's devices.
-    pub tree: &'a Tree,
+    pub(crate) tree: &'a Tree,
     /// Helps while waiting.
-    pub executor: &'a dyn Executor,
+    pub(crate) executor: &'a dyn Executor,
     /// The uberblock; its txg determines the slot.
-    pub uberblock: &'a Uberblock,
+    pub(crate) uberblock: &'a Uberblock,
     /// Returns the label of each leaf, when the configuration changed; `None`: only uberblocks are written.
-    pub label: Option<&'a dyn Fn(&Leaf) -> NvList>,
+    pub(crate) label: Option<&'a dyn Fn(&Leaf) -> NvList>,
     /// The last slots of the rings are another's.
-    pub multihost: bool,
+    pub(crate) multihost: bool,
     /// Any number: which top-level vdevs take the uberblock when not all do.
-    pub choice: u64,
+    pub(crate) choice: u64,
     /// Failed flushes of leaves, by guid, when all blocks of the txg were known to be there
     /// ([`Leaf::failed_flushes`]): one that has failed since then counts as the flush of step 1. Other leaves
     /// are not checked.
-    pub known: &'a HashMap<u64, u64>,
+    pub(crate) known: &'a HashMap<u64, u64>,
 }
 
 impl std::fmt::Debug for ConfigSync<'_> {
@@ -213,7 +213,7 @@ impl ConfigSync<'_> {
 /// uberblock that was found, and all blocks that it refers to, survive a power cut. Before this, space
 /// referred to by older uberblocks must not be overwritten. A leaf records its failed flush; `next` is the
 /// txg that is written next.
-pub fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
+pub(crate) fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
     let leaves: Vec<Arc<Leaf>> = tree.leaves().filter(|leaf| leaf.is_writable()).map(Arc::clone).collect();
     flush_all(executor, &leaves, next);
 }
@@ -260,7 +260,7 @@ pub fn init_leaf(leaf: &Arc<Leaf>, label: &NvList, executor: &dyn Executor) -> R
 /// Writes the heartbeat of multihost protection: the uberblock, with its multihost fields set, in a reserved slot
 /// of one label. True when it was written.
 #[doc(alias = "mmp_write_uberblock")]
-pub fn write_heartbeat(
+pub(crate) fn write_heartbeat(
     leaf: &Arc<Leaf>,
     ashift: u32,
     label: u32,

@@ -21,7 +21,7 @@ use crate::taskq::Executor;
 /// Copies the uberblocks of the first label to those at the device's end; `ashift` is the top-level vdev's.
 /// Slots that the first label lacks, or that can't be written, are left to the syncs that follow.
 #[doc(alias = "vdev_copy_uberblocks")]
-pub fn copy_uberblocks(leaf: &Arc<Leaf>, ashift: u32, executor: &dyn Executor) {
+pub(crate) fn copy_uberblocks(leaf: &Arc<Leaf>, ashift: u32, executor: &dyn Executor) {
     let len = usize::try_from(RING_SIZE).unwrap_or(0);
     let first = place(leaf, 0, RING_OFFSET);
     let read = first.zip(leaf.device()).and_then(|(at, device)| blkdev::read_at(&*device, at, len).ok());

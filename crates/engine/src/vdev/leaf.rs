@@ -13,7 +13,7 @@ use stdx::Buf;
 use zcommon::health::Health;
 use zcommon::vdev::VdevAux;
 
-pub use super::dtl::Dtl;
+pub(crate) use super::dtl::Dtl;
 use super::queue::{Queue, ReadDone};
 use super::stats::{IoClass, LeafStats};
 use crate::inject::device::{Decision, Request};
@@ -25,7 +25,7 @@ pub struct LeafErrors {
     /// Reads that the device failed.
     pub read: AtomicU64,
     /// Writes and flushes that the device failed.
-    pub write: AtomicU64,
+    pub(crate) write: AtomicU64,
     /// Reads whose bytes were wrong.
     pub checksum: AtomicU64,
 }
@@ -37,7 +37,7 @@ impl LeafErrors {
     }
 
     /// Counts from 0 again.
-    pub fn clear(&self) {
+    pub(crate) fn clear(&self) {
         [&self.read, &self.write, &self.checksum].iter().for_each(|count| count.store(0, Ordering::Relaxed));
     }
 }
@@ -63,20 +63,20 @@ const REMEMBERED: usize = 16;
 
 /// A request that the device failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Failure {
+pub(crate) struct Failure {
     /// The kind of request.
-    pub kind: FailedIo,
+    pub(crate) kind: FailedIo,
     /// From the start of the device.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes.
-    pub len: u64,
+    pub(crate) len: u64,
     /// The system's number of the error; `EIO` when it has none.
-    pub errno: i32,
+    pub(crate) errno: i32,
 }
 
 /// Kind of a failed request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailedIo {
+pub(crate) enum FailedIo {
     /// Bytes.
     Read,
     /// To take bytes.
@@ -153,12 +153,12 @@ pub struct LeafState {
 
 impl Leaf {
     /// A leaf over a device, or an absent one.
-    pub fn new(guid: u64, path: String, device: Option<Device>) -> Arc<Self> {
+    pub(crate) fn new(guid: u64, path: String, device: Option<Device>) -> Arc<Self> {
         Self::with(guid, path, device, false)
     }
 
     /// The leaf of a distributed spare.
-    pub fn distributed(guid: u64, path: String) -> Arc<Self> {
+    pub(crate) fn distributed(guid: u64, path: String) -> Arc<Self> {
         let leaf = Self::with(guid, path, None, true);
         leaf.slot.write().health = Health::ONLINE;
         leaf
@@ -192,12 +192,12 @@ impl Leaf {
 
     /// The same device under another guid and path.
     #[must_use]
-    pub fn renamed(&self, guid: u64, path: String) -> Arc<Self> {
+    pub(crate) fn renamed(&self, guid: u64, path: String) -> Arc<Self> {
         Arc::new(Self { guid, path, state: Arc::clone(&self.state) })
     }
 
     /// Whether both are the same device.
-    pub fn is_same(&self, other: &Self) -> bool {
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.state, &other.state)
     }
 
@@ -218,7 +218,7 @@ impl Leaf {
     /// Sets the leaf's health. A leaf that goes out of use releases its device when requests in flight have
     /// ended; only [`Leaf::open`] brings it into use.
     #[doc(alias = "vdev_set_state")]
-    pub fn set_health(&self, health: Health) {
+    pub(crate) fn set_health(&self, health: Health) {
         let mut slot = self.slot.write();
         slot.health = health;
         if !health.is_readable() {
@@ -228,7 +228,7 @@ impl Leaf {
 
     /// Takes it into use.
     #[doc(alias = "vdev_open")]
-    pub fn open(&self, device: Device, health: Health) {
+    pub(crate) fn open(&self, device: Device, health: Health) {
         let mut slot = self.slot.write();
         let size = device.geometry().size;
         // Space beyond the known size is not used before it is measured, as there are no labels at its end.
@@ -249,23 +249,23 @@ impl Leaf {
     }
 
     /// The part of [`Leaf::size`] that counts for the size of its vdev.
-    pub fn counted(&self) -> u64 {
+    pub(crate) fn counted(&self) -> u64 {
         self.counted.load(Ordering::Acquire)
     }
 
     /// Present size of its device; 0 when it is out of use or its size is unknown.
-    pub fn measured(&self) -> u64 {
+    pub(crate) fn measured(&self) -> u64 {
         self.device().and_then(|device| device.measure().ok()).unwrap_or(0)
     }
 
     /// Measures the device (syncing context, as labels move with its end); whether it has become larger.
-    pub fn measure(&self) -> bool {
+    pub(crate) fn measure(&self) -> bool {
         let size = self.measured();
         self.size.fetch_max(size, Ordering::AcqRel) < size
     }
 
     /// From now on all of its bytes count.
-    pub fn count_all(&self) {
+    pub(crate) fn count_all(&self) {
         self.counted.store(self.size(), Ordering::Release);
     }
 
@@ -277,22 +277,22 @@ impl Leaf {
     }
 
     /// Whether a resilver may fill it: it is in use and takes writes, or others do for it.
-    pub fn takes_resilver(&self) -> bool {
+    pub(crate) fn takes_resilver(&self) -> bool {
         self.distributed || self.is_writable()
     }
 
     /// Whether it is a distributed spare: it has no device, and its bytes stand on other leaves.
-    pub fn is_distributed(&self) -> bool {
+    pub(crate) fn is_distributed(&self) -> bool {
         self.distributed
     }
 
     /// Whether nothing can be had from it or by it.
-    pub fn is_out(&self) -> bool {
+    pub(crate) fn is_out(&self) -> bool {
         !self.distributed && self.device().is_none()
     }
 
     /// True when it is in use and takes writes.
-    pub fn is_writable(&self) -> bool {
+    pub(crate) fn is_writable(&self) -> bool {
         self.slot.read().queue.as_ref().is_some_and(|queue| !queue.device().geometry().read_only)
     }
 
@@ -326,12 +326,18 @@ impl Leaf {
 
     /// Writes at `offset` from the start of the device, labels included. Not durable before a flush. Two writes
     /// that overlap must not be under way at the same time: which one wins is not defined.
-    pub fn write(self: &Arc<Self>, offset: u64, data: Buf, done: WriteDone) {
+    pub(crate) fn write(self: &Arc<Self>, offset: u64, data: Buf, done: WriteDone) {
         self.write_parts(offset, vec![data], IoClass::SyncWrite, done);
     }
 
     /// Writes several buffers one after the other, as [`Leaf::write`] does one.
-    pub fn write_parts(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, class: IoClass, done: WriteDone) {
+    pub(crate) fn write_parts(
+        self: &Arc<Self>,
+        offset: u64,
+        parts: Vec<Buf>,
+        class: IoClass,
+        done: WriteDone,
+    ) {
         let Some(queue) = self.queue() else {
             return done(Err(absent()));
         };
@@ -375,7 +381,7 @@ impl Leaf {
     ///
     /// Data written before a failed flush may be lost although later flushes succeed: the system reports a
     /// failed write-back once, and drops the pages that it could not write. See [`Leaf::is_doubted`].
-    pub fn flush(self: &Arc<Self>, next: u64, done: WriteDone) {
+    pub(crate) fn flush(self: &Arc<Self>, next: u64, done: WriteDone) {
         let Some(queue) = self.queue() else { return done(Err(absent())) };
         let leaf = Arc::clone(self);
         let noted: WriteDone = Box::new(move |result| {
@@ -403,19 +409,19 @@ impl Leaf {
     }
 
     /// Whether a flush has failed since the txg `since` was the next to be on disk.
-    pub fn is_doubted(&self, since: u64) -> bool {
+    pub(crate) fn is_doubted(&self, since: u64) -> bool {
         let doubted = self.doubted.load(Ordering::Acquire);
         // The txg before may have reached the disk while that flush was under way.
         doubted != 0 && doubted.saturating_add(1) >= since
     }
 
     /// Flushes that have failed.
-    pub fn failed_flushes(&self) -> u64 {
+    pub(crate) fn failed_flushes(&self) -> u64 {
         self.failed_flushes.load(Ordering::Acquire)
     }
 
     /// While it is on, reads come from the device itself, not from bytes that were kept in memory.
-    pub fn read_past_caches(&self, on: bool) {
+    pub(crate) fn read_past_caches(&self, on: bool) {
         if let Some(queue) = self.queue() {
             queue.read_past_caches(on);
         }
@@ -443,18 +449,18 @@ impl Leaf {
     }
 
     /// Counts bytes that were read and were wrong.
-    pub fn gave_wrong_bytes(&self) {
+    pub(crate) fn gave_wrong_bytes(&self) {
         self.errors.checksum.fetch_add(1, Ordering::Relaxed);
         self.alarm.store(true, Ordering::Release);
     }
 
     /// Whether something went wrong since [`Leaf::take_alarm`].
-    pub fn has_alarm(&self) -> bool {
+    pub(crate) fn has_alarm(&self) -> bool {
         self.alarm.load(Ordering::Acquire)
     }
 
     /// Returns the first failed requests since the last call; `None` when nothing failed.
-    pub fn take_alarm(&self) -> Option<Vec<Failure>> {
+    pub(crate) fn take_alarm(&self) -> Option<Vec<Failure>> {
         self.alarm.swap(false, Ordering::AcqRel).then(|| std::mem::take(&mut *self.failures.lock()))
     }
 
@@ -468,7 +474,7 @@ impl Leaf {
 
     /// Records that the leaf lacks everything of the txgs `[start, end)`: it is new, or was overwritten.
     #[doc(alias = "vdev_dtl_dirty")]
-    pub fn miss_all(&self, start: u64, end: u64) {
+    pub(crate) fn miss_all(&self, start: u64, end: u64) {
         self.dtl.write().add_range(start, end);
         self.dtl_changed.store(true, Ordering::Release);
     }
@@ -488,12 +494,12 @@ impl Leaf {
     }
 
     /// Whether the DTL has changed since it was last taken.
-    pub fn has_changed_dtl(&self) -> bool {
+    pub(crate) fn has_changed_dtl(&self) -> bool {
         self.dtl_changed.load(Ordering::Acquire)
     }
 
     /// The DTL's ranges when it has changed since the last call.
-    pub fn take_changed_dtl(&self) -> Option<Vec<(u64, u64)>> {
+    pub(crate) fn take_changed_dtl(&self) -> Option<Vec<(u64, u64)>> {
         self.dtl_changed.swap(false, Ordering::AcqRel).then(|| self.dtl.read().ranges().to_vec())
     }
 }
@@ -503,11 +509,11 @@ fn absent() -> io::Error {
 }
 
 /// Has leaves read from their devices themselves until it is dropped.
-pub struct PastCaches(Vec<Arc<Leaf>>);
+pub(crate) struct PastCaches(Vec<Arc<Leaf>>);
 
 impl PastCaches {
     /// Makes reads of these leaves bypass caches from now on.
-    pub fn of(leaves: Vec<Arc<Leaf>>) -> Self {
+    pub(crate) fn of(leaves: Vec<Arc<Leaf>>) -> Self {
         leaves.iter().for_each(|leaf| leaf.read_past_caches(true));
         Self(leaves)
     }

@@ -18,7 +18,7 @@ use super::leaf::Leaf;
 pub const DRAID_REFLOW_RESERVE: u64 = 2 * ROW_HEIGHT;
 
 /// Bytes that each of `children` must offer when their vdev must offer `least`; `spares` of a draid.
-#[doc(alias = "vdev_op_min_asize")]
+#[doc(alias("vdev_op_min_asize", "vdev_raidz_min_asize", "vdev_draid_min_asize"))]
 pub fn child_share(kind: &str, children: u64, spares: Option<u64>, least: u64) -> u64 {
     match (kind, spares) {
         ("raidz", _) => least.div_ceil(children.max(1)),

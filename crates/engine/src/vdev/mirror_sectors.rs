@@ -21,12 +21,12 @@ pub(super) struct Scrap {
 
 impl Scrap {
     /// Nothing yet of a block of `size` bytes.
-    pub fn empty(size: usize) -> Self {
+    pub(crate) fn empty(size: usize) -> Self {
         Self { bytes: vec![0; size], have: vec![false; size.div_ceil(UNIT)] }
     }
 
     /// Adds bytes that were read; `at` is a multiple of the unit.
-    pub fn add(&mut self, at: usize, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, at: usize, bytes: &[u8]) {
         let end = at.saturating_add(bytes.len()).min(self.bytes.len());
         let Some(slot) = self.bytes.get_mut(at..end) else { return };
         slot.copy_from_slice(bytes.get(..slot.len()).unwrap_or_default());

@@ -24,14 +24,14 @@ pub(super) struct Fill {
 }
 
 impl Fill {
-    pub fn apply(&self, image: &mut [u8]) {
+    pub(crate) fn apply(&self, image: &mut [u8]) {
         if let Some(to) = image.get_mut(self.at..self.at.saturating_add(self.bytes.len())) {
             to.copy_from_slice(&self.bytes);
         }
     }
 
     /// Returns the present bytes of the same place.
-    pub fn of(&self, image: &[u8]) -> Self {
+    pub(crate) fn of(&self, image: &[u8]) -> Self {
         let now = image.get(self.at..self.at.saturating_add(self.bytes.len()));
         Self { at: self.at, bytes: now.unwrap_or_default().to_vec() }
     }
@@ -41,9 +41,9 @@ impl Fill {
 #[derive(Debug)]
 pub(super) struct Solved {
     /// Data sectors that the assumption changes.
-    pub fills: Vec<Fill>,
+    pub(crate) fills: Vec<Fill>,
     /// Whether the parity left over agrees; `None` when none is left over.
-    pub sound: Option<bool>,
+    pub(crate) sound: Option<bool>,
 }
 
 /// The content of one column.
@@ -57,18 +57,23 @@ struct Face {
 /// The block as one variant has it.
 #[derive(Debug)]
 pub(super) struct ParityRows<'a> {
-    pub grid: &'a Grid,
+    pub(crate) grid: &'a Grid,
     faces: Vec<Face>,
     sector: usize,
     /// The block, with missing sectors computed in all rows but the suspect ones.
-    pub image: Vec<u8>,
+    pub(crate) image: Vec<u8>,
     /// Rows that contradict their parity.
-    pub suspects: Vec<Row>,
+    pub(crate) suspects: Vec<Row>,
 }
 
 impl<'a> ParityRows<'a> {
     /// `None` when some row misses more sectors than it has parity.
-    pub fn new(grid: &'a Grid, gather: &Gather, children: &dyn Children, variant: &Variant) -> Option<Self> {
+    pub(crate) fn new(
+        grid: &'a Grid,
+        gather: &Gather,
+        children: &dyn Children,
+        variant: &Variant,
+    ) -> Option<Self> {
         let sector = usize::try_from(grid.sector).ok()?;
         let faces = grid.columns.iter().map(|column| face(grid, gather, children, variant, column));
         let faces = faces.collect::<Option<Vec<Face>>>()?;
@@ -121,19 +126,19 @@ impl<'a> ParityRows<'a> {
     }
 
     /// Columns whose sector of this row could not be read.
-    pub fn missing(&self, row: &Row) -> Vec<usize> {
+    pub(crate) fn missing(&self, row: &Row) -> Vec<usize> {
         let lacks = |face: &Face| face.have.get(row.index) == Some(&false);
         self.places(row).filter(|&place| self.face(row, place).is_some_and(lacks)).collect()
     }
 
     /// Columns whose sector of this row was read.
-    pub fn present(&self, row: &Row) -> Vec<usize> {
+    pub(crate) fn present(&self, row: &Row) -> Vec<usize> {
         let missing = self.missing(row);
         self.places(row).filter(|place| !missing.contains(place)).collect()
     }
 
     /// Everything that can be blamed for a suspect row, as in [`Grid::suspects`].
-    pub fn blamable(&self) -> Vec<u64> {
+    pub(crate) fn blamable(&self) -> Vec<u64> {
         let mut all = std::collections::BTreeSet::new();
         for row in &self.suspects {
             for column in self.places(row).filter_map(|place| self.column(row, place)) {
@@ -144,7 +149,7 @@ impl<'a> ParityRows<'a> {
     }
 
     /// Whether blaming these would make the column wrong.
-    pub fn is_hit(&self, row: &Row, place: usize, blamed: &[u64]) -> bool {
+    pub(crate) fn is_hit(&self, row: &Row, place: usize, blamed: &[u64]) -> bool {
         self.column(row, place)
             .is_some_and(|column| self.grid.suspects(column).any(|id| blamed.contains(&id)))
     }
@@ -157,7 +162,7 @@ impl<'a> ParityRows<'a> {
     }
 
     /// The row if the sectors at the `erased` places were not known.
-    pub fn solve(&self, row: &Row, erased: &[usize]) -> Option<Solved> {
+    pub(crate) fn solve(&self, row: &Row, erased: &[usize]) -> Option<Solved> {
         let nparity = self.grid.nparity;
         if erased.len() > nparity {
             return None;

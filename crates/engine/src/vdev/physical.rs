@@ -41,7 +41,7 @@ impl Top {
     }
 
     /// Bytes of this vdev that take at most `most` bytes of each child, in whole units of its allocations; at least one.
-    pub fn logical_chunk(&self, most: u64) -> u64 {
+    pub(crate) fn logical_chunk(&self, most: u64) -> u64 {
         let width = match &self.layout {
             Layout::Raidz(_) => u64::try_from(self.children().len()).unwrap_or(1),
             Layout::Draid(geometry) => geometry.group_width(),

@@ -15,7 +15,7 @@ use stdx::Buf;
 pub const DATA_START: u64 = 4 << 20;
 
 /// First byte of a leaf's boot area (`VDEV_BOOT_OFFSET`, vdev_impl.h), 3.5 MiB up to [`DATA_START`].
-pub const BOOT_START: u64 = 512 << 10;
+pub(crate) const BOOT_START: u64 = 512 << 10;
 
 /// Which part of a leaf an offset counts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -30,7 +30,7 @@ pub enum Area {
 
 impl Area {
     /// Bytes from the start of the leaf, labels included, of byte `offset` of the area; `None` when that overflows.
-    pub fn leaf_offset(self, offset: u64) -> Option<u64> {
+    pub(crate) fn leaf_offset(self, offset: u64) -> Option<u64> {
         let start = match self {
             Self::Data => DATA_START,
             Self::Boot => BOOT_START,
@@ -57,7 +57,7 @@ pub struct ChildRead {
 
 impl ChildRead {
     /// A read from the data area.
-    pub fn data(child: u32, side: u32, offset: u64, len: u64) -> Self {
+    pub(crate) fn data(child: u32, side: u32, offset: u64, len: u64) -> Self {
         Self { child, side, area: Area::Data, offset, len }
     }
 
@@ -92,9 +92,9 @@ pub enum Fault {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadCopy {
     /// Where it stands.
-    pub read: ChildRead,
+    pub(crate) read: ChildRead,
     /// The kind of its fault.
-    pub fault: Fault,
+    pub(crate) fault: Fault,
 }
 
 /// The end of a plan.

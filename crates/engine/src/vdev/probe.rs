@@ -16,25 +16,25 @@ const GONE: [i32; 2] = [6, 19];
 
 /// Result of a probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Probe {
+pub(crate) struct Probe {
     /// Something could be read.
-    pub reads: bool,
+    pub(crate) reads: bool,
     /// Something could be written, or nothing had to be.
-    pub writes: bool,
+    pub(crate) writes: bool,
     /// The device is not there any more.
-    pub gone: bool,
+    pub(crate) gone: bool,
 }
 
 impl Probe {
     /// Whether it can be worked with.
-    pub fn is_fine(self) -> bool {
+    pub(crate) fn is_fine(self) -> bool {
         self.reads && self.writes && !self.gone
     }
 }
 
 /// Tries it; waits for the device. A leaf that is out of use is not fine.
 #[doc(alias = "vdev_probe")]
-pub fn probe(leaf: &Leaf) -> Probe {
+pub(crate) fn probe(leaf: &Leaf) -> Probe {
     let mut found = Probe::default();
     let Some(device) = leaf.device() else { return found };
     let geometry = device.geometry();

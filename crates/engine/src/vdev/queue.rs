@@ -79,12 +79,12 @@ impl Queue {
     }
 
     /// The device behind it.
-    pub fn device(&self) -> &Device {
+    pub(crate) fn device(&self) -> &Device {
         &self.device
     }
 
     /// While it is on, reads come from the device itself, not from bytes that were kept in memory.
-    pub fn read_past_caches(&self, on: bool) {
+    pub(crate) fn read_past_caches(&self, on: bool) {
         self.device.read_past_caches(on);
         self.past_caches.store(on, Ordering::Release);
     }
@@ -123,7 +123,7 @@ impl Queue {
 
     /// The bytes in `[offset, offset + len)` of the device have been changed, and no read that begins after
     /// this may get the old ones. Must be called when a write has ended, before its callback runs.
-    pub fn changed(&self, offset: u64, len: u64) {
+    pub(crate) fn changed(&self, offset: u64, len: u64) {
         self.windows.forget(offset, len);
     }
 

@@ -16,26 +16,17 @@ use crate::{Error, Result};
 /// parity is not always on one child.
 const SWAP_BIT: u64 = 1 << 20;
 
-/// A block of 128 KiB defines how raw space is converted to usable space.
-const DEFLATE_BLOCK: u64 = 1 << 17;
-
-/// Usable bytes for each 512 bytes allocated (`vdev_deflate_ratio`, vdev.c), given the allocated size of a
-/// 128 KiB block in the oldest layout of the vdev. 512 for a disk or mirror.
-pub fn deflate_ratio(asize_of_128k: u64) -> u64 {
-    DEFLATE_BLOCK.checked_div(asize_of_128k >> 9).unwrap_or(512)
-}
-
 /// The fixed shape of a raidz vdev.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RaidzGeometry {
     /// Log2 of the sector size, 9 to 16.
-    pub ashift: u32,
+    pub(crate) ashift: u32,
     /// Number of children (`vd_physical_width`).
-    pub width: u32,
+    pub(crate) width: u32,
     /// 1 to 3.
-    pub nparity: u32,
+    pub(crate) nparity: u32,
     /// Past and present growth by single disks, `None` when never grown.
-    pub expansion: Option<Expansion>,
+    pub(crate) expansion: Option<Expansion>,
 }
 
 impl RaidzGeometry {
@@ -67,7 +58,7 @@ impl RaidzGeometry {
     }
 
     /// Whether any block could stand on such a vdev.
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         (9..=16).contains(&self.ashift)
             && (1..=3).contains(&self.nparity)
             && u64::from(self.width) <= MAX_COLUMNS
@@ -75,19 +66,19 @@ impl RaidzGeometry {
     }
 
     /// Whether sectors are being moved to another width right now.
-    pub fn is_reflowing(&self) -> bool {
+    pub(crate) fn is_reflowing(&self) -> bool {
         self.expansion.as_ref().is_some_and(|expansion| expansion.reflow.is_some())
     }
 
     /// Width when the vdev was created.
-    pub fn original_width(&self) -> u64 {
+    pub(crate) fn original_width(&self) -> u64 {
         let grown = self.expansion.as_ref().map_or(0, Expansion::times);
         u64::from(self.width).saturating_sub(grown)
     }
 
     /// Columns across which a block born in `txg` was laid out
     /// (`vdev_raidz_get_logical_width`).
-    pub fn logical_width(&self, txg: u64) -> u64 {
+    pub(crate) fn logical_width(&self, txg: u64) -> u64 {
         let width = u64::from(self.width);
         self.expansion.as_ref().map_or(width, |expansion| expansion.logical_width(width, txg))
     }
@@ -105,18 +96,6 @@ impl RaidzGeometry {
         let used = sectors.saturating_add(nparity.saturating_mul(rows));
         let unit = nparity + 1;
         used.div_ceil(unit).saturating_mul(unit).saturating_mul(1 << self.ashift.min(32))
-    }
-
-    /// `vdev_deflate_ratio`: computed from the original width, so that an expansion does not change the
-    /// deflated size of old blocks.
-    pub fn deflate_ratio(&self) -> u64 {
-        deflate_ratio(self.asize(DEFLATE_BLOCK, 0))
-    }
-
-    /// Bytes that each child must offer for a vdev of `asize` bytes.
-    #[doc(alias = "vdev_raidz_min_asize")]
-    pub fn min_asize(&self, asize: u64) -> u64 {
-        asize.div_ceil(u64::from(self.width.max(1)))
     }
 
     /// Where a block stands; `None` when the request makes no sense for this geometry.
@@ -152,8 +131,8 @@ impl RaidzGeometry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RowPlace {
     /// Children over which its sectors are spread.
-    pub width: u64,
-    pub area: Area,
+    pub(crate) width: u64,
+    pub(crate) area: Area,
 }
 
 /// One block in units of sectors.
@@ -288,8 +267,6 @@ mod tests {
         ] {
             assert_eq!(geometry.asize(psize, 1), asize);
         }
-        assert_eq!(geometry.deflate_ratio(), 341);
-        assert_eq!(deflate_ratio(1 << 17), 512);
     }
 
     #[test]

@@ -23,22 +23,22 @@ use super::stripe::{Column, Grid};
 
 /// Expansion of a raidz vdev, from its config.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Expansion {
+pub(crate) struct Expansion {
     /// For each completed expansion the first txg that wrote at the new width, oldest
     /// first (`raidz_expand_txgs`).
-    pub txgs: Vec<u64>,
+    pub(crate) txgs: Vec<u64>,
     /// Set while another expansion is under way (`raidz_expanding`); the disk being attached is
     /// counted in the geometry's width.
-    pub reflow: Option<ReflowState>,
+    pub(crate) reflow: Option<ReflowState>,
 }
 
 /// Position of a reflow, and the place of the moved bytes (`ub_raidz_reflow_info`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Moved {
+pub(crate) struct Moved {
     /// Bytes of the vdev, from its start, that have been moved.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// The moved bytes are still in the scratch area (`RRSS_SCRATCH_VALID`).
-    pub scratch: bool,
+    pub(crate) scratch: bool,
 }
 
 impl Moved {
@@ -48,7 +48,7 @@ impl Moved {
 
     /// The value of `ub_raidz_reflow_info`. `RRSS_SCRATCH_INVALID_SYNCED_REFLOW` once the scratch area is out of use.
     #[doc(alias = "RAIDZ_REFLOW_SET")]
-    pub fn to_uberblock(self) -> u64 {
+    pub(crate) fn to_uberblock(self) -> u64 {
         let state = match self.scratch {
             true => ReflowScratchState::Valid,
             false => ReflowScratchState::InvalidSyncedReflow,
@@ -59,14 +59,14 @@ impl Moved {
 
 /// A reflow as the last uberblock on disk records it, and its state after the txg being written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ReflowState {
+pub(crate) struct ReflowState {
     /// Bytes of the vdev, from its start, that have been moved.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// The moved bytes are still in the scratch area (`RRSS_SCRATCH_VALID`).
-    pub scratch: bool,
+    pub(crate) scratch: bool,
     /// State that the next uberblock may record. Reads do not follow it; writes go to the places of both
     /// states.
-    pub next: Option<Moved>,
+    pub(crate) next: Option<Moved>,
 }
 
 /// Bits of `ub_raidz_reflow_info` that count 512-byte sectors; the others are the state.
@@ -74,13 +74,13 @@ const OFFSET_BITS: u32 = 55;
 
 impl ReflowState {
     /// The state that the last uberblock has.
-    pub fn synced(&self) -> Moved {
+    pub(crate) fn synced(&self) -> Moved {
         Moved { offset: self.offset, scratch: self.scratch }
     }
 
     /// Bytes of the vdev that stand in two places, of which one is read by now: a block that has any of them is written to
     /// both. Never empty, as a row that the position cuts is one of these.
-    pub fn doubled(&self) -> Range<u64> {
+    pub(crate) fn doubled(&self) -> Range<u64> {
         let last = self.offset.saturating_add(1);
         match self.next {
             None => self.offset.saturating_sub(1)..last,
@@ -92,7 +92,7 @@ impl ReflowState {
 
     /// Takes `ub_raidz_reflow_info` apart: 55 bits of 512-byte sectors, 9 bits of state; state 1 means that
     /// the scratch area holds the moved bytes.
-    pub fn from_uberblock(reflow_info: u64) -> Self {
+    pub(crate) fn from_uberblock(reflow_info: u64) -> Self {
         const SCRATCH_VALID: u64 = 1;
         let sectors = reflow_info & ((1 << OFFSET_BITS) - 1);
         Self { offset: sectors << 9, scratch: reflow_info >> OFFSET_BITS == SCRATCH_VALID, next: None }
@@ -132,10 +132,10 @@ impl Expansion {
 #[derive(Debug)]
 pub(super) struct WritePlaces {
     /// Where the block is read now, and where it is read once the next state is on disk. All bytes of each are needed.
-    pub read: Vec<Grid>,
+    pub(crate) read: Vec<Grid>,
     /// Columns that the reflow will not copy any more, at their new places, in the order of the columns of `read`; empty
     /// columns are not written.
-    pub moved: Vec<Vec<Column>>,
+    pub(crate) moved: Vec<Vec<Column>>,
 }
 
 impl RaidzGeometry {
@@ -176,7 +176,7 @@ impl RaidzGeometry {
 
     /// The same vdev with another state of its reflow.
     #[must_use]
-    pub fn with_reflow(&self, reflow: ReflowState) -> Self {
+    pub(crate) fn with_reflow(&self, reflow: ReflowState) -> Self {
         let txgs = self.expansion.as_ref().map(|expansion| expansion.txgs.clone()).unwrap_or_default();
         Self { expansion: Some(Expansion { txgs, reflow: Some(reflow) }), ..self.clone() }
     }
@@ -188,7 +188,7 @@ impl RaidzGeometry {
     }
 
     /// The state of the reflow under way.
-    pub fn reflow(&self) -> Option<ReflowState> {
+    pub(crate) fn reflow(&self) -> Option<ReflowState> {
         self.expansion.as_ref()?.reflow
     }
 }

@@ -25,23 +25,23 @@ use super::write_plan::ChildWrite;
 
 /// Outcome of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Repaired {
+pub(crate) struct Repaired {
     /// Guids of the leaves that were written, ascending.
-    pub leaves: Vec<u64>,
+    pub(crate) leaves: Vec<u64>,
     /// Bytes written to them.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Some write failed.
-    pub failed: bool,
+    pub(crate) failed: bool,
     /// Distributed spares that still lack bytes: the leaf that would have them is out of use.
-    pub unserved: BTreeSet<u64>,
+    pub(crate) unserved: BTreeSet<u64>,
 }
 
 /// Called with the outcome of a repair.
-pub type RepairDone = Box<dyn FnOnce(Repaired) + Send>;
+pub(crate) type RepairDone = Box<dyn FnOnce(Repaired) + Send>;
 
 /// Which bad copies are overwritten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mend {
+pub(crate) enum Mend {
     /// Only copies that were expected to be good.
     Unexpected,
     /// Also those on leaves that are known to lack the block: a resilver's work.
@@ -63,7 +63,7 @@ impl Top {
     /// Overwrites the copies in `bad` of the block at `offset` with birth txg `birth`, from its right bytes
     /// `data`. Leaves that are absent or not writable are skipped; their DTLs do not change, as nothing is
     /// lost, except that a resilver of a distributed spare adds the block to those of the leaves that the spare stands on.
-    pub fn repair(
+    pub(crate) fn repair(
         self: &Arc<Self>,
         (offset, birth): (u64, u64),
         data: &Buf,

@@ -137,7 +137,7 @@ impl Arrival {
 
 impl LeafStats {
     /// Takes the time after which a request is slow from these settings from now on.
-    pub fn heed(&self, settings: &Arc<Memory>) {
+    pub(crate) fn heed(&self, settings: &Arc<Memory>) {
         self.settings.get_or_init(|| Arc::clone(settings));
     }
 

@@ -17,35 +17,35 @@ pub(super) const MAX_COLUMNS: u64 = 255;
 /// A run of bytes on one child that is data or parity of the block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Column {
-    pub child: u32,
-    pub area: Area,
+    pub(crate) child: u32,
+    pub(crate) area: Area,
     /// Bytes from the start of the area.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes; 0 for a column that the stripe is too short to reach.
-    pub len: u64,
+    pub(crate) len: u64,
     /// Zero bytes that must follow (draid writes its padding).
-    pub zeros: u64,
+    pub(crate) zeros: u64,
     /// Where a data column's bytes stand in the block. Unused for parity.
-    pub at: u64,
+    pub(crate) at: u64,
     /// Number of the first sector in the vdev's logical order, from which the child follows at any
     /// width.
-    pub sector: u64,
+    pub(crate) sector: u64,
 }
 
 /// All columns of a block.
 #[derive(Debug)]
 pub(super) struct Grid {
-    pub nparity: usize,
+    pub(crate) nparity: usize,
     /// Columns of each stripe.
-    pub width: usize,
+    pub(crate) width: usize,
     /// Bytes of a sector.
-    pub sector: u64,
+    pub(crate) sector: u64,
     /// Bytes of data in all columns: the block's size rounded up to sectors.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Stripe after stripe, each with `width` columns, parity first.
-    pub columns: Vec<Column>,
+    pub(crate) columns: Vec<Column>,
     /// Widths at which the vdev was written in the past, when a bad child spoilt other columns.
-    pub older_widths: Vec<u64>,
+    pub(crate) older_widths: Vec<u64>,
 }
 
 impl Grid {
@@ -55,7 +55,7 @@ impl Grid {
     }
 
     /// Whether the column at this place of a stripe is parity.
-    pub fn is_parity(&self, place: usize) -> bool {
+    pub(crate) fn is_parity(&self, place: usize) -> bool {
         place < self.nparity
     }
 
@@ -75,12 +75,12 @@ pub(super) struct Heights {
     /// Rows that reach all columns.
     full: u64,
     /// Columns, parity included, that have one sector more.
-    pub big: u64,
+    pub(crate) big: u64,
 }
 
 impl Heights {
     /// For `sectors` of data over `width` columns of which `nparity` are parity.
-    pub fn new(sectors: u64, width: u64, nparity: u64) -> Option<Self> {
+    pub(crate) fn new(sectors: u64, width: u64, nparity: u64) -> Option<Self> {
         let ndata = width.checked_sub(nparity)?;
         let rest = sectors.checked_rem(ndata)?;
         let big = if rest == 0 { 0 } else { rest + nparity };
@@ -88,17 +88,17 @@ impl Heights {
     }
 
     /// Sectors in the column at this place.
-    pub fn of(&self, place: u64) -> u64 {
+    pub(crate) fn of(&self, place: u64) -> u64 {
         self.full + u64::from(place < self.big)
     }
 
     /// Rows of the stripe.
-    pub fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.full + u64::from(self.big > 0)
     }
 
     /// Sectors of data in the columns before this one.
-    pub fn before(&self, place: u64) -> u64 {
+    pub(crate) fn before(&self, place: u64) -> u64 {
         let data_columns = place.saturating_sub(self.nparity);
         let big_data = self.big.saturating_sub(self.nparity);
         data_columns * self.full + data_columns.min(big_data)

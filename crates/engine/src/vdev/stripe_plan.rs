@@ -132,7 +132,7 @@ fn source(gather: &Gather, children: &dyn Children, column: &Column) -> Source {
 }
 
 impl StripePlan {
-    pub fn new(grid: Option<Grid>, size: u64, depth: Depth) -> Self {
+    pub(crate) fn new(grid: Option<Grid>, size: u64, depth: Depth) -> Self {
         let phase = if depth == Depth::All { Phase::Fresh } else { Phase::Known };
         Self {
             grid,

@@ -7,7 +7,7 @@ use stdx::Buf;
 
 /// Leaves in memory: `leaves[child][side]` is a data area.
 #[derive(Clone)]
-pub struct Leaves {
+pub(crate) struct Leaves {
     areas: Vec<Vec<Vec<u8>>>,
     boot: Vec<Vec<u8>>,
     faults: HashMap<(u32, u32), Fault>,
@@ -19,7 +19,7 @@ pub struct Leaves {
 }
 
 impl Leaves {
-    pub fn new(areas: Vec<Vec<Vec<u8>>>) -> Self {
+    pub(crate) fn new(areas: Vec<Vec<Vec<u8>>>) -> Self {
         let boot = vec![vec![0; 1 << 20]; areas.len()];
         Self {
             boot,
@@ -31,41 +31,41 @@ impl Leaves {
         }
     }
 
-    pub fn bytes(&self, child: usize, side: usize) -> &[u8] {
+    pub(crate) fn bytes(&self, child: usize, side: usize) -> &[u8] {
         &self.areas[child][side]
     }
 
-    pub fn bytes_mut(&mut self, child: usize, side: usize) -> &mut Vec<u8> {
+    pub(crate) fn bytes_mut(&mut self, child: usize, side: usize) -> &mut Vec<u8> {
         &mut self.areas[child][side]
     }
 
-    pub fn corrupt(&mut self, child: usize, side: usize, offset: usize, len: usize) {
+    pub(crate) fn corrupt(&mut self, child: usize, side: usize, offset: usize, len: usize) {
         for byte in &mut self.areas[child][side][offset..offset + len] {
             *byte ^= 0xa5;
         }
     }
 
-    pub fn set_fault(&mut self, child: u32, side: u32, fault: Fault) {
+    pub(crate) fn set_fault(&mut self, child: u32, side: u32, fault: Fault) {
         self.faults.insert((child, side), fault);
     }
 
-    pub fn break_silently(&mut self, child: u32, side: u32) {
+    pub(crate) fn break_silently(&mut self, child: u32, side: u32) {
         self.broken.insert((child, side));
     }
 
     /// Makes every read of this byte fail.
-    pub fn make_hole(&mut self, child: u32, side: u32, offset: u64) {
+    pub(crate) fn make_hole(&mut self, child: u32, side: u32, offset: u64) {
         self.holes.insert((child, side, offset));
     }
 
     /// Takes back all faults.
-    pub fn forgive(&mut self) {
+    pub(crate) fn forgive(&mut self) {
         self.faults.clear();
         self.broken.clear();
     }
 
     /// The same bytes on all sides of a child.
-    pub fn write(&mut self, child: u32, area: Area, offset: u64, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, child: u32, area: Area, offset: u64, bytes: &[u8]) {
         let offset = offset as usize;
         let sides = match area {
             Area::Data => &mut self.areas[child as usize][..],
@@ -77,7 +77,7 @@ impl Leaves {
     }
 
     /// Damages side 0.
-    pub fn corrupt_at(&mut self, child: u32, area: Area, offset: u64, len: u64) {
+    pub(crate) fn corrupt_at(&mut self, child: u32, area: Area, offset: u64, len: u64) {
         let bytes = match area {
             Area::Data => &mut self.areas[child as usize][0],
             Area::Boot => &mut self.boot[child as usize],
@@ -88,7 +88,7 @@ impl Leaves {
     }
 
     /// The reads since the last call.
-    pub fn take_log(&self) -> Vec<ChildRead> {
+    pub(crate) fn take_log(&self) -> Vec<ChildRead> {
         self.log.take()
     }
 
@@ -126,7 +126,7 @@ impl Children for Leaves {
 }
 
 /// Runs a plan to its end; the judge accepts exactly `want`. Checks the contract on the way.
-pub fn run(plan: &mut dyn ReadPlan, leaves: &Leaves, want: &[u8]) -> Outcome {
+pub(crate) fn run(plan: &mut dyn ReadPlan, leaves: &Leaves, want: &[u8]) -> Outcome {
     let mut seen = HashSet::new();
     let mut step = plan.start(leaves);
     for _ in 0..1000 {

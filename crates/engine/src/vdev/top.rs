@@ -63,7 +63,7 @@ pub struct Top {
     /// Its number, as DVAs name it.
     pub id: u64,
     /// Its name for people.
-    pub name: String,
+    pub(crate) name: String,
     /// Its allocation class.
     pub bias: AllocBias,
     /// Sector shift.
@@ -101,11 +101,11 @@ impl std::fmt::Debug for Gate {
 
 /// A [`Top`] that is about to be read or written.
 #[derive(Debug)]
-pub struct Entered(Arc<Top>);
+pub(crate) struct Entered(Arc<Top>);
 
 impl Entered {
     /// The vdev.
-    pub fn top(&self) -> &Arc<Top> {
+    pub(crate) fn top(&self) -> &Arc<Top> {
         &self.0
     }
 }
@@ -117,7 +117,7 @@ impl Drop for Entered {
 }
 
 /// A [`Top`] as one read's plan sees it.
-pub struct View<'a> {
+pub(crate) struct View<'a> {
     top: &'a Top,
     txg: u64,
 }
@@ -126,7 +126,7 @@ impl Top {
     /// Builds a top from a checked config; `find` returns each leaf, and each raidz or draid that is no
     /// top-level vdev, by guid. `before` is the top at the same place in the tree before the change: its
     /// bytes in flight count here, too. `deflates`: the pool counts space without parity.
-    pub fn new(
+    pub(crate) fn new(
         config: &VdevConfig,
         layout: Layout,
         find: &dyn Fn(u64) -> Option<Side>,
@@ -154,14 +154,18 @@ impl Top {
 
     /// The same vdev with another state of the expansion of its raidz; `None` when it is no raidz. While `copied` is being
     /// copied, until [`Top::open_gate`], writes to that range of the new top wait.
-    pub fn reflowing(&self, state: ReflowState, copied: Option<std::ops::Range<u64>>) -> Option<Arc<Self>> {
+    pub(crate) fn reflowing(
+        &self,
+        state: ReflowState,
+        copied: Option<std::ops::Range<u64>>,
+    ) -> Option<Arc<Self>> {
         let Layout::Raidz(geometry) = &self.layout else { return None };
         Some(self.replaced_by(Layout::Raidz(geometry.with_reflow(state)), copied))
     }
 
     /// The same mirror or draid, on which writes to `range` wait until [`Top::open_gate`]; `None` when it is neither, nor a
     /// disk.
-    pub fn holding(&self, range: std::ops::Range<u64>) -> Option<Arc<Self>> {
+    pub(crate) fn holding(&self, range: std::ops::Range<u64>) -> Option<Arc<Self>> {
         let layout = match &self.layout {
             Layout::Mirror => Layout::Mirror,
             Layout::Draid(geometry) => Layout::Draid(geometry.clone()),
@@ -188,7 +192,7 @@ impl Top {
     }
 
     /// Issues the writes that waited, and lets others pass.
-    pub fn open_gate(&self) {
+    pub(crate) fn open_gate(&self) {
         let gate = self.gate.lock().take();
         gate.into_iter().flat_map(|gate| gate.held).for_each(|write| write());
     }
@@ -205,12 +209,12 @@ impl Top {
     }
 
     /// Records that another top has taken its place in the tree.
-    pub fn set_replaced(&self) {
+    pub(crate) fn set_replaced(&self) {
         self.replaced.store(true, Ordering::SeqCst);
     }
 
     /// The state of the expansion of its raidz, while one is under way.
-    pub fn reflow(&self) -> Option<ReflowState> {
+    pub(crate) fn reflow(&self) -> Option<ReflowState> {
         match &self.layout {
             Layout::Raidz(geometry) => geometry.reflow(),
             _ => None,
@@ -218,25 +222,25 @@ impl Top {
     }
 
     /// Counts a read or write that is about to begin as one under way.
-    pub fn enter(top: Arc<Self>) -> Entered {
+    pub(crate) fn enter(top: Arc<Self>) -> Entered {
         top.writing.fetch_add(1, Ordering::SeqCst);
         Entered(top)
     }
 
     /// Reads and writes under way that were started through this top.
-    pub fn writing(&self) -> u64 {
+    pub(crate) fn writing(&self) -> u64 {
         self.writing.load(Ordering::SeqCst)
     }
 
     /// Bytes of blocks that are being written here now.
     #[doc(alias = "mg_alloc_queue_depth")]
-    pub fn in_flight(&self) -> u64 {
+    pub(crate) fn in_flight(&self) -> u64 {
         self.in_flight.load(Ordering::Relaxed)
     }
 
     /// From its parts, for tests.
     #[cfg(test)]
-    pub fn of_parts(
+    pub(crate) fn of_parts(
         id: u64,
         name: &str,
         bias: AllocBias,
@@ -265,7 +269,7 @@ impl Top {
     }
 
     /// The children's state as a plan for a block born in `txg` sees it.
-    pub fn view(&self, txg: u64) -> View<'_> {
+    pub(crate) fn view(&self, txg: u64) -> View<'_> {
         View { top: self, txg }
     }
 
@@ -310,12 +314,12 @@ impl Top {
     }
 
     /// The leaf behind one read.
-    pub fn leaf(&self, read: &ChildRead) -> Option<Arc<Leaf>> {
+    pub(crate) fn leaf(&self, read: &ChildRead) -> Option<Arc<Leaf>> {
         self.leaf_at(read.child, read.side, read.offset)
     }
 
     /// The leaf that holds byte `offset` of a child's side.
-    pub fn leaf_at(&self, child: u32, side: u32, offset: u64) -> Option<Arc<Leaf>> {
+    pub(crate) fn leaf_at(&self, child: u32, side: u32, offset: u64) -> Option<Arc<Leaf>> {
         match self.side(child, side) {
             _ if self.is_spread(child) => self.place(child, side, offset)?.pop(),
             Some(Side::Leaf(leaf)) => Some(Arc::clone(leaf)),
@@ -351,7 +355,7 @@ impl Top {
     }
 
     /// The raidz or draid that this read is of, which needs a plan of its own.
-    pub fn nested(&self, read: &ChildRead) -> Option<Arc<Self>> {
+    pub(crate) fn nested(&self, read: &ChildRead) -> Option<Arc<Self>> {
         match self.side(read.child, read.side)? {
             Side::Nested(top) => Some(Arc::clone(top)),
             _ => None,
@@ -378,7 +382,7 @@ impl Top {
 
     /// Bytes of data that the smallest allocation of this vdev can hold.
     #[doc(alias = "vdev_get_min_alloc")]
-    pub fn min_alloc(&self) -> u64 {
+    pub(crate) fn min_alloc(&self) -> u64 {
         match &self.layout {
             Layout::Draid(geometry) => geometry.min_alloc(),
             _ => 1 << self.ashift.max(ondisk::MIN_BLOCK_SHIFT),

@@ -27,16 +27,16 @@ pub type Devices = HashMap<u64, Device>;
 #[derive(Debug, Clone, Default)]
 pub struct Change {
     /// Devices of new leaves.
-    pub devices: Devices,
+    pub(crate) devices: Devices,
     /// Leaves whose guid or path changes: the new guid, and the one in the old tree.
-    pub renamed: HashMap<u64, u64>,
+    pub(crate) renamed: HashMap<u64, u64>,
     /// Position of a raidz expansion (`ub_raidz_reflow_info`), for tops that are rebuilt.
-    pub reflow: Option<u64>,
+    pub(crate) reflow: Option<u64>,
     /// Whether space is counted without parity (`DMU_POOL_DEFLATE`); `None`: as in the known tree.
-    pub deflates: Option<bool>,
+    pub(crate) deflates: Option<bool>,
     /// Leaves are out of use whose devices have become too short: at their end they would be written where their vdev has
     /// data.
-    pub refuse_short: bool,
+    pub(crate) refuse_short: bool,
 }
 
 /// The tree of one pool.
@@ -53,7 +53,7 @@ pub struct Tree {
 impl Tree {
     /// Builds the tree of `config` (its root). Leaves already open in `known` are kept, with their
     /// queues and counters; others get their device from `devices`, or none. So is where removed vdevs went.
-    pub fn build(
+    pub(crate) fn build(
         config: VdevConfig,
         known: Option<&Tree>,
         devices: &Devices,
@@ -149,7 +149,7 @@ impl Tree {
     /// The same vdevs with another one in the place `id`, or none, according to `config`. Leaves that
     /// `config` does not have are dropped.
     #[must_use]
-    pub fn with_top(&self, config: VdevConfig, id: u64, top: Option<Arc<Top>>) -> Self {
+    pub(crate) fn with_top(&self, config: VdevConfig, id: u64, top: Option<Arc<Top>>) -> Self {
         let mut tops = self.tops.clone();
         if let Some(slot) = usize::try_from(id).ok().and_then(|id| tops.get_mut(id)) {
             *slot = top;
@@ -162,7 +162,7 @@ impl Tree {
 
     /// Whether space is counted without parity.
     #[doc(alias = "spa_deflate")]
-    pub fn deflates(&self) -> bool {
+    pub(crate) fn deflates(&self) -> bool {
         self.deflates
     }
 
@@ -192,13 +192,13 @@ impl Tree {
     }
 
     /// Whether [`Tree::dirty_dtls`] would return any.
-    pub fn has_dirty_dtls(&self) -> bool {
+    pub(crate) fn has_dirty_dtls(&self) -> bool {
         self.leaves.values().any(|leaf| leaf.has_changed_dtl())
     }
 
     /// Leaves whose DTL has changed since the last call, by guid, with all that each of them lacks.
     #[doc(alias = "vdev_dtl_sync")]
-    pub fn dirty_dtls(&self) -> Vec<(u64, Vec<(u64, u64)>)> {
+    pub(crate) fn dirty_dtls(&self) -> Vec<(u64, Vec<(u64, u64)>)> {
         let changed = |leaf: &Arc<Leaf>| Some((leaf.guid, leaf.take_changed_dtl()?));
         let mut all: Vec<_> = self.leaves.values().filter_map(changed).collect();
         all.sort_unstable_by_key(|&(guid, _)| guid);

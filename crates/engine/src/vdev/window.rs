@@ -15,20 +15,20 @@ use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
 /// Size and alignment of a window.
-pub const WINDOW: u64 = 64 << 10;
+pub(crate) const WINDOW: u64 = 64 << 10;
 /// Longest read that is answered from a window.
-pub const SMALL: u64 = 16 << 10;
+pub(crate) const SMALL: u64 = 16 << 10;
 /// Windows kept.
 const KEPT: usize = 32;
 
 /// A read that waits for a window: its offset and length on the device, and its receiver.
-pub struct Waiter<D> {
+pub(crate) struct Waiter<D> {
     /// Byte offset on the device.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes.
-    pub len: u64,
+    pub(crate) len: u64,
     /// Called with the result.
-    pub done: D,
+    pub(crate) done: D,
 }
 
 struct State<D> {
@@ -45,10 +45,10 @@ struct Pending<D> {
 }
 
 /// The windows of one leaf; `D` is the waiters' callback.
-pub struct Windows<D>(Mutex<State<D>>);
+pub(crate) struct Windows<D>(Mutex<State<D>>);
 
 /// How to serve a small read.
-pub enum Found<D> {
+pub(crate) enum Found<D> {
     /// Here are its bytes.
     Here(Buf, D),
     /// It waits for a window that is on its way.
@@ -67,7 +67,7 @@ impl<D> Default for Windows<D> {
 
 impl<D> Windows<D> {
     /// Looks for a read; `size` is the device's.
-    pub fn find(&self, waiter: Waiter<D>, size: u64) -> Found<D> {
+    pub(crate) fn find(&self, waiter: Waiter<D>, size: u64) -> Found<D> {
         let start = waiter.offset - waiter.offset % WINDOW;
         let end = start.saturating_add(WINDOW);
         if waiter.len > SMALL || waiter.offset.saturating_add(waiter.len) > end || end > size {
@@ -95,7 +95,7 @@ impl<D> Windows<D> {
     }
 
     /// Drops windows of `[offset, offset + len)`, read or being read.
-    pub fn forget(&self, offset: u64, len: u64) {
+    pub(crate) fn forget(&self, offset: u64, len: u64) {
         let touches =
             |start: u64| start < offset.saturating_add(len) && offset < start.saturating_add(WINDOW);
         let mut state = self.0.lock();
@@ -106,7 +106,7 @@ impl<D> Windows<D> {
     }
 
     /// Ends the read of a window, successful or not. Returns its waiters, each with its bytes.
-    pub fn arrived(&self, start: u64, window: Option<&Buf>) -> Vec<(Waiter<D>, Option<Buf>)> {
+    pub(crate) fn arrived(&self, start: u64, window: Option<&Buf>) -> Vec<(Waiter<D>, Option<Buf>)> {
         // A window of a joined read must not keep the rest of that read alive.
         let own = window.map(|w| Buf::from(AlignedBuf::copy_of(w)));
         let mut state = self.0.lock();

@@ -24,7 +24,7 @@ pub type WriteOutcome = Result<Vec<u64>>;
 
 /// Called once, on a device's thread or before the call returns: must be short and hand real work to an
 /// executor.
-pub type WriteBlockDone = Box<dyn FnOnce(WriteOutcome) + Send>;
+pub(crate) type WriteBlockDone = Box<dyn FnOnce(WriteOutcome) + Send>;
 
 /// Called when every leaf has been flushed, or with the error.
 pub type FlushDone = Box<dyn FnOnce(Result<()>) + Send>;
@@ -135,7 +135,7 @@ impl Top {
     /// Makes writes of an intent-log commit to the vdev durable. `began` was the next txg to be on disk when
     /// the commit began, `next` is that txg now. A leaf whose flush fails, or has failed since `began`,
     /// counts as lacking the writes. Returns an error when they could not be read without such leaves.
-    pub fn flush(self: &Arc<Self>, began: u64, next: u64, done: FlushDone) {
+    pub(crate) fn flush(self: &Arc<Self>, began: u64, next: u64, done: FlushDone) {
         let leaves: Vec<Arc<Leaf>> = self.leaves().filter(|leaf| leaf.is_writable()).collect();
         let (left, any) = (leaves.len() + 1, !leaves.is_empty());
         let waiting = Arc::new(Mutex::new((left, Vec::<u64>::new(), Some(done))));
@@ -199,7 +199,7 @@ impl Top {
     }
 
     /// All leaves below it, and those of distributed spares.
-    pub(crate) fn leaves_and_spares(&self) -> impl Iterator<Item = Arc<Leaf>> {
+    pub fn leaves_and_spares(&self) -> impl Iterator<Item = Arc<Leaf>> {
         self.children().iter().flatten().filter_map(|side| match side {
             Side::Leaf(leaf) => Some(Arc::clone(leaf)),
             Side::DistributedSpare { spare, .. } => spare.clone(),

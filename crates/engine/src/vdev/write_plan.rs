@@ -122,7 +122,7 @@ impl WritePlan {
     }
 
     /// Whether the block can still be read when the writes with these numbers failed on all sides.
-    pub fn can_lose(&self, lost: &[usize]) -> bool {
+    pub(crate) fn can_lose(&self, lost: &[usize]) -> bool {
         let lost: Vec<&ChildWrite> = lost.iter().filter_map(|&number| self.writes.get(number)).collect();
         let survives = |grid: &Grid| {
             grid.stripes().all(|stripe| {

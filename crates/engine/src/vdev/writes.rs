@@ -12,16 +12,16 @@ const MAX_PARTS: usize = 256;
 
 /// A write that waits or is on the device.
 pub(super) struct Write {
-    pub parts: Vec<Buf>,
-    pub len: u64,
-    pub arrival: Arrival,
-    pub done: WriteDone,
+    pub(crate) parts: Vec<Buf>,
+    pub(crate) len: u64,
+    pub(crate) arrival: Arrival,
+    pub(crate) done: WriteDone,
 }
 
 /// Writes that one device write will do: each begins where the one before ends.
 pub(super) struct Run {
     pub start: u64,
-    pub writes: Vec<(u64, Write)>,
+    pub(crate) writes: Vec<(u64, Write)>,
 }
 
 #[derive(Default)]
@@ -30,13 +30,13 @@ pub(super) struct Writes {
     waiting: BTreeMap<(u64, u64), Write>,
     arrivals: u64,
     /// Runs on the device.
-    pub active: usize,
+    pub(crate) active: usize,
     /// Where the last run ended: the elevator continues from there.
     head: u64,
 }
 
 impl Writes {
-    pub fn push(&mut self, offset: u64, parts: Vec<Buf>, arrival: Arrival, done: WriteDone) {
+    pub(crate) fn push(&mut self, offset: u64, parts: Vec<Buf>, arrival: Arrival, done: WriteDone) {
         let len = parts
             .iter()
             .fold(0u64, |len, part| len.saturating_add(u64::try_from(part.len()).unwrap_or(u64::MAX)));
@@ -74,7 +74,7 @@ impl Writes {
 
 impl Run {
     /// Bytes of all writes.
-    pub fn len(&self) -> u64 {
+    pub(crate) fn len(&self) -> u64 {
         self.writes.iter().fold(0u64, |len, (_, write)| len.saturating_add(write.len))
     }
 
@@ -89,7 +89,7 @@ impl Run {
     }
 
     /// The bytes. A run of one write moves them out; a run of several keeps them, to retry one by one.
-    pub fn take_parts(&mut self) -> Vec<Buf> {
+    pub(crate) fn take_parts(&mut self) -> Vec<Buf> {
         match self.writes.as_mut_slice() {
             [(_, only)] => std::mem::take(&mut only.parts),
             all => all.iter().flat_map(|(_, write)| write.parts.iter().cloned()).collect(),

@@ -36,19 +36,19 @@ const MAX_SPLITS: u32 = 64;
 /// A key as it is stored, and its hash.
 #[derive(Debug)]
 pub(super) struct Hashed {
-    pub hash: u64,
+    pub(crate) hash: u64,
     /// Name with its NUL, or words in big-endian order.
-    pub stored: Vec<u8>,
+    pub(crate) stored: Vec<u8>,
     /// 1 or 8.
-    pub intlen: u8,
+    pub(crate) intlen: u8,
     /// For errors.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// A fat ZAP open for changes.
 pub(super) struct Fat<'a> {
     object: &'a mut dyn Edit,
-    pub header: FatHeader,
+    pub(crate) header: FatHeader,
     first: Buf,
     /// `first` has changes that are not written yet.
     changed: bool,

@@ -52,9 +52,9 @@ pub struct Entry {
     /// Its value.
     pub value: Value,
     /// Hash of the key.
-    pub hash: u64,
+    pub(crate) hash: u64,
     /// Distinguishes keys of the same hash.
-    pub cd: u32,
+    pub(crate) cd: u32,
 }
 
 impl Entry {
@@ -80,7 +80,7 @@ pub struct Found {
     /// Its value.
     pub value: Value,
     /// Another entry also matches the name.
-    pub conflict: bool,
+    pub(crate) conflict: bool,
 }
 
 impl Found {
@@ -119,7 +119,8 @@ impl<S: Source + Clone> Zap<S> {
     }
 
     /// The object that holds it.
-    pub fn object(&self) -> &S {
+    #[cfg(test)]
+    pub(crate) fn object(&self) -> &S {
         &self.object
     }
 
@@ -257,7 +258,7 @@ impl<S: Source + Clone> Zap<S> {
     /// entries are added and removed, a micro ZAP becomes fat, and the pool is exported in between. It is at least
     /// 2^28.
     #[doc(alias("zap_cursor_advance", "zap_cursor_serialize"))]
-    pub fn cookie_after(&self, entry: &Entry) -> u64 {
+    pub(crate) fn cookie_after(&self, entry: &Entry) -> u64 {
         let bits = self.hash_bits();
         let (hash, cd) = (entry.hash >> (64 - bits), u64::from(entry.cd).saturating_add(1));
         if cd < 1 << (COOKIE_BITS - bits) {

@@ -24,13 +24,13 @@ pub(super) struct Names<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Place {
     /// The hash of the name.
-    pub hash: u64,
+    pub(crate) hash: u64,
     /// The slot of the present entry; `None` if there is none.
-    pub old: Option<usize>,
+    pub(crate) old: Option<usize>,
     /// The lowest free slot; `None` if all are taken.
-    pub free: Option<usize>,
+    pub(crate) free: Option<usize>,
     /// The lowest unused `cd` of the name's hash; `None` if there are too many entries to fit into one leaf.
-    pub cd: Option<u32>,
+    pub(crate) cd: Option<u32>,
 }
 
 impl<'a> Names<'a> {
@@ -61,7 +61,7 @@ impl<'a> Names<'a> {
     }
 
     /// The entry with exactly this name.
-    pub fn find(&self, name: &[u8]) -> Option<MicroEntry<'a>> {
+    pub(crate) fn find(&self, name: &[u8]) -> Option<MicroEntry<'a>> {
         self.with_index(|index| match index {
             Some(index) => index.find(&self.zap, name, self.hash(name)),
             None => self.zap.find(name),
@@ -69,7 +69,7 @@ impl<'a> Names<'a> {
     }
 
     /// Where a name is, or would be put.
-    pub fn place(&self, name: &[u8]) -> Place {
+    pub(crate) fn place(&self, name: &[u8]) -> Place {
         let hash = self.hash(name);
         self.with_index(|index| match index {
             Some(index) => {

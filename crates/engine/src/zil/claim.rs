@@ -41,28 +41,28 @@ use crate::zio::{Form, ReadOptions, gang_parts};
 
 /// The result of a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Claimed {
+pub(crate) struct Claimed {
     /// The log's header to be written.
-    pub header: ZilHeader,
+    pub(crate) header: ZilHeader,
     /// The highest birth txg of a claimed block: no earlier txg may be the pool's last.
-    pub newest: u64,
+    pub(crate) newest: u64,
     /// Blocks of the chain, including the one that was never written.
-    pub blocks: u64,
+    pub(crate) blocks: u64,
     /// Records.
-    pub records: u64,
+    pub(crate) records: u64,
     /// Blocks of clone records: each gets a reference for each time that it is listed.
-    pub clones: Vec<Blkptr>,
+    pub(crate) clones: Vec<Blkptr>,
 }
 
 /// Whether the log of an object set has to be claimed.
-pub fn is_due(header: &ZilHeader) -> bool {
+pub(crate) fn is_due(header: &ZilHeader) -> bool {
     header.claim_txg == 0 && !header.log.is_hole()
 }
 
 /// Claims the log of `objset`, in its on-disk state, in syncing txg `txg`, the first since the pool was opened.
 /// Needs no key.
 #[doc(alias = "zil_claim")]
-pub fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claimed {
+pub(crate) fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -> Claimed {
     let (claimed, clones) = (BTreeSet::new(), Vec::new());
     let mut walk = Walk { objset, allocator, txg, claimed, clones, newest: txg };
     let header = objset.phys.zil_header;

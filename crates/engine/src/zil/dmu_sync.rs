@@ -38,8 +38,8 @@ use crate::zio::write::{WriteProps, WriteRequest};
 /// Records of a commit, ready for the log, and the vdevs of their blocks.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
-    pub itxs: Vec<Itx>,
-    pub tops: BTreeSet<u32>,
+    pub(crate) itxs: Vec<Itx>,
+    pub(crate) tops: BTreeSet<u32>,
 }
 
 /// The result for a block.

@@ -9,7 +9,7 @@ use ondisk::zil::{LogRecord, LrWrite, TxType, Write, encode_write, stamp_txg};
 
 /// The location of a write's data when the log is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Payload {
+pub(crate) enum Payload {
     /// The record is complete.
     #[doc(alias = "WR_COPIED")]
     Whole(Vec<u8>),
@@ -26,9 +26,9 @@ pub enum Payload {
 #[derive(Debug, Clone)]
 pub struct Itx {
     /// Its object, for commits of one object.
-    pub object: u64,
+    pub(crate) object: u64,
     /// Whether every commit writes it, not only one of its object.
-    pub sync: bool,
+    pub(crate) sync: bool,
     pub(super) txg: u64,
     pub(super) payload: Payload,
 }
@@ -57,7 +57,7 @@ impl Itx {
 
     /// A write within one block whose data are too large for the log: if it is ever written, the block goes to its
     /// final location at once.
-    pub fn write_placed(object: u64, offset: u64, length: u64) -> Self {
+    pub(crate) fn write_placed(object: u64, offset: u64, length: u64) -> Self {
         let lr = LrWrite { foid: object, offset, length, ..LrWrite::default() };
         Self { object, sync: false, txg: 0, payload: Payload::Placed(lr) }
     }
@@ -112,9 +112,9 @@ struct Group {
 pub(super) struct Itxs {
     groups: BTreeMap<u64, Group>,
     /// Number of requested commits.
-    pub requested: u64,
+    pub(crate) requested: u64,
     /// The newest txg with a change that no record describes.
-    pub unlogged: u64,
+    pub(crate) unlogged: u64,
 }
 
 impl Itxs {
@@ -142,14 +142,14 @@ impl Itxs {
     }
 
     /// A change in `txg` has no record. Records of txgs up to it are never written: the next commit waits.
-    pub fn skip(&mut self, txg: u64) {
+    pub(crate) fn skip(&mut self, txg: u64) {
         self.unlogged = self.unlogged.max(txg);
         self.groups.retain(|group, _| *group > txg);
     }
 
     /// Makes the next commit write the records of `object`; 0 for any.
     #[doc(alias = "zil_async_to_sync")]
-    pub fn want(&mut self, object: u64) {
+    pub(crate) fn want(&mut self, object: u64) {
         for group in self.groups.values_mut() {
             let moved = match object {
                 0 => std::mem::take(&mut group.later).into_values().flatten().collect(),
@@ -161,7 +161,7 @@ impl Itxs {
 
     /// Drops the records of a removed object that no commit requires.
     #[doc(alias = "zil_remove_async")]
-    pub fn forget_object(&mut self, object: u64) {
+    pub(crate) fn forget_object(&mut self, object: u64) {
         for group in self.groups.values_mut() {
             let gone = group.later.remove(&object).unwrap_or_default();
             group.bytes = group.bytes.saturating_sub(gone.iter().map(Itx::memory).sum());
@@ -170,7 +170,7 @@ impl Itxs {
 
     /// Drops txgs that are on disk.
     #[doc(alias = "zil_clean")]
-    pub fn forget_synced(&mut self, synced: u64) {
+    pub(crate) fn forget_synced(&mut self, synced: u64) {
         self.groups.retain(|&txg, _| txg > synced);
     }
 

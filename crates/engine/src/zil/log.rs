@@ -99,12 +99,12 @@ pub(super) enum LwbState {
 #[doc(alias = "lwb_t")]
 #[derive(Debug)]
 pub(super) struct Lwb {
-    pub bp: Blkptr,
+    pub(crate) bp: Blkptr,
     /// The txg of its allocation.
-    pub alloc_txg: u64,
+    pub(crate) alloc_txg: u64,
     /// The highest txg of its records.
-    pub max_txg: u64,
-    pub state: LwbState,
+    pub(crate) max_txg: u64,
+    pub(crate) state: LwbState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,12 +123,12 @@ pub(super) enum Mode {
 
 #[derive(Debug)]
 pub(super) struct ChainState {
-    pub mode: Mode,
+    pub(crate) mode: Mode,
     suspended: u64,
-    pub lwbs: VecDeque<Lwb>,
-    pub destroy: Option<Destroy>,
+    pub(crate) lwbs: VecDeque<Lwb>,
+    pub(crate) destroy: Option<Destroy>,
     /// Highest number of a replayed record in each txg.
-    pub replayed: [u64; SIZE],
+    pub(crate) replayed: [u64; SIZE],
     /// Number of the last record.
     seq: u64,
     recent: VecDeque<u64>,
@@ -224,7 +224,7 @@ impl Zil {
     }
 
     /// Whether there are dedicated log vdevs: then large writes go to the log, too, which is faster.
-    pub fn has_log_devices(&self) -> bool {
+    pub(crate) fn has_log_devices(&self) -> bool {
         self.host.has_log_devices()
     }
 
@@ -498,7 +498,7 @@ impl Zil {
 
     /// Reverts one [`Zil::suspend`].
     #[doc(alias = "zil_resume")]
-    pub fn resume(&self) {
+    pub(crate) fn resume(&self) {
         let mut chain = self.chain.lock();
         chain.suspended = chain.suspended.saturating_sub(1);
     }

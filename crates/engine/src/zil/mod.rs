@@ -13,7 +13,7 @@
 //!
 //! Every block is read from its device, bypassing the cache: each is needed once.
 
-pub mod claim;
+pub(crate) mod claim;
 mod dmu_sync;
 mod itx;
 mod log;
@@ -54,7 +54,7 @@ pub struct ChainBlock {
 
 impl ChainBlock {
     /// Its number in the chain.
-    pub fn sequence(&self) -> u64 {
+    pub(crate) fn sequence(&self) -> u64 {
         LogBlock::sequence(&self.bp)
     }
 
@@ -212,19 +212,19 @@ fn referenced(clone: &CloneRange) -> impl Iterator<Item = Blkptr> + '_ {
 
 /// Content of a claimed log.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub struct Held {
     /// Its own blocks, including the one that was never written, and those of its write records that were claimed with
     /// it.
-    pub blocks: Vec<Blkptr>,
+    pub(crate) blocks: Vec<Blkptr>,
     /// The one that ends the chain because it can't be read: in general it was never written.
-    pub end: Option<Blkptr>,
+    pub(crate) end: Option<Blkptr>,
     /// References to blocks of its clone records.
-    pub clones: Vec<Blkptr>,
+    pub(crate) clones: Vec<Blkptr>,
 }
 
 /// All that a claimed log holds.
 #[doc(alias("zil_parse", "zil_free_clone_range"))]
-pub(crate) fn held_by(view: &Arc<Objset>) -> Result<Held> {
+pub fn held_by(view: &Arc<Objset>) -> Result<Held> {
     let claim_txg = view.phys.zil_header.claim_txg;
     let (mut seen, mut blocks, mut clones) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut end = None;

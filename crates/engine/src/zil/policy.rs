@@ -44,14 +44,14 @@ pub enum LogBias {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LogPolicy {
     /// Property `sync`.
-    pub sync: SyncMode,
+    pub(crate) sync: SyncMode,
     /// Property `logbias`.
-    pub bias: LogBias,
+    pub(crate) bias: LogBias,
 }
 
 impl LogPolicy {
     /// From the numbers of the properties `sync` and `logbias`.
-    pub fn of(sync: u64, logbias: u64) -> Self {
+    pub(crate) fn of(sync: u64, logbias: u64) -> Self {
         let sync = match sync {
             1 => SyncMode::Always,
             2 => SyncMode::Disabled,

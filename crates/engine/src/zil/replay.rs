@@ -33,8 +33,6 @@ const OBJECT_MASK: u64 = (1 << 48) - 1;
 /// A record to be replayed.
 #[derive(Debug)]
 pub struct Record<'a> {
-    /// Its header.
-    pub head: LrCommon,
     /// Its type, with the flag for case-insensitive names.
     pub txtype: TxType,
     /// Order of the integers in its ACL entries.
@@ -59,7 +57,7 @@ pub struct Replayed {
     /// Replayed records.
     pub done: u64,
     /// Records without an effect any more.
-    pub skipped: u64,
+    pub(crate) skipped: u64,
     /// The reason of an end before the end of the log, which is kept.
     pub error: Option<Error>,
     /// Waiting records: the one that could not be replayed, and those after it.
@@ -238,7 +236,7 @@ fn replay_block(
             continue;
         }
         let data = data_of(view, &record).map_err(named)?;
-        let record = Record { head, txtype, endian, record, data };
+        let record = Record { txtype, endian, record, data };
         log.set_replaying(head.seq);
         if one(log, replayer, &record).map_err(named)?.is_err() {
             // A removed object may keep its number until its txg is on disk.

@@ -17,12 +17,12 @@ use crate::zio::parts_to_free;
 /// The pending end of a chain, to be done with a txg.
 #[derive(Debug)]
 pub(super) struct Destroy {
-    pub txg: u64,
-    pub space: Vec<Space>,
+    pub(crate) txg: u64,
+    pub(crate) space: Vec<Space>,
     /// References that end.
-    pub clones: Vec<Blkptr>,
+    pub(crate) clones: Vec<Blkptr>,
     /// The first block, if it is kept to begin the next chain.
-    pub first: Option<Blkptr>,
+    pub(crate) first: Option<Blkptr>,
 }
 
 /// Space of a block, and the txg of its allocation.

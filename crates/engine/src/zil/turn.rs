@@ -48,12 +48,12 @@ pub(super) struct Turns {
 pub(super) struct Turn<'a> {
     turns: &'a Turns,
     /// Commits that are finished when it ends.
-    pub done: u64,
+    pub(crate) done: u64,
 }
 
 impl Turns {
     /// Waits for the turn of a commit; `None` once the commit with this ticket is finished.
-    pub fn commit(&self, ticket: u64) -> Option<Turn<'_>> {
+    pub(crate) fn commit(&self, ticket: u64) -> Option<Turn<'_>> {
         let mut state = self.state.lock();
         state.commits += 1;
         while !state.may_commit() && state.done < ticket {
@@ -70,7 +70,7 @@ impl Turns {
     }
 
     /// Waits until nothing is written; nothing will be until the result is dropped.
-    pub fn alone(&self) -> Turn<'_> {
+    pub(crate) fn alone(&self) -> Turn<'_> {
         let mut state = self.state.lock();
         state.others += 1;
         while !state.may_be_alone() {

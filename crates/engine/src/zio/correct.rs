@@ -27,7 +27,7 @@ impl Zio {
     /// # Errors
     /// `Unsupported` for gang blocks and blocks on removed vdevs, `ReadOnly` for a pool that is not open for writing, `Io`
     /// if no device took the bytes.
-    pub(crate) fn correct(self: &Arc<Self>, bp: &Blkptr, data: &Buf) -> Result<bool> {
+    pub fn correct(self: &Arc<Self>, bp: &Blkptr, data: &Buf) -> Result<bool> {
         let psize = u64::try_from(data.len()).unwrap_or(u64::MAX);
         if psize != bp.psize() || !(verify::judge(bp, self.salted())?)(data) {
             return Ok(false);
@@ -76,7 +76,7 @@ impl Zio {
 
 /// The stored forms that the logical bytes of a block can have had, by the pointer's compression. zstd has
 /// levels, which a pointer does not record.
-pub(crate) fn stored_forms(bp: &Blkptr, logical: &[u8]) -> impl Iterator<Item = AlignedBuf> {
+pub fn stored_forms(bp: &Blkptr, logical: &[u8]) -> impl Iterator<Item = AlignedBuf> {
     /// Levels of zstd and fast zstd, the default first; levels unknown to the encoder are skipped.
     const LEVELS: std::ops::RangeInclusive<u8> = 0..=123;
     let (psize, kind) = (usize::try_from(bp.psize()).unwrap_or(0), bp.compress());

@@ -53,13 +53,13 @@ pub struct Want {
     /// Copies, 1 to 3.
     pub copies: u8,
     /// Txg of the write.
-    pub txg: u64,
+    pub(crate) txg: u64,
     /// A stored copy counts only when it was compared.
-    pub verify: bool,
+    pub(crate) verify: bool,
     /// The stored copy that was compared and is equal.
     pub equal: Option<Blkptr>,
     /// The block whose data only move: if it is the stored copy itself, nothing changes.
-    pub moves: Option<Blkptr>,
+    pub(crate) moves: Option<Blkptr>,
 }
 
 /// The tables' decision on a block that is to be deduplicated.
@@ -106,11 +106,11 @@ fn unlisted(mut bp: Blkptr) -> Blkptr {
 /// A block that is compressed, sealed and checksummed.
 #[derive(Debug, Clone)]
 pub(super) struct Prepared {
-    pub request: WriteRequest,
+    pub(crate) request: WriteRequest,
     /// Everything but copies and births.
-    pub bp: Blkptr,
+    pub(crate) bp: Blkptr,
     /// The stored bytes.
-    pub data: Buf,
+    pub(crate) data: Buf,
 }
 
 impl Prepared {

@@ -17,26 +17,26 @@ use crate::vdev::stats::IoClass;
 use crate::vdev::top::Top;
 
 /// Returns whether candidate bytes are the block's.
-pub type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
+pub(crate) type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 /// Called once with the outcome of the plan.
-pub type OutcomeDone = Box<dyn FnOnce(Outcome) + Send>;
+pub(crate) type OutcomeDone = Box<dyn FnOnce(Outcome) + Send>;
 
 /// A plan on its way.
-pub struct Drive {
+pub(crate) struct Drive {
     /// The top-level vdev that is read.
-    pub top: Arc<Top>,
+    pub(crate) top: Arc<Top>,
     /// Birth of the block, for leaves that lack some txgs.
-    pub txg: u64,
+    pub(crate) txg: u64,
     /// The plan that returns the next reads.
-    pub plan: Box<dyn ReadPlan>,
+    pub(crate) plan: Box<dyn ReadPlan>,
     /// The block's checksum.
     pub judge: Judge,
     /// The class of its reads; `None` for the ordinary ones.
     pub class: Option<IoClass>,
     /// Where plans are resumed.
-    pub executor: Arc<dyn Executor>,
+    pub(crate) executor: Arc<dyn Executor>,
     /// Called at the end.
-    pub done: OutcomeDone,
+    pub(crate) done: OutcomeDone,
 }
 
 /// Maximum plans nested within one another on one thread.
@@ -57,7 +57,7 @@ struct Gather {
 
 impl Drive {
     /// Starts; returns at once.
-    pub fn start(mut self: Box<Self>) {
+    pub(crate) fn start(mut self: Box<Self>) {
         let executor = Arc::clone(&self.executor);
         within_depth(&executor, move || {
             let step = self.plan.start(&self.top.view(self.txg));

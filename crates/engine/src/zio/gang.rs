@@ -41,7 +41,7 @@ const BLKPTR: usize = 128;
 /// The gangs around a block, and how many more headers the whole read may look at: a header that names
 /// itself, in several copies, would otherwise be read again and again without end.
 #[derive(Debug, Clone, Default)]
-pub struct Nesting {
+pub(crate) struct Nesting {
     depth: u32,
     left: Option<Arc<AtomicU64>>,
 }
@@ -70,7 +70,7 @@ struct Gang {
 
 /// The parts of a gang to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub(crate) enum Wanted {
     /// The block's bytes.
     Block,
     /// Only whether this copy of the header is good. All copies name the same members: when every copy of everything
@@ -79,7 +79,7 @@ pub enum Wanted {
 }
 
 /// Reads the copy of `bp` whose gang header stands at `dva`. `nesting` knows the gangs around it.
-pub fn read(
+pub(crate) fn read(
     zio: &Arc<Zio>,
     bp: &Blkptr,
     (dva, wanted): (Dva, Wanted),

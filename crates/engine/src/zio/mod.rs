@@ -12,16 +12,16 @@
 pub mod alloc;
 pub(crate) mod correct;
 pub mod dedup;
-pub mod drive;
+pub(crate) mod drive;
 mod gang;
 mod gang_write;
 mod read;
 mod remap;
 mod seal;
-pub mod stored;
-pub mod suspend;
+pub(crate) mod stored;
+pub(crate) mod suspend;
 pub(crate) mod transform;
-pub mod verify;
+pub(crate) mod verify;
 pub mod write;
 
 pub use gang::{GangMembers, gang_members, gang_parts, parts_to_free};
@@ -95,7 +95,7 @@ pub enum Form {
 
 impl Form {
     /// Whether the bytes are kept in memory in this form.
-    pub fn is_cached(self) -> bool {
+    pub(crate) fn is_cached(self) -> bool {
         matches!(self, Self::Logical | Self::NoKey)
     }
 }
@@ -104,11 +104,11 @@ impl Form {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
     /// Top-level vdev.
-    pub top: u64,
+    pub(crate) top: u64,
     /// Guid of the leaf, 0 when there is none.
-    pub leaf: u64,
+    pub(crate) leaf: u64,
     /// The read and its fault.
-    pub bad: BadCopy,
+    pub(crate) bad: BadCopy,
 }
 
 /// The end of a logical read.
@@ -121,10 +121,10 @@ pub struct ReadOutcome {
 }
 
 /// Called once, on an executor's thread or the caller's.
-pub type ReadDone = Box<dyn FnOnce(ReadOutcome) + Send>;
+pub(crate) type ReadDone = Box<dyn FnOnce(ReadOutcome) + Send>;
 
 /// Opens and makes protected blocks: set by the dsl layer, which knows datasets and their keys.
-pub trait KeySource: Send + Sync + std::fmt::Debug {
+pub(crate) trait KeySource: Send + Sync + std::fmt::Debug {
     /// Decrypts or authenticates `data` (the physical bytes of `bp`) in place.
     fn open_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<()>;
     /// Salt and IV for one new encrypted block of an object set.
@@ -138,7 +138,7 @@ pub trait KeySource: Send + Sync + std::fmt::Debug {
 }
 
 /// Receives damage found by reads, repaired or not.
-pub trait FaultSink: Send + Sync + std::fmt::Debug {
+pub(crate) trait FaultSink: Send + Sync + std::fmt::Debug {
     /// `repaired`: good bytes were found elsewhere.
     fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[Damage], repaired: bool);
 
@@ -155,19 +155,19 @@ pub struct ZioStats {
     /// Logical reads finished.
     pub reads: AtomicU64,
     /// Physical bytes that they delivered.
-    pub bytes: AtomicU64,
+    pub(crate) bytes: AtomicU64,
     /// Reads that met damage but got their bytes.
     pub repaired: AtomicU64,
     /// Columns and copies that were overwritten with good bytes.
     pub mended: AtomicU64,
     /// Bytes that were written so.
-    pub mended_bytes: AtomicU64,
+    pub(crate) mended_bytes: AtomicU64,
     /// Repairs that are under way.
-    pub mending: AtomicU64,
+    pub(crate) mending: AtomicU64,
     /// Reads that got no bytes.
-    pub failed: AtomicU64,
+    pub(crate) failed: AtomicU64,
     /// Blocks written.
-    pub writes: AtomicU64,
+    pub(crate) writes: AtomicU64,
 }
 
 /// The read path of one pool.
@@ -201,16 +201,16 @@ pub struct Zio {
 pub(crate) struct AllocUnits {
     /// The smallest one, in bytes.
     #[doc(alias = "spa_min_alloc")]
-    pub least: usize,
+    pub(crate) least: usize,
     /// The greatest divisor of all.
     #[doc(alias = "spa_gcd_alloc")]
-    pub step: usize,
+    pub(crate) step: usize,
 }
 
 impl AllocUnits {
     /// Of a tree. Vdevs for logs, metadata or dedup tables do not count, nor what is left of removed ones.
     #[doc(alias = "vdev_spa_set_alloc")]
-    pub fn of(tree: &Tree) -> Self {
+    pub(crate) fn of(tree: &Tree) -> Self {
         let counts = |top: &&Arc<Top>| {
             top.bias == AllocBias::Normal && !top.is_removed() && top.ashift >= ondisk::MIN_BLOCK_SHIFT
         };
@@ -224,7 +224,7 @@ impl AllocUnits {
 
     /// The size that `bytes` bytes are stored with.
     #[doc(alias = "zio_roundup_alloc_size")]
-    pub fn round_up(self, bytes: usize) -> usize {
+    pub(crate) fn round_up(self, bytes: usize) -> usize {
         if bytes > self.least { bytes.next_multiple_of(self.step.max(1)) } else { self.least }
     }
 }
@@ -235,7 +235,7 @@ fn divisor(a: usize, b: usize) -> usize {
 
 impl Zio {
     /// A read path over `tree`.
-    pub fn new(tree: Arc<Tree>, executor: Arc<dyn Executor>) -> Arc<Self> {
+    pub(crate) fn new(tree: Arc<Tree>, executor: Arc<dyn Executor>) -> Arc<Self> {
         Arc::new(Self {
             tree: RwLock::new(tree),
             executor,
@@ -257,7 +257,7 @@ impl Zio {
 
     /// Sets the txg that is on disk. Blocks born later may be rewritten in place while they are read, and are
     /// not mended.
-    pub fn set_synced(&self, txg: u64) {
+    pub(crate) fn set_synced(&self, txg: u64) {
         self.synced.store(txg, Ordering::Release);
     }
 
@@ -282,7 +282,7 @@ impl Zio {
     }
 
     /// Replaces the vdev tree: the trusted one takes the place of the labels'.
-    pub fn set_tree(&self, tree: Arc<Tree>) {
+    pub(crate) fn set_tree(&self, tree: Arc<Tree>) {
         let units = AllocUnits::of(&tree);
         *self.tree.write() = tree;
         self.set_units(units);
@@ -318,17 +318,17 @@ impl Zio {
     }
 
     /// Sets the pool's checksum salt.
-    pub fn set_salt(&self, salt: &checksum::Salt) {
+    pub(crate) fn set_salt(&self, salt: &checksum::Salt) {
         *self.salt.write() = Some(Arc::new(Salted::new(salt)));
     }
 
     /// Sets the source of keys for protected blocks.
-    pub fn set_keys(&self, keys: Arc<dyn KeySource>) {
+    pub(crate) fn set_keys(&self, keys: Arc<dyn KeySource>) {
         *self.keys.write() = Some(keys);
     }
 
     /// Removes the source of keys, if it is still `keys`.
-    pub fn clear_keys(&self, keys: &Arc<dyn KeySource>) {
+    pub(crate) fn clear_keys(&self, keys: &Arc<dyn KeySource>) {
         let mut slot = self.keys.write();
         if slot.as_ref().is_some_and(|have| Arc::ptr_eq(have, keys)) {
             *slot = None;
@@ -336,12 +336,12 @@ impl Zio {
     }
 
     /// Sets the receiver of damage reports.
-    pub fn set_faults(&self, faults: Arc<dyn FaultSink>) {
+    pub(crate) fn set_faults(&self, faults: Arc<dyn FaultSink>) {
         *self.faults.write() = Some(faults);
     }
 
     /// Sets the cache that reads ask before the pool's vdevs; `None`: no cache.
-    pub fn set_stored(&self, stored: Option<Arc<dyn StoredCache>>) {
+    pub(crate) fn set_stored(&self, stored: Option<Arc<dyn StoredCache>>) {
         *self.stored.write() = stored;
     }
 
@@ -350,7 +350,7 @@ impl Zio {
     }
 
     /// Sets whether gang headers may fill a whole minimum allocation (`dynamic_gang_header`).
-    pub fn set_wide_gangs(&self, on: bool) {
+    pub(crate) fn set_wide_gangs(&self, on: bool) {
         self.wide_gangs.store(on, Ordering::Relaxed);
     }
 
@@ -364,13 +364,13 @@ impl Zio {
     }
 
     /// Sets the allocator: the pool can be written from now on.
-    pub fn set_allocator(&self, allocator: Arc<dyn Allocator>) {
+    pub(crate) fn set_allocator(&self, allocator: Arc<dyn Allocator>) {
         *self.allocator.write() = Some(allocator);
     }
 
     /// Removes the allocator, which reads its space maps through this zio: one of the two references must be
     /// dropped.
-    pub fn clear_allocator(&self) {
+    pub(crate) fn clear_allocator(&self) {
         *self.allocator.write() = None;
     }
 
@@ -416,7 +416,7 @@ impl Zio {
     }
 
     /// Starts reading a block; `done` is called with the result, perhaps before this returns.
-    pub fn read(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, done: ReadDone) {
+    pub(crate) fn read(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, done: ReadDone) {
         let zio = Arc::clone(self);
         let pointer = *bp;
         let counted = Box::new(move |outcome: ReadOutcome| {

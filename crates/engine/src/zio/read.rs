@@ -22,17 +22,17 @@ use crate::vdev::top::Top;
 
 /// Result of reading one copy.
 #[derive(Debug, Default)]
-pub struct CopyResult {
+pub(crate) struct CopyResult {
     /// Accepted bytes.
-    pub data: Option<Buf>,
+    pub(crate) data: Option<Buf>,
     /// Bad copies met.
-    pub damage: Vec<Damage>,
+    pub(crate) damage: Vec<Damage>,
     /// Why nothing could be tried, when it is not the bytes.
-    pub error: Option<Error>,
+    pub(crate) error: Option<Error>,
 }
 
 /// Called once with the result of a copy.
-pub type CopyDone = Box<dyn FnOnce(CopyResult) + Send>;
+pub(crate) type CopyDone = Box<dyn FnOnce(CopyResult) + Send>;
 
 struct Logical {
     zio: Arc<Zio>,
@@ -53,7 +53,7 @@ struct Logical {
 }
 
 /// Starts a logical read; `nesting` knows the gangs that the block is a member of.
-pub fn start(
+pub(crate) fn start(
     zio: &Arc<Zio>,
     bp: &Blkptr,
     at: Bookmark,
@@ -319,28 +319,28 @@ fn lost(zio: &Zio, damage: &[Damage]) -> Error {
 
 /// A byte range of a top-level vdev, born in a txg.
 #[derive(Debug, Clone, Copy)]
-pub struct Range {
+pub(crate) struct Range {
     /// Top-level vdev.
-    pub vdev: u64,
+    pub(crate) vdev: u64,
     /// Byte offset in its address space.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes.
-    pub size: u64,
+    pub(crate) size: u64,
     /// Physical birth.
-    pub birth: u64,
+    pub(crate) birth: u64,
     /// How many removals were followed so far.
-    pub hops: u32,
+    pub(crate) hops: u32,
 }
 
 impl Range {
     /// The range that a DVA names.
-    pub fn of(dva: &Dva, size: u64, birth: u64) -> Self {
+    pub(crate) fn of(dva: &Dva, size: u64, birth: u64) -> Self {
         Self { vdev: u64::from(dva.vdev), offset: dva.offset, size, birth, hops: 0 }
     }
 }
 
 /// Reads a range of a top-level vdev, through its mapping when it was removed.
-pub fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
+pub(crate) fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
     let Some(entered) = zio.top_to_use(range.vdev) else {
         let error = Error::corrupt(format!("top-level vdev {} does not exist", range.vdev));
         return done(CopyResult { error: Some(error), ..CopyResult::default() });

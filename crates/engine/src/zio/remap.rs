@@ -34,7 +34,7 @@ const MAX_TRIED: usize = 256 << 20;
 const MAX_VERSIONS: usize = 32;
 
 /// Reads a range of a removed vdev.
-pub fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
+pub(crate) fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
     let pieces = match ranges(zio, top, range) {
         Ok(pieces) => pieces,
         Err(e) => return done(CopyResult { error: Some(e.on_vdev(&top.name)), ..CopyResult::default() }),

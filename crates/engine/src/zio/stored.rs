@@ -26,18 +26,18 @@ pub enum Second {
 
 /// Where the stored bytes of a block are.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub(crate) struct Found {
     /// The device.
-    pub leaf: Arc<Leaf>,
+    pub(crate) leaf: Arc<Leaf>,
     /// Byte offset from its start.
-    pub offset: u64,
+    pub(crate) offset: u64,
     /// Bytes, a multiple of its sectors.
-    pub size: u64,
+    pub(crate) size: u64,
 }
 
 /// The end of a read at a [`Found`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The bytes are the block's.
     Good,
     /// The device failed.
@@ -47,7 +47,7 @@ pub enum Verdict {
 }
 
 /// Keeps stored bytes of blocks outside of the pool's vdevs.
-pub trait StoredCache: Send + Sync + std::fmt::Debug {
+pub(crate) trait StoredCache: Send + Sync + std::fmt::Debug {
     /// Where a block is kept.
     fn find(&self, bp: &Blkptr, second: Second) -> Option<Found>;
 

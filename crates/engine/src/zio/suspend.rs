@@ -41,7 +41,7 @@ thread_local! {
 }
 
 /// Reads of this thread wait until the pool is resumed, instead of failing because devices are gone.
-pub fn be_patient() {
+pub(crate) fn be_patient() {
     PATIENT.set(true);
 }
 
@@ -69,19 +69,19 @@ impl std::fmt::Debug for SuspendedIo {
 
 impl SuspendedIo {
     /// From now on requests are held; `sink` is called for each.
-    pub fn open(&self, sink: Held) {
+    pub(crate) fn open(&self, sink: Held) {
         self.state.lock().sink = Some(sink);
     }
 
     /// Returns errors to the callers from now on, those of held requests first.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         let requests = self.turn(|state| state.sink = None);
         requests.into_iter().for_each(|request| request(false));
     }
 
     /// Reissues the held requests. `before` runs while no new request can be held yet.
     #[doc(alias = "zio_resume")]
-    pub fn resume(&self, before: impl FnOnce()) {
+    pub(crate) fn resume(&self, before: impl FnOnce()) {
         let requests = self.turn(|_| before());
         requests.into_iter().for_each(|request| request(true));
     }
@@ -135,7 +135,7 @@ impl SuspendedIo {
     }
 
     /// Drops the records of blocks at these places: they are about to be overwritten, or nothing will refer to them.
-    pub(crate) fn forget(&self, places: impl Iterator<Item = Dva>) {
+    pub fn forget(&self, places: impl Iterator<Item = Dva>) {
         self.written.lock().forget(places);
     }
 
@@ -147,13 +147,13 @@ impl SuspendedIo {
 
     /// Drops the records of txgs up to `txg`, whose writes are durable. Large synchronous writes of the next
     /// txg may be recorded already.
-    pub fn settle(&self, txg: u64) {
+    pub(crate) fn settle(&self, txg: u64) {
         self.written.lock().0.retain(|_, bp| bp.physical_birth() > txg);
     }
 }
 
 /// Whether devices that come back may make it good.
-pub(crate) fn is_of_devices(e: &Error) -> bool {
+pub fn is_of_devices(e: &Error) -> bool {
     matches!(e.kind(), Kind::Io | Kind::NoDevice)
 }
 

@@ -10,7 +10,7 @@ use super::drive::Judge;
 use crate::error::{Error, Kind, Result};
 
 /// The function behind a checksum number, for those that a block pointer holds.
-pub fn algorithm(kind: ChecksumType) -> Option<Algorithm> {
+pub(crate) fn algorithm(kind: ChecksumType) -> Option<Algorithm> {
     Some(match kind {
         ChecksumType::Off | ChecksumType::NoParity => Algorithm::Off,
         ChecksumType::Fletcher2 | ChecksumType::Zilog => Algorithm::Fletcher2,
@@ -86,7 +86,7 @@ impl Folding {
 
 /// Returns the checksum words for a new block's pointer or trailer; with encryption, words 2 and 3 are `mac`.
 #[doc(alias = "zio_checksum_handle_crypt")]
-pub fn stored_words(kind: ChecksumType, bp: &Blkptr, words: [u64; 4], mac: [u64; 2]) -> [u64; 4] {
+pub(crate) fn stored_words(kind: ChecksumType, bp: &Blkptr, words: [u64; 4], mac: [u64; 2]) -> [u64; 4] {
     let ([a, b, c, d], [e, f]) = (words, mac);
     match folding(kind, bp) {
         Folding::Whole => words,
@@ -132,7 +132,7 @@ fn log_block(block: &[u8], verifier: [u64; 4], fold: Folding) -> Option<bool> {
 
 /// Puts the checksum into an intent-log block of `bp` whose chain header is in front, little-endian. In an encrypted
 /// dataset its MAC is there already. False when the block is no such block.
-pub fn seal_log_block(block: &mut [u8], bp: &Blkptr) -> bool {
+pub(crate) fn seal_log_block(block: &mut [u8], bp: &Blkptr) -> bool {
     let mut sealed = || {
         let nused = u64::from_le_bytes(*block.get(LOG_NUSED..)?.first_chunk::<8>()?);
         let nused =
@@ -158,12 +158,12 @@ fn put_words(block: &mut [u8], at: usize, words: [u64; 4], big: bool) -> Option<
 
 /// Checks a block that ends in a trailer (`zio_eck_t`): the checksum was made with `verifier` in the
 /// trailer's place. Returns the byte order in which it was written.
-pub fn embedded(kind: ChecksumType, block: &[u8], verifier: [u64; 4]) -> Option<Endian> {
+pub(crate) fn embedded(kind: ChecksumType, block: &[u8], verifier: [u64; 4]) -> Option<Endian> {
     trailer(kind, block, verifier, Folding::Whole)
 }
 
 /// Checks the header of the gang `bp`. In an encrypted dataset its checksum is folded as a block's is.
-pub fn gang_header(bp: &Blkptr, block: &[u8]) -> bool {
+pub(crate) fn gang_header(bp: &Blkptr, block: &[u8]) -> bool {
     let kind = ChecksumType::GangHeader;
     trailer(kind, block, ondisk::label::gang_verifier(bp), folding(kind, bp)).is_some()
 }

@@ -94,7 +94,7 @@ pub struct AsStored {
 
 impl AsStored {
     /// Whether the stored bytes are the logical ones.
-    pub fn is_logical(&self) -> bool {
+    pub(crate) fn is_logical(&self) -> bool {
         self.compress == CompressType::Off && self.crypt.is_none()
     }
 }
@@ -145,7 +145,7 @@ impl Zio {
     }
 
     /// Starts writing several blocks, one after the other on one thread; neighbours on a device are written together.
-    pub fn write_batch(self: &Arc<Self>, batch: Vec<(WriteRequest, WriteDone)>) {
+    pub(crate) fn write_batch(self: &Arc<Self>, batch: Vec<(WriteRequest, WriteDone)>) {
         let zio = Arc::clone(self);
         self.executor().spawn_waiting(Box::new(move || {
             plugged(|| batch.into_iter().for_each(|(request, done)| zio.write_now(&request, done)));
@@ -444,15 +444,15 @@ impl Zio {
 
 /// A block that knows its place.
 pub(super) struct Job {
-    pub bp: Blkptr,
-    pub data: Buf,
-    pub props: WriteProps,
-    pub txg: u64,
-    pub tries: u32,
+    pub(crate) bp: Blkptr,
+    pub(crate) data: Buf,
+    pub(crate) props: WriteProps,
+    pub(crate) txg: u64,
+    pub(crate) tries: u32,
     /// Overwrites a block that this txg wrote there.
-    pub in_place: bool,
+    pub(crate) in_place: bool,
     /// As in the request.
-    pub may_wait: bool,
+    pub(crate) may_wait: bool,
 }
 
 struct Left {

@@ -15,9 +15,9 @@ use crate::vdev::leaf::Leaf;
 /// Identity of a block: the address of its first copy, and its physical birth.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct BlockId {
-    pub vdev: u32,
-    pub offset: u64,
-    pub birth: u64,
+    pub(crate) vdev: u32,
+    pub(crate) offset: u64,
+    pub(crate) birth: u64,
 }
 
 impl BlockId {
@@ -31,13 +31,13 @@ impl BlockId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
     /// Guid of the device.
-    pub device: u64,
+    pub(crate) device: u64,
     /// Byte offset on it.
-    pub daddr: u64,
+    pub(crate) daddr: u64,
     /// Size and kind, as a log block records them.
-    pub prop: L2arcProp,
+    pub(crate) prop: L2arcProp,
     /// Bytes that it takes.
-    pub asize: u32,
+    pub(crate) asize: u32,
 }
 
 /// Memory that a block on a device takes here: its places in two maps.
@@ -62,30 +62,30 @@ pub(super) enum Mode {
 /// One cache device in use.
 #[derive(Debug)]
 pub(super) struct CacheDevice {
-    pub leaf: Arc<Leaf>,
-    pub place: Place,
-    pub hands: Hands,
-    pub mode: Mode,
+    pub(crate) leaf: Arc<Leaf>,
+    pub(crate) place: Place,
+    pub(crate) hands: Hands,
+    pub(crate) mode: Mode,
     /// Entries of a log block; 0: it has none.
-    pub log_entries: usize,
+    pub(crate) log_entries: usize,
     /// The newest log block and the one before it.
-    pub start: [L2arcLogBlkptr; 2],
+    pub(crate) start: [L2arcLogBlkptr; 2],
     /// Log blocks on it, oldest first.
-    pub logs: VecDeque<L2arcLogBlkptr>,
+    pub(crate) logs: VecDeque<L2arcLogBlkptr>,
     /// Entries of the next log block.
-    pub pending: Vec<L2arcLogEnt>,
+    pub(crate) pending: Vec<L2arcLogEnt>,
     /// Their size.
-    pub payload: u64,
+    pub(crate) payload: u64,
     /// Blocks by their offset.
-    pub by_offset: BTreeMap<u64, BlockId>,
+    pub(crate) by_offset: BTreeMap<u64, BlockId>,
     /// Bytes of blocks on it.
-    pub held: u64,
+    pub(crate) held: u64,
     /// Time of the next round.
-    pub next: Duration,
+    pub(crate) next: Duration,
     /// Rounds that failed, since one succeeded.
-    pub failures: u32,
+    pub(crate) failures: u32,
     /// Time and state of the last trim, as its header had them.
-    pub trim: (u64, u64),
+    pub(crate) trim: (u64, u64),
 }
 
 impl CacheDevice {

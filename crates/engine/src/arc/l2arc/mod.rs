@@ -29,7 +29,7 @@
 
 mod device;
 mod feed;
-pub mod place;
+pub(crate) mod place;
 mod rebuild;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -139,14 +139,14 @@ impl L2arc {
     }
 
     /// Whether there are devices.
-    pub fn is_used(&self) -> bool {
+    pub(crate) fn is_used(&self) -> bool {
         !self.state.lock().devices.is_empty()
     }
 
     /// Takes a device into use, whose contents are restored in the background; `sector`: the unit of a device without a
     /// header. False when it is too small or in use already.
     #[doc(alias = "l2arc_add_vdev")]
-    pub fn add(self: &Arc<Self>, leaf: &Arc<Leaf>, sector: u64) -> bool {
+    pub(crate) fn add(self: &Arc<Self>, leaf: &Arc<Leaf>, sector: u64) -> bool {
         let size = leaf.device().map_or(0, |device| device.geometry().size);
         let Some(place) = Place::of(size, sector) else { return false };
         let entries = place.log_entries(self.limit(Limit::L2RebuildMinSize));
@@ -163,7 +163,7 @@ impl L2arc {
 
     /// Lets a device go, after the round under way.
     #[doc(alias = "l2arc_remove_vdev")]
-    pub fn remove(&self, guid: u64) {
+    pub(crate) fn remove(&self, guid: u64) {
         self.wait_idle(|id, _| id == guid);
         let mut state = self.state.lock();
         if let Some(mut device) = state.devices.remove(&guid) {
@@ -176,13 +176,13 @@ impl L2arc {
     }
 
     /// Begins no more rounds, and waits for those under way.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.state.lock().is_closed = true;
         self.wait_idle(|_, _| true);
     }
 
     /// Begins rounds again after [`L2arc::close`].
-    pub fn reopen(&self) {
+    pub(crate) fn reopen(&self) {
         self.state.lock().is_closed = false;
     }
 
@@ -228,7 +228,7 @@ impl L2arc {
     }
 
     /// Forgets a block: its space in the pool is free, or has other content.
-    pub fn forget(&self, bp: &Blkptr) {
+    pub(crate) fn forget(&self, bp: &Blkptr) {
         let Some(id) = BlockId::of(bp) else { return };
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -246,7 +246,7 @@ impl L2arc {
     }
 
     /// The devices for users.
-    pub fn devices(&self) -> Vec<CacheStats> {
+    pub(crate) fn devices(&self) -> Vec<CacheStats> {
         let state = self.state.lock();
         let stats = |device: &CacheDevice| CacheStats {
             leaf: Arc::clone(&device.leaf),

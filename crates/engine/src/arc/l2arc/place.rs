@@ -26,19 +26,19 @@ const MAX_BLOCK_SHIFT: u32 = 24;
 
 /// The usable space of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// First usable byte, behind the header.
-    pub start: u64,
+    pub(crate) start: u64,
     /// End of the usable bytes.
-    pub end: u64,
+    pub(crate) end: u64,
     /// Unit of writes, a power of 2.
-    pub sector: u64,
+    pub(crate) sector: u64,
 }
 
 impl Place {
     /// The space of a device of `size` bytes, whose header takes one sector. `None`: it is too small.
     #[doc(alias = "l2arc_add_vdev")]
-    pub fn of(size: u64, sector: u64) -> Option<Self> {
+    pub(crate) fn of(size: u64, sector: u64) -> Option<Self> {
         let sector = sector.clamp(MIN_BLOCK_SIZE, MOST_HEADER).next_power_of_two();
         let start = LABEL_START_SIZE + sector;
         let end = (size - size % LABEL_SIZE).checked_sub(LABEL_END_SIZE)?;
@@ -46,17 +46,17 @@ impl Place {
     }
 
     /// Usable bytes.
-    pub fn size(self) -> u64 {
+    pub(crate) fn size(self) -> u64 {
         self.end - self.start
     }
 
     /// Bytes that `psize` bytes take.
-    pub fn asize(self, psize: u64) -> u64 {
+    pub(crate) fn asize(self, psize: u64) -> u64 {
         psize.next_multiple_of(self.sector)
     }
 
     /// Entries of a log block; 0 for a device below `least` bytes, which has none.
-    pub fn log_entries(self, least: u64) -> usize {
+    pub(crate) fn log_entries(self, least: u64) -> usize {
         if self.end < least {
             return 0;
         }
@@ -67,25 +67,30 @@ impl Place {
 
 /// The write hand (where the next bytes go) and the evict hand (up to where space is free for them).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hands {
+pub(crate) struct Hands {
     /// Next byte to be written.
-    pub hand: u64,
+    pub(crate) hand: u64,
     /// Up to here nothing is kept.
-    pub evict: u64,
+    pub(crate) evict: u64,
     /// The device has not been filled once: behind the hand there is nothing.
-    pub first: bool,
+    pub(crate) first: bool,
 }
 
 impl Hands {
     /// The hands of an empty device.
-    pub fn of_empty(place: Place) -> Self {
+    pub(crate) fn of_empty(place: Place) -> Self {
         Self { hand: place.start, evict: place.start, first: true }
     }
 
     /// Makes room for `distance` bytes behind the hand, which begins again at the start when the end is too near.
     /// `evicted` is called with each range whose content is lost.
     #[doc(alias = "l2arc_evict")]
-    pub fn make_room(&mut self, place: Place, distance: u64, mut evicted: impl FnMut(&Self, u64, u64)) {
+    pub(crate) fn make_room(
+        &mut self,
+        place: Place,
+        distance: u64,
+        mut evicted: impl FnMut(&Self, u64, u64),
+    ) {
         if self.hand.saturating_add(distance) > place.end {
             if !self.first {
                 self.evict = place.end;
@@ -101,7 +106,7 @@ impl Hands {
 
     /// Whether a log block and its whole payload are still there.
     #[doc(alias = "l2arc_log_blkptr_valid")]
-    pub fn is_whole(&self, place: Place, log: &L2arcLogBlkptr) -> bool {
+    pub(crate) fn is_whole(&self, place: Place, log: &L2arcLogBlkptr) -> bool {
         let (start, asize) = (log.payload_start, L2arcProp(log.prop).psize());
         let Some(end) = log.daddr.checked_add(asize - 1) else { return false };
         if log.daddr == 0
@@ -132,7 +137,7 @@ pub(super) fn overlaps(bottom: u64, top: u64, check: u64) -> bool {
 }
 
 /// A header that begins nowhere: of an empty device, or one whose content is given up.
-pub fn empty_header(pool: u64, vdev: u64, place: Place, log_entries: usize) -> L2arcDevHdr {
+pub(crate) fn empty_header(pool: u64, vdev: u64, place: Place, log_entries: usize) -> L2arcDevHdr {
     L2arcDevHdr {
         magic: L2ARC_DEV_HDR_MAGIC,
         version: L2ARC_PERSISTENT_VERSION,
@@ -149,7 +154,7 @@ pub fn empty_header(pool: u64, vdev: u64, place: Place, log_entries: usize) -> L
 
 /// The sector that holds a header.
 #[doc(alias = "l2arc_dev_hdr_update")]
-pub fn header_block(header: &L2arcDevHdr, sector: u64) -> Buf {
+pub(crate) fn header_block(header: &L2arcDevHdr, sector: u64) -> Buf {
     let bytes = header.to_bytes();
     // The trailer stands at the end of the sector, which may be longer than the header.
     let body = bytes.get(..bytes.len() - EckPhys::SIZE).unwrap_or_default();
@@ -158,7 +163,7 @@ pub fn header_block(header: &L2arcDevHdr, sector: u64) -> Buf {
 
 /// The header in the first bytes behind the labels, and its sector: of either byte order, its checksum verified.
 #[doc(alias = "l2arc_dev_hdr_read")]
-pub fn read_header(bytes: &[u8]) -> Option<(L2arcDevHdr, u64)> {
+pub(crate) fn read_header(bytes: &[u8]) -> Option<(L2arcDevHdr, u64)> {
     let sectors = (9..=16).map(|shift| 1_usize << shift);
     let found = sectors.filter_map(|sector| {
         let block = bytes.get(..sector)?;
@@ -170,7 +175,7 @@ pub fn read_header(bytes: &[u8]) -> Option<(L2arcDevHdr, u64)> {
 
 /// The bytes of a log block as they are written, and where they will be found.
 #[doc(alias = "l2arc_log_blk_commit")]
-pub fn log_block(
+pub(crate) fn log_block(
     place: Place,
     prev: &L2arcLogBlkptr,
     entries: &[L2arcLogEnt],
@@ -195,7 +200,7 @@ pub fn log_block(
 
 /// Why a log block is not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum BadLog {
+pub(crate) enum BadLog {
     /// Its checksum is wrong.
     Checksum,
     /// It is no log block, or of an unknown form.
@@ -207,7 +212,7 @@ pub enum BadLog {
 /// # Errors
 /// When the bytes are no log block.
 #[doc(alias = "l2arc_log_blk_read")]
-pub fn read_log_block(
+pub(crate) fn read_log_block(
     at: &L2arcLogBlkptr,
     stored: &[u8],
 ) -> Result<(L2arcLogBlkptr, Vec<L2arcLogEnt>), BadLog> {

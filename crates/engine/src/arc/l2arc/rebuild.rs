@@ -29,9 +29,9 @@ use crate::vdev::stats::IoClass;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rebuilt {
     /// The device.
-    pub guid: u64,
+    pub(crate) guid: u64,
     /// `successful, restored 3 blocks`, for example.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 /// How a rebuild ends.

@@ -14,9 +14,9 @@ use crate::zio::{Form, transform};
 #[derive(Debug, Clone)]
 pub struct StoredBlock {
     /// The bytes, a multiple of 512.
-    pub bytes: Buf,
+    pub(crate) bytes: Buf,
     /// Their form.
-    pub form: AsStored,
+    pub(crate) form: AsStored,
 }
 
 impl StoredBlock {
@@ -47,7 +47,7 @@ pub struct Again {
 
 /// A block's new content.
 #[derive(Debug, Clone)]
-pub enum Dirty {
+pub(crate) enum Dirty {
     /// These bytes are to be written.
     Data(Buf),
     /// These bytes, which the block has already, are to be written again.
@@ -77,7 +77,7 @@ impl Dirty {
 
 /// The change of the spill block.
 #[derive(Debug, Clone, Default)]
-pub enum Spill {
+pub(crate) enum Spill {
     /// It is unchanged.
     #[default]
     Same,
@@ -91,29 +91,29 @@ pub enum Spill {
 
 /// Changes of one txg. Frees precede blocks: a block that was freed and rewritten is in `blocks`.
 #[derive(Debug, Clone, Default)]
-pub struct Change {
+pub(crate) struct Change {
     /// The txg.
-    pub txg: u64,
+    pub(crate) txg: u64,
     /// All blocks that the object had before are freed.
-    pub wipe: bool,
+    pub(crate) wipe: bool,
     /// With `wipe`: these blocks are not freed, the object only stops referring to them.
-    pub forgets: bool,
+    pub(crate) forgets: bool,
     /// Block numbers freed.
     pub freed: RangeSet,
     /// Of these, the numbers of which holes get the txg as their birth, too.
-    pub marked: RangeSet,
+    pub(crate) marked: RangeSet,
     /// Blocks written.
-    pub blocks: BTreeMap<u64, Dirty>,
+    pub(crate) blocks: BTreeMap<u64, Dirty>,
     /// The spill block.
-    pub spill: Spill,
+    pub(crate) spill: Spill,
     /// Indirect blocks that change with them.
-    pub touched: Touched,
+    pub(crate) touched: Touched,
     /// Blocks that were written to disk for the intent log, and are referenced only by its records.
-    pub dropped: Vec<Blkptr>,
+    pub(crate) dropped: Vec<Blkptr>,
     /// The dnode as this txg left it, once a later txg began to change it.
-    pub left: Option<Dnode>,
+    pub(crate) left: Option<Dnode>,
     /// The content of blocks changed since this was last taken.
-    pub touched_content: bool,
+    pub(crate) touched_content: bool,
 }
 
 impl Said {
@@ -136,7 +136,7 @@ impl Said {
 
 /// The content of a block according to a change.
 #[derive(Debug)]
-pub enum Said {
+pub(crate) enum Said {
     /// These bytes.
     Bytes(Buf),
     /// The content of this stored block.
@@ -153,12 +153,12 @@ pub enum Said {
 
 impl Change {
     /// An empty change.
-    pub fn new(txg: u64) -> Self {
+    pub(crate) fn new(txg: u64) -> Self {
         Self { txg, ..Self::default() }
     }
 
     /// The content of block `blkid`.
-    pub fn says(&self, blkid: u64) -> Said {
+    pub(crate) fn says(&self, blkid: u64) -> Said {
         if let Some(dirty) = self.blocks.get(&blkid) {
             return dirty.said();
         }
@@ -174,12 +174,12 @@ impl Change {
     }
 
     /// Whether it frees the previous content of block `blkid`.
-    pub fn gives_up(&self, blkid: u64) -> bool {
+    pub(crate) fn gives_up(&self, blkid: u64) -> bool {
         self.wipe || self.freed.contains(blkid, blkid.saturating_add(1))
     }
 
     /// Sets the content of block `blkid`; returns true if the txg did not have the block yet.
-    pub fn put(&mut self, blkid: u64, dirty: Dirty) -> bool {
+    pub(crate) fn put(&mut self, blkid: u64, dirty: Dirty) -> bool {
         self.touched_content = true;
         let before = self.blocks.insert(blkid, dirty);
         let first = before.is_none();
@@ -188,13 +188,13 @@ impl Change {
     }
 
     /// Overwrites part of block `blkid` if the txg has it, and it is long enough; returns whether it did.
-    pub fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
         self.patch(blkid, |block| overwrite(block, skip, bytes)).unwrap_or(false)
     }
 
     /// Changes block `blkid` if the txg has its bytes, in place unless they have other readers; `None` if it does not have
     /// them.
-    pub fn patch<T>(&mut self, blkid: u64, work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
+    pub(crate) fn patch<T>(&mut self, blkid: u64, work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
         let mut block = match self.blocks.get_mut(&blkid) {
             Some(Dirty::Data(buf)) => {
                 if let Some(bytes) = buf.get_mut() {
@@ -220,14 +220,14 @@ impl Change {
 
     /// Only records refer to this block any more. A block that the txg did not write is the object's, which frees
     /// it itself.
-    pub fn drop_block(&mut self, bp: &Blkptr) {
+    pub(crate) fn drop_block(&mut self, bp: &Blkptr) {
         if !bp.is_hole() && bp.logical_birth() == self.txg {
             self.dropped.push(*bp);
         }
     }
 
     /// Frees blocks `[start, end)`.
-    pub fn free(&mut self, start: u64, end: u64) {
+    pub(crate) fn free(&mut self, start: u64, end: u64) {
         self.touched_content = true;
         let gone: Vec<u64> = self.blocks.range(start..end).map(|(&b, _)| b).collect();
         for blkid in gone {
@@ -238,7 +238,7 @@ impl Change {
     }
 
     /// Frees the object and all its blocks.
-    pub fn free_all(&mut self) {
+    pub(crate) fn free_all(&mut self) {
         self.free(0, u64::MAX);
         let dropped = std::mem::take(&mut self.dropped);
         *self = Self { wipe: true, touched_content: true, dropped, ..Self::new(self.txg) };
@@ -246,7 +246,7 @@ impl Change {
 }
 
 /// Copies `bytes` into a block; returns false if they do not fit there.
-pub fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
+pub(crate) fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
     let target = block.get_mut(skip..).and_then(|b| b.get_mut(..bytes.len()));
     target.is_some_and(|to| {
         to.copy_from_slice(bytes);

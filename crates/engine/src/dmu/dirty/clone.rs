@@ -166,7 +166,7 @@ impl Handle {
 
 impl LiveObjset {
     /// Pointers that `txg` cloned, one for each new reference. Called when no transaction of the txg is open.
-    pub fn cloned(&self, txg: u64) -> Vec<Blkptr> {
+    pub(crate) fn cloned(&self, txg: u64) -> Vec<Blkptr> {
         let handles: Vec<Arc<Handle>> = match self.dirty.get(slot(txg)) {
             Some(list) => list.lock().values().cloned().collect(),
             None => return Vec::new(),

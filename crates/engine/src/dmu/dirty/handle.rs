@@ -26,17 +26,17 @@ use crate::txg::{SIZE, slot};
 #[derive(Debug)]
 pub(super) struct State {
     /// The on-disk state, including pointers.
-    pub synced: Arc<Object>,
+    pub(crate) synced: Arc<Object>,
     /// The dnode after the newest change; its pointers have no meaning.
-    pub now: Dnode,
-    pub changes: [Option<Box<Change>>; SIZE],
+    pub(crate) now: Dnode,
+    pub(crate) changes: [Option<Box<Change>>; SIZE],
     /// The index of its names, if it is a micro ZAP.
-    pub names: Names,
+    pub(crate) names: Names,
 }
 
 /// The content of a block in a txg that is not on disk yet.
 #[derive(Debug)]
-pub(crate) enum Waiting {
+pub enum Waiting {
     /// None of these: the txg did not change the block, or its content is that of a stored block.
     Nothing,
     /// A hole: the txg freed the block.
@@ -146,7 +146,7 @@ impl Handle {
     }
 
     /// The first block at or after `blkid` that is written but not on disk.
-    pub fn next_pending(&self, blkid: u64) -> Option<u64> {
+    pub(crate) fn next_pending(&self, blkid: u64) -> Option<u64> {
         let state = self.state.read();
         let changes = state.changes.iter().flatten();
         changes.filter_map(|c| c.blocks.range(blkid..).next().map(|(&b, _)| b)).min()
@@ -352,7 +352,7 @@ impl Handle {
     }
 
     /// The content of block `blkid` in txg `txg`.
-    pub(crate) fn waiting(&self, txg: u64, blkid: u64) -> Waiting {
+    pub fn waiting(&self, txg: u64, blkid: u64) -> Waiting {
         let state = self.state.read();
         let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
         let Some(change) = change else { return Waiting::Nothing };

@@ -23,16 +23,16 @@ mod editor;
 mod exchange;
 mod handle;
 mod names;
-pub mod needs;
+pub(crate) mod needs;
 mod object_sync;
 mod piece;
-pub mod policy;
+pub(crate) mod policy;
 mod raw;
 mod reach;
 mod slots;
-pub mod sync;
+pub(crate) mod sync;
 mod tree;
-pub mod within;
+pub(crate) mod within;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -46,11 +46,10 @@ pub use change::{Again, StoredBlock};
 pub use clone::CloneSource;
 pub use editor::Editor;
 pub use handle::Handle;
-pub(crate) use handle::Waiting;
+pub use handle::Waiting;
 use needs::Needs;
 pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;
-pub use within::Within;
 
 use super::{Object, Objset, SpecialObject, tx::Tx};
 use crate::arc::ArcCache;
@@ -60,7 +59,7 @@ use crate::types::Bookmark;
 use crate::zio::Form;
 
 /// Keeps the head of an object set's intent log up to date.
-pub trait IntentLog: Send + Sync + std::fmt::Debug {
+pub(crate) trait IntentLog: Send + Sync + std::fmt::Debug {
     /// The object set is about to be written with `tx`'s txg: the log no longer needs records that the txg covers.
     #[doc(alias = "zil_sync")]
     fn sync(&self, tx: &Tx, header: &mut ZilHeader) -> Result<()>;
@@ -156,7 +155,7 @@ impl NewObject {
     }
 
     /// Number of pointers in its dnode.
-    pub fn nblkptr(&self) -> usize {
+    pub(crate) fn nblkptr(&self) -> usize {
         self.dnode().nblkptr()
     }
 
@@ -172,7 +171,7 @@ impl NewObject {
 
 impl LiveObjset {
     /// The object set whose root block is `rootbp`, for writing.
-    pub fn open(
+    pub(crate) fn open(
         arc: &Arc<ArcCache>,
         id: u64,
         rootbp: &Blkptr,
@@ -184,7 +183,7 @@ impl LiveObjset {
     }
 
     /// Like [`LiveObjset::create`], with the given meta dnode.
-    pub fn create_with(
+    pub(crate) fn create_with(
         arc: &Arc<ArcCache>,
         id: u64,
         (kind, meta): (ObjsetType, Dnode),
@@ -199,7 +198,7 @@ impl LiveObjset {
 
     /// An object set without objects, not yet on disk. It is written with the next txg when something in it is
     /// changed.
-    pub fn create(
+    pub(crate) fn create(
         arc: &Arc<ArcCache>,
         id: u64,
         kind: ObjsetType,
@@ -290,18 +289,18 @@ impl LiveObjset {
     }
 
     /// The write policy of its blocks.
-    pub fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> Policy {
         self.policy.read().clone()
     }
 
     /// Changes the write policy of its blocks from the next txg on.
-    pub fn set_policy(&self, policy: Policy) {
+    pub(crate) fn set_policy(&self, policy: Policy) {
         self.plain.set_cached(policy.cached);
         *self.policy.write() = policy;
     }
 
     /// The head of its intent log.
-    pub fn zil_header(&self) -> ZilHeader {
+    pub(crate) fn zil_header(&self) -> ZilHeader {
         self.root.read().phys.zil_header
     }
 
@@ -321,22 +320,22 @@ impl LiveObjset {
     }
 
     /// Bytes changed by txgs after `synced`.
-    pub fn changed_bytes(&self, synced: u64) -> u64 {
+    pub(crate) fn changed_bytes(&self, synced: u64) -> u64 {
         self.changed.after(synced)
     }
 
     /// Whether its intent log has an owner: it is mounted, or a volume in use.
-    pub fn has_log(&self) -> bool {
+    pub(crate) fn has_log(&self) -> bool {
         self.log.read().is_some()
     }
 
     /// The intent log in use.
-    pub fn log(&self) -> Option<Arc<dyn IntentLog>> {
+    pub(crate) fn log(&self) -> Option<Arc<dyn IntentLog>> {
         self.log.read().clone()
     }
 
     /// Sets or removes the owner of the intent log header. Returns false if there already is one.
-    pub fn set_log(&self, log: Option<Arc<dyn IntentLog>>) -> bool {
+    pub(crate) fn set_log(&self, log: Option<Arc<dyn IntentLog>>) -> bool {
         let mut slot = self.log.write();
         let free = slot.is_none() || log.is_none();
         if free {
@@ -495,12 +494,12 @@ impl LiveObjset {
     }
 
     /// Whether a txg changed something in it.
-    pub fn is_dirty(&self, txg: u64) -> bool {
+    pub(crate) fn is_dirty(&self, txg: u64) -> bool {
         self.dirty.get(slot(txg)).is_some_and(|list| !list.lock().is_empty())
     }
 
     /// Number of objects that the txg changed.
-    pub fn dirty_objects(&self, txg: u64) -> usize {
+    pub(crate) fn dirty_objects(&self, txg: u64) -> usize {
         self.dirty.get(slot(txg)).map_or(0, |list| list.lock().len())
     }
 

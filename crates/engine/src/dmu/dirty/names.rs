@@ -35,7 +35,7 @@ pub(super) struct Names {
 
 impl Names {
     /// The content of blocks changed otherwise than in step with the index.
-    pub fn content_changed(&mut self) {
+    pub(crate) fn content_changed(&mut self) {
         self.content += 1;
         self.index = None;
         self.searches = 0;
@@ -49,7 +49,7 @@ impl Names {
 
 impl Handle {
     /// Block 0, and the number of the content that it belongs to; without a number when changes overtake the read.
-    pub(crate) fn head(&self) -> Result<Head> {
+    pub fn head(&self) -> Result<Head> {
         for _ in 0..ATTEMPTS {
             let content = {
                 let state = self.state.read();

@@ -22,11 +22,11 @@ const NOTES: u64 = 512;
 
 /// Blocks to be written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Needs {
+pub(crate) struct Needs {
     /// Their bytes, copies included.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// Their number, including copies.
-    pub blocks: u64,
+    pub(crate) blocks: u64,
 }
 
 impl AddAssign for Needs {
@@ -38,7 +38,7 @@ impl AddAssign for Needs {
 
 impl Needs {
     /// One block of `bytes` bytes with `copies` copies.
-    pub fn block(bytes: u64, copies: u8) -> Self {
+    pub(crate) fn block(bytes: u64, copies: u8) -> Self {
         let copies = u64::from(copies);
         Self { bytes: bytes.saturating_add(NOTES).saturating_mul(copies), blocks: copies }
     }
@@ -79,14 +79,14 @@ fn indirects(
 
 /// First-level indirect blocks that a txg changes in one object.
 #[derive(Debug, Clone, Default)]
-pub struct Touched {
+pub(crate) struct Touched {
     paths: BTreeSet<u64>,
     levels: u8,
 }
 
 impl Touched {
     /// The indirect blocks to be written because block `blkid` changes.
-    pub fn path(&mut self, policy: &Policy, dnode: &Dnode, blkid: u64) -> Needs {
+    pub(crate) fn path(&mut self, policy: &Policy, dnode: &Dnode, blkid: u64) -> Needs {
         let maxblkid = dnode.maxblkid.max(blkid);
         let levels = dnode.nlevels.max(tree::levels_for(dnode, maxblkid));
         if levels < 2 {
@@ -116,7 +116,7 @@ impl Touched {
 }
 
 /// The dnode block `blkid`, unless a neighbour in the txg is in the same block, and the blocks above it.
-pub fn of_dnode(policy: &Policy, meta: &Dnode, blkid: u64, neighbours: [Option<u64>; 2]) -> Needs {
+pub(crate) fn of_dnode(policy: &Policy, meta: &Dnode, blkid: u64, neighbours: [Option<u64>; 2]) -> Needs {
     if shares(blkid, neighbours, 0) {
         return Needs::default();
     }

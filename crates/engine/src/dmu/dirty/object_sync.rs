@@ -25,7 +25,7 @@ use crate::zio::write::{AsStored, WriteRequest};
 
 /// The role of a written block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub(crate) enum Place {
     /// The block of that level and number.
     Block(u8, u64),
     /// The spill block.
@@ -34,15 +34,15 @@ pub enum Place {
 
 /// A block to be written, and the fill count of its pointer.
 #[derive(Debug)]
-pub struct Wanted {
-    pub place: Place,
-    pub old: Blkptr,
-    pub request: Request,
+pub(crate) struct Wanted {
+    pub(crate) place: Place,
+    pub(crate) old: Blkptr,
+    pub(crate) request: Request,
 }
 
 /// The source of the new pointer.
 #[derive(Debug)]
-pub enum Request {
+pub(crate) enum Request {
     /// A write.
     Write(Box<WriteRequest>, u64),
     /// It is known.
@@ -55,12 +55,12 @@ pub type Gone<'a> = &'a mut dyn FnMut(&Blkptr) -> Result<u64>;
 
 /// One object's sync.
 #[derive(Debug)]
-pub struct Work {
-    pub handle: Arc<Handle>,
+pub(crate) struct Work {
+    pub(crate) handle: Arc<Handle>,
     /// The previous on-disk state.
-    pub old: Arc<Object>,
+    pub(crate) old: Arc<Object>,
     /// The future dnode; pointers are filled in as they become known.
-    pub dnode: Dnode,
+    pub(crate) dnode: Dnode,
     change: Change,
     /// New pointers of the level that was written last.
     below: BTreeMap<u64, Blkptr>,
@@ -69,15 +69,15 @@ pub struct Work {
     /// Bytes of the freed blocks.
     freed: u64,
     /// Replaced pointers.
-    pub killed: Vec<Blkptr>,
+    pub(crate) killed: Vec<Blkptr>,
     /// Pointers of new blocks.
-    pub born: Vec<Blkptr>,
+    pub(crate) born: Vec<Blkptr>,
     txg: u64,
 }
 
 impl Work {
     /// Blocks that were written for the intent log only.
-    pub fn dropped(&self) -> &[Blkptr] {
+    pub(crate) fn dropped(&self) -> &[Blkptr] {
         &self.change.dropped
     }
 
@@ -241,7 +241,7 @@ impl Work {
 
     /// The indirect blocks of `level` to be written, after those below. Each is built on demand: together they are
     /// far larger than the data if few blocks of each change.
-    pub fn indirects<'a>(
+    pub(crate) fn indirects<'a>(
         &'a self,
         policy: &'a Policy,
         level: u8,
@@ -308,7 +308,7 @@ impl Work {
     }
 
     /// Takes the pointers of a written level: place, old and new pointer.
-    pub fn written(&mut self, level: u8, results: Vec<(Place, Blkptr, Blkptr)>) {
+    pub(crate) fn written(&mut self, level: u8, results: Vec<(Place, Blkptr, Blkptr)>) {
         if level >= self.dnode.nlevels {
             return;
         }
@@ -344,7 +344,7 @@ impl Work {
     }
 
     /// All levels are written: sets the pointers and the space of the dnode.
-    pub fn finish(&mut self, dsize: &dyn Fn(&Blkptr) -> u64) {
+    pub(crate) fn finish(&mut self, dsize: &dyn Fn(&Blkptr) -> u64) {
         if self.dnode.is_free() {
             return;
         }

@@ -9,7 +9,7 @@ use crate::zio::write::WriteProps;
 /// Copies of metadata in addition to those of data, and the level from which they apply.
 #[doc(alias = "zfs_redundant_metadata_type_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RedundantMetadata {
+pub(crate) enum RedundantMetadata {
     /// All metadata.
     All,
     /// Metadata whose loss affects many blocks.
@@ -23,7 +23,7 @@ pub enum RedundantMetadata {
 /// The blocks of an object set that are kept in memory: the property `primarycache`.
 #[doc(alias = "zfs_cache_type_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Cached {
+pub(crate) enum Cached {
     /// None.
     None,
     /// Metadata.
@@ -35,7 +35,7 @@ pub enum Cached {
 
 impl Cached {
     /// From the property's number.
-    pub fn from_number(number: u64) -> Self {
+    pub(crate) fn from_number(number: u64) -> Self {
         match number {
             0 => Self::None,
             1 => Self::Metadata,
@@ -45,49 +45,49 @@ impl Cached {
 
     /// Whether blocks are kept that are metadata, or are not.
     #[doc(alias = "DBUF_IS_CACHEABLE")]
-    pub fn keeps(self, metadata: bool) -> bool {
+    pub(crate) fn keeps(self, metadata: bool) -> bool {
         self == Self::All || self == Self::Metadata && metadata
     }
 }
 
 /// The properties and features that apply to an object set's blocks.
 #[derive(Debug, Clone)]
-pub struct Policy {
+pub(crate) struct Policy {
     /// Checksum of data.
-    pub checksum: ChecksumType,
+    pub(crate) checksum: ChecksumType,
     /// Compression of data.
-    pub compress: CompressType,
+    pub(crate) compress: CompressType,
     /// Its level; 0 for the default.
-    pub level: u8,
+    pub(crate) level: u8,
     /// Copies of data.
-    pub copies: u8,
+    pub(crate) copies: u8,
     /// Copies of metadata: the property `redundant_metadata`.
-    pub redundant: RedundantMetadata,
+    pub(crate) redundant: RedundantMetadata,
     /// Blocks of at most this size, compressed, go to the special class.
-    pub special_small: u64,
+    pub(crate) special_small: u64,
     /// This is the meta object set: the maximum number of copies.
-    pub meta: bool,
+    pub(crate) meta: bool,
     /// Compression of metadata: lz4, or lzjb in old pools.
-    pub meta_compress: CompressType,
+    pub(crate) meta_compress: CompressType,
     /// Small blocks are embedded in their pointers (feature `embedded_data`).
-    pub embed: bool,
+    pub(crate) embed: bool,
     /// Holes record their birth (feature `hole_birth`).
-    pub hole_birth: bool,
+    pub(crate) hole_birth: bool,
     /// An unchanged block is not rewritten (requires a strong checksum).
-    pub nopwrite: bool,
+    pub(crate) nopwrite: bool,
     /// Data is deduplicated under this checksum, which takes the place of the other; true: blocks are compared.
-    pub dedup: Option<(ChecksumType, bool)>,
+    pub(crate) dedup: Option<(ChecksumType, bool)>,
     /// Its blocks are encrypted or authenticated.
-    pub encrypt: bool,
+    pub(crate) encrypt: bool,
     /// The blocks that are kept in memory.
-    pub cached: Cached,
+    pub(crate) cached: Cached,
     /// In a file system: the flags of objects that are included in the accounting of users (see module `sa`).
-    pub accounted: DnodeFlags,
+    pub(crate) accounted: DnodeFlags,
 }
 
 impl Policy {
     /// The policy of the meta object set, in a pool with the current features.
-    pub fn meta() -> Self {
+    pub(crate) fn meta() -> Self {
         Self {
             checksum: ChecksumType::Fletcher4,
             compress: CompressType::Lz4,
@@ -108,14 +108,15 @@ impl Policy {
     }
 
     /// The policy of a dataset with default properties.
-    pub fn dataset() -> Self {
+    #[cfg(test)]
+    pub(crate) fn dataset() -> Self {
         let both = DnodeFlags::USERUSED_ACCOUNTED.0 | DnodeFlags::USEROBJUSED_ACCOUNTED.0;
         Self { copies: 1, meta: false, accounted: DnodeFlags(both), ..Self::meta() }
     }
 
     /// The policy of blocks that are deduplicated, or are not, whatever the property says. Without the property, blocks have
     /// the dataset's checksum if that is strong enough, else SHA-256.
-    pub fn deduplicating(&self, dedup: bool) -> Self {
+    pub(crate) fn deduplicating(&self, dedup: bool) -> Self {
         let own = if self.checksum.is_dedup_strong() { self.checksum } else { ChecksumType::Sha256 };
         let dedup = if dedup { self.dedup.or(Some((own, false))) } else { None };
         Self { dedup, ..self.clone() }
@@ -123,12 +124,12 @@ impl Policy {
 
     /// The write properties of a block of `object`: `level` 0 for data.
     #[doc(alias = "dmu_write_policy")]
-    pub fn block(&self, object: &Dnode, level: u8) -> WriteProps {
+    pub(crate) fn block(&self, object: &Dnode, level: u8) -> WriteProps {
         self.props(object.object_type, level, (object.checksum, object.compress), object.datablksz())
     }
 
     /// The write properties of an object's spill block.
-    pub fn spill(&self, object: &Dnode) -> WriteProps {
+    pub(crate) fn spill(&self, object: &Dnode) -> WriteProps {
         let kind = if object.bonustype == ObjectType::SA { ObjectType::SA } else { object.bonustype };
         let mut props = self.props(kind, 0, (object.checksum, object.compress), 0);
         props.embed = false;
@@ -136,7 +137,7 @@ impl Policy {
     }
 
     /// The write properties of the root block.
-    pub fn root(&self) -> WriteProps {
+    pub(crate) fn root(&self) -> WriteProps {
         let mut props = self.props(ObjectType::OBJSET, 0, (0, 0), 0);
         props.embed = false;
         props

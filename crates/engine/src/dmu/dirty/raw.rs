@@ -32,29 +32,29 @@ pub(super) struct Raw {
 
 impl LiveObjset {
     /// Marks it as being filled by a raw stream; `portable_mac` authenticates its root block.
-    pub fn set_raw(&self, portable_mac: [u8; 32]) {
+    pub(crate) fn set_raw(&self, portable_mac: [u8; 32]) {
         *self.raw.write() = Some(Raw { portable_mac, ranges: Mutex::default() });
     }
 
     /// Whether a raw stream fills it.
-    pub fn is_raw(&self) -> bool {
+    pub(crate) fn is_raw(&self) -> bool {
         self.raw.read().is_some()
     }
 
     /// Sets the encryption parameters and the byte order of block `blkid` of dnodes.
-    pub fn set_range(&self, blkid: u64, params: BlockParams, endian: Endian) {
+    pub(crate) fn set_range(&self, blkid: u64, params: BlockParams, endian: Endian) {
         if let Some(raw) = &*self.raw.read() {
             raw.ranges.lock().insert(blkid, (params, endian));
         }
     }
 
     /// Number of blocks of dnodes whose parameters are in memory.
-    pub fn ranges(&self) -> usize {
+    pub(crate) fn ranges(&self) -> usize {
         self.raw.read().as_ref().map_or(0, |raw| raw.ranges.lock().len())
     }
 
     /// Forgets the parameters of blocks of dnodes: those on disk have them in their pointers.
-    pub fn forget_ranges(&self) {
+    pub(crate) fn forget_ranges(&self) {
         if let Some(raw) = &*self.raw.read() {
             raw.ranges.lock().clear();
         }

@@ -13,12 +13,12 @@ use crate::error::{Error, Kind, Result};
 const PER_BLOCK: u64 = META_BLOCK >> dnode::DNODE_SHIFT;
 
 /// Block and slot of an object number.
-pub fn place(number: u64) -> (u64, usize) {
+pub(crate) fn place(number: u64) -> (u64, usize) {
     (number / PER_BLOCK, usize::try_from(number % PER_BLOCK).unwrap_or(0))
 }
 
 /// Whether a number is that of an object in the array, not in the root block.
-pub fn is_ordinary(number: u64) -> bool {
+pub(crate) fn is_ordinary(number: u64) -> bool {
     number != 0 && number < dnode::MAX_OBJECT
 }
 

@@ -34,9 +34,9 @@ pub trait BlockOps {
 #[derive(Debug, Clone)]
 pub struct Changed {
     /// The object's previous on-disk state (free if it is new).
-    pub before: Arc<Object>,
+    pub(crate) before: Arc<Object>,
     /// The object's current state (free if it is removed).
-    pub after: Arc<Object>,
+    pub(crate) after: Arc<Object>,
 }
 
 /// A written block: its place, with its old and new pointer.
@@ -59,7 +59,7 @@ impl LiveObjset {
     /// Extends the root block of an older generation for the accounting of users, groups and (`projects`) projects.
     /// Existing objects are not included yet.
     #[doc(alias = "dmu_objset_open_impl")]
-    pub fn grow_root(&self, projects: bool) {
+    pub(crate) fn grow_root(&self, projects: bool) {
         let phys = &mut self.root.write().phys;
         phys.userused.get_or_insert_default();
         phys.groupused.get_or_insert_default();
@@ -69,7 +69,7 @@ impl LiveObjset {
     }
 
     /// Adds flags of the object set (syncing context); they are written with the root block.
-    pub fn add_flags(&self, flags: ObjsetFlags) {
+    pub(crate) fn add_flags(&self, flags: ObjsetFlags) {
         self.root.write().phys.flags.0 |= flags.0;
     }
 

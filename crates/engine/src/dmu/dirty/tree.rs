@@ -9,7 +9,7 @@ use stdx::{AlignedBuf, Buf};
 const BLKPTR_SHIFT: usize = 7;
 
 /// Number of levels that an object needs to reach block `maxblkid`.
-pub fn levels_for(dnode: &Dnode, maxblkid: u64) -> u8 {
+pub(crate) fn levels_for(dnode: &Dnode, maxblkid: u64) -> u8 {
     let mut reach = u64::try_from(dnode.nblkptr().max(1)).unwrap_or(1);
     let mut levels = 1;
     while reach <= maxblkid {
@@ -23,7 +23,7 @@ pub fn levels_for(dnode: &Dnode, maxblkid: u64) -> u8 {
 }
 
 /// Non-zero blocks below and at a pointer.
-pub fn fill_of(bp: &Blkptr) -> u64 {
+pub(crate) fn fill_of(bp: &Blkptr) -> u64 {
     match (bp.is_hole(), bp.is_embedded()) {
         (true, _) => 0,
         (false, true) => 1,
@@ -32,7 +32,7 @@ pub fn fill_of(bp: &Blkptr) -> u64 {
 }
 
 /// The fill count of a data block's pointer: for a block of dnodes its objects, otherwise 1.
-pub fn data_fill(kind: ObjectType, bytes: &[u8]) -> u64 {
+pub(crate) fn data_fill(kind: ObjectType, bytes: &[u8]) -> u64 {
     if kind != ObjectType::DNODE {
         return 1;
     }
@@ -42,17 +42,17 @@ pub fn data_fill(kind: ObjectType, bytes: &[u8]) -> u64 {
 
 /// An indirect block after its children changed.
 #[derive(Debug)]
-pub struct NewIndirect {
+pub(crate) struct NewIndirect {
     /// Its bytes.
-    pub bytes: Buf,
+    pub(crate) bytes: Buf,
     /// Sum of its children's fill counts.
-    pub fill: u64,
+    pub(crate) fill: u64,
     /// All children are holes.
-    pub empty: bool,
+    pub(crate) empty: bool,
 }
 
 /// Puts `children` (by index in the block) into the indirect block `old` (or zeros) of `size` bytes.
-pub fn rebuild(old: Option<&Buf>, size: usize, children: &BTreeMap<usize, Blkptr>) -> NewIndirect {
+pub(crate) fn rebuild(old: Option<&Buf>, size: usize, children: &BTreeMap<usize, Blkptr>) -> NewIndirect {
     let mut bytes = match old {
         Some(old) => AlignedBuf::copy_of(old),
         None => AlignedBuf::zeroed(size),

@@ -11,9 +11,9 @@ use crate::error::Result;
 #[derive(Debug, Clone, Copy)]
 pub struct Within<'a> {
     /// The object set.
-    pub objset: &'a LiveObjset,
+    pub(crate) objset: &'a LiveObjset,
     /// The transaction.
-    pub tx: &'a Tx,
+    pub(crate) tx: &'a Tx,
 }
 
 impl LiveObjset {

@@ -14,7 +14,7 @@ pub mod holds;
 pub mod names;
 pub mod resume;
 pub mod settings;
-pub mod space;
+pub(crate) mod space;
 pub mod stats;
 pub mod userspace;
 pub mod written;

@@ -12,13 +12,13 @@ use crate::error::Result;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DirSpace {
     /// Bytes used, descendants and reservations included.
-    pub used: u64,
+    pub(crate) used: u64,
     /// Quota, 0: none.
-    pub quota: u64,
+    pub(crate) quota: u64,
     /// Reservation, 0: none.
-    pub reserved: u64,
+    pub(crate) reserved: u64,
     /// Bytes of `used` that become free for it and all below.
-    pub freed: u64,
+    pub(crate) freed: u64,
 }
 
 impl DirSpace {

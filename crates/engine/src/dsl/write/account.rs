@@ -69,7 +69,7 @@ struct Lists {
 
 /// The account of one dataset while a txg is written.
 #[derive(Debug)]
-pub struct Account<'a> {
+pub(crate) struct Account<'a> {
     at: MosTx<'a>,
     number: u64,
     phys: DslDataset,
@@ -152,7 +152,7 @@ impl<'a> Account<'a> {
     }
 
     /// Notes a feature that the dataset uses from now on.
-    pub fn use_feature(&self, feature: Feature) {
+    pub(crate) fn use_feature(&self, feature: Feature) {
         self.sums.lock().features.insert(feature);
     }
 

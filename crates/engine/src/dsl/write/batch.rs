@@ -15,7 +15,7 @@ const MAX_LISTS: usize = 64;
 
 /// Snapshots that are destroyed in one task. While it is in use, deadlists change through it alone.
 pub(super) struct Batch<'a> {
-    pub at: &'a MosTx<'a>,
+    pub(crate) at: &'a MosTx<'a>,
     lists: BTreeMap<u64, DeadList<'a>>,
     /// Bookmarks of the head whose snapshots go.
     marks: Option<Marks>,

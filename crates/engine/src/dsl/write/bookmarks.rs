@@ -152,7 +152,7 @@ fn remove(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
 
 /// The txg of a head's newest bookmark; 0 without one.
 #[doc(alias = "dsl_bookmark_latest_txg")]
-pub(crate) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
+pub fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
     Ok(all(at, head)?.last().map_or(0, |(_, phys, _)| phys.creation_txg))
 }
 
@@ -319,7 +319,7 @@ fn snapshot_at(at: &MosView<'_>, head: u64, txg: u64) -> Result<bool> {
 
 /// The bookmarks of a head, read once for several questions.
 pub(super) struct Marks {
-    pub head: u64,
+    pub(crate) head: u64,
     /// The object that lists them.
     number: u64,
     /// By txg and name, with the number of words that each has.
@@ -331,7 +331,7 @@ impl Marks {
         Ok(Self { head, number: list(at, head)?.unwrap_or(0), all: all(at, head)? })
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
@@ -343,14 +343,14 @@ impl Marks {
     }
 
     /// Whether one needs the deadlist key of a txg.
-    pub fn stand_at(&mut self, txg: u64) -> bool {
+    pub(crate) fn stand_at(&mut self, txg: u64) -> bool {
         self.within(txg, txg).iter().any(|(_, phys, _)| has_sizes(phys))
     }
 
     /// A snapshot is destroyed: marks its bookmarks, whose counts of freed space then reach up to the
     /// snapshot that follows now.
     #[doc(alias("dsl_bookmark_ds_destroyed", "dsl_bookmark_next_changed"))]
-    pub fn snapshot_destroyed(
+    pub(crate) fn snapshot_destroyed(
         &mut self,
         batch: &mut Batch<'_>,
         snapshot: u64,

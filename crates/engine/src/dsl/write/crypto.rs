@@ -59,7 +59,7 @@ pub struct Encryption {
 
 /// Encryption of a new dataset.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     suite: Suite,
     /// The encryption root whose key it takes; `None`: its own.
     root: Option<u64>,
@@ -73,7 +73,7 @@ fn invalid(what: &str) -> Error {
 
 /// Whether a value of `keylocation` can be meant for an encrypted dataset.
 #[doc(alias = "zfs_prop_valid_keylocation")]
-pub fn is_location(text: &str) -> bool {
+pub(crate) fn is_location(text: &str) -> bool {
     let uri = |scheme: &str| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty());
     text == "prompt" || uri("file:///") || uri("https://") || uri("http://")
 }
@@ -155,7 +155,7 @@ fn check_location(location: &str) -> Result<()> {
 
 /// Makes a new dataset encrypted, before its object set is made.
 #[doc(alias("dsl_dataset_create_crypt_sync", "dsl_crypto_key_create_sync"))]
-pub(crate) fn apply(at: &MosTx<'_>, keys: &KeyStore, (dir, number): (u64, u64), plan: Plan) -> Result<()> {
+pub fn apply(at: &MosTx<'_>, keys: &KeyStore, (dir, number): (u64, u64), plan: Plan) -> Result<()> {
     let object = at.create_zap(ZAPIFIED)?;
     let key = keys.new_dataset_key(plan.suite)?;
     let root = plan.root.unwrap_or(dir);

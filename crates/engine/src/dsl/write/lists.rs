@@ -16,7 +16,7 @@ use crate::error::Result;
 
 /// Bytes of a block of a block list.
 #[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
-pub const BLOCK: u64 = 128 << 10;
+pub(crate) const BLOCK: u64 = 128 << 10;
 
 /// Makes a block list.
 #[doc(alias = "bpobj_alloc")]

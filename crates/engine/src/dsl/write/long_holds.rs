@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 
 /// Datasets by number, with how often each is held.
 #[derive(Debug, Default)]
-pub struct LongHolds {
+pub(crate) struct LongHolds {
     held: Mutex<BTreeMap<u64, Held>>,
 }
 
@@ -49,7 +49,7 @@ impl LongHold {
 
 impl LongHolds {
     /// Whether something needs the dataset as it is.
-    pub fn has(&self, number: u64) -> bool {
+    pub(crate) fn has(&self, number: u64) -> bool {
         self.held.lock().contains_key(&number)
     }
 
@@ -59,7 +59,7 @@ impl LongHolds {
     }
 
     /// Whether nothing may change the head.
-    pub fn is_owned(&self, number: u64) -> bool {
+    pub(crate) fn is_owned(&self, number: u64) -> bool {
         self.held.lock().get(&number).is_some_and(|held| held.owned)
     }
 

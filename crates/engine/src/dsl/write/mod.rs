@@ -18,27 +18,27 @@
 //! Differs from OpenZFS: space is summed up over a dataset's sync and added to the directories once, which
 //! yields the same numbers, as every share of a reservation depends on the totals only.
 
-pub mod account;
+pub(crate) mod account;
 mod batch;
 pub(crate) mod bookmarks;
 pub mod crypto;
 pub mod destroy;
-pub mod freeing;
+pub(crate) mod freeing;
 mod holds;
 mod limits;
 pub(crate) mod lists;
 mod livelist;
-pub mod log;
-pub mod long_holds;
+pub(crate) mod log;
+pub(crate) mod long_holds;
 mod mos_tx;
 pub mod names;
-pub mod open_datasets;
-pub mod pool;
+pub(crate) mod open_datasets;
+pub(crate) mod pool;
 mod promote;
 pub mod props;
-pub mod receive;
+pub(crate) mod receive;
 mod received_key;
-pub mod redaction;
+pub(crate) mod redaction;
 mod remap;
 mod rename;
 pub mod scan_state;
@@ -46,8 +46,8 @@ mod set_each;
 pub mod space;
 pub mod space_throttle;
 mod swap;
-pub mod tasks;
-pub mod tree;
+pub(crate) mod tasks;
+pub(crate) mod tree;
 mod tree_walk;
 
 pub use crypto::{Cipher, Encryption, NewKey};

@@ -18,21 +18,21 @@ use crate::zap::{Entry, KeyRef, NewZap, Value, Zap, ZapEdit};
 #[doc(alias = "SPA_VERSION_*")]
 pub mod version {
     /// Block lists count bytes before redundancy and compression.
-    pub const BPOBJ_ACCOUNT: u64 = 3;
+    pub(crate) const BPOBJ_ACCOUNT: u64 = 3;
     /// `refreservation`; `unique_bytes` of heads is right.
-    pub const UNIQUE_ACCURATE: u64 = 9;
+    pub(crate) const UNIQUE_ACCURATE: u64 = 9;
     /// Every dataset is a clone of `$ORIGIN`; clones are listed at their origin.
-    pub const ORIGIN: u64 = 11;
+    pub(crate) const ORIGIN: u64 = 11;
     /// Snapshots have properties.
-    pub const SNAP_PROPS: u64 = 12;
+    pub(crate) const SNAP_PROPS: u64 = 12;
     /// Directories have a breakdown of their used space.
-    pub const USED_BREAKDOWN: u64 = 13;
+    pub(crate) const USED_BREAKDOWN: u64 = 13;
     /// Holds.
-    pub const USERREFS: u64 = 18;
+    pub(crate) const USERREFS: u64 = 18;
     /// Received properties.
-    pub const RECVD_PROPS: u64 = 22;
+    pub(crate) const RECVD_PROPS: u64 = 22;
     /// Deadlists by txg, `$FREE`, lists of clones of a directory.
-    pub const DEADLISTS: u64 = 26;
+    pub(crate) const DEADLISTS: u64 = 26;
     /// Feature flags.
     pub const FEATURES: u64 = zcommon::version::SPA_VERSION_FEATURES;
 }
@@ -102,7 +102,7 @@ pub struct MosTx<'a> {
     /// The pool.
     pub hooks: &'a dyn Hooks,
     /// The user for whom the change is made, if limits on numbers of datasets hold it; none: the pool's owner.
-    pub limited: Option<&'a dyn Limited>,
+    pub(crate) limited: Option<&'a dyn Limited>,
 }
 
 impl<'a> std::ops::Deref for MosTx<'a> {
@@ -201,12 +201,12 @@ impl<'a> MosTx<'a> {
     }
 
     /// Whether a feature is enabled.
-    pub fn enabled(&self, feature: Feature) -> bool {
+    pub(crate) fn enabled(&self, feature: Feature) -> bool {
         self.hooks.feature(feature).is_some()
     }
 
     /// Whether a feature is in use.
-    pub fn active(&self, feature: Feature) -> bool {
+    pub(crate) fn active(&self, feature: Feature) -> bool {
         self.hooks.feature(feature).is_some_and(|n| n > 0)
     }
 
@@ -217,7 +217,7 @@ impl<'a> MosTx<'a> {
 
     /// The creation txg of a dataset that is created now: the first datasets of a new pool are older than all
     /// others.
-    pub fn creation_txg(&self) -> u64 {
+    pub(crate) fn creation_txg(&self) -> u64 {
         if self.tx.txg() == txg::INITIAL { 1 } else { self.tx.txg() }
     }
 
@@ -242,7 +242,7 @@ impl<'a> MosTx<'a> {
     }
 
     /// Makes a ZAP that has a bonus buffer, or whose names are normalised.
-    pub fn create_zap_with(
+    pub(crate) fn create_zap_with(
         &self,
         kind: ObjectType,
         bonus: ObjectType,
@@ -323,17 +323,17 @@ impl<'a> MosTx<'a> {
 
     /// A fsid that no dataset has: 56 bits, not 0.
     #[doc(alias = "unique_create")]
-    pub fn fsid(&self) -> u64 {
+    pub(crate) fn fsid(&self) -> u64 {
         (self.hooks.random() & ((1 << 56) - 1)).max(1)
     }
 
     /// A guid, not 0.
-    pub fn guid(&self) -> u64 {
+    pub(crate) fn guid(&self) -> u64 {
         self.hooks.random().max(1)
     }
 
     /// Seconds since 1970.
-    pub fn seconds(&self) -> u64 {
+    pub(crate) fn seconds(&self) -> u64 {
         self.hooks.now().0
     }
 }

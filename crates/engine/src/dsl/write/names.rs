@@ -16,7 +16,7 @@ pub struct Found {
     /// Its head dataset.
     pub head: u64,
     /// The snapshot, if the name is one's.
-    pub snapshot: Option<u64>,
+    pub(crate) snapshot: Option<u64>,
 }
 
 impl Found {

@@ -91,7 +91,7 @@ impl LiveDataset {
     /// Once the txg of `tx` is on disk, an interrupted receive is resumed at this object and offset, after so
     /// many bytes of the stream.
     #[doc(alias("ds_resume_object", "ds_resume_offset", "ds_resume_bytes"))]
-    pub(crate) fn set_resume(&self, tx: &Tx, state: [u64; 3]) {
+    pub fn set_resume(&self, tx: &Tx, state: [u64; 3]) {
         self.resume.lock().insert(tx.txg(), state);
     }
 
@@ -117,10 +117,10 @@ impl LiveDataset {
 pub struct DslPool {
     mos: Arc<LiveObjset>,
     /// Keys of encrypted datasets.
-    pub keys: Arc<KeyStore>,
+    pub(crate) keys: Arc<KeyStore>,
     open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
     /// Datasets that must stay as they are.
-    pub long_holds: LongHolds,
+    pub(crate) long_holds: LongHolds,
     /// Hidden heads, marked as inconsistent, that are emptied and destroyed after the task that replaced them.
     replaced: Mutex<Vec<u64>>,
 }
@@ -185,7 +185,7 @@ impl DslPool {
     ///
     /// # Errors
     /// As [`DslPool::open`].
-    pub fn open_received(
+    pub(crate) fn open_received(
         &self,
         at: &MosTx<'_>,
         number: u64,
@@ -205,7 +205,7 @@ impl DslPool {
 
     /// Makes the object set of a dataset that a raw stream fills.
     #[doc(alias = "dmu_objset_create_impl_dnstats")]
-    pub fn create_raw_objset(
+    pub(crate) fn create_raw_objset(
         &self,
         at: &MosTx<'_>,
         number: u64,
@@ -249,7 +249,7 @@ impl DslPool {
     }
 
     /// Forgets an open dataset: it was destroyed or rolled back, or is unused.
-    pub fn close(&self, number: u64) {
+    pub(crate) fn close(&self, number: u64) {
         self.open.lock().remove(&number);
     }
 
@@ -289,7 +289,7 @@ impl DslPool {
     }
 
     /// Whether head `number` is open, or was changed in a txg that is not on disk.
-    pub fn is_used(&self, number: u64) -> bool {
+    pub(crate) fn is_used(&self, number: u64) -> bool {
         let open = self.open.lock();
         open.get(&number).is_some_and(|dataset| {
             let held = Arc::strong_count(dataset) > 1 || Arc::strong_count(&dataset.objset) > 1;
@@ -298,7 +298,7 @@ impl DslPool {
     }
 
     /// Whether a txg changed a dataset.
-    pub fn is_dirty(&self, txg: u64) -> bool {
+    pub(crate) fn is_dirty(&self, txg: u64) -> bool {
         self.open.lock().values().any(|dataset| dataset.objset.is_dirty(txg))
     }
 
@@ -326,7 +326,7 @@ impl DslPool {
     }
 
     /// Pointers that `txg` cloned in all datasets, one for each new reference.
-    pub fn cloned(&self, txg: u64) -> Vec<ondisk::Blkptr> {
+    pub(crate) fn cloned(&self, txg: u64) -> Vec<ondisk::Blkptr> {
         let open: Vec<_> = self.open.lock().values().cloned().collect();
         open.iter().flat_map(|dataset| dataset.objset.cloned(txg)).collect()
     }
@@ -360,7 +360,7 @@ impl DslPool {
 
     /// Accounts the change of the MOS' own blocks since the last call.
     #[doc(alias = "dsl_pool_mos_diduse_space")]
-    pub fn mos_used(
+    pub(crate) fn mos_used(
         &self,
         hooks: &dyn Hooks,
         [used, compressed, uncompressed]: [i64; 3],
@@ -386,12 +386,12 @@ impl DslPool {
     }
 
     /// Intent logs in use.
-    pub fn logs(&self) -> Vec<Arc<dyn IntentLog>> {
+    pub(crate) fn logs(&self) -> Vec<Arc<dyn IntentLog>> {
         self.open.lock().values().filter_map(|dataset| dataset.objset.log()).collect()
     }
 
     /// The open dataset of that number.
-    pub fn opened(&self, number: u64) -> Option<Arc<LiveDataset>> {
+    pub(crate) fn opened(&self, number: u64) -> Option<Arc<LiveDataset>> {
         self.open.lock().get(&number).cloned()
     }
 }

@@ -18,19 +18,19 @@ const MAX_DATASETS: usize = 1 << 20;
 
 /// The objects of a new pool's DSL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Created {
+pub(crate) struct Created {
     /// The root directory.
-    pub root_dir: u64,
+    pub(crate) root_dir: u64,
     /// `$MOS`: the MOS' own space.
-    pub mos_dir: u64,
+    pub(crate) mos_dir: u64,
     /// `$FREE`: space that is being freed; 0 before version 26.
-    pub free_dir: u64,
+    pub(crate) free_dir: u64,
     /// The list of blocks to be freed; 0 before version 26.
-    pub free_bpobj: u64,
+    pub(crate) free_bpobj: u64,
     /// The snapshot that every dataset comes from; 0 before version 11.
-    pub origin_snapshot: u64,
+    pub(crate) origin_snapshot: u64,
     /// The root's head dataset, whose object set the caller makes.
-    pub root_dataset: u64,
+    pub(crate) root_dataset: u64,
 }
 
 /// Makes directories, the origin and the root dataset. The directory of the MOS (object 1) must be there.

@@ -44,23 +44,23 @@ pub const RECEIVE_CHILD: &str = "%recv";
 #[derive(Debug, Clone)]
 pub struct Wish {
     /// File system or volume.
-    pub target: String,
+    pub(crate) target: String,
     /// The snapshot's name, behind the `@`.
-    pub snapshot: String,
+    pub(crate) snapshot: String,
     /// Type of the stream's content.
     pub kind: ObjsetType,
     /// Guid of the snapshot.
     pub to_guid: u64,
     /// Guid of the snapshot that it builds on; 0: none.
-    pub from_guid: u64,
+    pub(crate) from_guid: u64,
     /// Seconds since 1970.
-    pub creation_time: u64,
+    pub(crate) creation_time: u64,
     /// See [`begin_flag`].
-    pub flags: u32,
+    pub(crate) flags: u32,
     /// See [`stream_feature`].
-    pub features: u64,
+    pub(crate) features: u64,
     /// The snapshot's name in the stream.
-    pub to_name: String,
+    pub(crate) to_name: String,
     /// Changes and snapshots since the one that the stream builds on give way.
     pub force: bool,
     /// Keep the received part when the stream breaks off.
@@ -68,13 +68,13 @@ pub struct Wish {
     /// The snapshot that a new dataset is a clone of.
     pub origin: Option<String>,
     /// Guids of the snapshots by which the stream was redacted.
-    pub redacted: Option<Vec<u64>>,
+    pub(crate) redacted: Option<Vec<u64>>,
     /// Guids of the redaction snapshots of the bookmark that the stream builds on.
-    pub from_redacted: Option<Vec<u64>>,
+    pub(crate) from_redacted: Option<Vec<u64>>,
     /// How a new dataset is encrypted, unless the stream is raw.
     pub encryption: Encryption,
     /// A raw stream's key.
-    pub key: Option<RawKey>,
+    pub(crate) key: Option<RawKey>,
     /// After the receive the caller gives the dataset the encryption root that it has at the sender
     /// ([`Tasks::set_encryption_root`]), so that the key is stored as the sender wrapped it.
     pub roots_follow: bool,
@@ -98,17 +98,17 @@ impl Wish {
 #[derive(Debug, Clone)]
 pub struct Begun {
     /// The dataset that is filled.
-    pub number: u64,
+    pub(crate) number: u64,
     /// Its guid: the number may be another dataset's once this one is gone.
     pub(super) guid: u64,
     /// The target was not there before.
     pub is_new: bool,
     /// It is filled over the content of another snapshot.
-    pub is_clone: bool,
+    pub(crate) is_clone: bool,
     /// The request.
     pub wish: Wish,
     /// Bytes of the stream that came before it broke off.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 impl Begun {

@@ -44,11 +44,11 @@ pub struct RawKey {
     iters: u64,
     salt: u64,
     /// Authenticates the root block on every system.
-    pub portable_mac: [u8; OBJSET_MAC],
+    pub(crate) portable_mac: [u8; OBJSET_MAC],
     /// The object that holds the dnodes, as it is on the sender's side, without blocks.
-    pub meta: Dnode,
+    pub(crate) meta: Dnode,
     /// Distinguishes the IVs of the snapshot.
-    pub to_ivset_guid: u64,
+    pub(crate) to_ivset_guid: u64,
     from_ivset_guid: u64,
 }
 

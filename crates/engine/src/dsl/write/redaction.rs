@@ -26,9 +26,9 @@ use crate::error::{Error, Kind, Result};
 #[doc(alias = "DMU_OTN_UINT64_METADATA")]
 const KIND: ObjectType = ObjectType::newtype(Byteswap::Uint64, true, false);
 /// A place in a snapshot, in the order of objects and blocks.
-pub type Place = (u64, u64);
+pub(crate) type Place = (u64, u64);
 /// The place that a complete list has reached.
-pub const COMPLETE: Place = (u64::MAX, u64::MAX);
+pub(crate) const COMPLETE: Place = (u64::MAX, u64::MAX);
 /// Largest bonus buffer of the smallest dnode.
 #[doc(alias = "dmu_bonus_max")]
 const MAX_BONUS: usize = 320;

@@ -20,13 +20,13 @@ use crate::zap::{Value, int_name};
 
 /// No dataset has this number: the place is between two datasets.
 #[doc(alias = "ZB_DESTROYED_OBJSET")]
-pub const BETWEEN: u64 = u64::MAX;
+pub(crate) const BETWEEN: u64 = u64::MAX;
 /// The dataset at hand is visited once more.
 #[doc(alias = "DSF_VISIT_DS_AGAIN")]
-pub const VISIT_AGAIN: u64 = 1 << 0;
+pub(crate) const VISIT_AGAIN: u64 = 1 << 0;
 /// The scan waits for its administrator.
 #[doc(alias = "DSF_SCRUB_PAUSED")]
-pub const PAUSED: u64 = 1 << 1;
+pub(crate) const PAUSED: u64 = 1 << 1;
 /// `dsl_scan_state_t`: under way.
 pub const SCANNING: u64 = 1;
 

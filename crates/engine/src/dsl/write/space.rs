@@ -24,15 +24,15 @@ pub struct Delta {
     /// Allocated.
     pub used: i64,
     /// Before redundancy.
-    pub compressed: i64,
+    pub(crate) compressed: i64,
     /// Before compression.
-    pub uncompressed: i64,
+    pub(crate) uncompressed: i64,
 }
 
 impl Delta {
     /// The opposite change.
     #[must_use]
-    pub fn negated(self) -> Self {
+    pub(crate) fn negated(self) -> Self {
         Self { used: -self.used, compressed: -self.compressed, uncompressed: -self.uncompressed }
     }
 
@@ -87,7 +87,7 @@ pub fn charge(at: &MosTx<'_>, dir: u64, kind: usize, delta: Delta) -> Result<()>
 /// Charges a directory and its ancestors; `moved` bytes become of the second kind, and the part of them that
 /// is not new was of the first kind before.
 #[doc(alias = "dsl_dir_diduse_transfer_space")]
-pub fn charge_and_move(
+pub(crate) fn charge_and_move(
     at: &MosTx<'_>,
     dir: u64,
     delta: Delta,
@@ -226,7 +226,7 @@ impl Planned {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Room {
     /// Before its refquota, or a quota of its directory or one above, is used up.
-    pub quota: u64,
+    pub(crate) quota: u64,
     /// Before the pool is full.
     pub pool: u64,
 }

@@ -310,7 +310,7 @@ impl Tasks<'_> {
     }
 
     /// Destroys a head by its number: one that a rollback or a receive has replaced, emptied by now.
-    pub(crate) fn destroy_replaced(&self, number: u64) -> Result<()> {
+    pub fn destroy_replaced(&self, number: u64) -> Result<()> {
         let head = self.at.dataset(number)?;
         destroy::check_head(&self.at, number)?;
         self.datasets.close(number);

@@ -16,17 +16,9 @@ use crate::zap::TOUPPER;
 #[derive(Debug, Clone, Copy)]
 pub struct Origin {
     /// Its object.
-    pub number: u64,
+    pub(crate) number: u64,
     /// The head dataset of its directory.
-    pub head: u64,
-}
-
-impl Origin {
-    /// A snapshot as origin.
-    pub fn of(at: &MosTx<'_>, number: u64) -> Result<Self> {
-        let dir = at.dataset(number)?.dir_obj;
-        Ok(Self { number, head: at.dir(dir)?.head_dataset_obj })
-    }
+    pub(crate) head: u64,
 }
 
 /// Makes a directory: called `name` below `parent`, or the root.
@@ -56,7 +48,7 @@ pub fn create_dir(at: &MosTx<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
 
 /// Makes a directory with a head dataset: of nothing (`None`), or a clone.
 #[doc(alias = "dsl_dataset_create_sync")]
-pub fn create_dataset(
+pub(crate) fn create_dataset(
     at: &MosTx<'_>,
     parent: (u64, &str),
     origin: Option<Origin>,

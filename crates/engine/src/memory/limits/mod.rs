@@ -213,13 +213,13 @@ pub struct Info {
     /// Whether it counts bytes.
     pub bytes: bool,
     /// Minimum value; a setting with a special meaning of 0 may be 0 nevertheless.
-    pub least: u64,
+    pub(crate) least: u64,
     /// Maximum value.
-    pub most: u64,
+    pub(crate) most: u64,
     /// Its value in an engine without configuration.
-    pub plain: u64,
+    pub(crate) plain: u64,
     /// Whether 0 selects the machine-dependent default.
-    pub zero_is_default: bool,
+    pub(crate) zero_is_default: bool,
     /// One sentence for documentation.
     pub about: &'static str,
 }

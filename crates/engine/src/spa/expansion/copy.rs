@@ -28,8 +28,8 @@ const GAP: u64 = 64 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Form {
     /// Children in use.
-    pub width: u64,
-    pub area: Area,
+    pub(crate) width: u64,
+    pub(crate) area: Area,
 }
 
 /// Consecutive sectors of the vdev.

@@ -67,13 +67,13 @@ const ORDER: &[&str] = &[
 pub const LEAF_ZAP: &str = "com.delphix:vdev_zap_leaf";
 /// A top-level vdev's ZAP in the MOS.
 #[doc(alias = "ZPOOL_CONFIG_VDEV_TOP_ZAP")]
-pub const TOP_ZAP: &str = "com.delphix:vdev_zap_top";
+pub(crate) const TOP_ZAP: &str = "com.delphix:vdev_zap_top";
 /// The root vdev's ZAP in the MOS.
 #[doc(alias = "ZPOOL_CONFIG_VDEV_ROOT_ZAP")]
-pub const ROOT_ZAP: &str = "com.klarasystems:vdev_zap_root";
+pub(crate) const ROOT_ZAP: &str = "com.klarasystems:vdev_zap_root";
 /// In a leaf's configuration: it waits for a resilver of its own.
 #[doc(alias = "ZPOOL_CONFIG_RESILVER_DEFER")]
-pub const RESILVER_DEFER: &str = "com.datto:resilver_defer";
+pub(crate) const RESILVER_DEFER: &str = "com.datto:resilver_defer";
 /// Entries that are in the MOS only.
 const MOS_ONLY: [&str; 4] = [LEAF_ZAP, TOP_ZAP, ROOT_ZAP, RESILVER_DEFER];
 
@@ -233,7 +233,7 @@ impl PoolFacts {
 }
 
 /// A vdev and all below it as labels have them.
-pub fn label_form(vdev: &NvList) -> NvList {
+pub(crate) fn label_form(vdev: &NvList) -> NvList {
     let mut list = NvList::with_flags(vdev.flags());
     for pair in vdev.iter().filter(|pair| !MOS_ONLY.iter().any(|key| pair.name.as_bytes() == key.as_bytes()))
     {
@@ -263,7 +263,7 @@ pub fn put_in_order(vdev: &mut NvList) {
 
 /// Changes the vdev of this guid, wherever it stands in the tree; false when there is none. Afterwards the tree is
 /// in order again.
-pub fn edit(root: &mut NvList, guid: u64, change: &mut dyn FnMut(&mut NvList)) -> bool {
+pub(crate) fn edit(root: &mut NvList, guid: u64, change: &mut dyn FnMut(&mut NvList)) -> bool {
     let found = edit_below(root, guid, change);
     put_in_order(root);
     found
@@ -291,7 +291,7 @@ pub fn find(vdev: &NvList, guid: u64) -> Option<&NvList> {
 }
 
 /// The vdev of this guid and its ancestors up to `vdev`; empty when it isn't there.
-pub fn line(vdev: &NvList, guid: u64) -> Vec<&NvList> {
+pub(crate) fn line(vdev: &NvList, guid: u64) -> Vec<&NvList> {
     if vdev.u64("guid") == Some(guid) {
         return vec![vdev];
     }

@@ -7,7 +7,7 @@
 //! the MOS, under [`ALLOCATION_BIAS`]; only logs are marked in both.
 
 pub mod config;
-pub mod size;
+pub(crate) mod size;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -29,9 +29,9 @@ use size::Sectors;
 
 /// Key of the allocation class in a top-level vdev's ZAP.
 #[doc(alias = "VDEV_TOP_ZAP_ALLOCATION_BIAS")]
-pub const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
+pub(crate) const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
 /// The txg in which a new pool begins.
-pub const TXG_INITIAL: u64 = 4;
+pub(crate) const TXG_INITIAL: u64 = 4;
 
 /// One device.
 #[derive(Debug, Clone)]
@@ -104,13 +104,13 @@ pub struct PoolSpec {
 #[derive(Debug, Default)]
 pub struct Layout {
     /// Top-level vdevs in order, as [`config`] has them; `metaslab_array` is 0.
-    pub tops: Vec<NvList>,
+    pub(crate) tops: Vec<NvList>,
     /// Allocation class of each of them.
-    pub classes: Vec<AllocBias>,
+    pub(crate) classes: Vec<AllocBias>,
     /// Entries for the MOS's list of spares, those that draids bring included.
-    pub spares: Vec<NvList>,
+    pub(crate) spares: Vec<NvList>,
     /// Entries for the MOS's list of cache devices.
-    pub cache: Vec<NvList>,
+    pub(crate) cache: Vec<NvList>,
     /// The devices by guid: leaves, spares and cache.
     pub devices: Devices,
     /// The spares among them that other pools have labelled.
@@ -151,7 +151,7 @@ impl Layout {
     ///
     /// # Errors
     /// `Unsupported`.
-    pub(crate) fn check_supported(&self, version: u64, is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
+    pub fn check_supported(&self, version: u64, is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
         const REFUSED: &str = "operation not supported on this type of pool";
         if let Some((what, least)) = self.versions().find(|(_, least)| version < *least) {
             let why = format!("{REFUSED}: {what} needs pool version {least}, and this is version {version}");
@@ -164,7 +164,7 @@ impl Layout {
     }
 
     /// The root of a pool with just these top-level vdevs.
-    pub fn root(&self, pool_guid: u64, create_txg: u64) -> NvList {
+    pub(crate) fn root(&self, pool_guid: u64, create_txg: u64) -> NvList {
         let mut root = NvList::new();
         root.add("type", "root").add("id", 0u64).add("guid", pool_guid).add("create_txg", create_txg);
         root.add("children", self.tops.clone());
@@ -174,7 +174,7 @@ impl Layout {
 
 impl AllocBias {
     /// The word under [`ALLOCATION_BIAS`]; none for an ordinary vdev.
-    pub fn word(self) -> Option<&'static str> {
+    pub(crate) fn word(self) -> Option<&'static str> {
         match self {
             Self::Normal => None,
             Self::Log => Some("log"),

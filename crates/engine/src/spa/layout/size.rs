@@ -6,11 +6,11 @@ use blkdev::Geometry;
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
 
 use crate::error::{Error, Kind, Result};
-pub use crate::metaslab::policy::{metaslab_shift, metaslab_shift_of};
+pub(crate) use crate::metaslab::policy::{metaslab_shift, metaslab_shift_of};
 use crate::vdev::config::{Kind as VdevKind, VdevConfig};
 
 /// Smallest and largest sector shift of a vdev.
-pub const ASHIFT: std::ops::RangeInclusive<u32> = 9..=16;
+pub(crate) const ASHIFT: std::ops::RangeInclusive<u32> = 9..=16;
 /// Physical sectors larger than this do not raise a vdev's sector shift by themselves.
 #[doc(alias = "zfs_vdev_max_auto_ashift")]
 const MAX_AUTO_ASHIFT: u32 = 14;
@@ -21,16 +21,16 @@ const DRAID_RESERVE: u64 = 2 * zcommon::draid::ROW_HEIGHT;
 
 /// The facts of a device that determine the sector shift.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sectors {
+pub(crate) struct Sectors {
     /// Log2 of the smallest unit that can be addressed.
-    pub logical: u32,
+    pub(crate) logical: u32,
     /// Log2 of the unit that is written at once.
-    pub physical: u32,
+    pub(crate) physical: u32,
 }
 
 impl Sectors {
     /// From the device's geometry.
-    pub fn of(geometry: &Geometry) -> Self {
+    pub(crate) fn of(geometry: &Geometry) -> Self {
         let shift = |bytes: u32| bytes.max(512).ilog2();
         Self { logical: shift(geometry.logical_sector), physical: shift(geometry.physical_sector) }
     }
@@ -38,13 +38,13 @@ impl Sectors {
     /// Without the size of physical sectors: a device that joins a vdev need not suit them.
     #[doc(alias = "vdev_attaching")]
     #[must_use]
-    pub fn without_physical(self) -> Self {
+    pub(crate) fn without_physical(self) -> Self {
         Self { physical: self.logical, ..self }
     }
 
     /// For a vdev with several devices: values that suit all of them.
     #[must_use]
-    pub fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         let kept = |shift: u32| if shift <= MAX_AUTO_ASHIFT { shift } else { 0 };
         let physical = kept(self.physical).max(kept(other.physical));
         let logical = self.logical.max(other.logical);
@@ -86,7 +86,7 @@ pub fn leaf_asize(size: u64) -> Result<u64> {
 /// Allocatable bytes that a device must have to take the place of the vdev `target` of a top-level vdev; `None` when it is
 /// not part of it.
 #[doc(alias("vdev_get_min_asize", "vdev_op_min_asize"))]
-pub fn least_asize(top: &VdevConfig, target: u64) -> Option<u64> {
+pub(crate) fn least_asize(top: &VdevConfig, target: u64) -> Option<u64> {
     // The end of the space, which is no whole metaslab, is not used.
     let metaslab = 1u64.checked_shl(top.metaslab_shift).unwrap_or(1);
     least_below(top, target, top.asize - top.asize % metaslab.max(1))
@@ -110,7 +110,7 @@ fn least_below(vdev: &VdevConfig, target: u64, least: u64) -> Option<u64> {
 
 /// Bytes by which a vdev of `asize` bytes could grow when its devices would now give `possible`.
 #[doc(alias = "vs_esize")]
-pub fn expand_size(possible: u64, asize: u64, metaslab_shift: u32) -> u64 {
+pub(crate) fn expand_size(possible: u64, asize: u64, metaslab_shift: u32) -> u64 {
     let more = possible.saturating_sub(asize);
     more - more % (1u64 << metaslab_shift.min(63))
 }

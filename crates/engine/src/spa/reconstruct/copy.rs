@@ -20,22 +20,22 @@ const BATCH: usize = 16;
 /// The leaves of a copy.
 pub(super) struct Sides {
     /// Leaves that lack nothing and are being replaced: they are read wherever they can be.
-    pub leaving: Vec<Arc<Leaf>>,
+    pub(crate) leaving: Vec<Arc<Leaf>>,
     /// Other leaves that lack nothing.
-    pub staying: Vec<Arc<Leaf>>,
+    pub(crate) staying: Vec<Arc<Leaf>>,
     /// Leaves that get everything.
-    pub targets: Vec<Arc<Leaf>>,
+    pub(crate) targets: Vec<Arc<Leaf>>,
 }
 
 /// Result of a copy.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Copied {
     /// Bytes of the vdev that were read.
-    pub read: u64,
+    pub(crate) read: u64,
     /// Bytes written to all targets together.
-    pub written: u64,
+    pub(crate) written: u64,
     /// Ranges that no source could read.
-    pub lost: u64,
+    pub(crate) lost: u64,
 }
 
 /// Cuts ranges (bytes of the vdev) into requests, each an offset and a length.

@@ -23,11 +23,11 @@ const BATCH: u64 = 32 << 20;
 
 /// The target of a reconstruction.
 pub(super) struct Stripes {
-    pub top: Arc<Top>,
+    pub(crate) top: Arc<Top>,
     /// Guids of the leaves that get everything; distributed spares have no device of their own.
-    pub targets: BTreeSet<u64>,
+    pub(crate) targets: BTreeSet<u64>,
     /// Guids of leaves that are being replaced.
-    pub leaving: BTreeSet<u64>,
+    pub(crate) leaving: BTreeSet<u64>,
 }
 
 /// A column of a stretch of rows.
@@ -96,7 +96,7 @@ impl Stripes {
     }
 
     /// Where the row that byte `at` of the vdev is in ends, or `at` where one begins.
-    pub fn row_end(&self, at: u64) -> u64 {
+    pub(crate) fn row_end(&self, at: u64) -> u64 {
         self.top.draid().map_or(at, |geometry| at.next_multiple_of(geometry.row_bytes()))
     }
 

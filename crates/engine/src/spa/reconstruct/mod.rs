@@ -193,7 +193,7 @@ impl Spa {
     }
 
     /// Bytes that reconstructions have still to scan; `None` when there is none.
-    pub fn rebuild_left(&self) -> Option<u64> {
+    pub(crate) fn rebuild_left(&self) -> Option<u64> {
         let records = self.rebuild_records(&MosView { mos: &self.mos });
         let left = |top: &Recorded| top.record.bytes_est.saturating_sub(top.record.bytes_scanned);
         self.is_rebuilding().then(|| records.iter().filter(|top| top.is_active()).map(left).sum())

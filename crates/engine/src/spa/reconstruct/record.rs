@@ -26,15 +26,15 @@ pub(super) mod state {
 #[derive(Debug, Clone)]
 pub(super) struct Recorded {
     /// Number of the vdev.
-    pub id: u64,
+    pub(crate) id: u64,
     /// Guid of the vdev.
-    pub guid: u64,
+    pub(crate) guid: u64,
     zap: u64,
-    pub record: VdevRebuild,
+    pub(crate) record: VdevRebuild,
 }
 
 impl Recorded {
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.record.rebuild_state == state::ACTIVE
     }
 

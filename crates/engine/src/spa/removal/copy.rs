@@ -89,10 +89,10 @@ fn at(offset: u64) -> Result<u64> {
 /// How ranges are copied.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct How {
-    pub txg: u64,
+    pub(crate) txg: u64,
     /// A side that fails to read is replaced by another one.
     #[doc(alias = "zfs_removal_ignore_errors")]
-    pub lenient: bool,
+    pub(crate) lenient: bool,
 }
 
 /// Copies ranges from `source`, in the txg in which their destinations were allocated.

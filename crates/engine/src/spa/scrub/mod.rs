@@ -120,23 +120,23 @@ pub(super) struct Scanning {
 
 impl Scanning {
     /// Whether slices are due.
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
     }
 
     /// Allows another resilver of blocks that leaves still lack: more may be readable than when the last one
     /// ended.
-    pub fn look_again(&self) {
+    pub(crate) fn look_again(&self) {
         *self.kept.lock() = None;
     }
 
     /// A block born in `birth` could not be repaired.
-    pub fn note_failed(&self, birth: u64) {
+    pub(crate) fn note_failed(&self, birth: u64) {
         self.failed.lock().insert(birth);
     }
 
     /// A block born in `birth` could not be written where these distributed spares should have it.
-    pub fn note_unserved(&self, birth: u64, spares: &BTreeSet<u64>) {
+    pub(crate) fn note_unserved(&self, birth: u64, spares: &BTreeSet<u64>) {
         let mut unserved = self.unserved.lock();
         for spare in spares {
             unserved.entry(*spare).or_default().insert(birth);

@@ -57,7 +57,7 @@ struct Found {
 
 /// A slice of a scan.
 pub(super) struct Slice<'a> {
-    pub spa: &'a Spa,
+    pub(crate) spa: &'a Spa,
     func: ScanFunc,
     tree: Arc<Tree>,
     reader: Arc<Reader>,
@@ -115,7 +115,7 @@ impl<'a> Slice<'a> {
 
     /// Whether the slice has done its part.
     #[doc(alias = "dsl_scan_check_suspend")]
-    pub fn is_over(&mut self) -> bool {
+    pub(crate) fn is_over(&mut self) -> bool {
         self.over = self.over || self.spa.is_suspended() || self.has_worked_enough() || self.is_vdev_away();
         self.over
     }
@@ -148,7 +148,7 @@ impl<'a> Slice<'a> {
     }
 
     /// Has a block read, if it is the scan's.
-    pub fn take(&mut self, bp: &Blkptr, at: Bookmark) {
+    pub(crate) fn take(&mut self, bp: &Blkptr, at: Bookmark) {
         self.met += 1;
         self.examined = self.examined.saturating_add(bp.asize());
         if !self.needs(bp) {

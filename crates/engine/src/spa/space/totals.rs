@@ -17,22 +17,22 @@ pub struct PoolSpace {
     /// Its top-level vdevs, in order.
     pub vdevs: Vec<VdevSpace>,
     /// Dedup tables' totals.
-    pub dedup: DedupTotals,
+    pub(crate) dedup: DedupTotals,
     /// Bytes of blocks that are cloned.
-    pub cloned: u64,
+    pub(crate) cloned: u64,
     /// Bytes that cloning saves.
-    pub clones_saved: u64,
+    pub(crate) clones_saved: u64,
     /// Bytes that wait to be freed in the next txg.
-    pub deferred: u64,
+    pub(crate) deferred: u64,
 }
 
 /// Space saved by dedup, in deflated bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DedupTotals {
     /// Bytes allocated for deduplicated blocks.
-    pub dsize: u64,
+    pub(crate) dsize: u64,
     /// Bytes that they would take without dedup.
-    pub ref_dsize: u64,
+    pub(crate) ref_dsize: u64,
 }
 
 impl PoolSpace {
@@ -107,7 +107,7 @@ impl PoolSpace {
 
     /// Deflated bytes that the vdevs hold, plus those that dedup and cloning save.
     #[doc(alias = "spa_get_dspace")]
-    pub fn dspace(&self) -> u64 {
+    pub(crate) fn dspace(&self) -> u64 {
         let saved = self.dedup.ref_dsize.saturating_sub(self.dedup.dsize);
         self.real_dspace().saturating_add(saved).saturating_add(self.clones_saved)
     }

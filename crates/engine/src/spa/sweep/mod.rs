@@ -73,7 +73,7 @@ impl SweepKind {
 /// How a sweep is.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[doc(alias("vdev_initializing_state_t", "vdev_trim_state_t"))]
-pub enum SweepState {
+pub(crate) enum SweepState {
     /// There was none.
     #[default]
     None,

@@ -50,7 +50,7 @@ pub(in crate::spa) struct ErrorScrub {
 }
 
 impl ErrorScrub {
-    pub fn is_active(&self) -> bool {
+    pub(crate) fn is_active(&self) -> bool {
         self.active.load(Ordering::Acquire)
     }
 }
