@@ -266,12 +266,15 @@ fn a_secure_trim_is_refused_where_the_device_cannot_erase() {
     let vdev = VdevSpec::Mirror(vec![file, able]);
     let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
     let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
-    let leaves: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
+    let tree = spa.pool.tree();
+    let leaves: Vec<u64> = tree.leaves().map(|leaf| leaf.guid).collect();
+    let unable = tree.leaves().find(|leaf| leaf.device().is_some_and(|device| !device.trim_support().erase));
+    let unable = unable.unwrap().guid;
     memory.take();
     for secure in [true, false] {
         let options = TrimOptions { secure, ..TrimOptions::default() };
         let refused = spa.sweep(SweepKind::Trim, SweepCommand::Start, options, &leaves).unwrap();
-        let expected = secure.then_some((leaves[0], SweepRefusal::Unsupported));
+        let expected = secure.then_some((unable, SweepRefusal::Unsupported));
         assert_eq!(refused.into_iter().collect::<Vec<_>>(), Vec::from_iter(expected));
         while spa.run_steps() {}
         let events = memory.take();
