@@ -59,7 +59,7 @@ took() {
 }
 # Bytes of files that are not holes.
 held() { du -B1 -c "$@" | awk 'END { print $1 }'; }
-noise() { openssl enc -aes-128-ctr -pass "pass:$1" -nosalt -md sha256 -in /dev/zero 2>/dev/null | head -c "$2"; }
+noise() { openssl enc -aes-128-ctr -pass "pass:$1" -nosalt -md sha256 -in /dev/zero 2>/dev/null | head -c "$2" || true; }
 raw_read() {
   local jobs=() i
   for i in 1 2 3 4 5 6; do dd if="$dir/disks/$i" of=/dev/null bs=1M status=none & jobs+=($!); done
