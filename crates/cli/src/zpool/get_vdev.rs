@@ -197,6 +197,8 @@ impl VdevView<'_> {
             P::TrimSupport => self.trim_support(),
             P::ReadErrors | P::WriteErrors | P::ChecksumErrors => number(self.errors(prop)),
             P::ReadOps | P::WriteOps | P::ReadBytes | P::WriteBytes => number(self.traffic(prop)),
+            P::TrimOps => number(self.view.trims_of(self.node)[0]),
+            P::TrimBytes => number(self.view.trims_of(self.node)[1]),
             P::SlowIos => number(self.view.slow_ios(self.node.guid)),
             _ => self.setting(prop),
         }

@@ -204,11 +204,22 @@ impl<'a> PoolView<'a> {
 
     /// Requests and bytes read, requests and bytes written, at and below a vdev since the pool was imported.
     pub fn traffic_of(&self, vdev: &VdevNode) -> [u64; 4] {
-        let leaves = vdev.walk().filter_map(|vdev| self.leaf(vdev.guid));
-        leaves.fold([0; 4], |mut sum, leaf| {
+        self.sum_of(vdev, |leaf| {
             let own = [&leaf.reads.count, &leaf.reads.bytes, &leaf.writes.count, &leaf.writes.bytes];
-            let own = own.map(|n| n.load(Ordering::Relaxed));
-            sum.iter_mut().zip(own).for_each(|(sum, n)| *sum = sum.saturating_add(n));
+            own.map(|n| n.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Trims and the bytes of them, at and below a vdev since the pool was imported.
+    pub fn trims_of(&self, vdev: &VdevNode) -> [u64; 2] {
+        self.sum_of(vdev, |leaf| [&leaf.trims.count, &leaf.trims.bytes].map(|n| n.load(Ordering::Relaxed)))
+    }
+
+    /// Sums of counts of the leaves at and below a vdev.
+    fn sum_of<const N: usize>(&self, vdev: &VdevNode, counts: impl Fn(&Leaf) -> [u64; N]) -> [u64; N] {
+        let leaves = vdev.walk().filter_map(|vdev| self.leaf(vdev.guid));
+        leaves.fold([0; N], |mut sum, leaf| {
+            sum.iter_mut().zip(counts(&leaf)).for_each(|(sum, n)| *sum = sum.saturating_add(n));
             sum
         })
     }

@@ -42,7 +42,7 @@ impl LeafErrors {
     }
 }
 
-/// Reads of a leaf, or writes to it, since the pool was opened.
+/// Reads of a leaf, writes to it, or trims, since the pool was opened.
 #[derive(Debug, Default)]
 pub struct LeafTraffic {
     /// Requests.
@@ -144,6 +144,8 @@ pub struct LeafState {
     pub reads: LeafTraffic,
     /// Writes since the pool was opened.
     pub writes: LeafTraffic,
+    /// Trims, secure ones too.
+    pub trims: LeafTraffic,
     /// Faults injected by `zinject`.
     pub inject: LeafFaults,
     /// A block was repaired here since the last scan of the pool began.
@@ -184,6 +186,7 @@ impl Leaf {
             errors: LeafErrors::default(),
             reads: LeafTraffic::default(),
             writes: LeafTraffic::default(),
+            trims: LeafTraffic::default(),
             inject: LeafFaults::default(),
             repaired: AtomicBool::new(false),
         };
@@ -358,6 +361,7 @@ impl Leaf {
             return done(Err(absent()));
         };
         let leaf = Arc::clone(self);
+        self.trims.add(len);
         let arrival = self.stats.arrived(IoClass::Trim);
         let then = self.stats.started(std::iter::once(&arrival), len);
         let start = move |done: WriteDone| {
