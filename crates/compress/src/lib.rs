@@ -11,7 +11,8 @@
 //! | [`lz4`](Algorithm::Lz4) | length as 4 big-endian bytes, then one raw LZ4 block |
 //! | [`zstd`](Algorithm::Zstd) | an 8-byte header ([`zstd::Header`]), then one frame without its magic number |
 //!
-//! Decoder contexts are kept per thread and reused. Input may be hostile: nothing here panics, writes
+//! Decoder contexts are kept per thread and reused; zstd's encoders, which may be large, are shared and have a limit
+//! ([`zstd::Encoder`]). Input may be hostile: nothing here panics, writes
 //! outside `dst`, or allocates by sizes from the input.
 //!
 //! Format source: `zio_compress.c`, `lzjb.c`, `zle.c`, `lz4_zfs.c`, `zfs_zstd.c`, OpenZFS 2.3.

@@ -8,13 +8,20 @@
 //! Differs from OpenZFS: a level that it doesn't know isn't an error (the block's checksum has been
 //! verified already); the encoder is newer than 1.4.5, so the same level produces other (valid) bytes.
 
+mod encoder;
+
 use std::cell::RefCell;
 
-use zstd_safe::{CCtx, CParameter, DCtx, DParameter, FrameFormat, ResetDirective};
+use zstd_safe::{DCtx, DParameter, FrameFormat};
+
+pub use encoder::{Encoder, release_idle, workspace};
 
 use crate::{DecompressError, is_default_level};
 
 const HEADER_LEN: usize = 8;
+/// The first level that is slow enough to be preceded by faster attempts.
+#[doc(alias = "zstd_cutoff_level")]
+const CUTOFF: i32 = 3;
 
 /// The header before the frame (`zfs_zstdhdr_t`, zstd.h).
 #[doc(alias = "zfs_zstdhdr_t")]
@@ -105,7 +112,6 @@ impl Level {
 
 thread_local! {
     static DECODER: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
-    static ENCODER: RefCell<Option<CCtx<'static>>> = const { RefCell::new(None) };
 }
 
 pub(crate) fn decompress(src: &[u8], dst: &mut [u8]) -> Result<(), DecompressError> {
@@ -129,33 +135,20 @@ fn decoder() -> Option<DCtx<'static>> {
 }
 
 pub(crate) fn compress(level: u8, src: &[u8], capacity: usize) -> Option<Vec<u8>> {
-    let level = Level::from_number(level)?;
-    let mut out = vec![0; capacity];
-    let (header, room) = out.split_first_chunk_mut::<HEADER_LEN>()?;
-    let len = ENCODER.with_borrow_mut(|slot| {
-        if slot.is_none() {
-            *slot = CCtx::try_create();
-        }
-        encode(slot.as_mut()?, level, src, room)
-    })?;
-    let version = zstd_safe::version_number();
-    *header = Header { len: u32::try_from(len).ok()?, version, level: level.number() }.to_bytes();
-    out.truncate(HEADER_LEN + len);
-    Some(out)
+    Encoder::new(Level::from_number(level)?, src.len())?.compress(src, capacity)
 }
 
-fn encode(encoder: &mut CCtx<'static>, level: Level, src: &[u8], room: &mut [u8]) -> Option<usize> {
-    encoder.reset(ResetDirective::SessionAndParameters).ok()?;
-    let parameters = [
-        CParameter::CompressionLevel(level.for_encoder()),
-        CParameter::Format(FrameFormat::Magicless),
-        CParameter::ChecksumFlag(false),
-        CParameter::ContentSizeFlag(false),
-    ];
-    for parameter in parameters {
-        encoder.set_parameter(parameter).ok()?;
-    }
-    encoder.compress2(room, src).ok()
+/// Default length of blocks from which on [`promises`] is asked.
+#[doc(alias = "zstd_abort_size")]
+pub const ABORT_SIZE: usize = 128 << 10;
+
+/// Whether it is worth trying `level` on `src`: LZ4 or level 1, which are fast, fit it into `capacity` bytes. Lower levels
+/// than 3 are always worth trying.
+#[doc(alias("zstd_earlyabort_pass", "zfs_zstd_compress_buf"))]
+pub fn promises(level: Level, src: &[u8], capacity: usize) -> bool {
+    level.for_encoder() < CUTOFF
+        || crate::lz4::compress(src, capacity).is_some_and(|fast| fast.len() < capacity)
+        || Encoder::new(Level(1), src.len()).is_some_and(|mut fast| fast.compress(src, capacity).is_some())
 }
 
 #[cfg(test)]
@@ -194,5 +187,25 @@ mod tests {
         assert_eq!(Level::from_number(122).unwrap().for_encoder(), -500);
         assert_eq!([20, 101, 124, 251].map(Level::from_number), [None; 4]);
         assert_eq!(Level::fast(11), None);
+    }
+
+    #[test]
+    fn noise_promises_nothing_at_slow_levels() {
+        let mut word = 1_u64;
+        let noise: Vec<u8> = std::iter::repeat_with(|| {
+            word = word.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+            (word >> 56) as u8
+        })
+        .take(ABORT_SIZE)
+        .collect();
+        // Without repetitions, but of few different bytes: LZ4 cannot shorten it, zstd can.
+        let coded: Vec<u8> = noise.iter().map(|byte| byte & 0x1f).collect();
+        let (plain, room) = (vec![7; ABORT_SIZE], ABORT_SIZE - ABORT_SIZE / 8);
+        for (number, least) in [(1, true), (2, true), (103, true), (3, false), (9, false), (19, false)] {
+            let level = Level::from_number(number).unwrap();
+            assert_eq!(promises(level, &noise, room), least, "{level:?}");
+            assert!(promises(level, &coded, room) && promises(level, &plain, room), "{level:?}");
+        }
+        assert!(crate::lz4::compress(&coded, room).is_none());
     }
 }

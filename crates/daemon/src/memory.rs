@@ -15,6 +15,8 @@ use crate::paths::RunPaths;
 /// Interval of checking the process's memory, and number of these checks for each one of the machine's.
 const TICK: Duration = Duration::from_millis(250);
 const TICKS: u32 = 4;
+/// Number of these checks after which workspaces without use are freed.
+const UNUSED_TICKS: u32 = 40;
 /// Bytes beyond those of cached blocks at which freed memory is returned to the system, and the minimum interval.
 const SLACK: u64 = 64 << 20;
 const PAUSE: Duration = Duration::from_secs(3);
@@ -38,6 +40,9 @@ pub fn watch(memory: &Arc<Memory>) {
         while let Some(memory) = Weak::upgrade(&weak) {
             if ticks.is_multiple_of(TICKS) {
                 memory.available(available());
+            }
+            if ticks.is_multiple_of(UNUSED_TICKS) {
+                engine::memory::release_unused();
             }
             ticks = ticks.wrapping_add(1);
             let bytes = stdx::os::resident_memory().unwrap_or(0);

@@ -6,7 +6,7 @@
 use std::io::{self, Read, Write};
 
 use clap::Args;
-use compress::Algorithm;
+use compress::{Algorithm, zstd};
 use ondisk::CompressType;
 use ondisk::drr::{Drr, DrrBody, DrrWrite, stream_feature};
 
@@ -195,6 +195,11 @@ fn expand(kind: CompressType, write: &DrrWrite, payload: &[u8]) -> Option<Vec<u8
 fn store(write: &mut DrrWrite, kind: CompressType, level: u8, plain: Vec<u8>) -> Vec<u8> {
     let packed = algorithm(kind).and_then(|(algorithm, own)| {
         let level = if own == 0 { level } else { own };
+        let slow = zstd::Level::from_number(level)
+            .filter(|_| algorithm == Algorithm::Zstd && plain.len() >= zstd::ABORT_SIZE);
+        if slow.is_some_and(|level| !zstd::promises(level, &plain, plain.len())) {
+            return None;
+        }
         compress::compress(algorithm, level, &plain, plain.len())
     });
     let whole = packed.map(|mut packed| {

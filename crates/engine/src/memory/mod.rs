@@ -53,7 +53,7 @@ pub struct Memory {
     pub limits: Limits,
     /// Counters.
     pub stats: Stats,
-    /// Bytes held for cache devices: headers, and blocks that wait to be written.
+    /// Bytes held for cache devices, which are headers and blocks that wait to be written, and for workspaces.
     second: AtomicU64,
     /// Bytes that the machine is short of, subtracted from the limit to get the target.
     short: AtomicU64,
@@ -65,6 +65,19 @@ pub struct Memory {
     pub objects: objects::Objects,
     /// Blocks that send streams have read ahead.
     ahead: ahead::ReadAhead,
+}
+
+/// A counted workspace.
+#[derive(Debug)]
+pub(crate) struct Workspace<'m> {
+    memory: &'m Memory,
+    bytes: u64,
+}
+
+impl Drop for Workspace<'_> {
+    fn drop(&mut self) {
+        self.memory.release_second(self.bytes);
+    }
 }
 
 /// The present content of the cache.
@@ -84,6 +97,11 @@ pub struct Contents {
     pub recent_target: u64,
     /// Bytes of each list.
     pub sizes: Sizes,
+}
+
+/// Frees what was kept for reuse by all pools and was not used since the last call.
+pub fn release_unused() {
+    compress::zstd::release_idle();
 }
 
 impl Memory {
@@ -188,7 +206,17 @@ impl Memory {
         self.second.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes held for cache devices.
+    /// Counts a workspace until the result is dropped: blocks have as much less space.
+    pub(crate) fn hold_workspace(&self, bytes: usize) -> Workspace<'_> {
+        let bytes = bytes as u64;
+        if bytes > 0 {
+            self.hold_second(bytes);
+            self.evict(&mut self.store.lock());
+        }
+        Workspace { memory: self, bytes }
+    }
+
+    /// Bytes held for cache devices and workspaces.
     pub fn second(&self) -> u64 {
         self.second.load(Ordering::Relaxed)
     }

@@ -107,7 +107,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     let tree = Tree::changed(VdevConfig::parse(&root)?, None, &change)?;
     label_all(env, &tree, &facts, &root)?;
     spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), env)?;
-    let zio = Zio::new(Arc::new(tree), Arc::clone(&env.executor));
+    let zio = Zio::new(Arc::new(tree), env);
     zio.learn_units();
     let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
     let policy = mos_policy(|feature| new.features.contains(&feature));

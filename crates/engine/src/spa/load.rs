@@ -132,7 +132,7 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
         source.config.nvlist("vdev_tree").ok_or_else(|| Error::corrupt("the labels have no vdev tree"))?;
     let reflow = Some(uberblock.raidz_reflow_info);
     let untrusted = Tree::build(VdevConfig::parse(vdevs)?, None, &source.devices, reflow)?;
-    let zio = Zio::new(Arc::new(untrusted), Arc::clone(&env.executor));
+    let zio = Zio::new(Arc::new(untrusted), env);
     let arc = ArcCache::new(Arc::clone(&zio), Arc::clone(&env.memory));
     // The labels name the feature that headers of gangs of the MOS may depend on.
     let wide_gangs = zcommon::features::Feature::DynamicGangHeader.info().guid;

@@ -36,8 +36,10 @@ use ondisk::Blkptr;
 use parking_lot::RwLock;
 use stdx::{AlignedBuf, Buf};
 
+use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::inject::BlockFaults;
+use crate::memory::Memory;
 use crate::taskq::{Executor, Promise};
 use crate::types::Bookmark;
 use crate::vdev::config::AllocBias;
@@ -175,6 +177,7 @@ pub struct ZioStats {
 pub struct Zio {
     tree: RwLock<Arc<Tree>>,
     executor: Arc<dyn Executor>,
+    memory: Arc<Memory>,
     salt: RwLock<Option<Arc<Salted>>>,
     keys: RwLock<Option<Arc<dyn KeySource>>>,
     faults: RwLock<Option<Arc<dyn FaultSink>>>,
@@ -235,10 +238,11 @@ fn divisor(a: usize, b: usize) -> usize {
 
 impl Zio {
     /// A read path over `tree`.
-    pub(crate) fn new(tree: Arc<Tree>, executor: Arc<dyn Executor>) -> Arc<Self> {
+    pub(crate) fn new(tree: Arc<Tree>, env: &Env) -> Arc<Self> {
         Arc::new(Self {
             tree: RwLock::new(tree),
-            executor,
+            executor: Arc::clone(&env.executor),
+            memory: Arc::clone(&env.memory),
             salt: RwLock::default(),
             keys: RwLock::default(),
             faults: RwLock::default(),

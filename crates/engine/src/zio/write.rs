@@ -16,6 +16,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use compress::zstd;
 use crypt::BlockParams;
 use ondisk::blkptr::Properties;
 use ondisk::{Blkptr, ChecksumType, CompressType, Dva, Endian, ObjectType, blkptr};
@@ -27,6 +28,7 @@ use super::alloc::{AllocRequest, Class};
 use super::dedup::{Dedup, Prepared};
 use super::suspend::is_of_devices;
 use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
 use crate::plug::plugged;
 use crate::types::Bookmark;
 use crate::vdev::stats::IoClass;
@@ -268,7 +270,7 @@ impl Zio {
         }
         let Some((algorithm, level)) = algorithm(props.compress, props.complevel) else { return whole() };
         let limit = self.compressed_limit(props.compress, data.len());
-        let Some(small) = compress::compress(algorithm, level, data, limit) else { return whole() };
+        let Some(small) = self.compress(algorithm, level, data, limit) else { return whole() };
         let kind = if props.compress == CompressType::On { CompressType::Lzjb } else { props.compress };
         let may_embed = props.embed && !props.encrypt && props.level == 0 && !props.object_type.has_fill();
         if may_embed && small.len() <= blkptr::EMBEDDED_PAYLOAD_SIZE && !small.is_empty() {
@@ -291,6 +293,28 @@ impl Zio {
             *to = *from;
         }
         Stored::Block(stored.into(), kind)
+    }
+
+    /// The compressed form of `data`, if it takes no more than `most` bytes; counts a large workspace as memory in use.
+    fn compress(
+        &self,
+        algorithm: compress::Algorithm,
+        level: u8,
+        data: &[u8],
+        most: usize,
+    ) -> Option<Vec<u8>> {
+        if algorithm != compress::Algorithm::Zstd {
+            return compress::compress(algorithm, level, data, most);
+        }
+        let (level, limits) = (zstd::Level::from_number(level)?, &self.memory.limits);
+        let tries_first =
+            limits.get(Limit::ZstdEarlyAbort) > 0 && data.len() as u64 >= limits.get(Limit::ZstdAbortSize);
+        if tries_first && !zstd::promises(level, data, most) {
+            return None;
+        }
+        let mut encoder = zstd::Encoder::new(level, data.len())?;
+        let _counted = self.memory.hold_workspace(encoder.large());
+        encoder.compress(data, most)
     }
 
     /// The longest compressed form of `len` bytes that saves space.

@@ -201,6 +201,12 @@ pub enum Limit {
     /// Allocations after which a livelist begins another list.
     #[doc(alias = "zfs_livelist_max_entries")]
     LivelistMax,
+    /// Whether slow levels of zstd are tried only after LZ4 or level 1 has shortened a block.
+    #[doc(alias = "zstd_earlyabort_pass")]
+    ZstdEarlyAbort,
+    /// Blocks from this length on are tried so.
+    #[doc(alias = "zstd_abort_size")]
+    ZstdAbortSize,
 }
 
 /// The description of a setting.

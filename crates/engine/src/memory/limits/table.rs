@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 85] = [
+pub const LIMITS: [Info; 87] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -733,4 +733,22 @@ pub const LIMITS: [Info; 85] = [
         500_000,
         "Blocks after which a clone's livelist begins another list. Default: 500000.",
     ),
+    number(
+        Limit::ZstdEarlyAbort,
+        "zstd_earlyabort_pass",
+        (0, U32),
+        1,
+        "0: blocks are compressed at the levels zstd-3 to zstd-19 without trying LZ4 and zstd-1 first. Default: 1.",
+    ),
+    Info {
+        limit: Limit::ZstdAbortSize,
+        name: "zstd_abort_size",
+        bytes: true,
+        least: 0,
+        most: U32,
+        plain: 128 << 10,
+        zero_is_default: false,
+        about: "Bytes from which on a block is stored uncompressed when neither LZ4 nor zstd-1 shortens it, at the levels \
+                zstd-3 to zstd-19. Default: 128 KiB.",
+    },
 ];
