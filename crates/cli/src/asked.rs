@@ -60,6 +60,8 @@ impl Asked {
             Command::Dedup(v) => Self { names: v.names.clone(), ..plain(Deed::Change) },
             Command::Advise(v) => Self { names: vec![v.name.clone()], ..plain(Deed::Change) },
             Command::Zinject(v) => Self { names: v.names.clone(), ..plain(Deed::Change) },
+            // The cache file of each daemon.
+            Command::Zdb(_) => plain(Deed::Look),
             // These concern a single process.
             _ => plain(Deed::Change),
         }

@@ -50,6 +50,11 @@ impl Ctx {
         }
     }
 
+    /// Whether the caller is not the pools' owner.
+    pub fn is_guest(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.guest.is_some())
+    }
+
     /// Whether the command is OpenZFS's `zpool` or `zfs`.
     pub fn is_openzfs(&self) -> bool {
         usage::is_ours(self.command.split(' ').next().unwrap_or_default())

@@ -80,7 +80,7 @@ pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Resu
         return Err(refusal(command));
     }
     let private = are_kept_out(&*ctx.registry()?);
-    if looks(command) {
+    if looks(command) || refuses_itself(command) {
         return if private { Err(Failure::failed("permission denied")) } else { Ok(()) };
     }
     match (is_given(command, guest, private, ctx), private) {
@@ -145,6 +145,21 @@ fn looks(command: &Command) -> bool {
         },
         Command::Arcstat(v) => v.output.is_none(),
         Command::ArcSummary(_) | Command::Kstat(_) | Command::Get(_) => true,
+        // The daemon runs it for its cache file only.
+        Command::Zdb(v) => v.home() == Home::Pools,
+        _ => false,
+    }
+}
+
+/// Whether a command may have nothing to do; it refuses each change itself.
+fn refuses_itself(command: &Command) -> bool {
+    match command {
+        Command::Zpool(zpool) => matches!(&zpool.verb, ZpoolVerb::Upgrade(_)),
+        Command::Zfs(zfs) => match &zfs.verb {
+            ZfsVerb::Upgrade(_) => true,
+            ZfsVerb::Mount(v) => v.all && v.names.is_empty() && !v.load_keys,
+            _ => false,
+        },
         _ => false,
     }
 }
@@ -176,6 +191,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         }
         ZfsVerb::Create(v) => {
             // Only root can mount.
+            v.stays_unmounted = v.volume.is_none() && !v.unmounted;
             v.unmounted = v.volume.is_none();
             let mut all = made_below(&v.name, v.parents, ctx)?;
             all.perms.extend(settings_of_new(&v.props)?);
@@ -185,6 +201,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             vec![all]
         }
         ZfsVerb::Clone(v) => {
+            v.stays_unmounted = !v.unmounted;
             v.unmounted = true;
             let mut all = made_below(&v.name, v.parents, ctx)?;
             all.perms.extend(settings_of_new(&v.props)?);

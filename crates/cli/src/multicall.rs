@@ -89,7 +89,7 @@ pub enum Command {
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
     /// Mount at the place given by `mount -t zfs`
-    #[command(name = "mount.zfs", hide = true)]
+    #[command(name = "mount.zfs", alias = "mount.fuse.zfs", hide = true)]
     MountHelper(MountHelper),
     /// Own imported pools
     Daemon(Daemon),
@@ -147,6 +147,7 @@ impl Command {
         match self {
             Command::Zpool(v) => v.verb.home(),
             Command::Zfs(v) => v.verb.home(),
+            Command::Zdb(v) => v.home(),
             Command::Zinject(v) => v.home(),
             Command::Arcstat(v) => v.home(),
             Command::ArcSummary(v) => v.home(),
@@ -235,7 +236,7 @@ impl Verb for Version {
 }
 
 /// The names of links to the program, beside its own.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 11] = [
     "zpool",
     "zfs",
     "zdb",
@@ -246,6 +247,8 @@ pub const NAMES: [&str; 10] = [
     "arc_summary",
     "zarcsummary",
     "mount.zfs",
+    // mount(8) asks for this one when it changes the options of a mount: the kernel's type of ours is fuse.zfs.
+    "mount.fuse.zfs",
 ];
 
 /// The command tree of one name, as clap sees it: for parsing, man pages and completions.
@@ -259,6 +262,7 @@ pub fn command(name: &str) -> clap::Command {
         "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
         "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
         "mount.zfs" => as_own_command::<MountHelper>("mount.zfs"),
+        "mount.fuse.zfs" => as_own_command::<MountHelper>("mount.fuse.zfs"),
         _ => Aquifer::command().mut_subcommand("zpool", with_flag_d),
     }
 }
@@ -315,7 +319,7 @@ fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         "zstream" => parse::<Zstream>(name, argv).map(Command::Zstream),
         "arcstat" | "zarcstat" => parse::<Arcstat>(name, argv).map(Command::Arcstat),
         "arc_summary" | "zarcsummary" => parse::<ArcSummary>(name, argv).map(Command::ArcSummary),
-        "mount.zfs" => parse::<MountHelper>(name, argv).map(Command::MountHelper),
+        "mount.zfs" | "mount.fuse.zfs" => parse::<MountHelper>(name, argv).map(Command::MountHelper),
         _ => parse::<Aquifer>(name, argv).map(|a| a.command),
     };
     match parsed {

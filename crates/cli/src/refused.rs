@@ -25,11 +25,13 @@ fn plain(action: &str, what: &str) -> Failure {
     Failure::failed(format!("cannot {action} {what}: {DENIED}"))
 }
 
-fn quoted(action: &str, what: &str) -> Failure {
+/// The refusal of an action on `what`, which is in quotes.
+pub(crate) fn quoted(action: &str, what: &str) -> Failure {
     Failure::cannot(action, what, DENIED)
 }
 
-fn mount(name: &str) -> Failure {
+/// The refusal to mount a file system.
+pub(crate) fn mount(name: &str) -> Failure {
     Failure::cannot("mount", name, "Insufficient privileges (permission denied)")
 }
 

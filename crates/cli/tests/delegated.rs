@@ -192,7 +192,10 @@ fn what_was_allowed_works_and_nothing_else() {
     for line in ["zpool export tank", "zpool destroy tank", "zpool set comment=x tank", "set zfs_arc_max=1"] {
         house.may_not(line);
     }
-    house.may_not("zfs mount -a");
+    // There is nothing to mount or to upgrade.
+    for line in ["zfs mount -a", "zfs upgrade -a", "zpool upgrade -a", "zpool upgrade tank"] {
+        house.may(line);
+    }
     house.may_not("arcstat -o /etc/aquifer-was-here 0.1 1");
 
     // The creator of a dataset has the create-time permissions, there only.
@@ -520,7 +523,13 @@ fn links_in_a_users_folder_lead_no_mount_elsewhere() {
     house.owner("zfs create tank/home");
     std::os::unix::fs::chown(at.join("home"), Some(GUEST), Some(GUEST)).unwrap();
     house.owner(&format!("zfs allow -u {GUEST} create,mount tank/home"));
-    house.may("zfs create tank/home/new");
+    let told = house.guest("zfs create tank/home/new");
+    let words = "filesystem successfully created, but it may only be mounted by root\n";
+    assert_eq!((told.code, told.err.as_str()), (0, words));
+    assert!(
+        house.guest("zfs mount -a").err.starts_with("cannot mount 'tank/home/new': Insufficient privileges")
+    );
+    assert!(house.may("zdb").contains("pool_guid"));
     let (target, way) = (house.live.dir.path().join("secret"), at.join("home/new"));
     fs::create_dir(&target).unwrap();
     let link = || {

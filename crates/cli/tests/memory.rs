@@ -249,6 +249,8 @@ fn counters_are_shown(live: &Live) {
     let section = live.ok("arc_summary -s archits");
     assert!(section.contains("ARC total accesses:") && !section.contains("Tunables"));
     assert!(live.ok("arc_summary -p 2").contains("ARC total accesses:"));
+    assert!(live.ok("arc_summary -p 6").contains("zfs_arc_max"));
+    assert_eq!(live.fails("arc_summary -p 7"), "Error: Page \"7\" not supported\n");
     assert!(live.ok("arc_summary -d -s tunables").contains("# Bytes of decoded blocks"));
     assert!(live.ok("arc_summary -g").contains("|DDDD"));
     assert!(live.fails("arc_summary -s nonsense").contains("unknown"));

@@ -483,7 +483,9 @@ fn mount_takes_the_options_of_fstab_again_and_at_two_places() {
     fs::write(one.join("file"), "text").unwrap();
     live.ok(&format!("mount.zfs tank/a {} -o remount,ro", one.display()));
     assert!(has(one, "ro") && fs::write(one.join("file"), "x").is_err());
-    live.ok(&format!("mount.zfs tank/a {} -o remount,rw,async", one.display()));
+    // mount(8) repeats what the kernel shows of a FUSE mount.
+    let shown = "rw,relatime,user_id=0,group_id=0,default_permissions,allow_other,async,remount";
+    live.ok(&format!("mount.fuse.zfs tank/a {} -o {shown}", one.display()));
     fs::write(one.join("file"), "more").unwrap();
     // One file system at two places, of which one only shows it.
     live.ok(&format!("mount.zfs tank/a {} -o ro", two.display()));

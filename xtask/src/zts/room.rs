@@ -67,6 +67,7 @@ mkdir -m 700 "$root/run/aquifer"
 mkdir -p "$root/etc/zfs"
 ln -sfn /var/lib/aquifer/zpool.cache "$root/etc/zfs/zpool.cache"
 ln -sf /zts/aquifer "$root/sbin/mount.zfs"
+ln -sf /zts/aquifer "$root/sbin/mount.fuse.zfs"
 mkdir -p "$root/run/zts-kstat"
 lib=$root/usr/share/zfs/zfs-tests/include
 cat "$root/zts/shim.ksh" >> "$lib/libtest.shlib"

@@ -46,8 +46,10 @@ pub struct ArcSummary {
     pub section: Option<String>,
 }
 
-/// Sections, in the order of pages.
+/// Sections, in the order of their names.
 const SECTIONS: [&str; 8] = ["arc", "archits", "dmu", "l2arc", "spl", "tunables", "vdev", "zil"];
+/// The sections that were pages once, in the order of those.
+const PAGES: [&str; 6] = ["arc", "archits", "l2arc", "dmu", "vdev", "tunables"];
 
 impl ArcSummary {
     /// The process in which it runs.
@@ -67,12 +69,13 @@ impl Verb for ArcSummary {
             return Ok(Exit::OK);
         }
         page.banner();
-        let by_number = self.page.map(|page| {
-            let section = page.checked_sub(1).and_then(|at| SECTIONS.get(at));
-            let range = format!("Page {page} is not from 1 to {}", SECTIONS.len());
-            section.map(|section| (*section).to_owned()).ok_or_else(|| Failure::failed(range))
-        });
-        if self.page.is_some() {
+        // As in OpenZFS the old form counts only without the new one, and page 0 stands for none.
+        let by_number =
+            self.page.filter(|page| *page > 0 && self.section.is_none() && !self.raw).map(|page| {
+                let section = PAGES.get(page - 1).map(|section| (*section).to_owned());
+                section.ok_or_else(|| Failure::failed(format!("Error: Page \"{page}\" not supported")))
+            });
+        if by_number.is_some() {
             page.line("WARNING: Pages are deprecated, please use \"--section\"\n");
         }
         let wanted = by_number.transpose()?.or_else(|| self.section.clone());

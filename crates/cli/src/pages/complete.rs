@@ -177,7 +177,12 @@ impl Kind {
             Self::SettingOrDataset if typed.contains('=') => settings(false, typed),
             Self::SettingOrDataset => [settings(false, typed), Self::Dataset.all(typed)].concat(),
             Self::Pool => ask(&["zpool", "list", "-H", "-o", "name"]),
-            Self::Importable => importable(&run(&["zpool", "import"])),
+            Self::Importable => {
+                let options = search_options(std::env::args().skip_while(|word| word != "--").skip(1));
+                let words: Vec<&str> =
+                    ["zpool", "import"].into_iter().chain(options.iter().map(String::as_str)).collect();
+                importable(&run(&words))
+            }
             // Snapshots can be many: they are queried once their dataset is known.
             Self::Dataset => match typed.split_once('@') {
                 Some((dataset, _)) => ask(&["zfs", "list", "-H", "-o", "name", "-t", "snapshot", dataset]),
@@ -216,18 +221,44 @@ fn values(info: &PropInfo) -> Vec<String> {
     words.filter(|word| word.chars().all(|c| c.is_ascii_lowercase())).map(str::to_owned).collect()
 }
 
-/// The names of the importable pools in an import listing.
-fn importable(lines: &[String]) -> Vec<String> {
-    let (mut names, mut name) = (Vec::new(), None);
-    for line in lines {
-        if let Some(found) = line.trim_start().strip_prefix("pool: ") {
-            name = Some(found.to_owned());
-        }
-        if line.starts_with("action: ") && !line.contains("cannot be imported") {
-            names.extend(name.take());
+/// The options of a typed `zpool import` that choose the pools that it lists: places to search, and destroyed pools.
+fn search_options(mut words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut found = Vec::new();
+    while let Some(word) = words.next() {
+        let Some(letters) = word.strip_prefix('-').filter(|letters| !letters.starts_with('-')) else {
+            continue;
+        };
+        for (at, letter) in letters.char_indices() {
+            match letter {
+                'd' | 'c' | 'o' | 'R' | 'T' => {
+                    let value = letters.get(at + 1..).filter(|rest| !rest.is_empty()).map(str::to_owned);
+                    let value = value.or_else(|| words.next()).unwrap_or_default();
+                    if matches!(letter, 'd' | 'c') {
+                        found.extend([format!("-{letter}"), value]);
+                    }
+                    break;
+                }
+                'D' | 's' => found.push(format!("-{letter}")),
+                _ => {}
+            }
         }
     }
-    names
+    found
+}
+
+/// The names of the importable pools in an import listing; the numbers of pools of the same name.
+fn importable(lines: &[String]) -> Vec<String> {
+    let (mut found, mut name, mut id) = (Vec::new(), None, None);
+    for line in lines {
+        let word = |lead: &str| line.trim_start().strip_prefix(lead).map(str::to_owned);
+        name = word("pool: ").or(name);
+        id = word("id: ").or(id);
+        if line.starts_with("action: ") && !line.contains("cannot be imported") {
+            found.extend(name.take().map(|name| (name, id.take())));
+        }
+    }
+    let is_one = |name: &String| found.iter().filter(|(other, _)| other == name).count() == 1;
+    found.iter().filter_map(|(name, id)| if is_one(name) { Some(name.clone()) } else { id.clone() }).collect()
 }
 
 /// The output lines of a command; none without a daemon.
@@ -292,7 +323,22 @@ mod tests {
         let list = "  pool: a\n state: ONLINE\naction: The pool can be imported using its name.\n\n  pool: b\n\
             state: UNAVAIL\naction: The pool cannot be imported. Attach the missing\n\tdevices and try again.\n\n  pool: c\n\
             action: The pool can be imported despite missing or damaged devices.\n";
-        assert_eq!(importable(&list.lines().map(str::to_owned).collect::<Vec<_>>()), ["a", "c"]);
+        let offered = |list: &str| importable(&list.lines().map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(offered(list), ["a", "c"]);
+        let two = list
+            .replace(" pool: c", " pool: a\n     id: 7")
+            .replace(" pool: a\n state", " pool: a\n     id: 5\n state");
+        assert_eq!(offered(&two), ["5", "7"]);
+    }
+
+    #[test]
+    fn importable_pools_are_sought_where_the_command_says() {
+        let options = |line: &str| search_options(line.split(' ').map(str::to_owned));
+        assert_eq!(
+            options("zpool import -d /a -fDd/b -o ro=on -c c -R /x -"),
+            ["-d", "/a", "-D", "-d", "/b", "-c", "c"]
+        );
+        assert_eq!(options("zpool import "), [""; 0]);
     }
 
     #[test]

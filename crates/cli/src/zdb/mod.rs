@@ -35,6 +35,7 @@ use std::ffi::OsString;
 use clap::Args;
 
 use crate::ctx::Ctx;
+use crate::session::Home;
 use crate::verb::{Outcome, Verb};
 
 /// On-disk structures, as OpenZFS's debugger prints them.
@@ -46,9 +47,23 @@ pub struct Zdb {
     pub words: Vec<OsString>,
 }
 
+impl Zdb {
+    /// The process in which it runs: the daemon prints its cache file, also to users that cannot open it.
+    pub fn home(&self) -> Home {
+        let options = options::Options::parse(&self.words()).ok();
+        let is_daemons = options.is_some_and(|options| {
+            !options.help && options.cache_file.is_none() && run::prints_cache_file(&options)
+        });
+        if is_daemons { Home::Pools } else { Home::Here }
+    }
+
+    fn words(&self) -> Vec<String> {
+        self.words.iter().map(|w| w.to_string_lossy().into_owned()).collect()
+    }
+}
+
 impl Verb for Zdb {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let words: Vec<String> = self.words.iter().map(|w| w.to_string_lossy().into_owned()).collect();
-        run::run(&words, ctx)
+        run::run(&self.words(), ctx)
     }
 }

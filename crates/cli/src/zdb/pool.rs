@@ -3,6 +3,8 @@
 use std::io::Write;
 use std::path::Path;
 
+use daemon::paths::RunPaths;
+use daemon::registry::DEFAULT_CACHE;
 use engine::spa::history::history;
 use engine::spa::packed_nvlist;
 use nvpair::NvList;
@@ -18,12 +20,15 @@ use crate::verb::{Exit, Failure, Outcome};
 
 /// Maximum size of a cache file.
 const MAX_CACHE: u64 = 64 << 20;
-/// The system's file of pool configurations.
-const CACHE_FILE: &str = "/etc/zfs/zpool.cache";
 
-/// `-C` without a pool: the cache file.
+/// `-C` without a pool: the cache file, by default that of the daemon, and without one OpenZFS's.
 pub fn cache_file(path: Option<&Path>, ctx: &mut Ctx) -> Outcome {
-    let path = path.unwrap_or(Path::new(CACHE_FILE));
+    let own = RunPaths::of_process().cache();
+    let path = match path {
+        Some(path) => path,
+        None if ctx.session.is_some() || own.exists() => &own,
+        None => Path::new(DEFAULT_CACHE),
+    };
     let cannot = |why: String| Failure::failed(format!("cannot open '{}': {why}", path.display()));
     let size = std::fs::metadata(path).map_err(|e| cannot(e.to_string()))?.len();
     if size > MAX_CACHE {

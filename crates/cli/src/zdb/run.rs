@@ -32,8 +32,10 @@ pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
         return Ok(Exit::OK);
     }
     let Some(first) = options.operands.first() else {
-        let cached = options.has('C') && !options.has('e');
-        return if cached { pool::cache_file(options.cache_file.as_deref(), ctx) } else { usage(ctx, "") };
+        return match prints_cache_file(&options) {
+            true => pool::cache_file(options.cache_file.as_deref(), ctx),
+            false => usage(ctx, ""),
+        };
     };
     let operands = options.operands.len();
     if options.has('E') {
@@ -55,6 +57,11 @@ pub fn run(words: &[String], ctx: &mut Ctx) -> Outcome {
         return Ok(Exit::USAGE);
     }
     on_pool(options, ctx)
+}
+
+/// Whether the command is about the cache file, not about a pool.
+pub(super) fn prints_cache_file(options: &Options) -> bool {
+    options.operands.is_empty() && options.has('C') && !options.has('e')
 }
 
 /// Whether this can be an object set's number: hexadecimal digits.

@@ -7,7 +7,7 @@ use zcommon::names::check_entity;
 
 use super::content::{OfContent, undo};
 use super::create::{furnish, make_ancestors};
-use super::mount::mount_new;
+use super::mount::{mount_new, not_mounted};
 use super::set::{is_auto, reserve_all};
 use super::target::Target;
 use crate::ctx::Ctx;
@@ -24,6 +24,9 @@ pub struct Clone {
     /// Do not mount it.
     #[arg(short = 'u')]
     pub unmounted: bool,
+    /// The caller, who wants it mounted, may not mount.
+    #[arg(skip)]
+    pub stays_unmounted: bool,
     /// A property; may be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
@@ -91,6 +94,9 @@ impl Verb for Clone {
         }
         if kind == DatasetKind::Filesystem && !self.unmounted {
             return mount_new(&self.name, ctx);
+        }
+        if kind == DatasetKind::Filesystem && self.stays_unmounted {
+            return not_mounted(&self.name, ctx);
         }
         Ok(Exit::OK)
     }

@@ -21,7 +21,7 @@ use zcommon::version::SPA_VERSION_REFQUOTA;
 use zpl::CaseSensitivity;
 
 use super::keys::encryption;
-use super::mount::{mount_created, mount_new};
+use super::mount::{mount_created, mount_new, not_mounted};
 use super::prop::readable_without_key;
 use super::quota;
 use super::target::Target;
@@ -45,6 +45,9 @@ pub struct Create {
     /// Do not mount it.
     #[arg(short = 'u')]
     pub unmounted: bool,
+    /// The caller, who wants it mounted, may not mount.
+    #[arg(skip)]
+    pub stays_unmounted: bool,
     /// Of a volume: reserve no space.
     #[arg(short = 's')]
     pub sparse: bool,
@@ -144,6 +147,7 @@ impl Verb for Create {
         }
         match kind {
             Kind::Filesystem(_) if !self.unmounted => mount_new(&self.name, ctx),
+            Kind::Filesystem(_) if self.stays_unmounted => not_mounted(&self.name, ctx),
             _ => Ok(Exit::OK),
         }
     }

@@ -141,6 +141,9 @@ impl Mount {
                 all.push(Target { name: dir.name, ..top.clone() });
             }
         }
+        if ctx.is_guest() {
+            return refuse_all(&all, ctx);
+        }
         let mut exit = Exit::OK;
         if self.load_keys {
             for target in &all {
@@ -154,6 +157,23 @@ impl Mount {
         failures.iter().for_each(|why| ctx.warn(why));
         Ok(if failures.is_empty() { exit } else { Exit::FAILED })
     }
+}
+
+/// Refuses each mount that `zfs mount -a` of a user without the right to mount would make.
+fn refuse_all(all: &[Target], ctx: &mut Ctx) -> Outcome {
+    let mut exit = Exit::OK;
+    for target in all {
+        let dataset = target.dataset()?;
+        let is_due = target.pool.mounts.at(&target.name).is_none()
+            && may_mount(target, &dataset, Asked::No)?
+            && place_of(&dataset, Asked::No).is_ok_and(|place| place.is_some())
+            && !lacks_key(target);
+        if is_due {
+            ctx.warn(crate::refused::mount(&target.name).message().unwrap_or_default());
+            exit = Exit::FAILED;
+        }
+    }
+    Ok(exit)
 }
 
 /// Unmount file systems.
@@ -341,6 +361,15 @@ pub fn mount_new(name: &str, ctx: &mut Ctx) -> Outcome {
     if let Err(failure) = mount_created(name, ctx) {
         ctx.warn(failure.message().unwrap_or_default());
         ctx.warn("filesystem successfully created, but not mounted");
+    }
+    Ok(Exit::OK)
+}
+
+/// Tells a user that may not mount that a file system has been made and is not mounted.
+#[doc(alias = "zfs_mount_delegation_check")]
+pub fn not_mounted(name: &str, ctx: &mut Ctx) -> Outcome {
+    if property(&Target::of(name, ctx)?, ZfsProp::Canmount)? == "on" {
+        ctx.warn("filesystem successfully created, but it may only be mounted by root");
     }
     Ok(Exit::OK)
 }

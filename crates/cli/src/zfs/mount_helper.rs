@@ -1,4 +1,5 @@
-//! `mount.zfs`: the helper that `mount -t zfs` and lines of fstab call.
+//! `mount.zfs`: the helper that `mount -t zfs` and lines of fstab call; and `mount.fuse.zfs`, which `mount -o remount` calls
+//! with the type that the kernel shows for our mounts.
 
 use std::path::PathBuf;
 
@@ -16,6 +17,18 @@ use crate::zpool::members::pools_of;
 const ASKED_BY_ZFS: &str = "zfsutil";
 /// Options that are for programs around mounts.
 const FOR_OTHERS: [&str; 7] = ["auto", "noauto", "nofail", "_netdev", "user", "nouser", "owner"];
+
+/// Options by which the kernel describes a FUSE mount, and which mount(8) repeats when it changes others.
+const OF_FUSE: [&str; 8] = [
+    "user_id=",
+    "group_id=",
+    "default_permissions",
+    "allow_other",
+    "max_read=",
+    "blksize=",
+    "fsname=",
+    "subtype=",
+];
 
 /// Asks for other options of a mount that stands.
 const REMOUNT: &str = "remount";
@@ -35,6 +48,12 @@ pub struct MountHelper {
     /// Say what is done.
     #[arg(short = 'v')]
     pub verbose: bool,
+    /// The type of the file system, with that of FUSE in front.
+    #[arg(short = 't', value_name = "TYPE")]
+    pub fs_type: Option<String>,
+    /// The namespace.
+    #[arg(short = 'N', value_name = "NAMESPACE")]
+    pub namespace: Option<String>,
     /// Options, comma separated.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
@@ -51,10 +70,12 @@ impl Verb for MountHelper {
         let failed = |what: String| Failure::failed(format!("filesystem '{name}' {what}"));
         let target = Target::of(name, ctx)?;
         let dataset = target.dataset()?;
-        let util = self.options.iter().any(|option| option == ASKED_BY_ZFS);
+        let asks = |wanted: &str| self.options.iter().any(|option| option == wanted);
+        let (util, remounts) = (asks(ASKED_BY_ZFS), asks(REMOUNT));
         let is_legacy =
             matches!(dataset.kind(), Ok(DatasetKind::Filesystem)) && mountpoint(&target)? == LEGACY;
-        if !util && !dataset.is_snapshot() && !is_legacy {
+        // Boot scripts change the options of any mount.
+        if !util && !remounts && !dataset.is_snapshot() && !is_legacy {
             return Err(failed(format!(
                 "cannot be mounted using 'mount'.\nUse 'zfs set mountpoint=legacy' or 'zfs mount {name}'.\nSee zfs(8) for more information."
             )));
@@ -68,7 +89,7 @@ impl Verb for MountHelper {
         }
         let options = self.options();
         let cannot = |e: engine::Error| failed(format!("can not be mounted: {}", e.what()));
-        if self.options.iter().any(|option| option == REMOUNT) {
+        if remounts {
             let writable = options.iter().rfind(|option| matches!(option.as_str(), "ro" | "rw"));
             if dataset.is_snapshot() && writable.is_some_and(|option| option == "rw") {
                 return Err(failed("can not be mounted: a snapshot is read-only".to_owned()));
@@ -108,6 +129,7 @@ impl MountHelper {
             let word = option.as_str();
             !FOR_OTHERS.contains(&word)
                 && word != REMOUNT
+                && !OF_FUSE.iter().any(|name| word.starts_with(name))
                 && !word.starts_with("x-")
                 && !word.starts_with("comment=")
         };

@@ -8,6 +8,7 @@ use engine::dsl::props::zpl::file_system;
 
 use super::target::Target;
 use crate::ctx::Ctx;
+use crate::refused::quoted;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Newest version of file systems.
@@ -139,6 +140,9 @@ impl Upgrade {
             counts.failed += 1;
         } else if version == wanted {
             counts.already += 1;
+        } else if ctx.is_guest() {
+            ctx.warn(quoted("set property for", name).message().unwrap_or_default());
+            counts.failed += 1;
         } else if let Err(what) = super::version::set(target, wanted) {
             ctx.warn(Failure::cannot("set property for", name, what).message().unwrap_or_default());
             counts.failed += 1;

@@ -10,6 +10,7 @@ use zcommon::version::{SPA_VERSION_FEATURES, SPA_VERSIONS};
 
 use super::simple::named;
 use crate::ctx::Ctx;
+use crate::refused::quoted;
 use crate::settings::compatible;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
@@ -129,6 +130,14 @@ fn one(pool: &Arc<Imported>, version: u64, ctx: &mut Ctx) -> Result<(), Failure>
         return Ok(());
     }
     let cannot = |e: engine::Error| Failure::cannot("upgrade", &name, e.what());
+    if ctx.is_guest() {
+        let lacks = version == SPA_VERSION_FEATURES && !missing(pool)?.is_empty();
+        match () {
+            () if old != version => return Err(quoted("upgrade", &name)),
+            () if lacks => return Err(quoted("set property for", &name)),
+            () => return all_enabled(&name, ctx),
+        }
+    }
     let spa = pool.spa().map_err(cannot)?;
     if old != version {
         if pool.config().str("compatibility") == Some("legacy") {
@@ -154,12 +163,15 @@ fn one(pool: &Arc<Imported>, version: u64, ctx: &mut Ctx) -> Result<(), Failure>
         }
     }
     if missing.is_empty() && old == SPA_VERSION_FEATURES {
-        writeln!(ctx.out, "Pool '{name}' already has all supported and requested features enabled.")?;
-        return Ok(());
+        return all_enabled(&name, ctx);
     }
     writeln!(ctx.out)?;
     ctx.registry()?.note(pool);
     ctx.log(pool)
+}
+
+fn all_enabled(name: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+    Ok(writeln!(ctx.out, "Pool '{name}' already has all supported and requested features enabled.")?)
 }
 
 fn list_all(ctx: &mut Ctx) -> Outcome {
