@@ -144,7 +144,7 @@ fn looks(command: &Command) -> bool {
             _ => false,
         },
         Command::Arcstat(v) => v.output.is_none(),
-        Command::ArcSummary(_) | Command::Kstat(_) | Command::Get(_) => true,
+        Command::ArcSummary(_) | Command::Zilstat(_) | Command::Kstat(_) | Command::Get(_) => true,
         // The daemon runs it for its cache file only.
         Command::Zdb(v) => v.home() == Home::Pools,
         _ => false,

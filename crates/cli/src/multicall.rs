@@ -1,5 +1,5 @@
-//! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zinject`, `zstream`, `mount.zfs`, `arcstat` or `arc_summary` if
-//! called by that name, otherwise as `aquifer COMMAND …`.
+//! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zinject`, `zstream`, `mount.zfs`, `arcstat`, `arc_summary` or
+//! `zilstat` if called by that name, otherwise as `aquifer COMMAND …`.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
@@ -20,6 +20,7 @@ use crate::delegated;
 use crate::monitor::arc_summary::ArcSummary;
 use crate::monitor::arcstat::Arcstat;
 use crate::monitor::kstat::Kstat;
+use crate::monitor::zilstat::Zilstat;
 use crate::mount::Mount;
 use crate::output::json::{document, print};
 use crate::pages::Pages;
@@ -96,6 +97,8 @@ pub enum Command {
     /// Print cache statistics at intervals
     #[command(visible_alias = "zarcstat")]
     Arcstat(Arcstat),
+    /// Print statistics of intent logs
+    Zilstat(Zilstat),
     /// Print a report on the contents and efficiency of the cache
     #[command(name = "arc_summary", visible_alias = "zarcsummary")]
     ArcSummary(ArcSummary),
@@ -131,6 +134,7 @@ impl Verb for Command {
             Command::MountHelper(v) => v.run(ctx),
             Command::Daemon(v) => v.run(ctx),
             Command::Arcstat(v) => v.run(ctx),
+            Command::Zilstat(v) => v.run(ctx),
             Command::ArcSummary(v) => v.run(ctx),
             Command::Kstat(v) => v.run(ctx),
             Command::Get(v) => v.run(ctx),
@@ -150,6 +154,7 @@ impl Command {
             Command::Zdb(v) => v.home(),
             Command::Zinject(v) => v.home(),
             Command::Arcstat(v) => v.home(),
+            Command::Zilstat(v) => v.home(),
             Command::ArcSummary(v) => v.home(),
             Command::Kstat(v) => v.home(),
             Command::Advise(v) => v.home(),
@@ -236,7 +241,7 @@ impl Verb for Version {
 }
 
 /// The names of links to the program, beside its own.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 12] = [
     "zpool",
     "zfs",
     "zdb",
@@ -246,6 +251,7 @@ pub const NAMES: [&str; 11] = [
     "zarcstat",
     "arc_summary",
     "zarcsummary",
+    "zilstat",
     "mount.zfs",
     // mount(8) asks for this one when it changes the options of a mount: the kernel's type of ours is fuse.zfs.
     "mount.fuse.zfs",
@@ -261,6 +267,7 @@ pub fn command(name: &str) -> clap::Command {
         "zstream" => as_own_command::<Zstream>("zstream"),
         "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
         "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
+        "zilstat" => as_own_command::<Zilstat>("zilstat"),
         "mount.zfs" => as_own_command::<MountHelper>("mount.zfs"),
         "mount.fuse.zfs" => as_own_command::<MountHelper>("mount.fuse.zfs"),
         _ => Aquifer::command().mut_subcommand("zpool", with_flag_d),
@@ -319,6 +326,7 @@ fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         "zstream" => parse::<Zstream>(name, argv).map(Command::Zstream),
         "arcstat" | "zarcstat" => parse::<Arcstat>(name, argv).map(Command::Arcstat),
         "arc_summary" | "zarcsummary" => parse::<ArcSummary>(name, argv).map(Command::ArcSummary),
+        "zilstat" => parse::<Zilstat>(name, argv).map(Command::Zilstat),
         "mount.zfs" | "mount.fuse.zfs" => parse::<MountHelper>(name, argv).map(Command::MountHelper),
         _ => parse::<Aquifer>(name, argv).map(|a| a.command),
     };

@@ -1,5 +1,5 @@
-//! An intent log that can't be replayed, from the command line: the message of the mount, the content under
-//! `-o ro` and `readonly=on`, and discarding the log.
+//! Intent logs from the command line. One that can't be replayed: the message of the mount, the content under `-o ro` and
+//! `readonly=on`, and discarding the log. The counters of logs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
@@ -69,4 +69,71 @@ fn a_log_with_a_bad_record_is_shown_listed_and_given_up() {
     std::fs::write(Path::new(&at).join("new"), b"x").unwrap();
     assert!(live.fails("zfs discard-log wpool@none").contains("wpool@none"));
     live.export_and_verify("wpool");
+}
+
+#[test]
+fn counters_of_logs_and_datasets_are_those_of_the_operations() {
+    let live = Live::new();
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let [disk, log] = ["a", "log"].map(|name| live.disk(name, 128));
+    let at = live.dir.path().join("mnt");
+    let made = live.run(&format!("zpool create -O mountpoint={} tank {disk} log {log}", at.display()));
+    if made.err.contains("not permitted") {
+        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", made.err);
+        return;
+    }
+    assert_eq!(made.code, 0, "{}", made.err);
+    live.ok("zfs create -o logbias=throughput tank/large");
+    let counts = |name: &str| -> std::collections::BTreeMap<String, String> {
+        let text = live.ok(&format!("kstat {name}"));
+        let rows = text.lines().skip(2).filter_map(|line| {
+            let mut words = line.split_whitespace();
+            Some((words.next()?.to_owned(), words.nth(1)?.to_owned()))
+        });
+        rows.collect()
+    };
+    let synced = |path: &Path, bytes: usize| {
+        std::fs::write(path, vec![7; bytes]).unwrap();
+        std::fs::File::open(path).unwrap().sync_all().unwrap();
+    };
+    // The first commit of a log waits for the txg that begins the chain.
+    ["first", "large/first"].iter().for_each(|name| synced(&at.join(name), 10));
+    synced(&at.join("small"), 1000);
+    synced(&at.join("large/file"), 256 << 10);
+    std::fs::remove_file(at.join("small")).unwrap();
+    let object = live.ok("zfs get -Hp -o value objsetid tank").trim().parse::<u64>().unwrap();
+    let tank = counts(&format!("tank/objset-{object:#x}"));
+    let is = |name: &str, value: &str| assert_eq!(tank[name], value, "{name}: {tank:?}");
+    is("dataset_name", "tank");
+    is("writes", "2");
+    is("nwritten", "1010");
+    is("nunlinks", "1");
+    is("nunlinked", "1");
+    is("zil_itx_needcopy_bytes", "1000");
+    is("zil_itx_metaslab_normal_count", "0");
+    assert!(
+        tank["zil_commit_count"] != "0" && tank["zil_itx_metaslab_slog_bytes"].parse::<u64>().unwrap() > 1000
+    );
+    let all = counts("zil");
+    assert_eq!(all["zil_itx_indirect_bytes"], (256 << 10).to_string(), "{all:?}");
+    assert!(live.fails("kstat tank/objset-0x9999").contains("not open"));
+
+    let rows = |line: &str| -> Vec<Vec<String>> {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        live.ok(line).lines().map(words).collect()
+    };
+    let table = rows("zilstat -a -f ds,obj,inb,iib,imsc,ses%");
+    assert_eq!(table[0], ["ds", "obj", "inb", "iib", "imsc", "ses%"]);
+    assert_eq!(table[1][..4], ["tank".to_owned(), format!("{object:#x}"), "1000".to_owned(), "0".to_owned()]);
+    assert_eq!((table[2][0].as_str(), table[2][3].as_str(), table.len()), ("tank/large", "256K", 3));
+    assert_eq!(rows("zilstat -d tank/large -f pool,ds")[1], ["tank", "tank/large"]);
+    assert_eq!(rows("zilstat -p tank").len(), 3);
+    assert_eq!(rows("zilstat")[0].len(), 11);
+    assert_eq!(rows("zilstat -v").len(), 40);
+    assert!(live.fails("zilstat -f cc,none").contains("[\"none\"]"));
+    assert!(live.fails("zilstat -p none").contains("does not exist"));
+    live.export_and_verify("tank");
 }

@@ -165,7 +165,9 @@ impl LiveVolume {
     #[doc(alias = "zvol_read")]
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
         let _range = self.ranges.lock(offset..offset.saturating_add(len64(out.len())), false);
-        Content::new(&self.object()?, self.size()).read_at(offset, out)
+        let read = Content::new(&self.object()?, self.size()).read_at(offset, out)?;
+        self.dataset.objset.stats.read(read);
+        Ok(read)
     }
 
     /// The span (data or hole) that starts at `offset`; `None` at the end.
@@ -193,6 +195,7 @@ impl LiveVolume {
                 at = at.saturating_add(len64(data.len()));
             }
         }
+        self.dataset.objset.stats.written(data.len());
         if durable { self.zil.commit(ZVOL_OBJECT) } else { self.zil.settle(ZVOL_OBJECT) }
     }
 

@@ -15,8 +15,18 @@ use super::results::{Line, Outcome};
 /// The only directory in a test's `PATH`.
 const BIN: &str = "/run/zts-bin";
 /// Names of our binary.
-const OURS: [&str; 9] =
-    ["zpool", "zfs", "zdb", "zinject", "zstream", "arcstat", "zarcstat", "arc_summary", "zarcsummary"];
+const OURS: [&str; 10] = [
+    "zpool",
+    "zfs",
+    "zdb",
+    "zinject",
+    "zstream",
+    "arcstat",
+    "zarcstat",
+    "arc_summary",
+    "zarcsummary",
+    "zilstat",
+];
 /// The suite's line between a test and its cleanup.
 const CLEANUP: &str = "NOTE: Performing local cleanup";
 /// The ordinary user for tests that need one.

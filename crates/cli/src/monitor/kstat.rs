@@ -1,4 +1,4 @@
-//! `aquifer kstat`: the counters of the cache under the names and in the format of `/proc/spl/kstat/zfs/arcstats`.
+//! `aquifer kstat`: counters under the names and in the format of the files in `/proc/spl/kstat/zfs`.
 //!
 //! Differs from OpenZFS: lists only counters of things that exist here; counters that are always 0 (blocks
 //! that are not to be cached) are included, because programs read them. `anon_size`, the changed and
@@ -13,6 +13,7 @@ use engine::memory::stats::{ByPurpose, Purpose};
 use engine::memory::{HEADER, Limit};
 use serde_json::{Map, json};
 
+use super::zil::ZilSample;
 use crate::ctx::Ctx;
 use crate::output::json::{document, print};
 use crate::session::Home;
@@ -25,7 +26,7 @@ pub struct Kstat {
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// The file: arcstats, POOL/txgs, POOL/state or POOL/guid.
+    /// The file: arcstats, zil, POOL/txgs, POOL/state, POOL/guid or POOL/objset-0xNUMBER.
     #[arg(default_value = "arcstats")]
     pub name: String,
 }
@@ -36,6 +37,8 @@ enum PoolFile {
     Txgs,
     State,
     Guid,
+    /// The counters of this dataset.
+    Objset(u64),
 }
 
 impl Kstat {
@@ -46,7 +49,7 @@ impl Kstat {
             "txgs" => PoolFile::Txgs,
             "state" => PoolFile::State,
             "guid" => PoolFile::Guid,
-            _ => return None,
+            other => PoolFile::Objset(u64::from_str_radix(other.strip_prefix("objset-0x")?, 16).ok()?),
         };
         Some((folder.rsplit('/').next()?, file))
     }
@@ -64,6 +67,12 @@ impl Verb for Kstat {
             let pool = pool.ok_or_else(|| Failure::cannot("open", name, "no such pool"))?;
             let failed = |e: engine::Error| Failure::failed(e.what());
             let text = match file {
+                PoolFile::Objset(number) => {
+                    let found = ZilSample::of_pool(&pool)?.into_iter().find(|sample| sample.number == number);
+                    let gone =
+                        || Failure::failed(format!("dataset {number:#x} of pool '{name}' is not open"));
+                    found.ok_or_else(gone)?.text()
+                }
                 PoolFile::Txgs => {
                     format!("0 0 0x00 0 0 0 0\n{}", pool.spa().map_err(failed)?.txg_history())
                 }
@@ -76,9 +85,15 @@ impl Verb for Kstat {
             write!(ctx.out, "{text}")?;
             return Ok(Exit::OK);
         }
-        if self.name.rsplit('/').next() != Some("arcstats") {
+        let file = self.name.rsplit('/').next();
+        if file == Some("zil") && !self.json {
+            write!(ctx.out, "{}", ZilSample::all_logs(&*of_daemon(ctx)?).text())?;
+            return Ok(Exit::OK);
+        }
+        if file != Some("arcstats") {
             let what = format!(
-                "there is no kstat '{}'; there are arcstats, POOL/txgs, POOL/state and POOL/guid",
+                "there is no kstat '{}'; there are arcstats, zil, POOL/txgs, POOL/state, POOL/guid and \
+                 POOL/objset-0xNUMBER",
                 self.name
             );
             return Err(Failure::usage(what));

@@ -18,6 +18,21 @@ pub(super) fn narrow(value: f64, width: usize, scale: Option<f64>) -> String {
     if value.fract() == 0.0 || finer.len() > width { whole } else { finer }
 }
 
+/// A count for `zilstat`: divided by `scale` until it is not larger, with one decimal below 10.
+pub(super) fn shortened(value: u64, scale: f64) -> String {
+    const LETTERS: [&str; 6] = ["", "K", "M", "G", "T", "P"];
+    let (mut number, mut at) = (value as f64, 0);
+    while number > scale && at + 1 < LETTERS.len() {
+        (number, at) = (number / scale, at + 1);
+    }
+    let letter = LETTERS.get(at).copied().unwrap_or_default();
+    match at {
+        0 => value.to_string(),
+        _ if number < 10.0 => format!("{number:.1}{letter}"),
+        _ => format!("{:.0}{letter}", number.trunc()),
+    }
+}
+
 /// Bytes: `5.4 GiB`, `376 Bytes`.
 #[doc(alias = "f_bytes")]
 pub(super) fn bytes(value: i64) -> String {

@@ -150,6 +150,9 @@ fn own_sections(name: &str) -> Roff {
         "arcstat" | "zarcstat" => {
             example(&mut roff, &["arcstat 5", "arcstat -f time,hit%,dh%,ph%,mh%,size,c 1 60", "arcstat -v"]);
         }
+        "zilstat" => {
+            example(&mut roff, &["zilstat", "zilstat -a -i 5", "zilstat -p tank -f time,ds,cc,ic,ima"])
+        }
         "arc_summary" | "zarcsummary" => example(&mut roff, &["arc_summary -s archits", "arc_summary -g"]),
         "zfs-project" => example(
             &mut roff,
@@ -165,7 +168,9 @@ fn own_sections(name: &str) -> Roff {
     section(&mut roff, "EXIT STATUS", EXIT);
     let see = match verb_of {
         _ if name == "aquifer" => "zpool(8), zfs(8), zdb(8), arcstat(8), arc_summary(8), aquifer-settings(5)",
-        "arcstat" | "zarcstat" | "arc_summary" | "zarcsummary" => "aquifer-kstat(8), aquifer-settings(5)",
+        "arcstat" | "zarcstat" | "arc_summary" | "zarcsummary" | "zilstat" => {
+            "aquifer-kstat(8), aquifer-settings(5)"
+        }
         _ if name != verb_of && verb_of == "zpool" => "zpool(8), zpoolprops(7), zpoolconcepts(7), aquifer(8)",
         _ if name != verb_of && verb_of == "zfs" => "zfs(8), zfsprops(7), zfsconcepts(7), aquifer(8)",
         "zpool" => "zpoolprops(7), vdevprops(7), zpool-features(7), zpoolconcepts(7), zfs(8), aquifer(8)",

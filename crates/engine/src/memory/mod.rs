@@ -10,6 +10,7 @@
 
 pub(crate) mod ahead;
 mod chains;
+pub mod dataset_stats;
 pub mod limits;
 pub(crate) mod lists;
 pub(crate) mod objects;

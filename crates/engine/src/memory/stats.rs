@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::dataset_stats::ZilStats;
+
 /// The purpose of a read, and the kind of block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Purpose {
@@ -231,6 +233,8 @@ pub struct Stats {
     pub prefetch_joined: AtomicU64,
     /// Cache devices.
     pub second: L2Stats,
+    /// Intent logs.
+    pub zil: ZilStats,
 }
 
 #[cfg(test)]

@@ -51,6 +51,7 @@ use super::writer::{self, Batch};
 
 use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::error::{Error, Kind, Result};
+use crate::memory::dataset_stats::ZilStat;
 use crate::txg::{SIZE, slot};
 
 /// First pool version whose snapshots may be taken while a log is written; the chain header is at the front of its
@@ -218,6 +219,14 @@ impl Zil {
         self.objset.upgrade().ok_or_else(|| Error::new(Kind::Invalid, "the object set has been closed"))
     }
 
+    /// Adds to a counter of this log and of all.
+    pub(super) fn count(&self, of: ZilStat, count: u64) {
+        if let Some(objset) = self.objset.upgrade() {
+            objset.stats.zil.add(of, count);
+            objset.arc().memory().stats.zil.add(of, count);
+        }
+    }
+
     /// Whether records from before the import wait to be replayed.
     pub fn needs_replay(&self) -> bool {
         self.chain.lock().mode == Mode::Unreplayed
@@ -291,6 +300,7 @@ impl Zil {
         if self.policy().sync == SyncMode::Disabled {
             return Ok(());
         }
+        self.count(ZilStat::Commits, 1);
         let ticket = {
             let mut itxs = self.itxs.lock();
             itxs.want(object);
@@ -298,6 +308,7 @@ impl Zil {
             itxs.requested
         };
         let Some(mut turn) = self.turns.commit(ticket) else { return Ok(()) };
+        self.count(ZilStat::Writers, 1);
         let (covered, batch) = {
             let Some(mut itxs) = self.logged()? else {
                 turn.done = self.whole_txg()?;
@@ -306,7 +317,11 @@ impl Zil {
             (itxs.requested, itxs.take(self.host.synced()))
         };
         let newest = batch.iter().map(|itx| itx.txg).max().unwrap_or(0);
-        if let Err(why) = self.write(batch)
+        let written = self.write(batch);
+        if let Err(why) = &written {
+            self.count(if why.kind() == Kind::Busy { ZilStat::Suspended } else { ZilStat::Errors }, 1);
+        }
+        if let Err(why) = written
             && let Err(lost) = self.fall_back()
         {
             // No list contains these records any more. Their txgs continue when the pool does: the next commit
@@ -323,6 +338,7 @@ impl Zil {
     fn logged(&self) -> Result<Option<MutexGuard<'_, Itxs>>> {
         let unlogged = self.itxs.lock().unlogged;
         if unlogged > self.host.written() {
+            self.count(ZilStat::Stalls, 1);
             self.host.wait_synced(unlogged)?;
         }
         let itxs = self.itxs.lock();

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::blkptr::Properties;
-use ondisk::zil::{ZIL_MIN_BLOCK_SIZE, ZilChain, encode_write, stamp_seq, stamp_txg};
+use ondisk::zil::{ZIL_MIN_BLOCK_SIZE, ZilChain, encode_write, encoded_write, stamp_seq, stamp_txg};
 use ondisk::{Blkptr, ChecksumType, CompressType, Field, ObjectType};
 use stdx::AlignedBuf;
 
@@ -17,7 +17,9 @@ use super::itx::{Itx, Payload, WRITE_RECORD};
 use super::log::{Lwb, LwbState, Zil};
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
+use crate::memory::dataset_stats::ZilStat;
 use crate::taskq::Promise;
+use crate::vdev::config::AllocBias;
 use crate::zio::alloc::{AllocRequest, Class};
 use crate::zio::dedup::Dedup;
 use crate::zio::verify::seal_log_block;
@@ -139,11 +141,42 @@ impl<'a> Batch<'a> {
     pub fn add(&mut self, itx: Itx) -> Result<()> {
         let size = itx.size();
         match itx.payload {
-            Payload::Whole(bytes) => self.record(bytes, itx.txg)?,
-            Payload::Read(lr) | Payload::Placed(lr) => self.data(lr, itx.txg)?,
+            Payload::Whole(bytes) => {
+                self.count_copied(&bytes);
+                self.record(bytes, itx.txg)?;
+            }
+            Payload::Read(lr) | Payload::Placed(lr) => {
+                self.zil.count(ZilStat::NeedCopy, 1);
+                self.zil.count(ZilStat::NeedCopyBytes, lr.length);
+                self.data(lr, itx.txg)?;
+            }
         }
+        self.zil.count(ZilStat::Itxs, 1);
         self.left = self.left.saturating_sub(size);
         Ok(())
+    }
+
+    /// Counts a complete record, if it is a write.
+    fn count_copied(&self, bytes: &[u8]) {
+        let Some((lr, has_data)) = encoded_write(bytes) else { return };
+        let [records, data] = match has_data {
+            true => [ZilStat::Copied, ZilStat::CopiedBytes],
+            false => [ZilStat::Indirect, ZilStat::IndirectBytes],
+        };
+        self.zil.count(records, 1);
+        self.zil.count(data, lr.length);
+    }
+
+    /// Counts a block of which `used` bytes are of use, and `written` go to the device.
+    fn count_block(&self, bp: &Blkptr, used: u64, written: usize) {
+        let tree = self.objset.arc().zio().tree();
+        let top = bp.dvas().next().and_then(|dva| tree.top(u64::from(dva.vdev)));
+        let stats = match top.is_some_and(|top| top.bias == AllocBias::Log) {
+            true => [ZilStat::Slog, ZilStat::SlogBytes, ZilStat::SlogWrite, ZilStat::SlogAlloc],
+            false => [ZilStat::Normal, ZilStat::NormalBytes, ZilStat::NormalWrite, ZilStat::NormalAlloc],
+        };
+        let counts = [1, used, u64::try_from(written).unwrap_or(0), bp.lsize()];
+        stats.into_iter().zip(counts).for_each(|(stat, count)| self.zil.count(stat, count));
     }
 
     fn record(&mut self, mut bytes: Vec<u8>, txg: u64) -> Result<()> {
@@ -215,6 +248,7 @@ impl<'a> Batch<'a> {
             return Err(Error::corrupt("a block of the log is larger than its place"));
         }
         self.zil.chain.lock().mark(&bp, max_txg, LwbState::Issued);
+        self.count_block(&bp, nused, stored.len());
         self.blocks.push(bp);
         self.tops.extend(bp.dvas().map(|dva| dva.vdev));
         let promise = Promise::default();

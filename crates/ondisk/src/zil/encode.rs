@@ -4,7 +4,7 @@ use super::block::ZilChain;
 use super::layout::{LrCommon, LrWrite};
 use super::record::{AclRecord, Create, CreateAcl, LogRecord, LrAttr};
 use super::tx_type::TxType;
-use crate::{Endian, Field};
+use crate::{Cursor, Endian, Field};
 
 /// Where a record's txg stands.
 const TXG: usize = 16;
@@ -126,6 +126,16 @@ fn acl_tables(a: &AclRecord<'_>, out: &mut Vec<u8>) {
 pub fn encode_write(lr: &LrWrite, data: &[u8]) -> Vec<u8> {
     let write = super::record::Write { lr: *lr, data: Some(data) };
     LogRecord::Write(write).encode(TxType(TxType::WRITE))
+}
+
+/// The fixed part of an encoded write record, and whether its data follow it; `None` for other records.
+pub fn encoded_write(record: &[u8]) -> Option<(LrWrite, bool)> {
+    let head = LrCommon::read(&mut Cursor::with_endian("log record", record, Endian::Little)).ok()?;
+    let (kind, body) = (TxType(head.txtype), record.get(LrCommon::SIZE..)?);
+    match LogRecord::decode(kind, body, Endian::Little) {
+        Ok(LogRecord::Write(write)) => Some((write.lr, write.data.is_some())),
+        _ => None,
+    }
 }
 
 /// Puts the txg of the change into a record.

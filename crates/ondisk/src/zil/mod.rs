@@ -12,7 +12,7 @@ mod record;
 mod tx_type;
 
 pub use block::{LogBlock, ZIL_MIN_BLOCK_SIZE, ZilChain};
-pub use encode::{encode_write, stamp_seq, stamp_txg};
+pub use encode::{encode_write, encoded_write, stamp_seq, stamp_txg};
 pub use layout::{
     LrAclCreate, LrAclV0, LrCloneRange, LrCommon, LrCreate, LrLink, LrRemove, LrRename, LrRenameWhiteout,
     LrSetattr, LrSetsaxattr, LrTruncate, LrWrite,

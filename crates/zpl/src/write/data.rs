@@ -79,6 +79,7 @@ impl FsWriter {
             Content::new(&object, node.word(self.fields.size)).read_at(offset, out)?
         };
         self.accessed(&node)?;
+        self.objset.stats.read(len);
         Ok(len)
     }
 
@@ -123,6 +124,9 @@ impl FsWriter {
             let _range = self.lock_write(&node, offset..end);
             self.write_locked(&node, offset, data, (keep_setid, CHUNK))
         };
+        if done.is_ok() {
+            self.objset.stats.written(data.len());
+        }
         self.settled(number, || done)
     }
 
@@ -212,6 +216,7 @@ impl FsWriter {
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
         end.ok_or_else(too_large)?;
         self.write_locked(&node, offset, data, (keep_setid, CHUNK))?;
+        self.objset.stats.written(data.len());
         Ok(offset)
     }
 

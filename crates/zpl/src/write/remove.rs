@@ -5,6 +5,7 @@
 //! ([`super::drain`]).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::dmu::Tx;
 use engine::zap::{Zap, ZapEdit};
@@ -120,6 +121,7 @@ impl FsWriter {
 
     /// The last name of `node` is gone.
     fn drop_file(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<()> {
+        self.objset.stats.nunlinks.fetch_add(1, Ordering::Relaxed);
         // Without the mark, an open could succeed until the file is freed at the end of the operation.
         if !node.doom_unless_open() {
             return self.enqueue(steps, node.number);
@@ -204,6 +206,7 @@ impl FsWriter {
             steps.free(list);
         }
         steps.free(node.number);
+        self.objset.stats.nunlinked.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 

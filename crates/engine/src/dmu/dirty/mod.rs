@@ -54,6 +54,7 @@ use policy::Policy;
 use super::{Object, Objset, SpecialObject, tx::Tx};
 use crate::arc::ArcCache;
 use crate::error::{Error, Result};
+use crate::memory::dataset_stats::DatasetStats;
 use crate::txg::{SIZE, slot};
 use crate::types::Bookmark;
 use crate::zio::Form;
@@ -99,6 +100,8 @@ pub struct LiveObjset {
     changed: crate::dmu::tx::Changed,
     /// Number of times that clean objects were evicted.
     trims: AtomicU64,
+    /// Counters of its dataset.
+    pub stats: DatasetStats,
     /// Slots of the dnodes of objects in memory, about.
     weight: AtomicUsize,
     /// With more slots in memory, unused objects are evicted.
@@ -243,6 +246,7 @@ impl LiveObjset {
                 raw: RwLock::default(),
                 changed: crate::dmu::tx::Changed::default(),
                 trims: AtomicU64::new(0),
+                stats: DatasetStats::default(),
                 weight: AtomicUsize::new(weight),
                 crowded: AtomicUsize::new(0),
                 syncing: AtomicBool::new(false),

@@ -390,6 +390,11 @@ impl DslPool {
         self.open.lock().values().filter_map(|dataset| dataset.objset.log()).collect()
     }
 
+    /// Open datasets whose intent logs are in use: mounted file systems, and volumes in use.
+    pub fn logged(&self) -> Vec<Arc<LiveDataset>> {
+        self.open.lock().values().filter(|dataset| dataset.objset.log().is_some()).map(Arc::clone).collect()
+    }
+
     /// The open dataset of that number.
     pub(crate) fn opened(&self, number: u64) -> Option<Arc<LiveDataset>> {
         self.open.lock().get(&number).cloned()
