@@ -183,7 +183,7 @@ impl Imported {
     /// Its current guid.
     pub fn guid(&self) -> u64 {
         match &self.held {
-            Held::Live(spa) => spa.config.lock().root().u64("guid").unwrap_or(0),
+            Held::Live(spa) => spa.guid(),
             Held::ReadOnly(pool) => pool.guid,
         }
     }

@@ -192,6 +192,8 @@ pub struct Spa {
     txg_history: txg_history::TxgHistory,
     /// The last txg on disk of a frozen pool; 0: it is not frozen.
     frozen: AtomicU64,
+    /// The pool's present guid; that of `pool` is the one that it was opened with.
+    guid: AtomicU64,
     /// Held for change while a txg changes the datasets' state in the MOS.
     changing: Arc<RwLock<()>>,
 }
@@ -241,6 +243,7 @@ impl Spa {
         ]);
         space.obey(&pool.env.memory);
         let spa = Arc::new_cyclic(|me| Self {
+            guid: AtomicU64::new(pool.guid),
             datasets: DslPool::new(&mos, &pool.dsl.keys),
             pool,
             mos,

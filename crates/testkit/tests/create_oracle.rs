@@ -110,6 +110,9 @@ fn a_pool_grows_and_changes_its_guid() {
     let details = format!("old={old} new={new}");
     let told = |event: &Event| event.payload.str("history_internal_str") == Some(&details);
     assert!(spa.events().after(0).iter().any(told), "{details}");
+    let reguid = |event: &&Event| event.payload.str("class") == Some("sysevent.fs.zfs.pool_reguid");
+    let events = spa.events().after(0);
+    assert_eq!(events.iter().find(reguid).unwrap().payload.u64("pool_guid"), Some(new));
     (0..3).for_each(|_| spa.sync().unwrap());
     spa.export().unwrap();
     drop(spa);

@@ -158,6 +158,10 @@ fn what_was_read_comes_from_the_cache_device_also_after_an_import_and_a_kill() {
     }
     let mut bench = bench;
     for export in [true, false] {
+        if !export {
+            bench.spa.reguid(None).unwrap();
+            bench.l2().settle();
+        }
         bench = bench.again(export);
         assert_eq!(bench.count(L2::RebuildLogBlks), logs, "all log blocks are restored");
         assert_eq!(bench.count(L2::RebuildSuccess), 1);

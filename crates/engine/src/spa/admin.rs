@@ -3,6 +3,8 @@
 //! Each runs in syncing context, so that the labels of its txg have the result. A crash before leaves the
 //! pool as it was; devices that were already labelled belong to no pool, because their labels have txg 0.
 
+use std::sync::atomic::Ordering;
+
 use nvpair::NvValue;
 use zcommon::features::Feature;
 use zcommon::health::Health;
@@ -43,8 +45,7 @@ impl Spa {
             spa.check_beside_removed(&layout)?;
             spa.check_new_spares(&layout)?;
             let facts = spa.config.lock().facts_of(0, &[]);
-            let guid = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);
-            spares::label_all(&layout, &facts, guid, &spa.pool.env)?;
+            spares::label_all(&layout, &facts, spa.guid(), &spa.pool.env)?;
             if !layout.tops.is_empty() {
                 spa.add_laid_out(first, &layout, tx)?;
             }
@@ -94,6 +95,12 @@ impl Spa {
         ashifts.all(|ashift| ashift == first).then_some(first)
     }
 
+    /// The pool's guid.
+    #[doc(alias = "spa_guid")]
+    pub fn guid(&self) -> u64 {
+        self.guid.load(Ordering::Acquire)
+    }
+
     /// Sets a new guid, so that a copy of the pool's disks is distinct from it: `wanted`, or a random one.
     ///
     /// # Errors
@@ -108,8 +115,11 @@ impl Spa {
                 return Err(Error::new(Kind::NoDevice, "one or more devices is currently unavailable"));
             }
             let guid = wanted.unwrap_or_else(|| spa.pool.env.guid());
-            let old = spa.config.lock().root().u64("guid").unwrap_or(spa.pool.guid);
+            let old = spa.guid.swap(guid, Ordering::AcqRel);
             spa.config.lock().change_root(|root| set(root, "guid", guid));
+            if let Some(l2) = spa.pool.arc.l2arc() {
+                l2.set_pool(guid);
+            }
             spa.log("guid change", "", 0, &format!("old={old} new={guid}"), tx)?;
             spa.notify("pool_reguid");
             Ok(guid)

@@ -87,7 +87,7 @@ impl Spa {
             return false;
         }
         let leaf = Leaf::new(guid, path.to_owned(), Some(device));
-        let l2 = self.pool.arc.start_l2arc(&self.pool.env, self.pool.guid);
+        let l2 = self.pool.arc.start_l2arc(&self.pool.env, self.guid());
         if !l2.add(&leaf, sector) {
             return false;
         }

@@ -83,7 +83,7 @@ impl Spa {
     }
 
     pub(super) fn of_pool(&self, list: &mut NvList, state: PoolState) {
-        list.add("pool", self.pool.name.as_str()).add("pool_guid", self.pool.guid);
+        list.add("pool", self.pool.name.as_str()).add("pool_guid", self.guid());
         list.add("pool_state", NvValue::Int32(shown(state))).add("pool_context", NvValue::Int32(0));
     }
 

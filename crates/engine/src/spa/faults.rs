@@ -109,7 +109,7 @@ impl Spa {
     #[doc(alias = "fm_ereport_set")]
     fn ereport(&self, class: &str, leaf: Option<&Leaf>) -> NvList {
         let mut detector = NvList::new();
-        detector.add("version", NvValue::Uint8(0)).add("scheme", "zfs").add("pool", self.pool.guid);
+        detector.add("version", NvValue::Uint8(0)).add("scheme", "zfs").add("pool", self.guid());
         if let Some(leaf) = leaf {
             detector.add("vdev", leaf.guid);
         }

@@ -214,7 +214,7 @@ impl Spa {
             ..ImportOptions::default()
         };
         let (from, props) =
-            ((before.u64("guid").unwrap_or(self.pool.guid), self.pool.name.clone()), wish.props.clone());
+            ((before.u64("guid").unwrap_or(self.guid()), self.pool.name.clone()), wish.props.clone());
         let first = |spa: &Spa| {
             let (before, from, props, logs) = (before.clone(), from.clone(), props.clone(), new.logs.clone());
             spa.sync_task(move |spa, tx| spa.first_of_split(&before, &logs, &from, &props, tx))

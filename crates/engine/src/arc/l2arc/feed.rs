@@ -316,7 +316,7 @@ impl Round {
             }
         }
         device.failures = 0;
-        let block = header_block(&device.header(self.l2.pool), device.place.sector);
+        let block = header_block(&device.header(self.l2.pool_guid()), device.place.sector);
         let leaf = Arc::clone(&device.leaf);
         self.l2.recount(state);
         Some((leaf, block))

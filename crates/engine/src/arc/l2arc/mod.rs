@@ -34,19 +34,22 @@ mod rebuild;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ondisk::Blkptr;
+use ondisk::label::LABEL_START_SIZE;
 use parking_lot::Mutex;
 use stdx::Buf;
 
 use self::device::{BlockId, CacheDevice, HEADER, Index, Mode};
-use self::place::Place;
+use self::place::{Place, header_block};
 use crate::env::Env;
 use crate::memory::stats::L2;
 use crate::memory::{Key, Limit, Memory};
 use crate::types::Bookmark;
 use crate::vdev::leaf::Leaf;
+use crate::vdev::stats::IoClass;
 use crate::zio::stored::{Found, Second, StoredCache, Verdict};
 
 pub use feed::Fed;
@@ -108,7 +111,7 @@ pub struct L2arc {
     /// The pool's number in the memory.
     number: u32,
     /// The pool's guid.
-    pool: u64,
+    pool: AtomicU64,
     zio: std::sync::Weak<crate::zio::Zio>,
     state: Mutex<State>,
 }
@@ -128,7 +131,7 @@ impl L2arc {
             env: env.clone(),
             memory: Arc::clone(&env.memory),
             number,
-            pool,
+            pool: AtomicU64::new(pool),
             zio: Arc::downgrade(zio),
             state: Mutex::default(),
         })
@@ -136,6 +139,35 @@ impl L2arc {
 
     fn limit(&self, limit: Limit) -> u64 {
         self.memory.limits.get(limit)
+    }
+
+    fn pool_guid(&self) -> u64 {
+        self.pool.load(Ordering::Acquire)
+    }
+
+    /// The pool has another guid, which the headers of its devices get at once: an import takes no other pool's contents.
+    /// A device that is being written gets it with the round under way, one that is being restored with its next round.
+    pub(crate) fn set_pool(self: &Arc<Self>, guid: u64) {
+        let headers: Vec<_> = {
+            let mut state = self.state.lock();
+            self.pool.store(guid, Ordering::Release);
+            let idle = state.devices.values_mut().filter(|device| device.mode == Mode::Idle);
+            idle.map(|device| {
+                device.mode = Mode::Writing;
+                (Arc::clone(&device.leaf), header_block(&device.header(guid), device.place.sector))
+            })
+            .collect()
+        };
+        for (leaf, block) in headers {
+            let (l2, device) = (Arc::clone(self), leaf.guid);
+            // With a header that could not be written, the next import begins with an empty device.
+            let done = Box::new(move |_| {
+                if let Some(device) = l2.state.lock().devices.get_mut(&device) {
+                    device.mode = Mode::Idle;
+                }
+            });
+            leaf.write_parts(LABEL_START_SIZE, vec![block], IoClass::AsyncWrite, done);
+        }
     }
 
     /// Whether there are devices.

@@ -106,7 +106,7 @@ impl L2arc {
         let place = Place::of(size, sector)?;
         let entries = place.log_entries(least);
         let is_ours = header.version == L2ARC_PERSISTENT_VERSION
-            && header.spa_guid == self.pool
+            && header.spa_guid == self.pool_guid()
             && header.vdev_guid == device.leaf.guid
             && header.log_entries == u64::try_from(entries).unwrap_or(u64::MAX)
             && header.end == place.end
@@ -142,7 +142,7 @@ impl L2arc {
             let state = &mut *state;
             let Some(device) = state.devices.get_mut(&guid) else { return };
             device.clear(&mut state.index, &self.memory.stats.second);
-            (Arc::clone(&device.leaf), header_block(&device.header(self.pool), device.place.sector))
+            (Arc::clone(&device.leaf), header_block(&device.header(self.pool_guid()), device.place.sector))
         };
         let (l2, (leaf, block)) = (Arc::clone(self), header);
         let done = Box::new(move |result: std::io::Result<()>| {
