@@ -43,13 +43,19 @@ impl BlockDevice for Gate {
 struct Bench {
     gate: Arc<Gate>,
     queue: Arc<Queue>,
+    /// Classes of the scan's reads and writes.
+    classes: [IoClass; 2],
 }
 
 impl Bench {
     fn new() -> Self {
+        Self::of([IoClass::Scrub, IoClass::Repair])
+    }
+
+    fn of(classes: [IoClass; 2]) -> Self {
         let gate = Arc::<Gate>::default();
         let queue = Queue::new(Arc::clone(&gate) as Device, Arc::default());
-        Self { gate, queue }
+        Self { gate, queue, classes }
     }
 
     /// Requests on the device of which this is so.
@@ -89,21 +95,28 @@ impl Bench {
 
     fn scan_reads(&self, count: u64) {
         for n in 0..count {
-            self.queue.read_as(SCAN + n * STEP, PIECE as u64, IoClass::Scrub, Box::new(|_| {}));
+            self.queue.read_as(SCAN + n * STEP, PIECE as u64, self.classes[0], Box::new(|_| {}));
         }
     }
 
     fn scan_writes(&self, count: u64) {
         for n in 0..count {
             let data = vec![Buf::from(&vec![0u8; PIECE][..])];
-            self.queue.write(SCAN + n * STEP, data, IoClass::Repair, Box::new(|_| {}));
+            self.queue.write(SCAN + n * STEP, data, self.classes[1], Box::new(|_| {}));
         }
     }
 }
 
 #[test]
 fn reads_of_a_scan_wait_for_others_and_have_an_idle_device_to_themselves() {
-    let bench = Bench::new();
+    reads_wait_for_others(&Bench::new());
+    // Likewise those of reconstructions, removals and expansions.
+    for reads in [IoClass::RebuildRead, IoClass::RemovalRead] {
+        reads_wait_for_others(&Bench::of([reads, IoClass::RemovalWrite]));
+    }
+}
+
+fn reads_wait_for_others(bench: &Bench) {
     bench.scan_reads(400);
     assert_eq!(bench.scans(), 3, "nothing else wants the device");
     let read = Arc::<AtomicUsize>::default();
@@ -181,7 +194,12 @@ fn a_scan_has_its_turn_among_flushes_without_end() {
 
 #[test]
 fn a_flush_covers_few_bytes_of_a_scan() {
-    let bench = Bench::new();
+    for writes in [IoClass::Repair, IoClass::RebuildWrite, IoClass::RemovalWrite, IoClass::Initialize] {
+        flushes_cover_few_bytes(&Bench::of([IoClass::Scrub, writes]));
+    }
+}
+
+fn flushes_cover_few_bytes(bench: &Bench) {
     let flushed = Arc::<AtomicUsize>::default();
     for round in 0..20_usize {
         if round == 1 {

@@ -42,19 +42,29 @@ pub enum IoClass {
     RebuildWrite,
     /// What scrubs and healing resilvers write; counted as [`IoClass::AsyncWrite`], as in OpenZFS.
     Repair,
+    /// Reads of the removal of a vdev, and of an expansion.
+    RemovalRead,
+    /// Their writes.
+    RemovalWrite,
+    /// Writes of `zpool initialize`.
+    Initialize,
 }
 
 impl IoClass {
     /// Those of ordinary reads and writes, in OpenZFS's order.
     pub const ALL: [Self; 4] = [Self::SyncRead, Self::SyncWrite, Self::AsyncRead, Self::AsyncWrite];
 
-    /// Requests of scans yield to all others.
+    /// Requests of scans, and of other work in the background, yield to all others.
     pub(super) fn is_scan(self) -> bool {
-        matches!(self, Self::Scrub | Self::RebuildRead | Self::RebuildWrite | Self::Repair)
+        !matches!(self, Self::SyncRead | Self::SyncWrite | Self::AsyncRead | Self::AsyncWrite | Self::Trim)
     }
 
     fn is_write(self) -> bool {
-        matches!(self, Self::SyncWrite | Self::AsyncWrite | Self::RebuildWrite | Self::Repair)
+        match self {
+            Self::SyncRead | Self::AsyncRead | Self::Scrub | Self::RebuildRead | Self::RemovalRead => false,
+            Self::SyncWrite | Self::AsyncWrite | Self::Repair => true,
+            Self::RebuildWrite | Self::RemovalWrite | Self::Initialize | Self::Trim => true,
+        }
     }
 }
 
@@ -113,7 +123,7 @@ pub struct KindStats {
 /// Statistics of one leaf.
 #[derive(Debug, Default)]
 pub struct LeafStats {
-    classes: [ClassStats; 7],
+    classes: [ClassStats; 8],
     kinds: [KindStats; 2],
     /// Requests that took very long.
     pub slow: AtomicU64,
@@ -146,9 +156,10 @@ impl LeafStats {
         self.settings.get().map_or(SLOW, |memory| Duration::from_millis(memory.limits.get(Limit::SlowIoMs)))
     }
 
-    /// Statistics of one class; the reads and writes of reconstructions are counted together.
+    /// Statistics of one class; the reads and writes of reconstructions are counted together, and those of removals,
+    /// expansions and initializations, which `zpool iostat` does not show.
     pub fn class(&self, class: IoClass) -> &ClassStats {
-        let [sync_read, sync_write, async_read, async_write, trim, scrub, rebuild] = &self.classes;
+        let [sync_read, sync_write, async_read, async_write, trim, scrub, rebuild, unshown] = &self.classes;
         match class {
             IoClass::SyncRead => sync_read,
             IoClass::SyncWrite => sync_write,
@@ -157,6 +168,7 @@ impl LeafStats {
             IoClass::Trim => trim,
             IoClass::Scrub => scrub,
             IoClass::RebuildRead | IoClass::RebuildWrite => rebuild,
+            IoClass::RemovalRead | IoClass::RemovalWrite | IoClass::Initialize => unshown,
         }
     }
 

@@ -147,7 +147,8 @@ fn read_batch(
     for piece in pieces {
         for share in piece.shares(from) {
             let (leaf, at) = place(&share, from)?;
-            starts.push(Box::new(move |told| leaf.read(at, share.rows * sector, told)));
+            let len = share.rows * sector;
+            starts.push(Box::new(move |told| leaf.read_as(at, len, Some(IoClass::RemovalRead), told)));
         }
     }
     let mut read = all(executor, starts).into_iter();
@@ -173,7 +174,7 @@ fn write_all(executor: &dyn Executor, top: &Top, copies: &[ChildCopy]) -> Result
     let writes = copies.iter().map(|copy| {
         let parts = vec![copy.bytes.clone()];
         let start: Start<'_, io::Result<()>> =
-            Box::new(move |told| copy.leaf.write_parts(copy.at, parts, IoClass::AsyncWrite, told));
+            Box::new(move |told| copy.leaf.write_parts(copy.at, parts, IoClass::RemovalWrite, told));
         start
     });
     match all(executor, writes.collect()).into_iter().all(|result| matches!(result, Some(Ok(())))) {

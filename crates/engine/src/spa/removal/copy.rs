@@ -140,7 +140,7 @@ pub(super) fn copy(
             let (offset, data) = (at(piece.offset)?, (*data).clone());
             names.push(leaf.path.clone());
             starts.push(Box::new(move |told| {
-                leaf.write_parts(offset, vec![data], IoClass::AsyncWrite, told);
+                leaf.write_parts(offset, vec![data], IoClass::RemovalWrite, told);
             }));
         }
         if written == 0 {
@@ -181,7 +181,7 @@ fn read(
             };
             let (offset, len) = (at(piece.source)?, piece.len);
             slots.push(slot);
-            starts.push(Box::new(move |told| leaf.read(offset, len, told)));
+            starts.push(Box::new(move |told| leaf.read_as(offset, len, Some(IoClass::RemovalRead), told)));
         }
         if starts.is_empty() {
             break;

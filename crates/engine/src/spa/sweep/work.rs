@@ -150,7 +150,7 @@ impl Sweep {
         match self.kind {
             SweepKind::Initialize => {
                 let pattern = pattern(spa.limits().get(Limit::InitializeValue), len);
-                leaf.write_parts(offset, vec![pattern], IoClass::AsyncWrite, done);
+                leaf.write_parts(offset, vec![pattern], IoClass::Initialize, done);
             }
             SweepKind::Trim => {
                 let erase = self.progress.lock().options.secure;
