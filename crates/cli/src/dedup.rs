@@ -33,7 +33,7 @@ use crate::zfs::target::Target;
 /// snapshots are destroyed. The next incremental stream contains the shared blocks. Datasets with readonly=on, such as the target of a replication,
 /// are refused.
 ///
-/// Exit codes: 0 done, 1 something failed, 2 wrong usage, 130 interrupted: what was shared stays shared.
+/// Exit codes: 0 done, 1 something failed, 2 wrong usage, 130 interrupted: blocks shared so far stay shared.
 #[derive(Debug, Args)]
 pub struct Dedup {
     /// Show what would be shared, by checksums alone, and change nothing.
@@ -42,7 +42,7 @@ pub struct Dedup {
     /// Everything below the datasets, too.
     #[arg(short = 'r', long)]
     pub recursive: bool,
-    /// Most memory for tables; what does not fit takes more passes.
+    /// Maximum memory for tables; more blocks take more passes.
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub memory: String,
     /// No header, tabs between columns.
@@ -193,7 +193,7 @@ impl Dedup {
             ctx.warn(format!("{unreadable} places could not be read; 'zpool scrub' finds them"));
         }
         if done.interrupted {
-            ctx.warn("interrupted: what was shared stays shared");
+            ctx.warn("interrupted: blocks shared so far stay shared");
         }
         Ok(())
     }

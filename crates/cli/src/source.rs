@@ -170,7 +170,7 @@ impl PoolSource {
             }
             let (opened, newest) = (rewind.opened, rewind.newest);
             ctx.warn(format!(
-                "{}: opened as of txg {opened}: what was written from txg {} to {newest} is not seen",
+                "{}: opened as of txg {opened}: changes of txgs {} to {newest} are not visible",
                 pool.name,
                 opened + 1
             ));

@@ -42,7 +42,7 @@ fn has(at: &Path, option: &str) -> bool {
 }
 
 #[test]
-fn folders_that_nobody_chose_go_with_their_mounts() {
+fn default_mountpoint_directories_are_removed_at_unmount() {
     let live = Live::new();
     let Some(at) = mounted(&live, "") else { return };
     let stands = |name: &str| at.join(name).exists();

@@ -178,7 +178,7 @@ impl Txgs {
     /// The taken txg is on disk.
     pub(crate) fn done(&self, txg: u64) {
         let mut state = self.state.lock();
-        assert!(state.syncing == Some(txg), "only the group that is being written can be done");
+        assert!(state.syncing == Some(txg), "only the txg that is being written can be done");
         state.syncing = None;
         state.synced = txg;
         self.changed.notify_all();

@@ -25,7 +25,7 @@ impl Judge {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let found = std::env::split_paths(&path).any(|folder| folder.join(self.0).is_file());
         if !found {
-            eprintln!("SKIPPED: {} is not installed, so nothing judges what was written", self.0);
+            eprintln!("SKIPPED: {} is not installed, so the result is not verified", self.0);
         }
         found
     }

@@ -136,7 +136,7 @@ fn made_up(golden: &Golden, seed: u64, flips: bool) -> Result<(), String> {
 }
 
 #[test]
-fn changes_that_nobody_thought_of() {
+fn random_changes_of_bytes_are_survived() {
     let _one = ONE.lock();
     count_panics();
     let (first, rounds) = (number("AQUIFER_HOSTILE_SEED", 1), number("AQUIFER_HOSTILE_ROUNDS", 8));

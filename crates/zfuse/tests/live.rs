@@ -579,7 +579,7 @@ fn flags_of_a_directory_protect_its_names() {
 }
 
 #[test]
-fn asynchronous_direct_writes_are_seen_by_who_reads_through_pages() {
+fn readers_through_pages_see_asynchronous_direct_writes() {
     let Some(bench) = Bench::new() else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/aio.py");
     let out = match std::process::Command::new("python3")

@@ -190,6 +190,6 @@ pub(crate) fn attr(words: &Words, dnode: &Dnode) -> Result<Attr> {
     // Like OpenZFS: data rounded to units, and the slots of the dnode.
     let slots = u64::try_from(dnode.slots()).unwrap_or(0);
     let blocks = dnode.used_bytes().saturating_add(256) / 512 + slots;
-    let bad = || Error::corrupt(format!("mode {:o} says no known type", words.mode));
+    let bad = || Error::corrupt(format!("mode {:o} names no known file type", words.mode));
     words.attr(blksize, blocks).ok_or_else(bad)
 }

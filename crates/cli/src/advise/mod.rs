@@ -30,7 +30,7 @@ use stored::Stored;
 /// Files are listed and blocks of them are read in random order until the time is over. DIRECTORY may be in any file system;
 /// a DATASET is a file system or volume of an imported pool, mounted or not. Nothing is changed.
 ///
-/// Blocks have the sizes that files have now. What a dataset shares already, by clones or dedup tables, does not count as saved. A user
+/// Blocks have the sizes that files have now. What a dataset shares already, by clones or dedup tables, does not count as a saving. A user
 /// who may not ask the daemon gets advice on the files of a mounted DATASET that the user may read.
 ///
 /// The bounds of compression and recordsize are those of 95 % confidence of the mean of random blocks. Those of dedup hold with

@@ -24,7 +24,7 @@ pub struct Clone {
     /// Do not mount it.
     #[arg(short = 'u')]
     pub unmounted: bool,
-    /// The caller, who wants it mounted, may not mount.
+    /// It stays unmounted because the caller may not mount.
     #[arg(skip)]
     pub stays_unmounted: bool,
     /// A property; may be repeated.

@@ -45,13 +45,13 @@ pub struct Create {
     /// Do not mount it.
     #[arg(short = 'u')]
     pub unmounted: bool,
-    /// The caller, who wants it mounted, may not mount.
+    /// It stays unmounted because the caller may not mount.
     #[arg(skip)]
     pub stays_unmounted: bool,
     /// Of a volume: reserve no space.
     #[arg(short = 's')]
     pub sparse: bool,
-    /// Show what would be made.
+    /// Create nothing; with -v, list the datasets.
     #[arg(short = 'n')]
     pub dry: bool,
     /// Say what is made.

@@ -29,10 +29,10 @@ pub struct Destroy {
     /// With everything below, and clones.
     #[arg(short = 'R')]
     pub clones: bool,
-    /// Unmount what is in use: on Linux, as with OpenZFS, that changes nothing.
+    /// Unmount file systems in use: on Linux, as with OpenZFS, that changes nothing.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Show what would go.
+    /// Destroy nothing; with -v, list the datasets.
     #[arg(short = 'n')]
     pub dry: bool,
     /// For programs.

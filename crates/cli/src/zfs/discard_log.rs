@@ -13,7 +13,7 @@ use crate::ctx::Ctx;
 use crate::session::why;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Give up what an intent log holds
+/// Give up the records of an intent log
 ///
 /// Frees the intent log of a file system or volume that is not in use, and lists the records that are lost with it: what
 /// was written synchronously before a crash and could not be replayed. With -n they are listed only.

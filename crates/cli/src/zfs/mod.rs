@@ -101,7 +101,7 @@ pub enum ZfsVerb {
     Clone(clone::Clone),
     /// A clone and its origin change places
     Promote(clone::Promote),
-    /// Give up what an intent log holds
+    /// Give up the records of an intent log
     DiscardLog(discard_log::DiscardLog),
     /// Receive a stream
     #[command(alias = "recv")]
@@ -118,7 +118,7 @@ pub enum ZfsVerb {
     Release(hold::Release),
     /// Make a bookmark
     Bookmark(bookmark::Bookmark),
-    /// Make a bookmark that lists what is left out of a redacted stream
+    /// Make a bookmark that lists the blocks that a redacted stream omits
     Redact(redact::Redact),
     /// Load keys
     LoadKey(keys::LoadKey),

@@ -185,7 +185,7 @@ pub struct Unmount {
     /// Close it although files are open, if it is detached (umount -l). Otherwise this changes nothing, as on Linux.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Forget keys that nobody needs any more.
+    /// Forget keys that are not needed any more.
     #[arg(short = 'u')]
     pub unload_keys: bool,
     /// A file system, or where it is mounted.

@@ -24,7 +24,7 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 #[doc(alias = "ZFS_MAX_DATASET_NAME_LEN")]
 const MAX_NAME: usize = 256;
 
-/// Make a bookmark that lists what is left out of a redacted stream.
+/// Make a bookmark that lists the blocks that a redacted stream omits.
 #[derive(Debug, Args)]
 pub struct Redact {
     /// The snapshot that is to be sent redacted.

@@ -25,12 +25,12 @@ pub struct Rename {
     /// Leave mounts as they are.
     #[arg(short = 'u')]
     pub unmounted: bool,
-    /// Unmount what is in use.
+    /// Unmount file systems in use.
     #[arg(short = 'f')]
     pub force: bool,
     /// What it is called.
     pub old: String,
-    /// What it is to be called.
+    /// The new name.
     pub new: String,
 }
 

@@ -39,7 +39,7 @@ pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownE
     }
 }
 
-/// What the pool's property `compatibility` has to say: features that it allows and the pool lacks are disabled, others that the
+/// The effect of the pool's property `compatibility`: features that it allows and the pool lacks are disabled, others that the
 /// pool has are superfluous. `None` without the property, and for pools without features.
 fn compatibility(pool: &Pool) -> Option<PoolStatus> {
     let files = pool.config.str("compatibility").filter(|files| !matches!(*files, "off" | ""))?;

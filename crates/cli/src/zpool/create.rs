@@ -35,7 +35,7 @@ pub struct Create {
     /// Although devices seem to be in use, or protect less than others.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Show what would be made.
+    /// Print the layout of the pool without creating it.
     #[arg(short = 'n')]
     pub dry: bool,
     /// Enable no features but those that are asked for.

@@ -53,7 +53,7 @@ pub struct Online {
     pub devices: Vec<String>,
 }
 
-/// Forget errors that devices had, and try again those that were given up on.
+/// Forget errors that devices had, and try faulted devices again.
 #[derive(Debug, Args)]
 pub struct Clear {
     /// Go back to an older state when the newest can't be opened.

@@ -77,11 +77,11 @@ pub struct Import {
     #[arg(long, alias = "rebuild-space", requires = "pool", conflicts_with = "rewind_to_checkpoint")]
     pub rebuild: bool,
 
-    /// With --rebuild: give up what hangs from blocks that can't be read
+    /// With --rebuild: give up all that unreadable blocks refer to
     #[arg(long, requires = "rebuild")]
     pub accept_unreadable: bool,
 
-    /// Load keys, and ask for those that nobody else has
+    /// Load keys, and ask for those that are not available otherwise
     #[arg(short = 'l')]
     pub load_keys: bool,
 

@@ -114,7 +114,7 @@ pub enum ZpoolVerb {
     Freeze(simple::Freeze),
     /// Enable the features that a pool lacks
     Upgrade(upgrade::Upgrade),
-    /// Read all blocks, and repair what is bad
+    /// Read all blocks, and repair bad ones
     Scrub(scrub::Scrub),
     /// Begin a resilver anew
     Resilver(scrub::Resilver),

@@ -12,7 +12,7 @@ use crate::ctx::Ctx;
 use crate::output::time::parse_date;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Read all blocks of a pool with all their copies, and repair what is bad.
+/// Read all blocks of a pool with all their copies, and repair bad ones.
 #[derive(Debug, Args)]
 pub struct Scrub {
     /// Stop the scrub.

@@ -38,7 +38,7 @@ const GROUPS: [&str; 8] = ["mirror", "raidz", "draid", "spare", "log", "cache", 
 pub struct Split {
     #[command(flatten)]
     pub(crate) names: VdevNames,
-    /// Only show what the new pool would be made of.
+    /// Only show the layout of the new pool.
     #[arg(short = 'n')]
     pub dry: bool,
     /// Load the keys of the new pool (with -R).

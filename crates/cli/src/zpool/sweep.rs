@@ -15,7 +15,7 @@ use super::wait::until;
 use crate::ctx::Ctx;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
-/// Write to all free space of devices, so that storage that gives space on demand has it all.
+/// Write to all free space of devices, so that thin storage allocates all of it.
 #[derive(Debug, Args)]
 pub struct Initialize {
     /// End it for good.

@@ -15,7 +15,7 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 /// Leave blocks out of a stream.
 #[derive(Debug, Args)]
 pub struct DropRecord {
-    /// Say what was left out.
+    /// Print the omitted records.
     #[arg(short = 'v')]
     pub verbose: bool,
     /// Blocks whose records are left out.

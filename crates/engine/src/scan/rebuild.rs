@@ -272,8 +272,8 @@ impl Walk<'_, '_> {
         }
         let first = self.unreadable.drain(..).next();
         let what = format!(
-            "{} blocks that lead to others can't be read: what hangs from them is unknown, and its space would be taken \
-             for free; bring missing devices back, or add --accept-unreadable, which gives up what hangs from them",
+            "{} blocks that lead to others can't be read: the blocks below them are unknown, and their space would be taken \
+             for free; bring missing devices back, or add --accept-unreadable, which gives up the blocks below them",
             self.unreadable_count
         );
         let why = Error::new(Kind::Corrupt, what);

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::zap::{Value, Zap, ZapEdit};
 
 impl Spa {
-    /// Sets properties (syncing context). Whether a value makes sense is the caller's to know.
+    /// Sets properties (syncing context). The caller checks the values.
     #[doc(alias = "spa_sync_props")]
     pub fn set_props(&self, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
         for (name, value) in settings {

@@ -54,7 +54,7 @@ impl Spa {
         names.map(|name| zaps.iter().find_map(|zap| set(zap, name)))
     }
 
-    /// Sets properties of the vdev of this guid (syncing context). Whether a value makes sense is the caller's to know.
+    /// Sets properties of the vdev of this guid (syncing context). The caller checks the values.
     /// A user's property with an empty text goes.
     ///
     /// # Errors
@@ -102,8 +102,7 @@ impl Spa {
         let tree = self.pool.tree();
         let root = tree.config.children.iter().find(|top| top.guid == vdev);
         let top = root.and_then(|config| tree.top(config.id));
-        let top =
-            top.ok_or_else(|| Error::unsupported("only of top-level vdevs can be said if they allocate"))?;
+        let top = top.ok_or_else(|| Error::unsupported("the property exists for top-level vdevs only"))?;
         let mut config = self.config.lock();
         let forbidden = |config: &PoolConfig, id: u64| {
             config.top(id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0

@@ -1,6 +1,6 @@
 //! A process that works in a directory of a mount, and records its progress in a file.
 //!
-//! It is this program again: its starter calls [`serve`] first.
+//! It runs this program: the starter calls [`serve`] first.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};

@@ -164,7 +164,7 @@ impl Live {
     /// Resolves a name.
     pub(super) fn find(&self, dir: u64, name: &[u8]) -> Result<Entry> {
         if name.len() > self.files.options().max_name {
-            return Err(Error::new(Kind::TooLong, "no name is that long"));
+            return Err(Error::new(Kind::TooLong, "the name is too long"));
         }
         let found = self.files.lookup(dir, name)?;
         self.entry(found.ok_or_else(|| Error::not_found("no such file or directory"))?.object)
@@ -172,8 +172,8 @@ impl Live {
 
     /// Creates a file of any type.
     pub(super) fn make(&self, dir: u64, name: &[u8], mode: u32, rdev: u32, who: Caller) -> Result<Entry> {
-        let (kind, perm) =
-            convert::mode(mode).ok_or_else(|| Error::new(Kind::Invalid, "a mode that says no known type"))?;
+        let (kind, perm) = convert::mode(mode)
+            .ok_or_else(|| Error::new(Kind::Invalid, "a mode that names no known file type"))?;
         let is_dir = kind == FileKind::Directory;
         let inherited = self.inherit(dir, is_dir, perm, who.umask)?;
         let new = NewNode::new(kind, inherited.perm, who.uid.into(), who.gid.into());
@@ -323,7 +323,10 @@ impl Live {
         let acl = posix_acl::is_list(name);
         let spaces = [&b"user."[..], b"trusted.", b"security."];
         if spaces.contains(&name) {
-            return Err(Error::new(Kind::Invalid, "a kind of extended attributes alone is no name"));
+            return Err(Error::new(
+                Kind::Invalid,
+                "the name of an extended attribute has nothing after its namespace",
+            ));
         }
         // As in OpenZFS, the property is for those of users; capabilities of files stay in force.
         if !options.xattr && name.starts_with(b"user.") {

@@ -1,4 +1,4 @@
-//! What `zfs rewrite` asks beyond OpenZFS's request: chosen blocks, and other record sizes; and what `aquifer clone` asks
+//! Requests of `zfs rewrite` beyond OpenZFS's: chosen blocks, and other record sizes; and those of `aquifer clone`
 //! ([`super::offers`]).
 //!
 //! One request of our own carries all of it: 4 KiB of little-endian words in, the same out. The answer has its own error number

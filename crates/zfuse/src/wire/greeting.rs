@@ -104,7 +104,7 @@ pub fn greet(device: &Device, files: &mut dyn Filesystem) -> io::Result<Option<R
             len => len?,
         };
         let senseless =
-            || io::Error::new(io::ErrorKind::InvalidData, "FUSE: the kernel begins with nonsense");
+            || io::Error::new(io::ErrorKind::InvalidData, "FUSE: the kernel's first request is malformed");
         let (header, mut words) = Header::split(room.get(..len).unwrap_or_default()).ok_or_else(senseless)?;
         if header.opcode != Opcode::Init {
             device.send(header.unique, -libc::EIO, &[])?;

@@ -65,7 +65,7 @@ fn make(
         gid: lr.gid,
         ..Words::default()
     };
-    let bad = || Error::corrupt(format!("mode {:o} says no known type", lr.mode));
+    let bad = || Error::corrupt(format!("mode {:o} names no known file type", lr.mode));
     let attr = words.attr(512, 1).ok_or_else(bad)?;
     let kind = attr.kind;
     state.create(object, attr, target, acl);

@@ -315,7 +315,7 @@ pub fn for_given(list: &[Ace], mode: u64, ids: (u64, u64)) -> (AclDraft, u64) {
     (AclDraft { aces: list.to_vec(), hints }, mode)
 }
 
-/// The flag for files that everybody may execute.
+/// The flag for files that all users may execute.
 pub fn exec_hint(mode: u64, aces: &[Ace]) -> u64 {
     let denied = aces
         .iter()

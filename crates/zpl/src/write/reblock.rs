@@ -239,7 +239,7 @@ impl FsWriter {
             ));
         }
         if Arc::ptr_eq(&node, &hidden) {
-            return Err(Error::new(Kind::Invalid, "a file cannot help itself"));
+            return Err(Error::new(Kind::Invalid, "source and target are the same file"));
         }
         self.check_hidden(&hidden)?;
         let pointers = |node: &Node| node.handle.with_dnode(ondisk::Dnode::nblkptr);

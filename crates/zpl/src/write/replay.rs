@@ -24,7 +24,7 @@ const MAX_BLOCK: u64 = 16 << 20;
 
 /// A new file from its record.
 fn new_node<'a>(lr: &LrCreate, attr: Option<&LrAttr>, endian: Endian) -> Result<NewNode<'a>> {
-    let bad = || Error::corrupt(format!("mode {:o} says no known type", lr.mode));
+    let bad = || Error::corrupt(format!("mode {:o} names no known file type", lr.mode));
     let kind = FileKind::from_mode(lr.mode).ok_or_else(bad)?;
     let given = Given {
         object: lr.foid & OBJECT_MASK,

@@ -36,7 +36,7 @@ use crate::verb::{Exit, Failure, Outcome, Verb};
 #[derive(Debug, Clone, Default, Args)]
 #[command(disable_help_flag = true)]
 pub struct Receive {
-    /// Set a property on what is received, whatever the stream says; `origin=SNAPSHOT` receives a full stream as a clone.
+    /// Set a property on the received datasets, whatever the stream says; `origin=SNAPSHOT` receives a full stream as a clone.
     /// May be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
@@ -67,7 +67,7 @@ pub struct Receive {
     /// Go back to the snapshot that the stream builds on; with -R, destroy what the sender no longer has.
     #[arg(short = 'F')]
     pub force: bool,
-    /// Keep what came when the stream breaks off, so that it can be resumed.
+    /// Keep the received part when the stream breaks off, so that it can be resumed.
     #[arg(short = 's')]
     pub resumable: bool,
     /// Destroy what an interrupted receive has kept.

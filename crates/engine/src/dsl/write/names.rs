@@ -80,7 +80,7 @@ pub(super) fn in_names_of(at: &MosView<'_>, head: u64, zap: u64, name: &str) -> 
 pub fn find_head(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
     match find(at, pool, name)? {
         found if found.snapshot.is_none() => Ok(found),
-        _ => Err(Error::new(Kind::Invalid, "a snapshot can't be meant here").in_dataset(name)),
+        _ => Err(Error::new(Kind::Invalid, "a snapshot is not accepted here").in_dataset(name)),
     }
 }
 

@@ -358,7 +358,7 @@ impl Spa {
             let leaving = self.replaced_by(top.id, leaves);
             return Plan::Copy(Work::Draid(Stripes { top: Arc::clone(top), targets, leaving }));
         }
-        // What is away may come back; what others lack as well is a resilver's.
+        // An absent device may return; a resilver restores ranges that others lack as well.
         match top.can_lose(&|leaf: &Leaf| is_wanted(leaf) || leaf.is_out()) {
             true => Plan::Cancel,
             false => Plan::Wait,
