@@ -508,6 +508,7 @@ impl Drop for Spa {
         self.stop_thread();
         self.pool.zio.clear_allocator();
         self.shared.forget_indices(&self.pool.env.memory);
+        self.scanning.forget_live(&self.pool.env.memory);
     }
 }
 

@@ -38,6 +38,13 @@ pub struct Key {
 /// Bookkeeping bytes of a block: counted with its content, so that small blocks stay within the limit.
 pub const HEADER: u64 = 256;
 const PAGE: usize = 4096;
+/// Bytes that all scans may hold on a small machine, if the cache has room.
+#[doc(alias = "zfs_scan_mem_lim_min")]
+const SCAN_LEAST: u64 = 16 << 20;
+/// The part of the cache's target that all scans may hold.
+const SCAN_PART: u64 = 4;
+/// Bytes that each scan may hold however small the cache is.
+const SCAN_FLOOR: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Store {
@@ -56,6 +63,8 @@ pub struct Memory {
     pub stats: Stats,
     /// Bytes held for cache devices, which are headers and blocks that wait to be written, and for workspaces.
     second: AtomicU64,
+    /// Bytes held for blocks that scans have still to read.
+    gathered: AtomicU64,
     /// Bytes that the machine is short of, subtracted from the limit to get the target.
     short: AtomicU64,
     pools: AtomicU32,
@@ -113,6 +122,7 @@ impl Memory {
             limits,
             stats: Stats::default(),
             second: AtomicU64::new(0),
+            gathered: AtomicU64::new(0),
             short,
             pools,
             indices: AtomicU64::new(0),
@@ -222,6 +232,26 @@ impl Memory {
         self.second.load(Ordering::Relaxed)
     }
 
+    /// The blocks that a pool's scan has still to read took `before` bytes and take `now`: blocks in memory have as much less
+    /// space. Returns the limit for this scan: the part of all scans' that the others leave, and at least a mebibyte.
+    #[doc(alias("zfs_scan_mem_lim_fact", "dsl_scan_should_clear"))]
+    pub(crate) fn hold_gathered(&self, before: u64, now: u64) -> u64 {
+        let _ = self.gathered.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
+            Some(all.saturating_sub(before).saturating_add(now))
+        });
+        if now > before {
+            self.evict(&mut self.store.lock());
+        }
+        let part = self.limits.machine() / self.limits.get(Limit::ScanMemFact).max(1);
+        let most = part.max(SCAN_LEAST).min(self.target() / SCAN_PART);
+        most.saturating_sub(self.gathered().saturating_sub(now)).max(SCAN_FLOOR)
+    }
+
+    /// Bytes held for blocks that scans have still to read.
+    pub fn gathered(&self) -> u64 {
+        self.gathered.load(Ordering::Relaxed)
+    }
+
     /// Maximum unused objects of one object set.
     pub fn object_share(&self) -> usize {
         self.objects.share(self.target())
@@ -320,6 +350,7 @@ impl Memory {
         let target = self.target();
         // Objects that programs use can be more than their part, which is all that they take of the cache.
         let beside = self.second().saturating_add(self.objects.beyond().min(target / objects::PART));
+        let beside = beside.saturating_add(self.gathered());
         while store.size().saturating_add(beside) > target {
             let Some(bytes) = store.lists.evict(target) else { break };
             store.bytes = store.bytes.saturating_sub(bytes);

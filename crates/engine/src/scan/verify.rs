@@ -241,7 +241,7 @@ fn request(visit: &Visit<'_>) -> Request {
     let spill = visit.at.blkid == SPILL;
     let start = if spill { 0 } else { visit.offset() };
     let end = if spill { visit.bp.lsize() } else { visit.end() };
-    Request { bp: *visit.bp, at: visit.at, start, end }
+    Request { bp: *visit.bp, at: visit.at, start, end, lead: false }
 }
 
 fn wanted(which: Which, visit: &Visit<'_>, met: Met) -> bool {

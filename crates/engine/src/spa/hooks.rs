@@ -13,6 +13,7 @@ use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::space::DedupTotals;
 use super::space::slop::slop;
 use crate::dmu::Tx;
+use crate::dsl::write::scan_state::Moved;
 use crate::dsl::write::space_throttle::SpaceSource;
 use crate::dsl::write::{DslPool, Hooks};
 use crate::env::Env;
@@ -115,6 +116,10 @@ impl Hooks for Spa {
 
     fn dataset_gone(&self, number: u64) {
         self.pool.dsl.keys.forget(number);
+    }
+
+    fn scan_moved(&self, moved: Moved) -> Result<()> {
+        self.scanning.moved(moved)
     }
 
     fn forget_errors(&self, head: u64, tx: &Tx) -> Result<()> {

@@ -347,6 +347,7 @@ impl Spa {
         }
         let allocator = self.pool.zio.allocator()?;
         self.pool.arc.freed(bp);
+        self.scan_freed(bp);
         // A clone is younger than its bytes: a checkpoint goes by the physical birth txg.
         for part in &parts {
             // Nothing will refer to a block of this txg: it need not survive a device that was away.

@@ -1,8 +1,8 @@
 //! Reads blocks in device order, many at once, within a promise of memory.
 //!
 //! Requests wait in a map sorted by place. While fewer bytes are under way than allowed, the next one
-//! after the last started goes out (and from the front again when the end is reached): each device sees
-//! a nearly sequential stream, whose neighbours its queue joins. Every completion starts the requests that
+//! after the last started on its top-level vdev goes out (and from the front again when the end is reached): each device sees
+//! a nearly sequential stream, whose neighbours its queue joins. The vdev with least under way comes first. Every completion starts the requests that
 //! may follow, so that the devices stay busy while the walk gathers more.
 //!
 //! Lock order: `state` is a leaf lock; zio and the callback run without it.
@@ -36,6 +36,8 @@ pub struct Request {
     pub start: u64,
     /// One past the last.
     pub end: u64,
+    /// Other copies than the first one are read only if that is bad.
+    pub lead: bool,
 }
 
 /// Called at the end of each read, on the executor's threads.
@@ -45,13 +47,23 @@ pub(crate) type Told = Box<dyn Fn(&Request, ReadOutcome) + Send + Sync>;
 struct State {
     waiting: BTreeMap<(u32, u64, u64), Request>,
     arrivals: u64,
-    head: (u32, u64, u64),
+    /// By top-level vdev.
+    tops: BTreeMap<u32, Load>,
     /// Bytes of waiting requests.
     queued: u64,
     inflight: u64,
     done: u64,
     /// Waiting requests go out however few they are: no more will come, or few may wait.
     draining: bool,
+}
+
+/// The requests of a top-level vdev.
+#[derive(Debug, Default, Clone, Copy)]
+struct Load {
+    /// Place of the last one that was started.
+    head: (u64, u64),
+    waiting: u64,
+    inflight: u64,
 }
 
 /// A reader of many blocks.
@@ -95,6 +107,7 @@ impl Reader {
             let key = (dva.vdev, dva.offset, state.arrivals);
             state.waiting.insert(key, request);
             state.queued = state.queued.saturating_add(cost(&request));
+            state.tops.entry(dva.vdev).or_default().waiting += cost(&request);
             state.draining || state.waiting.len() >= MIN_WAITING
         };
         if ready {
@@ -110,6 +123,11 @@ impl Reader {
         self.wait_until(|state| state.queued <= bytes && state.waiting.len() <= requests);
     }
 
+    /// Bytes of the requests of a top-level vdev, waiting and under way.
+    pub(crate) fn load(&self, vdev: u32) -> u64 {
+        self.state.lock().tops.get(&vdev).map_or(0, |load| load.waiting.saturating_add(load.inflight))
+    }
+
     /// Bytes read so far, as allocated.
     pub(crate) fn done(&self) -> u64 {
         self.state.lock().done
@@ -120,6 +138,7 @@ impl Reader {
         let mut state = self.state.lock();
         state.waiting.clear();
         state.queued = 0;
+        state.tops.values_mut().for_each(|load| load.waiting = 0);
     }
 
     /// Waits until everything is read, calling `meanwhile` now and then; it may cancel.
@@ -162,7 +181,8 @@ impl Reader {
             while let Some(request) = self.next() {
                 let me = Arc::clone(self);
                 let done = Box::new(move |outcome| me.finish(&request, outcome));
-                self.zio.read(&request.bp, request.at, self.options, done);
+                let options = ReadOptions { lead: request.lead, ..self.options };
+                self.zio.read(&request.bp, request.at, options, done);
             }
             match self.pumps.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
@@ -177,12 +197,22 @@ impl Reader {
         if state.inflight >= self.limit || !enough {
             return None;
         }
-        let after = state.waiting.range(state.head..).next().or_else(|| state.waiting.iter().next());
-        let key = *after?.0;
+        // The vdev with least under way, so that all have work.
+        let busy = |(vdev, load): (&u32, &Load)| (load.waiting > 0).then_some((load.inflight, *vdev));
+        let (_, vdev) = state.tops.iter().filter_map(busy).min()?;
+        let head = state.tops.get(&vdev).map_or((0, 0), |load| load.head);
+        let of_vdev = |from: (u64, u64)| (vdev, from.0, from.1)..=(vdev, u64::MAX, u64::MAX);
+        let after = state.waiting.range(of_vdev(head)).next();
+        let key = *after.or_else(|| state.waiting.range(of_vdev((0, 0))).next())?.0;
         let request = state.waiting.remove(&key)?;
-        state.head = key;
-        state.queued = state.queued.saturating_sub(cost(&request));
-        state.inflight += cost(&request);
+        let bytes = cost(&request);
+        if let Some(load) = state.tops.get_mut(&vdev) {
+            load.head = (key.1, key.2);
+            load.waiting = load.waiting.saturating_sub(bytes);
+            load.inflight += bytes;
+        }
+        state.queued = state.queued.saturating_sub(bytes);
+        state.inflight += bytes;
         Some(request)
     }
 
@@ -191,6 +221,10 @@ impl Reader {
         {
             let mut state = self.state.lock();
             state.inflight -= cost(request);
+            let top = request.bp.dva(0).and_then(|dva| state.tops.get_mut(&dva.vdev));
+            if let Some(load) = top {
+                load.inflight = load.inflight.saturating_sub(cost(request));
+            }
             state.done += request.bp.asize();
         }
         self.pump();

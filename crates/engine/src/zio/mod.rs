@@ -59,6 +59,8 @@ const MENDING_TICK: std::time::Duration = std::time::Duration::from_millis(1);
 pub struct ReadOptions {
     /// Stop at the first good copy, or check them all.
     pub depth: Depth,
+    /// With [`Depth::All`]: all parts of the first copy are checked, and other copies only if that is bad.
+    pub lead: bool,
     /// Degree of transformation of the bytes.
     pub form: Form,
     /// Overwrite bad copies with good bytes, where the pool is being written. Only for a pointer that the pool

@@ -187,7 +187,7 @@ impl Logical {
         if self.data.is_none() {
             self.data = copy.data;
         }
-        if self.data.is_some() && self.options.depth == Depth::First {
+        if self.data.is_some() && (self.options.depth == Depth::First || self.options.lead) {
             return self.finish();
         }
         self.next();

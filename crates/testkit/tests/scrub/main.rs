@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod changes;
+mod sorted;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -99,7 +100,13 @@ impl Bench {
         self.spa.sync().unwrap();
     }
 
+    /// The scan as it is in memory while it is under way, else as it ended.
     fn scan(&self) -> DslScan {
+        self.spa.scan_progress().unwrap().map_or_else(|| self.saved(), |now| now.scan)
+    }
+
+    /// The scan on disk.
+    fn saved(&self) -> DslScan {
         scan_state::load(&MosView { mos: &self.spa.mos }).unwrap().unwrap()
     }
 
@@ -213,7 +220,12 @@ fn a_scrub_goes_on_after_an_export() {
     let mut bench = Bench::new(3, raidz(1));
     bench.fill();
     let whole = bench.scrub();
+    // The position is saved as soon as blocks are gathered.
+    bench.spa.pool.env.memory.limits.set(Limit::ScanCheckpoint, 0).unwrap();
     bench.spa.scan(ScanCommand::Scrub).unwrap();
+    while bench.saved().bookmark.objset == 0 {
+        bench.spa.sync().unwrap();
+    }
     let started = bench.scan();
     assert_eq!(started.state, scan_state::SCANNING, "{started:?}");
     bench.reimport();

@@ -79,7 +79,7 @@ impl Scan {
             ("scrub_pause", form.time(self.paused)),
             ("scrub_spent_paused", form.plain(self.pass.paused)),
             ("issued_bytes_per_scan", form.bytes(self.pass.issued)),
-            ("issued", form.bytes(self.issued())),
+            ("issued", form.bytes(self.issued)),
         ])
     }
 }

@@ -61,6 +61,8 @@ struct Scan {
     to_examine: u64,
     examined: u64,
     skipped: u64,
+    /// Bytes read and checked already.
+    issued: u64,
     processed: u64,
     errors: u64,
     /// Since when it is paused; 0: it is not.
@@ -125,8 +127,14 @@ impl Scan {
         let Some(value) = pool.directory()?.lookup(mos::SCAN.as_bytes())? else { return Ok(None) };
         let Ok(scan) = DslScan::from_words(&value.ints) else { return Ok(None) };
         let paused = scan.state == state::SCANNING && scan.flags & PAUSED != 0;
-        let pass =
-            view.imported().and_then(|live| live.spa().ok()).map(|spa| spa.scan_pass()).unwrap_or_default();
+        let spa = view.imported().and_then(|live| live.spa().ok());
+        let pass = spa.as_ref().map(|spa| spa.scan_pass()).unwrap_or_default();
+        // The scan in memory is ahead of the one on disk.
+        let known = spa.and_then(|spa| spa.scan_progress().ok().flatten());
+        let live =
+            known.filter(|live| scan.state == state::SCANNING && live.scan.start_time == scan.start_time);
+        let issued = live.map_or_else(|| scan.examined.saturating_sub(scan.skipped), |live| live.issued);
+        let scan = live.map_or(scan, |live| live.scan);
         Ok((1..=3).contains(&scan.func).then_some(Self {
             func: scan.func,
             state: scan.state,
@@ -135,6 +143,7 @@ impl Scan {
             to_examine: scan.to_examine,
             examined: scan.examined,
             skipped: scan.skipped,
+            issued,
             processed: scan.processed,
             errors: scan.errors,
             paused: match (paused, pass.paused_at) {
@@ -145,11 +154,6 @@ impl Scan {
             pass,
             rates: rates(&pass, scan.state == state::SCANNING),
         }))
-    }
-
-    /// Bytes that count as read and checked already.
-    fn issued(&self) -> u64 {
-        self.examined.saturating_sub(self.skipped)
     }
 
     /// Bytes to read and check in all.

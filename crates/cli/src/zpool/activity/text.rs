@@ -100,18 +100,19 @@ impl Scan {
             nicebytes(self.examined),
             nicebytes(self.to_examine),
             at(self.rates[0]),
-            nicebytes(self.issued()),
+            nicebytes(self.issued),
             nicebytes(self.wanted()),
             at(self.rates[1])
         ));
         let work = if self.func == 1 { "repaired" } else { "resilvered" };
-        let left = self.wanted().saturating_sub(self.issued());
-        let end = match (self.paused, left.checked_div(self.rates[1])) {
+        let left = self.wanted().saturating_sub(self.issued);
+        let rate = if self.pass.is_typical { self.rates[1] } else { 0 };
+        let end = match (self.paused, left.checked_div(rate)) {
             (0, Some(seconds)) => format!(", {} to go", duration(seconds)),
             (0, None) => ", no estimated completion time".to_owned(),
             _ => String::new(),
         };
-        let share = percent(self.issued(), self.wanted());
+        let share = percent(self.issued, self.wanted());
         lines.push(format!("\t{} {work}, {share:.2}% done{end}", nicebytes(self.processed)));
         lines
     }
@@ -214,6 +215,8 @@ impl Expansion {
 
 #[cfg(test)]
 mod tests {
+    use engine::spa::scrub::ScanPass;
+
     use super::*;
 
     #[test]
@@ -241,10 +244,11 @@ mod tests {
         to_examine: 9_000_000,
         examined: 4_000_001,
         skipped: 5,
+        issued: 3_999_996,
         processed: 6,
         errors: 7,
         paused: 0,
-        pass: engine::spa::scrub::ScanPass { start: 0, examined: 0, issued: 0, paused_at: 0, paused: 0 },
+        pass: ScanPass { start: 0, examined: 0, issued: 0, paused_at: 0, paused: 0, is_typical: true },
         rates: [0; 2],
     };
 
@@ -261,6 +265,10 @@ mod tests {
         let live = Scan { rates: [1 << 20, 1 << 10], ..SCRUB }.lines();
         assert_eq!(live[1], "\t3.81M / 8.58M scanned at 1M/s, 3.81M / 8.58M issued at 1K/s");
         assert_eq!(live[2], "\t6B repaired, 44.44% done, 01:21:22 to go");
+        let gathering = ScanPass { is_typical: false, ..SCRUB.pass };
+        let live = Scan { rates: [1 << 20, 1 << 10], pass: gathering, issued: 1 << 20, ..SCRUB }.lines();
+        assert_eq!(live[1], "\t3.81M / 8.58M scanned at 1M/s, 1M / 8.58M issued at 1K/s");
+        assert_eq!(live[2], "\t6B repaired, 11.65% done, no estimated completion time");
         let paused = Scan { paused: 1_793_500_388, ..SCRUB }.lines();
         assert!(paused[0].starts_with("  scan: scrub paused since "), "{}", paused[0]);
         assert!(paused[1].starts_with("\tscrub started on "), "{}", paused[1]);

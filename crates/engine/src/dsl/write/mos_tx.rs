@@ -7,6 +7,7 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
 use super::limits::Limited;
+use super::scan_state::Moved;
 use crate::dmu::edit::{self, Edit, Objects};
 use crate::dmu::{Handle, LiveObjset, NewObject, Tx};
 use crate::error::{Error, Result};
@@ -54,6 +55,10 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// A dataset was destroyed: its number may come again.
     fn dataset_gone(&self, number: u64);
+    /// Datasets have changed that a scan follows; the state on disk follows already.
+    fn scan_moved(&self, _: Moved) -> Result<()> {
+        Ok(())
+    }
     /// A file system or volume was destroyed: its list of errors goes.
     fn forget_errors(&self, _head: u64, _: &Tx) -> Result<()> {
         Ok(())

@@ -1,13 +1,16 @@
 //! The pool's scan, a scrub or a resilver, as the MOS holds it, and the effects of dataset changes on it.
 //!
 //! The state stands under `scan` in the MOS directory; a ZAP that it names holds the datasets still to be scanned, each
-//! with the txg after which its blocks count. Both are read and written in syncing context only, and nothing of them is
-//! kept in memory, so that the state of a txg is always that of the datasets of the same txg.
+//! with the txg after which its blocks count. Both are read and written in syncing context only. The place is one before which
+//! all blocks have been read: while blocks are gathered to be read in device order, a later state is in memory only
+//! ([`crate::spa`]).
 //!
 //! A dataset that goes away, or changes its number or its contents, takes its place in the scan along: the place, the
 //! queue, or both name another dataset from then on.
 //!
 //! Format source: dsl_scan.c (`dsl_scan_ds_destroyed`, `dsl_scan_ds_snapshotted`, `dsl_scan_ds_clone_swapped`), OpenZFS 2.3.
+
+use std::collections::BTreeMap;
 
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
@@ -58,12 +61,12 @@ pub fn create_queue(at: &MosTx<'_>) -> Result<u64> {
 }
 
 /// Puts a dataset into the queue, or changes the txg after which its blocks count.
-pub fn enqueue(at: &MosTx<'_>, scan: &DslScan, dataset: u64, after: u64) -> Result<()> {
+fn enqueue(at: &MosTx<'_>, scan: &DslScan, dataset: u64, after: u64) -> Result<()> {
     at.zap_set(scan.queue_obj, &int_name(dataset), after)
 }
 
 /// Takes a dataset out of the queue; returns the txg after which its blocks count.
-pub fn dequeue(at: &MosTx<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u64>> {
+fn dequeue(at: &MosTx<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u64>> {
     if scan.queue_obj == 0 {
         return Ok(None);
     }
@@ -75,66 +78,140 @@ pub fn dequeue(at: &MosTx<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u6
     Ok(after)
 }
 
-/// The next dataset of the queue, which keeps it.
-pub fn first_queued(at: &MosTx<'_>, scan: &DslScan) -> Result<Option<(u64, u64)>> {
-    let Some(entry) = at.zap_first(scan.queue_obj)? else { return Ok(None) };
-    let number = u64::from_str_radix(&entry.name_lossy(), 16);
-    match (number, entry.value.first()) {
-        (Ok(number), Some(after)) => Ok(Some((number, after))),
-        _ => Err(at.corrupt(scan.queue_obj, "the queue of the scan has an entry that names no dataset")),
+/// Makes the queue on disk contain these datasets, each with the txg after which its blocks count.
+#[doc(alias = "scan_ds_queue_sync")]
+pub fn store_queue(at: &MosTx<'_>, scan: &DslScan, queue: &BTreeMap<u64, u64>) -> Result<()> {
+    let stored = load_queue(at, scan)?;
+    for (dataset, _) in stored.iter().filter(|(dataset, _)| !queue.contains_key(*dataset)) {
+        at.zap_remove(scan.queue_obj, &int_name(*dataset))?;
     }
+    let changed = queue.iter().filter(|(dataset, after)| stored.get(*dataset) != Some(*after));
+    changed.into_iter().try_for_each(|(dataset, after)| enqueue(at, scan, *dataset, *after))
+}
+
+/// The datasets in the queue on disk.
+pub fn load_queue(at: &MosTx<'_>, scan: &DslScan) -> Result<BTreeMap<u64, u64>> {
+    let mut queue = BTreeMap::new();
+    for entry in at.zap_entries(scan.queue_obj)? {
+        let number = u64::from_str_radix(&entry.name_lossy(), 16);
+        let (Ok(number), Some(after)) = (number, entry.value.first()) else {
+            return Err(
+                at.corrupt(scan.queue_obj, "the queue of the scan has an entry that names no dataset")
+            );
+        };
+        queue.insert(number, after);
+    }
+    Ok(queue)
+}
+
+/// A change of datasets that a scan follows: in the state on disk, and in that in memory, which is ahead of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// A dataset is about to be destroyed; of a snapshot, the dataset that follows it.
+    #[doc(alias = "dsl_scan_ds_destroyed")]
+    Destroyed(u64, Option<u64>),
+    /// A head has a new snapshot, which owns its blocks from now on.
+    #[doc(alias = "dsl_scan_ds_snapshotted")]
+    Snapshotted(u64, u64),
+    /// Two heads have changed contents.
+    #[doc(alias = "dsl_scan_ds_clone_swapped")]
+    Swapped(u64, u64),
+}
+
+/// A queue of datasets.
+pub trait Queue {
+    /// Takes a dataset out; returns the txg after which its blocks count.
+    fn take(&mut self, dataset: u64) -> Result<Option<u64>>;
+    /// Puts a dataset in.
+    fn put(&mut self, dataset: u64, after: u64) -> Result<()>;
+}
+
+/// The queue on disk.
+struct Stored<'a>(&'a MosTx<'a>, DslScan);
+
+impl Queue for Stored<'_> {
+    fn take(&mut self, dataset: u64) -> Result<Option<u64>> {
+        dequeue(self.0, &self.1, dataset)
+    }
+
+    fn put(&mut self, dataset: u64, after: u64) -> Result<()> {
+        enqueue(self.0, &self.1, dataset, after)
+    }
+}
+
+impl Queue for BTreeMap<u64, u64> {
+    fn take(&mut self, dataset: u64) -> Result<Option<u64>> {
+        Ok(self.remove(&dataset))
+    }
+
+    fn put(&mut self, dataset: u64, after: u64) -> Result<()> {
+        self.insert(dataset, after);
+        Ok(())
+    }
+}
+
+impl Moved {
+    /// Takes the place of a scan along; returns whether it changed.
+    pub fn place(self, scan: &mut DslScan) -> bool {
+        let here = &mut scan.bookmark.objset;
+        match self {
+            // The surviving blocks of a snapshot belong to the next one, or to the head.
+            Self::Destroyed(number, Some(next)) if *here == number => {
+                *here = next;
+                scan.flags |= VISIT_AGAIN;
+            }
+            Self::Destroyed(number, None) if *here == number => {
+                scan.bookmark = Bookmark { objset: BETWEEN, object: 0, level: 0, blkid: 0 };
+            }
+            Self::Snapshotted(head, snapshot) if *here == head => *here = snapshot,
+            Self::Swapped(a, b) if *here == a => *here = b,
+            Self::Swapped(a, b) if *here == b => *here = a,
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes the queue of a scan along.
+    pub fn queue(self, queue: &mut dyn Queue) -> Result<()> {
+        match self {
+            Self::Destroyed(from, to) => match (queue.take(from)?, to) {
+                (Some(after), Some(to)) => queue.put(to, after),
+                _ => Ok(()),
+            },
+            Self::Snapshotted(from, to) => match queue.take(from)? {
+                Some(after) => queue.put(to, after),
+                None => Ok(()),
+            },
+            Self::Swapped(a, b) => {
+                let (of_a, of_b) = (queue.take(a)?, queue.take(b)?);
+                of_a.map_or(Ok(()), |after| queue.put(b, after))?;
+                of_b.map_or(Ok(()), |after| queue.put(a, after))
+            }
+        }
+    }
+}
+
+/// Datasets change: the scan under way follows.
+fn moved(at: &MosTx<'_>, moved: Moved) -> Result<()> {
+    let Some(mut scan) = running(at)? else { return Ok(()) };
+    if moved.place(&mut scan) {
+        store(at, &scan)?;
+    }
+    moved.queue(&mut Stored(at, scan))?;
+    at.hooks.scan_moved(moved)
 }
 
 /// A dataset is about to be destroyed.
-#[doc(alias = "dsl_scan_ds_destroyed")]
 pub(super) fn destroyed(at: &MosTx<'_>, number: u64, phys: &DslDataset) -> Result<()> {
-    let Some(mut scan) = running(at)? else { return Ok(()) };
-    let next = phys.is_snapshot().then_some(phys.next_snap_obj);
-    if scan.bookmark.objset == number {
-        match next {
-            // Its surviving blocks belong to the next snapshot, or to the head.
-            Some(next) => {
-                scan.bookmark.objset = next;
-                scan.flags |= VISIT_AGAIN;
-            }
-            None => scan.bookmark = Bookmark { objset: BETWEEN, object: 0, level: 0, blkid: 0 },
-        }
-        store(at, &scan)?;
-    }
-    match (dequeue(at, &scan, number)?, next) {
-        (Some(after), Some(next)) => enqueue(at, &scan, next, after),
-        _ => Ok(()),
-    }
+    moved(at, Moved::Destroyed(number, phys.is_snapshot().then_some(phys.next_snap_obj)))
 }
 
-/// A head has a new snapshot, which owns its blocks from now on.
-#[doc(alias = "dsl_scan_ds_snapshotted")]
+/// A head has a new snapshot.
 pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<()> {
-    let Some(mut scan) = running(at)? else { return Ok(()) };
-    if scan.bookmark.objset == head {
-        scan.bookmark.objset = snapshot;
-        store(at, &scan)?;
-    }
-    match dequeue(at, &scan, head)? {
-        Some(after) => enqueue(at, &scan, snapshot, after),
-        None => Ok(()),
-    }
+    moved(at, Moved::Snapshotted(head, snapshot))
 }
 
 /// Two heads have changed contents.
-#[doc(alias = "dsl_scan_ds_clone_swapped")]
 pub(super) fn swapped(at: &MosTx<'_>, a: u64, b: u64) -> Result<()> {
-    let Some(mut scan) = running(at)? else { return Ok(()) };
-    let other = match scan.bookmark.objset {
-        number if number == a => Some(b),
-        number if number == b => Some(a),
-        _ => None,
-    };
-    if let Some(other) = other {
-        scan.bookmark.objset = other;
-        store(at, &scan)?;
-    }
-    let (of_a, of_b) = (dequeue(at, &scan, a)?, dequeue(at, &scan, b)?);
-    of_a.map_or(Ok(()), |after| enqueue(at, &scan, b, after))?;
-    of_b.map_or(Ok(()), |after| enqueue(at, &scan, a, after))
+    moved(at, Moved::Swapped(a, b))
 }

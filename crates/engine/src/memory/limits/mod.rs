@@ -185,6 +185,10 @@ pub enum Limit {
     /// Whether scans read blocks in the order in which they meet them.
     #[doc(alias = "zfs_scan_legacy")]
     ScanLegacy,
+    /// The part of the machine's memory that blocks may take which scans have still to read.
+    ScanMemFact,
+    /// Seconds after which a scan reads all gathered blocks, to save its position.
+    ScanCheckpoint,
     /// Events of a pool that are kept.
     #[doc(alias = "zfs_zevent_len_max")]
     EventsMax,
@@ -264,11 +268,20 @@ pub struct Limits {
     words: [AtomicU64; LIMITS.len()],
     /// The meaning of 0 on this machine; 0 selects the plain default.
     defaults: [u64; LIMITS.len()],
+    /// Bytes of the machine's memory.
+    machine: u64,
 }
+
+/// Bytes of memory where the machine is unknown: four times the default of `zfs_arc_max` there.
+const UNKNOWN_MACHINE: u64 = 1 << 30;
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { words: std::array::from_fn(|_| AtomicU64::new(0)), defaults: [0; LIMITS.len()] }
+        Self {
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+            defaults: [0; LIMITS.len()],
+            machine: UNKNOWN_MACHINE,
+        }
     }
 }
 
@@ -276,7 +289,7 @@ impl Limits {
     /// All defaults, derived from the size of the memory.
     #[doc(alias("arc_default_max", "arc_set_sys_free", "arc_set_limits"))]
     pub fn of_machine(memory: u64) -> Self {
-        let mut limits = Self::default();
+        let mut limits = Self { machine: memory, ..Self::default() };
         let rules = [
             (Limit::ArcMax, (memory / 4).max(64 * MIB)),
             (Limit::ArcMin, (memory / 32).max(32 * MIB)),
@@ -296,6 +309,11 @@ impl Limits {
     fn word(&self, limit: Limit) -> &AtomicU64 {
         #[expect(clippy::indexing_slicing, reason = "one word for each setting")]
         &self.words[limit as usize]
+    }
+
+    /// Bytes of the machine's memory, or of the control group's limit.
+    pub fn machine(&self) -> u64 {
+        self.machine
     }
 
     /// The configured value; 0 if there is none.

@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 87] = [
+pub const LIMITS: [Info; 89] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -692,6 +692,21 @@ pub const LIMITS: [Info; 87] = [
         "zfs_scan_legacy",
         false,
         "1: scrubs and resilvers read blocks in the order of files, not sorted by their places on the disks. Default: 0.",
+    ),
+    number(
+        Limit::ScanMemFact,
+        "zfs_scan_mem_lim_fact",
+        (1, 1 << 20),
+        20,
+        "Scrubs and resilvers remember blocks that they have still to read, sorted by place, in one part in so many of the machine's \
+         memory, at most a quarter of zfs_arc_max, which includes it. Default: 20.",
+    ),
+    number(
+        Limit::ScanCheckpoint,
+        "zfs_scan_checkpoint_intval",
+        (0, 1 << 32),
+        7200,
+        "Seconds after which a scrub or resilver stops gathering blocks and reads them, to save its position. Default: 7200.",
     ),
     number(
         Limit::EventsMax,

@@ -61,7 +61,7 @@ use super::layout::config::{edit, line};
 use super::scrub::ScanFunc;
 use super::space_store::set;
 use crate::dmu::Tx;
-use crate::dsl::write::{Hooks as _, MosTx, MosView, scan_state};
+use crate::dsl::write::{Hooks as _, MosTx, MosView};
 use crate::error::Result;
 use crate::memory::Limit;
 use crate::vdev::leaf::Leaf;
@@ -523,7 +523,7 @@ impl Spa {
             return Ok(());
         }
         // A running scrub has passed blocks that were not reconstructed yet.
-        if let Some(mut scan) = scan_state::running(at)? {
+        if let Some(mut scan) = self.running_scan(at)? {
             match ScanFunc::of(&scan) {
                 Some(ScanFunc::Scrub) => self.finish_scan(at, &mut scan, ScanFunc::Scrub, false)?,
                 _ => return Ok(()),

@@ -47,7 +47,7 @@ impl Spa {
     pub fn scan(&self, command: ScanCommand) -> Result<()> {
         self.sync_task(move |spa, tx| {
             let at = spa.datasets.at(tx, spa);
-            let running = scan_state::running(&at)?;
+            let running = spa.running_scan(&at)?;
             if command == ScanCommand::Resilver && !spa.features.is_enabled(Feature::ResilverDefer) {
                 return Err(Error::unsupported("this action requires the resilver_defer feature"));
             }
@@ -117,6 +117,7 @@ impl Spa {
 
     /// Begins a scan of the blocks born after the first of two txgs, and up to the second.
     fn begin_scan_of(&self, at: &MosTx<'_>, func: ScanFunc, (min_txg, max_txg): (u64, u64)) -> Result<()> {
+        self.scanning.forget_live(&self.pool.env.memory);
         self.forget_error_scrub(at)?;
         if func == ScanFunc::Resilver {
             self.clear_rebuilds(at)?;
@@ -149,12 +150,12 @@ impl Spa {
     }
 
     /// Bytes allocated on all vdevs.
-    fn allocated_bytes(&self) -> u64 {
+    pub(super) fn allocated_bytes(&self) -> u64 {
         let classes = [Class::Normal, Class::Special, Class::Dedup, Class::Log, Class::EmbeddedLog];
         classes.iter().map(|class| self.space.class_stats(*class).allocated).sum()
     }
 
-    fn resume_scrub(&self, at: &MosTx<'_>, mut scan: DslScan) -> Result<()> {
+    fn resume_scrub(&self, at: &MosTx<'_>, scan: DslScan) -> Result<()> {
         if scan.flags & scan_state::PAUSED == 0 {
             let what = match ScanFunc::of(&scan) {
                 Some(ScanFunc::Resilver) => "currently resilvering",
@@ -162,28 +163,24 @@ impl Spa {
             };
             return Err(Error::new(Kind::Busy, what));
         }
-        scan.flags &= !scan_state::PAUSED;
-        scan_state::store(at, &scan)?;
         let now = at.seconds();
         {
             let mut pass = self.scanning.pass.lock();
             pass.paused = pass.paused.saturating_add(now.saturating_sub(pass.paused_at));
             pass.paused_at = 0;
         }
-        self.scanning.active.store(true, Ordering::Release);
+        self.set_scan_paused(at, false)?;
         self.notify("scrub_resume");
         Ok(())
     }
 
-    fn pause_scrub(&self, at: &MosTx<'_>, mut scan: DslScan) -> Result<()> {
+    fn pause_scrub(&self, at: &MosTx<'_>, scan: DslScan) -> Result<()> {
         if scan.flags & scan_state::PAUSED != 0 {
             let what = "scrub is paused; use 'zpool scrub' to resume scrub";
             return Err(Error::new(Kind::Busy, what));
         }
-        scan.flags |= scan_state::PAUSED;
-        scan_state::store(at, &scan)?;
         self.scanning.pass.lock().paused_at = at.seconds();
-        self.scanning.active.store(false, Ordering::Release);
+        self.set_scan_paused(at, true)?;
         self.notify("scrub_paused");
         Ok(())
     }

@@ -40,6 +40,7 @@ impl Spa {
         }
         scan_state::store(at, scan)?;
         self.scanning.active.store(false, Ordering::Release);
+        self.scanning.forget_live(&self.pool.env.memory);
         // Blocks that were written after the end of a range of dates may have been missed.
         // Those that an earlier import could not restore are not known.
         let is_ranged = func == ScanFunc::Scrub && self.scanning.ranged.load(Ordering::Acquire);

@@ -6,29 +6,35 @@
 //! continue, as this module continues its.
 //!
 //! Each txg does a *slice* of the scan in syncing context, after its tasks: the walk continues where the last
-//! slice stopped, its blocks are read in device order, and all reads and repairs end before the slice does.
-//! So no block is freed and written anew while the scan holds its pointer: blocks that this txg frees are not
-//! allocated in the next two. A slice is as long as nothing waits for the txg, within bounds.
+//! slice stopped. Its blocks are [gathered] in memory, sorted by their places, until the memory that they may take is full or the
+//! walk is over. Then slices read them in device order, and the walk goes on. All reads and repairs of a slice end before the
+//! slice does. So no block is freed and written anew while a read of it is under way: blocks that this txg frees are not
+//! allocated in the next two. Blocks that are freed while they wait are not read any more. A slice is as long as nothing waits
+//! for the txg, within bounds.
 //!
-//! States: none → scanning ⇄ paused → finished, or canceled. Why power may be lost at any moment: the state is written with
-//! the txg of its slice; after a crash the scan continues from the slice before, and reads some blocks twice.
-//! Repairs only write the right bytes of a block.
+//! States: none → scanning ⇄ paused → finished, or canceled. Why power may be lost at any moment: the state on disk has a
+//! position before which all blocks have been read ([`live`]); after a crash the scan continues from there, and reads the blocks
+//! gathered since then twice. Repairs only write the right bytes of a block.
 //!
 //! Lock order: the locks here are leaf locks.
 //!
-//! Differs from OpenZFS: the queue of the datasets is kept in the MOS only; a slice sorts its own reads,
-//! where OpenZFS sorts over many txgs; blocks that dedup tables name are scanned with the datasets that refer
-//! to them, never from the tables.
+//! Differs from OpenZFS: gathered blocks are read to the last one, in one sweep over each device, where OpenZFS reads the largest
+//! groups of neighbours until there is some room (`zfs_scan_mem_lim_soft_fact`, `zfs_scan_max_ext_gap`): each sweep ends with a
+//! position that is saved. Blocks of the MOS are read in the slice that meets them. Blocks that dedup tables name are scanned with
+//! the datasets that refer to them, never from the tables.
 
 mod commands;
 pub mod errors;
 mod finish;
+mod gathered;
+mod live;
 mod resilver;
 mod slice;
 mod walk;
 
 pub(super) use commands::REBUILDING;
 pub use commands::ScanCommand;
+pub use live::ScanProgress;
 pub(super) use resilver::is_cut;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,6 +96,8 @@ pub struct ScanPass {
     pub paused_at: u64,
     /// Seconds of this pass that it was paused.
     pub paused: u64,
+    /// The bytes read and the time taken are typical of the whole scan: blocks were not only gathered.
+    pub is_typical: bool,
 }
 
 /// In-memory state of the scan under way.
@@ -109,6 +117,11 @@ pub(super) struct Scanning {
     /// An earlier import began the resilver under way and met errors, which are not known any more.
     blind: AtomicBool,
     pass: Mutex<ScanPass>,
+    /// The scan under way between its slices.
+    live: Mutex<Option<live::Live>>,
+    /// Its progress, also during a slice.
+    shown: Mutex<Option<ScanProgress>>,
+    gathered: gathered::Gathered,
     /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
     #[doc(alias = "scn_restart_txg")]
     restart: AtomicU64,
@@ -199,9 +212,11 @@ impl Spa {
     /// When the MOS cannot be read.
     pub fn scan_left(&self, func: ScanFunc) -> Result<Option<u64>> {
         let due = func == ScanFunc::Resilver && self.is_resilver_due();
-        let scan = scan_state::running(&MosView { mos: &self.mos })?;
-        let runs = scan.filter(|scan| scan.func == func.number() && scan.flags & scan_state::PAUSED == 0);
-        let left = runs.map(|scan| scan.to_examine.saturating_sub(scan.examined));
+        let runs = self
+            .scan_progress()?
+            .filter(|now| now.scan.func == func.number() && now.scan.flags & scan_state::PAUSED == 0);
+        let left =
+            runs.map(|now| now.scan.to_examine.saturating_sub(now.scan.skipped).saturating_sub(now.issued));
         let rebuilt = if func == ScanFunc::Resilver { self.rebuild_left() } else { None };
         // How many bytes its blocks have is not known.
         let errors = if func == ScanFunc::Scrub { self.error_scrub_left()?.map(|_| 0) } else { None };

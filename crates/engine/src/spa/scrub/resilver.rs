@@ -42,8 +42,8 @@ pub(in crate::spa) fn is_cut(tree: &Tree, leaf: &Leaf) -> bool {
 
 /// Whether a resilver has done so little that it begins anew for a leaf that has joined.
 #[doc(alias = "zfs_resilver_defer_percent")]
-fn is_young(scan: &DslScan, percent: u64) -> bool {
-    percent >= 100 || scan.examined < scan.to_examine.saturating_sub(scan.skipped) / 100 * percent
+fn is_young(scan: &DslScan, issued: u64, percent: u64) -> bool {
+    percent >= 100 || issued < scan.to_examine.saturating_sub(scan.skipped) / 100 * percent
 }
 
 impl Spa {
@@ -152,7 +152,7 @@ impl Spa {
     #[doc(alias = "dsl_scan_assess_vdev")]
     pub(in crate::spa) fn assess_returned(&self, leaf: &Leaf, tx: &Tx) {
         let newest = leaf.dtl.read().ranges().last().map(|range| range.1);
-        let running = scan_state::running(&self.datasets.at(tx, self)).ok().flatten();
+        let running = self.running_scan(&self.datasets.at(tx, self)).ok().flatten();
         let (Some(newest), Some(scan)) = (newest, running) else { return };
         if newest <= scan.max_txg.saturating_add(1) {
             leaf.miss(tx.txg());
@@ -193,7 +193,7 @@ impl Spa {
             return Ok(());
         }
         let at = self.datasets.at(tx, self);
-        match scan_state::running(&at)? {
+        match self.running_scan(&at)? {
             // The txg of an import that claims logs: the reconstruction continues in the next one.
             None if self.has_rebuild_record(&at) => Ok(()),
             None => self.begin_scan(&at, ScanFunc::Resilver),
@@ -201,7 +201,11 @@ impl Spa {
                 Some(ScanFunc::Resilver)
                     if self.may_defer()
                         && !self.scanning.blind.load(Ordering::Acquire)
-                        && !is_young(&scan, self.limits().get(Limit::ResilverDefer)) =>
+                        && !is_young(
+                            &scan,
+                            self.scan_issued(&scan),
+                            self.limits().get(Limit::ResilverDefer),
+                        ) =>
                 {
                     Ok(())
                 }

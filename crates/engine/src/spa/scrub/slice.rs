@@ -9,10 +9,12 @@ use ondisk::Blkptr;
 use ondisk::pool::DslScan;
 use parking_lot::Mutex;
 
-use super::ScanFunc;
-use super::walk::{Walked, walk};
+use super::gathered::Added;
+use super::live::{Live, Phase, ScanProgress};
+use super::walk::{MOS, Walked, walk};
+use super::{ScanFunc, ScanPass};
 use crate::dmu::Tx;
-use crate::dsl::write::{freeing, scan_state};
+use crate::dsl::write::{MosTx, freeing, scan_state};
 use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::spa::Spa;
@@ -25,13 +27,15 @@ use crate::vdev::top::{Layout, Top};
 use crate::vdev::tree::Tree;
 use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 
-/// Bytes and blocks that may wait to be read in device order: a slice ends when they are.
+/// Bytes and blocks met by the walk that are read in the same slice and may wait to be read in device order.
 const WAITING: (u64, usize) = (64 << 20, 1 << 14);
+/// The same of gathered blocks, which are sorted already: enough for the devices to have work.
+const SORTED: (u64, usize) = (4 << 20, 1 << 10);
 /// Repairs that may be under way: their blocks are in memory, and a shared device takes few of them at a time.
 const MENDING: u64 = 64;
 /// Blocks of a slice where no thread of the pool measures time.
 const STEP: u64 = 256;
-/// How often the time is looked at, in blocks.
+/// How often time and memory are looked at, in blocks.
 const LOOK: u64 = 64;
 
 /// Whether a top-level vdev is out of reach: its blocks are not lost, they can be read when it is back.
@@ -65,16 +69,35 @@ pub(super) struct Slice<'a> {
     started: Duration,
     least: Duration,
     most: Duration,
-    waiting: (u64, usize),
+    is_sorted: bool,
+    txg: u64,
+    /// Bytes that gathered blocks may take.
+    gathered_most: u64,
     met: u64,
+    /// Number of blocks met at which [`Slice::look`] looks.
+    next_look: u64,
     over: bool,
-    examined: u64,
-    skipped: u64,
+    /// Gathered blocks take all the memory that they may.
+    full: bool,
+    counts: Counts,
+    /// Progress as of the start, or as of the last [`Slice::settle`].
+    before: ScanProgress,
+    pass_before: (u64, u64),
+    /// As [`ScanPass::is_typical`].
+    is_typical: bool,
     mended_before: u64,
 }
 
+/// Bytes, as allocated.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counts {
+    examined: u64,
+    skipped: u64,
+    issued: u64,
+}
+
 impl<'a> Slice<'a> {
-    fn new(spa: &'a Spa, func: ScanFunc) -> Self {
+    fn new(spa: &'a Spa, func: ScanFunc, txg: u64, before: ScanProgress) -> Self {
         let found = Arc::<Found>::default();
         let (theirs, zio) = (Arc::clone(&found), Arc::clone(&spa.pool.zio));
         let told = Box::new(move |request: &Request, outcome: ReadOutcome| {
@@ -104,34 +127,48 @@ impl<'a> Slice<'a> {
             started: spa.pool.env.clock.monotonic(),
             least: Duration::from_millis(spa.limits().get(least)),
             most: Duration::from_secs(spa.limits().get(Limit::TxgTimeout)),
-            waiting: if spa.limits().is_on(Limit::ScanLegacy) { (0, 0) } else { WAITING },
+            is_sorted: !spa.limits().is_on(Limit::ScanLegacy),
+            txg,
+            gathered_most: spa.gathered_most(),
             met: 0,
+            next_look: 0,
             over: false,
-            examined: 0,
-            skipped: 0,
+            full: false,
+            counts: Counts::default(),
+            before,
+            pass_before: {
+                let pass = spa.scanning.pass.lock();
+                (pass.examined, pass.issued)
+            },
+            is_typical: spa.limits().is_on(Limit::ScanLegacy),
             mended_before: spa.pool.zio.stats.mended_bytes.load(Ordering::Relaxed),
         }
     }
 
     /// Whether the slice has done its part.
     #[doc(alias = "dsl_scan_check_suspend")]
-    pub(crate) fn is_over(&mut self) -> bool {
-        self.over = self.over || self.spa.is_suspended() || self.has_worked_enough() || self.is_vdev_away();
+    fn is_over(&mut self) -> bool {
+        self.look();
+        let has_met_enough = !self.spa.is_threaded() && self.met >= STEP;
+        self.over = self.over || self.spa.is_suspended() || has_met_enough;
         self.over
     }
 
-    fn is_vdev_away(&self) -> bool {
-        self.met.is_multiple_of(LOOK) && is_any_vdev_away(&self.tree)
+    /// Looks at the time, the vdevs and the memory now and then.
+    fn look(&mut self) {
+        if self.met < self.next_look {
+            return;
+        }
+        self.next_look = self.met + if self.met == 0 { 1 } else { LOOK };
+        let spa = self.spa;
+        self.full |= spa.scanning.gathered().charge(&spa.pool.env.memory, self.gathered_most);
+        self.over =
+            self.over || is_any_vdev_away(&self.tree) || spa.is_threaded() && self.has_worked_enough();
+        self.show();
     }
 
     fn has_worked_enough(&self) -> bool {
-        if !self.spa.is_threaded() {
-            return self.met >= STEP;
-        }
-        if !self.met.is_multiple_of(LOOK) {
-            return false;
-        }
-        let elapsed = self.spa.pool.env.clock.monotonic().saturating_sub(self.started);
+        let elapsed = self.now().saturating_sub(self.started);
         elapsed >= self.most || elapsed >= self.least && is_txg_awaited(self.spa)
     }
 
@@ -147,16 +184,56 @@ impl<'a> Slice<'a> {
             || bp.dvas().any(|dva| self.tree.top(u64::from(dva.vdev)).is_some_and(lacks))
     }
 
-    /// Has a block read, if it is the scan's.
-    pub(crate) fn take(&mut self, bp: &Blkptr, at: Bookmark) {
-        self.met += 1;
-        self.examined = self.examined.saturating_add(bp.asize());
-        if !self.needs(bp) {
-            self.skipped = self.skipped.saturating_add(bp.asize());
-            return;
+    /// Whether the walk pauses: the slice is over, or gathered blocks have to be read first.
+    pub(crate) fn is_paused(&mut self) -> bool {
+        self.is_over() || self.full
+    }
+
+    /// Takes a block that the walk has met, if it is the scan's: it is gathered, or read within the slice.
+    fn take(&mut self, bp: &Blkptr, at: Bookmark) {
+        // Blocks of the MOS are free after the next txg often, and are read as of the last one; those of this txg may change
+        // their place in it.
+        let waits = self.is_sorted && at.objset != MOS && bp.physical_birth() < self.txg;
+        if !waits || !self.needs(bp) {
+            return self.take_now(bp, at);
         }
-        let request = Request { bp: *bp, at, start: 0, end: 0 };
-        let (bytes, blocks) = self.waiting;
+        match self.spa.scanning.gathered().add(bp, at) {
+            Added::Unsorted => self.take_now(bp, at),
+            Added::New => self.count(bp.asize(), 0, 0),
+            Added::Known => self.count(0, 0, 0),
+        }
+    }
+
+    /// Has a block read within the slice, if it is the scan's.
+    pub(crate) fn take_now(&mut self, bp: &Blkptr, at: Bookmark) {
+        let bytes = bp.asize();
+        if !self.needs(bp) {
+            return self.count(bytes, bytes, 0);
+        }
+        self.count(bytes, 0, bytes);
+        self.read(Request { bp: *bp, at, start: 0, end: 0, lead: false }, self.limit(WAITING));
+    }
+
+    /// Reads gathered blocks until the slice is over; returns whether none is left.
+    #[doc(alias = "scan_io_queues_run")]
+    fn read_gathered(&mut self) -> bool {
+        let (spa, reader) = (self.spa, Arc::clone(&self.reader));
+        loop {
+            if self.is_over() {
+                return spa.scanning.gathered().is_empty();
+            }
+            let Some((bp, at)) = spa.scanning.gathered().next(|vdev| reader.load(vdev)) else { return true };
+            self.is_typical = true;
+            self.count(0, 0, bp.dva(0).map_or(0, |dva| dva.asize));
+            self.read(Request { bp, at, start: 0, end: 0, lead: true }, self.limit(SORTED));
+        }
+    }
+
+    fn limit(&self, sorted: (u64, usize)) -> (u64, usize) {
+        if self.is_sorted { sorted } else { (0, 0) }
+    }
+
+    fn read(&self, request: Request, (bytes, blocks): (u64, usize)) {
         self.reader.push_within(request, bytes, blocks);
         let zio = &self.spa.pool.zio;
         if zio.stats.mending.load(Ordering::Relaxed) > MENDING {
@@ -165,20 +242,106 @@ impl<'a> Slice<'a> {
         }
     }
 
-    /// Waits for all reads and repairs, and adds the slice's progress to the state.
-    fn finish(self, scan: &mut DslScan) {
+    /// Counts a block: bytes met, bytes that need not be read, bytes read.
+    fn count(&mut self, examined: u64, skipped: u64, issued: u64) {
+        let counts = &mut self.counts;
+        counts.examined = counts.examined.saturating_add(examined);
+        counts.skipped = counts.skipped.saturating_add(skipped);
+        counts.issued = counts.issued.saturating_add(issued);
+        self.met += 1;
+    }
+
+    fn show(&self) {
+        let mut now = self.before;
+        now.add(&self.counts);
+        now.scan.processed = now.scan.processed.saturating_add(self.mended());
+        self.spa.scanning.show(now);
+        let mut pass = self.spa.scanning.pass.lock();
+        (pass.examined, pass.issued) = self.pass_before;
+        pass.add(&self.counts);
+        pass.is_typical |= self.is_typical;
+    }
+
+    fn mended(&self) -> u64 {
+        self.spa.pool.zio.stats.mended_bytes.load(Ordering::Relaxed).saturating_sub(self.mended_before)
+    }
+
+    /// Waits for all reads and repairs, and adds the progress since the last call to the state.
+    fn settle(&mut self, live: &mut Live) {
         let zio = &self.spa.pool.zio;
         self.reader.drain(|_| {});
         zio.wait_mended();
-        let mended = zio.stats.mended_bytes.load(Ordering::Relaxed).saturating_sub(self.mended_before);
-        scan.examined = scan.examined.saturating_add(self.examined);
-        scan.skipped = scan.skipped.saturating_add(self.skipped);
-        scan.processed = scan.processed.saturating_add(mended);
-        scan.errors = scan.errors.saturating_add(self.found.errors.load(Ordering::Relaxed));
+        self.counts.skipped = self.counts.skipped.saturating_add(self.spa.scanning.gathered().take_freed());
+        let mut now = live.progress();
+        now.add(&self.counts);
+        now.scan.processed = now.scan.processed.saturating_add(self.mended());
+        now.scan.errors = now.scan.errors.saturating_add(self.found.errors.swap(0, Ordering::Relaxed));
+        (live.scan, live.issued) = (now.scan, now.issued);
         self.spa.scanning.failed.lock().append(&mut self.found.failed.lock());
-        let mut pass = self.spa.scanning.pass.lock();
-        pass.examined = pass.examined.saturating_add(self.examined);
-        pass.issued = pass.issued.saturating_add(self.examined.saturating_sub(self.skipped));
+        self.show();
+        self.pass_before = {
+            let pass = self.spa.scanning.pass.lock();
+            (pass.examined, pass.issued)
+        };
+        self.counts = Counts::default();
+        self.mended_before = zio.stats.mended_bytes.load(Ordering::Relaxed);
+        self.before = live.progress();
+        self.spa.scanning.show(self.before);
+        self.spa.scanning.gathered().charge(&self.spa.pool.env.memory, u64::MAX);
+    }
+
+    /// Gathers and reads by turns until the slice or the scan is over.
+    fn run(&mut self, at: &MosTx<'_>, live: &mut Live) -> Result<Walked> {
+        loop {
+            if live.phase == Phase::Gathering {
+                let walked = walk(at, live, self)?;
+                live.walked = walked == Walked::Ended;
+                if walked == Walked::Paused && !std::mem::take(&mut self.full) {
+                    return Ok(Walked::Paused);
+                }
+                live.phase = Phase::Reading;
+                if live.walked && !self.spa.scanning.gathered().is_empty() {
+                    self.settle(live);
+                    self.begin_pass();
+                }
+            }
+            if !self.read_gathered() {
+                return Ok(Walked::Paused);
+            }
+            self.settle(live);
+            if live.walked {
+                return Ok(Walked::Ended);
+            }
+            live.phase = Phase::Gathering;
+            live.save(at, self.now())?;
+        }
+    }
+
+    /// Only reading is left: its pace tells how long it takes.
+    #[doc(alias = "spa_scan_stat_init")]
+    fn begin_pass(&mut self) {
+        let start = self.spa.pool.env.now();
+        *self.spa.scanning.pass.lock() = ScanPass { start, ..ScanPass::default() };
+        self.pass_before = (0, 0);
+    }
+
+    fn now(&self) -> Duration {
+        self.spa.pool.env.clock.monotonic()
+    }
+}
+
+impl ScanProgress {
+    fn add(&mut self, counts: &Counts) {
+        self.scan.examined = self.scan.examined.saturating_add(counts.examined);
+        self.scan.skipped = self.scan.skipped.saturating_add(counts.skipped);
+        self.issued = self.issued.saturating_add(counts.issued);
+    }
+}
+
+impl ScanPass {
+    fn add(&mut self, counts: &Counts) {
+        self.examined = self.examined.saturating_add(counts.examined);
+        self.issued = self.issued.saturating_add(counts.issued);
     }
 }
 
@@ -195,7 +358,7 @@ impl Visitor for Slice<'_> {
     }
 
     fn pauses(&mut self, _: Bookmark) -> bool {
-        self.is_over()
+        self.is_paused()
     }
 }
 
@@ -222,23 +385,39 @@ impl Spa {
             return Ok(());
         }
         let running = scan_state::running(&at)?.filter(|scan| scan.flags & scan_state::PAUSED == 0);
-        let Some((mut scan, func)) = running.and_then(|scan| Some((scan, ScanFunc::of(&scan)?))) else {
+        let Some((scan, func)) = running.and_then(|scan| Some((scan, ScanFunc::of(&scan)?))) else {
             self.scanning.active.store(false, Ordering::Release);
             return Ok(());
         };
+        let now = self.pool.env.clock.monotonic();
+        let live = self.scanning.live.lock().take();
+        let mut live = live.map_or_else(|| Live::load(&at, scan, now), Ok)?;
+        let done = self.scan_on(&at, func, &mut live);
+        if let Ok(Walked::Ended) = done {
+            return self.finish_scan(&at, &mut live.scan, func, true);
+        }
+        *self.scanning.live.lock() = Some(live);
+        done.map(|_| ())
+    }
+
+    /// Does a slice of a scan.
+    fn scan_on(&self, at: &MosTx<'_>, func: ScanFunc, live: &mut Live) -> Result<Walked> {
         if func == ScanFunc::Resilver {
-            self.defer_resilvers(&at, &scan)?;
+            self.defer_resilvers(at, &live.scan)?;
         }
-        forget_tables(&mut scan);
-        let mut slice = Slice::new(self, func);
-        let walked = walk(&at, &mut scan, &mut slice)?;
-        let met = slice.met;
-        slice.finish(&mut scan);
-        self.scanning.stalled.store(walked == Walked::Paused && met == 0, Ordering::Release);
-        match walked {
-            Walked::Paused => scan_state::store(&at, &scan),
-            Walked::Ended => self.finish_scan(&at, &mut scan, func, true),
+        forget_tables(&mut live.scan);
+        let mut slice = Slice::new(self, func, at.tx.txg(), live.progress());
+        let is_due = live.is_save_due(slice.now(), self.scan_save_interval());
+        if is_due && !self.scanning.gathered().is_empty() {
+            live.phase = Phase::Reading;
         }
+        let done = slice.run(at, live)?;
+        slice.settle(live);
+        self.scanning.stalled.store(done == Walked::Paused && slice.met == 0, Ordering::Release);
+        if done == Walked::Paused && self.scanning.gathered().is_empty() {
+            live.save(at, slice.now())?;
+        }
+        Ok(done)
     }
 }
 

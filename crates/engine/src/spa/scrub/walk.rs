@@ -9,6 +9,7 @@ use ondisk::dsl::DslDataset;
 use ondisk::pool::DslScan;
 use ondisk::{Blkptr, Bookmark as Stored, ObjectType};
 
+use super::live::Live;
 use super::slice::Slice;
 use crate::dmu::Objset;
 use crate::dsl::write::{MosTx, scan_state, version};
@@ -28,43 +29,45 @@ pub(super) enum Walked {
 }
 
 /// The number of the MOS as an object set.
-const MOS: u64 = 0;
+pub(super) const MOS: u64 = 0;
 
 /// Walks on until the slice or the scan is over.
 ///
 /// # Errors
-/// When the MOS cannot be read or written.
+/// When the MOS cannot be read.
 #[doc(alias = "dsl_scan_visit")]
-pub(super) fn walk(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>) -> Result<Walked> {
-    if scan.bookmark.objset == MOS {
+pub(super) fn walk(at: &MosTx<'_>, live: &mut Live, slice: &mut Slice<'_>) -> Result<Walked> {
+    if live.scan.bookmark.objset == MOS {
+        let scan = &mut live.scan;
         (scan.cur_min_txg, scan.cur_max_txg) = (scan.min_txg, scan.max_txg);
         let root = slice.spa.uberblock().rootbp;
         if blocks(scan, slice, &root, MOS) == Walked::Paused {
             return Ok(Walked::Paused);
         }
         scan.bookmark = between();
-        enqueue_oldest(at, scan)?;
-    } else if scan.bookmark.objset != scan_state::BETWEEN {
+        enqueue_oldest(at, live)?;
+    } else if live.scan.bookmark.objset != scan_state::BETWEEN {
         // `cur_max_txg` stays that of the dataset in which the scan paused, even if that is gone and its blocks are now the
         // next one's: what was born later is met when that dataset is visited again.
-        let number = scan.bookmark.objset;
-        if one(at, scan, slice, number)? == Walked::Paused {
+        let number = live.scan.bookmark.objset;
+        if one(at, live, slice, number)? == Walked::Paused {
             return Ok(Walked::Paused);
         }
-        scan.bookmark = between();
+        live.scan.bookmark = between();
     }
-    while let Some((number, after)) = scan_state::first_queued(at, scan)? {
-        if slice.is_over() {
+    while let Some((&number, _)) = live.queue.first_key_value() {
+        if slice.is_paused() {
             return Ok(Walked::Paused);
         }
-        scan_state::dequeue(at, scan, number)?;
+        let Some(after) = live.queue.remove(&number) else { break };
+        let scan = &mut live.scan;
         scan.cur_min_txg = after.max(scan.min_txg);
         scan.bookmark = place(Bookmark::root(number));
         begin(at, scan, slice, number)?;
-        if one(at, scan, slice, number)? == Walked::Paused {
+        if one(at, live, slice, number)? == Walked::Paused {
             return Ok(Walked::Paused);
         }
-        scan.bookmark = between();
+        live.scan.bookmark = between();
     }
     Ok(Walked::Ended)
 }
@@ -105,13 +108,14 @@ fn claimed_log(at: &MosTx<'_>, scan: &DslScan, slice: &mut Slice<'_>, (number, r
     // The last block of a log was never written.
     let written = held.blocks.iter().filter(|bp| held.end.as_ref() != Some(bp));
     for bp in written.filter(|bp| bp.accounting_birth() > scan.cur_min_txg) {
-        slice.take(bp, Bookmark::new(number, 0, Bookmark::ZIL, 0));
+        slice.take_now(bp, Bookmark::new(number, 0, Bookmark::ZIL, 0));
     }
 }
 
 /// Scans a dataset, and puts its successors into the queue.
 #[doc(alias = "dsl_scan_visitds")]
-fn one(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
+fn one(at: &MosTx<'_>, live: &mut Live, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
+    let scan = &mut live.scan;
     let phys = match at.dataset(number) {
         Ok(phys) => phys,
         // A dataset that is gone has nothing to scan.
@@ -127,10 +131,10 @@ fn one(at: &MosTx<'_>, scan: &mut DslScan, slice: &mut Slice<'_>, number: u64) -
     }
     if scan.flags & scan_state::VISIT_AGAIN != 0 {
         scan.flags &= !scan_state::VISIT_AGAIN;
-        scan_state::enqueue(at, scan, number, scan.cur_max_txg)?;
+        live.queue.insert(number, scan.cur_max_txg);
         return Ok(Walked::Ended);
     }
-    enqueue_descendants(at, scan, number, &phys)?;
+    enqueue_descendants(at, live, number, &phys)?;
     Ok(Walked::Ended)
 }
 
@@ -150,15 +154,15 @@ fn blocks(scan: &mut DslScan, slice: &mut Slice<'_>, root: &Blkptr, objset: u64)
 }
 
 /// The oldest datasets: `$ORIGIN`'s snapshot, of which all others are clones, and in old pools each that follows none.
-fn enqueue_oldest(at: &MosTx<'_>, scan: &DslScan) -> Result<()> {
-    let datasets = datasets(at)?;
-    let oldest = datasets.into_iter().filter(|(_, phys)| phys.prev_snap_obj == 0);
-    oldest.into_iter().try_for_each(|(number, _)| scan_state::enqueue(at, scan, number, 0))
+fn enqueue_oldest(at: &MosTx<'_>, live: &mut Live) -> Result<()> {
+    let oldest = datasets(at)?.into_iter().filter(|(_, phys)| phys.prev_snap_obj == 0);
+    live.queue.extend(oldest.map(|(number, _)| (number, 0)));
+    Ok(())
 }
 
-fn enqueue_descendants(at: &MosTx<'_>, scan: &DslScan, number: u64, phys: &DslDataset) -> Result<()> {
+fn enqueue_descendants(at: &MosTx<'_>, live: &mut Live, number: u64, phys: &DslDataset) -> Result<()> {
     if phys.next_snap_obj != 0 {
-        scan_state::enqueue(at, scan, phys.next_snap_obj, phys.creation_txg)?;
+        live.queue.insert(phys.next_snap_obj, phys.creation_txg);
     }
     if phys.num_children <= 1 {
         return Ok(());
@@ -175,7 +179,8 @@ fn enqueue_descendants(at: &MosTx<'_>, scan: &DslScan, number: u64, phys: &DslDa
             datasets(at)?.into_iter().filter(|(clone, other)| follow(other) && *clone != phys.next_snap_obj);
         clones = found.map(|(clone, _)| clone).collect();
     }
-    clones.into_iter().try_for_each(|clone| scan_state::enqueue(at, scan, clone, phys.creation_txg))
+    live.queue.extend(clones.into_iter().map(|clone| (clone, phys.creation_txg)));
+    Ok(())
 }
 
 /// All datasets and snapshots.

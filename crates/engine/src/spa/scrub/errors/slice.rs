@@ -167,7 +167,7 @@ fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<Outcome> {
                 births.last_mut().into_iter().for_each(|birth| *birth = bp.physical_birth());
                 let index = u64::try_from(index).unwrap_or(u64::MAX);
                 let at = Bookmark { objset, object, level, blkid };
-                reader.push(Request { bp, at, start: index, end: index });
+                reader.push(Request { bp, at, start: index, end: index, lead: false });
             }
         }
     }
