@@ -121,9 +121,13 @@ impl<'a> Cursor<'a> {
 
     /// `N` 64-bit integers.
     pub fn u64s<const N: usize>(&mut self) -> Result<[u64; N], Malformed> {
+        let raw = self.bytes(N * size_of::<u64>())?;
         let mut out = [0; N];
-        for word in &mut out {
-            *word = self.u64()?;
+        for (word, raw) in out.iter_mut().zip(raw.as_chunks().0) {
+            *word = match self.endian {
+                Endian::Little => u64::from_le_bytes(*raw),
+                Endian::Big => u64::from_be_bytes(*raw),
+            };
         }
         Ok(out)
     }

@@ -355,12 +355,14 @@ impl Dnode {
         }
         let Some((head, tail)) = out.split_at_mut_checked(DNODE_CORE_SIZE) else { return false };
         head.copy_from_slice(self.phys().as_bytes());
-        let pointers = self.blkptrs().iter().flat_map(Blkptr::to_bytes);
-        for (to, from) in tail
-            .iter_mut()
-            .zip(pointers.chain(self.bonus.iter().copied()).chain(self.behind_bonus.iter().copied()))
-        {
-            *to = from;
+        let (pointers, mut rest) = tail.split_at_mut(tail.len().min(self.nblkptr() * BLKPTR_SIZE));
+        for (to, bp) in pointers.as_chunks_mut::<BLKPTR_SIZE>().0.iter_mut().zip(self.blkptrs()) {
+            *to = bp.to_bytes();
+        }
+        for part in [&self.bonus, &self.behind_bonus] {
+            let (to, behind) = rest.split_at_mut(rest.len().min(part.len()));
+            to.copy_from_slice(part.get(..to.len()).unwrap_or_default());
+            rest = behind;
         }
         if let (Some(bp), Some(last)) = (&self.spill, tail.last_chunk_mut::<BLKPTR_SIZE>()) {
             *last = bp.to_bytes();
