@@ -72,6 +72,27 @@ impl AlignedBuf {
         Self { ptr, len, cap, written: written.max(len) }
     }
 
+    /// A copy of `bytes` in memory for `room` bytes, into which it can [`AlignedBuf::grow`].
+    pub fn copy_with_room(bytes: &[u8], room: usize) -> Self {
+        let mut buf = Self::scratch(room.max(bytes.len()));
+        buf.len = bytes.len();
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Appends zeros up to a length of `len` bytes, without moving the bytes; false, and nothing is changed, where the memory
+    /// does not suffice.
+    pub fn grow(&mut self, len: usize) -> bool {
+        let before = self.len;
+        // Bytes that were never written are not initialised.
+        let fits = (before..=self.written).contains(&len);
+        if fits {
+            self.len = len;
+            self.iter_mut().skip(before).for_each(|byte| *byte = 0);
+        }
+        fits
+    }
+
     /// Memory for `len` bytes; for 0 a dangling pointer with capacity 0.
     fn block(len: usize) -> Block {
         if len == 0 {
@@ -162,6 +183,16 @@ impl Buf {
         Arc::get_mut(&mut self.owner).filter(|_| whole).map(|buf| &mut **buf)
     }
 
+    /// Appends zeros as [`AlignedBuf::grow`] does; false also when this is not the only reference to all of the buffer.
+    pub fn grow(&mut self, len: usize) -> bool {
+        let whole = self.start == 0 && self.len == self.owner.len();
+        let grown = whole && Arc::get_mut(&mut self.owner).is_some_and(|buf| buf.grow(len));
+        if grown {
+            self.len = len;
+        }
+        grown
+    }
+
     /// A window of this window; clamped to its end.
     #[must_use]
     pub fn slice(&self, range: Range<usize>) -> Self {
@@ -240,6 +271,19 @@ mod tests {
         let mut part = buf.slice(0..2);
         drop(buf);
         assert!(part.get_mut().is_none());
+    }
+
+    #[test]
+    fn a_buffer_grows_in_place_within_its_room() {
+        let mut buf = Buf::from(AlignedBuf::copy_with_room(&[7; 512], 4096));
+        let at = buf.as_ptr();
+        assert!(buf.grow(1024) && buf.grow(4096) && !buf.grow(4097) && !buf.grow(4095));
+        assert!(buf.len() == 4096 && buf.as_ptr() == at);
+        assert!(buf[..512].iter().all(|b| *b == 7) && buf[512..].iter().all(|b| *b == 0));
+        let mut other = buf.clone();
+        assert!(!other.grow(4096) && !buf.slice(0..10).grow(20));
+        let mut short = Buf::from(&[1, 2][..]);
+        assert!(!short.grow(3) && *short == [1, 2]);
     }
 
     #[test]

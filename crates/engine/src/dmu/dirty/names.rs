@@ -22,6 +22,9 @@ use crate::memory::objects::KeepsIndexes;
 
 /// Reads of block 0 until one is not overtaken by a change.
 const ATTEMPTS: usize = 4;
+/// A block that grows gets room for an eighth more names, up to a whole page of memory.
+const ROOM_PART: usize = 8;
+const ROOM_STEP: usize = 4096;
 /// Searches of one content without an index: the next one builds it.
 const SEARCHES: u8 = 1;
 
@@ -168,6 +171,7 @@ fn patch(change: &mut Change, block: Buf, len: usize, work: &mut dyn FnMut(&mut 
         return change.put(0, Dirty::Data(bytes.into()));
     };
     drop(block);
+    own.grow(len);
     if let Some(bytes) = own.get_mut().filter(|bytes| bytes.len() == len) {
         work(bytes);
     } else {
@@ -178,10 +182,16 @@ fn patch(change: &mut Change, block: Buf, len: usize, work: &mut dyn FnMut(&mut 
     false
 }
 
-/// A copy with `len` bytes: cut off, or padded with zeros.
+/// A copy with `len` bytes: cut off, or padded with zeros. One that is longer has room for more, as the next names make it longer
+/// again, by a sector each time.
 fn resized(block: &Buf, len: usize) -> AlignedBuf {
-    let kept = block.get(..len).unwrap_or(block);
-    AlignedBuf::concat(&[kept, &vec![0; len.saturating_sub(kept.len())]])
+    if len <= block.len() {
+        return AlignedBuf::copy_of(block.get(..len).unwrap_or(block));
+    }
+    let room = len.saturating_add(len / ROOM_PART).next_multiple_of(ROOM_STEP);
+    let mut bytes = AlignedBuf::copy_with_room(block, room);
+    bytes.grow(len);
+    bytes
 }
 
 impl KeepsIndexes for LiveObjset {
