@@ -1,9 +1,10 @@
 //! Micro ZAPs that are changed in place, with an index of their names: their bytes are those of blocks that are searched,
-//! copied and rewritten whole, which is how an object in memory without a pool is changed.
+//! copied and rewritten whole, which is how an object in memory without a pool is changed. And how often blocks are copied.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use common::Bench;
@@ -110,6 +111,32 @@ fn a_directory_that_is_changed_in_place_has_the_bytes_of_one_that_is_rewritten()
         assert!(pair.live.max_block() > 0);
         pair.compare();
     }
+}
+
+/// Blocks that are at another place in memory than at the last look.
+fn moved(live: &Handle, places: &mut BTreeMap<u64, usize>) -> usize {
+    let now = (0..=live.max_block()).map(|blkid| (blkid, live.block(blkid).unwrap().as_ptr().addr()));
+    now.filter(|(blkid, at)| places.insert(*blkid, *at) != Some(*at)).count()
+}
+
+/// A txg copies a block once, a micro ZAP again each time that it grows by an eighth, and leaves that are split or joined: not
+/// each block for each name.
+#[test]
+fn names_that_come_and_go_in_one_txg_move_few_blocks() {
+    const FEW: u64 = 2047;
+    const ALL: u64 = 6000;
+    let pair = Pair::new(0);
+    let tx = pair.bench.spa.begin().unwrap();
+    let mut places = BTreeMap::new();
+    let mut change = |work: &dyn Fn(&mut ZapEdit<'_>) -> engine::Result<()>| {
+        work(&mut ZapEdit::open(&mut pair.live.edit(&tx)).unwrap()).unwrap();
+        moved(&pair.live, &mut places)
+    };
+    let few: usize = (0..FEW).map(|n| change(&|zap| zap.insert(&format!("name {n}"), n))).sum();
+    let more: usize = (FEW..ALL).map(|n| change(&|zap| zap.insert(&format!("name {n}"), n))).sum();
+    let fewer: usize = (0..ALL).map(|n| change(&|zap| zap.remove(&format!("name {n}")))).sum();
+    println!("{few} moves of a micro ZAP that grows, {more} of a fat one, {fewer} of one that shrinks");
+    assert!(few < 40 && more < 400 && fewer < 400, "{few}, {more} and {fewer} moves");
 }
 
 /// A name with the high hash bits of `wanted` after any prefix.

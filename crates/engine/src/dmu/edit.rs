@@ -38,9 +38,15 @@ pub trait Edit {
     fn write_block(&mut self, blkid: u64, bytes: AlignedBuf) -> Result<()>;
     /// Changes a block in place, or replaces it by a changed copy.
     fn patch_block(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+        self.patch_block_if(blkid, &mut |block| {
+            work(block);
+            true
+        })
+    }
+    /// As [`Edit::patch_block`]. `work` returns false when it has changed nothing: then the block need not be written.
+    fn patch_block_if(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8]) -> bool) -> Result<()> {
         let mut block = self.read_block(blkid)?.into_owned();
-        work(&mut block);
-        self.write_block(blkid, block)
+        if work(&mut block) { self.write_block(blkid, block) } else { Ok(()) }
     }
     /// Block 0 with the number of its content.
     fn head(&self) -> Result<Head> {
@@ -309,14 +315,13 @@ impl Edit for MemObject {
         Ok(())
     }
 
-    fn patch_block(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+    fn patch_block_if(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8]) -> bool) -> Result<()> {
         if let Some(bytes) = self.blocks.get_mut(&blkid).and_then(Buf::get_mut) {
             work(bytes);
             return Ok(());
         }
         let mut block = self.read_block(blkid)?.into_owned();
-        work(&mut block);
-        self.write_block(blkid, block)
+        if work(&mut block) { self.write_block(blkid, block) } else { Ok(()) }
     }
 
     fn free_from(&mut self, blkid: u64) -> Result<()> {

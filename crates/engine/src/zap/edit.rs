@@ -319,18 +319,17 @@ fn init_fat(object: &mut dyn Edit, salt: u64, normflags: u64, flags: ZapFlags) -
 }
 
 /// A key in the stored form of a fat ZAP with this header.
-fn hashed(header: &FatHeader, key: KeyRef<'_>) -> Result<Hashed> {
+fn hashed<'k>(header: &FatHeader, key: KeyRef<'k>) -> Result<Hashed<'k>> {
     let words = header.flags.has(ZapFlags::UINT64_KEY);
     match key {
         KeyRef::Name(name) if !words => {
             let hash = hash_name(header.salt, &fold(name, header.normflags), header.flags);
-            let stored = name.iter().copied().chain([0]).collect();
-            Ok(Hashed { hash, stored, intlen: 1, text: key_text(key) })
+            Ok(Hashed { hash, stored: [name, &[0]].concat(), intlen: 1, key })
         }
         KeyRef::Words(key_words) if words && !key_words.is_empty() && key_words.len() <= MAX_NAME / 8 => {
             let hash = hash_words(header.salt, key_words, header.flags);
             let stored = key_words.iter().flat_map(|w| w.to_be_bytes()).collect();
-            Ok(Hashed { hash, stored, intlen: 8, text: key_text(key) })
+            Ok(Hashed { hash, stored, intlen: 8, key })
         }
         _ => Err(wrong_kind()),
     }
@@ -357,13 +356,6 @@ fn check_value(value: &Value) -> Result<()> {
     Ok(())
 }
 
-fn key_text(key: KeyRef<'_>) -> String {
-    match key {
-        KeyRef::Name(name) => String::from_utf8_lossy(name).into_owned(),
-        KeyRef::Words(words) => format!("{words:x?}"),
-    }
-}
-
 fn length(bytes: u64) -> Result<usize> {
     usize::try_from(bytes).map_err(|_| Error::new(Kind::Invalid, "a block that large"))
 }
@@ -377,9 +369,9 @@ fn wrong_kind() -> Error {
 }
 
 pub(super) fn exists(key: KeyRef<'_>) -> Error {
-    Error::new(Kind::Exists, format!("entry '{}' is there already", key_text(key)))
+    Error::new(Kind::Exists, format!("entry '{}' is there already", key.text()))
 }
 
-fn absent(key: KeyRef<'_>) -> Error {
-    Error::not_found(format!("no entry '{}'", key_text(key)))
+pub(super) fn absent(key: KeyRef<'_>) -> Error {
+    Error::not_found(format!("no entry '{}'", key.text()))
 }

@@ -19,7 +19,8 @@
 use ondisk::zap::{FatHeader, Fit, Leaf, LeafArray, LeafEntry, LeafMut, NewEntry, table_index};
 use stdx::{AlignedBuf, Buf};
 
-use super::Value;
+use super::edit::{absent, exists};
+use super::{KeyRef, Value};
 use crate::dmu::edit::Edit;
 use crate::error::{Error, Kind, Result};
 
@@ -35,14 +36,14 @@ const MAX_SPLITS: u32 = 64;
 
 /// A key as it is stored, and its hash.
 #[derive(Debug)]
-pub(super) struct Hashed {
+pub(super) struct Hashed<'k> {
     pub(crate) hash: u64,
     /// Name with its NUL, or words in big-endian order.
     pub(crate) stored: Vec<u8>,
     /// 1 or 8.
     pub(crate) intlen: u8,
     /// For errors.
-    pub(crate) text: String,
+    pub(crate) key: KeyRef<'k>,
 }
 
 /// A fat ZAP open for changes.
@@ -54,10 +55,9 @@ pub(super) struct Fat<'a> {
     changed: bool,
 }
 
-/// A leaf found for a hash.
+/// A leaf found for a hash. The block itself is not kept: without other readers it is changed in place.
 struct Place {
     blkid: u64,
-    block: Buf,
     entry: Option<LeafEntry>,
 }
 
@@ -80,54 +80,65 @@ impl<'a> Fat<'a> {
     }
 
     /// Adds an entry, or replaces its value if that is allowed.
-    pub fn store(&mut self, key: &Hashed, cd: Option<u32>, value: &Value, replace: bool) -> Result<()> {
+    pub fn store(&mut self, key: &Hashed<'_>, cd: Option<u32>, value: &Value, replace: bool) -> Result<()> {
         let bytes = value.big_endian();
         let value = LeafArray { intlen: value.width, bytes: &bytes };
         for _ in 0..MAX_SPLITS {
-            let place = self.find(key)?;
-            if place.entry.is_some() && !replace {
-                return Err(Error::new(Kind::Exists, format!("entry '{}' is there already", key.text)));
+            let Place { blkid, entry } = self.find(key)?;
+            if entry.is_some() && !replace {
+                return Err(exists(key.key));
             }
-            let blkid = place.blkid;
-            let mut block = place.block.clone().into_owned();
-            let mut leaf = LeafMut::from_bytes(&mut block).map_err(|e| self.bad(blkid, &e))?;
-            let fit = match place.entry {
+            self.object.check_change(0, 1)?;
+            let fit = self.change_leaf(blkid, &mut |leaf| match entry {
                 Some(entry) => leaf.set_value(entry.chunk, value),
                 None => {
                     let name = LeafArray { intlen: key.intlen, bytes: &key.stored };
                     leaf.insert(&NewEntry { hash: key.hash, cd, name, value })
                 }
-            };
-            match fit.map_err(|e| self.bad(blkid, &e))? {
+            })?;
+            match fit {
                 Fit::Never => {
-                    let what = format!("entry '{}' is too long for a block of this ZAP", key.text);
+                    let what = format!("entry '{}' is too long for a block of this ZAP", key.key.text());
                     return Err(Error::new(Kind::TooLong, what));
                 }
-                Fit::Full => self.expand(key.hash, &place)?,
-                Fit::Done => {
-                    self.object.check_change(0, 1)?;
-                    self.object.write_block(blkid, block)?;
-                    return if place.entry.is_some() { Ok(()) } else { self.count(1) };
-                }
+                Fit::Full => self.expand(key.hash, blkid)?,
+                Fit::Done if entry.is_some() => return Ok(()),
+                Fit::Done => return self.count(1),
             }
         }
         Err(self.full())
     }
 
-    pub fn remove(&mut self, key: &Hashed) -> Result<()> {
-        let Place { blkid, block, entry } = self.find(key)?;
-        let entry = entry.ok_or_else(|| Error::not_found(format!("no entry '{}'", key.text)))?;
-        let mut block = block.into_owned();
-        let leaf = LeafMut::from_bytes(&mut block);
-        leaf.and_then(|mut leaf| leaf.remove(entry.chunk)).map_err(|e| self.bad(blkid, &e))?;
-        let is_empty = Leaf::from_bytes(&block).is_ok_and(|leaf| leaf.header().nentries == 0);
+    pub fn remove(&mut self, key: &Hashed<'_>) -> Result<()> {
+        let Place { blkid, entry } = self.find(key)?;
+        let entry = entry.ok_or_else(|| absent(key.key))?;
         if self.header.num_entries == 0 {
             return Err(self.bad(0, &"more entries than the ZAP counts"));
         }
         self.object.check_change(0, 1)?;
-        self.object.write_block(blkid, block)?;
+        let mut is_empty = false;
+        self.change_leaf(blkid, &mut |leaf| {
+            leaf.remove(entry.chunk)?;
+            is_empty = leaf.is_empty();
+            Ok(Fit::Done)
+        })?;
         self.count(-1)?;
         if is_empty { self.shrink(blkid) } else { Ok(()) }
+    }
+
+    /// Changes entries of a leaf, in place if the txg has it already and no reader holds it; a change that fails has changed
+    /// nothing.
+    fn change_leaf(
+        &mut self,
+        blkid: u64,
+        work: &mut dyn FnMut(&mut LeafMut<'_>) -> std::result::Result<Fit, ondisk::Malformed>,
+    ) -> Result<Fit> {
+        let mut done = Ok(Fit::Never);
+        self.object.patch_block_if(blkid, &mut |block| {
+            done = LeafMut::attempt(block, &mut *work);
+            matches!(done, Ok(Fit::Done))
+        })?;
+        done.map_err(|e| self.bad(blkid, &e))
     }
 
     /// Joins the empty leaf `blkid` with its sibling while that is empty, too.
@@ -214,7 +225,7 @@ impl<'a> Fat<'a> {
     }
 
     /// The leaf of a hash, and the entry of the key in it.
-    fn find(&self, key: &Hashed) -> Result<Place> {
+    fn find(&self, key: &Hashed<'_>) -> Result<Place> {
         let blkid = self.slot(table_index(key.hash, self.header.ptrtbl.shift))?;
         let block = self.object.read_block(blkid)?;
         let bad = |e| self.bad(blkid, &e);
@@ -230,7 +241,7 @@ impl<'a> Fat<'a> {
                 break;
             }
         }
-        Ok(Place { blkid, block, entry: found })
+        Ok(Place { blkid, entry: found })
     }
 
     /// The leaf named by slot `index` of the table.
@@ -245,11 +256,11 @@ impl<'a> Fat<'a> {
         if leaf == 0 || leaf > self.object.max_block() { Err(broken()) } else { Ok(leaf) }
     }
 
-    /// Splits the full leaf at `place`, after enlarging the table if only one slot names it.
+    /// Splits the full leaf `blkid`, after enlarging the table if only one slot names it.
     #[doc(alias = "zap_expand_leaf")]
-    fn expand(&mut self, hash: u64, place: &Place) -> Result<()> {
-        let bad = |e| corrupt(&*self.object, place.blkid, &e);
-        let leaf = Leaf::from_bytes(&place.block).map_err(bad)?;
+    fn expand(&mut self, hash: u64, blkid: u64) -> Result<()> {
+        let block = self.object.read_block(blkid)?;
+        let leaf = Leaf::from_bytes(&block).map_err(|e| self.bad(blkid, &e))?;
         let prefix_len = u32::from(leaf.header().prefix_len);
         if !can_split(&leaf, hash, self.header.flags.hash_bits() - SPARE_BITS) {
             return Err(self.full());
@@ -260,22 +271,22 @@ impl<'a> Fat<'a> {
         let shift = self.header.ptrtbl.shift;
         let free = shift.checked_sub(prefix_len + 1).ok_or_else(|| self.full())?;
         let sibling = (table_index(hash, prefix_len + 1) | 1) << free;
-        self.check_span(sibling, free, place.blkid)?;
+        self.check_span(sibling, free, blkid)?;
         self.check_point(sibling, free)?;
         let new_blkid = self.allocate(1)?;
-        [0, place.blkid, new_blkid].into_iter().try_for_each(|blkid| self.object.check_change(blkid, 1))?;
+        [0, blkid, new_blkid].into_iter().try_for_each(|blkid| self.object.check_change(blkid, 1))?;
         let sorted = self.header.normflags != 0;
-        let mut old_block = place.block.clone().into_owned();
+        let mut old_block = block.into_owned();
         let mut new_block = AlignedBuf::zeroed(old_block.len());
         let mut new = LeafMut::init(&mut new_block, sorted).map_err(bad_leaf)?;
         let old = LeafMut::from_bytes(&mut old_block);
-        old.and_then(|mut old| old.split(&mut new, sorted)).map_err(|e| self.bad(place.blkid, &e))?;
+        old.and_then(|mut old| old.split(&mut new, sorted)).map_err(|e| self.bad(blkid, &e))?;
         self.object.write_block(new_blkid, new_block)?;
         self.point(sibling, free, new_blkid)?;
         self.header.num_leafs = self.header.num_leafs.saturating_add(1);
         self.write_header()?;
         // Last, because other readers must find each entry through the present table at any time.
-        self.object.write_block(place.blkid, old_block)
+        self.object.write_block(blkid, old_block)
     }
 
     /// Checks that all slots to be changed are readable and name the leaf.

@@ -103,6 +103,16 @@ pub enum KeyRef<'a> {
     Words(&'a [u64]),
 }
 
+impl KeyRef<'_> {
+    /// The key in an error.
+    pub(super) fn text(self) -> String {
+        match self {
+            Self::Name(name) => String::from_utf8_lossy(name).into_owned(),
+            Self::Words(words) => format!("{words:x?}"),
+        }
+    }
+}
+
 impl<'a> From<&'a str> for KeyRef<'a> {
     fn from(name: &'a str) -> Self {
         Self::Name(name.as_bytes())

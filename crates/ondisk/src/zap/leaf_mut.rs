@@ -5,8 +5,9 @@
 //! Pieces and entries are taken from the head of the free list and given back to it with their bytes zeroed,
 //! so that a leaf compresses well.
 //!
-//! The leaf may hold any bytes: whatever contradicts itself is an error, and the caller drops the block. A
-//! change that ends with [`Fit::Full`] or [`Fit::Never`] has changed nothing.
+//! The leaf may hold any bytes: whatever contradicts itself is an error, and the caller drops the block, or makes
+//! the change with [`LeafMut::attempt`], which puts back what it has changed. A change that ends with [`Fit::Full`]
+//! or [`Fit::Never`] has changed nothing.
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, IntoBytes};
@@ -75,7 +76,20 @@ pub struct LeafMut<'a> {
     header: &'a mut LeafHeaderPhys,
     hash: &'a mut [U16],
     chunks: &'a mut [[u8; CHUNK_SIZE]],
+    /// What the attempt in progress has replaced.
+    before: Option<Before>,
 }
+
+/// The parts of a leaf as they were before an attempt, in the order in which they changed.
+#[derive(Debug)]
+struct Before {
+    header: LeafHeaderPhys,
+    heads: Vec<(usize, U16)>,
+    chunks: Vec<(usize, [u8; CHUNK_SIZE])>,
+}
+
+/// Chunks that an ordinary change replaces: an entry, its name and value, the entry before it on the chain.
+const ORDINARY: usize = 8;
 
 fn bad(detail: impl Into<String>) -> Malformed {
     Malformed::new("zap leaf", detail)
@@ -118,12 +132,54 @@ impl<'a> LeafMut<'a> {
             <[U16]>::mut_from_prefix_with_elems(rest, hash_entries(len)).map_err(|_| short())?;
         let (chunks, _) =
             <[[u8; CHUNK_SIZE]]>::mut_from_prefix_with_elems(rest, num_chunks(len)).map_err(|_| short())?;
-        Ok(Self { header, hash, chunks })
+        Ok(Self { header, hash, chunks, before: None })
+    }
+
+    /// Makes a change of entries in `block`, a leaf: all of it, or, when `work` fails, none.
+    ///
+    /// # Errors
+    /// Those of [`LeafMut::from_bytes`] and of `work`, which must neither split nor widen the leaf.
+    pub fn attempt<T>(
+        block: &'a mut [u8],
+        work: impl FnOnce(&mut Self) -> Result<T, Malformed>,
+    ) -> Result<T, Malformed> {
+        let mut leaf = Self::from_bytes(block)?;
+        let (header, heads, chunks) = (*leaf.header, Vec::new(), Vec::with_capacity(ORDINARY));
+        leaf.before = Some(Before { header, heads, chunks });
+        let done = work(&mut leaf);
+        if done.is_err() {
+            leaf.put_back();
+        }
+        done
+    }
+
+    fn put_back(&mut self) {
+        let Some(before) = self.before.take() else { return };
+        *self.header = before.header;
+        for (slot, head) in before.heads.into_iter().rev() {
+            self.hash.get_mut(slot).into_iter().for_each(|now| *now = head);
+        }
+        for (chunk, bytes) in before.chunks.into_iter().rev() {
+            self.chunks.get_mut(chunk).into_iter().for_each(|now| *now = bytes);
+        }
+    }
+
+    /// Keeps a chunk as it is, for [`LeafMut::put_back`].
+    fn note_chunk(&mut self, chunk: u16) {
+        let chunk = usize::from(chunk);
+        if let (Some(before), Some(bytes)) = (&mut self.before, self.chunks.get(chunk)) {
+            before.chunks.push((chunk, *bytes));
+        }
     }
 
     /// Free chunks.
     pub fn nfree(&self) -> u16 {
         self.header.nfree.get()
+    }
+
+    /// Whether it has no entries.
+    pub fn is_empty(&self) -> bool {
+        self.header.nentries.get() == 0
     }
 
     /// Stores an entry. The caller has looked that its name is not there yet.
@@ -211,8 +267,10 @@ impl<'a> LeafMut<'a> {
         }
         self.hash.fill(U16::new(CHAIN_END));
         for chunk in 0..count(self.chunks.len())? {
-            let Ok(entry) = self.entry(chunk) else { continue };
-            if entry.hash.get() >> bit & 1 == 1 {
+            if self.raw(chunk)?.first() != Some(&CHUNK_ENTRY) {
+                continue;
+            }
+            if self.entry(chunk)?.hash.get() >> bit & 1 == 1 {
                 self.transfer(chunk, new)?;
             } else {
                 self.link(chunk)?;
@@ -310,7 +368,11 @@ impl<'a> LeafMut<'a> {
             Some(chunk) => Ok(&mut self.entry_mut(chunk)?.next),
             None => {
                 let slot = self.slot(hash);
-                self.hash.get_mut(slot).ok_or_else(|| bad("no hash table"))
+                let head = self.hash.get_mut(slot).ok_or_else(|| bad("no hash table"))?;
+                if let Some(before) = &mut self.before {
+                    before.heads.push((slot, *head));
+                }
+                Ok(head)
             }
         }
     }
@@ -353,6 +415,7 @@ impl<'a> LeafMut<'a> {
     }
 
     fn entry_mut(&mut self, chunk: u16) -> Result<&mut EntryPhys, Malformed> {
+        self.note_chunk(chunk);
         let raw = self.chunks.get_mut(usize::from(chunk));
         raw.and_then(|raw| EntryPhys::mut_from_bytes(raw).ok())
             .filter(|e| e.chunk_type == CHUNK_ENTRY)
@@ -367,6 +430,7 @@ impl<'a> LeafMut<'a> {
     }
 
     fn put(&mut self, chunk: u16, phys: &(impl IntoBytes + zerocopy::Immutable)) -> Result<(), Malformed> {
+        self.note_chunk(chunk);
         let raw = self.chunks.get_mut(usize::from(chunk));
         write_chunk(raw.ok_or_else(|| bad(format!("no chunk {chunk}")))?, phys);
         Ok(())
@@ -410,9 +474,7 @@ impl<'a> LeafMut<'a> {
         let mut pieces = Vec::with_capacity(bytes.len().div_ceil(ARRAY_BYTES));
         for piece in bytes.chunks(ARRAY_BYTES) {
             let mut full = [0; ARRAY_BYTES];
-            for (to, from) in full.iter_mut().zip(piece) {
-                *to = *from;
-            }
+            full.get_mut(..piece.len()).into_iter().for_each(|to| to.copy_from_slice(piece));
             pieces.push((self.alloc()?, full));
         }
         self.chain(&pieces)
@@ -437,12 +499,63 @@ impl ArrayPhys {
 }
 
 fn write_chunk(raw: &mut [u8; CHUNK_SIZE], phys: &(impl IntoBytes + zerocopy::Immutable)) {
-    for (to, from) in raw.iter_mut().zip(phys.as_bytes()) {
-        *to = *from;
+    if let Some(bytes) = phys.as_bytes().first_chunk() {
+        *raw = *bytes;
     }
 }
 
 fn count(n: usize) -> Result<u16, Malformed> {
     // 0xffff ends a chain, so it numbers no chunk.
     u16::try_from(n).ok().filter(|n| *n != CHAIN_END).ok_or_else(|| bad("block is too large for a leaf"))
+}
+
+#[cfg(test)]
+mod tests {
+    use stdx::rng::Rng;
+
+    use super::*;
+
+    /// A leaf that may be damaged anywhere.
+    fn leaf(rng: &mut Rng) -> Vec<u8> {
+        let mut block = vec![0; 4096];
+        let mut leaf = LeafMut::init(&mut block, false).unwrap();
+        for _ in 0..20 {
+            let hash = rng.below(1 << 10) << 54;
+            let (name, value) =
+                (LeafArray { intlen: 1, bytes: &[b'n'; 30] }, LeafArray { intlen: 8, bytes: &[7; 8] });
+            leaf.insert(&NewEntry { hash, cd: None, name, value }).unwrap();
+        }
+        for _ in 0..rng.below(4) {
+            let at = rng.below(4096) as usize;
+            block[at] = [0, 1, 0xff, CHUNK_FREE, CHUNK_ENTRY, CHUNK_ARRAY][rng.below(6) as usize];
+        }
+        block
+    }
+
+    #[test]
+    fn an_attempt_that_fails_has_changed_nothing() {
+        let mut rng = Rng::new(17);
+        let (mut failed, mut done) = (0, 0);
+        for _ in 0..600 {
+            let mut block = leaf(&mut rng);
+            for _ in 0..20 {
+                let before = block.clone();
+                let (what, chunk, hash) = (rng.below(3), rng.below(160) as u16, rng.below(1 << 10) << 54);
+                let (name, value) = ([b'x'; 50], vec![9; 8 * rng.below(9) as usize]);
+                let (name, value) =
+                    (LeafArray { intlen: 1, bytes: &name }, LeafArray { intlen: 8, bytes: &value });
+                let result = LeafMut::attempt(&mut block, |leaf| match what {
+                    0 => leaf.insert(&NewEntry { hash, cd: None, name, value }),
+                    1 => leaf.set_value(chunk, value),
+                    _ => leaf.remove(chunk).map(|()| Fit::Done),
+                });
+                failed += usize::from(result.is_err());
+                match result {
+                    Ok(Fit::Done) => done += 1,
+                    _ => assert!(block == before, "{result:?}"),
+                }
+            }
+        }
+        assert!(failed > 1000 && done > 1000, "{failed} failed, {done} done");
+    }
 }

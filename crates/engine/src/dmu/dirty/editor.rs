@@ -70,8 +70,8 @@ impl Edit for Editor<'_> {
         self.handle.write(self.tx, offset, bytes)
     }
 
-    fn patch_block(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8])) -> Result<()> {
-        self.handle.patch_block(self.tx, blkid, work)
+    fn patch_block_if(&mut self, blkid: u64, work: &mut dyn FnMut(&mut [u8]) -> bool) -> Result<()> {
+        self.handle.patch_block_if(self.tx, blkid, work)
     }
 
     fn head(&self) -> Result<Head> {

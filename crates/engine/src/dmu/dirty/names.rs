@@ -151,14 +151,18 @@ impl Handle {
         }
     }
 
-    /// Changes block `blkid`, in place if the txg has it already.
-    pub fn patch_block(self: &Arc<Self>, tx: &Tx, blkid: u64, work: &mut dyn FnMut(&mut [u8])) -> Result<()> {
+    /// Changes block `blkid`, in place if the txg has it already. `work` returns false when it has changed nothing.
+    pub(crate) fn patch_block_if(
+        self: &Arc<Self>,
+        tx: &Tx,
+        blkid: u64,
+        work: &mut dyn FnMut(&mut [u8]) -> bool,
+    ) -> Result<()> {
         if self.change(tx, |_, change| change.patch(blkid, |block| work(block)))?.is_some() {
             return Ok(());
         }
         let mut block = self.block(blkid)?.into_owned();
-        work(&mut block);
-        self.write_block(tx, blkid, block.into())
+        if work(&mut block) { self.write_block(tx, blkid, block.into()) } else { Ok(()) }
     }
 }
 
