@@ -234,9 +234,9 @@ impl FsWriter {
         if let Some(sink) = self.sink.read().clone() {
             sink.forget(object);
         }
-        let blocks = self.objset.handle(object)?.max_block().saturating_add(1);
-        tx.frees(blocks.min(engine::dmu::dirty::LONG));
-        self.objset.free_object(tx, object)?;
+        let handle = self.objset.handle(object)?;
+        tx.frees(handle.max_block().saturating_add(1).min(engine::dmu::dirty::LONG));
+        handle.free(tx)?;
         self.forget(object);
         Ok(())
     }

@@ -42,6 +42,15 @@ impl State {
     }
 }
 
+/// When changed attributes go to the bonus buffer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stored {
+    /// At once.
+    Now,
+    /// Never, if the same operation frees the file; else it calls [`FsWriter::store_now`].
+    Later,
+}
+
 /// Bytes of attributes that an ordinary file has at most.
 const ORDINARY: usize = 512;
 
@@ -181,23 +190,41 @@ impl FsWriter {
         node: &Node,
         work: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
+        self.replace(tx, node, |state| Ok((work(state)?, Stored::Now))).map(|(done, _)| done)
+    }
+
+    /// Changes a file's attributes. Also returns those before, if they differ.
+    pub(super) fn replace<T>(
+        &self,
+        tx: &Tx,
+        node: &Node,
+        work: impl FnOnce(&mut State) -> Result<(T, Stored)>,
+    ) -> Result<(T, Option<SaAttrs>)> {
         let mut state = node.state.write();
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
         }
         let mut new = state.clone();
-        let result = work(&mut new)?;
-        if new.attrs != state.attrs {
-            if state.encoded && state.spill.is_none() && new.attrs.has_layout_of(&state.attrs) {
-                self.patch(tx, node, &new.attrs, &state.attrs)?;
-            } else {
-                // A failure may leave another buffer than that of the present attributes.
-                state.encoded = false;
-                self.store(tx, node, &mut new)?;
-            }
-            *state = new;
+        let (result, stored) = work(&mut new)?;
+        if new.attrs == state.attrs {
+            return Ok((result, None));
         }
-        Ok(result)
+        if stored == Stored::Later {
+            new.encoded = false;
+        } else if state.encoded && state.spill.is_none() && new.attrs.has_layout_of(&state.attrs) {
+            self.patch(tx, node, &new.attrs, &state.attrs)?;
+        } else {
+            // A failure may leave another buffer than that of the present attributes.
+            state.encoded = false;
+            self.store(tx, node, &mut new)?;
+        }
+        let before = std::mem::replace(&mut *state, new).attrs;
+        Ok((result, Some(before)))
+    }
+
+    /// Stores the attributes that [`Stored::Later`] left in memory.
+    pub(super) fn store_now(&self, tx: &Tx, node: &Node) -> Result<()> {
+        self.store(tx, node, &mut node.state.write())
     }
 
     /// Writes attributes that have the layout of `before`, which the bonus buffer holds, in place.

@@ -13,7 +13,7 @@ use engine::{Error, Kind, Result};
 use ondisk::znode::dirent_object;
 
 use super::fs::FsWriter;
-use super::node::Node;
+use super::node::{Node, Stored};
 use super::sink::LogOp;
 use super::steps::Steps;
 use crate::attr::{Attr, FileKind};
@@ -105,13 +105,14 @@ impl FsWriter {
     pub(super) fn drop_link(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<bool> {
         let now = self.now();
         let attrs = [self.fields.links, self.fields.ctime];
-        let left = self.change_step(steps, node, &attrs, |state| {
+        let left = self.change_step_as(steps, node, &attrs, |state| {
             let links = state.word(self.fields.links).saturating_sub(1);
             // A directory's own `.` doesn't keep it.
             let links = if node.is_dir() && links <= 1 { 0 } else { links };
             state.attrs.set_word(self.fields.links, links)?;
             state.time(self.fields.ctime, now)?;
-            Ok(links)
+            // The bonus buffer of most files that go is freed with them.
+            Ok((links, if links == 0 { Stored::Later } else { Stored::Now }))
         })?;
         if left == 0 {
             self.drop_file(steps, node)?;
@@ -124,7 +125,7 @@ impl FsWriter {
         self.objset.stats.nunlinks.fetch_add(1, Ordering::Relaxed);
         // Without the mark, an open could succeed until the file is freed at the end of the operation.
         if !node.doom_unless_open() {
-            return self.enqueue(steps, node.number);
+            return self.keep_unnamed(steps, node);
         }
         let doomed = Arc::clone(node);
         steps.inverse(move |_, _| {
@@ -132,7 +133,7 @@ impl FsWriter {
             Ok(())
         });
         if node.is_long() || self.has_many_xattrs(node) {
-            self.enqueue(steps, node.number)?;
+            self.keep_unnamed(steps, node)?;
             let node = Arc::clone(node);
             steps.at_last(move |fs, _| fs.free_later(node));
             return Ok(());
@@ -140,8 +141,14 @@ impl FsWriter {
         match self.check_freeable(node) {
             Ok(()) => self.free_file(steps, node),
             // A file that can't be freed because of damage stays in the queue, without a name.
-            Err(_) => self.enqueue(steps, node.number),
+            Err(_) => self.keep_unnamed(steps, node),
         }
+    }
+
+    /// A file without a name stays: it goes to the delete queue, and its attributes to its bonus buffer.
+    fn keep_unnamed(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<()> {
+        self.store_now(steps, node)?;
+        self.enqueue(steps, node.number)
     }
 
     /// Frees blocks `[start, end)` of a file but for the last piece.

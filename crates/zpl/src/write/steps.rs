@@ -28,7 +28,7 @@ use engine::{Error, Result};
 use ondisk::sa::SaAttr;
 
 use super::fs::FsWriter;
-use super::node::{Node, State};
+use super::node::{Node, State, Stored};
 
 type Inverse = Box<dyn FnOnce(&FsWriter, &Tx) -> Result<()>>;
 type Last = Box<dyn FnOnce(&FsWriter, &Tx)>;
@@ -114,12 +114,25 @@ impl FsWriter {
         attrs: &[SaAttr],
         work: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
+        self.change_step_as(steps, node, attrs, |state| Ok((work(state)?, Stored::Now)))
+    }
+
+    /// As [`FsWriter::change_step`]; `work` says when the attributes are stored.
+    pub(super) fn change_step_as<T>(
+        &self,
+        steps: &Steps<'_>,
+        node: &Arc<Node>,
+        attrs: &[SaAttr],
+        work: impl FnOnce(&mut State) -> Result<(T, Stored)>,
+    ) -> Result<T> {
         self.may_fail()?;
-        let (done, before, after) = self.change(steps, node, |state| {
-            let before = state.attrs.clone();
+        let mut after = None;
+        let (done, before) = self.replace(steps, node, |state| {
             let done = work(state)?;
-            Ok((done, before, state.attrs.clone()))
+            after = Some(state.attrs.clone());
+            Ok(done)
         })?;
+        let Some((before, after)) = before.zip(after) else { return Ok(done) };
         let (node, attrs) = (Arc::clone(node), attrs.to_vec());
         steps.inverse(move |fs, tx| {
             fs.change(tx, &node, |state| {
