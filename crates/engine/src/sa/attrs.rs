@@ -25,6 +25,52 @@ pub struct SaAttrs {
     tail: Option<Vec<u8>>,
 }
 
+/// Reads attributes one after the other: each at once, where they are asked for in the order in which they are stored.
+#[derive(Debug, Clone)]
+pub struct SaReader<'a> {
+    attrs: &'a SaAttrs,
+    /// Index of the attribute behind the last that was found, and the beginning of its value.
+    index: usize,
+    start: usize,
+}
+
+impl<'a> SaReader<'a> {
+    /// An attribute's bytes.
+    pub fn get(&mut self, attr: SaAttr) -> Option<&'a [u8]> {
+        let behind = self.attrs.values.get(self.index..).unwrap_or_default();
+        self.find(behind, attr, (self.index, self.start)).or_else(|| {
+            let before = self.attrs.values.get(..self.index).unwrap_or_default();
+            self.find(before, attr, (0, 0))
+        })
+    }
+
+    fn find(&mut self, among: &[(SaAttr, usize)], attr: SaAttr, first: (usize, usize)) -> Option<&'a [u8]> {
+        let (mut index, mut start) = first;
+        for (other, len) in among {
+            let end = start + len;
+            index += 1;
+            if other.num == attr.num {
+                (self.index, self.start) = (index, end);
+                return self.attrs.bytes.get(start..end);
+            }
+            start = end;
+        }
+        None
+    }
+
+    /// An attribute's first word.
+    pub fn word(&mut self, attr: SaAttr) -> Option<u64> {
+        self.get(attr)?.first_chunk().map(|b| u64::from_le_bytes(*b))
+    }
+
+    /// An attribute's first two words, 0 for each that is absent.
+    pub fn pair(&mut self, attr: SaAttr) -> [u64; 2] {
+        let bytes = self.get(attr).unwrap_or_default();
+        let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+        [word(bytes), word(bytes.get(8..).unwrap_or_default())]
+    }
+}
+
 /// A file's attributes as they are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SaBuffers {
@@ -114,6 +160,11 @@ impl SaAttrs {
     /// Bytes of all values.
     pub fn size(&self) -> usize {
         self.bytes.len().saturating_add(self.tail.as_ref().map_or(0, Vec::len))
+    }
+
+    /// Reads many of them.
+    pub fn reader(&self) -> SaReader<'_> {
+        SaReader { attrs: self, index: 0, start: 0 }
     }
 
     /// An attribute's bytes.

@@ -155,6 +155,23 @@ impl<S: Source + Clone> Zap<S> {
         }
     }
 
+    /// The first integer of exactly this name's value.
+    pub fn first(&self, name: &[u8]) -> Result<Option<u64>> {
+        let Shape::Fat(header, _) = &self.shape else {
+            return Ok(self.lookup(name)?.and_then(|value| value.first()));
+        };
+        let hash = hash_name(header.salt, &fold(name, header.normflags), header.flags);
+        let mut found = None;
+        self.fat_visit(header, hash, |leaf, entry| {
+            let is_it = leaf.name_is(entry, name);
+            if is_it {
+                found = leaf.first_int(entry)?;
+            }
+            Ok(is_it)
+        })?;
+        Ok(found)
+    }
+
     /// The first entry whose name `is_it` accepts among those with the hash of `hashed`, which is the name
     /// normalised by the ZAP's [`Self::normflags`]. Also returns the stored name.
     pub fn lookup_normalized(

@@ -294,6 +294,14 @@ impl<'a> Leaf<'a> {
         piece.and_then(|piece| piece.first_chunk()).map(|b| u64::from_be_bytes(*b)).ok_or_else(other)
     }
 
+    /// The first integer of an entry's value, whatever the others are; `None` for a value without integers.
+    pub fn first_int(&self, entry: &LeafEntry) -> Result<Option<u64>, Malformed> {
+        match (entry.value_numints, entry.value_intlen) {
+            (1, 8) => self.word(entry).map(Some),
+            _ => Ok(self.value_ints(entry)?.first().copied()),
+        }
+    }
+
     /// An entry's key as 64-bit words, in ZAPs with such keys.
     pub fn key_words(&self, entry: &LeafEntry) -> Result<Vec<u64>, Malformed> {
         let raw = self.read_array(entry.name_chunk, usize::from(entry.name_numints) * 8)?;

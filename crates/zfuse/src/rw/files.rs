@@ -110,9 +110,8 @@ impl Live {
 
     /// Attributes of a file.
     pub(super) fn entry(&self, object: u64) -> Result<Entry> {
-        // Checked first: a concurrent write changes the attributes.
-        let keep_attr = if self.files.is_clean(object)? { NAMES } else { CHANGED };
-        let attr = self.files.attr(object)?;
+        let (attr, is_clean) = self.files.attr_and_state(object)?;
+        let keep_attr = if is_clean { NAMES } else { CHANGED };
         if attr.is_xattr() {
             return Err(Error::not_found("not a file of this tree"));
         }

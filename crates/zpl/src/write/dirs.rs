@@ -51,7 +51,7 @@ impl FsWriter {
         }
         let zap = Zap::open(&&dir.handle)?;
         let (name, value) = match self.matching() {
-            engine::zap::Match::Exact => match zap.lookup(name)?.and_then(|v| v.first()) {
+            engine::zap::Match::Exact => match zap.first(name)? {
                 Some(value) => (name.to_vec(), value),
                 None => return Ok(None),
             },
@@ -126,7 +126,7 @@ impl FsWriter {
         let mut edit = dir.handle.edit(steps);
         ZapEdit::open(&mut edit)?.micro_max(self.micro_max()).insert(name, self.dirent(to.0, to.1))?;
         drop(edit);
-        if dir.handle.dnode().datablksz() > MAX_OLD_BLOCK {
+        if dir.handle.block_size() > MAX_OLD_BLOCK {
             self.txs.use_feature(Feature::LargeMicrozap, steps)?;
         }
         let (of, name) = (Arc::clone(dir), name.to_vec());

@@ -73,29 +73,26 @@ impl Fields {
     /// # Errors
     /// `Corrupt` without a mode.
     pub(crate) fn words(&self, attrs: &SaAttrs) -> Result<Words> {
-        let word = |attr| attrs.word(attr).unwrap_or(0);
-        let pair = |attr| {
-            let bytes = attrs.get(attr).unwrap_or_default();
-            let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-            [word(bytes), word(bytes.get(8..).unwrap_or_default())]
-        };
-        let mode = attrs.word(self.mode);
+        // Fields are read in the order in which they are written here, in which a new file has them, too.
+        let mut read = attrs.reader();
+        let mode =
+            read.word(self.mode).ok_or_else(|| Error::corrupt("the system attributes have no mode"))?;
         Ok(Words {
-            atime: pair(self.atime),
-            mtime: pair(self.mtime),
-            ctime: pair(self.ctime),
-            crtime: pair(self.crtime),
-            r#gen: word(self.r#gen),
-            mode: mode.ok_or_else(|| Error::corrupt("the system attributes have no mode"))?,
-            size: word(self.size),
-            parent: word(self.parent),
-            links: word(self.links),
-            xattr: word(self.xattr),
-            rdev: word(self.rdev),
-            flags: word(self.flags),
-            uid: word(self.uid),
-            gid: word(self.gid),
-            projid: word(self.projid),
+            mode,
+            size: read.word(self.size).unwrap_or(0),
+            r#gen: read.word(self.r#gen).unwrap_or(0),
+            uid: read.word(self.uid).unwrap_or(0),
+            gid: read.word(self.gid).unwrap_or(0),
+            parent: read.word(self.parent).unwrap_or(0),
+            flags: read.word(self.flags).unwrap_or(0),
+            atime: read.pair(self.atime),
+            mtime: read.pair(self.mtime),
+            ctime: read.pair(self.ctime),
+            crtime: read.pair(self.crtime),
+            links: read.word(self.links).unwrap_or(0),
+            projid: read.word(self.projid).unwrap_or(0),
+            rdev: read.word(self.rdev).unwrap_or(0),
+            xattr: read.word(self.xattr).unwrap_or(0),
         })
     }
 }

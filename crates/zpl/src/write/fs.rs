@@ -330,13 +330,14 @@ impl FsWriter {
 
     fn read_node(&self, number: u64) -> Result<Arc<Node>> {
         let handle = self.objset.handle(number)?;
-        let dnode = handle.dnode();
         let spill = handle.spill()?;
-        let attrs = match dnode.bonustype {
-            ObjectType::SA => SaAttrs::decode(&self.tables.lock(), dnode.bonus(), spill.as_deref())?,
-            ObjectType::ZNODE => SaAttrs::decode_znode(dnode.bonus())?,
-            _ => return Err(Error::corrupt(format!("object {number} is not a file"))),
-        };
+        let tables = self.tables.lock();
+        let attrs = handle.with_dnode(|dnode| match dnode.bonustype {
+            ObjectType::SA => SaAttrs::decode(&tables, dnode.bonus(), spill.as_deref()),
+            ObjectType::ZNODE => SaAttrs::decode_znode(dnode.bonus()),
+            _ => Err(Error::corrupt(format!("object {number} is not a file"))),
+        })?;
+        drop(tables);
         let mode = attrs.word(self.fields.mode).unwrap_or(0);
         let kind = FileKind::from_mode(mode);
         let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} names no known file type")))?;
@@ -393,25 +394,30 @@ impl FsWriter {
     }
 
     pub(super) fn attr_of(&self, node: &Node) -> Result<Attr> {
-        let state = node.state.read();
-        if node.handle.is_free() {
-            return Err(Error::not_found("the file was removed"));
-        }
-        let words = self.fields.words(&state.attrs)?;
-        let mut attr = node.handle.with_dnode(|dnode| crate::inode::attr(&words, dnode))?;
-        if node.kind == FileKind::Regular {
-            // A file without its unwritten blocks would look sparse, and programs copy a sparse file without cloning it.
-            let waiting = node.handle.waiting_bytes() / ondisk::MIN_BLOCK_SIZE;
-            let whole = attr.size.div_ceil(ondisk::MIN_BLOCK_SIZE);
-            attr.blocks = attr.blocks.max(attr.blocks.saturating_add(waiting).min(whole));
-        }
-        Ok(attr)
+        self.attr_now(node).map(|(attr, _)| attr)
     }
 
-    /// Whether a file's attributes stay the same until the next change: its allocated space is known only
-    /// once it is written.
-    pub fn is_clean(&self, number: u64) -> Result<bool> {
-        Ok(self.node(number)?.handle.is_clean())
+    /// A file's attributes, and whether they stay the same until the next change: its allocated space is known only once it
+    /// is written.
+    pub fn attr_and_state(&self, number: u64) -> Result<(Attr, bool)> {
+        self.attr_now(&*self.node(number)?)
+    }
+
+    fn attr_now(&self, node: &Node) -> Result<(Attr, bool)> {
+        let state = node.state.read();
+        node.handle.with_waiting(|dnode, waiting| {
+            if dnode.is_free() {
+                return Err(Error::not_found("the file was removed"));
+            }
+            let mut attr = crate::inode::attr(&self.fields.words(&state.attrs)?, dnode)?;
+            if let Some(bytes) = waiting.filter(|_| node.kind == FileKind::Regular) {
+                // A file without its unwritten blocks would look sparse, and programs copy a sparse file without cloning it.
+                let whole = attr.size.div_ceil(ondisk::MIN_BLOCK_SIZE);
+                let more = attr.blocks.saturating_add(bytes / ondisk::MIN_BLOCK_SIZE);
+                attr.blocks = attr.blocks.max(more.min(whole));
+            }
+            Ok((attr, waiting.is_none()))
+        })
     }
 
     /// Permission, set-id and sticky bits of a file.

@@ -62,9 +62,13 @@ pub struct Handle {
 impl State {
     /// Changes, newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Change> {
-        let mut all = self.changes.each_ref().map(|change| change.as_deref());
-        all.sort_unstable_by_key(|change| std::cmp::Reverse(change.map(|change| change.txg)));
-        all.into_iter().flatten()
+        let mut newer = u64::MAX;
+        std::iter::from_fn(move || {
+            let older = self.changes.iter().flatten().filter(|change| change.txg < newer);
+            let next = older.max_by_key(|change| change.txg)?;
+            newer = next.txg;
+            Some(&**next)
+        })
     }
 
     pub(super) fn says(&self, blkid: u64) -> Said {
@@ -185,11 +189,14 @@ impl Handle {
         }
     }
 
-    /// Bytes of the blocks that wait to be written, before compression. A block that replaces another counts, too.
-    pub fn waiting_bytes(&self) -> u64 {
+    /// Calls `read` on the current dnode with the bytes of the blocks that wait to be written, before compression: a block that
+    /// replaces another counts, too. `None`: no change at all waits. `read` must not use the object.
+    pub fn with_waiting<T>(&self, read: impl FnOnce(&Dnode, Option<u64>) -> T) -> T {
         let state = self.state.read();
-        let blocks: usize = state.changes.iter().flatten().map(|change| change.blocks.len()).sum();
-        u64::try_from(blocks).unwrap_or(u64::MAX).saturating_mul(state.now.datablksz())
+        let blocks = |blocks: usize| u64::try_from(blocks).unwrap_or(u64::MAX);
+        let count = || state.changes.iter().flatten().map(|change| change.blocks.len()).sum();
+        let waiting = (!state.is_clean()).then(|| blocks(count()).saturating_mul(state.now.datablksz()));
+        read(&state.now, waiting)
     }
 
     /// The current spill block.
