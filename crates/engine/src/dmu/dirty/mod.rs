@@ -50,6 +50,7 @@ pub use handle::Waiting;
 use needs::Needs;
 pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;
+use slots::Search;
 
 use super::{Object, Objset, SpecialObject, tx::Tx};
 use crate::arc::ArcCache;
@@ -90,8 +91,8 @@ pub struct LiveObjset {
     root: RwLock<Root>,
     handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     dirty: [Mutex<BTreeMap<u64, Arc<Handle>>>; SIZE],
-    /// Where the search for a free object number continues.
-    cursor: Mutex<u64>,
+    /// Held to give numbers to new objects.
+    cursor: Mutex<Search>,
     policy: RwLock<Policy>,
     log: RwLock<Option<Arc<dyn IntentLog>>>,
     /// Set while a raw stream fills it.
@@ -240,7 +241,7 @@ impl LiveObjset {
                 root: RwLock::new(Root { phys, bp }),
                 handles: Mutex::new(handles),
                 dirty: Default::default(),
-                cursor: Mutex::new(FIRST),
+                cursor: Mutex::new(Search::from(FIRST)),
                 policy: RwLock::new(policy),
                 log: RwLock::default(),
                 raw: RwLock::default(),
@@ -417,17 +418,18 @@ impl LiveObjset {
     pub fn create_object(&self, tx: &Tx, new: NewObject) -> Result<Arc<Handle>> {
         let slots = new.dnode_size / dnode::DNODE_MIN_SIZE;
         let mut cursor = self.cursor.lock();
-        let number = self.free_number(*cursor, slots)?;
-        *cursor = number + u64::try_from(slots).unwrap_or(1);
+        let number = self.free_number(&mut cursor, slots)?;
         let handle = self.claim_number(number)?;
         handle.allocate(tx, new.dnode())?;
+        cursor.gives(number, slots);
         Ok(handle)
     }
 
     /// Creates an object with a given number, which must be free (replay, receive).
     pub fn create_object_at(&self, tx: &Tx, number: u64, new: NewObject) -> Result<Arc<Handle>> {
         let slots = new.dnode_size / dnode::DNODE_MIN_SIZE;
-        let _alone = self.cursor.lock();
+        let mut cursor = self.cursor.lock();
+        cursor.forget();
         if !self.is_number_free(number, slots)? {
             return Err(Error::new(crate::Kind::Exists, format!("object {number} exists")));
         }
@@ -574,12 +576,12 @@ impl LiveObjset {
         lowest
     }
 
-    /// Moves the search for a free number there, if that is lower.
+    /// Moves the search for a free number there, if that is lower. `lowest`: of the numbers that have become free; `u64::MAX`:
+    /// none has.
     fn search_from(&self, lowest: u64) {
         // Not before: a search that begins at numbers that are not usable yet would visit all following ones each
         // time.
-        let mut cursor = self.cursor.lock();
-        *cursor = (*cursor).min(lowest);
+        self.cursor.lock().back_to(lowest);
     }
 }
 

@@ -44,6 +44,43 @@ fn mask(slot: usize, count: usize) -> u32 {
     u32::try_from(slot).ok().and_then(|slot| ones.checked_shl(slot)).unwrap_or(0)
 }
 
+/// Where the search for a free object number continues.
+#[derive(Debug)]
+pub(super) struct Search {
+    from: u64,
+    /// The used slots of a block, as they were found there and with the numbers given since: a slot that has become free may
+    /// be among them. To find them, all objects of the block are looked at.
+    taken: Option<(u64, u32)>,
+}
+
+impl Search {
+    /// A search that begins at that number.
+    pub(super) fn from(from: u64) -> Self {
+        Self { from, taken: None }
+    }
+
+    /// The search has found `number`, and an object of so many slots is there now.
+    pub(super) fn gives(&mut self, number: u64, slots: usize) {
+        let (blkid, slot) = place(number);
+        self.from = number + u64::try_from(slots).unwrap_or(1);
+        self.taken =
+            self.taken.filter(|(of, _)| *of == blkid).map(|(of, bits)| (of, bits | mask(slot, slots)));
+    }
+
+    /// Objects get numbers that were not searched for.
+    pub(super) fn forget(&mut self) {
+        self.taken = None;
+    }
+
+    /// Numbers from `lowest` on have become free; none, if that is `u64::MAX`.
+    pub(super) fn back_to(&mut self, lowest: u64) {
+        if lowest < u64::MAX {
+            self.forget();
+        }
+        self.from = self.from.min(lowest);
+    }
+}
+
 impl LiveObjset {
     /// The used slots of a block.
     fn taken(&self, blkid: u64) -> Result<u32> {
@@ -75,14 +112,18 @@ impl LiveObjset {
         self.first_in_memory(first).map(|number| place(number).0)
     }
 
-    /// The first free number from `from` on with room for `slots`; at the end the search wraps around.
-    pub(super) fn free_number(&self, from: u64, slots: usize) -> Result<u64> {
-        let (mut blkid, mut slot) = place(from);
+    /// The first free number of the search with room for `slots`.
+    pub(super) fn free_number(&self, search: &mut Search, slots: usize) -> Result<u64> {
+        let (mut blkid, mut slot) = place(search.from);
         loop {
             if blkid.saturating_mul(PER_BLOCK) >= dnode::MAX_OBJECT {
                 return Err(Error::new(Kind::NoSpace, "the object set has no object numbers left"));
             }
-            let taken = self.taken(blkid)?;
+            let taken = match search.taken {
+                Some((of, bits)) if of == blkid => bits,
+                _ => self.taken(blkid)?,
+            };
+            search.taken = Some((blkid, taken));
             let room = usize::try_from(PER_BLOCK).unwrap_or(0).saturating_sub(slots);
             if let Some(found) = (slot..=room).find(|&at| taken & mask(at, slots) == 0) {
                 return Ok(blkid * PER_BLOCK + u64::try_from(found).unwrap_or(0));
