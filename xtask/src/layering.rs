@@ -95,7 +95,8 @@ fn engine(root: &Path, table: &[Vec<String>]) -> Vec<String> {
     faults
 }
 
-fn sources(dir: &Path) -> Vec<(PathBuf, String)> {
+/// Every `.rs` file below `dir`, with its text.
+pub fn sources(dir: &Path) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();

@@ -1,6 +1,7 @@
 //! Repository tasks that take more than a line of make.
 
 mod layering;
+mod structure;
 mod suite;
 mod zts;
 
@@ -16,13 +17,23 @@ fn main() -> ExitCode {
     }
     let (word, rest) = args.split_first().map_or((None, &[][..]), |(word, rest)| (Some(word.as_str()), rest));
     match word {
-        Some("layering") => report(layering::check(&layering::root())),
+        Some("layering") if rest.first().is_some_and(|word| word == "--record") => {
+            report(structure::record(&layering::root()))
+        }
+        Some("layering") => {
+            let root = layering::root();
+            report([layering::check(&root), structure::check(&root)].concat())
+        }
+        Some("figures") => {
+            structure::figures(&rest.first().map_or_else(layering::root, Into::into));
+            ExitCode::SUCCESS
+        }
         Some("test") => suite::main(rest, &layering::root()),
         Some("zts") => zts::main(rest, &layering::root()),
         Some("zts-inside") => zts::inside(rest),
         _ => {
             eprintln!(
-                "usage: cargo run -p xtask -- layering | test [OPTIONS] | zts [OPTIONS] [GROUP | GROUP/TEST]..."
+                "usage: cargo run -p xtask -- layering [--record] | figures [TREE] | test [OPTIONS] | zts [OPTIONS] [GROUP | GROUP/TEST]..."
             );
             ExitCode::from(2)
         }

@@ -15,7 +15,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use self::build::Binary;
-use self::run::Outcome;
+use self::run::BinaryRun;
 
 /// Binaries with their seconds in the run that docs/testing.md shows.
 const SLOW: &str = include_str!("slow.txt");
@@ -84,7 +84,7 @@ fn suite(args: &[String], root: &Path) -> Result<bool, String> {
         let lost = usize::from(!outcome.sound && outcome.failed == 0);
         (p + outcome.passed, f + outcome.failed + lost, i + outcome.ignored)
     });
-    let cpu = outcomes.iter().map(Outcome::cpu).sum();
+    let cpu = outcomes.iter().map(BinaryRun::cpu).sum();
     println!("the suite took {}; the tests' processor time is {}", clock(begun.elapsed()), clock(cpu));
     for outcome in outcomes.iter().filter(|o| !o.sound) {
         println!("FAILED: {}: {}", outcome.name, outcome.failures.join(", "));
@@ -99,7 +99,7 @@ fn seconds(name: &str) -> u64 {
     line.unwrap_or(0)
 }
 
-fn side_by_side(binaries: Vec<Binary>, options: &Options, root: &Path) -> Vec<Outcome> {
+fn side_by_side(binaries: Vec<Binary>, options: &Options, root: &Path) -> Vec<BinaryRun> {
     let (waiting, outcomes) = (Mutex::new(VecDeque::from(binaries)), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..options.jobs {

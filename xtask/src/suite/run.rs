@@ -9,7 +9,7 @@ use super::build::Binary;
 use super::clock;
 
 /// How a test binary ended.
-pub struct Outcome {
+pub struct BinaryRun {
     /// The binary's name.
     pub name: String,
     /// Tests that passed.
@@ -36,7 +36,7 @@ struct Ended {
     log: String,
 }
 
-impl Outcome {
+impl BinaryRun {
     /// Prints a line, preceded by the binary's output if it failed, and its notices of skipped tests.
     pub fn tell(&self) {
         let Self { name, passed, failed, .. } = self;
@@ -81,13 +81,13 @@ impl Outcome {
 }
 
 /// Runs a binary in its crate's directory as `cargo test` does.
-pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> Outcome {
+pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> BinaryRun {
     let begun = Instant::now();
     let ended = logged(binary, arguments, root).unwrap_or_else(|why| Ended {
         log: format!("{}: {why}\n", binary.program.display()),
         ..Ended::default()
     });
-    let mut outcome = Outcome {
+    let mut outcome = BinaryRun {
         name: binary.name.clone(),
         passed: 0,
         failed: 0,
@@ -148,9 +148,9 @@ fn ended(stat: &str) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn outcome(log: &str, sound: bool) -> Outcome {
+    fn outcome(log: &str, sound: bool) -> BinaryRun {
         let (name, failures) = (String::new(), Vec::new());
-        let mut outcome = Outcome {
+        let mut outcome = BinaryRun {
             name,
             passed: 0,
             failed: 0,
