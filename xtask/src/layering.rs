@@ -20,7 +20,7 @@ pub fn check(root: &Path) -> Vec<String> {
 }
 
 /// The cells of the table between `<!-- name -->` and `<!-- /name -->`, without its head.
-fn rows(page: &str, name: &str) -> Vec<Vec<String>> {
+pub fn rows(page: &str, name: &str) -> Vec<Vec<String>> {
     let after = page.split_once(&format!("<!-- {name} -->")).map_or("", |(_, rest)| rest);
     let table = after.split_once(&format!("<!-- /{name} -->")).map_or("", |(table, _)| table);
     let cells =

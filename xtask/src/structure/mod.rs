@@ -22,7 +22,9 @@ pub fn check(root: &Path) -> Vec<String> {
     let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
     let mut faults = circles::compare(&circles::parse(&read(CIRCLES)), &circles::find(root));
     faults.extend(names::compare(&names::parse(&read(NAMES)), &names::find(root)));
-    faults.extend(paths::missing(root, &read("ARCHITECTURE.md")));
+    let page = read("ARCHITECTURE.md");
+    faults.extend(paths::missing(root, &page));
+    faults.extend(paths::functions(root, &page));
     faults
 }
 
