@@ -10,6 +10,7 @@
 # make deb    a Debian package in target/
 # make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
 # make life   COUNT pools from SEED=1 under random administration, damage and kills, by the built program (needs FUSE, zdb)
+# make zts    all of OpenZFS's own functional tests (root, packages zfs-test and ksh); TREE=/ has the suite, JOBS=2 groups at a time
 # make kernel  pools of ours in a kernel's OpenZFS (in a virtual machine) and back (root; the machine is created once)
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
@@ -17,12 +18,14 @@ CARGO ?= cargo
 SECONDS ?= 60
 SEED ?= 1
 COUNT ?= 20000
+TREE ?= /
+JOBS ?= 2
 
 PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= target/release/aquifer
 
-.PHONY: install uninstall deb build demo test test-long lint posix kernel bench fuzz crash simulate full kill life clean
+.PHONY: install uninstall deb build demo test test-long lint posix kernel zts bench fuzz crash simulate full kill life clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -48,9 +51,10 @@ test: lint
 	tests/oracle.sh
 	$(CARGO) run -p xtask -- test
 
-# All long tests: the suite with its slow tests, then power cuts, simulation, fuzzing, kills, mounts, a kernel.
+# All long tests: the suite with its slow tests, then power cuts, simulation, fuzzing, kills, mounts, a kernel, OpenZFS's suite.
+# docs/testing.md has the last results: enter a new one with date and commit.
 test-long: test
-	$(CARGO) run -p xtask -- test sim testkit -- --ignored
+	$(CARGO) run -p xtask -- test sim testkit cli/replicate -- --ignored
 	$(MAKE) crash COUNT=20000
 	$(MAKE) simulate COUNT=2000
 	$(MAKE) full COUNT=500
@@ -59,6 +63,7 @@ test-long: test
 	$(MAKE) fuzz
 	$(MAKE) posix
 	$(MAKE) kernel
+	$(MAKE) zts
 
 lint:
 	$(CARGO) fmt --all --check
@@ -73,6 +78,11 @@ kernel: build
 	tests/oracle.sh
 	tests/kernel/run.sh target/release/aquifer target/kernel
 	tests/kernel/run.sh target/release/aquifer target/kernel-2.4 trixie
+
+# Resumable: groups with results of the same binary are left out.
+zts:
+	$(CARGO) build --bin aquifer
+	$(CARGO) run -p xtask -- zts --all --jobs $(JOBS) --tree $(TREE)
 
 bench: build
 	tests/oracle.sh
