@@ -224,24 +224,9 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             all
         }
         ZfsVerb::Promote(v) => promoted(&v.name, ctx)?,
-        ZfsVerb::Rename(v) => {
-            if v.force {
-                return Err(denied("rename", &v.old));
-            }
-            let mut all = vec![need(&v.old, &["rename", "mount"])];
-            if v.old.contains('@') {
-                // The dataset is the parent of the new name.
-                all = below(&v.old, v.recurse, &["create", "mount"], ctx)?;
-                let snapshots = below(&v.old, v.recurse, &["rename", "mount"], ctx)?.into_iter();
-                all.extend(snapshots.map(|need| Need { on_snapshot: true, ..need }));
-            } else {
-                for below in below(&v.old, true, &[], ctx)? {
-                    unmounted("rename", &below.dataset, ctx)?;
-                }
-                all.push(made_below(&v.new, v.parents, ctx)?);
-            }
-            all
-        }
+        ZfsVerb::Rename(v) if v.force => return Err(denied("rename", &v.old)),
+        ZfsVerb::Rename(v) if v.old.contains('@') => renamed_snapshot(&v.old, v.recurse, ctx)?,
+        ZfsVerb::Rename(v) => renamed(&v.old, &v.new, v.parents, ctx)?,
         ZfsVerb::Rollback(v) => {
             if v.force {
                 return Err(denied("rollback", &v.snapshot));
@@ -255,16 +240,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
             let perms = settings(&words)?;
             names.iter().map(|name| Need { perms: perms.clone(), ..need_on(name, &[]) }).collect()
         }
-        ZfsVerb::Inherit(v) => {
-            let perm = setting(&v.property)?;
-            let mut all = Vec::new();
-            for name in &v.names {
-                let on_snapshot = name.contains('@');
-                let below = below(name, v.recurse, &[&perm], ctx)?.into_iter();
-                all.extend(below.map(|need| Need { on_snapshot, ..need }));
-            }
-            all
-        }
+        ZfsVerb::Inherit(v) => inherited(&v.property, &v.names, v.recurse, ctx)?,
         ZfsVerb::Hold(v) => tagged(&v.names, v.recurse, "hold", ctx)?,
         ZfsVerb::Release(v) => tagged(&v.names, v.recurse, "release", ctx)?,
         ZfsVerb::Bookmark(v) => {
@@ -275,6 +251,32 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Allow(v) => allowed(v)?,
         _ => return Err(refused),
     })
+}
+
+fn inherited(property: &str, names: &[String], recurse: bool, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    let perm = setting(property)?;
+    let mut all = Vec::new();
+    for name in names {
+        let on_snapshot = name.contains('@');
+        let below = below(name, recurse, &[&perm], ctx)?.into_iter();
+        all.extend(below.map(|need| Need { on_snapshot, ..need }));
+    }
+    Ok(all)
+}
+
+fn renamed_snapshot(old: &str, recurse: bool, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    // The dataset is the parent of the new name.
+    let mut all = below(old, recurse, &["create", "mount"], ctx)?;
+    let snapshots = below(old, recurse, &["rename", "mount"], ctx)?.into_iter();
+    all.extend(snapshots.map(|need| Need { on_snapshot: true, ..need }));
+    Ok(all)
+}
+
+fn renamed(old: &str, new: &str, parents: bool, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+    for below in below(old, true, &[], ctx)? {
+        unmounted("rename", &below.dataset, ctx)?;
+    }
+    Ok(vec![need(old, &["rename", "mount"]), made_below(new, parents, ctx)?])
 }
 
 /// Delegating permissions requires `allow` and the delegated permissions themselves. Only root can delegate `allow`.

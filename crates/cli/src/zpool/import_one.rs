@@ -9,6 +9,7 @@ use daemon::ops::ImportPool;
 use daemon::registry::Manner;
 use engine::Kind;
 use engine::dsl::props::PropValue;
+use engine::spa::rebuild::Derived;
 use engine::spa::{FoundUberblock, OpenOptions, Pool, Purpose};
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
@@ -123,18 +124,7 @@ impl Import {
             false => Vec::new(),
         };
         let is_rebuilt = derived.is_some();
-        let new = ImportPool {
-            candidate: candidate.clone(),
-            temporary: self.temporary && rename.is_some(),
-            rename,
-            read_only: wishes.read_only,
-            force: self.force || self.destroyed,
-            missing_log: self.missing_log,
-            open: self.state(),
-            manner: wishes.manner.clone(),
-            derived,
-        };
-        let imported = registry.import(new);
+        let imported = registry.import(self.asked_for(candidate, rename, wishes, derived));
         if matches!(&imported, Err(e) if e.kind() == Kind::NoDevice) && !self.missing_log {
             self.name_missing_logs(candidate, ctx)?;
         }
@@ -175,6 +165,26 @@ impl Import {
             }
         }
         Ok(keys)
+    }
+
+    fn asked_for(
+        &self,
+        candidate: &PoolCandidate,
+        rename: Option<String>,
+        wishes: &Wishes,
+        derived: Option<Derived>,
+    ) -> ImportPool {
+        ImportPool {
+            candidate: candidate.clone(),
+            temporary: self.temporary && rename.is_some(),
+            rename,
+            read_only: wishes.read_only,
+            force: self.force || self.destroyed,
+            missing_log: self.missing_log,
+            open: self.state(),
+            manner: wishes.manner.clone(),
+            derived,
+        }
     }
 
     /// Names log devices that the pool can't be imported without.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nvpair::NvList;
-use ondisk::drr::{DRR_SIZE, Drr, DrrBegin, DrrBody, DrrEnd};
+use ondisk::drr::{DRR_SIZE, Drr, DrrBegin, DrrBody, DrrEnd, DrrWrite};
 
 use super::stream::{Input, malformed, sum};
 use crate::ctx::Ctx;
@@ -201,22 +201,7 @@ fn line(body: &DrrBody, size: u64) -> String {
             o.nblkptr
         ),
         DrrBody::Freeobjects(f) => format!("FREEOBJECTS firstobj = {} numobjs = {}", f.firstobj, f.numobjs),
-        DrrBody::Write(w) => format!(
-            "WRITE object = {} type = {} checksum type = {} compression type = {} flags = {} offset = {} \
-             logical_size = {} compressed_size = {} payload_size = {size} props = {:x} salt = {} iv = {} mac = {}",
-            w.object,
-            w.object_type,
-            w.checksumtype,
-            w.compressiontype,
-            w.flags,
-            w.offset,
-            w.logical_size,
-            w.compressed_size,
-            w.key.prop,
-            hex(&w.salt.0),
-            hex(&w.iv.0),
-            hex(&w.mac.0)
-        ),
+        DrrBody::Write(w) => write_line(w, size),
         DrrBody::WriteByref(w) => format!(
             "WRITE_BYREF object = {} checksum type = {} props = {:x} offset = {} length = {} toguid = {:x} \
              refguid = {:x} refobject = {} refoffset = {}",
@@ -264,6 +249,25 @@ fn line(body: &DrrBody, size: u64) -> String {
         }
         DrrBody::Begin(_) | DrrBody::End(_) => String::new(),
     }
+}
+
+fn write_line(w: &DrrWrite, size: u64) -> String {
+    format!(
+        "WRITE object = {} type = {} checksum type = {} compression type = {} flags = {} offset = {} \
+         logical_size = {} compressed_size = {} payload_size = {size} props = {:x} salt = {} iv = {} mac = {}",
+        w.object,
+        w.object_type,
+        w.checksumtype,
+        w.compressiontype,
+        w.flags,
+        w.offset,
+        w.logical_size,
+        w.compressed_size,
+        w.key.prop,
+        hex(&w.salt.0),
+        hex(&w.iv.0),
+        hex(&w.mac.0)
+    )
 }
 
 #[cfg(test)]

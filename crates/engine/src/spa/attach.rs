@@ -87,6 +87,27 @@ pub(super) struct Joining {
     pub(crate) ashift: Option<u32>,
 }
 
+/// Gives a leaf, in whose place another one with the same path comes, a path that cannot be opened.
+fn rename_old(change: &mut VdevChange<'_>, guid: u64, path: &str) {
+    edit(&mut change.root, guid, &mut |leaf| {
+        leaf.remove("path");
+        leaf.remove("devid");
+        leaf.add("path", format!("{path}/old"));
+    });
+    change.brings.renamed.insert(guid, guid);
+}
+
+/// The kind of vdev that old and new leaf are put under, when the old one stands in a vdev of the kind `above`; `None`: they
+/// cannot be put together there. `spares`: whether the old and the new leaf are hot spares.
+fn pair_of(above: &str, replacing: bool, spares: (bool, bool)) -> Option<&'static str> {
+    let (was_spare, is_spare) = spares;
+    match replacing {
+        false => ["mirror", "root"].contains(&above).then_some("mirror"),
+        true if above == "spare" && is_spare != was_spare => None,
+        true => Some(if is_spare { "spare" } else { "replacing" }),
+    }
+}
+
 impl Spa {
     /// Attaches a device, and returns when its resilver has begun or waits for its turn.
     ///
@@ -136,15 +157,12 @@ impl Spa {
         }
         let above = parent.str("type").unwrap_or_default();
         let was_spare = old.u64("is_spare").unwrap_or(0) != 0;
-        let op = match (what.replacing, joining.is_spare) {
-            (false, _) if above == "mirror" || above == "root" => "mirror",
-            (false, _) => return refused(not_here),
-            (true, is_spare) if above == "spare" && is_spare != was_spare => match was_spare {
-                true => return refused("can only be replaced by another hot spare"),
-                false => return refused(not_here),
-            },
-            (true, true) => "spare",
-            (true, false) => "replacing",
+        let op = match pair_of(above, what.replacing, (was_spare, joining.is_spare)) {
+            Some(op) => op,
+            None if what.replacing && was_spare => {
+                return refused("can only be replaced by another hot spare");
+            }
+            None => return refused(not_here),
         };
         self.fits(&joining, what.target, top)?;
 
@@ -158,12 +176,7 @@ impl Spa {
         change.blank.push(joining.guid);
         let old_path = old.str("path").unwrap_or_default().to_owned();
         if old_path == joining.path {
-            edit(&mut change.root, what.target, &mut |leaf| {
-                leaf.remove("path");
-                leaf.remove("devid");
-                leaf.add("path", format!("{old_path}/old"));
-            });
-            change.brings.renamed.insert(what.target, what.target);
+            rename_old(&mut change, what.target, &old_path);
         }
         let mut list = joining.list.clone();
         let rebuilds = what.sequential && Self::can_rebuild(top);

@@ -157,37 +157,10 @@ fn import_some(
         mos_policy(|f| pool.features.is_active(f.info().guid)),
     )?;
     let features = FeatureSet::load(&mos)?;
-    let enabled: Vec<Feature> =
-        zcommon::features::FEATURES.iter().copied().filter(|f| features.is_enabled(*f)).collect();
-    let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
-    let (tree, forms) = (pool.tree(), forms(&enabled));
-    let space = match &mut derived {
-        Some(derived) => {
-            let found = std::mem::take(&mut derived.found);
-            SpaceAllocator::rebuilt(&pool.mos, &tree, forms, source, found)?
-        }
-        None => SpaceAllocator::open(&pool.mos, &tree, forms, source).map_err(advise)?,
-    };
-    let space = Arc::new(space);
+    let space = allocator(&pool, &mos, &features, derived.as_mut())?;
     pool.zio.learn_units();
     pool.zio.set_allocator(Arc::clone(&space) as _);
-    let mut config = PoolConfig::from_mos(&pool.config)?;
-    config.change_facts(|facts| {
-        facts.state = PoolState::Active;
-        (facts.hostid, facts.hostname) = (options.hostid, options.hostname.clone());
-        if let Some(name) = options.rename.as_ref().filter(|_| !options.temporary) {
-            facts.name.clone_from(name);
-        }
-    });
-    config.change_root(|root| {
-        for (guid, path) in &options.paths {
-            edit(root, *guid, &mut |leaf| {
-                if leaf.remove("path").is_some() {
-                    leaf.add("path", path.as_str());
-                }
-            });
-        }
-    });
+    let mut config = config_here(&pool, options)?;
     pool.name.clone_from(options.rename.as_ref().unwrap_or(&config.facts().name));
     pool.mos = mos.view();
     pool.dsl = Dsl::open(&pool.name, &pool.mos, &Zap::open(&pool.mos.object(MOS_DIRECTORY_OBJECT)?)?)?;
@@ -231,6 +204,56 @@ fn import_some(
         claim_logs(&spa, options.needs_logs, derived)?;
     }
     make_vdev_zaps(&spa)?;
+    carry_on(&spa, options)?;
+    spa.notify("pool_import");
+    Ok(spa)
+}
+
+/// The allocator of a pool that is being imported: from its space maps, or from `derived` ones.
+fn allocator(
+    pool: &Pool,
+    mos: &LiveObjset,
+    features: &FeatureSet,
+    derived: Option<&mut Derived>,
+) -> Result<Arc<SpaceAllocator>> {
+    let enabled: Vec<Feature> =
+        zcommon::features::FEATURES.iter().copied().filter(|f| features.is_enabled(*f)).collect();
+    let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
+    let (tree, forms) = (pool.tree(), forms(&enabled));
+    let space = match derived {
+        Some(derived) => {
+            let found = std::mem::take(&mut derived.found);
+            SpaceAllocator::rebuilt(&pool.mos, &tree, forms, source, found)?
+        }
+        None => SpaceAllocator::open(&pool.mos, &tree, forms, source).map_err(advise)?,
+    };
+    Ok(Arc::new(space))
+}
+
+/// The configuration of a pool that is being imported: in use by this host, under its new name and paths.
+fn config_here(pool: &Pool, options: &ImportOptions) -> Result<PoolConfig> {
+    let mut config = PoolConfig::from_mos(&pool.config)?;
+    config.change_facts(|facts| {
+        facts.state = PoolState::Active;
+        (facts.hostid, facts.hostname) = (options.hostid, options.hostname.clone());
+        if let Some(name) = options.rename.as_ref().filter(|_| !options.temporary) {
+            facts.name.clone_from(name);
+        }
+    });
+    config.change_root(|root| {
+        for (guid, path) in &options.paths {
+            edit(root, *guid, &mut |leaf| {
+                if leaf.remove("path").is_some() {
+                    leaf.add("path", path.as_str());
+                }
+            });
+        }
+    });
+    Ok(config)
+}
+
+/// Activities that were under way when the pool was last in use go on; what was left in the middle is ended.
+fn carry_on(spa: &Spa, options: &ImportOptions) -> Result<()> {
     spa.discard_at_import()?;
     spa.remove_at_import()?;
     spa.continue_expansion();
@@ -239,10 +262,8 @@ fn import_some(
     spa.scan_at_import()?;
     spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;
-    release_temporary(&spa)?;
-    spa.destroy_inconsistent()?;
-    spa.notify("pool_import");
-    Ok(spa)
+    release_temporary(spa)?;
+    spa.destroy_inconsistent()
 }
 
 /// How the MOS's blocks are written in a pool with these features: a pool of a version without features, or without

@@ -69,6 +69,11 @@ pub(super) fn single(scene: &Scene, o: &Options, to: &Dataset, ctx: &mut Ctx) ->
     gather.head(ctx)
 }
 
+/// Part of a snapshot's name after the `@`.
+fn part_of(snapshot: &Dataset) -> String {
+    snapshot.name.split_once('@').map(|(_, part)| part.to_owned()).unwrap_or_default()
+}
+
 impl Gather<'_> {
     /// Reads everything that the package describes.
     ///
@@ -114,8 +119,8 @@ impl Gather<'_> {
         let quiet = self.scene.quiet();
         let head = dir.head()?;
         let snapshots = head.snapshots()?;
-        let part = |s: &Dataset| s.name.split_once('@').map(|(_, part)| part.to_owned()).unwrap_or_default();
-        let txg_of = |wanted: &str| snapshots.iter().find(|s| part(s) == wanted).map(|s| s.phys.creation_txg);
+        let txg_of =
+            |wanted: &str| snapshots.iter().find(|s| part_of(s) == wanted).map(|s| s.phys.creation_txg);
         let to_txg = txg_of(self.to);
         if to_txg.is_none() {
             drop(quiet);
@@ -143,11 +148,38 @@ impl Gather<'_> {
                 )));
             }
         }
-        let (mut snaps, mut snapprops, mut snapholds) = (NvList::new(), NvList::new(), NvList::new());
         let range = (self.from.and_then(txg_of).unwrap_or(0), to_txg.unwrap_or(u64::MAX));
+        self.snapshots(&snapshots, range, &mut below, &mut entry, ctx)?;
+        fss.add(format!("{:#x}", head.phys.guid), NvValue::List(entry));
+        if !o.replicate {
+            return Ok(());
+        }
+        let children = dir.children_as_stored()?;
+        drop(quiet);
+        for (name, number) in children {
+            let child = Dir::open(&dir.dsl, number, format!("{}/{name}", dir.name))?;
+            if !child.is_internal() {
+                self.filesystem(&child, below, fss, ctx)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the snapshots of one dataset to its `entry`; `range`: the txgs of the first and last one that a package without
+    /// `-R` names. Sets `below.from_guid`.
+    fn snapshots(
+        &self,
+        snapshots: &[Dataset],
+        range: (u64, u64),
+        below: &mut Above,
+        entry: &mut NvList,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        let o = self.options;
+        let (mut snaps, mut snapprops, mut snapholds) = (NvList::new(), NvList::new(), NvList::new());
         let (mut seen_from, mut seen_to) = (self.all && self.from.is_none(), false);
-        for snapshot in &snapshots {
-            let name = part(snapshot);
+        for snapshot in snapshots {
+            let name = part_of(snapshot);
             let (is_from, is_to) = (self.from == Some(name.as_str()), name == self.to);
             let txg = snapshot.phys.creation_txg;
             let is_wanted = match (o.replicate, self.all) {
@@ -194,18 +226,6 @@ impl Gather<'_> {
         entry.add("snapprops", NvValue::List(snapprops));
         if o.holds {
             entry.add("snapholds", NvValue::List(snapholds));
-        }
-        fss.add(format!("{:#x}", head.phys.guid), NvValue::List(entry));
-        if !o.replicate {
-            return Ok(());
-        }
-        let children = dir.children_as_stored()?;
-        drop(quiet);
-        for (name, number) in children {
-            let child = Dir::open(&dir.dsl, number, format!("{}/{name}", dir.name))?;
-            if !child.is_internal() {
-                self.filesystem(&child, below, fss, ctx)?;
-            }
         }
         Ok(())
     }
