@@ -229,13 +229,13 @@ mod tests {
     }
 
     #[test]
-    fn what_a_group_changed_counts_until_it_is_on_disk() {
+    fn what_a_txg_changed_counts_until_it_is_on_disk() {
         let changed = Changed::default();
         for (txg, bytes) in [(7, 10), (8, 200), (8, 300), (9, 4000)] {
             changed.add(txg, bytes);
         }
         assert_eq!([6, 7, 8, 9].map(|synced| changed.after(synced)), [4510, 4500, 4000, 0]);
         changed.add(11, 1);
-        assert_eq!(changed.after(9), 1, "group 7 had the place");
+        assert_eq!(changed.after(9), 1, "txg 7 had the place");
     }
 }

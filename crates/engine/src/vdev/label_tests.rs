@@ -265,7 +265,7 @@ fn labels_that_cannot_be_flushed_are_none() {
     let leaf = rig.tree.leaf(1).unwrap();
     fail(2);
     leaf.write(8 << 20, stdx::Buf::from(&[1u8; 512][..]), Box::new(|_| ()));
-    assert!(sync(&rig, 11, true).is_err(), "a group whose blocks may be lost");
+    assert!(sync(&rig, 11, true).is_err(), "a txg whose blocks may be lost");
     assert!(sync(&rig, 11, true).is_err());
     sync(&rig, 11, true).unwrap();
     fail(2);

@@ -152,8 +152,8 @@ impl Top {
             if let Some(done) = done {
                 let lost =
                     || Error::new(Kind::Io, "too few devices of it could be flushed").on_vdev(&top.name);
-                let groups = began..next.saturating_add(SIZE as u64);
-                done(if any && top.survives(&failed, groups) { Ok(()) } else { Err(lost()) });
+                let txgs = began..next.saturating_add(SIZE as u64);
+                done(if any && top.survives(&failed, txgs) { Ok(()) } else { Err(lost()) });
             }
         });
         for leaf in leaves {
@@ -172,10 +172,10 @@ impl Top {
     /// Whether everything written for these txgs can be read without the leaves whose flush failed. The rule
     /// is the same for intent logs and for txgs: leaves out of use, and leaves that missed a write of these
     /// txgs, count as lacking, too.
-    pub(super) fn survives(&self, failed: &[u64], groups: Range<u64>) -> bool {
+    pub(super) fn survives(&self, failed: &[u64], txgs: Range<u64>) -> bool {
         let missed = |leaf: &Leaf| {
             let dtl = leaf.dtl.read();
-            groups.clone().any(|txg| dtl.contains(txg))
+            txgs.clone().any(|txg| dtl.contains(txg))
         };
         let lacks = |leaf: &Leaf| failed.contains(&leaf.guid) || !leaf.takes_resilver() || missed(leaf);
         failed.is_empty() || self.can_lose(&lacks)

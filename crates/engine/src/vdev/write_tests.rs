@@ -326,11 +326,11 @@ fn a_flush_counts_only_when_what_was_written_can_be_reconstructed() {
     assert!(!flush(10), "one has failed before, one fails now");
     write(&top, 0, &block, 10).unwrap();
     assert!(!flush(10), "two have failed since it began");
-    assert!(flush(12), "another commit, two groups later");
+    assert!(flush(12), "another commit, two txgs later");
     disks[3].leaf.miss(12);
     fail(&disks[2]);
     write(&top, 0, &block, 12).unwrap();
-    assert!(!flush(12), "one lacks something of the group");
+    assert!(!flush(12), "one lacks something of the txg");
 }
 
 /// A joined write that meets a bad sector fails only the request that needs it.

@@ -107,7 +107,7 @@ fn make(dir: &Path, tree: &Path, seed: u64) -> Result<()> {
     spa.sync()?;
     say(format!("{counts} files removed, appended to, overwritten or renamed; synced: this must survive"))?;
     let copied = copy_in(fs, tree, dir_in(fs, "lost")?)?;
-    say(format!("{} files more are copied in, and while that group is written …", copied.files))?;
+    say(format!("{} files more are copied in, and while that txg is written …", copied.files))?;
     let at_risk = machine.lose_power()?;
     say(format!("… the power goes. {at_risk} writes were in the disks' caches: each kept, lost or torn"))
 }

@@ -273,7 +273,7 @@ impl Handle {
         // The first change of a txg fixes the state left by the previous txgs.
         if changes.get(slot(tx.txg())).is_some_and(Option::is_none) {
             for earlier in changes.iter_mut().flatten() {
-                assert!(earlier.txg < tx.txg(), "changes are made in the newest group");
+                assert!(earlier.txg < tx.txg(), "changes are made in the newest txg");
                 earlier.left.get_or_insert_with(|| now.clone());
             }
             tx.needs(objset.dnode_needs(tx.txg(), self.number));
@@ -281,11 +281,11 @@ impl Handle {
             tx.dirtied_object();
         }
         let place = changes.get_mut(slot(tx.txg()));
-        let Some(place) = place else { return Err(Error::new(Kind::Invalid, "no such transaction group")) };
+        let Some(place) = place else { return Err(Error::new(Kind::Invalid, "no such txg")) };
         let change = place.get_or_insert_with(|| Box::new(Change::new(tx.txg())));
         assert!(
             change.txg == tx.txg() && change.left.is_none(),
-            "changes of object {} are made in the newest group: {} after {}, fixed: {}",
+            "changes of object {} are made in the newest txg: {} after {}, fixed: {}",
             self.number,
             tx.txg(),
             change.txg,
