@@ -21,7 +21,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::{Error, Kind};
 
-/// Txgs that may hold changes at once, plus a spare: slots are indexed by `txg % SIZE`.
+/// Txgs that may hold changes at once: the open, the quiescing and the syncing one.
+#[doc(alias = "TXG_CONCURRENT_STATES")]
+pub(crate) const CONCURRENT: u64 = 3;
+/// Those, plus a spare: slots are indexed by `txg % SIZE`.
 #[doc(alias = "TXG_SIZE")]
 pub(crate) const SIZE: usize = 4;
 /// First txg of a new pool.
@@ -34,7 +37,29 @@ const TORN: &str = "the pool is suspended: an error of this program, which is in
 
 /// The slot of a txg.
 pub(crate) fn slot(txg: u64) -> usize {
-    usize::try_from(txg % 4).unwrap_or(0)
+    usize::try_from(txg % SIZE as u64).unwrap_or(0)
+}
+
+/// The element for a txg of an array with one for each slot.
+pub(crate) fn of<T>(slots: &[T; SIZE], txg: u64) -> &T {
+    let [a, b, c, d] = slots;
+    match slot(txg) {
+        0 => a,
+        1 => b,
+        2 => c,
+        _ => d,
+    }
+}
+
+/// As [`of`], to be changed.
+pub(crate) fn of_mut<T>(slots: &mut [T; SIZE], txg: u64) -> &mut T {
+    let [a, b, c, d] = slots;
+    match slot(txg) {
+        0 => a,
+        1 => b,
+        2 => c,
+        _ => d,
+    }
 }
 
 #[derive(Debug)]
@@ -90,7 +115,7 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let mut state = self.txgs.state.lock();
         if let Some(count) = state.holds.get_mut(slot(self.txg)) {
-            assert!(*count > 0, "a transaction group is let go as often as it is held");
+            assert!(*count > 0, "a txg is let go as often as it is held");
             *count -= 1;
         }
         // Waiters depend on the last hold of a closed txg only: a transaction in the open one wakes no thread.
@@ -178,7 +203,7 @@ impl Txgs {
     /// The taken txg is on disk.
     pub(crate) fn done(&self, txg: u64) {
         let mut state = self.state.lock();
-        assert!(state.syncing == Some(txg), "only the txg that is being written can be done");
+        assert!(state.syncing == Some(txg), "only the syncing txg can be done");
         state.syncing = None;
         state.synced = txg;
         self.changed.notify_all();
@@ -296,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_held_group_is_not_written_and_the_next_one_is_open() {
+    fn a_held_txg_is_not_written_and_the_next_one_is_open() {
         let txgs = Txgs::new(INITIAL - 1);
         let hold = txgs.begin();
         assert_eq!((hold.txg(), txgs.close(), txgs.close()), (4, true, false));
@@ -314,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn transactions_of_the_open_group_wake_no_thread() {
+    fn transactions_of_the_open_txg_wake_no_thread() {
         let txgs = Txgs::new(3);
         (0..1000).for_each(|_| drop(txgs.begin()));
         assert_eq!(txgs.state.lock().wakes, 0);
@@ -327,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_with_half_a_change_is_never_written() {
+    fn a_txg_with_half_a_change_is_never_written() {
         let txgs = Txgs::new(3);
         let changing = std::thread::spawn({
             let txgs = Arc::clone(&txgs);

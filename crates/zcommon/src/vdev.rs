@@ -12,9 +12,9 @@ pub enum VdevKind {
     Mirror,
     /// A mirror while one child takes another's place.
     Replacing,
-    /// A mirror while a spare stands in.
+    /// A mirror of a failing disk and the spare that stands in.
     Spare,
-    /// One to three parity columns, of variable width.
+    /// One to three parity columns, with rotating stripes of varying width.
     Raidz,
     /// Raidz groups dealt over many children, with spare space among them.
     Draid,
@@ -24,16 +24,14 @@ pub enum VdevKind {
     Disk,
     /// A file.
     File,
-    /// A device that the configuration knows nothing of but that it exists.
+    /// A top-level vdev that was absent when the pool was last imported.
     Missing,
-    /// A slot that a removed log device left.
+    /// A slot whose vdev was removed and held nothing mapped.
     Hole,
     /// A removed top-level vdev: its offsets are mapped to other vdevs.
     Indirect,
-    /// A cache device's place in `zpool` listings.
+    /// A cache device.
     L2cache,
-    /// A log device's place in `zpool` listings.
-    Log,
 }
 
 /// Every kind with its name in configurations.
@@ -51,7 +49,6 @@ const KINDS: &[(VdevKind, &str)] = &[
     (VdevKind::Hole, "hole"),
     (VdevKind::Indirect, "indirect"),
     (VdevKind::L2cache, "l2cache"),
-    (VdevKind::Log, "log"),
 ];
 
 impl VdevKind {
@@ -66,16 +63,14 @@ impl VdevKind {
         KINDS.iter().find(|row| row.1 == name).map(|row| row.0)
     }
 
-    /// Whether vdevs of this kind have no children.
+    /// Whether a vdev of this kind is a device.
     pub fn is_leaf(self) -> bool {
-        use VdevKind::*;
-        matches!(self, DraidSpare | Disk | File | Missing | Hole | Indirect)
+        matches!(self, Self::Disk | Self::File | Self::DraidSpare)
     }
 
-    /// Whether a vdev of this kind has an allocatable space, as opposed to one that is only a place in the tree.
-    #[doc(alias = "vdev_is_concrete")]
-    pub fn is_concrete(self) -> bool {
-        !matches!(self, Self::Indirect | Self::Hole | Self::Missing | Self::Root)
+    /// Whether the children of a vdev of this kind are equivalent copies.
+    pub fn is_mirror_like(self) -> bool {
+        matches!(self, Self::Mirror | Self::Replacing | Self::Spare)
     }
 }
 

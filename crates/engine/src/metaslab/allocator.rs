@@ -32,6 +32,7 @@ use super::vdev::{Group, Vdev, Want};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::memory::{Limit, Memory};
+use crate::txg;
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
@@ -453,13 +454,7 @@ impl SpaceAllocator {
     }
 
     pub(super) fn dirty_slot(&self, txg: u64) -> &Mutex<SlabNames> {
-        let [a, b, c, d] = &self.dirty;
-        match txg & 3 {
-            0 => a,
-            1 => b,
-            2 => c,
-            _ => d,
-        }
+        txg::of(&self.dirty, txg)
     }
 
     /// The metaslab and bytes that a DVA names. A gang header has the size of one, whatever its members take.

@@ -24,12 +24,9 @@ use super::unit::MapState;
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::VdevConfig;
-use crate::vdev::indirect::{IndirectMapping, Segment};
+use crate::vdev::indirect::{IndirectMapping, MAX_HOPS, Segment};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
-
-/// Vdevs removed one after another that a block may have moved through.
-const MAX_HOPS: usize = 64;
 
 /// A removed vdev, or one that is being removed.
 #[derive(Debug)]
@@ -64,7 +61,7 @@ pub(super) struct Pending {
 }
 
 /// A range of a top-level vdev, and how many removals led to it.
-type Piece = (u64, u64, u64, usize);
+type Piece = (u64, u64, u64, u32);
 
 impl Removed {
     /// The removed vdevs of an existing pool, and the one that is being removed.

@@ -32,6 +32,7 @@ use super::store::{SpaceMapStore, SpaceObject};
 use super::unit::{MapState, Metaslab, State};
 use super::vdev::Vdev;
 use crate::error::{Error, Result};
+use crate::txg;
 
 /// A log that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -521,14 +522,9 @@ impl Run<'_> {
 impl State {
     /// Something of the txg waits to be written.
     fn has_changes(&self, txg: u64) -> bool {
-        let [a, b, c, d] = &self.allocating;
-        let slot = match txg & 3 {
-            0 => a,
-            1 => b,
-            2 => c,
-            _ => d,
-        };
-        !slot.is_empty() || !self.freeing.is_empty() || !self.checkpointing.is_empty()
+        !txg::of(&self.allocating, txg).is_empty()
+            || !self.freeing.is_empty()
+            || !self.checkpointing.is_empty()
     }
 
     fn count(&mut self, allocated: &RangeSet, freed: &RangeSet) {

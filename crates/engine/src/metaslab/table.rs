@@ -128,7 +128,7 @@ pub(crate) fn place(shift: u32, row: u64, id: u64) -> (u64, u64) {
 
 /// Bytes of a row of a draid's group; 1 for other vdevs.
 pub(crate) fn row(config: &VdevConfig) -> u64 {
-    let width = config.draid.map(|draid| u64::from(draid.ndata.saturating_add(config.nparity)));
+    let width = config.draid.map(|draid| draid.data.saturating_add(draid.parity));
     width.and_then(|width| width.checked_shl(config.ashift)).filter(|&row| row > 0).unwrap_or(1)
 }
 

@@ -25,9 +25,8 @@ use stdx::{RangeSet, SizedRanges};
 use super::log::Change;
 use super::policy::{self, Weight};
 use crate::error::{Error, Kind, Result};
+use crate::txg;
 
-/// Txgs that may have allocations at once.
-pub(super) const TXGS: usize = 4;
 /// Txgs for which freed space is kept as it is.
 #[doc(alias = "TXG_DEFER_SIZE")]
 pub const DEFER: u64 = 2;
@@ -92,7 +91,7 @@ pub(super) struct State {
     pub(crate) to_trim: RangeSet,
     returned: RangeSet,
     /// Allocated in the open, quiescing and syncing txg, by its last two bits.
-    pub(crate) allocating: [RangeSet; TXGS],
+    pub(crate) allocating: [RangeSet; txg::SIZE],
     /// Freed in the syncing txg, not yet written.
     pub(crate) freeing: RangeSet,
     /// Freed in the syncing txg and written.
@@ -460,13 +459,7 @@ impl Metaslab {
 impl State {
     /// Ranges allocated in a txg and not yet written.
     pub(crate) fn slot(&mut self, txg: u64) -> &mut RangeSet {
-        let [a, b, c, d] = &mut self.allocating;
-        match txg & 3 {
-            0 => a,
-            1 => b,
-            2 => c,
-            _ => d,
-        }
+        txg::of_mut(&mut self.allocating, txg)
     }
 
     /// Bytes that are freed but not yet allocatable.

@@ -22,6 +22,7 @@ use super::clones::Clones;
 use super::space_maps::SpaceMaps;
 use crate::error::{Error, Kind};
 use crate::spa::Pool;
+use crate::vdev::indirect::MAX_HOPS;
 use crate::zio::gang_members;
 
 /// Maximum kept findings of a kind.
@@ -272,7 +273,7 @@ impl<'p> SpaceCheck<'p> {
         if let Some(top) = self.pool.zio.tree().top(vdev).filter(|t| t.is_removed()) {
             let to = *top.mapping()?.resolve(offset, 512).ok()?.first()?;
             let moved = Dva { vdev: u32::try_from(to.vdev).ok()?, offset: to.offset, ..*dva };
-            return if hops < MAX_NESTING { self.is_used(&moved, hops + 1) } else { None };
+            return if hops < MAX_HOPS { self.is_used(&moved, hops + 1) } else { None };
         }
         let sectors = self.tops.get(&vdev)?;
         let inside = (sectors.start..sectors.end).contains(&offset);
@@ -317,7 +318,7 @@ impl<'p> SpaceCheck<'p> {
         if let Some(top) = removed {
             let pieces = top.mapping().map(|m| m.resolve(offset, size));
             match pieces {
-                Some(Ok(pieces)) if hops < MAX_NESTING => {
+                Some(Ok(pieces)) if hops < MAX_HOPS => {
                     for piece in pieces {
                         claiming.pieces += 1;
                         if claiming.pieces > MAX_PIECES {

@@ -41,6 +41,7 @@ use super::vdev_props::is_closed;
 use crate::dmu::Tx;
 use crate::error::{Error, Result};
 use crate::metaslab::TopRecord;
+use crate::txg;
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::label;
 use crate::vdev::leaf::Leaf;
@@ -48,8 +49,7 @@ use crate::vdev::tree::{Change, Tree};
 use crate::zap::{Zap, ZapEdit, int_name};
 
 /// Txgs, from the one that is written on, of which a new leaf may lack something.
-#[doc(alias = "TXG_CONCURRENT_STATES")]
-pub(super) const NOT_YET: u64 = 3;
+pub(super) const NOT_YET: u64 = txg::CONCURRENT;
 
 /// The label left on a leaf that leaves the tree.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl Spa {
         label_leaves(&self.pool.env, new, &facts, &root, tx.txg())?;
 
         for leaf in blank.iter().filter_map(|guid| tree.leaf(*guid)) {
-            leaf.miss_all(super::layout::TXG_INITIAL, tx.txg() + NOT_YET);
+            leaf.miss_all(txg::INITIAL, tx.txg() + NOT_YET);
         }
         self.pool.zio.set_tree(Arc::clone(&tree));
         self.pool.zio.drain(&known);

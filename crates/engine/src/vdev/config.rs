@@ -3,6 +3,9 @@
 //! Format source: `vdev_config_generate`, OpenZFS 2.3; key names in fs/zfs.h (`ZPOOL_CONFIG_*`).
 
 use nvpair::NvList;
+use zcommon::draid::DraidConfig;
+pub use zcommon::vdev::VdevKind as Kind;
+use zcommon::vdev::interior_name;
 
 use crate::error::{Error, Result};
 
@@ -10,87 +13,6 @@ use crate::error::{Error, Result};
 const MAX_VDEVS: usize = 1 << 16;
 /// Deepest nesting: root, top, spare, replacing, leaf, and some.
 const MAX_DEPTH: usize = 8;
-
-/// Type of a vdev.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Kind {
-    /// The pool itself.
-    Root,
-    /// All children hold the same bytes.
-    Mirror,
-    /// A mirror while its new side is filled.
-    Replacing,
-    /// A mirror of a failing disk and the spare that stands in.
-    Spare,
-    /// Single, double or triple parity with rotating stripes of varying width.
-    Raidz,
-    /// Declustered raidz with distributed spares.
-    Draid,
-    /// A distributed spare of a draid.
-    DraidSpare,
-    /// A block device.
-    Disk,
-    /// A file.
-    File,
-    /// A top-level vdev that was absent when the pool was last imported.
-    Missing,
-    /// A slot whose vdev was removed and held nothing mapped.
-    Hole,
-    /// A removed vdev whose blocks live elsewhere.
-    Indirect,
-    /// A level-2 cache device.
-    L2cache,
-}
-
-impl Kind {
-    /// The config's word.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Root => "root",
-            Self::Mirror => "mirror",
-            Self::Replacing => "replacing",
-            Self::Spare => "spare",
-            Self::Raidz => "raidz",
-            Self::Draid => "draid",
-            Self::DraidSpare => "dspare",
-            Self::Disk => "disk",
-            Self::File => "file",
-            Self::Missing => "missing",
-            Self::Hole => "hole",
-            Self::Indirect => "indirect",
-            Self::L2cache => "l2cache",
-        }
-    }
-
-    fn parse(word: &str) -> Option<Self> {
-        const ALL: [Kind; 13] = [
-            Kind::Root,
-            Kind::Mirror,
-            Kind::Replacing,
-            Kind::Spare,
-            Kind::Raidz,
-            Kind::Draid,
-            Kind::DraidSpare,
-            Kind::Disk,
-            Kind::File,
-            Kind::Missing,
-            Kind::Hole,
-            Kind::Indirect,
-            Kind::L2cache,
-        ];
-        ALL.into_iter().find(|k| k.name() == word)
-    }
-
-    /// True for a vdev that is a device.
-    pub fn is_leaf(self) -> bool {
-        matches!(self, Self::Disk | Self::File | Self::DraidSpare)
-    }
-
-    /// True for a vdev whose children are equivalent copies.
-    pub fn is_mirror_like(self) -> bool {
-        matches!(self, Self::Mirror | Self::Replacing | Self::Spare)
-    }
-}
 
 /// Which allocation class a top-level vdev serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -142,8 +64,10 @@ pub struct VdevConfig {
     pub expanding: bool,
     /// Txgs at which the raidz was expanded, oldest first.
     pub(crate) expand_txgs: Vec<u64>,
-    /// draid: data disks per group, distributed spares, groups.
+    /// draid: its numbers.
     pub(crate) draid: Option<DraidConfig>,
+    /// draid: groups per pattern of rows.
+    pub(crate) draid_groups: u32,
     /// dspare: guid of the draid it belongs to and which spare it is.
     pub(crate) spare_of: Option<(u64, u32)>,
     /// Administratively offline.
@@ -152,17 +76,6 @@ pub struct VdevConfig {
     pub children: Vec<VdevConfig>,
     /// Everything as recorded.
     pub nvlist: NvList,
-}
-
-/// The draid part of a config.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct DraidConfig {
-    /// Data columns per group.
-    pub(crate) ndata: u32,
-    /// Distributed spares.
-    pub(crate) nspares: u32,
-    /// Groups per row pattern.
-    pub(crate) ngroups: u32,
 }
 
 impl VdevConfig {
@@ -187,14 +100,8 @@ impl VdevConfig {
     pub(crate) fn name(&self) -> String {
         match self.kind {
             Kind::Disk | Kind::File => self.path.clone().unwrap_or_else(|| self.guid.to_string()),
-            Kind::Raidz => format!("raidz{}-{}", self.nparity, self.id),
-            Kind::Draid => {
-                let d = self.draid.unwrap_or(DraidConfig { ndata: 0, nspares: 0, ngroups: 0 });
-                let (parity, children) = (self.nparity, self.children.len());
-                format!("draid{parity}:{}d:{children}c:{}s-{}", d.ndata, d.nspares, self.id)
-            }
             Kind::Root | Kind::DraidSpare => self.path.clone().unwrap_or_else(|| self.kind.name().to_owned()),
-            kind => format!("{}-{}", kind.name(), self.id),
+            kind => interior_name(kind, Some(u64::from(self.nparity)), self.draid, self.id),
         }
     }
 }
@@ -211,7 +118,8 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
     let number = |name: &str| list.u64(name).unwrap_or(0);
     let small = |name: &str| u32::try_from(number(name)).unwrap_or(u32::MAX);
     let word = list.str("type").unwrap_or_default();
-    let kind = Kind::parse(word).ok_or_else(|| Error::unsupported(format!("unknown vdev type '{word}'")))?;
+    let kind =
+        Kind::from_name(word).ok_or_else(|| Error::unsupported(format!("unknown vdev type '{word}'")))?;
     let ashift = small("ashift");
     if ashift > MAX_ASHIFT {
         return Err(Error::corrupt(format!("vdev {} has ashift {ashift}", number("guid"))));
@@ -229,10 +137,12 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
             children.len()
         )));
     }
+    let nparity = nparity(list, kind);
     let draid = (kind == Kind::Draid).then(|| DraidConfig {
-        ndata: small("draid_ndata"),
-        nspares: small("draid_nspares"),
-        ngroups: small("draid_ngroups"),
+        parity: u64::from(nparity),
+        data: u64::from(small("draid_ndata")),
+        children: u64::try_from(children.len()).unwrap_or(u64::MAX),
+        spares: u64::from(small("draid_nspares")),
     });
     Ok(VdevConfig {
         kind,
@@ -241,7 +151,7 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
         path: list.string("path").map(|s| s.to_string_lossy().into_owned()),
         ashift,
         asize: number("asize"),
-        nparity: nparity(list, kind),
+        nparity,
         bias: bias(list),
         metaslab_array: number("metaslab_array"),
         metaslab_shift: small("metaslab_shift"),
@@ -253,6 +163,7 @@ fn parse(list: &NvList, depth: usize, budget: &mut usize) -> Result<VdevConfig> 
         expanding: list.contains("raidz_expanding"),
         expand_txgs: list.u64_array("raidz_expand_txgs").map(<[u64]>::to_vec).unwrap_or_default(),
         draid,
+        draid_groups: small("draid_ngroups"),
         spare_of: (kind == Kind::DraidSpare).then(|| (number("top_guid"), small("spareid"))),
         offline: number("offline") != 0,
         children,

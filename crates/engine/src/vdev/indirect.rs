@@ -10,6 +10,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 
+/// Vdevs removed one after another that a block may have moved through.
+pub(crate) const MAX_HOPS: u32 = 64;
+
 /// One copied segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MappingEntry {

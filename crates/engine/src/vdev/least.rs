@@ -53,7 +53,7 @@ fn descend(vdev: &VdevConfig, least: u64, sizes: &mut HashMap<u64, u64>) {
         return;
     }
     let children = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX);
-    let spares = vdev.draid.map(|draid| u64::from(draid.nspares));
+    let spares = vdev.draid.map(|draid| draid.spares);
     let share = child_share(vdev.kind.name(), children, spares, least);
     vdev.children.iter().for_each(|child| descend(child, share, sizes));
 }

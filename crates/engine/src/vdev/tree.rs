@@ -6,8 +6,6 @@ use std::sync::Arc;
 use blkdev::Device;
 use parking_lot::RwLock;
 
-use zcommon::draid::DraidConfig;
-
 use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
 use super::health::recorded;
@@ -217,8 +215,9 @@ impl Tree {
 
 /// Whether two configurations describe the same vdevs, apart from sizes and recorded states.
 fn is_alike(a: &VdevConfig, b: &VdevConfig) -> bool {
-    let form =
-        |v: &VdevConfig| (v.kind, v.guid, v.ashift, v.nparity, v.bias, v.draid, v.spare_of, v.expanding);
+    let form = |v: &VdevConfig| {
+        (v.kind, v.guid, v.ashift, v.nparity, v.bias, v.draid, v.draid_groups, v.spare_of, v.expanding)
+    };
     form(a) == form(b)
         && (&a.path, &a.expand_txgs) == (&b.path, &b.expand_txgs)
         && a.children.len() == b.children.len()
@@ -273,14 +272,8 @@ fn layout(top: &VdevConfig, reflow: Option<u64>) -> Result<Layout> {
 }
 
 fn draid(top: &VdevConfig) -> Result<DraidGeometry> {
-    let shape = top.draid.ok_or_else(|| Error::corrupt("the draid's shape is not recorded"))?;
-    let config = DraidConfig {
-        parity: u64::from(top.nparity),
-        data: u64::from(shape.ndata),
-        children: u64::try_from(top.children.len()).unwrap_or(u64::MAX),
-        spares: u64::from(shape.nspares),
-    };
-    DraidGeometry::new(top.ashift, config, u64::from(shape.ngroups))
+    let config = top.draid.ok_or_else(|| Error::corrupt("the draid's shape is not recorded"))?;
+    DraidGeometry::new(top.ashift, config, u64::from(top.draid_groups))
 }
 
 #[cfg(test)]

@@ -21,11 +21,10 @@ use super::Zio;
 use super::drive::Judge;
 use super::read::{CopyDone, CopyResult, Range, read_range};
 use crate::error::Error;
+use crate::vdev::indirect::MAX_HOPS;
 use crate::vdev::plan::Depth;
 use crate::vdev::top::Top;
 
-/// Vdevs removed one after another that a block may have moved through.
-const MAX_HOPS: u32 = 64;
 /// Combinations of piece versions that are tried.
 const MAX_COMBINATIONS: usize = 4096;
 /// Bytes that trying combinations may look at.

@@ -8,9 +8,6 @@ use super::ranges::Range;
 use super::view::View;
 use super::{bookmarks, deadlist, intent, object};
 
-/// txg in which every pool is created.
-const TXG_INITIAL: u64 = 4;
-
 /// The usage of the object set's slots.
 #[derive(Default)]
 struct Slots {
@@ -105,7 +102,7 @@ fn single(view: &View, number: u64) -> engine::Result<engine::dmu::Object> {
 
 fn header(dump: &mut Dump<'_>, view: &View) -> Done {
     let (creation, referenced, inconsistent) = match &view.dataset {
-        None => (TXG_INITIAL, mos_used(dump), false),
+        None => (engine::txg::INITIAL, mos_used(dump), false),
         Some(ds) => {
             let flag = ondisk::dsl::DslDataset::FLAG_INCONSISTENT;
             (ds.phys.creation_txg, ds.phys.referenced_bytes, ds.phys.flags & flag != 0)

@@ -30,8 +30,6 @@ use size::Sectors;
 /// Key of the allocation class in a top-level vdev's ZAP.
 #[doc(alias = "VDEV_TOP_ZAP_ALLOCATION_BIAS")]
 pub(crate) const ALLOCATION_BIAS: &str = "org.zfsonlinux:allocation_bias";
-/// The txg in which a new pool begins.
-pub(crate) const TXG_INITIAL: u64 = 4;
 
 /// One device.
 #[derive(Debug, Clone)]

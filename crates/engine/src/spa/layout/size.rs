@@ -100,7 +100,7 @@ fn least_below(vdev: &VdevConfig, target: u64, least: u64) -> Option<u64> {
     let share = match (vdev.kind, vdev.draid) {
         (VdevKind::Raidz, _) => least.div_ceil(width.saturating_sub(u64::from(vdev.expanding)).max(1)),
         (VdevKind::Draid, Some(shape)) => {
-            let disks = width.saturating_sub(u64::from(shape.nspares)).max(1);
+            let disks = width.saturating_sub(shape.spares).max(1);
             least.div_ceil(disks).saturating_add(DRAID_RESERVE)
         }
         _ => least,

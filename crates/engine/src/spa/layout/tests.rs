@@ -56,7 +56,7 @@ fn lay_out(tops: Vec<TopSpec>) -> Result<Layout> {
         next += 1;
         next
     };
-    PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, TXG_INITIAL, &mut random)
+    PoolSpec { tops, ..PoolSpec::default() }.lay_out(0, crate::txg::INITIAL, &mut random)
 }
 
 fn keys(list: &NvList) -> Vec<String> {
