@@ -4,7 +4,9 @@ use std::fs::File;
 use std::io::Write as _;
 
 use clap::Args;
-use engine::sharing::{Amount, Found, MEMORY_MIN, Outcome as Done, Step, Target as Shared, Watch, share};
+use engine::sharing::{
+    Amount, MEMORY_MIN, Outcome as Done, SharingStats, Step, Target as Shared, Watch, share,
+};
 use engine::{Error, Kind};
 use serde_json::{Map, Value, json};
 use zcommon::units::{nicebytes, parse_nicenum};
@@ -165,7 +167,7 @@ impl Verb for Dedup {
 }
 
 /// Columns and members of JSON.
-const AMOUNTS: [(&str, fn(&Found) -> Amount); 7] = [
+const AMOUNTS: [(&str, fn(&SharingStats) -> Amount); 7] = [
     ("size", |found| found.all),
     ("already", |found| found.already),
     ("equal", |found| found.equal),
@@ -176,7 +178,7 @@ const AMOUNTS: [(&str, fn(&Found) -> Amount); 7] = [
 ];
 
 impl Dedup {
-    fn print(&self, rows: &[(&str, &Found)], done: &Done, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn print(&self, rows: &[(&str, &SharingStats)], done: &Done, ctx: &mut Ctx) -> Result<(), Failure> {
         let columns = AMOUNTS.iter().map(|(name, _)| Column::new(name.to_uppercase(), true));
         let mut table = Table::new(std::iter::once(Column::new("NAME", false)).chain(columns).collect());
         let number = |bytes: u64| match self.literal {
@@ -198,10 +200,10 @@ impl Dedup {
         Ok(())
     }
 
-    fn print_json(&self, rows: &[(&str, &Found)], done: &Done, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn print_json(&self, rows: &[(&str, &SharingStats)], done: &Done, ctx: &mut Ctx) -> Result<(), Failure> {
         let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
         let amount = |amount: Amount| json!({ "blocks": style.number(amount.blocks), "bytes": style.number(amount.bytes) });
-        let dataset = |(name, found): &(&str, &Found)| {
+        let dataset = |(name, found): &(&str, &SharingStats)| {
             let mut item = Map::new();
             item.insert("name".into(), json!(name));
             AMOUNTS.iter().for_each(|(name, of)| drop(item.insert((*name).to_owned(), amount(of(found)))));

@@ -74,7 +74,7 @@ pub enum Kind {
 
 /// The location of the failure; each known part is filled in on the way up.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorPlace {
     /// Pool name.
     pub(crate) pool: Option<String>,
     /// Vdev path or name.
@@ -91,7 +91,7 @@ pub struct Place {
 struct Inner {
     kind: Kind,
     what: String,
-    place: Place,
+    place: ErrorPlace,
     source: Option<Error>,
 }
 
@@ -103,7 +103,7 @@ impl Error {
     /// A new error; `what` is a message without the location, in lower case, that includes the next step if it is
     /// not obvious.
     pub fn new(kind: Kind, what: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, what: what.into(), place: Place::default(), source: None }))
+        Self(Box::new(Inner { kind, what: what.into(), place: ErrorPlace::default(), source: None }))
     }
 
     /// Whether stored data could not be read: a device failed, or no copy of a block is intact.
@@ -138,7 +138,7 @@ impl Error {
     }
 
     /// The known parts of the location.
-    pub fn place(&self) -> &Place {
+    pub fn place(&self) -> &ErrorPlace {
         &self.0.place
     }
 
@@ -190,7 +190,7 @@ impl Error {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ErrorPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut sep = "";
         let mut part = |f: &mut fmt::Formatter<'_>, name: &str, value: &dyn fmt::Display| {

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use blkdev::Device;
 use engine::scan::account::Event;
-use engine::scan::space::Run;
+use engine::scan::space::SpaceRange;
 use engine::scan::verify::{Options, Report, Which, verify};
 use engine::spa::{OpenOptions, Pool, open};
 use ondisk::Dva;
@@ -37,7 +37,7 @@ pub fn whole(pool: &Pool) -> Result<Report, String> {
         Some(space) if space.is_clean() => Ok(report),
         Some(space) => {
             let runs = space.doubled.iter().chain(&space.unallocated).chain(&space.leaked);
-            let runs: Vec<Run> = runs.copied().collect();
+            let runs: Vec<SpaceRange> = runs.copied().collect();
             Err(format!("space maps and blocks differ: {space:?}{}", blocks_at(pool, &runs)))
         }
         None => Err("space could not be accounted for".into()),
@@ -45,12 +45,12 @@ pub fn whole(pool: &Pool) -> Result<Report, String> {
 }
 
 /// The blocks at these locations, for reports.
-fn blocks_at(pool: &Pool, runs: &[Run]) -> String {
+fn blocks_at(pool: &Pool, runs: &[SpaceRange]) -> String {
     let (stop, mut text) = (AtomicBool::new(false), String::new());
     verify(pool, &Options { which: Which::None, ..Options::new(&stop) }, &mut |_| (), &mut |event| {
         if let Event::Block(visit, met) = event {
             let is_there = |dva: Dva| {
-                let at = |run: &&Run| run.vdev == u64::from(dva.vdev) && overlap(run, dva);
+                let at = |run: &&SpaceRange| run.vdev == u64::from(dva.vdev) && overlap(run, dva);
                 runs.iter().find(at).is_some()
             };
             if visit.bp.dvas().any(is_there) {
@@ -61,6 +61,6 @@ fn blocks_at(pool: &Pool, runs: &[Run]) -> String {
     text
 }
 
-fn overlap(run: &Run, dva: Dva) -> bool {
+fn overlap(run: &SpaceRange, dva: Dva) -> bool {
     dva.offset < run.offset + run.size && run.offset < dva.offset + dva.asize
 }

@@ -4,7 +4,7 @@
 
 use engine::dsl::props::bookmarks::bookmarks;
 use engine::send::redact::Search;
-use engine::send::{Meter, Redaction, Run};
+use engine::send::{Meter, RedactedRange, Redaction};
 use engine::spa::OpenOptions;
 use testkit::golden;
 
@@ -18,7 +18,7 @@ fn a_list_is_the_kernels() {
         bookmarks(&dataset("tank/src")).expect("bookmarks").into_iter().find(|book| book.name == "book");
     let list =
         Redaction::open(&opened.dsl, book.expect("the bookmark").phys.redaction_obj).expect("the list");
-    let real: Vec<Run> = list.runs((0, 0)).map(|run| run.expect("a run")).collect();
+    let real: Vec<RedactedRange> = list.runs((0, 0)).map(|run| run.expect("a run")).collect();
     assert!(real.len() > 3);
 
     let hole_birth = opened.features.enabled_txg.get("com.delphix:hole_birth").copied();
@@ -27,14 +27,15 @@ fn a_list_is_the_kernels() {
         let (of, by) = (dataset("tank/src@a"), [dataset("tank/red@r")]);
         let mut search = Search::new(&of, &by, hole_birth).expect("a search");
         search.set_window(window);
-        let mut ours: Vec<Run> = Vec::new();
+        let mut ours: Vec<RedactedRange> = Vec::new();
         while !search.is_done() {
             let mut next = Search::new(&of, &by, hole_birth).expect("a search");
             next.set_window(window);
             next.go_on_from(search.place());
             for entry in next.next_entries(&Meter::default()).expect("entries") {
                 let (object, start) = (entry.object, entry.blkid);
-                let run = Run { object, start, end: start + entry.count(), size: entry.block_size() };
+                let run =
+                    RedactedRange { object, start, end: start + entry.count(), size: entry.block_size() };
                 match ours.last_mut() {
                     Some(last) if last.object == object && last.end == start => last.end = run.end,
                     _ => ours.push(run),

@@ -8,7 +8,7 @@ use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks;
 use engine::dsl::write::props::Source;
 use engine::env::Env;
-use engine::sharing::{Found, MEMORY_MIN, Outcome, Step, Target, Watch, share};
+use engine::sharing::{MEMORY_MIN, Outcome, SharingStats, Step, Target, Watch, share};
 use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
@@ -66,7 +66,7 @@ fn run(spa: &Arc<Spa>, dry: bool, work: impl FnMut(Step) -> bool) -> Outcome {
     share(spa, &targets, MEMORY_MIN, dry, &mut With(work)).unwrap()
 }
 
-fn sum(outcome: &Outcome, of: impl Fn(&Found) -> u64) -> u64 {
+fn sum(outcome: &Outcome, of: impl Fn(&SharingStats) -> u64) -> u64 {
     outcome.found.iter().map(of).sum()
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use engine::scan::space::Run;
+use engine::scan::space::SpaceRange;
 use engine::scan::stats::{Row, Sums};
 use engine::scan::verify::{Remedy, Report};
 use engine::spa::Pool;
@@ -66,8 +66,8 @@ pub fn print(
         }),
     );
     if let Some(space) = &account.space {
-        let runs = |runs: &[Run]| -> Value {
-            let run = |r: &Run| json!({ "vdev": number(r.vdev), "offset": number(r.offset), "size": number(r.size) });
+        let runs = |runs: &[SpaceRange]| -> Value {
+            let run = |r: &SpaceRange| json!({ "vdev": number(r.vdev), "offset": number(r.offset), "size": number(r.size) });
             runs.iter().map(run).collect()
         };
         let balances = account.balances();

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use engine::scan::account::ClassUse;
-use engine::scan::space::Run;
+use engine::scan::space::SpaceRange;
 use engine::scan::stats::Row;
 use engine::scan::verify::{Remedy, Report};
 use engine::spa::Pool;
@@ -93,7 +93,7 @@ fn space(report: &Report, parsable: bool, out: &mut dyn Write) -> io::Result<()>
         writeln!(out, "space: {note}")?;
     }
     let Some(findings) = &account.space else { return Ok(()) };
-    let mut list = |what: &str, runs: &[Run], bytes: u64| -> io::Result<()> {
+    let mut list = |what: &str, runs: &[SpaceRange], bytes: u64| -> io::Result<()> {
         for run in runs.iter().take(MAX_RUNS) {
             writeln!(out, "{what}: vdev {}, offset 0x{:x}, size {}", run.vdev, run.offset, run.size)?;
         }

@@ -10,7 +10,7 @@ use std::io::{self, Write};
 
 use engine::Kind;
 use engine::scan::account::{Account, ClassUse, Event};
-use engine::scan::space::{Findings, Run};
+use engine::scan::space::{Findings, SpaceRange};
 use engine::scan::stats::Sums;
 use engine::scan::verify::{Options, Report, Which, verify};
 use engine::scan::{Origin, Visit};
@@ -176,7 +176,7 @@ fn space(want: Want, account: &Account, out: &mut dyn Write) -> io::Result<bool>
 }
 
 fn runs(findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
-    let mut lines = |what: &str, runs: &[Run]| -> io::Result<()> {
+    let mut lines = |what: &str, runs: &[SpaceRange]| -> io::Result<()> {
         for run in runs {
             writeln!(out, "{what}: vdev {}, offset 0x{:x}, size {}", run.vdev, run.offset, run.size)?;
         }

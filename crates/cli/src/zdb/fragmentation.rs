@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use engine::metaslab::table::Metaslab;
+use engine::metaslab::table::MetaslabRecord;
 use engine::vdev::config::{AllocBias, Kind};
 
 use super::metaslabs::Space;
@@ -31,7 +31,7 @@ pub fn run(session: &Session, space: &Space, ctx: &mut Ctx) -> Outcome {
         let percent = text(sums.and_then(|v| v.fragmentation()));
         let count = table.all.len();
         writeln!(ctx.out, "\tvdev {:>10}\t\tmetaslabs{count:>5}\t\tfragmentation{percent}", config.id)?;
-        let known: Vec<&Metaslab> = table.all.iter().flatten().collect();
+        let known: Vec<&MetaslabRecord> = table.all.iter().flatten().collect();
         let counts = pieces(normal, &known, table.shift);
         histogram(&mut ctx.out, &counts, 0)?;
         if normal {
@@ -49,7 +49,7 @@ fn text(percent: Option<u64>) -> String {
 }
 
 /// Free segments by size, without the metaslab that serves the intent log, which is the emptiest.
-fn pieces(normal: bool, metaslabs: &[&Metaslab], shift: u32) -> [u64; BUCKETS] {
+fn pieces(normal: bool, metaslabs: &[&MetaslabRecord], shift: u32) -> [u64; BUCKETS] {
     let keeps_one = normal && metaslabs.len() > EMBEDDED_LOG_MIN_METASLABS;
     let log = metaslabs.iter().min_by_key(|m| (m.allocated(), m.id)).filter(|_| keeps_one).map(|m| m.id);
     let mut counts = [0_u64; BUCKETS];

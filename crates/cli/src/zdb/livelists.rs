@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use engine::dmu::Object;
 use engine::metaslab;
-use engine::metaslab::table::{Metaslab, Metaslabs};
+use engine::metaslab::table::{MetaslabRecord, Metaslabs};
 use engine::scan::lists::bpobj;
 use engine::spa::Pool;
 use ondisk::bpobj::is_free_entry;
@@ -114,7 +114,7 @@ fn verify_map(
     pool: &Pool,
     vdev: u64,
     table: &Metaslabs,
-    slab: &Metaslab,
+    slab: &MetaslabRecord,
     ctx: &mut Ctx,
 ) -> Result<RangeSet, Failure> {
     let mut allocated = RangeSet::new();
@@ -150,7 +150,7 @@ fn verify_map(
 /// Checks that the livelists' allocations in this metaslab are allocated, and removes them from the set.
 fn check_live(
     vdev: u64,
-    slab: &Metaslab,
+    slab: &MetaslabRecord,
     mut allocated: RangeSet,
     change: Option<&metaslab::log::Change>,
     live: &mut Places,

@@ -5,7 +5,7 @@ use std::io::Write;
 
 use engine::dmu::Object;
 use engine::metaslab::log::{Change, Log, Unflushed, logs};
-use engine::metaslab::table::{Metaslab, Metaslabs};
+use engine::metaslab::table::{MetaslabRecord, Metaslabs};
 use engine::metaslab::{each, head};
 use engine::spa::space::PoolSpace;
 use engine::vdev::config::{AllocBias, Kind, VdevConfig};
@@ -177,13 +177,13 @@ fn one(
     space: &Space,
     config: &VdevConfig,
     table: &Metaslabs,
-    metaslab: &Metaslab,
+    metaslab: &MetaslabRecord,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let level = session.level('m');
     let numbers = Numbers { exact: session.options.parsable() };
     let free = numbers.count(metaslab.size.saturating_sub(metaslab.allocated()));
-    let Metaslab { id, start, space_map, .. } = *metaslab;
+    let MetaslabRecord { id, start, space_map, .. } = *metaslab;
     writeln!(
         ctx.out,
         "\tmetaslab {id:>6}   offset {start:>12x}   spacemap {space_map:>6}   free    {free:>5}"
@@ -218,7 +218,7 @@ fn in_memory(
     numbers: Numbers,
     config: &VdevConfig,
     table: &Metaslabs,
-    metaslab: &Metaslab,
+    metaslab: &MetaslabRecord,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let free = match table.free(metaslab, None) {

@@ -248,28 +248,33 @@ impl Objset {
 
     /// All objects in ascending order. An unreadable dnode block yields one error and is skipped; so does a
     /// malformed dnode.
-    pub fn objects(self: &Arc<Self>) -> Objects {
+    pub fn objects(self: &Arc<Self>) -> ObjectIter {
         self.objects_from(0)
     }
 
     /// Like [`Objset::objects`], beginning with the block of dnodes that contains `first`.
-    pub(crate) fn objects_from(self: &Arc<Self>, first: u64) -> Objects {
+    pub(crate) fn objects_from(self: &Arc<Self>, first: u64) -> ObjectIter {
         let meta = self.meta();
         let per_block = (meta.dnode.datablksz() >> dnode::DNODE_SHIFT).max(1);
-        Objects { meta, path: Path::default(), next: Some(first / per_block), ready: Vec::new().into_iter() }
+        ObjectIter {
+            meta,
+            path: Path::default(),
+            next: Some(first / per_block),
+            ready: Vec::new().into_iter(),
+        }
     }
 }
 
 /// Iterator over the objects of an object set.
 #[derive(Debug)]
-pub struct Objects {
+pub struct ObjectIter {
     meta: Object,
     path: Path,
     next: Option<u64>,
     ready: std::vec::IntoIter<Result<Object>>,
 }
 
-impl Objects {
+impl ObjectIter {
     /// Whether objects in this block have valid numbers.
     fn may_exist(&self, blkid: u64) -> bool {
         blkid
@@ -302,7 +307,7 @@ impl Objects {
     }
 }
 
-impl Objects {
+impl ObjectIter {
     /// The next block of dnodes, including those with objects that have no dnode on disk yet.
     fn with_unwritten(
         &self,
@@ -317,7 +322,7 @@ impl Objects {
     }
 }
 
-impl Iterator for Objects {
+impl Iterator for ObjectIter {
     type Item = Result<Object>;
 
     fn next(&mut self) -> Option<Self::Item> {

@@ -35,7 +35,7 @@ pub(crate) struct Decision {
 
 /// A request of a device.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Request {
+pub(crate) struct DeviceRequest {
     /// Its type.
     pub(crate) io: IoType,
     /// From the start of the device.
@@ -46,7 +46,7 @@ pub(crate) struct Request {
     pub(crate) size: u64,
 }
 
-impl Request {
+impl DeviceRequest {
     /// Whether it is in the labels.
     fn is_label(&self) -> bool {
         self.offset < LABEL_START_SIZE || self.offset >= self.size.saturating_sub(LABEL_END_SIZE)
@@ -102,11 +102,11 @@ impl LeafFaults {
 
     /// The decision on a request; `None`: nothing is injected.
     #[inline]
-    pub(crate) fn decide(&self, request: impl FnOnce() -> Request) -> Option<Decision> {
+    pub(crate) fn decide(&self, request: impl FnOnce() -> DeviceRequest) -> Option<Decision> {
         if self.handlers.any() { self.judge(request()) } else { None }
     }
 
-    fn judge(&self, request: Request) -> Option<Decision> {
+    fn judge(&self, request: DeviceRequest) -> Option<Decision> {
         let all = self.handlers.all.read();
         let mut decision = Decision { until: self.delay(&all, request.io), ..Decision::default() };
         for handler in all.iter() {
@@ -148,7 +148,7 @@ impl LeafFaults {
 
 /// Whether a handler of a whole device with that error acts on such a request. Flushes have no offset; the labels stay
 /// intact, so that the pool can be imported.
-fn acts(error: FaultError, request: Request) -> bool {
+fn acts(error: FaultError, request: DeviceRequest) -> bool {
     let known = match error {
         FaultError::Io | FaultError::Nxio | FaultError::Noop => true,
         FaultError::Corrupt => request.io == IoType::Read,
@@ -224,8 +224,8 @@ mod tests {
 
     const SIZE: u64 = 64 << 20;
 
-    fn at(io: IoType, offset: u64) -> Request {
-        Request { io, offset, len: 4096, size: SIZE }
+    fn at(io: IoType, offset: u64) -> DeviceRequest {
+        DeviceRequest { io, offset, len: 4096, size: SIZE }
     }
 
     fn with(action: Action, frequency: u64) -> (LeafFaults, Arc<Handler>) {

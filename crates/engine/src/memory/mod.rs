@@ -72,7 +72,7 @@ pub struct Memory {
     indices: AtomicU64,
     store: Mutex<Store>,
     /// Objects of open object sets.
-    pub objects: objects::Objects,
+    pub objects: objects::ObjectCounts,
     /// Blocks that send streams have read ahead.
     ahead: ahead::ReadAhead,
 }
@@ -127,7 +127,7 @@ impl Memory {
             pools,
             indices: AtomicU64::new(0),
             store: Mutex::default(),
-            objects: objects::Objects::default(),
+            objects: objects::ObjectCounts::default(),
             ahead: ahead::ReadAhead::default(),
         }
     }

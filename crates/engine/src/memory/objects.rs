@@ -38,13 +38,13 @@ struct Indexes {
 
 /// The counters.
 #[derive(Debug, Default)]
-pub struct Objects {
+pub struct ObjectCounts {
     sets: AtomicUsize,
     objects: AtomicUsize,
     indexes: Mutex<Indexes>,
 }
 
-impl Objects {
+impl ObjectCounts {
     /// An object set with this many objects in memory is opened.
     pub(crate) fn opened(&self, objects: usize) {
         self.sets.fetch_add(1, Ordering::Relaxed);
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn each_object_set_has_its_share_once_there_are_many_objects() {
-        let all = Objects::default();
+        let all = ObjectCounts::default();
         (0..100).for_each(|_| all.opened(4));
         assert_eq!(all.share(0), OBJECTS);
         all.added(OBJECTS);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_large_cache_gives_a_part_of_itself_for_more_objects() {
-        let all = Objects::default();
+        let all = ObjectCounts::default();
         all.opened(OBJECTS);
         assert_eq!([64 << 20, 1 << 30, 1 << 40].map(|cache| all.share(cache)), [OBJECTS, 21_845, MOST]);
         assert_eq!(all.beyond(), 0);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use stdx::RangeSet;
 
 use super::rebuild::has_metaslabs;
-use super::table::{Metaslab, Metaslabs};
+use super::table::{MetaslabRecord, Metaslabs};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::vdev::config::VdevConfig;
@@ -40,7 +40,7 @@ pub fn maps(mos: &Arc<Objset>, root: &VdevConfig) -> Result<()> {
 ///
 /// # Errors
 /// As [`maps`], and `Corrupt` when both differ.
-pub fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &Metaslab) -> Result<()> {
+pub fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &MetaslabRecord) -> Result<()> {
     let allocated = load(mos, config, slab)?;
     if allocated.covered() == slab.allocated() {
         return Ok(());
@@ -54,7 +54,7 @@ pub fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &Metaslab) -> Result<()
     Err(Error::corrupt(what))
 }
 
-fn load(mos: &Arc<Objset>, config: &VdevConfig, slab: &Metaslab) -> Result<RangeSet> {
+fn load(mos: &Arc<Objset>, config: &VdevConfig, slab: &MetaslabRecord) -> Result<RangeSet> {
     if slab.space_map == 0 {
         return Ok(RangeSet::new());
     }

@@ -8,7 +8,7 @@ use stdx::RangeSet;
 use stdx::rng::Rng;
 
 use super::policy::Limits;
-use super::testing::{Objects, Shape, Shared, create, reload};
+use super::testing::{Shape, Shared, TestObjects, create, reload};
 use super::unit::{LoadStart, Metaslab};
 use super::{SpaceAllocator, SpaceMapFeatures, table};
 use crate::error::{Error, Kind};
@@ -72,7 +72,7 @@ struct Pool {
     ledger: Ledger,
     rng: Rng,
     /// State at the last uberblock: the store and the live blocks.
-    synced: (Objects, Ledger),
+    synced: (TestObjects, Ledger),
     txg: u64,
 }
 

@@ -17,7 +17,7 @@ use super::log::Change;
 use super::record::{self, SlabRecord, TopRecord};
 use super::removed::Removed;
 use super::store::SpaceMapSource;
-use super::sync::Run;
+use super::sync::MapSync;
 use super::table;
 use super::unit::{MapState, Metaslab};
 use super::vdev::Vdev;
@@ -27,7 +27,7 @@ use crate::vdev::config::{Kind, VdevConfig};
 use crate::vdev::tree::Tree;
 
 /// Allocated ranges of each metaslab of a top-level vdev, in order.
-pub(crate) type Found = BTreeMap<u64, Vec<RangeSet>>;
+pub(crate) type DerivedSpace = BTreeMap<u64, Vec<RangeSet>>;
 
 /// Whether a top-level vdev of this configuration has metaslabs.
 pub(crate) fn has_metaslabs(config: &VdevConfig) -> bool {
@@ -52,7 +52,7 @@ impl SpaceAllocator {
         tree: &Tree,
         forms: SpaceMapFeatures,
         source: Arc<dyn SpaceMapSource>,
-        mut found: Found,
+        mut found: DerivedSpace,
     ) -> Result<Self> {
         let mut all = Self::new(forms, Some(source));
         all.obey(mos.arc().memory());
@@ -104,7 +104,7 @@ impl Metaslab {
     }
 }
 
-impl Run<'_> {
+impl MapSync<'_> {
     /// Writes a map for a metaslab that has none. Nothing of this txg is in it.
     pub(super) fn renew(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
         self.need_unflushed(vdev)?;

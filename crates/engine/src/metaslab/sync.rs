@@ -109,7 +109,7 @@ impl SpaceAllocator {
         let mut state = self.sync.lock();
         let stamp = Stamp { txg, pass, two_words: forms.two_words };
         let names = self.changed(txg);
-        let mut run = Run {
+        let mut run = MapSync {
             of: self,
             forms,
             stamp,
@@ -162,7 +162,7 @@ impl SpaceAllocator {
 }
 
 /// One pass.
-pub(super) struct Run<'a> {
+pub(super) struct MapSync<'a> {
     pub(super) of: &'a SpaceAllocator,
     pub(super) forms: SpaceMapFeatures,
     pub(super) stamp: Stamp,
@@ -175,7 +175,7 @@ pub(super) struct Run<'a> {
     pub(super) wrote: bool,
 }
 
-impl Run<'_> {
+impl MapSync<'_> {
     fn renew_all(&mut self) -> Result<()> {
         for id in std::mem::take(&mut self.state.rearray) {
             let vdev = self.of.vdev(id).ok_or_else(|| Error::corrupt("a vdev to be rewritten is gone"))?;

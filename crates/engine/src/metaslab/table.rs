@@ -17,7 +17,7 @@ const MAX_METASLABS: u64 = 1 << 24;
 
 /// A metaslab as the pool records it.
 #[derive(Debug, Clone)]
-pub struct Metaslab {
+pub struct MetaslabRecord {
     /// Its number in the vdev.
     pub id: u64,
     /// First byte on the vdev.
@@ -34,7 +34,7 @@ pub struct Metaslab {
     pub unflushed_txg: u64,
 }
 
-impl Metaslab {
+impl MetaslabRecord {
     /// Bytes allocated, from its own map.
     pub fn allocated(&self) -> u64 {
         self.head.as_ref().map_or(0, |head| u64::try_from(head.alloc).unwrap_or(0))
@@ -49,7 +49,7 @@ pub struct Metaslabs {
     /// Object with the unflushed txgs; 0: none.
     pub unflushed_object: u64,
     /// Each, or why it can't be read.
-    pub all: Vec<Result<Metaslab>>,
+    pub all: Vec<Result<MetaslabRecord>>,
     mos: Arc<Objset>,
 }
 
@@ -77,7 +77,7 @@ impl Metaslabs {
     }
 
     /// Free space of a metaslab: its own map, and the changes that the logs hold.
-    pub fn free(&self, metaslab: &Metaslab, change: Option<&Change>) -> Result<RangeSet> {
+    pub fn free(&self, metaslab: &MetaslabRecord, change: Option<&Change>) -> Result<RangeSet> {
         let mut free = RangeSet::new();
         free.insert(metaslab.start, metaslab.start.saturating_add(metaslab.size));
         if metaslab.space_map != 0 {
@@ -103,10 +103,10 @@ fn one(
     id: u64,
     space_map: u64,
     unflushed_txg: u64,
-) -> Result<Metaslab> {
+) -> Result<MetaslabRecord> {
     let (start, size) = place(config.metaslab_shift, row(config), id);
     let mut metaslab =
-        Metaslab { id, start, size, space_map, head: None, has_histogram: false, unflushed_txg };
+        MetaslabRecord { id, start, size, space_map, head: None, has_histogram: false, unflushed_txg };
     if space_map != 0 {
         let object = mos.object(space_map)?;
         let bonus = object.dnode.bonus();

@@ -21,7 +21,7 @@ use zcommon::draid::DraidConfig;
 
 /// The space maps of a pool.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Objects {
+pub(super) struct TestObjects {
     objects: BTreeMap<u64, MemObject>,
     next: u64,
     pub(crate) arrays: BTreeMap<u64, u64>,
@@ -65,7 +65,7 @@ impl Edit for Counted<'_> {
     }
 }
 
-impl SpaceMapStore for Objects {
+impl SpaceMapStore for TestObjects {
     fn create(&mut self, what: &SpaceObject) -> Result<u64> {
         self.next += 1;
         let (block_size, head) = match *what {
@@ -103,7 +103,7 @@ impl SpaceMapStore for Objects {
     }
 }
 
-impl Objects {
+impl TestObjects {
     pub(crate) fn head(&self, object: u64) -> SpaceMapPhys {
         SpaceMapPhys::from_bytes(&self.objects[&object].bonus()).unwrap()
     }
@@ -139,7 +139,7 @@ impl Objects {
 
 /// The store of a pool, read and changed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shared(pub Arc<Mutex<Objects>>);
+pub(super) struct Shared(pub Arc<Mutex<TestObjects>>);
 
 impl SpaceMapSource for Shared {
     fn read(&self, object: u64, length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
@@ -230,7 +230,7 @@ pub(super) fn reload(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) 
     all
 }
 
-fn replay(objects: &Objects, id: u64, shape: &Shape, record: &mut TopRecord) {
+fn replay(objects: &TestObjects, id: u64, shape: &Shape, record: &mut TopRecord) {
     for (&txg, &object) in &objects.logs {
         let mut decoder = SpaceMapDecoder::for_log();
         let mut each = |block: &[u8]| {

@@ -349,7 +349,7 @@ fn churn(all: &SpaceAllocator, store: &Shared, txgs: std::ops::Range<u64>, seed:
 }
 
 /// A store during whose changes others try to unload a metaslab.
-struct Unloading<'a>(&'a mut super::testing::Objects, &'a SpaceAllocator, u64);
+struct Unloading<'a>(&'a mut super::testing::TestObjects, &'a SpaceAllocator, u64);
 
 impl SpaceMapStore for Unloading<'_> {
     fn create(&mut self, what: &SpaceObject) -> crate::error::Result<u64> {

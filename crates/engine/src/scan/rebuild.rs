@@ -31,7 +31,7 @@ use crate::ddt;
 use crate::ddt::rebuild::Gathered;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::load_mapping;
-use crate::metaslab::rebuild::Found;
+use crate::metaslab::rebuild::DerivedSpace;
 use crate::spa::Pool;
 use crate::spa::rebuild::{Derived, Replaced, Which, is_being_removed};
 use crate::types::Bookmark;
@@ -116,7 +116,7 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
     let mut all = Derived {
         txg: pool.uberblock.txg,
         replaced: replaced.clone(),
-        found: Found::new(),
+        found: DerivedSpace::new(),
         dedup: Gathered::default(),
         clones: Vec::new(),
         kept: Vec::new(),

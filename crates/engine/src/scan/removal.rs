@@ -8,7 +8,7 @@ use std::cell::RefCell;
 
 use stdx::RangeSet;
 
-use super::space::Run;
+use super::space::SpaceRange;
 use super::space_maps::SpaceMaps;
 use crate::error::Result;
 use crate::metaslab::load_mapping;
@@ -18,7 +18,7 @@ use crate::vdev::indirect::IndirectMapping;
 /// The locations of the copies of allocated segments on vdevs under removal. Unreadable structures are recorded in
 /// `maps`.
 #[doc(alias = "zdb_claim_removing")]
-pub fn copies(pool: &Pool, maps: &mut SpaceMaps) -> Vec<Run> {
+pub fn copies(pool: &Pool, maps: &mut SpaceMaps) -> Vec<SpaceRange> {
     let removing: Vec<(u64, u64)> = maps
         .tops
         .iter()
@@ -35,7 +35,12 @@ pub fn copies(pool: &Pool, maps: &mut SpaceMaps) -> Vec<Run> {
     runs
 }
 
-fn copies_of(pool: &Pool, maps: &mut SpaceMaps, vdev: u64, mapping: &IndirectMapping) -> Result<Vec<Run>> {
+fn copies_of(
+    pool: &Pool,
+    maps: &mut SpaceMaps,
+    vdev: u64,
+    mapping: &IndirectMapping,
+) -> Result<Vec<SpaceRange>> {
     let end = mapping.entries().last().map_or(0, |entry| entry.source.saturating_add(entry.len));
     let allocated = RefCell::new(RangeSet::new());
     maps.replay(pool, &|top, _| top == vdev, &mut |top, from, to, on| {
@@ -51,7 +56,7 @@ fn copies_of(pool: &Pool, maps: &mut SpaceMaps, vdev: u64, mapping: &IndirectMap
     let mut runs = Vec::new();
     for (from, to) in allocated.into_inner().iter() {
         let pieces = mapping.resolve(from, to - from)?;
-        runs.extend(pieces.into_iter().map(|p| Run { vdev: p.vdev, offset: p.offset, size: p.len }));
+        runs.extend(pieces.into_iter().map(|p| SpaceRange { vdev: p.vdev, offset: p.offset, size: p.len }));
     }
     Ok(runs)
 }

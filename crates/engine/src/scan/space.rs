@@ -34,7 +34,7 @@ const MAX_PIECES: u32 = 1 << 18;
 
 /// A run of bytes on a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Run {
+pub struct SpaceRange {
     /// Top-level vdev.
     pub vdev: u64,
     /// First byte.
@@ -47,11 +47,11 @@ pub struct Run {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     /// Allocated and unused.
-    pub leaked: Vec<Run>,
+    pub leaked: Vec<SpaceRange>,
     /// Used twice.
-    pub doubled: Vec<Run>,
+    pub doubled: Vec<SpaceRange>,
     /// Used and not allocated.
-    pub unallocated: Vec<Run>,
+    pub unallocated: Vec<SpaceRange>,
     /// Bytes leaked.
     pub leaked_bytes: u64,
     /// Bytes used twice.
@@ -70,7 +70,7 @@ impl Findings {
 impl Findings {
     /// Adds the findings of another pass.
     pub(crate) fn merge(&mut self, other: Self) {
-        let join = |mine: &mut Vec<Run>, theirs: Vec<Run>| {
+        let join = |mine: &mut Vec<SpaceRange>, theirs: Vec<SpaceRange>| {
             let room = MAX_FINDINGS.saturating_sub(mine.len());
             mine.extend(theirs.into_iter().take(room));
         };
@@ -83,7 +83,7 @@ impl Findings {
     }
 }
 
-fn note(list: &mut Vec<Run>, bytes: &mut u64, run: Run) {
+fn note(list: &mut Vec<SpaceRange>, bytes: &mut u64, run: SpaceRange) {
     *bytes += run.size;
     if list.len() < MAX_FINDINGS {
         list.push(run);
@@ -132,8 +132,8 @@ impl Sectors {
         ((start - self.start) >> self.ashift, (end - self.start).div_ceil(1 << self.ashift))
     }
 
-    fn run(&self, vdev: u64, from: u64, to: u64) -> Run {
-        Run { vdev, offset: self.start + (from << self.ashift), size: (to - from) << self.ashift }
+    fn run(&self, vdev: u64, from: u64, to: u64) -> SpaceRange {
+        SpaceRange { vdev, offset: self.start + (from << self.ashift), size: (to - from) << self.ashift }
     }
 }
 
@@ -374,7 +374,7 @@ impl<'p> SpaceCheck<'p> {
         }
         if !maps.unknown.is_empty() {
             let shifts: BTreeMap<u64, u32> = self.tops.iter().map(|(id, s)| (*id, s.ms_shift)).collect();
-            let known = |run: &Run| {
+            let known = |run: &SpaceRange| {
                 let shift = shifts.get(&run.vdev).copied().unwrap_or(0);
                 let (first, last) = (run.offset >> shift, (run.offset + run.size.max(1) - 1) >> shift);
                 !(first..=last).any(|ms| maps.unknown.contains(&(run.vdev, ms)))
@@ -386,7 +386,7 @@ impl<'p> SpaceCheck<'p> {
     }
 }
 
-fn keep(list: &mut Vec<Run>, bytes: &mut u64, known: &dyn Fn(&Run) -> bool) {
+fn keep(list: &mut Vec<SpaceRange>, bytes: &mut u64, known: &dyn Fn(&SpaceRange) -> bool) {
     let full = list.len() >= MAX_FINDINGS;
     list.retain(known);
     if !full {
@@ -397,19 +397,19 @@ fn keep(list: &mut Vec<Run>, bytes: &mut u64, known: &dyn Fn(&Run) -> bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scan::space_maps::{Metaslab, TopSpace};
+    use crate::scan::space_maps::{MetaslabMap, TopSpace};
     use crate::vdev::config::AllocBias;
 
-    fn top(id: u64, metaslabs: Vec<Metaslab>) -> TopSpace {
+    fn top(id: u64, metaslabs: Vec<MetaslabMap>) -> TopSpace {
         let (bias, ashift, ms_shift) = (AllocBias::Normal, 12, 24);
         TopSpace { id, bias, ashift, ms_shift, row: 1, metaslabs, checkpoint: 0, removing: false, mapping: 0 }
     }
 
     #[test]
     fn windows_hold_every_metaslab_once_within_the_memory() {
-        let full = Metaslab { object: 7, alloc: 1, unflushed_txg: 0 };
+        let full = MetaslabMap { object: 7, alloc: 1, unflushed_txg: 0 };
         let mut maps = SpaceMaps::default();
-        maps.tops = vec![top(0, vec![full; 5]), top(2, vec![full, Metaslab::default(), full])];
+        maps.tops = vec![top(0, vec![full; 5]), top(2, vec![full, MetaslabMap::default(), full])];
         // A metaslab has 4096 sectors: three of them fit.
         let all = windows(&maps, 3 * 4096 + 100);
         let met: Vec<(u64, u64)> =

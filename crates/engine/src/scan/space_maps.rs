@@ -26,7 +26,7 @@ const MAX_METASLAB_SHIFT: u32 = 40;
 
 /// A metaslab's space map.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Metaslab {
+pub(crate) struct MetaslabMap {
     /// Its object, 0 if nothing was ever allocated.
     pub(crate) object: u64,
     /// Bytes allocated, by its own count.
@@ -49,7 +49,7 @@ pub(crate) struct TopSpace {
     /// Metaslabs of a draid begin and end with a whole row of a group, of so many bytes; otherwise 1.
     pub(crate) row: u64,
     /// Its metaslabs in order; none for removed vdevs.
-    pub(crate) metaslabs: Vec<Metaslab>,
+    pub(crate) metaslabs: Vec<MetaslabMap>,
     /// Space map of frees that a checkpoint still references, 0 for none.
     pub(crate) checkpoint: u64,
     /// It is being removed.
@@ -138,7 +138,7 @@ impl SpaceMaps {
                 row: table::row(config),
                 ashift: config.ashift,
                 ms_shift: config.metaslab_shift,
-                metaslabs: vec![Metaslab { alloc: 1, ..Metaslab::default() }; count],
+                metaslabs: vec![MetaslabMap { alloc: 1, ..MetaslabMap::default() }; count],
                 checkpoint: table::checkpoint(&pool.mos, config)?.unwrap_or(0),
                 removing: config.removing,
                 mapping: config.indirect_object,
@@ -167,7 +167,7 @@ impl SpaceMaps {
         };
         let mut metaslabs = Vec::new();
         for ms in 0..count {
-            let mut slab = Metaslab { object: word(&array, ms)?, ..Metaslab::default() };
+            let mut slab = MetaslabMap { object: word(&array, ms)?, ..MetaslabMap::default() };
             if let Some(unflushed) = &unflushed {
                 slab.unflushed_txg = word(unflushed, ms)?;
             }

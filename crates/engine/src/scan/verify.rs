@@ -90,7 +90,7 @@ impl Remedy {
 
 /// The common attributes of several neighbouring blocks of an object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct DamagePlace {
     /// Object set, 0: the MOS.
     pub objset: u64,
     /// Object.
@@ -111,7 +111,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damaged {
     /// Location, and source of the good bytes.
-    pub place: Place,
+    pub place: DamagePlace,
     /// First byte of the object.
     pub start: u64,
     /// One past the last.
@@ -258,7 +258,7 @@ fn wanted(which: Which, visit: &Visit<'_>, met: Met) -> bool {
 
 #[derive(Debug, Default)]
 struct Found {
-    lines: BTreeMap<Place, BTreeMap<u64, (u64, u64)>>,
+    lines: BTreeMap<DamagePlace, BTreeMap<u64, (u64, u64)>>,
     count: usize,
     repairable: u64,
     lost: u64,
@@ -316,7 +316,7 @@ impl Found {
     }
 
     fn line(&mut self, request: &Request, wrong: &BTreeSet<(u64, u64)>, remedy: Remedy) {
-        let place = Place {
+        let place = DamagePlace {
             objset: request.at.objset,
             object: request.at.object,
             level: request.at.level,

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use ondisk::Blkptr;
 
 use super::event::{Event, Sink};
-use super::redaction::{Run, Runs};
+use super::redaction::{RedactedRange, Runs};
 use crate::dmu::{Blocks, Object, Objset};
 use crate::error::{Error, Kind, Result};
 
@@ -38,7 +38,7 @@ pub(super) struct Merge<'a, S: Sink> {
 /// A list and its first run.
 struct List<'a> {
     runs: Option<Peekable<Runs<'a>>>,
-    front: Option<Run>,
+    front: Option<RedactedRange>,
 }
 
 impl<'a> List<'a> {
@@ -163,11 +163,11 @@ impl<'a, S: Sink> Merge<'a, S> {
             if both {
                 return self.from.cut(end);
             }
-            let Run { object, start, size, .. } = run;
+            let RedactedRange { object, start, size, .. } = run;
             return self.to.take(Event::Redact { object, start, end, size });
         }
         self.from.cut(end)?;
-        self.unredacted(Run { end, ..run })
+        self.unredacted(RedactedRange { end, ..run })
     }
 
     /// The object that a run of the older list is about, if it exists.
@@ -187,7 +187,7 @@ impl<'a, S: Sink> Merge<'a, S> {
     }
 
     /// Blocks that are redacted at the receiver, and are not any more.
-    fn unredacted(&mut self, run: Run) -> Result<()> {
+    fn unredacted(&mut self, run: RedactedRange) -> Result<()> {
         // The walk handles an object that was removed since.
         let Some(object) = self.object(run.object)? else { return Ok(()) };
         let last = run.end.min(object.dnode.maxblkid.saturating_add(1));
@@ -285,7 +285,7 @@ impl<S: Sink> Merge<'_, S> {
             if is_known {
                 self.from.cut(end)?;
             } else {
-                let Run { object, size, .. } = run;
+                let RedactedRange { object, size, .. } = run;
                 self.to.take(Event::Redact { object, start: at, end, size })?;
             }
             at = end;

@@ -50,7 +50,7 @@ use crate::zap::Zap;
 use crate::zio::Form;
 
 pub use meter::Meter;
-pub use redaction::{Redaction, Run, Runs};
+pub use redaction::{RedactedRange, Redaction, Runs};
 
 use ahead::Ahead;
 use merge::Merge;

@@ -24,7 +24,7 @@ use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 
 use super::Meter;
 use super::event::{Event, Sink};
-use super::redaction::Run;
+use super::redaction::RedactedRange;
 use super::walk::{self, Begin};
 use crate::dmu::{Blocks, Object, Objset, SpecialObject};
 use crate::dsl::Dataset;
@@ -36,13 +36,13 @@ const WINDOW: usize = 1 << 16;
 /// Dnodes of a block, as the order of ranges counts them.
 const PER_BLOCK: u64 = 32;
 
-pub(crate) use crate::dsl::write::redaction::{COMPLETE as END, Place};
+pub(crate) use crate::dsl::write::redaction::{COMPLETE as END, RedactedPlace};
 
 /// Where a search begins: object 0 is the array of all others.
-const FIRST: Place = (1, 0);
+const FIRST: RedactedPlace = (1, 0);
 
 /// Blocks from the first place up to the second, which may be in different objects.
-type Range = (Place, Place);
+type Range = (RedactedPlace, RedactedPlace);
 
 /// A search for the blocks of a snapshot that other snapshots changed.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct Search {
     of: Arc<Objset>,
     since: u64,
     by: Vec<Changed>,
-    at: Place,
+    at: RedactedPlace,
     window: usize,
 }
 
@@ -102,12 +102,12 @@ impl Search {
     }
 
     /// Continues where an earlier search had come to.
-    pub fn go_on_from(&mut self, place: Place) {
+    pub fn go_on_from(&mut self, place: RedactedPlace) {
         self.at = place.max(FIRST);
     }
 
     /// The place up to which everything was found; [`END`] when nothing is left.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> RedactedPlace {
         self.at
     }
 
@@ -150,10 +150,10 @@ impl Search {
     /// The blocks of the snapshot's data in a range. `known` is the object of the last range that was in one object.
     fn runs_of(
         &self,
-        start: Place,
-        end: Place,
+        start: RedactedPlace,
+        end: RedactedPlace,
         known: &mut Option<Object>,
-        runs: &mut Vec<Run>,
+        runs: &mut Vec<RedactedRange>,
     ) -> Result<()> {
         if end.0 == start.0 || end == (start.0.saturating_add(1), 0) {
             if known.as_ref().is_none_or(|known| known.number != start.0) {
@@ -182,8 +182,8 @@ impl Search {
 }
 
 /// A run as entries of a list.
-fn entries(run: &Run) -> impl Iterator<Item = RedactBlock> + use<> {
-    let Run { object, start, end, size } = *run;
+fn entries(run: &RedactedRange) -> impl Iterator<Item = RedactBlock> + use<> {
+    let RedactedRange { object, start, end, size } = *run;
     let step = usize::try_from(RedactBlock::MAX_COUNT).unwrap_or(usize::MAX);
     (start..end)
         .step_by(step)
@@ -191,7 +191,7 @@ fn entries(run: &Run) -> impl Iterator<Item = RedactBlock> + use<> {
 }
 
 /// Adds the blocks of an object in a range, unless it holds metadata.
-fn add_run(object: &Object, start: Place, end: Place, runs: &mut Vec<Run>) {
+fn add_run(object: &Object, start: RedactedPlace, end: RedactedPlace, runs: &mut Vec<RedactedRange>) {
     let (number, dnode) = (object.number, &object.dnode);
     let blocks = dnode.maxblkid.saturating_add(1);
     let first = if number == start.0 { start.1 } else { 0 };
@@ -201,7 +201,7 @@ fn add_run(object: &Object, start: Place, end: Place, runs: &mut Vec<Run>) {
     }
     match runs.last_mut() {
         Some(known) if known.object == number && known.end == first => known.end = last,
-        _ => runs.push(Run { object: number, start: first, end: last, size: dnode.datablksz() }),
+        _ => runs.push(RedactedRange { object: number, start: first, end: last, size: dnode.datablksz() }),
     }
 }
 
@@ -212,26 +212,31 @@ struct Found<'a> {
     known: Option<&'a [Range]>,
     /// The first of the known ranges that does not end before the walk.
     next: usize,
-    limit: Place,
+    limit: RedactedPlace,
     ranges: Vec<Range>,
     /// The place where the walk stopped, when it did.
-    stopped: Option<Place>,
+    stopped: Option<RedactedPlace>,
     /// The object at hand: number, first block that it can't have, whether all of it counts as changed.
     object: Option<(u64, u64, bool)>,
 }
 
 impl<'a> Found<'a> {
-    fn new(search: &'a Search, changed: &'a Changed, known: Option<&'a [Range]>, limit: Place) -> Self {
+    fn new(
+        search: &'a Search,
+        changed: &'a Changed,
+        known: Option<&'a [Range]>,
+        limit: RedactedPlace,
+    ) -> Self {
         Self { search, changed, known, next: 0, limit, ranges: Vec::new(), stopped: None, object: None }
     }
 
-    fn stop(&mut self, at: Place) -> Error {
+    fn stop(&mut self, at: RedactedPlace) -> Error {
         self.stopped.get_or_insert(at);
         Error::new(Kind::Interrupted, "the window is full")
     }
 
     /// A range of changed blocks, behind all earlier ones.
-    fn range(&mut self, start: Place, end: Place) -> Result<()> {
+    fn range(&mut self, start: RedactedPlace, end: RedactedPlace) -> Result<()> {
         let start = start.max(self.search.at);
         if start >= self.limit {
             return Err(self.stop(self.limit));
@@ -258,7 +263,7 @@ impl<'a> Found<'a> {
         Ok(())
     }
 
-    fn push(&mut self, start: Place, end: Place) -> Result<()> {
+    fn push(&mut self, start: RedactedPlace, end: RedactedPlace) -> Result<()> {
         if let Some((_, last)) = self.ranges.last_mut()
             && *last >= start
         {

@@ -55,7 +55,7 @@ const ENTRY: u64 = RedactBlock::SIZE as u64;
 
 /// A run of redacted blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Run {
+pub struct RedactedRange {
     /// The object.
     pub object: u64,
     /// First block.
@@ -71,7 +71,7 @@ pub struct Run {
 pub struct Runs<'a> {
     blocks: Dense<'a>,
     left: u64,
-    ready: VecDeque<Run>,
+    ready: VecDeque<RedactedRange>,
     from: (u64, u64),
     last: (u64, u64),
 }
@@ -86,7 +86,8 @@ impl Runs<'_> {
             self.left -= 1;
             let entry = RedactBlock::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()))?;
             let end = entry.blkid.saturating_add(entry.count());
-            let run = Run { object: entry.object, start: entry.blkid, end, size: entry.block_size() };
+            let run =
+                RedactedRange { object: entry.object, start: entry.blkid, end, size: entry.block_size() };
             if (run.object, run.start) < self.last || run.object == 0 || run.size == 0 {
                 let what = format!("a redaction list is out of order at object {}", run.object);
                 return Err(Error::new(Kind::Corrupt, what));
@@ -101,7 +102,7 @@ impl Runs<'_> {
 }
 
 impl Iterator for Runs<'_> {
-    type Item = Result<Run>;
+    type Item = Result<RedactedRange>;
 
     fn next(&mut self) -> Option<Self::Item> {
         while self.ready.is_empty() {

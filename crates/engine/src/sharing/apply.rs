@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ondisk::Blkptr;
 
-use super::Run;
+use super::SharingRun;
 use super::table::{Candidate, Look};
 use super::walk::Spot;
 use crate::dmu::dirty::CloneSource;
@@ -32,7 +32,7 @@ struct Pair {
     source: Blkptr,
 }
 
-impl Run<'_> {
+impl SharingRun<'_> {
     /// Handles a block with the fingerprint of `chosen`: it stays, or is put into the batch. It becomes the one that stays if
     /// that has changed.
     pub(super) fn meet(

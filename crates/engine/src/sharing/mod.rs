@@ -129,7 +129,7 @@ impl Amount {
 
 /// What a run found and did in one dataset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SharingStats {
     /// Data blocks on disk.
     pub all: Amount,
     /// Blocks that cannot be compared: encrypted, or without a checksum.
@@ -154,7 +154,7 @@ pub struct Found {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// By dataset, in the order of the targets.
-    pub found: Vec<Found>,
+    pub found: Vec<SharingStats>,
     /// Passes.
     pub passes: u64,
     /// The run was ended by [`Watch::goes_on`].
@@ -162,7 +162,7 @@ pub struct Outcome {
 }
 
 /// A run.
-pub struct Run<'a> {
+pub struct SharingRun<'a> {
     spa: &'a Arc<Spa>,
     targets: &'a [Target],
     watch: &'a mut dyn Watch,
@@ -170,9 +170,9 @@ pub struct Run<'a> {
     out: Outcome,
 }
 
-impl std::fmt::Debug for Run<'_> {
+impl std::fmt::Debug for SharingRun<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Run").field("out", &self.out).finish_non_exhaustive()
+        f.debug_struct("SharingRun").field("out", &self.out).finish_non_exhaustive()
     }
 }
 
@@ -193,8 +193,8 @@ pub fn share(
     }
     // Clones and comparisons know blocks on disk only.
     spa.sync()?;
-    let out = Outcome { found: vec![Found::default(); targets.len()], ..Outcome::default() };
-    let mut run = Run { spa, targets, watch, dry, out };
+    let out = Outcome { found: vec![SharingStats::default(); targets.len()], ..Outcome::default() };
+    let mut run = SharingRun { spa, targets, watch, dry, out };
     match run.passes(memory.max(MEMORY_MIN)) {
         Err(e) if e.kind() == Kind::Interrupted => run.out.interrupted = true,
         done => done?,
@@ -202,7 +202,7 @@ pub fn share(
     Ok(run.out)
 }
 
-impl Run<'_> {
+impl SharingRun<'_> {
     fn passes(&mut self, memory: u64) -> Result<()> {
         let half = memory / 2;
         let capacity = usize::try_from(half / 8).unwrap_or(usize::MAX);
@@ -231,7 +231,7 @@ impl Run<'_> {
         zio::deflated(&self.spa.pool.zio.tree(), bp)
     }
 
-    fn found(&mut self, target: usize, count: impl FnOnce(&mut Found)) {
+    fn found(&mut self, target: usize, count: impl FnOnce(&mut SharingStats)) {
         if let Some(found) = self.out.found.get_mut(target) {
             count(found);
         }

@@ -6,7 +6,7 @@
 
 use ondisk::{Blkptr, ObjectType, ObjsetType};
 
-use super::{Run, Step, Target};
+use super::{SharingRun, Step, Target};
 use crate::dmu::Object;
 use crate::dmu::dirty::CloneSource;
 use crate::error::{Error, Kind, Result};
@@ -38,9 +38,9 @@ fn has_data(target: &Target, object: &Object) -> bool {
 }
 
 /// Work on a block.
-pub(super) type Visit<'v, 'r> = &'v mut dyn FnMut(&mut Run<'r>, Spot<'_>) -> Result<()>;
+pub(super) type Visit<'v, 'r> = &'v mut dyn FnMut(&mut SharingRun<'r>, Spot<'_>) -> Result<()>;
 
-impl<'r> Run<'r> {
+impl<'r> SharingRun<'r> {
     /// Meets the data blocks of all targets that are on disk.
     ///
     /// # Errors
@@ -108,14 +108,14 @@ struct Met {
 }
 
 impl Met {
-    fn add(&mut self, run: &mut Run<'_>, bp: &Blkptr) -> Result<()> {
+    fn add(&mut self, run: &mut SharingRun<'_>, bp: &Blkptr) -> Result<()> {
         self.bytes = self.bytes.saturating_add(run.bytes(bp));
         self.blocks = self.blocks.saturating_add(1);
         let is_due = self.bytes - self.told.0 >= TOLD || self.blocks - self.told.1 >= TOLD_BLOCKS;
         if is_due { self.tell(run) } else { Ok(()) }
     }
 
-    fn tell(&mut self, run: &mut Run<'_>) -> Result<()> {
+    fn tell(&mut self, run: &mut SharingRun<'_>) -> Result<()> {
         self.told = (self.bytes, self.blocks);
         match run.watch.goes_on(run.out.passes, self.step, self.bytes) {
             true => Ok(()),

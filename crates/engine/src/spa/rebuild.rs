@@ -31,7 +31,7 @@ use crate::dmu::edit::Objects;
 use crate::dmu::{Objset, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::log::logs;
-use crate::metaslab::rebuild::{Found, has_metaslabs};
+use crate::metaslab::rebuild::{DerivedSpace, has_metaslabs};
 use crate::metaslab::table;
 use crate::vdev::config::VdevConfig;
 use crate::zap::{Zap, ZapEdit};
@@ -75,7 +75,7 @@ pub struct Derived {
     /// The structures to replace.
     pub(crate) replaced: Replaced,
     /// Allocated space.
-    pub(crate) found: Found,
+    pub(crate) found: DerivedSpace,
     /// Entries of the dedup tables.
     pub(crate) dedup: Gathered,
     /// Blocks of replaced objects that the checkpoint refers to: they are freed, so that their space is kept for it.

@@ -35,7 +35,7 @@ const MAX_METASLABS: u64 = 1 << 20;
 
 /// One metaslab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Metaslab {
+pub struct MetaslabSpace {
     /// First byte on the vdev.
     pub start: u64,
     /// Bytes.
@@ -58,7 +58,7 @@ pub struct VdevSpace {
     /// Size of a metaslab, as a shift.
     pub shift: u32,
     /// Its metaslabs; none where nothing can be allocated (holes, removed vdevs).
-    pub metaslabs: Vec<Metaslab>,
+    pub metaslabs: Vec<MetaslabSpace>,
     /// Sectors of 512 bytes that count for 512 sectors' worth of a 128 KiB block: see [`Top::deflate_ratio`].
     pub(crate) deflate_ratio: u64,
     /// Bytes that the pool's checkpoint holds here.
@@ -189,7 +189,7 @@ fn sizes(pool: &Pool, config: &VdevConfig, room: u64, space: &mut VdevSpace) -> 
         let (start, size) = table::place(config.metaslab_shift, row, id);
         let allocated = if unused { 0 } else { size };
         let fragmentation = (unused && keeps_histograms(pool)).then_some(0);
-        space.metaslabs.push(Metaslab { start, size, space_map: 0, allocated, fragmentation });
+        space.metaslabs.push(MetaslabSpace { start, size, space_map: 0, allocated, fragmentation });
     }
     space.checkpoint = checkpoint(pool, config)?;
     Ok(())
@@ -199,10 +199,10 @@ fn sizes(pool: &Pool, config: &VdevConfig, room: u64, space: &mut VdevSpace) -> 
 fn metaslab(
     pool: &Pool,
     config: &VdevConfig,
-    read: &table::Metaslab,
+    read: &table::MetaslabRecord,
     unflushed: &Unflushed,
-    whole: Metaslab,
-) -> Metaslab {
+    whole: MetaslabSpace,
+) -> MetaslabSpace {
     let signed = |set: &RangeSet| i64::try_from(set.covered()).unwrap_or(i64::MAX);
     let change = unflushed.change(config.id, read.id);
     let delta = change.map_or(0, |change| signed(&change.allocated).saturating_sub(signed(&change.freed)));
@@ -213,7 +213,7 @@ fn metaslab(
         Some(head) => (keeps_histograms(pool) && read.has_histogram)
             .then(|| fragmentation::of_metaslab(&head.histogram, config.ashift)),
     };
-    Metaslab { space_map: read.space_map, allocated, fragmentation, ..whole }
+    MetaslabSpace { space_map: read.space_map, allocated, fragmentation, ..whole }
 }
 
 fn keeps_histograms(pool: &Pool) -> bool {

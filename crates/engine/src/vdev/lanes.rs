@@ -33,8 +33,8 @@ pub(super) const PASSED: u32 = 4;
 
 /// The next request for the device.
 pub(super) enum Next {
-    Read(reads::Run),
-    Write(writes::Run),
+    Read(reads::ReadRun),
+    Write(writes::WriteRun),
     /// A flush that no caller waits for.
     Flush,
 }

@@ -16,7 +16,7 @@ use zcommon::vdev::VdevAux;
 pub(crate) use super::dtl::Dtl;
 use super::queue::{Queue, ReadDone};
 use super::stats::{IoClass, LeafStats};
-use crate::inject::device::{Decision, Request};
+use crate::inject::device::{Decision, DeviceRequest};
 use crate::inject::{IoType, LeafFaults};
 
 /// Errors seen on a leaf since the pool was opened.
@@ -405,7 +405,7 @@ impl Leaf {
     /// The decision of injected faults on a request.
     #[inline]
     fn injected(&self, io: IoType, offset: u64, len: u64) -> Option<Decision> {
-        let decision = self.inject.decide(|| Request { io, offset, len, size: self.size() })?;
+        let decision = self.inject.decide(|| DeviceRequest { io, offset, len, size: self.size() })?;
         if matches!(io, IoType::Read | IoType::Write) {
             self.stats.held_back(decision.delay());
         }

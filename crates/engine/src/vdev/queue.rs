@@ -28,9 +28,9 @@ use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
 use super::lanes::{Lanes, Next};
-use super::reads::{Request, Run};
+use super::reads::{LeafRead, ReadRun};
 use super::stats::{IoClass, LeafStats};
-use super::window::{Found, WINDOW, Waiter, Windows};
+use super::window::{WINDOW, Waiter, WindowHit, Windows};
 use super::writes;
 use crate::plug;
 use crate::taskq::{take_wait, will_wait};
@@ -95,10 +95,10 @@ impl Queue {
             return self.enqueue(offset, len, IoClass::AsyncRead, done);
         }
         match self.windows.find(Waiter { offset, len, done }, self.device.geometry().size) {
-            Found::Here(bytes, done) => done(Ok(bytes)),
-            Found::Joined => {}
-            Found::Not(waiter) => self.enqueue(waiter.offset, waiter.len, IoClass::SyncRead, waiter.done),
-            Found::Read(start) => {
+            WindowHit::Here(bytes, done) => done(Ok(bytes)),
+            WindowHit::Joined => {}
+            WindowHit::Not(waiter) => self.enqueue(waiter.offset, waiter.len, IoClass::SyncRead, waiter.done),
+            WindowHit::Read(start) => {
                 let queue = Arc::clone(self);
                 let told = Box::new(move |result: io::Result<Buf>| queue.window(start, result.ok().as_ref()));
                 self.enqueue(start, WINDOW, IoClass::SyncRead, told);
@@ -129,7 +129,7 @@ impl Queue {
 
     fn enqueue(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: ReadDone) {
         let arrival = self.stats.arrived(class);
-        self.state.lock().lanes.reads(class.is_scan()).push(offset, Request { len, arrival, done });
+        self.state.lock().lanes.reads(class.is_scan()).push(offset, LeafRead { len, arrival, done });
         self.issue();
     }
 
@@ -216,14 +216,14 @@ impl Queue {
         }
     }
 
-    fn start_write(self: &Arc<Self>, mut run: writes::Run, then: Instant) {
+    fn start_write(self: &Arc<Self>, mut run: writes::WriteRun, then: Instant) {
         let (offset, parts) = (run.start, run.take_parts());
         let queue = Arc::clone(self);
         self.device.write_parts(offset, parts, Box::new(move |result| queue.finish_write(run, then, result)));
     }
 
     /// As for reads: a single write takes the error, several are tried again one by one.
-    fn finish_write(self: &Arc<Self>, run: writes::Run, then: Instant, result: io::Result<()>) {
+    fn finish_write(self: &Arc<Self>, run: writes::WriteRun, then: Instant, result: io::Result<()>) {
         {
             let mut state = self.state.lock();
             state.lanes.writes(run.is_scan()).active -= 1;
@@ -241,14 +241,14 @@ impl Queue {
                 Err(e) if alone => (write.done)(Err(again(e))),
                 Err(_) => {
                     self.state.lock().lanes.writes(write.arrival.is_scan()).active += 1;
-                    self.start_write(writes::Run { start: offset, writes: vec![(offset, write)] }, then);
+                    self.start_write(writes::WriteRun { start: offset, writes: vec![(offset, write)] }, then);
                 }
             }
         }
         self.issue();
     }
 
-    fn start(self: &Arc<Self>, run: Run, then: Instant) {
+    fn start(self: &Arc<Self>, run: ReadRun, then: Instant) {
         let queue = Arc::clone(self);
         let Ok(len) = usize::try_from(run.end - run.start) else {
             return queue.finish(run, then, Err(io::Error::from(io::ErrorKind::InvalidInput)));
@@ -261,7 +261,7 @@ impl Queue {
         if take_wait() { self.device.serve(io) } else { self.device.submit(io) }
     }
 
-    fn finish(self: &Arc<Self>, run: Run, then: Instant, result: io::Result<Buf>) {
+    fn finish(self: &Arc<Self>, run: ReadRun, then: Instant, result: io::Result<Buf>) {
         self.state.lock().lanes.reads(run.is_scan()).active -= 1;
         if result.is_ok() || run.requests.len() == 1 {
             self.stats.finished(run.arrivals(), then);
@@ -274,7 +274,7 @@ impl Queue {
     }
 
     /// A single request takes the error; several are read again one by one.
-    fn fail(self: &Arc<Self>, run: Run, then: Instant, error: io::Error) {
+    fn fail(self: &Arc<Self>, run: ReadRun, then: Instant, error: io::Error) {
         let alone = run.requests.len() == 1;
         for (offset, request) in run.requests {
             if alone {
@@ -282,7 +282,7 @@ impl Queue {
             } else {
                 self.state.lock().lanes.reads(request.arrival.is_scan()).active += 1;
                 let end = offset + request.len;
-                self.start(Run { start: offset, end, requests: vec![(offset, request)] }, then);
+                self.start(ReadRun { start: offset, end, requests: vec![(offset, request)] }, then);
             }
         }
     }

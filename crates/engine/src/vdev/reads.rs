@@ -11,23 +11,23 @@ use super::stats::Arrival;
 const GAP: u64 = 32 << 10;
 
 /// A read that waits or is on the device.
-pub(super) struct Request {
+pub(super) struct LeafRead {
     pub len: u64,
     pub arrival: Arrival,
     pub done: ReadDone,
 }
 
 /// Requests that one device read will answer.
-pub(super) struct Run {
+pub(super) struct ReadRun {
     pub start: u64,
     pub end: u64,
-    pub requests: Vec<(u64, Request)>,
+    pub requests: Vec<(u64, LeafRead)>,
 }
 
 #[derive(Default)]
 pub(super) struct Reads {
     /// By (device offset, arrival).
-    waiting: BTreeMap<(u64, u64), Request>,
+    waiting: BTreeMap<(u64, u64), LeafRead>,
     arrivals: u64,
     /// Runs on the device.
     pub active: usize,
@@ -36,7 +36,7 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    pub fn push(&mut self, offset: u64, request: Request) {
+    pub fn push(&mut self, offset: u64, request: LeafRead) {
         self.arrivals += 1;
         self.waiting.insert((offset, self.arrivals), request);
     }
@@ -47,12 +47,15 @@ impl Reads {
     }
 
     /// Takes the next run, of at most `longest` bytes unless one request is longer.
-    pub fn next_run(&mut self, longest: u64) -> Option<Run> {
+    pub fn next_run(&mut self, longest: u64) -> Option<ReadRun> {
         let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
         let key = *first?.0;
         let request = self.waiting.remove(&key)?;
-        let mut run =
-            Run { start: key.0, end: key.0.saturating_add(request.len), requests: vec![(key.0, request)] };
+        let mut run = ReadRun {
+            start: key.0,
+            end: key.0.saturating_add(request.len),
+            requests: vec![(key.0, request)],
+        };
         while let Some((&next, request)) = self.waiting.range((run.start, 0)..).next() {
             let end = run.end.max(next.0.saturating_add(request.len));
             if next.0 > run.end.saturating_add(GAP) || end - run.start > longest {
@@ -67,7 +70,7 @@ impl Reads {
     }
 }
 
-impl Run {
+impl ReadRun {
     /// Whether it is of a scan: requests of scans are not joined with others.
     pub fn is_scan(&self) -> bool {
         self.arrivals().any(Arrival::is_scan)

@@ -48,7 +48,7 @@ struct Pending<D> {
 pub(crate) struct Windows<D>(Mutex<State<D>>);
 
 /// How to serve a small read.
-pub(crate) enum Found<D> {
+pub(crate) enum WindowHit<D> {
     /// Here are its bytes.
     Here(Buf, D),
     /// It waits for a window that is on its way.
@@ -67,11 +67,11 @@ impl<D> Default for Windows<D> {
 
 impl<D> Windows<D> {
     /// Looks for a read; `size` is the device's.
-    pub(crate) fn find(&self, waiter: Waiter<D>, size: u64) -> Found<D> {
+    pub(crate) fn find(&self, waiter: Waiter<D>, size: u64) -> WindowHit<D> {
         let start = waiter.offset - waiter.offset % WINDOW;
         let end = start.saturating_add(WINDOW);
         if waiter.len > SMALL || waiter.offset.saturating_add(waiter.len) > end || end > size {
-            return Found::Not(waiter);
+            return WindowHit::Not(waiter);
         }
         let mut state = self.0.lock();
         if let Some(at) = state.kept.iter().position(|(s, _)| *s == start)
@@ -79,19 +79,19 @@ impl<D> Windows<D> {
         {
             let bytes = within(&window.1, start, &waiter);
             state.kept.push_back(window);
-            return Found::Here(bytes, waiter.done);
+            return WindowHit::Here(bytes, waiter.done);
         }
         match state.pending.get_mut(&start) {
             // This read may want exactly the bytes that have changed.
-            Some(pending) if pending.changed => return Found::Not(waiter),
+            Some(pending) if pending.changed => return WindowHit::Not(waiter),
             Some(pending) => {
                 pending.waiters.push(waiter);
-                return Found::Joined;
+                return WindowHit::Joined;
             }
             None => {}
         }
         state.pending.insert(start, Pending { waiters: vec![waiter], changed: false });
-        Found::Read(start)
+        WindowHit::Read(start)
     }
 
     /// Drops windows of `[offset, offset + len)`, read or being read.
@@ -143,45 +143,48 @@ mod tests {
     fn neighbours_wait_for_one_window_and_then_find_it() {
         let windows = Windows::default();
         let size = 1 << 20;
-        assert!(matches!(windows.find(waiter(WINDOW + 512, 512), size), Found::Read(WINDOW)));
-        assert!(matches!(windows.find(waiter(WINDOW + 4096, 4096), size), Found::Joined));
+        assert!(matches!(windows.find(waiter(WINDOW + 512, 512), size), WindowHit::Read(WINDOW)));
+        assert!(matches!(windows.find(waiter(WINDOW + 4096, 4096), size), WindowHit::Joined));
         let mut bytes = vec![0; WINDOW as usize];
         bytes[4096] = 7;
         let told = windows.arrived(WINDOW, Some(&Buf::from(bytes.as_slice())));
         assert_eq!(told.len(), 2);
         assert_eq!(told[1].1.as_ref().unwrap()[0], 7);
-        assert!(matches!(windows.find(waiter(WINDOW + 4096, 512), size), Found::Here(b, _) if b[0] == 7));
+        assert!(matches!(windows.find(waiter(WINDOW + 4096, 512), size), WindowHit::Here(b, _) if b[0] == 7));
     }
 
     #[test]
     fn what_crosses_a_window_or_the_end_is_read_plainly() {
         let windows = Windows::default();
-        assert!(matches!(windows.find(waiter(WINDOW - 512, 1024), 1 << 20), Found::Not(_)));
-        assert!(matches!(windows.find(waiter(0, SMALL + 512), 1 << 20), Found::Not(_)));
-        assert!(matches!(windows.find(waiter(0, 512), WINDOW - 1), Found::Not(_)));
+        assert!(matches!(windows.find(waiter(WINDOW - 512, 1024), 1 << 20), WindowHit::Not(_)));
+        assert!(matches!(windows.find(waiter(0, SMALL + 512), 1 << 20), WindowHit::Not(_)));
+        assert!(matches!(windows.find(waiter(0, 512), WINDOW - 1), WindowHit::Not(_)));
     }
 
     #[test]
     fn what_is_written_is_not_answered_from_a_window() {
         let windows = Windows::default();
         let (size, bytes) = (1 << 20, Buf::from(vec![1; WINDOW as usize].as_slice()));
-        assert!(matches!(windows.find(waiter(0, 512), size), Found::Read(0)));
+        assert!(matches!(windows.find(waiter(0, 512), size), WindowHit::Read(0)));
         windows.forget(4096, 4096);
-        assert!(matches!(windows.find(waiter(4096, 512), size), Found::Not(_)));
+        assert!(matches!(windows.find(waiter(4096, 512), size), WindowHit::Not(_)));
         assert_eq!(windows.arrived(0, Some(&bytes)).len(), 1);
-        assert!(matches!(windows.find(waiter(0, 512), size), Found::Read(0)), "was written to on its way");
+        assert!(
+            matches!(windows.find(waiter(0, 512), size), WindowHit::Read(0)),
+            "was written to on its way"
+        );
         windows.arrived(0, Some(&bytes));
         windows.forget(WINDOW, 512);
-        assert!(matches!(windows.find(waiter(0, 512), size), Found::Here(..)));
+        assert!(matches!(windows.find(waiter(0, 512), size), WindowHit::Here(..)));
         windows.forget(WINDOW - 1, 2);
-        assert!(matches!(windows.find(waiter(0, 512), size), Found::Read(0)));
+        assert!(matches!(windows.find(waiter(0, 512), size), WindowHit::Read(0)));
     }
 
     #[test]
     fn a_window_that_fails_is_not_remembered() {
         let windows = Windows::default();
-        assert!(matches!(windows.find(waiter(0, 512), 1 << 20), Found::Read(0)));
+        assert!(matches!(windows.find(waiter(0, 512), 1 << 20), WindowHit::Read(0)));
         assert!(windows.arrived(0, None).iter().all(|(_, bytes)| bytes.is_none()));
-        assert!(matches!(windows.find(waiter(0, 512), 1 << 20), Found::Read(0)));
+        assert!(matches!(windows.find(waiter(0, 512), 1 << 20), WindowHit::Read(0)));
     }
 }

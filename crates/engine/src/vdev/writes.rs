@@ -19,7 +19,7 @@ pub(super) struct Write {
 }
 
 /// Writes that one device write will do: each begins where the one before ends.
-pub(super) struct Run {
+pub(super) struct WriteRun {
     pub start: u64,
     pub(crate) writes: Vec<(u64, Write)>,
 }
@@ -50,13 +50,13 @@ impl Writes {
     }
 
     /// Takes the next run, of at most `longest` bytes unless one write is longer.
-    pub fn next_run(&mut self, longest: u64) -> Option<Run> {
+    pub fn next_run(&mut self, longest: u64) -> Option<WriteRun> {
         let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
         let key = *first?.0;
         let write = self.waiting.remove(&key)?;
         let mut end = key.0.saturating_add(write.len);
         let mut parts = write.parts.len();
-        let mut run = Run { start: key.0, writes: vec![(key.0, write)] };
+        let mut run = WriteRun { start: key.0, writes: vec![(key.0, write)] };
         while let Some((&next, write)) = self.waiting.range((end, 0)..).next() {
             parts = parts.saturating_add(write.parts.len());
             let stretched = end.saturating_add(write.len);
@@ -72,7 +72,7 @@ impl Writes {
     }
 }
 
-impl Run {
+impl WriteRun {
     /// Bytes of all writes.
     pub(crate) fn len(&self) -> u64 {
         self.writes.iter().fold(0u64, |len, (_, write)| len.saturating_add(write.len))

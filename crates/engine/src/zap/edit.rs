@@ -19,7 +19,7 @@ use stdx::AlignedBuf;
 
 use super::fat::{Fat, Hashed};
 use super::names::Names;
-use super::{Entry, Found, KeyRef, Match, Source, Value, Zap, fold};
+use super::{Entry, FoundEntry, KeyRef, Match, Source, Value, Zap, fold};
 use crate::dmu::edit::{Edit, Head, MemObject};
 use crate::error::{Error, Kind, Result};
 
@@ -127,7 +127,7 @@ impl<'a> ZapEdit<'a> {
     }
 
     /// The entry that matches a name under the ZAP's normalisation.
-    pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
+    pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<FoundEntry>> {
         self.read()?.lookup_norm(name, how)
     }
 

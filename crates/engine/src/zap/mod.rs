@@ -74,7 +74,7 @@ impl Entry {
 
 /// The result of a normalised lookup.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundEntry {
     /// The stored name.
     pub name: Vec<u8>,
     /// Its value.
@@ -83,7 +83,7 @@ pub struct Found {
     pub(crate) conflict: bool,
 }
 
-impl Found {
+impl FoundEntry {
     fn new(name: Vec<u8>, value: Value) -> Self {
         Self { name, value, conflict: false }
     }
@@ -201,22 +201,22 @@ impl<S: Source + Clone> Zap<S> {
     /// The entry that matches `name` under the ZAP's own normalisation; the one of lowest `cd` if there are
     /// several.
     #[doc(alias = "zap_lookup_norm")]
-    pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<Found>> {
+    pub fn lookup_norm(&self, name: &[u8], how: Match) -> Result<Option<FoundEntry>> {
         let normflags = self.normflags();
         let wanted = how.fold(name, normflags);
-        let mut all: Vec<(u32, Found)> = Vec::new();
+        let mut all: Vec<(u32, FoundEntry)> = Vec::new();
         match &self.shape {
             Shape::Micro(block, _) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;
                 let same = micro.entries().filter(|e| how.fold(e.name, normflags) == wanted);
-                all.extend(same.map(|e| (e.cd, Found::new(e.name.to_vec(), e.value.into()))));
+                all.extend(same.map(|e| (e.cd, FoundEntry::new(e.name.to_vec(), e.value.into()))));
             }
             Shape::Fat(header, _) => {
                 let hash = hash_name(header.salt, &fold(name, normflags), header.flags);
                 self.fat_visit(header, hash, |leaf, entry| {
                     let stored = leaf.name(entry)?;
                     if how.fold(&stored, normflags) == wanted {
-                        all.push((entry.cd, Found::new(stored, leaf_value(leaf, entry)?)));
+                        all.push((entry.cd, FoundEntry::new(stored, leaf_value(leaf, entry)?)));
                     }
                     Ok(false)
                 })?;
@@ -224,7 +224,7 @@ impl<S: Source + Clone> Zap<S> {
         }
         all.sort_by_key(|(cd, _)| *cd);
         let conflict = all.len() > 1;
-        Ok(all.into_iter().next().map(|(_, found)| Found { conflict, ..found }))
+        Ok(all.into_iter().next().map(|(_, found)| FoundEntry { conflict, ..found }))
     }
 
     /// The value of a key of either kind, exactly.

@@ -22,7 +22,7 @@ pub(super) struct Names<'a> {
 
 /// The place of a name.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ZapSlot {
     /// The hash of the name.
     pub(crate) hash: u64,
     /// The slot of the present entry; `None` if there is none.
@@ -69,20 +69,20 @@ impl<'a> Names<'a> {
     }
 
     /// Where a name is, or would be put.
-    pub(crate) fn place(&self, name: &[u8]) -> Place {
+    pub(crate) fn place(&self, name: &[u8]) -> ZapSlot {
         let hash = self.hash(name);
         self.with_index(|index| match index {
             Some(index) => {
                 let old = index.find(&self.zap, name, hash).map(|e| e.index);
                 let same = index.of_hash(hash).filter_map(|slot| self.zap.entry(slot));
-                Place { hash, old, free: index.free_slot(), cd: free_cd(same.map(|e| e.cd)) }
+                ZapSlot { hash, old, free: index.free_slot(), cd: free_cd(same.map(|e| e.cd)) }
             }
             None => {
                 let old = self.zap.find(name).map(|e| e.index);
                 let same = self.zap.entries().filter(|e| self.hash(e.name) == hash);
                 // Only a new entry gets a cd.
                 let cd = if old.is_some() { None } else { free_cd(same.map(|e| e.cd)) };
-                Place { hash, old, free: self.zap.free_slot(), cd }
+                ZapSlot { hash, old, free: self.zap.free_slot(), cd }
             }
         })
     }

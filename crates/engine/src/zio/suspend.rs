@@ -33,7 +33,7 @@ use crate::vdev::plan::Depth;
 /// Called when a request is held, with the reason.
 pub type Held = Arc<dyn Fn(&Error) + Send + Sync>;
 /// Reissues a request (`true`), or ends it with its error.
-pub(super) type Request = Box<dyn FnOnce(bool) + Send>;
+pub(super) type Reissue = Box<dyn FnOnce(bool) + Send>;
 
 thread_local! {
     /// Reads of this thread wait until the pool is resumed ([`be_patient`]).
@@ -48,7 +48,7 @@ pub(crate) fn be_patient() {
 #[derive(Default)]
 struct State {
     sink: Option<Held>,
-    requests: Vec<Request>,
+    requests: Vec<Reissue>,
     /// How often it was resumed or closed.
     turns: u64,
 }
@@ -86,7 +86,7 @@ impl SuspendedIo {
         requests.into_iter().for_each(|request| request(true));
     }
 
-    fn turn(&self, change: impl FnOnce(&mut State)) -> Vec<Request> {
+    fn turn(&self, change: impl FnOnce(&mut State)) -> Vec<Reissue> {
         let mut state = self.state.lock();
         change(&mut state);
         state.turns += 1;
@@ -96,7 +96,7 @@ impl SuspendedIo {
 
     /// Keeps a request, or ends it when nothing is kept.
     #[doc(alias = "zio_suspend")]
-    pub(super) fn hold(&self, why: &Error, request: Request) {
+    pub(super) fn hold(&self, why: &Error, request: Reissue) {
         let mut state = self.state.lock();
         let Some(sink) = state.sink.clone() else {
             drop(state);

@@ -257,7 +257,7 @@ impl LiveObjset {
         live
     }
 
-    fn counted(&self) -> &crate::memory::objects::Objects {
+    fn counted(&self) -> &crate::memory::objects::ObjectCounts {
         &self.arc().memory().objects
     }
 

@@ -25,7 +25,7 @@ use crate::zio::write::{AsStored, WriteRequest};
 
 /// The role of a written block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum SyncPlace {
     /// The block of that level and number.
     Block(u8, u64),
     /// The spill block.
@@ -35,14 +35,14 @@ pub(crate) enum Place {
 /// A block to be written, and the fill count of its pointer.
 #[derive(Debug)]
 pub(crate) struct Wanted {
-    pub(crate) place: Place,
+    pub(crate) place: SyncPlace,
     pub(crate) old: Blkptr,
-    pub(crate) request: Request,
+    pub(crate) request: SyncRequest,
 }
 
 /// The source of the new pointer.
 #[derive(Debug)]
-pub(crate) enum Request {
+pub(crate) enum SyncRequest {
     /// A write.
     Write(Box<WriteRequest>, u64),
     /// It is known.
@@ -148,16 +148,16 @@ impl Work {
             Dirty::Written(bp, bytes) if self.enters_tables(policy, bp) => {
                 let mut request =
                     self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), None), old, 1);
-                if let Request::Write(request, _) = &mut request {
+                if let SyncRequest::Write(request, _) = &mut request {
                     request.placed = Some(*bp);
                 }
                 request
             }
-            Dirty::Written(bp, _) | Dirty::Pointer(bp) | Dirty::Cloned(bp) => Request::Known(*bp),
+            Dirty::Written(bp, _) | Dirty::Pointer(bp) | Dirty::Cloned(bp) => SyncRequest::Known(*bp),
             Dirty::Data(bytes) => self.content(policy, blkid, bytes, old)?,
             Dirty::Moved(bytes, how) => {
                 let mut request = self.content(policy, blkid, bytes, old)?;
-                if let Request::Write(request, _) = &mut request {
+                if let SyncRequest::Write(request, _) = &mut request {
                     if let Some(dedup) = how.dedup {
                         request.props = policy.deduplicating(dedup).block(&self.dnode, 0);
                     }
@@ -174,10 +174,10 @@ impl Work {
                 self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), Some(*form)), old, 1)
             }
         };
-        Ok(Wanted { place: Place::Block(0, blkid), old, request })
+        Ok(Wanted { place: SyncPlace::Block(0, blkid), old, request })
     }
 
-    fn content(&self, policy: &Policy, blkid: u64, bytes: &Buf, old: Blkptr) -> Result<Request> {
+    fn content(&self, policy: &Policy, blkid: u64, bytes: &Buf, old: Blkptr) -> Result<SyncRequest> {
         let fill = tree::data_fill(self.dnode.object_type, bytes);
         let raw = self.handle.objset()?.raw_form(self.handle.number, blkid, bytes.len());
         let mut bytes = bytes.clone();
@@ -200,7 +200,7 @@ impl Work {
         let old = self.old.dnode.spill().copied().filter(|_| self.keeps()).unwrap_or_default();
         let request = match &self.change.spill {
             Spill::Same => return None,
-            Spill::Removed => Request::Known(Blkptr::default()),
+            Spill::Removed => SyncRequest::Known(Blkptr::default()),
             Spill::Set(bytes) => {
                 self.write(policy.spill(&self.dnode), (0, u64::MAX), (bytes.clone(), None), old, 1)
             }
@@ -208,7 +208,7 @@ impl Work {
                 self.write(policy.spill(&self.dnode), (0, u64::MAX), (bytes.clone(), Some(*form)), old, 1)
             }
         };
-        Some(Wanted { place: Place::Spill, old, request })
+        Some(Wanted { place: SyncPlace::Spill, old, request })
     }
 
     fn write(
@@ -218,12 +218,12 @@ impl Work {
         (data, stored): (Buf, Option<AsStored>),
         old: Blkptr,
         fill: u64,
-    ) -> Request {
+    ) -> SyncRequest {
         let at = self.old.at(at.0, at.1);
         if self.handle.with_tables.load(Ordering::Relaxed) {
             props.class = Class::Dedup;
         }
-        Request::Write(
+        SyncRequest::Write(
             Box::new(WriteRequest {
                 data,
                 stored,
@@ -299,16 +299,16 @@ impl Work {
         }
         let new = tree::rebuild(before.as_ref(), size, children);
         let request = match new.empty {
-            true => Request::Known(hole(policy, &self.dnode, level, self.txg)),
+            true => SyncRequest::Known(hole(policy, &self.dnode, level, self.txg)),
             false => {
                 self.write(policy.block(&self.dnode, level), (level, blkid), (new.bytes, None), old, new.fill)
             }
         };
-        Ok(Wanted { place: Place::Block(level, blkid), old, request })
+        Ok(Wanted { place: SyncPlace::Block(level, blkid), old, request })
     }
 
     /// Takes the pointers of a written level: place, old and new pointer.
-    pub(crate) fn written(&mut self, level: u8, results: Vec<(Place, Blkptr, Blkptr)>) {
+    pub(crate) fn written(&mut self, level: u8, results: Vec<(SyncPlace, Blkptr, Blkptr)>) {
         if level >= self.dnode.nlevels {
             return;
         }
@@ -321,7 +321,7 @@ impl Work {
                     self.born.push(new);
                 }
             }
-            if let Place::Block(0, blkid) = place
+            if let SyncPlace::Block(0, blkid) = place
                 && let Some(Dirty::Written(placed, _)) = self.change.blocks.get(&blkid)
                 && !placed.is_hole()
                 && !placed.is_embedded()
@@ -330,9 +330,9 @@ impl Work {
                 self.change.dropped.push(*placed);
             }
             match place {
-                Place::Spill if new.is_hole() => {}
-                Place::Spill => self.dnode.set_spill(Some(new)),
-                Place::Block(_, blkid) => {
+                SyncPlace::Spill if new.is_hole() => {}
+                SyncPlace::Spill => self.dnode.set_spill(Some(new)),
+                SyncPlace::Block(_, blkid) => {
                     pointers.insert(blkid, new);
                 }
             }

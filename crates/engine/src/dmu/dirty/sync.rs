@@ -12,7 +12,7 @@ use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjsetType, dnode};
 use stdx::AlignedBuf;
 
-use super::object_sync::{Place, Request, Wanted, Work};
+use super::object_sync::{SyncPlace, SyncRequest, Wanted, Work};
 use super::policy::Policy;
 use super::{Handle, LiveObjset, META_BLOCK, slots, tree};
 use crate::arc::write::{write_all, write_each};
@@ -40,7 +40,7 @@ pub struct Changed {
 }
 
 /// A written block: its place, with its old and new pointer.
-type Pointers = (Place, Blkptr, Blkptr);
+type Pointers = (SyncPlace, Blkptr, Blkptr);
 
 impl LiveObjset {
     /// Writes the objects that the txg changed; their dnodes are then ready for [`LiveObjset::sync_root`]. Returns
@@ -199,8 +199,8 @@ impl LiveObjset {
         // No more blocks are built after a failure.
         let wanted = wanted.map_while(|(i, wanted)| wanted.map_err(fail).ok().map(|wanted| (i, wanted)));
         let requests = wanted.filter_map(|(i, Wanted { place, old, request })| match request {
-            Request::Write(request, fill) => Some(((i, place, old, fill), *request)),
-            Request::Known(bp) => {
+            SyncRequest::Write(request, fill) => Some(((i, place, old, fill), *request)),
+            SyncRequest::Known(bp) => {
                 tell(i, (place, old, bp));
                 None
             }

@@ -12,7 +12,7 @@ use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
 
 use super::mos_tx::{MosTx, MosView};
-use super::names::Found;
+use super::names::FoundDataset;
 use super::props::{self, Needs, Source};
 use super::{crypto, space};
 use crate::dsl::MAX_NESTING;
@@ -172,7 +172,7 @@ impl Predicted {
     /// Those of `found` after `settings`, none of which has been made.
     pub(super) fn of(
         at: &MosTx<'_>,
-        found: &Found,
+        found: &FoundDataset,
         settings: &[(&str, Option<PropValue>)],
         source: Source,
     ) -> Result<Self> {
@@ -219,7 +219,7 @@ impl Predicted {
 #[doc(alias("dsl_dir_set_quota_check", "dsl_dir_set_reservation_check", "dsl_dataset_set_refquota_check"))]
 pub(super) fn check_setting(
     at: &MosTx<'_>,
-    found: &Found,
+    found: &FoundDataset,
     (prop, value): (&str, Option<&PropValue>),
     source: Source,
     after: &Predicted,

@@ -10,7 +10,7 @@ use crate::zap::{Match, Value};
 
 /// A dataset that a name means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundDataset {
     /// Its directory.
     pub dir: u64,
     /// Its head dataset.
@@ -19,7 +19,7 @@ pub struct Found {
     pub(crate) snapshot: Option<u64>,
 }
 
-impl Found {
+impl FoundDataset {
     /// The dataset: the snapshot, or the head.
     pub fn dataset(&self) -> u64 {
         self.snapshot.unwrap_or(self.head)
@@ -46,7 +46,7 @@ pub fn dir(at: &MosView<'_>, pool: &str, name: &str) -> Result<u64> {
 }
 
 /// The dataset of that name: a head (`tank/a`) or a snapshot (`tank/a@b`).
-pub fn find(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
+pub fn find(at: &MosView<'_>, pool: &str, name: &str) -> Result<FoundDataset> {
     let (dir_name, snap) = match name.split_once('@') {
         Some((dir, snap)) => (dir, Some(snap)),
         None => (name, None),
@@ -56,9 +56,9 @@ pub fn find(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
     if head == 0 {
         return Err(missing(name));
     }
-    let Some(snap) = snap else { return Ok(Found { dir, head, snapshot: None }) };
+    let Some(snap) = snap else { return Ok(FoundDataset { dir, head, snapshot: None }) };
     let number = snapshot(at, head, snap)?;
-    Ok(Found { dir, head, snapshot: Some(number.ok_or_else(|| missing(name))?) })
+    Ok(FoundDataset { dir, head, snapshot: Some(number.ok_or_else(|| missing(name))?) })
 }
 
 /// The snapshot of a head called `name`.
@@ -77,7 +77,7 @@ pub(super) fn in_names_of(at: &MosView<'_>, head: u64, zap: u64, name: &str) -> 
 }
 
 /// A head; a snapshot's name is refused.
-pub fn find_head(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
+pub fn find_head(at: &MosView<'_>, pool: &str, name: &str) -> Result<FoundDataset> {
     match find(at, pool, name)? {
         found if found.snapshot.is_none() => Ok(found),
         _ => Err(Error::new(Kind::Invalid, "a snapshot is not accepted here").in_dataset(name)),
@@ -85,7 +85,7 @@ pub fn find_head(at: &MosView<'_>, pool: &str, name: &str) -> Result<Found> {
 }
 
 /// A snapshot.
-pub fn find_snapshot(at: &MosView<'_>, pool: &str, name: &str) -> Result<(Found, u64)> {
+pub fn find_snapshot(at: &MosView<'_>, pool: &str, name: &str) -> Result<(FoundDataset, u64)> {
     let found = find(at, pool, name)?;
     let invalid = || Error::new(Kind::Invalid, "not the name of a snapshot").in_dataset(name);
     Ok((found, found.snapshot.ok_or_else(invalid)?))

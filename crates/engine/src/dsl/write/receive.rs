@@ -308,7 +308,7 @@ impl Tasks<'_> {
 
     /// A clone below an existing target.
     #[doc(alias = "recv_begin_check_existing_impl")]
-    fn begin_into(&self, wish: Wish, found: names::Found) -> Result<Begun> {
+    fn begin_into(&self, wish: Wish, found: names::FoundDataset) -> Result<Begun> {
         let target = &wish.target;
         if wish.flags & begin_flag::CLONE != 0 || wish.origin.is_some() {
             return Err(refuse(Kind::Invalid, "a clone can't be received into an existing dataset"));
@@ -372,7 +372,7 @@ impl Tasks<'_> {
     fn check_incremental(
         &self,
         wish: &Wish,
-        (found, head): (names::Found, &DslDataset),
+        (found, head): (names::FoundDataset, &DslDataset),
         guid: u64,
     ) -> Result<u64> {
         let mut number = head.prev_snap_obj;

@@ -26,9 +26,9 @@ use crate::error::{Error, Kind, Result};
 #[doc(alias = "DMU_OTN_UINT64_METADATA")]
 const KIND: ObjectType = ObjectType::newtype(Byteswap::Uint64, true, false);
 /// A place in a snapshot, in the order of objects and blocks.
-pub(crate) type Place = (u64, u64);
+pub(crate) type RedactedPlace = (u64, u64);
 /// The place that a complete list has reached.
-pub(crate) const COMPLETE: Place = (u64::MAX, u64::MAX);
+pub(crate) const COMPLETE: RedactedPlace = (u64::MAX, u64::MAX);
 /// Largest bonus buffer of the smallest dnode.
 #[doc(alias = "dmu_bonus_max")]
 const MAX_BONUS: usize = 320;
@@ -43,11 +43,11 @@ pub struct Unfinished {
     /// Object number of the list.
     pub list: u64,
     /// The place up to which it goes.
-    pub place: Place,
+    pub place: RedactedPlace,
 }
 
 /// Makes a list without entries.
-pub(super) fn create(at: &MosTx<'_>, by: &[u64], reached: Place) -> Result<u64> {
+pub(super) fn create(at: &MosTx<'_>, by: &[u64], reached: RedactedPlace) -> Result<u64> {
     let head = RedactionListHead { last_object: reached.0, last_blkid: reached.1, ..Default::default() };
     let list = RedactionList { head, snaps: by.to_vec() };
     let len = list.to_bytes().len();
@@ -172,7 +172,7 @@ impl Tasks<'_> {
     /// # Errors
     /// `NotFound` when the list is gone.
     #[doc(alias = "redaction_list_update_sync")]
-    pub fn redact(&self, number: u64, blocks: &[RedactBlock], reached: Place) -> Result<()> {
+    pub fn redact(&self, number: u64, blocks: &[RedactBlock], reached: RedactedPlace) -> Result<()> {
         space::check_room(&self.at, 2, false)?;
         let mut list = get(&self.at, number)?;
         let entries: Vec<u8> = blocks.iter().flat_map(RedactBlock::to_bytes).collect();

@@ -14,7 +14,7 @@ use super::bookmarks::{self, Source as BookmarkSource};
 use super::crypto::{Encryption, NewKey};
 use super::limits::Limited;
 use super::mos_tx::{MosTx, version};
-use super::names::{self, Found};
+use super::names::{self, FoundDataset};
 use super::open_datasets::{DslPool, LiveDataset};
 use super::receive::RECEIVE_CHILD;
 use super::tree::{Origin, use_feature};
@@ -61,11 +61,11 @@ impl<'a> Tasks<'a> {
 }
 
 impl Tasks<'_> {
-    fn find(&self, name: &str) -> Result<Found> {
+    fn find(&self, name: &str) -> Result<FoundDataset> {
         names::find(&self.at, self.pool, name)
     }
 
-    fn head(&self, name: &str) -> Result<Found> {
+    fn head(&self, name: &str) -> Result<FoundDataset> {
         names::find_head(&self.at, self.pool, name)
     }
 
@@ -299,7 +299,7 @@ impl Tasks<'_> {
 
     /// Destroys the state of an interrupted receive into a file system or volume that goes with it.
     #[doc(alias = "zfs_ioc_destroy")]
-    fn begin_destroy_received(&self, found: &Found, name: &str) -> Result<Begun> {
+    fn begin_destroy_received(&self, found: &FoundDataset, name: &str) -> Result<Begun> {
         let part = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
         if part.is_none() || name.ends_with(RECEIVE_CHILD) {
             return Ok(Begun::Destroyed);
@@ -544,7 +544,7 @@ impl Tasks<'_> {
         name: &str,
         settings: &[(&str, Option<PropValue>)],
         source: props::Source,
-    ) -> Result<Found> {
+    ) -> Result<FoundDataset> {
         space::check_room(&self.at, 2 * u64::try_from(settings.len()).unwrap_or(1), true)?;
         let found = self.find(name)?;
         let after = limits::Predicted::of(&self.at, &found, settings, source)?;
@@ -559,7 +559,7 @@ impl Tasks<'_> {
     pub(super) fn put(
         &self,
         name: &str,
-        found: &Found,
+        found: &FoundDataset,
         settings: &[(&str, Option<PropValue>)],
         source: props::Source,
     ) -> Result<()> {

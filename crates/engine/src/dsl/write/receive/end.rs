@@ -50,7 +50,7 @@ impl Tasks<'_> {
     }
 
     /// The target gets the clone's content.
-    fn take_over(&self, begun: &Begun, found: names::Found) -> Result<()> {
+    fn take_over(&self, begun: &Begun, found: names::FoundDataset) -> Result<()> {
         let (at, wish, head) = (&self.at, &begun.wish, found.head);
         self.refuse_mounted(head, &wish.target)?;
         let newer = self.newer_than_base(begun, found).map_err(|e| e.in_dataset(&wish.target))?;
@@ -83,7 +83,7 @@ impl Tasks<'_> {
     /// `Invalid` when the target is not the dataset that the receive began in, or no longer has that snapshot: it was renamed or
     /// promoted meanwhile.
     #[doc(alias = "dsl_dataset_clone_swap_check_impl")]
-    fn newer_than_base(&self, begun: &Begun, found: names::Found) -> Result<Vec<u64>> {
+    fn newer_than_base(&self, begun: &Begun, found: names::FoundDataset) -> Result<Vec<u64>> {
         let at = &self.at;
         let other = || Error::new(Kind::Invalid, "the dataset was renamed or promoted during the receive");
         let clone = at.dataset(begun.number)?;

@@ -66,7 +66,7 @@ impl Tasks<'_> {
 
     /// Resumes an interrupted receive.
     #[doc(alias("dmu_recv_resume_begin_check", "dmu_recv_resume_begin_sync"))]
-    pub(super) fn resume(&self, wish: Wish, found: names::Found) -> Result<Begun> {
+    pub(super) fn resume(&self, wish: Wish, found: names::FoundDataset) -> Result<Begun> {
         let child = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
         let (number, is_new) = match child {
             Some(dir) => (self.at.dir(dir)?.head_dataset_obj, false),
