@@ -287,12 +287,17 @@ impl Spa {
             frozen: AtomicU64::new(0),
             changing: Arc::default(),
         });
-        // Each import has a Dsl of its own, so the cell is still empty.
-        let _ = spa.pool.dsl.writer.set(Arc::downgrade(&spa.datasets));
-        spa.pool.zio.set_dedup(Arc::new(shared::DedupOf(Arc::downgrade(&spa))));
-        spa.watch();
-        spa.report_damaged_tables();
+        spa.connect();
         spa
+    }
+
+    /// Makes the parts below know this pool.
+    fn connect(self: &Arc<Self>) {
+        // Each import has a Dsl of its own, so the cell is still empty.
+        let _ = self.pool.dsl.writer.set(Arc::downgrade(&self.datasets));
+        self.pool.zio.set_dedup(Arc::new(shared::DedupOf(Arc::downgrade(self))));
+        self.watch();
+        self.report_damaged_tables();
     }
 
     /// Keeps datasets as they are until it is dropped.

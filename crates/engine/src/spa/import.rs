@@ -148,14 +148,8 @@ fn import_some(
     // An older state names the host that used the pool then.
     let is_newest = pool.uberblock.txg >= newest;
     check_host(if is_newest { &pool.config } else { &labels.config }, options)?;
-    let rootbp = pool.uberblock.rootbp;
-    let mos = LiveObjset::open(
-        &pool.arc,
-        0,
-        &rootbp,
-        Form::Logical,
-        mos_policy(|f| pool.features.is_active(f.info().guid)),
-    )?;
+    let policy = mos_policy(|f| pool.features.is_active(f.info().guid));
+    let mos = LiveObjset::open(&pool.arc, 0, &pool.uberblock.rootbp, Form::Logical, policy)?;
     let features = FeatureSet::load(&mos)?;
     let space = allocator(&pool, &mos, &features, derived.as_mut())?;
     pool.zio.learn_units();

@@ -1,9 +1,10 @@
 //! One transaction for any change of the vdev tree.
 //!
-//! A caller (add, attach, detach, replace, growth, removal, expansion) edits a copy of the configuration and
+//! A caller (add, attach, detach, replace, split, growth, start and end of an expansion) edits a copy of the configuration and
 //! adds what it cannot express: devices of new leaves, their DTLs, classes of new tops. [`Spa::change_vdevs`]
 //! then makes configuration, tree, allocator, labels, DTLs, vdev ZAPs change together, in syncing context of
-//! a txg `n`.
+//! a txg `n`. `offline`, `online` and faults need no new tree and set the health of a leaf (`super::health`); the end of a
+//! removal sets the tree itself (`super::removal`).
 //!
 //! States of a change:
 //! 1. *Checked.* The tree of the new configuration is built; new leaves are labelled, with txg 0. All
@@ -27,7 +28,7 @@
 //! Format source: `spa_vdev_add`, `spa_vdev_attach`, `spa_vdev_detach`, spa.c, OpenZFS 2.3. Differs from OpenZFS: no lock
 //! stops all I/O; the config lock's work is done by [`crate::zio::Zio::drain`].
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use nvpair::NvList;
@@ -185,8 +186,8 @@ impl Spa {
 }
 
 /// DTLs (`false`) and ZAPs (`true`) of a vdev and all below it.
-fn objects(vdev: &NvList) -> HashSet<(bool, u64)> {
-    let mut found: HashSet<(bool, u64)> = [(false, "DTL"), (true, LEAF_ZAP), (true, TOP_ZAP)]
+fn objects(vdev: &NvList) -> BTreeSet<(bool, u64)> {
+    let mut found: BTreeSet<(bool, u64)> = [(false, "DTL"), (true, LEAF_ZAP), (true, TOP_ZAP)]
         .into_iter()
         .filter_map(|(is_zap, key)| Some((is_zap, vdev.u64(key).filter(|&number| number != 0)?)))
         .collect();
