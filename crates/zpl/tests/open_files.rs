@@ -52,6 +52,27 @@ fn attributes_of_open_files_leave_memory() {
     assert!(fs.open_files().is_empty());
 }
 
+/// The attributes of a file that goes at once need not be stored; those of a file that stays without a name are.
+#[test]
+fn a_file_that_stays_without_a_name_is_stored_without_links() {
+    let bench = Bench::new(256 << 20, |_| ());
+    let fs = bench.writer(Options::default());
+    let new = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+    let [gone, open] = [b"gone", b"open"].map(|name| fs.create(fs.root, name, &new).unwrap());
+    drop(fs.open_file(open).unwrap());
+    bench.spa.sync().unwrap();
+    let bonus = bench.objset.handle(open).unwrap().dnode().bonus().to_vec();
+    let held = bench.objset.handle(gone).unwrap();
+    [b"gone", b"open"].iter().for_each(|name| fs.unlink(fs.root, *name).unwrap());
+    assert!(held.is_free() && bench.objset.handle(gone).is_err());
+    assert_eq!(fs.attr(open).unwrap().links, 0);
+    assert_ne!(bench.objset.handle(open).unwrap().dnode().bonus(), bonus);
+    bench.spa.sync().unwrap();
+    // As after a crash: the attributes are those of the disk.
+    let again = bench.writer(Options::default());
+    assert!(again.attr(open).is_err(), "a file of the delete queue goes when the file system is opened");
+}
+
 /// Blocks that the property `primarycache` leaves out are read from disk each time.
 #[test]
 fn blocks_are_kept_in_memory_as_the_property_says() {
