@@ -150,6 +150,22 @@ mod tests {
     }
 
     #[test]
+    fn a_search_knows_the_numbers_it_gave_until_others_become_free() {
+        let mut search = Search { from: 33, taken: Some((1, 0b11)) };
+        search.gives(34, 2);
+        assert_eq!((search.from, search.taken), (36, Some((1, 0b1111))));
+        search.back_to(u64::MAX);
+        assert_eq!((search.from, search.taken), (36, Some((1, 0b1111))));
+        search.back_to(40);
+        assert_eq!((search.from, search.taken), (36, None));
+        search.taken = Some((1, 0b1111));
+        search.back_to(35);
+        assert_eq!((search.from, search.taken), (35, None));
+        search.gives(64, 1);
+        assert_eq!((search.from, search.taken), (65, None));
+    }
+
+    #[test]
     fn numbers_have_places() {
         assert_eq!((place(0), place(33)), ((0, 0), (1, 1)));
         assert!(!is_ordinary(0) && !is_ordinary(u64::MAX) && is_ordinary(5));
