@@ -150,7 +150,8 @@ impl Zil {
         let on_disk = || handle.settled(txg, blkid).filter(|bp| bp.physical_birth() <= self.host.synced());
         let old = props.nopwrite.then(on_disk).flatten();
         // The dedup tables change in syncing context only: there the block enters them, or gives way to a stored copy.
-        let props = WriteProps { nopwrite: old.is_some(), dedup: Dedup::Off, ..props };
+        let dedup = if props.dedup == Dedup::Off { Dedup::Off } else { Dedup::Later };
+        let props = WriteProps { nopwrite: old.is_some(), dedup, ..props };
         let at = Bookmark::new(objset.id, object, 0, blkid);
         let old = old.unwrap_or_default();
         let (stored, placed, keeps_birth) = (None, None, false);

@@ -15,9 +15,12 @@
 //! Crash argument: as of any other write. The table entry and the pointer reach the disk with the same txg, and a stored
 //! copy with an entry is freed only in the sync of a txg in which its last reference ends.
 //!
-//! Differs from OpenZFS: `verify` compares stored bytes, not logical ones; a write that finds the same block in flight starts
-//! over when that has ended, instead of becoming a parent of its zio; a block that the intent log has placed is compressed and
-//! checksummed once more when it enters the table.
+//! A block that the intent log has placed has its checksum already and is known by that ([`Dedup::Later`]). It is compressed and
+//! checksummed once more only when its properties changed meanwhile, or the table needs more copies of it.
+//!
+//! Differs from OpenZFS: `verify` compares stored bytes, not logical ones, of all blocks that the intent log has not placed; a
+//! write that finds the same block in flight starts over when that has ended, instead of becoming a parent of its zio; an
+//! encrypted block of the intent log has salt and IV of its content, so that it can be shared.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -42,6 +45,8 @@ pub enum Dedup {
     On,
     /// Blocks with equal checksums are compared.
     Verify,
+    /// It is written at once, and enters the tables with its txg: see [`WriteRequest::placed`].
+    Later,
 }
 
 /// A continuation that claims again.
@@ -113,20 +118,47 @@ pub(super) struct Prepared {
     pub(crate) data: Buf,
 }
 
-impl Prepared {
-    /// The same block, written as an ordinary one.
-    fn plain(mut self) -> Self {
-        self.bp.set_dedup(false);
-        self.request.props.dedup = Dedup::Off;
-        self
+/// A block whose key is known.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    request: WriteRequest,
+    /// Its key, and its salt and IV; copies and births do not count.
+    bp: Blkptr,
+    /// The stored bytes; `None`: the intent log has placed them.
+    data: Option<Buf>,
+}
+
+impl From<Prepared> for Candidate {
+    fn from(block: Prepared) -> Self {
+        Self { request: block.request, bp: block.bp, data: Some(block.data) }
+    }
+}
+
+impl Candidate {
+    /// The block where the intent log has placed it, if its checksum is the one of the tables.
+    #[doc(alias = "zio_write_bp_init")]
+    pub(super) fn of_placed(request: &WriteRequest) -> Option<Self> {
+        let (bp, props) = (request.placed?, &request.props);
+        let is_of_tables = props.dedup.is_sought() && bp.checksum() == Some(props.checksum);
+        let is_whole = bp.lsize() == u64::try_from(request.data.len()).unwrap_or(u64::MAX) && !bp.is_gang();
+        let usable = is_of_tables && is_whole && bp.uses_crypt() == props.encrypt;
+        usable.then(|| Self { request: request.clone(), bp, data: None })
     }
 
     /// The same block where the intent log has it, for the tables.
     fn placed(&self) -> Option<Blkptr> {
         let mut placed = self.request.placed?;
         let is_same = placed.checksum() == self.bp.checksum() && DdtKey::of(&placed) == DdtKey::of(&self.bp);
+        let is_sealed_alike = !placed.uses_crypt() || placed.words().get(4..6) == self.bp.words().get(4..6);
         placed.set_dedup(true);
-        (is_same && !placed.uses_crypt()).then_some(placed)
+        (is_same && is_sealed_alike).then_some(placed)
+    }
+}
+
+impl Dedup {
+    /// Whether the tables are asked now.
+    pub(super) fn is_sought(self) -> bool {
+        matches!(self, Self::On | Self::Verify)
     }
 }
 
@@ -140,11 +172,11 @@ impl Zio {
     #[doc(alias = "zio_ddt_write")]
     pub(super) fn write_shared(
         self: &Arc<Self>,
-        mut block: Prepared,
+        mut block: Candidate,
         equal: Option<Blkptr>,
         done: WriteDone,
     ) {
-        let Some(tables) = self.dedup.read().clone() else { return self.write_placed(block.plain(), done) };
+        let Some(tables) = self.dedup.read().clone() else { return self.write_alone(block, done) };
         block.bp.set_dedup(true);
         let WriteProps { copies, dedup, .. } = block.request.props;
         let (txg, old) = (block.request.txg, block.request.old);
@@ -178,21 +210,37 @@ impl Zio {
     }
 
     /// Writes the block as an ordinary one, unless the intent log has done that.
-    fn write_alone(self: &Arc<Self>, block: Prepared, done: WriteDone) {
+    fn write_alone(self: &Arc<Self>, block: Candidate, done: WriteDone) {
         match block.placed() {
             Some(placed) => done(Ok(unlisted(placed))),
-            None => self.write_placed(block.plain(), done),
+            None => self.write_ordinary(block, done),
+        }
+    }
+
+    /// Writes the block as an ordinary one.
+    fn write_ordinary(self: &Arc<Self>, block: Candidate, done: WriteDone) {
+        let Candidate { mut request, mut bp, data } = block;
+        request.props.dedup = Dedup::Off;
+        bp.set_dedup(false);
+        match data {
+            Some(data) => self.write_placed(Prepared { request, bp, data }, done),
+            None => self.write_prepared(&request, done),
         }
     }
 
     /// Reads the stored copy and compares it with the bytes to be written.
     #[doc(alias = "zio_ddt_collision")]
-    fn compare(self: &Arc<Self>, block: Prepared, stored: Blkptr, done: WriteDone) {
+    fn compare(self: &Arc<Self>, block: Candidate, stored: Blkptr, done: WriteDone) {
         let (zio, at) = (Arc::clone(self), block.request.at);
-        // Equal keys mean equal sizes, compression and salts: stored bytes can be compared as they are, without a key.
-        let options = ReadOptions { speculative: true, form: Form::Physical, ..ReadOptions::default() };
+        // Equal keys mean equal sizes, compression and salts: stored bytes can be compared as they are, without a key. Those of a
+        // block that the intent log has placed are not in memory.
+        let (form, bytes) = match &block.data {
+            Some(stored) => (Form::Physical, stored.clone()),
+            None => (Form::Logical, block.request.data.clone()),
+        };
+        let options = ReadOptions { speculative: true, form, ..ReadOptions::default() };
         let compared = move |outcome: super::ReadOutcome| {
-            let same = outcome.data.is_ok_and(|data| *data == *block.data);
+            let same = outcome.data.is_ok_and(|data| *data == *bytes);
             let next = Arc::clone(&zio);
             let job = move || match same {
                 true => next.write_shared(block, Some(stored), done),
@@ -204,7 +252,7 @@ impl Zio {
     }
 
     /// Writes a block whose checksum is that of a stored copy with other bytes.
-    fn write_differing(self: &Arc<Self>, block: Prepared, done: WriteDone) {
+    fn write_differing(self: &Arc<Self>, block: Candidate, done: WriteDone) {
         if block.request.props.checksum.is_dedup_strong() {
             return self.write_alone(block, done);
         }
@@ -217,7 +265,7 @@ impl Zio {
     fn lead(
         self: &Arc<Self>,
         tables: &Arc<dyn DedupTables>,
-        block: Prepared,
+        block: Candidate,
         want: &Want,
         (copies, extends): (u8, bool),
         done: WriteDone,
@@ -228,7 +276,12 @@ impl Zio {
             let whole = tables.written(&bp, &want, Some(&placed));
             return done(Ok(whole.unwrap_or_else(|| unlisted(placed))));
         }
-        let mut own = block.clone();
+        let Some(data) = block.data.clone() else {
+            // Its bytes are needed: the block comes again, with them.
+            tables.written(&bp, &want, None);
+            return self.write_prepared(&block.request, done);
+        };
+        let mut own = Prepared { request: block.request.clone(), bp, data };
         own.request.props.dedup = Dedup::Off;
         own.request.props.copies = copies;
         (own.request.old, own.request.keeps_birth) = (Blkptr::default(), false);
@@ -250,7 +303,7 @@ impl Zio {
             Ok(dvas) => bp.set_dvas(&dvas),
             Err(_) => {
                 tables.written(&bp, &want, None);
-                return self.write_placed(block.plain(), done);
+                return self.write_ordinary(block, done);
             }
         }
         bp.set_births(txg, txg);

@@ -172,6 +172,8 @@ pub struct ZioStats {
     pub(crate) failed: AtomicU64,
     /// Blocks written.
     pub(crate) writes: AtomicU64,
+    /// Strong checksums of blocks to be written.
+    pub summed: AtomicU64,
 }
 
 /// The read path of one pool.

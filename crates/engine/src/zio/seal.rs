@@ -35,7 +35,9 @@ pub(super) fn seal(zio: &Zio, request: &WriteRequest, bp: &mut Blkptr, data: Buf
     if bp.is_encrypted() {
         match request.props.dedup {
             Dedup::Off => zio.draw_crypt_params(request.at.objset, bp)?,
-            Dedup::On | Dedup::Verify => zio.derive_crypt_params(request.at.objset, bp, &data)?,
+            Dedup::On | Dedup::Verify | Dedup::Later => {
+                zio.derive_crypt_params(request.at.objset, bp, &data)?
+            }
         }
     }
     let mut own = data.into_owned();

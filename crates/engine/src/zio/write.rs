@@ -25,7 +25,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
 use super::alloc::{AllocRequest, Class};
-use super::dedup::{Dedup, Prepared};
+use super::dedup::{Candidate, Dedup, Prepared};
 use super::suspend::is_of_devices;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
@@ -155,6 +155,14 @@ impl Zio {
     }
 
     fn write_now(self: &Arc<Self>, request: &WriteRequest, done: WriteDone) {
+        match Candidate::of_placed(request) {
+            Some(block) => self.write_shared(block, None, done),
+            None => self.write_prepared(request, done),
+        }
+    }
+
+    /// Compresses, seals and checksums a block, and writes it.
+    pub(super) fn write_prepared(self: &Arc<Self>, request: &WriteRequest, done: WriteDone) {
         let (data, compress) = match self.shrink(request) {
             Stored::Hole => return done(Ok(hole(request))),
             Stored::Embedded(bp) => return done(Ok(bp)),
@@ -189,8 +197,8 @@ impl Zio {
         }
         let block = Prepared { request: request.clone(), bp, data };
         match props.dedup {
-            Dedup::Off => self.write_placed(block, done),
-            Dedup::On | Dedup::Verify => self.write_shared(block, None, done),
+            Dedup::Off | Dedup::Later => self.write_placed(block, done),
+            Dedup::On | Dedup::Verify => self.write_shared(block.into(), None, done),
         }
     }
 
@@ -331,6 +339,9 @@ impl Zio {
 
     /// The checksum of a block that a system of this byte order has written.
     pub(super) fn checksum_of(&self, kind: ChecksumType, data: &[u8], endian: Endian) -> Result<[u64; 4]> {
+        if kind.is_dedup_strong() {
+            self.stats.summed.fetch_add(1, Ordering::Relaxed);
+        }
         let swap = endian == Endian::Big;
         let algorithm = super::verify::algorithm(kind)
             .ok_or_else(|| Error::new(Kind::Invalid, "a block is written without a checksum function"))?;
