@@ -54,6 +54,24 @@ fn equal_files_are_shared_while_they_are_mounted() {
     for n in 0..4 {
         assert!(fs::read(at.join(format!("file{n}"))).unwrap() == noise(n % 2, 1 << 20));
     }
+    let counter = |file: &str, name: &str| {
+        let text = live.ok(&format!("kstat {file}"));
+        let row = text.lines().find(|line| line.split_whitespace().next() == Some(name)).map(str::to_owned);
+        row.and_then(|row| row.split_whitespace().nth(2)?.parse::<u64>().ok())
+            .unwrap_or_else(|| panic!("{name}: {text}"))
+    };
+    live.ok("zfs create -o dedup=on tank/d");
+    for name in ["one", "two"] {
+        fs::write(at.join("d").join(name), noise(9, 1 << 20)).unwrap();
+        live.ok("zpool sync tank");
+    }
+    let counters = ["lookup", "lookup_new", "lookup_existing", "lookup_live_miss"];
+    assert_eq!(counters.map(|name| counter("tank/ddt_stats_sha256", name)), [16, 8, 8, 16]);
+    assert_eq!(counter("tank/ddt_stats_skein", "lookup"), 0);
+    assert_eq!(counter("brtstats", "decref_entry_still_referenced"), 0);
+    fs::remove_file(at.join("file0")).unwrap();
+    live.ok("zpool sync tank");
+    assert_eq!(counter("brtstats", "decref_free_data_later"), 8);
     live.ok("zfs set readonly=on tank/ro");
     assert_eq!(live.fails("dedup tank/ro"), "cannot dedup 'tank/ro': the dataset is read-only\n");
     assert_eq!(live.fails("dedup tank/none"), "cannot open 'tank/none': dataset does not exist\n");

@@ -46,6 +46,7 @@ pub mod history;
 pub mod history_log;
 mod hooks;
 pub(crate) mod import;
+mod indexing;
 mod injecting;
 mod keys;
 pub mod layout;
@@ -180,6 +181,7 @@ pub struct Spa {
     sweeps: Arc<self::sweep::Sweeps>,
     autotrim: Arc<self::autotrim::Autotrim>,
     feeding: Arc<self::cache::Feeding>,
+    indexing: Arc<self::indexing::Indexing>,
     activities: Activities,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
     /// Whether the sync thread runs: it asks for this itself, while [`Spa::stop_thread`] waits for its end.
@@ -277,6 +279,7 @@ impl Spa {
             sweeps,
             autotrim: Arc::default(),
             feeding: Arc::default(),
+            indexing: Arc::new(self::indexing::Indexing::new(Weak::clone(me))),
             activities,
             thread: Mutex::default(),
             threaded: AtomicBool::new(false),
@@ -473,6 +476,11 @@ impl Spa {
             self.stop.store(true, Ordering::Release);
             true
         })
+    }
+
+    /// Whether the pool is written, or a caller waits for a txg.
+    fn is_busy(&self) -> bool {
+        self.txgs.wanted() || self.dirty.memory_of(self.txgs.open()) > 0
     }
 
     /// Whether the open txg has something to write.

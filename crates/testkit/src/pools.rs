@@ -45,14 +45,21 @@ pub fn import_dir(dir: &Path, pool: &str) -> Result<Arc<Spa>> {
 /// # Errors
 /// Errors of [`engine::spa::import()`].
 pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Result<Arc<Spa>> {
-    let env = Env::system(64 << 20)?;
+    import_in(&Env::system(64 << 20)?, dir, pool, open)
+}
+
+/// Like [`import_at`], in the caller's environment.
+///
+/// # Errors
+/// Errors of [`engine::spa::import()`].
+pub fn import_in(env: &Env, dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Result<Arc<Spa>> {
     let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
     let candidate = select(candidates(&[dir.to_path_buf()]), pool)?;
     // One of them was not exported by its creator. The one with a checkpoint was, although its checkpoint is
     // of an active pool.
     let force = !open.checkpoint;
     let how = ImportOptions { open, hostid: 7, hostname: "elsewhere".into(), force, ..Default::default() };
-    import(&env, source_with(&candidate, options), &how)
+    import(env, source_with(&candidate, options), &how)
 }
 
 /// An image file of `size` bytes, as a leaf of a new pool.

@@ -25,6 +25,7 @@ const POOL: &str = "hard";
 const BLOCK: usize = 8 << 10;
 const SHA256_VERIFY: u64 = 8 | 256;
 const EDONR_VERIFY: u64 = 13 | 256;
+const THROUGHPUT: u64 = 1;
 
 fn bed(dedup: u64) -> (tempfile::TempDir, Arc<Spa>) {
     let dir = tempfile::tempdir().unwrap();
@@ -165,14 +166,27 @@ impl DedupTables for Colliding {
 /// replaced by a strong one, and then the block is an ordinary one.
 #[test]
 fn forged_collisions_do_not_share() {
-    for dedup in [SHA256_VERIFY, EDONR_VERIFY] {
+    let forms = [SHA256_VERIFY, EDONR_VERIFY].map(|dedup| [(dedup, false), (dedup, true)]);
+    for (dedup, is_placed) in forms.into_iter().flatten() {
         let (_dir, spa) = bed(dedup);
+        if is_placed {
+            set(&spa, "logbias", THROUGHPUT);
+        }
         let fs = mount(&spa, POOL, Overrides::default()).unwrap();
+        // The commit that makes the log waits for a txg; later ones place their blocks.
+        let empty = write(&fs, "empty", 0..0);
+        fs.fsync(empty.0).unwrap();
         let tables = Arc::new(Colliding::default());
         spa.pool.zio.set_dedup(Arc::clone(&tables) as _);
         let first = write(&fs, "first", 7..8);
+        if is_placed {
+            fs.fsync(first.0).unwrap();
+        }
         spa.sync().unwrap();
         let others = write(&fs, "others", 100..120);
+        if is_placed {
+            fs.fsync(others.0).unwrap();
+        }
         spa.sync().unwrap();
         assert!(tables.0.lock().1 >= 20, "each block was compared");
         check(&fs, &first);

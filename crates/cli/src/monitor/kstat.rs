@@ -20,16 +20,27 @@ use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::prop::PoolView;
 
+/// Types of counters in a kstat.
+#[doc(alias = "KSTAT_DATA_UINT32")]
+const UINT32: u8 = 2;
+#[doc(alias = "KSTAT_DATA_INT64")]
+const INT64: u8 = 3;
+#[doc(alias = "KSTAT_DATA_UINT64")]
+const UINT64: u8 = 4;
+
 /// Print counters in the format of the kernel's OpenZFS in /proc/spl/kstat/zfs.
 #[derive(Debug, Args)]
 pub struct Kstat {
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// The file: arcstats, zil, POOL/txgs, POOL/state, POOL/guid or POOL/objset-0xNUMBER.
+    /// The file: arcstats, zil, brtstats, POOL/txgs, POOL/state, POOL/guid, POOL/objset-0xNUMBER or POOL/ddt_stats_CHECKSUM.
     #[arg(default_value = "arcstats")]
     pub name: String,
 }
+
+/// The checksums that dedup tables can have.
+const DEDUP: [&str; 5] = ["sha256", "sha512", "skein", "edonr", "blake3"];
 
 /// A file of a pool's folder in `/proc/spl/kstat/zfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +50,8 @@ enum PoolFile {
     Guid,
     /// The counters of this dataset.
     Objset(u64),
+    /// Counters of the dedup table of that checksum.
+    Dedup(&'static str),
 }
 
 impl Kstat {
@@ -49,7 +62,13 @@ impl Kstat {
             "txgs" => PoolFile::Txgs,
             "state" => PoolFile::State,
             "guid" => PoolFile::Guid,
-            other => PoolFile::Objset(u64::from_str_radix(other.strip_prefix("objset-0x")?, 16).ok()?),
+            other if other.starts_with("objset-0x") => {
+                PoolFile::Objset(u64::from_str_radix(other.strip_prefix("objset-0x")?, 16).ok()?)
+            }
+            _ => {
+                let checksum = file.strip_prefix("ddt_stats_")?;
+                PoolFile::Dedup(DEDUP.into_iter().find(|known| *known == checksum)?)
+            }
         };
         Some((folder.rsplit('/').next()?, file))
     }
@@ -76,6 +95,15 @@ impl Verb for Kstat {
                 PoolFile::Txgs => {
                     format!("0 0 0x00 0 0 0 0\n{}", pool.spa().map_err(failed)?.txg_history())
                 }
+                PoolFile::Dedup(checksum) => {
+                    let all = pool.spa().map_err(failed)?.shared.dedup_counters();
+                    let counters = all.into_iter().find(|(name, _)| *name == checksum);
+                    named(counters.into_iter().flat_map(|(_, counters)| counters).map(
+                        |(name, is_short, value)| {
+                            (name, if is_short { UINT32 } else { UINT64 }, signed(value))
+                        },
+                    ))
+                }
                 PoolFile::Guid => format!("{}\n", pool.guid()),
                 PoolFile::State => {
                     let (view, candidate) = (pool.view().map_err(failed)?, pool.candidate());
@@ -90,10 +118,15 @@ impl Verb for Kstat {
             write!(ctx.out, "{}", ZilSample::all_logs(&*of_daemon(ctx)?).text())?;
             return Ok(Exit::OK);
         }
+        if file == Some("brtstats") && !self.json {
+            let all = clone_counters(&*of_daemon(ctx)?);
+            write!(ctx.out, "{}", named(all.into_iter().map(|(name, value)| (name, UINT64, signed(value)))))?;
+            return Ok(Exit::OK);
+        }
         if file != Some("arcstats") {
             let what = format!(
-                "there is no kstat '{}'; there are arcstats, zil, POOL/txgs, POOL/state, POOL/guid and \
-                 POOL/objset-0xNUMBER",
+                "there is no kstat '{}'; there are arcstats, zil, brtstats, POOL/txgs, POOL/state, POOL/guid, \
+                 POOL/objset-0xNUMBER and POOL/ddt_stats_CHECKSUM",
                 self.name
             );
             return Err(Failure::usage(what));
@@ -246,14 +279,30 @@ impl Arcstats {
 
     /// The text of the kernel's file; type 4 is an unsigned 64-bit number, 3 a signed one.
     fn text(&self) -> String {
-        let rows = self.0.iter().map(|(name, value)| {
-            let kind = if *value < 0 { 3 } else { 4 };
-            format!("{name:<31} {kind:<4} {value}\n")
-        });
-        let count = self.0.len();
-        let head = format!("0 1 0x01 {count} {} 0 0\n{:<31} {:<4} data\n", count * 272, "name", "type");
-        std::iter::once(head).chain(rows).collect()
+        named(self.0.iter().map(|(name, value)| (*name, if *value < 0 { INT64 } else { UINT64 }, *value)))
     }
+}
+
+/// The counters of the clone tables of all pools.
+fn clone_counters(registry: &Registry) -> Vec<(&'static str, u64)> {
+    let mut all: Vec<(&'static str, u64)> = Vec::new();
+    for spa in registry.all().iter().filter_map(|pool| pool.spa().ok()) {
+        let counters = spa.shared.clone_counters();
+        all.resize(counters.len(), ("", 0));
+        for (sum, (name, value)) in all.iter_mut().zip(counters) {
+            *sum = (name, sum.1.saturating_add(value));
+        }
+    }
+    all
+}
+
+/// Counters in the format of named kstats: name, type and value of each.
+fn named(counters: impl Iterator<Item = (&'static str, u8, i64)>) -> String {
+    let rows: Vec<String> =
+        counters.map(|(name, kind, value)| format!("{name:<31} {kind:<4} {value}\n")).collect();
+    let count = rows.len();
+    let head = format!("0 1 0x01 {count} {} 0 0\n{:<31} {:<4} data\n", count * 272, "name", "type");
+    std::iter::once(head).chain(rows).collect()
 }
 
 fn signed(value: u64) -> i64 {

@@ -130,6 +130,25 @@ impl ArcCache {
         }
     }
 
+    /// Reads several blocks at the same time; waits for all. Returns their bytes in the order of `blocks`.
+    pub(crate) fn read_many(
+        self: &Arc<Self>,
+        blocks: &[(Blkptr, Bookmark, ReadOptions)],
+    ) -> Vec<Result<Buf>> {
+        let mut reads = Vec::with_capacity(blocks.len());
+        for (bp, at, options) in blocks {
+            let promise = Promise::default();
+            let theirs = promise.clone();
+            self.start(bp, *at, *options, false, Box::new(move |result| theirs.set(result)));
+            reads.push(promise);
+        }
+        let wait = |promise: Promise<Result<Buf>>| promise.wait(&**self.zio.executor());
+        let again = |(result, (bp, at, options)): (Result<Buf>, &(Blkptr, Bookmark, ReadOptions))| {
+            if self.zio.suspended.wait_to_read(&result) { self.read_as(bp, *at, *options) } else { result }
+        };
+        reads.into_iter().map(wait).zip(blocks).map(again).collect()
+    }
+
     /// Whether a block is in memory or on a cache device.
     #[doc(alias = "arc_cached")]
     pub fn has(&self, bp: &Blkptr) -> bool {

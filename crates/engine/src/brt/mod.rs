@@ -5,6 +5,7 @@
 //!
 //! Format source: brt.c, OpenZFS 2.3.
 
+mod counts;
 pub(crate) mod write;
 
 use std::sync::Arc;

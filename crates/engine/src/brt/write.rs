@@ -18,6 +18,7 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
+use super::counts::{Counts, bump};
 use crate::ddt;
 use crate::dmu::edit::{Edit, NewObject};
 use crate::dmu::{Object, Objset};
@@ -65,6 +66,7 @@ pub(crate) struct Added {
 pub(crate) struct Tables {
     all: Mutex<BTreeMap<u64, Live>>,
     saved: AtomicU64,
+    pub(crate) counts: Counts,
     /// The reason why the tables are unknown, while they are rebuilt.
     unknown: Mutex<Option<Error>>,
 }
@@ -165,7 +167,7 @@ impl Tables {
                 Entry::Occupied(table) => table.into_mut(),
                 Entry::Vacant(slot) => slot.insert(Live::create(host, vdev)?),
             };
-            table.add(host, group)?;
+            table.add(host, group, &self.counts)?;
         }
         Ok(())
     }
@@ -180,7 +182,7 @@ impl Tables {
         let mut all = self.all.lock();
         let Some(dva) = bp.dva(0).filter(|_| !all.is_empty()) else { return Ok(false) };
         match all.get_mut(&u64::from(dva.vdev)) {
-            Some(table) => match table.release(host, bp, dva.offset) {
+            Some(table) => match table.release(host, bp, dva.offset, &self.counts) {
                 // Other references to the block may exist: it stays.
                 Err(e) if is_damage(&e) => Ok(true),
                 released => released,
@@ -329,7 +331,7 @@ impl Live {
     }
 
     #[doc(alias = "brt_vdev_addref")]
-    fn add(&mut self, host: &dyn Host, added: &[Added]) -> Result<()> {
+    fn add(&mut self, host: &dyn Host, added: &[Added], counts: &Counts) -> Result<()> {
         if let Some(why) = &self.damage {
             return Err(why.clone());
         }
@@ -342,6 +344,10 @@ impl Live {
             let at = usize::try_from(region).unwrap_or(usize::MAX);
             let known = self.counters.get(at).is_some_and(|counter| *counter > 0);
             let stored = if known { zap.lookup([offset].as_slice())? } else { None };
+            let [on_disk, not_on_disk] = &counts.added;
+            if known {
+                bump(if stored.is_some() { on_disk } else { not_on_disk });
+            }
             let before = stored.as_ref().map_or(Ok(0), |stored| self.count(stored))?;
             let dsize = host.dsize(bp);
             self.head.savedspace = self.head.savedspace.saturating_add(dsize.saturating_mul(*count));
@@ -383,7 +389,7 @@ impl Live {
         if self.words { Value::from(count) } else { Value::from(self.head.count_bytes(count).as_slice()) }
     }
 
-    fn release(&mut self, host: &dyn Host, bp: &Blkptr, offset: u64) -> Result<bool> {
+    fn release(&mut self, host: &dyn Host, bp: &Blkptr, offset: u64, counts: &Counts) -> Result<bool> {
         if let Some(why) = &self.damage {
             return Err(why.clone());
         }
@@ -394,8 +400,16 @@ impl Live {
         let mut edit = entries_of(host, self.head.mos_entries)?;
         let mut zap = ZapEdit::open(&mut *edit)?;
         let key: &[u64] = &[offset];
-        let Some(stored) = zap.lookup(key)? else { return Ok(false) };
-        let Some(left) = self.count(&stored)?.checked_sub(1) else { return Ok(false) };
+        let stored = zap.lookup(key)?;
+        let left =
+            stored.map(|stored| self.count(&stored)).transpose()?.and_then(|count| count.checked_sub(1));
+        let [kept, last, none] = &counts.ended;
+        bump(match left {
+            None => none,
+            Some(0) => last,
+            Some(_) => kept,
+        });
+        let Some(left) = left else { return Ok(false) };
         let dsize = host.dsize(bp);
         self.head.savedspace = self.head.savedspace.saturating_sub(dsize);
         self.dirty = true;

@@ -110,6 +110,11 @@ impl Known {
         self.covered
     }
 
+    /// Whether it covers all that it can.
+    pub(crate) fn is_full(&self) -> bool {
+        self.covered >= self.most
+    }
+
     /// From `bucket` on nothing will be covered any more.
     pub(crate) fn give_up(&mut self, bucket: usize) {
         self.most = self.most.min(bucket);

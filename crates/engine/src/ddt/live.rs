@@ -10,25 +10,15 @@ use std::sync::Arc;
 
 use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DdtHistogram, DdtKey};
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
-use ondisk::zap::ZapFlags;
 use ondisk::{Blkptr, ChecksumType};
 
-use super::known::{BUCKETS, Known, first_hash};
+use super::known::Known;
 use super::log_sync::Sides;
 use super::write::{FLAT, Pending, Places, Stored};
 use super::{Class, STORE_TYPE, Table, stats};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Zap;
-
-/// Bits by which a position in a ZAP is shorter than a hash.
-const HASH_UNUSED: u32 = 16;
-/// Entries of a leaf, about.
-const LEAF_ENTRIES: u64 = 150;
-/// Leaves that a slice reads at least.
-const LEAST_LEAVES: u64 = 32;
-/// Leaves that it reads at most.
-const MOST_LEAVES: u64 = 2048;
 
 /// Whether an error means that bytes are lost for good, not that a device is absent.
 pub(super) fn is_damage(e: &Error) -> bool {
@@ -156,43 +146,6 @@ impl Live {
         self.known.as_ref().and_then(|known| known.has(key)).unwrap_or(true)
     }
 
-    /// Reads the next slice of the ZAPs' keys into the index, if look-ups reached the ZAPs because the index
-    /// did not cover them; keeps the index within `room` bytes. The slice costs about as much as the look-ups
-    /// did.
-    pub(crate) fn learn(&mut self, view: &Arc<Objset>, room: u64) {
-        let looked_up = std::mem::take(&mut self.looked_up);
-        let Some(known) = &mut self.known else { return };
-        known.fit(room);
-        if looked_up == 0 || known.covered() == BUCKETS {
-            return;
-        }
-        let zaps = self.objects.values().map(|object| Zap::open(&view.object(*object)?));
-        let zaps = zaps.collect::<Result<Vec<Zap>>>().unwrap_or_default();
-        let is_hashed = |zap: &Zap| {
-            let wanted = ZapFlags(ZapFlags::PRE_HASHED_KEY.0 | ZapFlags::HASH64.0);
-            zap.fat_header().is_some_and(|header| header.flags.has(wanted))
-        };
-        if zaps.len() != self.objects.len() || !zaps.iter().all(is_hashed) {
-            return known.give_up(0);
-        }
-        let total = zaps.iter().map(|zap| zap.count().unwrap_or(0)).fold(0, u64::saturating_add);
-        let entries = looked_up.clamp(LEAST_LEAVES, MOST_LEAVES).saturating_mul(LEAF_ENTRIES);
-        let slice = known.slice(entries, total, room);
-        let Some(start) = first_hash(slice.start).filter(|_| !slice.is_empty()) else { return };
-        let end = first_hash(slice.end);
-        let mut words = Vec::new();
-        for zap in zaps {
-            for entry in zap.entries_from(start >> HASH_UNUSED) {
-                match entry {
-                    Ok(entry) if end.is_some_and(|end| entry.hash >= end) => break,
-                    Ok(entry) => words.push(entry.hash),
-                    Err(_) => return known.give_up(slice.start),
-                }
-            }
-        }
-        known.cover(slice, words.into_iter());
-    }
-
     /// Where the entry of a key may be.
     pub fn places(&mut self, key: &DdtKey) -> Places {
         let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
@@ -204,7 +157,17 @@ impl Live {
             false => Vec::new(),
         };
         self.looked_up += u64::from(!zaps.is_empty());
-        Places { flat: self.flat, logged, zaps, damage }
+        let is_active = self.sides.as_ref().is_some_and(|sides| sides.active.entries.contains_key(key));
+        Places { flat: self.flat, logged, is_active, has_log: self.has_log, zaps, damage }
+    }
+
+    /// The ZAPs, for so many keys that only they tell.
+    pub(crate) fn places_of_zaps(&mut self, keys: usize) -> Places {
+        let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
+        let zaps = self.objects.iter().map(zap).collect();
+        self.looked_up = self.looked_up.saturating_add(u64::try_from(keys).unwrap_or(u64::MAX));
+        let (flat, has_log) = (self.flat, self.has_log);
+        Places { flat, logged: None, is_active: false, has_log, zaps, damage: None }
     }
 
     /// The ZAPs change: those open for reading are no longer true.

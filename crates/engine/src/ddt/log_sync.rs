@@ -21,12 +21,13 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use stdx::AlignedBuf;
 
 use super::live::Live;
-use super::pace::{Fill, Pressure, Share, wants_swap};
+use super::pace::{Fill, Pressure, Rates, Share, wants_swap};
+use super::table_sync::class_of;
 use super::write::{Changed, Host};
 use super::{Log, LogEntry, stats};
 use crate::dmu::edit::{NewObject, Objects};
 use crate::error::Result;
-use crate::zap::ZapEdit;
+use crate::zap::{Zap, ZapEdit};
 
 /// Type of a log and of its bonus buffer.
 #[doc(alias = "DMU_OTN_UINT64_METADATA")]
@@ -34,6 +35,9 @@ const LOG_TYPE: ObjectType = ObjectType::newtype(Byteswap::Uint64, true, false);
 /// Bytes of a block of a log.
 #[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
 const LOG_BLOCK: u64 = 128 << 10;
+/// Records whose leaves are read at the same time.
+const READ_AHEAD: usize = 64;
+
 /// Both sides of a log.
 #[derive(Debug)]
 pub(super) struct Sides {
@@ -44,6 +48,7 @@ pub(super) struct Sides {
     /// Entries of the active side at the last flush.
     seen: usize,
     pressure: Pressure,
+    pub(super) rates: Rates,
     /// Records up to this txg are flushed as fast as the settings allow; 0: none are.
     #[doc(alias = "ddt_flush_force_txg")]
     forced: u64,
@@ -58,7 +63,14 @@ impl Sides {
             (true, false) => (two, one),
             _ => return None,
         };
-        Some(Self { active, flushing, seen: 0, pressure: Pressure::default(), forced: 0 })
+        Some(Self {
+            active,
+            flushing,
+            seen: 0,
+            pressure: Pressure::default(),
+            rates: Rates::default(),
+            forced: 0,
+        })
     }
 
     /// The newest record of a key.
@@ -187,8 +199,28 @@ impl Live {
             flushing: create(1)?,
             seen: 0,
             pressure: Pressure::default(),
+            rates: Rates::default(),
             forced: 0,
         })
+    }
+
+    /// Reads the leaves at the same time that these records go to.
+    fn read_ahead<'a>(
+        &self,
+        host: &dyn Host,
+        records: impl Iterator<Item = (&'a DdtKey, &'a LogEntry)> + Clone,
+    ) {
+        let view = host.view();
+        for (class, object) in &self.objects {
+            let goes_there =
+                |entry: &LogEntry| entry.class == Some(*class) || class_of(&entry.phys) == *class;
+            let there = records.clone().filter(|(_, entry)| goes_there(entry));
+            let keys: Vec<_> = there.map(|(key, _)| key.to_words()).collect();
+            // What cannot be read is told when it is stored.
+            if let Ok(zap) = view.object(*object).and_then(|object| Zap::open(&object)) {
+                zap.read_ahead(&keys);
+            }
+        }
     }
 
     /// Moves a share of the flushing side to the ZAPs, and lets the sides change places when it is empty.
@@ -205,14 +237,20 @@ impl Live {
             share.take(fill.flushing, limits);
         }
         sides.seen = active;
-        let mut last = None;
+        let (mut last, mut ahead) = (None, 0);
         while share.goes_on() {
+            if ahead == 0 {
+                ahead = share.left().clamp(1, READ_AHEAD);
+                self.read_ahead(host, sides.flushing.entries.iter().take(ahead));
+            }
+            ahead -= 1;
             let Some((key, entry)) = sides.flushing.entries.pop_first() else { break };
             self.count_logged(host, (&key, &entry.phys), true);
             self.put(host, &key, entry.class, entry.phys, freed)?;
             last = Some(key);
             share.flushed();
         }
+        sides.rates.update(fill.added, &share);
         let objects = host.objects();
         if let Some(last) = last {
             let log = &mut sides.flushing;

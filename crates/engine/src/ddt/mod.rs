@@ -7,14 +7,18 @@
 //!
 //! Format source: ddt.c, ddt_log.c, ddt_zap.c, OpenZFS 2.3.
 
+mod counts;
 mod entries;
+pub(crate) mod index;
 mod known;
 mod live;
 mod log;
 mod log_sync;
+mod lookup;
 mod pace;
 pub mod prune;
 pub(crate) mod rebuild;
+mod references;
 mod stats;
 mod table_sync;
 pub(crate) mod write;
@@ -25,8 +29,10 @@ use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DDT_VERSION_LEGA
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ChecksumType, names::ddt_dir};
 
+pub use counts::Counted;
 pub use entries::{Entries, Entry};
 pub use log::{Log, LogEntry};
+pub use lookup::Counts;
 pub use stats::{Totals, of_block};
 
 use crate::dmu::Objset;

@@ -15,6 +15,9 @@ use crate::memory::{Limit, Limits};
 pub(super) const ENTRY_BYTES: u64 = 220;
 /// Pressure of a log below its cap, in tenths.
 const NO_PRESSURE: u64 = 10;
+/// Txgs of a moving average.
+#[doc(alias = "zfs_dedup_log_flush_flow_rate_txgs")]
+const RATE_TXGS: u64 = 10;
 /// The value of `zfs_dedup_log_cap` that means none.
 const NO_CAP: u64 = u32::MAX as u64;
 
@@ -67,6 +70,30 @@ pub(super) struct Share<'a> {
     began: Duration,
 }
 
+/// Moving averages over the last txgs, as integers.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Rates {
+    /// Entries that the log took.
+    pub(crate) ingest: u64,
+    /// Entries that were flushed.
+    pub(crate) flush: u64,
+    /// Milliseconds that this took.
+    pub(crate) millis: u64,
+}
+
+impl Rates {
+    /// A txg added so many entries, and flushed its share.
+    pub(crate) fn update(&mut self, added: usize, share: &Share<'_>) {
+        let next = |rate: u64, now: u64| {
+            if now < rate { rate - (rate - now) / RATE_TXGS } else { rate + (now - rate) / RATE_TXGS }
+        };
+        let spent = (share.elapsed)().0.saturating_sub(share.began);
+        self.ingest = next(self.ingest, u64::try_from(added).unwrap_or(u64::MAX));
+        self.flush = next(self.flush, share.done);
+        self.millis = next(self.millis, u64::try_from(spent.as_millis()).unwrap_or(u64::MAX));
+    }
+}
+
 impl<'a> Share<'a> {
     /// The share of a txg. `elapsed` tells the time, and whether the txg is waited for.
     pub(crate) fn of(
@@ -108,6 +135,11 @@ impl<'a> Share<'a> {
     pub fn take(&mut self, count: usize, limits: &Limits) {
         self.most = u64::try_from(count).unwrap_or(u64::MAX).min(limits.get(Limit::DedupFlushMax).max(1));
         self.floor = self.most;
+    }
+
+    /// Entries that are flushed yet, if time allows.
+    pub(crate) fn left(&self) -> usize {
+        usize::try_from(self.most.saturating_sub(self.done)).unwrap_or(usize::MAX)
     }
 
     /// Whether another entry is flushed.

@@ -96,8 +96,8 @@ impl Live {
             bp.set_dedup(false);
             bp
         });
-        let references = stay.iter().map(|p| p.refcnt).fold(0, u64::saturating_add);
-        let class = if references > 1 { Class::Duplicate } else { Class::Unique };
+        let references = references(&stay);
+        let class = class_of(&stay);
         let words = key.to_words();
         let mut is_known = from.is_some();
         if let Some(object) = from.filter(|from| references == 0 || *from != class) {
@@ -214,6 +214,15 @@ impl Live {
         }
         Ok(entries == 0)
     }
+}
+
+fn references(phys: &[DdtPhys]) -> u64 {
+    phys.iter().filter(|p| p.variant != 0).map(|p| p.refcnt).fold(0, u64::saturating_add)
+}
+
+/// The class of the ZAP for an entry with these variants.
+pub(super) fn class_of(phys: &[DdtPhys]) -> Class {
+    if references(phys) > 1 { Class::Duplicate } else { Class::Unique }
 }
 
 /// A new ZAP, named in another one.

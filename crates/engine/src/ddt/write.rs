@@ -1,7 +1,7 @@
 //! Dedup tables of a pool that is being written.
 //!
-//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`Pending`]) and
-//! changes it there. [`Tables::sync`], once in each sync pass, stores the pending entries ([`super::table_sync`]), frees
+//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`Pending`], fetched
+//! by [`super::lookup`]) and changes it there. [`Tables::sync`], once in each sync pass, stores the pending entries ([`super::table_sync`]), frees
 //! blocks without references, and writes statistics. So an entry changes on disk once a txg, however often it is used.
 //!
 //! States of a pending entry: fetched → (being written → fetched)* → stored. While a new block is being written, others
@@ -17,7 +17,6 @@
 //! Differs from OpenZFS: a free whose entry cannot be read leaks the block, where OpenZFS panics.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry as Slot;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,16 +26,17 @@ use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
-use super::known::Known;
+use super::counts::AllCounts;
 use super::live::{Live, is_damage};
 use super::log_sync::Sides;
+use super::lookup::Lookups;
 use super::{Class, Table, each_table, stats};
 use crate::dmu::Objset;
 use crate::dmu::edit::Objects;
 use crate::error::{Error, Result};
 use crate::memory::Limits;
 use crate::zap::{Value, Zap};
-use crate::zio::dedup::{Again, Claim, Want};
+use crate::zio::dedup::{Again, Claim, Want, Where};
 
 /// The variant of a flat value.
 pub(super) const FLAT: u8 = 4;
@@ -78,7 +78,7 @@ pub trait Source {
 /// The dedup tables of a pool.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
-    all: Mutex<BTreeMap<u8, Live>>,
+    pub(super) all: Mutex<BTreeMap<u8, Live>>,
     /// Deflated bytes allocated for the tables' blocks, and those that their references name.
     dsize: AtomicU64,
     ref_dsize: AtomicU64,
@@ -92,6 +92,13 @@ pub(crate) struct Tables {
     is_forced: AtomicBool,
     /// The objects of tables changed since the last txg was begun.
     is_changing: AtomicBool,
+    /// How often ZAPs may have changed; it changes under the lock of `all` only.
+    pub(super) changes: AtomicU64,
+    /// Look-ups in ZAPs that wait, and their counts.
+    pub(super) lookups: Lookups,
+    pub(super) counts: AllCounts,
+    /// Blocks whose references end when their entries have been looked up.
+    pub(super) frees: Mutex<Vec<Blkptr>>,
 }
 
 /// An entry in use since the last sync pass.
@@ -114,6 +121,14 @@ impl std::fmt::Debug for Pending {
     }
 }
 
+impl Pending {
+    /// An entry as its table has it; `None`: it has none.
+    pub(super) fn fetched(stored: Option<Stored>) -> Self {
+        let phys = stored.as_ref().map(|stored| stored.phys.clone()).unwrap_or_default();
+        Self { stored, phys, ..Self::default() }
+    }
+}
+
 /// A stored entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
@@ -132,6 +147,10 @@ pub(super) type Changed = (DdtKey, Option<Stored>, Vec<DdtPhys>);
 pub(super) struct Places {
     pub(crate) flat: bool,
     pub(crate) logged: Option<Stored>,
+    /// Whether that is the active side of the log.
+    pub(crate) is_active: bool,
+    /// Whether there is a log.
+    pub(crate) has_log: bool,
     pub(crate) zaps: Vec<(Class, u64, Option<Zap>)>,
     /// Why that cannot be known.
     pub(crate) damage: Option<Error>,
@@ -253,6 +272,10 @@ impl Tables {
     ) -> Result<Claim> {
         let Some(checksum) = bp.checksum() else { return Ok(Claim::Refused) };
         let key = DdtKey::of(bp);
+        if !want.looked_up && self.ask(checksum, &key) {
+            self.lookups.put((checksum, key), again);
+            return Ok(Claim::InFlight);
+        }
         self.fetch(source, checksum, &key)?;
         let mut all = self.all.lock();
         let Some(table) = all.get_mut(&checksum.raw()) else { return Ok(Claim::Refused) };
@@ -321,106 +344,22 @@ impl Tables {
             })
         });
         drop(all);
-        waiting.into_iter().for_each(|again| again());
+        waiting.into_iter().for_each(|again| again(Where::Elsewhere));
         whole.flatten()
-    }
-
-    /// A reference to a block ends (syncing context). False when no table lists the block: then it is freed as any other.
-    #[doc(alias = "zio_ddt_free")]
-    pub fn free(&self, source: &dyn Source, bp: &Blkptr) -> Result<bool> {
-        let Some(checksum) = bp.checksum() else { return Ok(false) };
-        if !self.all.lock().contains_key(&checksum.raw()) {
-            return Ok(false);
-        }
-        let key = DdtKey::of(bp);
-        match self.fetch(source, checksum, &key) {
-            // The other references to the block are unknown, so it stays allocated.
-            Err(e) if is_damage(&e) => return Ok(true),
-            fetched => fetched?,
-        }
-        let mut all = self.all.lock();
-        let entry = all.get_mut(&checksum.raw()).and_then(|table| table.pending.get_mut(&key));
-        let Some(ours) = entry.and_then(|entry| entry.phys.iter_mut().find(|p| is_of(p, bp))) else {
-            return Ok(false);
-        };
-        // The entry counted fewer references than exist: keep the block when in doubt.
-        ours.refcnt = ours.refcnt.saturating_sub(1);
-        Ok(true)
-    }
-
-    /// A listed block gets `count` more references (syncing context). False when no table lists the block.
-    #[doc(alias = "ddt_addref")]
-    pub fn add_references(&self, source: &dyn Source, bp: &Blkptr, count: u64) -> Result<bool> {
-        let Some(checksum) = bp.checksum() else { return Ok(false) };
-        if !self.all.lock().contains_key(&checksum.raw()) {
-            return Ok(false);
-        }
-        let key = DdtKey::of(bp);
-        match self.fetch(source, checksum, &key) {
-            // A free asks this table first, and leaves the block where it is.
-            Err(e) if is_damage(&e) => return Ok(false),
-            fetched => fetched?,
-        }
-        let mut all = self.all.lock();
-        let entry = all.get_mut(&checksum.raw()).and_then(|table| table.pending.get_mut(&key));
-        let Some(ours) = entry.and_then(|entry| entry.phys.iter_mut().find(|p| is_of(p, bp))) else {
-            return Ok(false);
-        };
-        if ours.refcnt == 0 {
-            return Ok(false);
-        }
-        ours.refcnt = ours.refcnt.saturating_add(count);
-        Ok(true)
-    }
-
-    /// Puts the entry of `key` among the pending ones.
-    #[doc(alias = "ddt_lookup")]
-    fn fetch(&self, source: &dyn Source, checksum: ChecksumType, key: &DdtKey) -> Result<()> {
-        let places = match self.all.lock().get_mut(&checksum.raw()) {
-            Some(table) if table.pending.contains_key(key) => return Ok(()),
-            Some(table) => table.places(key),
-            None => Places { flat: false, logged: None, zaps: Vec::new(), damage: None },
-        };
-        let mut opened = Vec::new();
-        let stored = places.find(source, key, &mut opened)?;
-        let mut all = self.all.lock();
-        let table = all.entry(checksum.raw()).or_insert_with(|| Live::fresh(checksum, source.makes_fast()));
-        table.opened.extend(opened);
-        if let Slot::Vacant(slot) = table.pending.entry(*key) {
-            let phys = stored.as_ref().map(|stored| stored.phys.clone()).unwrap_or_default();
-            slot.insert(Pending { stored, phys, ..Pending::default() });
-        }
-        Ok(())
     }
 
     /// Replaces all tables.
     pub(super) fn set_all(&self, all: BTreeMap<u8, Live>) {
-        *self.all.lock() = all;
+        let mut held = self.all.lock();
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        *held = all;
     }
 
     /// Changes a table, if there is one of that checksum.
     pub(super) fn with_table(&self, checksum: u8, work: impl FnOnce(&mut Live) -> Result<()>) -> Result<()> {
         let mut all = self.all.lock();
+        self.changes.fetch_add(1, Ordering::Relaxed);
         all.get_mut(&checksum).filter(|table| table.damage.is_none()).map_or(Ok(()), work)
-    }
-
-    /// Reads more of the ZAPs' keys into the indices, within their memory limit.
-    fn learn(&self, host: &dyn Host, all: &mut BTreeMap<u8, Live>) {
-        let held = |all: &BTreeMap<u8, Live>| {
-            all.values()
-                .filter_map(|table| table.known.as_ref())
-                .map(Known::bytes)
-                .fold(0, u64::saturating_add)
-        };
-        let mut others = held(all);
-        let room = host.index_room(others);
-        for table in all.values_mut().filter(|table| table.damage.is_none()) {
-            let own = table.known.as_ref().map_or(0, Known::bytes);
-            others = others.saturating_sub(own);
-            table.learn(&host.view(), room.saturating_sub(others));
-            others = others.saturating_add(table.known.as_ref().map_or(0, Known::bytes));
-        }
-        host.index_room(held(all));
     }
 
     /// Stores pending entries and statistics, and removes tables without entries. Returns the blocks that nothing refers to
@@ -428,6 +367,7 @@ impl Tables {
     #[doc(alias = "ddt_sync")]
     pub fn sync(&self, host: &dyn Host) -> Result<Vec<Blkptr>> {
         let mut all = self.all.lock();
+        self.changes.fetch_add(1, Ordering::Relaxed);
         let (mut freed, mut gone, mut changed) = (Vec::new(), Vec::new(), false);
         for (raw, table) in all.iter_mut().filter(|(_, table)| table.damage.is_none()) {
             table.store_pending(host, &mut freed)?;
@@ -465,8 +405,13 @@ impl Tables {
 }
 
 impl Places {
+    /// Those of a table that is not there yet.
+    pub(super) fn nowhere(has_log: bool) -> Self {
+        Self { flat: false, logged: None, is_active: false, has_log, zaps: Vec::new(), damage: None }
+    }
+
     /// The entry of a key, and its class; ZAPs that had to be opened go to `opened`.
-    fn find(
+    pub(super) fn find(
         self,
         source: &dyn Source,
         key: &DdtKey,
@@ -478,15 +423,9 @@ impl Places {
         if self.logged.is_some() {
             return Ok(self.logged);
         }
-        for (class, object, zap) in self.zaps {
-            let zap = match zap {
-                Some(zap) => zap,
-                None => {
-                    let zap = Zap::open(&source.view()?.object(object)?)?;
-                    opened.push((class, zap.clone()));
-                    zap
-                }
-            };
+        for place in self.zaps {
+            let class = place.0;
+            let zap = open(source, place, opened)?;
             if let Some(value) = zap.lookup_words(&key.to_words())? {
                 let phys = decode(self.flat, &value)?;
                 return Ok(Some(Stored { class: Some(class), phys, logged: false }));
@@ -494,6 +433,20 @@ impl Places {
         }
         Ok(None)
     }
+}
+
+/// Opens the ZAP of a class, unless it is open; then it goes to `opened`.
+pub(super) fn open(
+    source: &dyn Source,
+    (class, object, zap): (Class, u64, Option<Zap>),
+    opened: &mut Vec<(Class, Zap)>,
+) -> Result<Zap> {
+    if let Some(zap) = zap {
+        return Ok(zap);
+    }
+    let zap = Zap::open(&source.view()?.object(object)?)?;
+    opened.push((class, zap.clone()));
+    Ok(zap)
 }
 
 /// The variants that a stored value has.
@@ -505,7 +458,7 @@ pub(super) fn decode(flat: bool, value: &Value) -> Result<Vec<DdtPhys>> {
 }
 
 /// Whether a variant lists the block.
-fn is_of(phys: &DdtPhys, bp: &Blkptr) -> bool {
+pub(super) fn is_of(phys: &DdtPhys, bp: &Blkptr) -> bool {
     let [[w0, w1], ..] = phys.dva_words;
     phys.phys_birth == bp.physical_birth() && bp.words().first_chunk() == Some(&[w0, w1])
 }

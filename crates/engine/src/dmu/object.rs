@@ -177,6 +177,33 @@ impl Object {
         self.block_as_of(blkid, self.objset.moment())
     }
 
+    /// Data blocks, as [`Object::block`] returns each; those on disk are read at the same time. The caller bounds their
+    /// number; without `keep`, those that are not in memory do not stay there.
+    pub fn blocks(&self, blkids: &[u64], keep: bool) -> Vec<Result<Buf>> {
+        match &self.live {
+            Some(handle) => handle.blocks(blkids, keep),
+            None => self.blocks_as_of(blkids, self.objset.moment(), keep),
+        }
+    }
+
+    /// As [`Object::blocks`] on disk, of an object whose dnode was taken at that moment.
+    pub(super) fn blocks_as_of(&self, blkids: &[u64], as_of: u64, keep: bool) -> Vec<Result<Buf>> {
+        let size = self.dnode.datablksz();
+        let is_sound = |bp: &Blkptr| bp.level() == 0 && bp.lsize() == size;
+        let stored = |&blkid: &u64| {
+            let bp = self.blkptr_as_of(0, blkid, as_of).ok().flatten().filter(is_sound)?;
+            Some((bp, self.at(0, blkid)))
+        };
+        let places: Vec<_> = blkids.iter().map(stored).collect();
+        let reads: Vec<_> = places.iter().flatten().copied().collect();
+        let mut read = self.objset.read_many_as_of(&reads, as_of, keep).into_iter();
+        let of_each = blkids.iter().zip(places).map(|(&blkid, place)| {
+            // Holes, and what cannot be read, are told by the way of single blocks.
+            place.and_then(|_| read.next()).unwrap_or_else(|| self.block_as_of(blkid, as_of))
+        });
+        of_each.collect()
+    }
+
     /// The block on disk, of an object whose dnode was taken at that moment.
     pub(super) fn block_as_of(&self, blkid: u64, as_of: u64) -> Result<Buf> {
         let size = self.dnode.datablksz();

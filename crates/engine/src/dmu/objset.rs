@@ -173,6 +173,20 @@ impl Objset {
         self.arc.read_as(bp, at, self.options(bp, as_of))
     }
 
+    /// As [`Objset::read_as_of`] for several blocks, which are read at the same time; whether they are kept in memory.
+    pub(super) fn read_many_as_of(
+        &self,
+        blocks: &[(Blkptr, Bookmark)],
+        as_of: u64,
+        keep: bool,
+    ) -> Vec<Result<Buf>> {
+        let with_options = |(bp, at): &(Blkptr, Bookmark)| {
+            let options = self.options(bp, as_of);
+            (*bp, *at, ReadOptions { uncached: options.uncached || !keep, ..options })
+        };
+        self.arc.read_many(&blocks.iter().map(with_options).collect::<Vec<_>>())
+    }
+
     /// Starts reading one of its blocks that will be needed soon.
     pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark, as_of: u64) {
         let options = self.options(bp, as_of);

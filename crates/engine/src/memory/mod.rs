@@ -193,6 +193,11 @@ impl Memory {
         }
     }
 
+    /// Whether the machine is short of memory.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Ordering::Relaxed) > 0
+    }
+
     /// The indices of a pool's dedup tables held `before` bytes and hold `now`. Returns the limit for this
     /// pool's indices: the part of `zfs_dedup_index_max` that other pools' indices leave, and, as for the
     /// cache, less when the machine is short of memory.

@@ -253,6 +253,7 @@ fn carry_on(spa: &Spa, options: &ImportOptions) -> Result<()> {
     spa.continue_expansion();
     spa.sweep_at_import()?;
     spa.autotrim_at_import()?;
+    spa.index_at_import();
     spa.scan_at_import()?;
     spa.expand_at_import()?;
     spa.move_spares(&options.paths)?;

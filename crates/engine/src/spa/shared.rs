@@ -13,6 +13,7 @@ use super::Spa;
 use super::activity::{Activity, Due};
 use super::pool::Pool;
 use crate::brt::write::Added;
+use crate::ddt::index::Progress;
 use crate::ddt::prune::{Ages, BATCH, Place, Prune, candidates};
 use crate::ddt::rebuild::Gathered;
 use crate::dmu::dirty::within::Within;
@@ -124,6 +125,36 @@ impl Shared {
         self.brt.damaged().into_iter().map(|(_, why)| why).next()
     }
 
+    /// Whether keys of dedup tables are to be read into memory.
+    pub(super) fn wants_index(&self) -> bool {
+        self.ddt.wants_index()
+    }
+
+    /// Reads a small part of the dedup tables' keys into memory.
+    pub(super) fn read_index(&self, view: &Arc<Objset>, memory: &Memory) -> Progress {
+        self.ddt.read_part(view, &|held| self.index_room(memory, held))
+    }
+
+    /// Takes note of the bytes that the indices of dedup tables hold; returns how many they may.
+    fn index_room(&self, memory: &Memory, held: u64) -> u64 {
+        memory.dedup_index(self.indexed.swap(held, Ordering::Relaxed), held)
+    }
+
+    /// The counters of the dedup tables: each checksum's name, and its counters.
+    pub fn dedup_counters(&self) -> Vec<(&'static str, Vec<ddt::Counted>)> {
+        self.ddt.counters()
+    }
+
+    /// The counters of the clone tables.
+    pub fn clone_counters(&self) -> [(&'static str, u64); 10] {
+        self.brt.counts.all()
+    }
+
+    /// Counts of look-ups in dedup tables.
+    pub fn lookup_counts(&self) -> &ddt::Counts {
+        self.ddt.lookup_counts()
+    }
+
     /// The totals of the dedup tables: see [`ddt::write::Tables::totals`].
     pub(crate) fn dedup_totals(&self) -> (u64, u64) {
         self.ddt.totals()
@@ -166,8 +197,7 @@ impl ddt::write::Host for TablesAt<'_> {
     }
 
     fn index_room(&self, held: u64) -> u64 {
-        let before = self.spa.shared.indexed.swap(held, Ordering::Relaxed);
-        self.spa.pool.env.memory.dedup_index(before, held)
+        self.spa.shared.index_room(&self.spa.pool.env.memory, held)
     }
 
     fn limits(&self) -> &Limits {
@@ -224,7 +254,12 @@ pub(super) struct DedupOf(pub Weak<Spa>);
 impl DedupTables for DedupOf {
     fn claim(&self, bp: &Blkptr, want: &Want, again: &mut Option<Again>) -> Result<Claim> {
         let Some(spa) = self.0.upgrade() else { return Ok(Claim::Refused) };
-        spa.shared.ddt.claim(&*spa, bp, want, again)
+        let claim = spa.shared.ddt.claim(&*spa, bp, want, again);
+        if spa.shared.ddt.wants_service() {
+            let theirs = Arc::clone(&spa);
+            spa.pool.zio.executor().spawn_waiting(Box::new(move || theirs.shared.ddt.serve(&*theirs)));
+        }
+        claim
     }
 
     fn written(&self, bp: &Blkptr, want: &Want, written: Option<&Blkptr>) -> Option<Blkptr> {
@@ -244,7 +279,7 @@ impl Spa {
             return self.release(&tables, bp, tx);
         }
         // Only its entry knows when a listed block is free.
-        if self.shared.ddt.free(self, bp)? { Ok(()) } else { self.release(&tables, bp, tx) }
+        self.shared.ddt.free(self, bp)?.iter().try_for_each(|bp| self.release(&tables, bp, tx))
     }
 
     /// Whether a clone table lists each of `all`: it has more references than one, as of the txg on disk.
@@ -287,6 +322,7 @@ impl Spa {
         // References to blocks in a dedup table are counted there: a free could not tell which table counts a
         // reference.
         let mut rest = Vec::new();
+        self.shared.ddt.expect(self, by_place.values().map(|added| &added.bp).filter(|bp| bp.dedup()));
         for added in by_place.into_values() {
             if !added.bp.dedup() || !self.shared.ddt.add_references(self, &added.bp, added.count)? {
                 rest.push(added);
@@ -438,6 +474,8 @@ impl Spa {
     /// Writes changes of the tables, and frees blocks that lost their last reference.
     pub(super) fn sync_shared(&self, tx: &Tx) -> Result<()> {
         let tables = TablesAt { spa: self, within: self.mos.within(tx) };
+        let unlisted = self.shared.ddt.settle_frees(self)?;
+        unlisted.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;
         let freed = self.shared.ddt.sync(&tables)?;
         self.shared.ddt.set_full(self.is_over_quota());
         freed.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;

@@ -11,6 +11,7 @@ mod fat;
 mod frail_tests;
 mod ints;
 mod key;
+mod many;
 mod names;
 mod normal;
 mod source;

@@ -13,6 +13,11 @@ use crate::types::Bookmark;
 pub trait Source {
     /// A data block, zeros for a hole.
     fn block(&self, blkid: u64) -> Result<Buf>;
+    /// Data blocks, as [`Source::block`] returns each; read at the same time where that is possible. Without
+    /// `keep`, those that are not in memory do not stay there.
+    fn blocks(&self, blkids: &[u64], _keep: bool) -> Vec<Result<Buf>> {
+        blkids.iter().map(|blkid| self.block(*blkid)).collect()
+    }
     /// The last block that may exist.
     fn last_block(&self) -> u64;
     /// Adds the block to an error.
@@ -32,6 +37,10 @@ impl Source for Object {
         Object::block(self, blkid)
     }
 
+    fn blocks(&self, blkids: &[u64], keep: bool) -> Vec<Result<Buf>> {
+        Object::blocks(self, blkids, keep)
+    }
+
     fn last_block(&self) -> u64 {
         self.dnode.maxblkid
     }
@@ -45,6 +54,10 @@ impl Source for Object {
 impl Source for &Arc<Handle> {
     fn block(&self, blkid: u64) -> Result<Buf> {
         Handle::block(self, blkid)
+    }
+
+    fn blocks(&self, blkids: &[u64], keep: bool) -> Vec<Result<Buf>> {
+        Handle::blocks(self, blkids, keep)
     }
 
     fn last_block(&self) -> u64 {

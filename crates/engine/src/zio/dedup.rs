@@ -5,7 +5,7 @@
 //!                          ├─ Compare: read the stored copy ─┬─ equal: claim again
 //!                          │                                 └─ differs: stronger checksum, or an ordinary write
 //!                          ├─ Write: allocate, write, tell the table
-//!                          ├─ InFlight: wait for the write of the same block, then claim again
+//!                          ├─ InFlight: wait for the write of the same block, or for a look-up; then claim again
 //!                          └─ Refused: an ordinary write
 //! ```
 //!
@@ -49,8 +49,17 @@ pub enum Dedup {
     Later,
 }
 
+/// Where a continuation runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Where {
+    /// On this thread, which may wait.
+    Here,
+    /// On a thread of the executor.
+    Elsewhere,
+}
+
 /// A continuation that claims again.
-pub type Again = Box<dyn FnOnce() + Send>;
+pub type Again = Box<dyn FnOnce(Where) + Send>;
 
 /// Parameters of a deduplicated write besides its block.
 #[derive(Debug, Clone, Copy)]
@@ -65,6 +74,8 @@ pub struct Want {
     pub equal: Option<Blkptr>,
     /// The block whose data only move: if it is the stored copy itself, nothing changes.
     pub(crate) moves: Option<Blkptr>,
+    /// It waited once: its entry was looked up with others, or that failed.
+    pub(crate) looked_up: bool,
 }
 
 /// The tables' decision on a block that is to be deduplicated.
@@ -83,7 +94,7 @@ pub enum Claim {
         /// The entry has some copies already.
         extends: bool,
     },
-    /// The same block is being written: the continuation runs when that has ended.
+    /// The same block is being written, or its entry is looked up with others: the continuation runs when that has ended.
     InFlight,
     /// The block is written without dedup.
     Refused,
@@ -91,7 +102,8 @@ pub enum Claim {
 
 /// The dedup tables, as the write path uses them. All methods may be called from any thread, in syncing context.
 pub trait DedupTables: Send + Sync + Debug {
-    /// Looks a block up: `bp` has everything but copies and births. `again` is taken if and only if the block is in flight.
+    /// Looks a block up: `bp` has everything but copies and births. `again` is taken if and only if the result is
+    /// [`Claim::InFlight`].
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -126,11 +138,13 @@ pub(super) struct Candidate {
     bp: Blkptr,
     /// The stored bytes; `None`: the intent log has placed them.
     data: Option<Buf>,
+    /// As in [`Want`].
+    looked_up: bool,
 }
 
 impl From<Prepared> for Candidate {
     fn from(block: Prepared) -> Self {
-        Self { request: block.request, bp: block.bp, data: Some(block.data) }
+        Self { request: block.request, bp: block.bp, data: Some(block.data), looked_up: false }
     }
 }
 
@@ -142,7 +156,7 @@ impl Candidate {
         let is_of_tables = props.dedup.is_sought() && bp.checksum() == Some(props.checksum);
         let is_whole = bp.lsize() == u64::try_from(request.data.len()).unwrap_or(u64::MAX) && !bp.is_gang();
         let usable = is_of_tables && is_whole && bp.uses_crypt() == props.encrypt;
-        usable.then(|| Self { request: request.clone(), bp, data: None })
+        usable.then(|| Self { request: request.clone(), bp, data: None, looked_up: false })
     }
 
     /// The same block where the intent log has it, for the tables.
@@ -181,14 +195,20 @@ impl Zio {
         let WriteProps { copies, dedup, .. } = block.request.props;
         let (txg, old) = (block.request.txg, block.request.old);
         let moves = block.request.keeps_birth.then_some(old);
-        let want = Want { copies, txg, verify: dedup == Dedup::Verify, equal, moves };
+        let want =
+            Want { copies, txg, verify: dedup == Dedup::Verify, equal, moves, looked_up: block.looked_up };
         let bp = block.bp;
         let held = Arc::new(Mutex::new(Some((block, done))));
         let (zio, theirs) = (Arc::clone(self), Arc::clone(&held));
-        let mut again: Option<Again> = Some(Box::new(move || {
-            let Some((block, done)) = theirs.lock().take() else { return };
+        let mut again: Option<Again> = Some(Box::new(move |place| {
+            let Some((mut block, done)) = theirs.lock().take() else { return };
+            block.looked_up = true;
             let next = Arc::clone(&zio);
-            zio.executor().spawn_waiting(Box::new(move || next.write_shared(block, equal, done)));
+            let go_on = move || next.write_shared(block, equal, done);
+            match place {
+                Where::Here => go_on(),
+                Where::Elsewhere => zio.executor().spawn_waiting(Box::new(go_on)),
+            }
         }));
         let claim = tables.claim(&bp, &want, &mut again);
         if matches!(claim, Ok(Claim::InFlight)) {
@@ -219,7 +239,7 @@ impl Zio {
 
     /// Writes the block as an ordinary one.
     fn write_ordinary(self: &Arc<Self>, block: Candidate, done: WriteDone) {
-        let Candidate { mut request, mut bp, data } = block;
+        let Candidate { mut request, mut bp, data, .. } = block;
         request.props.dedup = Dedup::Off;
         bp.set_dedup(false);
         match data {

@@ -189,6 +189,29 @@ impl Handle {
         }
     }
 
+    /// As [`Handle::block`] for several blocks; those on disk are read at the same time.
+    pub(crate) fn blocks(&self, blkids: &[u64], keep: bool) -> Vec<Result<Buf>> {
+        let (on_disk, synced, as_of): (Vec<bool>, _, _) = {
+            let state = self.state.read();
+            let synced = &state.synced;
+            let is_kept = !synced.dnode.is_free() && synced.dnode.datablksz() == state.now.datablksz();
+            let is_on_disk = |&blkid: &u64| {
+                let is_there = is_kept && blkid <= synced.dnode.maxblkid;
+                is_there && matches!(state.says(blkid), Said::Nothing)
+            };
+            (blkids.iter().map(is_on_disk).collect(), Arc::clone(synced), synced.objset.moment())
+        };
+        let flagged = || blkids.iter().copied().zip(on_disk.iter().copied());
+        let plain: Vec<u64> = flagged().filter(|(_, on_disk)| *on_disk).map(|(blkid, _)| blkid).collect();
+        let mut read = synced.blocks_as_of(&plain, as_of, keep).into_iter();
+        let of_each = flagged().map(|(blkid, on_disk)| {
+            // A block that was freed and its space reused meanwhile is read again.
+            let block = if on_disk { read.next().and_then(Result::ok) } else { None };
+            block.map_or_else(|| self.block(blkid), Ok)
+        });
+        of_each.collect()
+    }
+
     /// Calls `read` on the current dnode with the bytes of the blocks that wait to be written, before compression: a block that
     /// replaces another counts, too. `None`: no change at all waits. `read` must not use the object.
     pub fn with_waiting<T>(&self, read: impl FnOnce(&Dnode, Option<u64>) -> T) -> T {
