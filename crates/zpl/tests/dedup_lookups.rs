@@ -34,9 +34,9 @@ fn env(cache: u64) -> Env {
     env
 }
 
-fn write(spa: &Arc<Spa>, fs: &FsWriter, name: &str, seed: u64) -> u64 {
+fn write(spa: &Arc<Spa>, fs: &FsWriter, name: &str, (seed, blocks): (u64, usize)) -> u64 {
     let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    let mut bytes = vec![0; BLOCKS * BLOCK];
+    let mut bytes = vec![0; blocks * BLOCK];
     Rng::new(seed).fill(&mut bytes);
     fs.write(number, 0, &bytes, true).unwrap();
     spa.sync().unwrap();
@@ -65,7 +65,7 @@ fn judge(dir: &std::path::Path) {
 }
 
 /// The images of an exported pool with a file of different blocks, whose entries are in the table.
-fn filled() -> tempfile::TempDir {
+fn filled(blocks: usize) -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let created = env(64 << 20);
     let new = pools::new_fs(&created);
@@ -77,7 +77,7 @@ fn filled() -> tempfile::TempDir {
         spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
     }
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-    write(&spa, &fs, "first", 1);
+    write(&spa, &fs, "first", (1, blocks));
     spa.sync_deferred().unwrap();
     fs.unmount().unwrap();
     drop(fs);
@@ -88,7 +88,7 @@ fn filled() -> tempfile::TempDir {
 /// Duplicates and frees of many blocks look their keys up in batches: each leaf is read once a batch.
 #[test]
 fn keys_are_looked_up_in_batches() {
-    let dir = filled();
+    let dir = filled(BLOCKS);
     let spa = pools::import_in(&env(2 << 20), dir.path(), POOL, OpenOptions::default()).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     let blocks = BLOCKS as u64;
@@ -100,7 +100,7 @@ fn keys_are_looked_up_in_batches() {
         println!("{what}: {keys} keys in {batches} batches, {leaves} leaves, {reads} reads");
         (keys, batches, leaves, reads)
     };
-    let second = write(&spa, &fs, "second", 1);
+    let second = write(&spa, &fs, "second", (1, BLOCKS));
     assert_eq!(entries(&spa), (blocks, 2 * blocks));
     let (keys, batches, leaves, reads) = since("duplicates");
     assert!(keys == blocks && batches <= keys / 2 && leaves < keys && reads < keys / 2);
@@ -133,7 +133,7 @@ fn keys_are_looked_up_in_batches() {
 /// After an import all keys are read in the background: then new blocks cost no look-up, and duplicates are found.
 #[test]
 fn keys_are_read_after_an_import() {
-    let dir = filled();
+    let dir = filled(BLOCKS);
     for (room, all) in [(4 << 20, true), (450 << 10, false)] {
         let copy = tempfile::tempdir().unwrap();
         pools::copy(dir.path(), copy.path());
@@ -148,10 +148,10 @@ fn keys_are_read_after_an_import() {
         let held = env.memory.dedup_index(0, 0);
         assert!(held > 0 && held < room - (384 << 10), "{held} of {room} bytes are left");
         let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-        write(&spa, &fs, "new", 2);
+        write(&spa, &fs, "new", (2, BLOCKS));
         let [keys, ..] = counts(&spa);
         assert!(if all { keys == 0 } else { (1..BLOCKS as u64).contains(&keys) }, "{keys} look-ups");
-        write(&spa, &fs, "again", 1);
+        write(&spa, &fs, "again", (1, BLOCKS));
         assert_eq!(entries(&spa), (2 * BLOCKS as u64, 3 * BLOCKS as u64));
         fs.unmount().unwrap();
         judge(copy.path());
@@ -161,7 +161,8 @@ fn keys_are_read_after_an_import() {
 /// Keys that come and go while others are read do not make the index wrong: a key that it lacked would be listed twice.
 #[test]
 fn keys_are_read_while_tables_change() {
-    let dir = filled();
+    const FEW: usize = 6000;
+    let dir = filled(FEW);
     for round in 0..3 {
         let env = env(64 << 20);
         env.memory.limits.set(Limit::DedupIndexMax, 16 << 20).unwrap();
@@ -171,24 +172,24 @@ fn keys_are_read_while_tables_change() {
         std::thread::scope(|scope| {
             scope.spawn(|| while spa.run_steps() || !ended.load(Ordering::Relaxed) {});
             for part in 0..3 {
-                write(&spa, &fs, &gone, 100 + round);
+                write(&spa, &fs, &gone, (100 + round, FEW));
                 if part == round {
-                    write(&spa, &fs, &kept, 200 + round);
+                    write(&spa, &fs, &kept, (200 + round, FEW));
                 }
                 fs.unlink(fs.root, gone.as_bytes()).unwrap();
                 spa.sync_deferred().unwrap();
             }
             ended.store(true, Ordering::Relaxed);
         });
-        let blocks = BLOCKS as u64;
+        let blocks = FEW as u64;
         assert_eq!(entries(&spa), ((2 + round) * blocks, (2 + round) * blocks), "round {round}");
         // All are known, and nothing else is.
         let before = counts(&spa)[0];
-        write(&spa, &fs, &gone, 300 + round);
+        write(&spa, &fs, &gone, (300 + round, FEW));
         assert_eq!(counts(&spa)[0], before);
         fs.unlink(fs.root, gone.as_bytes()).unwrap();
         for seed in [1, 200 + round] {
-            write(&spa, &fs, &gone, seed);
+            write(&spa, &fs, &gone, (seed, FEW));
             fs.unlink(fs.root, gone.as_bytes()).unwrap();
         }
         (0..8).for_each(|_| spa.sync_deferred().unwrap());
