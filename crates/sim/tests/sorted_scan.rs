@@ -163,7 +163,7 @@ fn power_cuts_while_gathered_blocks_are_read_lose_nothing() {
 #[test]
 #[ignore = "minutes"]
 fn power_cuts_at_many_moments_while_gathered_blocks_are_read_lose_nothing() {
-    cuts(400);
+    cuts(40);
 }
 
 fn imported(devices: &[Device], seed: u64) -> Arc<Spa> {
