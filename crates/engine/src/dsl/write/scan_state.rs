@@ -2,8 +2,7 @@
 //!
 //! The state stands under `scan` in the MOS directory; a ZAP that it names holds the datasets still to be scanned, each
 //! with the txg after which its blocks count. Both are read and written in syncing context only. The place is one before which
-//! all blocks have been read: while blocks are gathered to be read in device order, a later state is in memory only
-//! ([`crate::spa`]).
+//! all blocks have been read: while blocks are gathered to be read in device order, a later state is in memory only.
 //!
 //! A dataset that goes away, or changes its number or its contents, takes its place in the scan along: the place, the
 //! queue, or both name another dataset from then on.
