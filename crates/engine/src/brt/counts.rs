@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters of a pool since it was opened.
 #[doc(alias = "brt_stats_t")]
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct BrtCounts {
     /// Blocks with new references that a table had, and those of regions with entries that it did not have.
     pub(super) added: [AtomicU64; 2],
     /// Frees of blocks with an entry that keeps references, with one that ends, and without one.
@@ -19,7 +19,7 @@ pub(super) fn bump(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-impl Counts {
+impl BrtCounts {
     /// Names and values, in OpenZFS's order.
     pub(crate) fn all(&self) -> [(&'static str, u64); 10] {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

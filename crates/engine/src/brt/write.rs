@@ -18,7 +18,7 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
-use super::counts::{Counts, bump};
+use super::counts::{BrtCounts, bump};
 use crate::ddt;
 use crate::dmu::edit::{Edit, NewObject};
 use crate::dmu::{Object, Objset};
@@ -66,7 +66,7 @@ pub(crate) struct Added {
 pub(crate) struct Tables {
     all: Mutex<BTreeMap<u64, Live>>,
     saved: AtomicU64,
-    pub(crate) counts: Counts,
+    pub(crate) counts: BrtCounts,
     /// The reason why the tables are unknown, while they are rebuilt.
     unknown: Mutex<Option<Error>>,
 }
@@ -331,7 +331,7 @@ impl Live {
     }
 
     #[doc(alias = "brt_vdev_addref")]
-    fn add(&mut self, host: &dyn Host, added: &[Added], counts: &Counts) -> Result<()> {
+    fn add(&mut self, host: &dyn Host, added: &[Added], counts: &BrtCounts) -> Result<()> {
         if let Some(why) = &self.damage {
             return Err(why.clone());
         }
@@ -389,7 +389,7 @@ impl Live {
         if self.words { Value::from(count) } else { Value::from(self.head.count_bytes(count).as_slice()) }
     }
 
-    fn release(&mut self, host: &dyn Host, bp: &Blkptr, offset: u64, counts: &Counts) -> Result<bool> {
+    fn release(&mut self, host: &dyn Host, bp: &Blkptr, offset: u64, counts: &BrtCounts) -> Result<bool> {
         if let Some(why) = &self.damage {
             return Err(why.clone());
         }

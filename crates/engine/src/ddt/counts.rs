@@ -22,7 +22,7 @@ const CHECKSUMS: [ChecksumType; 5] = [
 /// Counters of the look-ups of one table since the pool was opened.
 #[doc(alias = "ddt_kstats_t")]
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct DdtCounts {
     /// Look-ups.
     all: AtomicU64,
     /// Those of entries that were in use in the txg already.
@@ -38,7 +38,7 @@ pub(super) struct Counts {
 
 /// Counters by checksum.
 #[derive(Debug, Default)]
-pub(super) struct AllCounts([Counts; CHECKSUMS.len()]);
+pub(super) struct AllCounts([DdtCounts; CHECKSUMS.len()]);
 
 /// A counter: its name, whether it has 32 bits, and its value.
 pub type Counted = (&'static str, bool, u64);
@@ -48,7 +48,7 @@ fn bump(counter: &AtomicU64, by: usize) {
 }
 
 impl AllCounts {
-    fn of(&self, checksum: ChecksumType) -> Option<&Counts> {
+    fn of(&self, checksum: ChecksumType) -> Option<&DdtCounts> {
         CHECKSUMS.iter().position(|one| *one == checksum).and_then(|at| self.0.get(at))
     }
 
@@ -91,7 +91,7 @@ impl Tables {
     #[doc(alias = "ddt_kstat_update")]
     pub(crate) fn counters(&self) -> Vec<(&'static str, Vec<Counted>)> {
         let all = self.all.lock();
-        let of = |(checksum, counts): (ChecksumType, &Counts)| {
+        let of = |(checksum, counts): (ChecksumType, &DdtCounts)| {
             let sides = all.get(&checksum.raw()).and_then(|table| table.sides.as_ref());
             (checksum.name(), listed(counts, sides))
         };
@@ -99,7 +99,7 @@ impl Tables {
     }
 }
 
-fn listed(counts: &Counts, sides: Option<&Sides>) -> Vec<Counted> {
+fn listed(counts: &DdtCounts, sides: Option<&Sides>) -> Vec<Counted> {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (active, flushing) = (get(&counts.log_active), get(&counts.log_flushing));
     let (all, live, wait) = (get(&counts.all), get(&counts.live_hit), get(&counts.live_wait));

@@ -27,7 +27,7 @@ const MOST_LEAVES: u64 = 2048;
 
 /// What [`Tables::read_part`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum IndexProgress {
     /// It read a part; there is more.
     Read,
     /// A table changed while it was read.
@@ -64,7 +64,7 @@ impl Tables {
 
     /// Reads a small part of the ZAPs' keys into the indices, in open context. `room` takes the bytes that all indices hold and
     /// returns how many they may.
-    pub(crate) fn read_part(&self, view: &Arc<Objset>, room: &dyn Fn(u64) -> u64) -> Progress {
+    pub(crate) fn read_part(&self, view: &Arc<Objset>, room: &dyn Fn(u64) -> u64) -> IndexProgress {
         let (before, objects) = {
             let all = self.all.lock();
             let wants = |table: &&Live| {
@@ -75,13 +75,13 @@ impl Tables {
                 wanted.map(|(raw, table)| (*raw, table.objects.values().copied().collect())).collect();
             (self.changes.load(Ordering::Relaxed), objects)
         };
-        let mut progress = Progress::Done;
+        let mut progress = IndexProgress::Done;
         for (table, objects) in objects {
             let opened = open_hashed(view, &objects);
             let slice = {
                 let mut all = self.all.lock();
                 if self.changes.load(Ordering::Relaxed) != before {
-                    return Progress::Changed;
+                    return IndexProgress::Changed;
                 }
                 self.slice(&mut all, table, opened, room)
             };
@@ -89,13 +89,13 @@ impl Tables {
             let words = read(&slice.zaps, &slice.buckets);
             let mut all = self.all.lock();
             if self.changes.load(Ordering::Relaxed) != before {
-                return Progress::Changed;
+                return IndexProgress::Changed;
             }
             if let Some(known) = all.get_mut(&slice.table).and_then(|table| table.known.as_mut()) {
                 known.take(slice.buckets, words);
             }
             room(held(&all));
-            progress = Progress::Read;
+            progress = IndexProgress::Read;
         }
         progress
     }

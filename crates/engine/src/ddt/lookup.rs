@@ -27,11 +27,11 @@ use crate::zio::dedup::{Again, Where};
 const BATCH: usize = 512;
 
 /// A key of a table.
-pub(super) type Key = (ChecksumType, DdtKey);
+pub(super) type LookupKey = (ChecksumType, DdtKey);
 
 /// Look-ups in ZAPs since the pool was opened.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct LookupCounts {
     /// Keys that were looked up in ZAPs.
     pub keys: AtomicU64,
     /// Batches of them.
@@ -44,12 +44,12 @@ pub struct Counts {
 #[derive(Default)]
 pub(crate) struct Lookups {
     waiting: Mutex<Waiting>,
-    counts: Counts,
+    counts: LookupCounts,
 }
 
 #[derive(Default)]
 struct Waiting {
-    writes: Vec<(Key, Again)>,
+    writes: Vec<(LookupKey, Again)>,
     /// A job reads a batch, and then the next ones.
     is_served: bool,
 }
@@ -62,11 +62,11 @@ impl std::fmt::Debug for Lookups {
 
 impl Lookups {
     /// A write waits for its entry.
-    pub(super) fn put(&self, key: Key, again: &mut Option<Again>) {
+    pub(super) fn put(&self, key: LookupKey, again: &mut Option<Again>) {
         self.waiting.lock().writes.extend(again.take().map(|again| (key, again)));
     }
 
-    fn next(&self) -> Vec<(Key, Again)> {
+    fn next(&self) -> Vec<(LookupKey, Again)> {
         let mut waiting = self.waiting.lock();
         let count = waiting.writes.len().min(BATCH);
         let batch: Vec<_> = waiting.writes.drain(..count).collect();
@@ -77,7 +77,7 @@ impl Lookups {
 
 impl Tables {
     /// Counts of look-ups.
-    pub(crate) fn lookup_counts(&self) -> &Counts {
+    pub(crate) fn lookup_counts(&self) -> &LookupCounts {
         &self.lookups.counts
     }
 
@@ -108,7 +108,7 @@ impl Tables {
     }
 
     /// Puts the entries of keys among the pending ones. Those that cannot be read stay away: a look-up of one alone tells why.
-    pub(crate) fn fetch_many(&self, source: &dyn Source, keys: impl Iterator<Item = Key>) {
+    pub(crate) fn fetch_many(&self, source: &dyn Source, keys: impl Iterator<Item = LookupKey>) {
         let mut by_table: BTreeMap<u8, (ChecksumType, Vec<DdtKey>)> = BTreeMap::new();
         for (checksum, key) in keys {
             by_table.entry(checksum.raw()).or_insert((checksum, Vec::new())).1.push(key);

@@ -32,7 +32,7 @@ use ondisk::{ChecksumType, names::ddt_dir};
 pub use counts::Counted;
 pub use entries::{Entries, Entry};
 pub use log::{Log, LogEntry};
-pub use lookup::Counts;
+pub use lookup::LookupCounts;
 pub use stats::{Totals, of_block};
 
 use crate::dmu::Objset;

@@ -13,7 +13,7 @@ use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::space::DedupTotals;
 use super::space::slop::slop;
 use crate::dmu::Tx;
-use crate::dsl::write::scan_state::Moved;
+use crate::dsl::write::scan_state::DatasetMove;
 use crate::dsl::write::space_throttle::SpaceSource;
 use crate::dsl::write::{DslPool, Hooks};
 use crate::env::Env;
@@ -118,7 +118,7 @@ impl Hooks for Spa {
         self.pool.dsl.keys.forget(number);
     }
 
-    fn scan_moved(&self, moved: Moved) -> Result<()> {
+    fn scan_moved(&self, moved: DatasetMove) -> Result<()> {
         self.scanning.moved(moved)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use super::Spa;
 use super::activity::{Activity, Pace, Step};
-use crate::ddt::index::Progress;
+use crate::ddt::index::IndexProgress;
 use crate::error::Result;
 
 /// The activity.
@@ -32,11 +32,11 @@ impl Activity for Indexing {
             spa.shared.read_index(&spa.mos.view(), memory)
         };
         Ok(match progress {
-            Progress::Read if !spa.is_busy() => Step::More,
-            Progress::Read | Progress::Changed => Step::Later,
+            IndexProgress::Read if !spa.is_busy() => Step::More,
+            IndexProgress::Read | IndexProgress::Changed => Step::Later,
             // Without threads, steps are done until none is left.
-            Progress::Done if memory.is_short() && spa.is_threaded() => Step::Later,
-            Progress::Done => Step::Done,
+            IndexProgress::Done if memory.is_short() && spa.is_threaded() => Step::Later,
+            IndexProgress::Done => Step::Done,
         })
     }
 

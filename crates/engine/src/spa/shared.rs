@@ -13,7 +13,7 @@ use super::Spa;
 use super::activity::{Activity, Due};
 use super::pool::Pool;
 use crate::brt::write::Added;
-use crate::ddt::index::Progress;
+use crate::ddt::index::IndexProgress;
 use crate::ddt::prune::{Ages, BATCH, Place, Prune, candidates};
 use crate::ddt::rebuild::Gathered;
 use crate::dmu::dirty::within::Within;
@@ -131,7 +131,7 @@ impl Shared {
     }
 
     /// Reads a small part of the dedup tables' keys into memory.
-    pub(super) fn read_index(&self, view: &Arc<Objset>, memory: &Memory) -> Progress {
+    pub(super) fn read_index(&self, view: &Arc<Objset>, memory: &Memory) -> IndexProgress {
         self.ddt.read_part(view, &|held| self.index_room(memory, held))
     }
 
@@ -151,7 +151,7 @@ impl Shared {
     }
 
     /// Counts of look-ups in dedup tables.
-    pub fn lookup_counts(&self) -> &ddt::Counts {
+    pub fn lookup_counts(&self) -> &ddt::LookupCounts {
         self.ddt.lookup_counts()
     }
 

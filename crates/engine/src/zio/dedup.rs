@@ -132,7 +132,7 @@ pub(super) struct Prepared {
 
 /// A block whose key is known.
 #[derive(Debug, Clone)]
-pub(super) struct Candidate {
+pub(super) struct DedupCandidate {
     request: WriteRequest,
     /// Its key, and its salt and IV; copies and births do not count.
     bp: Blkptr,
@@ -142,13 +142,13 @@ pub(super) struct Candidate {
     looked_up: bool,
 }
 
-impl From<Prepared> for Candidate {
+impl From<Prepared> for DedupCandidate {
     fn from(block: Prepared) -> Self {
         Self { request: block.request, bp: block.bp, data: Some(block.data), looked_up: false }
     }
 }
 
-impl Candidate {
+impl DedupCandidate {
     /// The block where the intent log has placed it, if its checksum is the one of the tables.
     #[doc(alias = "zio_write_bp_init")]
     pub(super) fn of_placed(request: &WriteRequest) -> Option<Self> {
@@ -186,7 +186,7 @@ impl Zio {
     #[doc(alias = "zio_ddt_write")]
     pub(super) fn write_shared(
         self: &Arc<Self>,
-        mut block: Candidate,
+        mut block: DedupCandidate,
         equal: Option<Blkptr>,
         done: WriteDone,
     ) {
@@ -230,7 +230,7 @@ impl Zio {
     }
 
     /// Writes the block as an ordinary one, unless the intent log has done that.
-    fn write_alone(self: &Arc<Self>, block: Candidate, done: WriteDone) {
+    fn write_alone(self: &Arc<Self>, block: DedupCandidate, done: WriteDone) {
         match block.placed() {
             Some(placed) => done(Ok(unlisted(placed))),
             None => self.write_ordinary(block, done),
@@ -238,8 +238,8 @@ impl Zio {
     }
 
     /// Writes the block as an ordinary one.
-    fn write_ordinary(self: &Arc<Self>, block: Candidate, done: WriteDone) {
-        let Candidate { mut request, mut bp, data, .. } = block;
+    fn write_ordinary(self: &Arc<Self>, block: DedupCandidate, done: WriteDone) {
+        let DedupCandidate { mut request, mut bp, data, .. } = block;
         request.props.dedup = Dedup::Off;
         bp.set_dedup(false);
         match data {
@@ -250,7 +250,7 @@ impl Zio {
 
     /// Reads the stored copy and compares it with the bytes to be written.
     #[doc(alias = "zio_ddt_collision")]
-    fn compare(self: &Arc<Self>, block: Candidate, stored: Blkptr, done: WriteDone) {
+    fn compare(self: &Arc<Self>, block: DedupCandidate, stored: Blkptr, done: WriteDone) {
         let (zio, at) = (Arc::clone(self), block.request.at);
         // Equal keys mean equal sizes, compression and salts: stored bytes can be compared as they are, without a key. Those of a
         // block that the intent log has placed are not in memory.
@@ -272,7 +272,7 @@ impl Zio {
     }
 
     /// Writes a block whose checksum is that of a stored copy with other bytes.
-    fn write_differing(self: &Arc<Self>, block: Candidate, done: WriteDone) {
+    fn write_differing(self: &Arc<Self>, block: DedupCandidate, done: WriteDone) {
         if block.request.props.checksum.is_dedup_strong() {
             return self.write_alone(block, done);
         }
@@ -285,7 +285,7 @@ impl Zio {
     fn lead(
         self: &Arc<Self>,
         tables: &Arc<dyn DedupTables>,
-        block: Candidate,
+        block: DedupCandidate,
         want: &Want,
         (copies, extends): (u8, bool),
         done: WriteDone,

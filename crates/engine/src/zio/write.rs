@@ -25,7 +25,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
 use super::alloc::{AllocRequest, Class};
-use super::dedup::{Candidate, Dedup, Prepared};
+use super::dedup::{Dedup, DedupCandidate, Prepared};
 use super::suspend::is_of_devices;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
@@ -155,7 +155,7 @@ impl Zio {
     }
 
     fn write_now(self: &Arc<Self>, request: &WriteRequest, done: WriteDone) {
-        match Candidate::of_placed(request) {
+        match DedupCandidate::of_placed(request) {
             Some(block) => self.write_shared(block, None, done),
             None => self.write_prepared(request, done),
         }

@@ -44,7 +44,7 @@ impl State {
 
 /// When changed attributes go to the bonus buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stored {
+pub(super) enum StoredWhen {
     /// At once.
     Now,
     /// Never, if the same operation frees the file; else it calls [`FsWriter::store_now`].
@@ -190,7 +190,7 @@ impl FsWriter {
         node: &Node,
         work: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
-        self.replace(tx, node, |state| Ok((work(state)?, Stored::Now))).map(|(done, _)| done)
+        self.replace(tx, node, |state| Ok((work(state)?, StoredWhen::Now))).map(|(done, _)| done)
     }
 
     /// Changes a file's attributes. Also returns those before, if they differ.
@@ -198,7 +198,7 @@ impl FsWriter {
         &self,
         tx: &Tx,
         node: &Node,
-        work: impl FnOnce(&mut State) -> Result<(T, Stored)>,
+        work: impl FnOnce(&mut State) -> Result<(T, StoredWhen)>,
     ) -> Result<(T, Option<SaAttrs>)> {
         let mut state = node.state.write();
         if node.handle.is_free() {
@@ -209,7 +209,7 @@ impl FsWriter {
         if new.attrs == state.attrs {
             return Ok((result, None));
         }
-        if stored == Stored::Later {
+        if stored == StoredWhen::Later {
             new.encoded = false;
         } else if state.encoded && state.spill.is_none() && new.attrs.has_layout_of(&state.attrs) {
             self.patch(tx, node, &new.attrs, &state.attrs)?;
@@ -222,7 +222,7 @@ impl FsWriter {
         Ok((result, Some(before)))
     }
 
-    /// Stores the attributes that [`Stored::Later`] left in memory.
+    /// Stores the attributes that [`StoredWhen::Later`] left in memory.
     pub(super) fn store_now(&self, tx: &Tx, node: &Node) -> Result<()> {
         self.store(tx, node, &mut node.state.write())
     }

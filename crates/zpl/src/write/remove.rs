@@ -13,7 +13,7 @@ use engine::{Error, Kind, Result};
 use ondisk::znode::dirent_object;
 
 use super::fs::FsWriter;
-use super::node::{Node, Stored};
+use super::node::{Node, StoredWhen};
 use super::sink::LogOp;
 use super::steps::Steps;
 use crate::attr::{Attr, FileKind};
@@ -112,7 +112,7 @@ impl FsWriter {
             state.attrs.set_word(self.fields.links, links)?;
             state.time(self.fields.ctime, now)?;
             // The bonus buffer of most files that go is freed with them.
-            Ok((links, if links == 0 { Stored::Later } else { Stored::Now }))
+            Ok((links, if links == 0 { StoredWhen::Later } else { StoredWhen::Now }))
         })?;
         if left == 0 {
             self.drop_file(steps, node)?;

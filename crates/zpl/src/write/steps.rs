@@ -28,7 +28,7 @@ use engine::{Error, Result};
 use ondisk::sa::SaAttr;
 
 use super::fs::FsWriter;
-use super::node::{Node, State, Stored};
+use super::node::{Node, State, StoredWhen};
 
 type Inverse = Box<dyn FnOnce(&FsWriter, &Tx) -> Result<()>>;
 type Last = Box<dyn FnOnce(&FsWriter, &Tx)>;
@@ -114,7 +114,7 @@ impl FsWriter {
         attrs: &[SaAttr],
         work: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
-        self.change_step_as(steps, node, attrs, |state| Ok((work(state)?, Stored::Now)))
+        self.change_step_as(steps, node, attrs, |state| Ok((work(state)?, StoredWhen::Now)))
     }
 
     /// As [`FsWriter::change_step`]; `work` says when the attributes are stored.
@@ -123,7 +123,7 @@ impl FsWriter {
         steps: &Steps<'_>,
         node: &Arc<Node>,
         attrs: &[SaAttr],
-        work: impl FnOnce(&mut State) -> Result<(T, Stored)>,
+        work: impl FnOnce(&mut State) -> Result<(T, StoredWhen)>,
     ) -> Result<T> {
         self.may_fail()?;
         let mut after = None;

@@ -50,7 +50,7 @@ pub use handle::Waiting;
 use needs::Needs;
 pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;
-use slots::Search;
+use slots::NumberSearch;
 
 use super::{Object, Objset, SpecialObject, tx::Tx};
 use crate::arc::ArcCache;
@@ -92,7 +92,7 @@ pub struct LiveObjset {
     handles: Mutex<BTreeMap<u64, Arc<Handle>>>,
     dirty: [Mutex<BTreeMap<u64, Arc<Handle>>>; SIZE],
     /// Held to give numbers to new objects.
-    cursor: Mutex<Search>,
+    cursor: Mutex<NumberSearch>,
     policy: RwLock<Policy>,
     log: RwLock<Option<Arc<dyn IntentLog>>>,
     /// Set while a raw stream fills it.
@@ -241,7 +241,7 @@ impl LiveObjset {
                 root: RwLock::new(Root { phys, bp }),
                 handles: Mutex::new(handles),
                 dirty: Default::default(),
-                cursor: Mutex::new(Search::from(FIRST)),
+                cursor: Mutex::new(NumberSearch::from(FIRST)),
                 policy: RwLock::new(policy),
                 log: RwLock::default(),
                 raw: RwLock::default(),

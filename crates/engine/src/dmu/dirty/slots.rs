@@ -46,14 +46,14 @@ fn mask(slot: usize, count: usize) -> u32 {
 
 /// Where the search for a free object number continues.
 #[derive(Debug)]
-pub(super) struct Search {
+pub(super) struct NumberSearch {
     from: u64,
     /// The used slots of a block, as they were found there and with the numbers given since: a slot that has become free may
     /// be among them. To find them, all objects of the block are looked at.
     taken: Option<(u64, u32)>,
 }
 
-impl Search {
+impl NumberSearch {
     /// A search that begins at that number.
     pub(super) fn from(from: u64) -> Self {
         Self { from, taken: None }
@@ -113,7 +113,7 @@ impl LiveObjset {
     }
 
     /// The first free number of the search with room for `slots`.
-    pub(super) fn free_number(&self, search: &mut Search, slots: usize) -> Result<u64> {
+    pub(super) fn free_number(&self, search: &mut NumberSearch, slots: usize) -> Result<u64> {
         let (mut blkid, mut slot) = place(search.from);
         loop {
             if blkid.saturating_mul(PER_BLOCK) >= dnode::MAX_OBJECT {
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_search_knows_the_numbers_it_gave_until_others_become_free() {
-        let mut search = Search { from: 33, taken: Some((1, 0b11)) };
+        let mut search = NumberSearch { from: 33, taken: Some((1, 0b11)) };
         search.gives(34, 2);
         assert_eq!((search.from, search.taken), (36, Some((1, 0b1111))));
         search.back_to(u64::MAX);

@@ -7,7 +7,7 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
 use super::limits::Limited;
-use super::scan_state::Moved;
+use super::scan_state::DatasetMove;
 use crate::dmu::edit::{self, Edit, Objects};
 use crate::dmu::{Handle, LiveObjset, NewObject, Tx};
 use crate::error::{Error, Result};
@@ -56,7 +56,7 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     /// A dataset was destroyed: its number may come again.
     fn dataset_gone(&self, number: u64);
     /// Datasets have changed that a scan follows; the state on disk follows already.
-    fn scan_moved(&self, _: Moved) -> Result<()> {
+    fn scan_moved(&self, _: DatasetMove) -> Result<()> {
         Ok(())
     }
     /// A file system or volume was destroyed: its list of errors goes.

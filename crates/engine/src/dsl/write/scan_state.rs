@@ -105,7 +105,7 @@ pub fn load_queue(at: &MosTx<'_>, scan: &DslScan) -> Result<BTreeMap<u64, u64>> 
 
 /// A change of datasets that a scan follows: in the state on disk, and in that in memory, which is ahead of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moved {
+pub enum DatasetMove {
     /// A dataset is about to be destroyed; of a snapshot, the dataset that follows it.
     #[doc(alias = "dsl_scan_ds_destroyed")]
     Destroyed(u64, Option<u64>),
@@ -118,7 +118,7 @@ pub enum Moved {
 }
 
 /// A queue of datasets.
-pub trait Queue {
+pub trait ScanQueue {
     /// Takes a dataset out; returns the txg after which its blocks count.
     fn take(&mut self, dataset: u64) -> Result<Option<u64>>;
     /// Puts a dataset in.
@@ -128,7 +128,7 @@ pub trait Queue {
 /// The queue on disk.
 struct Stored<'a>(&'a MosTx<'a>, DslScan);
 
-impl Queue for Stored<'_> {
+impl ScanQueue for Stored<'_> {
     fn take(&mut self, dataset: u64) -> Result<Option<u64>> {
         dequeue(self.0, &self.1, dataset)
     }
@@ -138,7 +138,7 @@ impl Queue for Stored<'_> {
     }
 }
 
-impl Queue for BTreeMap<u64, u64> {
+impl ScanQueue for BTreeMap<u64, u64> {
     fn take(&mut self, dataset: u64) -> Result<Option<u64>> {
         Ok(self.remove(&dataset))
     }
@@ -149,7 +149,7 @@ impl Queue for BTreeMap<u64, u64> {
     }
 }
 
-impl Moved {
+impl DatasetMove {
     /// Takes the place of a scan along; returns whether it changed.
     pub fn place(self, scan: &mut DslScan) -> bool {
         let here = &mut scan.bookmark.objset;
@@ -171,7 +171,7 @@ impl Moved {
     }
 
     /// Takes the queue of a scan along.
-    pub fn queue(self, queue: &mut dyn Queue) -> Result<()> {
+    pub fn queue(self, queue: &mut dyn ScanQueue) -> Result<()> {
         match self {
             Self::Destroyed(from, to) => match (queue.take(from)?, to) {
                 (Some(after), Some(to)) => queue.put(to, after),
@@ -191,7 +191,7 @@ impl Moved {
 }
 
 /// Datasets change: the scan under way follows.
-fn moved(at: &MosTx<'_>, moved: Moved) -> Result<()> {
+fn moved(at: &MosTx<'_>, moved: DatasetMove) -> Result<()> {
     let Some(mut scan) = running(at)? else { return Ok(()) };
     if moved.place(&mut scan) {
         store(at, &scan)?;
@@ -202,15 +202,15 @@ fn moved(at: &MosTx<'_>, moved: Moved) -> Result<()> {
 
 /// A dataset is about to be destroyed.
 pub(super) fn destroyed(at: &MosTx<'_>, number: u64, phys: &DslDataset) -> Result<()> {
-    moved(at, Moved::Destroyed(number, phys.is_snapshot().then_some(phys.next_snap_obj)))
+    moved(at, DatasetMove::Destroyed(number, phys.is_snapshot().then_some(phys.next_snap_obj)))
 }
 
 /// A head has a new snapshot.
 pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<()> {
-    moved(at, Moved::Snapshotted(head, snapshot))
+    moved(at, DatasetMove::Snapshotted(head, snapshot))
 }
 
 /// Two heads have changed contents.
 pub(super) fn swapped(at: &MosTx<'_>, a: u64, b: u64) -> Result<()> {
-    moved(at, Moved::Swapped(a, b))
+    moved(at, DatasetMove::Swapped(a, b))
 }

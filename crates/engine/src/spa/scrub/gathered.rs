@@ -4,7 +4,7 @@
 //! then read in ascending order of each vdev. A block with several copies stands here once for each copy. A block that is met
 //! again (by a clone, or as a duplicate) stands here once.
 //!
-//! A block that is freed leaves at once ([`Gathered::forget`]): its space is another block's two txgs later.
+//! A block that is freed leaves at once ([`GatheredBlocks::forget`]): its space is another block's two txgs later.
 //!
 //! An entry has what a read and a report of damage need of the pointer. Its number of non-zero blocks is left out.
 //!
@@ -106,13 +106,13 @@ struct Blocks {
     /// By top-level vdev and place on it.
     tops: BTreeMap<u32, BTreeMap<u64, Entry>>,
     bytes: u64,
-    /// Bytes of blocks that were freed since [`Gathered::take_freed`], as allocated.
+    /// Bytes of blocks that were freed since [`GatheredBlocks::take_freed`], as allocated.
     freed: u64,
 }
 
-/// Result of [`Gathered::add`].
+/// Result of [`GatheredBlocks::add`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Added {
+pub(super) enum GatherResult {
     /// It will be read.
     New,
     /// All its copies stand here already.
@@ -123,41 +123,41 @@ pub(super) enum Added {
 
 /// Blocks that wait to be read.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
+pub(super) struct GatheredBlocks {
     blocks: Mutex<Blocks>,
     count: AtomicU64,
     /// Bytes of [`Memory`] that are held for them.
     held: AtomicU64,
 }
 
-impl Gathered {
+impl GatheredBlocks {
     pub(super) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
     /// Takes a block, with the bookmark under which damage is reported.
-    pub(super) fn add(&self, bp: &Blkptr, at: Bookmark) -> Added {
+    pub(super) fn add(&self, bp: &Blkptr, at: Bookmark) -> GatherResult {
         let count = bp.ndvas();
         // A copy behind an address that is not in use, or a gang, which only its header knows.
         let is_odd = |i: usize| bp.dva(i).is_none_or(|dva| dva.gang || !dva.is_valid());
         if count == 0 || (0..count).any(is_odd) {
-            return Added::Unsorted;
+            return GatherResult::Unsorted;
         }
         let mut copies = Vec::with_capacity(count);
         for i in 0..count {
             let (Some(dva), Some(entry)) = (bp.dva(i), Entry::of(&turned(bp, i, count), at)) else {
-                return Added::Unsorted;
+                return GatherResult::Unsorted;
             };
             copies.push((dva.vdev, entry));
         }
         let mut blocks = self.blocks.lock();
-        let mut added = Added::Known;
+        let mut added = GatherResult::Known;
         for (vdev, (place, entry)) in copies {
             blocks.bytes += entry.cost();
             match blocks.tops.entry(vdev).or_default().insert(place, entry) {
                 Some(old) => blocks.bytes -= old.cost(),
                 None => {
-                    added = Added::New;
+                    added = GatherResult::New;
                     self.count.fetch_add(1, Ordering::AcqRel);
                 }
             }
@@ -248,17 +248,20 @@ mod tests {
         Bookmark::new(54, 7, 1, blkid)
     }
 
-    fn drain(gathered: &Gathered) -> Vec<(Blkptr, Bookmark)> {
+    fn drain(gathered: &GatheredBlocks) -> Vec<(Blkptr, Bookmark)> {
         std::iter::from_fn(|| gathered.next(u64::from)).collect()
     }
 
     #[test]
     fn blocks_come_back_whole_and_in_order_of_their_places() {
-        let gathered = Gathered::default();
+        let gathered = GatheredBlocks::default();
         let one = pointer(&[(0, 30)]);
         let two = pointer(&[(1, 20), (0, 10)]);
-        assert_eq!((gathered.add(&one, at(1)), gathered.add(&two, at(2))), (Added::New, Added::New));
-        assert_eq!(gathered.add(&two, at(3)), Added::Known);
+        assert_eq!(
+            (gathered.add(&one, at(1)), gathered.add(&two, at(2))),
+            (GatherResult::New, GatherResult::New)
+        );
+        assert_eq!(gathered.add(&two, at(3)), GatherResult::Known);
         let turned = pointer(&[(0, 10), (1, 20)]);
         assert_eq!(drain(&gathered), [(turned, at(3)), (one, at(1)), (two, at(3))]);
         assert!(gathered.is_empty());
@@ -269,7 +272,7 @@ mod tests {
 
     #[test]
     fn freed_blocks_leave() {
-        let (gathered, memory) = (Gathered::default(), Memory::of_size(1 << 20));
+        let (gathered, memory) = (GatheredBlocks::default(), Memory::of_size(1 << 20));
         gathered.add(&pointer(&[(1, 20), (0, 10)]), at(2));
         gathered.add(&pointer(&[(0, 30)]), at(1));
         gathered.forget(&pointer(&[(1, 20), (0, 10)]));
@@ -285,9 +288,9 @@ mod tests {
     fn gangs_are_not_sorted() {
         let mut words = *pointer(&[(0, 10)]).words();
         words[1] |= 1 << 63;
-        let gathered = Gathered::default();
-        assert_eq!(gathered.add(&Blkptr::from_words(words), at(1)), Added::Unsorted);
-        assert_eq!(gathered.add(&pointer(&[]), at(1)), Added::Unsorted);
+        let gathered = GatheredBlocks::default();
+        assert_eq!(gathered.add(&Blkptr::from_words(words), at(1)), GatherResult::Unsorted);
+        assert_eq!(gathered.add(&pointer(&[]), at(1)), GatherResult::Unsorted);
         assert!(gathered.is_empty());
     }
 

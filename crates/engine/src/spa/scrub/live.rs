@@ -12,7 +12,7 @@ use std::time::Duration;
 use ondisk::pool::DslScan;
 
 use super::{Scanning, gathered};
-use crate::dsl::write::scan_state::Moved;
+use crate::dsl::write::scan_state::DatasetMove;
 use crate::dsl::write::{MosTx, MosView, scan_state};
 use crate::error::Result;
 use crate::memory::{Limit, Memory};
@@ -30,7 +30,7 @@ pub(super) enum Phase {
 
 /// A scan.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveScan {
     /// Position of the walk, and counters.
     pub(super) scan: DslScan,
     /// Datasets that wait for the walk, with the txg after which their blocks count.
@@ -54,7 +54,7 @@ pub struct ScanProgress {
     pub issued: u64,
 }
 
-impl Live {
+impl LiveScan {
     /// The scan as it is on disk.
     ///
     /// # Errors
@@ -89,7 +89,7 @@ impl Live {
 
 impl Scanning {
     /// Blocks that wait to be read.
-    pub(super) fn gathered(&self) -> &gathered::Gathered {
+    pub(super) fn gathered(&self) -> &gathered::GatheredBlocks {
         &self.gathered
     }
 
@@ -101,7 +101,7 @@ impl Scanning {
     }
 
     /// Datasets have changed: the scan in memory follows.
-    pub(in crate::spa) fn moved(&self, moved: Moved) -> Result<()> {
+    pub(in crate::spa) fn moved(&self, moved: DatasetMove) -> Result<()> {
         let mut live = self.live.lock();
         let Some(live) = live.as_mut() else { return Ok(()) };
         moved.place(&mut live.scan);

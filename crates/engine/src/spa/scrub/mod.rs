@@ -118,10 +118,10 @@ pub(super) struct Scanning {
     blind: AtomicBool,
     pass: Mutex<ScanPass>,
     /// The scan under way between its slices.
-    live: Mutex<Option<live::Live>>,
+    live: Mutex<Option<live::LiveScan>>,
     /// Its progress, also during a slice.
     shown: Mutex<Option<ScanProgress>>,
-    gathered: gathered::Gathered,
+    gathered: gathered::GatheredBlocks,
     /// From this txg on a resilver is to begin for a leaf that joined; 0: none is.
     #[doc(alias = "scn_restart_txg")]
     restart: AtomicU64,

@@ -9,8 +9,8 @@ use ondisk::Blkptr;
 use ondisk::pool::DslScan;
 use parking_lot::Mutex;
 
-use super::gathered::Added;
-use super::live::{Live, Phase, ScanProgress};
+use super::gathered::GatherResult;
+use super::live::{LiveScan, Phase, ScanProgress};
 use super::walk::{MOS, Walked, walk};
 use super::{ScanFunc, ScanPass};
 use crate::dmu::Tx;
@@ -198,9 +198,9 @@ impl<'a> Slice<'a> {
             return self.take_now(bp, at);
         }
         match self.spa.scanning.gathered().add(bp, at) {
-            Added::Unsorted => self.take_now(bp, at),
-            Added::New => self.count(bp.asize(), 0, 0),
-            Added::Known => self.count(0, 0, 0),
+            GatherResult::Unsorted => self.take_now(bp, at),
+            GatherResult::New => self.count(bp.asize(), 0, 0),
+            GatherResult::Known => self.count(0, 0, 0),
         }
     }
 
@@ -267,7 +267,7 @@ impl<'a> Slice<'a> {
     }
 
     /// Waits for all reads and repairs, and adds the progress since the last call to the state.
-    fn settle(&mut self, live: &mut Live) {
+    fn settle(&mut self, live: &mut LiveScan) {
         let zio = &self.spa.pool.zio;
         self.reader.drain(|_| {});
         zio.wait_mended();
@@ -291,7 +291,7 @@ impl<'a> Slice<'a> {
     }
 
     /// Gathers and reads by turns until the slice or the scan is over.
-    fn run(&mut self, at: &MosTx<'_>, live: &mut Live) -> Result<Walked> {
+    fn run(&mut self, at: &MosTx<'_>, live: &mut LiveScan) -> Result<Walked> {
         loop {
             if live.phase == Phase::Gathering {
                 let walked = walk(at, live, self)?;
@@ -391,7 +391,7 @@ impl Spa {
         };
         let now = self.pool.env.clock.monotonic();
         let live = self.scanning.live.lock().take();
-        let mut live = live.map_or_else(|| Live::load(&at, scan, now), Ok)?;
+        let mut live = live.map_or_else(|| LiveScan::load(&at, scan, now), Ok)?;
         let done = self.scan_on(&at, func, &mut live);
         if let Ok(Walked::Ended) = done {
             return self.finish_scan(&at, &mut live.scan, func, true);
@@ -401,7 +401,7 @@ impl Spa {
     }
 
     /// Does a slice of a scan.
-    fn scan_on(&self, at: &MosTx<'_>, func: ScanFunc, live: &mut Live) -> Result<Walked> {
+    fn scan_on(&self, at: &MosTx<'_>, func: ScanFunc, live: &mut LiveScan) -> Result<Walked> {
         if func == ScanFunc::Resilver {
             self.defer_resilvers(at, &live.scan)?;
         }

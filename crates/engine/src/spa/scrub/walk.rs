@@ -9,7 +9,7 @@ use ondisk::dsl::DslDataset;
 use ondisk::pool::DslScan;
 use ondisk::{Blkptr, Bookmark as Stored, ObjectType};
 
-use super::live::Live;
+use super::live::LiveScan;
 use super::slice::Slice;
 use crate::dmu::Objset;
 use crate::dsl::write::{MosTx, scan_state, version};
@@ -36,7 +36,7 @@ pub(super) const MOS: u64 = 0;
 /// # Errors
 /// When the MOS cannot be read.
 #[doc(alias = "dsl_scan_visit")]
-pub(super) fn walk(at: &MosTx<'_>, live: &mut Live, slice: &mut Slice<'_>) -> Result<Walked> {
+pub(super) fn walk(at: &MosTx<'_>, live: &mut LiveScan, slice: &mut Slice<'_>) -> Result<Walked> {
     if live.scan.bookmark.objset == MOS {
         let scan = &mut live.scan;
         (scan.cur_min_txg, scan.cur_max_txg) = (scan.min_txg, scan.max_txg);
@@ -114,7 +114,7 @@ fn claimed_log(at: &MosTx<'_>, scan: &DslScan, slice: &mut Slice<'_>, (number, r
 
 /// Scans a dataset, and puts its successors into the queue.
 #[doc(alias = "dsl_scan_visitds")]
-fn one(at: &MosTx<'_>, live: &mut Live, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
+fn one(at: &MosTx<'_>, live: &mut LiveScan, slice: &mut Slice<'_>, number: u64) -> Result<Walked> {
     let scan = &mut live.scan;
     let phys = match at.dataset(number) {
         Ok(phys) => phys,
@@ -154,13 +154,13 @@ fn blocks(scan: &mut DslScan, slice: &mut Slice<'_>, root: &Blkptr, objset: u64)
 }
 
 /// The oldest datasets: `$ORIGIN`'s snapshot, of which all others are clones, and in old pools each that follows none.
-fn enqueue_oldest(at: &MosTx<'_>, live: &mut Live) -> Result<()> {
+fn enqueue_oldest(at: &MosTx<'_>, live: &mut LiveScan) -> Result<()> {
     let oldest = datasets(at)?.into_iter().filter(|(_, phys)| phys.prev_snap_obj == 0);
     live.queue.extend(oldest.map(|(number, _)| (number, 0)));
     Ok(())
 }
 
-fn enqueue_descendants(at: &MosTx<'_>, live: &mut Live, number: u64, phys: &DslDataset) -> Result<()> {
+fn enqueue_descendants(at: &MosTx<'_>, live: &mut LiveScan, number: u64, phys: &DslDataset) -> Result<()> {
     if phys.next_snap_obj != 0 {
         live.queue.insert(phys.next_snap_obj, phys.creation_txg);
     }
