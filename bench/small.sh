@@ -60,7 +60,12 @@ start() {
       mkdir -p /var/run/zfs /var/lock/zfs
       "$fuse/sbin/zfs-fuse" -n >/dev/null 2>&1 & daemon=$!
       for _ in $(seq 50); do "$fuse/sbin/zpool" list >/dev/null 2>&1 && break; sleep 0.2; done
-      "$fuse/sbin/zpool" create -f -m "$dir/mnt/zfs-fuse" bmsmallpeer raidz "$dir"/disks/{1,2,3,4} >/dev/null 2>&1 ;;
+      # It refuses now and then, also for a pool of the round before that it still knows.
+      for _ in $(seq 10); do
+        "$fuse/sbin/zpool" create -f -m "$dir/mnt/zfs-fuse" bmsmallpeer raidz "$dir"/disks/{1,2,3,4} >/dev/null 2>&1 && break
+        "$fuse/sbin/zpool" destroy -f bmsmallpeer 2>/dev/null || true
+        sleep 0.5
+      done ;;
   esac
 }
 # The daemon of this run directory: the process with its lock.
@@ -73,7 +78,7 @@ pidof_run() {
 }
 
 cpu() { awk '{ print ($14 + $15) * 10000 }' "/proc/$daemon/stat"; }
-sleeps() { cat "/proc/$daemon"/task/*/status 2>/dev/null | awk '/^voluntary/ { n += $2 } END { print n + 0 }'; }
+sleeps() { { cat "/proc/$daemon"/task/*/status 2>/dev/null || true; } | awk '/^voluntary/ { n += $2 } END { print n + 0 }'; }
 create() { perl -e 'for (1..'"$files"') { open(F, ">", "f$_") or die $!; syswrite(F, "x" x 3000) == 3000 or die $!; close F }'; }
 look() { perl -e 'for (1..'"$files"') { -e "f$_" or die }'; }
 remove() { perl -e 'for (1..'"$files"') { unlink "f$_" or die $! }'; }
