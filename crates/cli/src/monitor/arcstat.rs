@@ -119,7 +119,8 @@ impl Verb for Arcstat {
     }
 }
 
-fn clock() -> String {
+/// The time of day, for a line of a report.
+pub(super) fn clock() -> String {
     time_of_day(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()))
 }
 

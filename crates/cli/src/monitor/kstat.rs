@@ -4,6 +4,7 @@
 //! that are not to be cached) are included, because programs read them. `anon_size`, the changed and
 //! unwritten data, has a limit of its own and is not part of `size`. Reads ahead of a scrub count as predictive.
 
+use std::fmt::Display;
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
@@ -26,7 +27,7 @@ const UINT32: u8 = 2;
 #[doc(alias = "KSTAT_DATA_INT64")]
 const INT64: u8 = 3;
 #[doc(alias = "KSTAT_DATA_UINT64")]
-const UINT64: u8 = 4;
+pub(super) const UINT64: u8 = 4;
 
 /// Print counters in the format of the kernel's OpenZFS in /proc/spl/kstat/zfs.
 #[derive(Debug, Args)]
@@ -297,7 +298,7 @@ fn clone_counters(registry: &Registry) -> Vec<(&'static str, u64)> {
 }
 
 /// Counters in the format of named kstats: name, type and value of each.
-fn named(counters: impl Iterator<Item = (&'static str, u8, i64)>) -> String {
+pub(super) fn named<V: Display>(counters: impl Iterator<Item = (&'static str, u8, V)>) -> String {
     let rows: Vec<String> =
         counters.map(|(name, kind, value)| format!("{name:<31} {kind:<4} {value}\n")).collect();
     let count = rows.len();

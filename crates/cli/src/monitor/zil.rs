@@ -5,7 +5,12 @@ use std::sync::Arc;
 use daemon::{Imported, Registry};
 use engine::dsl::props::names::dataset_name;
 
+use super::kstat::{UINT64, named};
 use crate::verb::Failure;
+
+/// The type of a text in a kstat.
+#[doc(alias = "KSTAT_DATA_STRING")]
+const STRING: u8 = 7;
 
 /// The counters of one dataset, or of all logs together.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,14 +46,10 @@ impl ZilSample {
         self.counts.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
     }
 
-    /// The text of the kernel's file: type 4 is an unsigned 64-bit number, 7 a string.
+    /// The text of the kernel's file.
     pub(super) fn text(&self) -> String {
-        let name = self.dataset.iter().map(|(_, name)| ("dataset_name", 7, name.clone()));
-        let counts = self.counts.iter().map(|(name, count)| (*name, 4, count.to_string()));
-        let rows: Vec<String> =
-            name.chain(counts).map(|(name, kind, value)| format!("{name:<31} {kind:<4} {value}\n")).collect();
-        let count = rows.len();
-        let head = format!("0 1 0x01 {count} {} 0 0\n{:<31} {:<4} data\n", count * 272, "name", "type");
-        std::iter::once(head).chain(rows).collect()
+        let name = self.dataset.iter().map(|(_, name)| ("dataset_name", STRING, name.clone()));
+        let counts = self.counts.iter().map(|(name, count)| (*name, UINT64, count.to_string()));
+        named(name.chain(counts))
     }
 }

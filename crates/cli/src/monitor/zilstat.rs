@@ -4,16 +4,16 @@
 //! may have decimals.
 
 use std::io::Write;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use daemon::Registry;
 
+use super::arcstat::clock;
 use super::kstat::of_daemon;
 use super::number::shortened;
 use super::zil::ZilSample;
 use crate::ctx::Ctx;
-use crate::output::time::time_of_day;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::repeat::sleep;
@@ -257,7 +257,7 @@ impl Zilstat {
 
     /// A row for each sample, of counters divided by `seconds`.
     fn rows(&self, columns: &[Column], samples: &[ZilSample], seconds: f64, ctx: &mut Ctx) -> Outcome {
-        let clock = time_of_day(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs()));
+        let clock = clock();
         for sample in samples {
             self.line(columns, ctx, &|column| column.cell(sample, seconds, &clock))?;
         }

@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Ten threads with the largest workspaces: no more than the limit are in use at a time, and what they leave is freed.
+    /// Ten threads with the largest workspaces: no more than the limit are in use at a time, and unused ones are freed.
     #[test]
     fn large_encoders_have_a_limit_together() {
         let level = Level::from_number(19).unwrap();

@@ -2,7 +2,7 @@
 //!
 //! Two readers fill them: each txg whose look-ups reached ZAPs reads a slice for about the cost of these look-ups
 //! ([`Tables::learn`]), and a background activity reads all of it after an import ([`Tables::read_part`]). The latter holds no
-//! lock while it reads: when a ZAP may have changed meanwhile, what it read is dropped, and the slice is read again.
+//! lock while it reads: when a ZAP may have changed meanwhile, the slice is dropped and read again.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -109,7 +109,7 @@ pub struct Contents {
     pub sizes: Sizes,
 }
 
-/// Frees what was kept for reuse by all pools and was not used since the last call.
+/// Frees the workspaces that all pools keep for reuse and that none has used since the last call.
 pub fn release_unused() {
     compress::zstd::release_idle();
 }

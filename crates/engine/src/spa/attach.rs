@@ -87,7 +87,7 @@ pub(super) struct Joining {
     pub(crate) ashift: Option<u32>,
 }
 
-/// Gives a leaf, in whose place another one with the same path comes, a path that cannot be opened.
+/// Sets a path that cannot be opened on a leaf that another one with the same path replaces.
 fn rename_old(change: &mut VdevChange<'_>, guid: u64, path: &str) {
     edit(&mut change.root, guid, &mut |leaf| {
         leaf.remove("path");

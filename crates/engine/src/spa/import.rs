@@ -246,7 +246,7 @@ fn config_here(pool: &Pool, options: &ImportOptions) -> Result<PoolConfig> {
     Ok(config)
 }
 
-/// Activities that were under way when the pool was last in use go on; what was left in the middle is ended.
+/// Activities that were under way when the pool was last in use go on; a change that was left in the middle is ended.
 fn carry_on(spa: &Spa, options: &ImportOptions) -> Result<()> {
     spa.discard_at_import()?;
     spa.remove_at_import()?;

@@ -6,7 +6,7 @@
 //! so that a leaf compresses well.
 //!
 //! The leaf may hold any bytes: whatever contradicts itself is an error, and the caller drops the block, or makes
-//! the change with [`LeafMut::attempt`], which puts back what it has changed. A change that ends with [`Fit::Full`]
+//! the change with [`LeafMut::attempt`], which restores the leaf. A change that ends with [`Fit::Full`]
 //! or [`Fit::Never`] has changed nothing.
 
 use zerocopy::little_endian::{U16, U32, U64};

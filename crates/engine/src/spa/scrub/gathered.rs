@@ -6,7 +6,7 @@
 //!
 //! A block that is freed leaves at once ([`GatheredBlocks::forget`]): its space is another block's two txgs later.
 //!
-//! An entry has what a read and a report of damage need of the pointer. Its number of non-zero blocks is left out.
+//! An entry has the words of the pointer that a read and a report of damage need, which is all but its fill count.
 //!
 //! Lock order: the lock here is a leaf lock.
 

@@ -3,7 +3,7 @@
 //!
 //! States: *gathering* → (memory is full, the walk is over, or it is time to save the position) → *reading* → all are read: the
 //! position is saved → gathering, or the end. After a crash or an export the scan continues from the position on disk, and
-//! repeats what it has gathered since.
+//! gathers the blocks after it again.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -93,7 +93,7 @@ impl Scanning {
         &self.gathered
     }
 
-    /// Forgets what is not on disk: the scan has ended, or begins again from there.
+    /// Forgets the state that is not on disk: the scan has ended, or begins again from there.
     pub(in crate::spa) fn forget_live(&self, memory: &Memory) {
         *self.live.lock() = None;
         *self.shown.lock() = None;
