@@ -25,6 +25,8 @@ mod segment;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
+use std::ops::Deref;
+
 use gf::Solution;
 use segment::Segment;
 use thiserror::Error;
@@ -105,8 +107,27 @@ pub fn reconstruct(nparity: usize, columns: &mut [&mut [u8]], missing: &[usize])
     generate(&sources, &mut wanted)
 }
 
+/// Rebuilds the data columns with the numbers in `missing` (counted from the first data column), in place, from the others and
+/// `parity`. Lengths and contents are as in [`reconstruct`]; no parity is rebuilt, and it is only read.
+///
+/// # Errors
+/// Any [`RaidzError`]; nothing has been written then.
+#[doc(alias = "vdev_raidz_reconstruct")]
+pub fn rebuild(parity: &[&[u8]], data: &mut [&mut [u8]], missing: &[usize]) -> Result<(), RaidzError> {
+    let lens = parity.iter().map(|column| column.len());
+    let len = check_shape(lens, data.iter().map(|column| column.len()))?;
+    let missing: Vec<usize> = missing.iter().map(|number| number.saturating_add(parity.len())).collect();
+    let lost = Missing::sort(parity.len(), data.len(), &missing)?;
+    if lost.data.is_empty() {
+        return Ok(());
+    }
+    let have = std::array::from_fn(|row| parity.get(row).is_some_and(|column| !column.is_empty()));
+    let solution = Solution::new(data.len(), have, &lost.data).ok_or(RaidzError::TooManyMissing)?;
+    rebuild_data(parity, data, len, &lost, &solution)
+}
+
 fn rebuild_data(
-    parity: &[&mut [u8]],
+    parity: &[impl Deref<Target = [u8]>],
     data: &mut [&mut [u8]],
     len: usize,
     lost: &Missing,

@@ -3,7 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests")]
 
 use proptest::prelude::*;
-use raidz_math::{RaidzError, generate, reconstruct};
+use raidz_math::{RaidzError, generate, rebuild, reconstruct};
 
 fn multiply(mut a: u8, mut b: u8) -> u8 {
     let mut product = 0;
@@ -59,6 +59,22 @@ fn check_rebuild(good: &[Vec<u8>], nparity: usize, missing: &[usize]) {
     let mut columns: Vec<&mut [u8]> = bad.iter_mut().map(Vec::as_mut_slice).collect();
     reconstruct(nparity, &mut columns, missing).unwrap();
     assert!(bad == good, "missing {missing:?} of {}", good.len());
+    check_data_rebuild(good, nparity, missing);
+}
+
+/// The same, of the data alone, from parity that is only read.
+fn check_data_rebuild(good: &[Vec<u8>], nparity: usize, missing: &[usize]) {
+    let (parity, data) = good.split_at(nparity);
+    let parity =
+        parity.iter().enumerate().map(|(row, column)| if missing.contains(&row) { &[] } else { &column[..] });
+    let lost: Vec<usize> = missing.iter().filter_map(|column| column.checked_sub(nparity)).collect();
+    let mut bad = data.to_vec();
+    for column in &lost {
+        bad[*column].fill(0x5a);
+    }
+    let mut columns: Vec<&mut [u8]> = bad.iter_mut().map(Vec::as_mut_slice).collect();
+    rebuild(&parity.collect::<Vec<_>>(), &mut columns, &lost).unwrap();
+    assert!(bad == data, "missing {missing:?} of {}", good.len());
 }
 
 /// All sets of up to `most` numbers below `count`.

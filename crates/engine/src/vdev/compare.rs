@@ -5,6 +5,7 @@ use super::plan::{BadCopy, Children, Fault, part};
 use super::stripe::{Column, Grid};
 use super::stripe_plan::{padding_of, read_of};
 use std::borrow::Cow;
+use stdx::AlignedBuf;
 
 /// Returns every copy that could not serve the read or whose bytes are wrong. `data` is the block to compare
 /// the copies with; `thorough` also names known faults of leaves that were not needed. When the block is
@@ -22,13 +23,14 @@ pub(super) fn bad_copies(
     let suspect = lost && grid.stripes().all(|stripe| is_enough(grid, gather, children, stripe));
     let block = data.and_then(|data| padded(data, grid.size));
     let mut bad = Vec::new();
+    let mut expected_parity = ExpectedParity::of(grid);
     for stripe in grid.stripes() {
         let missing = stripe.iter().any(|column| column.len > 0 && !is_read(gather, children, column));
-        let any_parity = stripe.iter().take(grid.nparity).any(|column| is_read(gather, children, column));
-        let parity = block.as_deref().filter(|_| any_parity).and_then(|block| parity_of(grid, stripe, block));
+        let is_wanted = |column: &Column| is_read(gather, children, column);
+        let parity = block.as_deref().and_then(|block| expected_parity.compute(stripe, block, is_wanted));
         for (place, column) in stripe.iter().enumerate() {
             let expected = if grid.is_parity(place) {
-                parity.as_ref().and_then(|parity| parity.get(place)).map(Vec::as_slice)
+                parity.as_ref().and_then(|parity| parity.get(place)).map(|column| &**column)
             } else {
                 block.as_deref().and_then(|block| data_of(column, block))
             };
@@ -37,8 +39,10 @@ pub(super) fn bad_copies(
                 expected.map_or(if suspect { Expected::Other } else { Expected::Unknown }, Expected::These);
             check(&mut bad, gather, children, column, expected, wanted);
             let padding = padding_of(column);
-            let zeros = vec![0; usize::try_from(padding.len).unwrap_or(0)];
-            check(&mut bad, gather, children, &padding, Expected::These(&zeros), thorough);
+            if padding.len > 0 {
+                let zeros = vec![0; usize::try_from(padding.len).unwrap_or(0)];
+                check(&mut bad, gather, children, &padding, Expected::These(&zeros), thorough);
+            }
         }
     }
     bad.sort_unstable_by_key(|bad| bad.read);
@@ -61,14 +65,35 @@ fn data_of<'a>(column: &Column, block: &'a [u8]) -> Option<&'a [u8]> {
     block.get(at..at.checked_add(usize::try_from(column.len).ok()?)?)
 }
 
-fn parity_of(grid: &Grid, stripe: &[Column], block: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let (parity, data) = stripe.split_at_checked(grid.nparity)?;
-    let data: Vec<&[u8]> = data.iter().map(|column| data_of(column, block)).collect::<Option<_>>()?;
-    let height = usize::try_from(parity.first()?.len).ok()?;
-    let mut columns = vec![vec![0; height]; grid.nparity];
-    let mut views: Vec<&mut [u8]> = columns.iter_mut().map(Vec::as_mut_slice).collect();
-    raidz_math::generate(&data, &mut views).ok()?;
-    Some(columns)
+/// Room for the parity that a stripe should have, used for one stripe after the other.
+struct ExpectedParity(Vec<AlignedBuf>);
+
+impl ExpectedParity {
+    fn of(grid: &Grid) -> Self {
+        let height = grid.columns.iter().map(|column| usize::try_from(column.len).unwrap_or(0)).max();
+        Self((0..grid.nparity).map(|_| AlignedBuf::scratch(height.unwrap_or(0))).collect())
+    }
+
+    /// Returns the parity columns of a stripe of the block; those that are not `wanted` are empty. `None` when none is.
+    fn compute(
+        &mut self,
+        stripe: &[Column],
+        block: &[u8],
+        wanted: impl Fn(&Column) -> bool,
+    ) -> Option<Vec<&mut [u8]>> {
+        let (parity, data) = stripe.split_at_checked(self.0.len())?;
+        let mut columns = Vec::with_capacity(parity.len());
+        for (column, room) in parity.iter().zip(&mut self.0) {
+            let len = if wanted(column) { usize::try_from(column.len).ok()? } else { 0 };
+            columns.push(room.get_mut(..len)?);
+        }
+        if columns.iter().all(|column| column.is_empty()) {
+            return None;
+        }
+        let data: Vec<&[u8]> = data.iter().map(|column| data_of(column, block)).collect::<Option<_>>()?;
+        raidz_math::generate(&data, &mut columns).ok()?;
+        Some(columns)
+    }
 }
 
 fn is_read(gather: &Gather, children: &dyn Children, column: &Column) -> bool {

@@ -20,6 +20,7 @@ use super::draid_rows::unserved;
 use super::leaf::Leaf;
 use super::plan::{BadCopy, ChildRead, Fault};
 use super::stats::IoClass;
+use super::stripe::Column;
 use super::top::Top;
 use super::write_plan::ChildWrite;
 
@@ -114,7 +115,8 @@ impl Top {
         }
         let mend = self.mend_while_moving((offset, birth), data, mend)?;
         // A block that can't be written now can be mended later.
-        let plan = self.write_plan(offset, data, birth).ok()?;
+        let is_wanted = |column: &Column| mend == Mend::All || bad.iter().any(|read| is_in(read, column));
+        let plan = self.repair_plan(offset, data, birth, is_wanted).ok()?;
         let (mut writes, mut lacking) = (Vec::new(), BTreeSet::new());
         for write in &plan.writes {
             if mend == Mend::All || bad.iter().any(|read| touches(write, read)) {
@@ -162,6 +164,14 @@ fn touches(write: &ChildWrite, read: &ChildRead) -> bool {
     (write.child, write.area) == (read.child, read.area)
         && read.offset < write.offset.saturating_add(write.len())
         && write.offset < read.offset.saturating_add(read.len)
+}
+
+/// Whether a read has bytes of a column, or of its padding.
+fn is_in(read: &ChildRead, column: &Column) -> bool {
+    let len = column.len.saturating_add(column.zeros);
+    (column.child, column.area) == (read.child, read.area)
+        && read.offset < column.offset.saturating_add(len)
+        && column.offset < read.offset.saturating_add(read.len)
 }
 
 fn arrived(pending: &Mutex<Pending>, one: &Repaired) {

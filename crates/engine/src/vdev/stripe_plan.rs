@@ -326,7 +326,8 @@ fn joined(grid: &Grid, found: &[Option<Buf>], size: usize) -> Option<Buf> {
 
 /// The block with missing data columns computed from parity.
 fn rebuilt(grid: &Grid, found: &[Option<Buf>], size: usize) -> Option<Buf> {
-    let mut block = AlignedBuf::zeroed(usize::try_from(grid.size).ok()?);
+    // The data columns cover it all.
+    let mut block = AlignedBuf::scratch(usize::try_from(grid.size).ok()?);
     for (stripe, found) in grid.stripes().zip(found.chunks(grid.width.max(1))) {
         let (_, data) = stripe.split_at_checked(grid.nparity)?;
         let (parity, found) = found.split_at_checked(grid.nparity)?;
@@ -336,15 +337,13 @@ fn rebuilt(grid: &Grid, found: &[Option<Buf>], size: usize) -> Option<Buf> {
             match bytes {
                 Some(bytes) => view.copy_from_slice(bytes.get(..view.len())?),
                 None if view.is_empty() => {}
-                None => missing.push(grid.nparity + place),
+                None => missing.push(place),
             }
         }
         if !missing.is_empty() {
-            let copy = |bytes: &Option<Buf>| bytes.as_deref().unwrap_or_default().to_vec();
-            let mut parity: Vec<Vec<u8>> = parity.iter().map(copy).collect();
-            let mut columns: Vec<&mut [u8]> = parity.iter_mut().map(Vec::as_mut_slice).collect();
-            columns.append(&mut views);
-            raidz_math::reconstruct(grid.nparity, &mut columns, &missing).ok()?;
+            let parity: Vec<&[u8]> =
+                parity.iter().map(|bytes| bytes.as_deref().unwrap_or_default()).collect();
+            raidz_math::rebuild(&parity, &mut views, &missing).ok()?;
         }
     }
     Some(block.into_prefix(size))

@@ -13,6 +13,7 @@ use stdx::Buf;
 
 use super::leaf::Leaf;
 use super::stats::IoClass;
+use super::stripe::Column;
 use super::top::{Layout, Side, Top};
 use super::write_plan::{ChildWrite, WritePlan};
 use crate::error::{Error, Kind, Result};
@@ -104,8 +105,34 @@ impl Top {
                 return Err(Error::new(Kind::NoDevice, "nothing can be written there").on_vdev(&self.name));
             }
         };
+        self.planned(offset, plan)
+    }
+
+    fn planned(&self, offset: u64, plan: Option<WritePlan>) -> Result<WritePlan> {
         let what = "no block can be written there";
         plan.ok_or_else(|| Error::new(Kind::Invalid, what).on_vdev(&self.name).at_offset(offset))
+    }
+
+    /// As [`Top::write_plan`], to repair a block: columns that are not `wanted` may be left out.
+    ///
+    /// # Errors
+    /// As [`Top::write_plan`].
+    pub(super) fn repair_plan(
+        &self,
+        offset: u64,
+        data: &Buf,
+        txg: u64,
+        wanted: impl Fn(&Column) -> bool,
+    ) -> Result<WritePlan> {
+        let size = u64::try_from(data.len()).unwrap_or(u64::MAX);
+        let grid = match &self.layout {
+            Layout::Raidz(geometry) if !geometry.is_reflowing() && !self.is_nested() => {
+                geometry.grid(offset, size, txg)
+            }
+            Layout::Draid(geometry) if !self.is_nested() => geometry.grid(offset, size),
+            _ => return self.write_plan(offset, data, txg),
+        };
+        self.planned(offset, grid.and_then(|grid| WritePlan::columns(grid, data, wanted)))
     }
 
     fn issue(

@@ -79,7 +79,7 @@ impl WritePlan {
         let mut grids = places.read.into_iter();
         let mut plan = Self::striped(grids.next()?, data)?;
         let columns = plan.grids.first()?.columns.clone();
-        let contents = contents(plan.grids.first()?, data)?;
+        let contents = contents(plan.grids.first()?, data, |_| true)?;
         let mut taken: HashSet<_> =
             columns.iter().filter(|c| c.len > 0).map(|c| (c.child, c.area, c.offset)).collect();
         plan.grids.extend(grids);
@@ -106,7 +106,12 @@ impl WritePlan {
     }
 
     fn striped(grid: Grid, data: &Buf) -> Option<Self> {
-        let contents = contents(&grid, data)?;
+        Self::columns(grid, data, |_| true)
+    }
+
+    /// The writes of the columns of a block that are `wanted`. Parity that is not, is not computed.
+    pub(super) fn columns(grid: Grid, data: &Buf, wanted: impl Fn(&Column) -> bool) -> Option<Self> {
+        let contents = contents(&grid, data, wanted)?;
         let mut writes = Vec::with_capacity(grid.columns.len());
         for (column, parts) in grid.columns.iter().zip(contents) {
             if parts.iter().any(|part| !part.is_empty()) {
@@ -134,13 +139,17 @@ impl WritePlan {
     }
 }
 
-/// The bytes of each column, with the zeros that follow them.
-fn contents(grid: &Grid, data: &Buf) -> Option<Vec<Vec<Buf>>> {
-    let parity = parity(grid, data)?;
+/// The bytes of each column that is wanted, with the zeros that follow them; nothing for the others.
+fn contents(grid: &Grid, data: &Buf, wanted: impl Fn(&Column) -> bool) -> Option<Vec<Vec<Buf>>> {
+    let parity = parity(grid, data, &wanted)?;
     let mut parity_at = 0;
     let mut all = Vec::with_capacity(grid.columns.len());
     for (number, column) in grid.columns.iter().enumerate() {
         let mut parts = Vec::with_capacity(2);
+        if !wanted(column) {
+            all.push(parts);
+            continue;
+        }
         if grid.is_parity(number.checked_rem(grid.width)?) {
             let end = usize::try_from(column.len).ok()?.checked_add(parity_at)?;
             parts.push(parity.slice(parity_at..end));
@@ -164,23 +173,23 @@ fn stretch(data: &Buf, column: &Column) -> Option<Buf> {
     Some(data.slice(at..at.checked_add(usize::try_from(column.len).ok()?)?))
 }
 
-/// Parity of all stripes, column after column, in one buffer.
-fn parity(grid: &Grid, data: &Buf) -> Option<Buf> {
-    let height =
-        |stripe: &[Column]| usize::try_from(stripe.first().map_or(0, |column| column.len)).unwrap_or(0);
-    let total: usize = grid.stripes().map(|stripe| height(stripe).saturating_mul(grid.nparity)).sum();
-    let mut all = AlignedBuf::scratch(total);
+/// The wanted parity of all stripes, column after column, in one buffer.
+fn parity(grid: &Grid, data: &Buf, wanted: impl Fn(&Column) -> bool) -> Option<Buf> {
+    let height = |column: &Column| {
+        if wanted(column) { usize::try_from(column.len).unwrap_or(0) } else { 0 }
+    };
+    let of_stripe = |stripe: &[Column]| stripe.iter().take(grid.nparity).map(height).sum::<usize>();
+    let mut all = AlignedBuf::scratch(grid.stripes().map(of_stripe).sum());
     let mut rest: &mut [u8] = &mut all;
-    for stripe in grid.stripes() {
-        let len = height(stripe);
+    for stripe in grid.stripes().filter(|stripe| of_stripe(stripe) > 0) {
+        let (parity, columns) = stripe.split_at_checked(grid.nparity)?;
         let mut views = Vec::with_capacity(grid.nparity);
-        for _ in 0..grid.nparity {
-            let (view, tail) = std::mem::take(&mut rest).split_at_mut_checked(len)?;
+        for column in parity {
+            let (view, tail) = std::mem::take(&mut rest).split_at_mut_checked(height(column))?;
             views.push(view);
             rest = tail;
         }
-        let columns = stripe.get(grid.nparity..)?.iter();
-        let columns: Vec<Buf> = columns.map(|column| stretch(data, column)).collect::<Option<_>>()?;
+        let columns: Vec<Buf> = columns.iter().map(|column| stretch(data, column)).collect::<Option<_>>()?;
         let columns: Vec<&[u8]> = columns.iter().map(|column| &**column).collect();
         raidz_math::generate(&columns, &mut views).ok()?;
     }

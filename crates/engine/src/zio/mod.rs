@@ -166,6 +166,8 @@ pub struct ZioStats {
     pub mended: AtomicU64,
     /// Bytes that were written so.
     pub(crate) mended_bytes: AtomicU64,
+    /// Bytes of blocks that are being repaired.
+    pub(crate) mending_held: AtomicU64,
     /// Repairs that are under way.
     pub(crate) mending: AtomicU64,
     /// Reads that got no bytes.
@@ -449,17 +451,23 @@ impl Zio {
 
     /// Waits until no repair is under way.
     pub fn wait_mended(&self) {
-        self.wait_mending(0);
+        self.wait_mending(0, 0);
     }
 
-    /// Waits until at most so many repairs are under way.
+    /// Waits until at most so many repairs are under way, of blocks with so many bytes.
     #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
-    pub fn wait_mending(&self, most: u64) {
-        while self.stats.mending.load(Ordering::Acquire) > most {
+    pub fn wait_mending(&self, most: u64, bytes: u64) {
+        while self.is_mending(most, bytes) {
             if !self.executor.help() {
                 std::thread::sleep(MENDING_TICK);
             }
         }
+    }
+
+    /// Whether more repairs than these are under way, or their blocks have more bytes.
+    pub(crate) fn is_mending(&self, most: u64, bytes: u64) -> bool {
+        let stats = &self.stats;
+        stats.mending.load(Ordering::Acquire) > most || stats.mending_held.load(Ordering::Acquire) > bytes
     }
 
     /// Reads `size` bytes at `offset` of a top-level vdev, unjudged (`zdb -R`).

@@ -260,6 +260,9 @@ fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[Damage], options:
     let Some(top) = zio.tree().top(place.vdev) else { return not_mended(zio, place.birth, options) };
     let bad: Vec<_> = bad.iter().filter(|damage| damage.top == place.vdev).map(|damage| damage.bad).collect();
     let (sink, birth) = (zio.faults.read().clone(), place.birth);
+    // The block stays in memory until its repair ends.
+    let held = u64::try_from(data.len()).unwrap_or(u64::MAX);
+    zio.stats.mending_held.fetch_add(held, Ordering::AcqRel);
     zio.stats.mending.fetch_add(1, Ordering::AcqRel);
     let theirs = Arc::clone(zio);
     let mended = Box::new(move |done: Repaired| {
@@ -275,6 +278,7 @@ fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[Damage], options:
         if let Some(sink) = sink.filter(|_| options.resilver && !done.unserved.is_empty()) {
             sink.not_spared(birth, &done.unserved);
         }
+        theirs.stats.mending_held.fetch_sub(held, Ordering::AcqRel);
         theirs.stats.mending.fetch_sub(1, Ordering::AcqRel);
     });
     let mend = if options.resilver { Mend::Stale } else { Mend::Unexpected };

@@ -285,8 +285,8 @@ impl Spa {
         };
         copy::copy(&*self.pool.env.executor, top, &ranges, (from, to), tx.txg())?;
         let bytes = ranges.iter().map(|(start, end)| end - start).sum();
-        // The bytes of the scratch area count when they are at their places.
-        Ok(if next.scratch { 0 } else { bytes })
+        // Steps through the scratch area take its free space, too: as in OpenZFS they do not count.
+        Ok(if next.scratch || synced.scratch { 0 } else { bytes })
     }
 
     /// The position stays where it is on disk until the devices are well.

@@ -31,8 +31,9 @@ use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 const WAITING: (u64, usize) = (64 << 20, 1 << 14);
 /// The same of gathered blocks, which are sorted already: enough for the devices to have work.
 const SORTED: (u64, usize) = (4 << 20, 1 << 10);
-/// Repairs that may be under way: their blocks are in memory, and a shared device takes few of them at a time.
-const MENDING: u64 = 64;
+/// Repairs that may be under way, and bytes of their blocks, which are in memory: a shared device takes few of them at a time, and the
+/// txg waits for all. A device that the scan has for itself finds neighbours to join among them.
+const MENDING: (u64, u64) = (128, 32 << 20);
 /// Blocks of a slice where no thread of the pool measures time.
 const STEP: u64 = 256;
 /// How often time and memory are looked at, in blocks.
@@ -236,9 +237,10 @@ impl<'a> Slice<'a> {
     fn read(&self, request: Request, (bytes, blocks): (u64, usize)) {
         self.reader.push_within(request, bytes, blocks);
         let zio = &self.spa.pool.zio;
-        if zio.stats.mending.load(Ordering::Relaxed) > MENDING {
+        let (repairs, bytes) = MENDING;
+        if zio.is_mending(repairs, bytes) {
             // The device has work meanwhile.
-            zio.wait_mending(MENDING / 2);
+            zio.wait_mending(repairs / 2, bytes / 2);
         }
     }
 
