@@ -253,21 +253,22 @@ impl Mounter for Fuse {
             Box::new(Standing { mounted, files, dataset, options })
         };
         let only_read = |head, options: &[String]| {
-            let how = MountOptions { allow_other: is_root(), ready, inherited, without_volumes: true };
+            let how = MountOptions { allow_other: is_root(), ready, inherited, alone: true };
             let mounted = zfuse::mount(&view, head, at, how).map_err(cause)?;
             Ok::<Box<dyn Mount>, Error>(standing(mounted, None, options))
         };
-        if pool.is_read_only() || head.is_snapshot() {
+        let as_read_only = || options.iter().cloned().chain(["ro".to_owned()]).collect::<Vec<String>>();
+        if head.is_snapshot() {
             return only_read(head, options);
+        }
+        if pool.is_read_only() {
+            return only_read(head, &as_read_only());
         }
         let spa = pool.spa()?;
         let files = match zpl::write::mount(spa, dataset, wanted.overrides) {
             // A file system that can only be read, e.g. of an old version, is mounted as if read-only were
             // requested.
-            Err(e) if e.kind() == Kind::Unsupported => {
-                let asked: Vec<String> = options.iter().cloned().chain(["ro".to_owned()]).collect();
-                return only_read(head, &asked);
-            }
+            Err(e) if e.kind() == Kind::Unsupported => return only_read(head, &as_read_only()),
             // A read-only mount of a log that cannot be replayed shows the replayable part.
             Err(e) if wanted.live.read_only && e.kind() != Kind::Busy => {
                 eprintln!("{dataset}: {e}");

@@ -405,6 +405,14 @@ fn encrypted_datasets_have_their_keys_loaded_and_changed() {
         assert_eq!(said, why, "{verb}");
     }
     assert_eq!(live.ok("zfs get -H -o value keystatus tank/e"), "available\n");
+    // A pool that is only read takes keys, and lets them go.
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} -o readonly=on tank", live.disks().display()));
+    live.ok("zfs load-key tank/e");
+    live.ok("zfs unload-key tank/e");
+    assert_eq!(live.ok("zfs get -H -o value keystatus tank/e"), "unavailable\n");
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
     live.export_and_verify("tank");
 }
 

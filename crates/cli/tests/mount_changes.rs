@@ -389,3 +389,30 @@ fn what_a_destroy_would_reclaim_counts_what_snapshots_share() {
     }
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_read_only_import_mounts_each_file_system_by_itself() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    // Root pools are laid out so: the files of `usr` are the parent's, only `usr/local` is a file system.
+    live.ok("zfs create -o canmount=off tank/usr");
+    live.ok("zfs create tank/usr/local");
+    live.ok("zfs create -o mountpoint=none tank/hidden");
+    fs::write(at.join("usr/prog"), "run").unwrap();
+    fs::write(at.join("usr/local/own"), "local").unwrap();
+    live.ok("zpool export tank");
+    let import = format!("zpool import -d {} -o readonly=on tank", live.disks().display());
+    live.ok(&import);
+    let names = |dir: PathBuf| {
+        let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(names(at.clone()), ["usr"]);
+    assert_eq!(names(at.join("usr")), ["local", "prog"]);
+    assert_eq!(fs::read_to_string(at.join("usr/prog")).unwrap(), "run");
+    assert_eq!(fs::read_to_string(at.join("usr/local/own")).unwrap(), "local");
+    assert_eq!(live.ok("zfs get -H -o value,source readonly tank/usr/local"), "on\ttemporary\n");
+    assert_eq!(live.fails("zpool sync tank"), "sync 'tank' failed: pool is read-only\n");
+    live.ok("zpool export tank");
+}

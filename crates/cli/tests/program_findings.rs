@@ -464,3 +464,54 @@ fn datasets_that_refuse_to_inherit_are_named_and_the_others_do() {
     assert!(to.ok("zpool history tank").contains("zfs inherit -rS quota tank/t"));
     to.export_and_verify("tank");
 }
+
+/// Backups read with `O_NOATIME`; the kernel asks for the bytes long after the open.
+#[test]
+fn reading_with_o_noatime_leaves_the_access_time() {
+    use std::io::Read;
+    use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+    let Some((live, at)) = mounted("-O relatime=off") else { return };
+    let (file, dir) = (at.join("file"), at.join("dir"));
+    fs::write(&file, vec![7; 300_000]).unwrap();
+    fs::create_dir(&dir).unwrap();
+    let old = rustix::fs::Timespec { tv_sec: 1000, tv_nsec: 0 };
+    let times = rustix::fs::Timestamps { last_access: old, last_modification: old };
+    let atime = |path: &Path| fs::metadata(path).unwrap().atime();
+    for path in [&file, &dir] {
+        rustix::fs::utimensat(rustix::fs::CWD, path, &times, rustix::fs::AtFlags::empty()).unwrap();
+        let flags = rustix::fs::OFlags::NOATIME.bits().cast_signed();
+        let mut open = fs::OpenOptions::new().read(true).custom_flags(flags).open(path).unwrap();
+        if path == &file {
+            let all = rustix::fs::Advice::DontNeed;
+            rustix::fs::fadvise(&open, 0, None, all).unwrap();
+            assert_eq!(open.read_to_end(&mut Vec::new()).unwrap(), 300_000);
+        } else {
+            assert!(rustix::fs::Dir::read_from(&open).unwrap().count() >= 2);
+        }
+        assert_eq!(atime(path), 1000, "{}", path.display());
+    }
+    assert!(!fs::read(&file).unwrap().is_empty() && atime(&file) > 1000);
+    live.ok("zpool export tank");
+}
+
+/// An append-only file takes the present time for both of its times, as a write sets them, and no other.
+#[test]
+fn one_time_of_an_append_only_file_is_not_set() {
+    let Some((live, at)) = mounted("") else { return };
+    let file = at.join("log");
+    fs::write(&file, b"text").unwrap();
+    if !Command::new("chattr").arg("+a").arg(&file).status().is_ok_and(|done| done.success()) {
+        eprintln!("SKIPPED: no chattr here");
+        return;
+    }
+    let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    let omit = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let set = |last_access, last_modification| {
+        let times = rustix::fs::Timestamps { last_access, last_modification };
+        rustix::fs::utimensat(rustix::fs::CWD, &file, &times, rustix::fs::AtFlags::empty())
+    };
+    assert_eq!(set(now, omit), Err(Errno::PERM));
+    assert_eq!(set(omit, now), Err(Errno::PERM));
+    assert_eq!(set(now, now), Ok(()));
+    live.ok("zpool export tank");
+}

@@ -62,8 +62,8 @@ pub struct MountOptions {
     pub ready: Ready,
     /// Same as [`Spot::inherited`].
     pub inherited: usize,
-    /// Leave volumes out of a read-only tree: for pools whose volumes are devices.
-    pub without_volumes: bool,
+    /// Leave the datasets below out of a read-only tree: for pools that are imported, where each is mounted by itself.
+    pub alone: bool,
 }
 
 /// The system's list of mounts.
@@ -362,7 +362,7 @@ pub fn mount(
     // Children of such a dataset can still be mounted by themselves.
     space::check_complete(&dataset).map_err(io::Error::other)?;
     let name = dataset.name.clone();
-    let space = Space::new(Arc::clone(pool), dataset, !options.without_volumes);
+    let space = Space::new(Arc::clone(pool), dataset, options.alone);
     let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOATIME;
     let place = kernel::Place {
         spot: Spot { at: mountpoint, ready: options.ready, inherited: options.inherited },

@@ -39,8 +39,8 @@ pub struct Slot {
     posix_acl: OnceLock<bool>,
     /// Snapshots are created and destroyed: they are looked up each time.
     live: bool,
-    /// Whether volumes below it are shown, as files.
-    volumes: bool,
+    /// The datasets below it are not shown.
+    alone: bool,
     /// Number of its open files and directories.
     open: AtomicUsize,
     /// Names under which it was entered: for a renamed snapshot the kernel uses the old one.
@@ -59,16 +59,16 @@ struct Table {
 pub struct Space {
     pool: Arc<Pool>,
     table: RwLock<Table>,
-    /// Whether volumes are shown.
-    volumes: bool,
+    /// Only the top dataset and its snapshots are shown.
+    alone: bool,
 }
 
 impl Slot {
-    fn new(dataset: Dataset, parent: usize, (live, volumes): (bool, bool)) -> Arc<Self> {
+    fn new(dataset: Dataset, parent: usize, (live, alone): (bool, bool)) -> Arc<Self> {
         let (content, children) = (OnceLock::new(), OnceLock::new());
         let (open, names) = (AtomicUsize::new(0), Mutex::default());
         let posix_acl = OnceLock::new();
-        Arc::new(Self { dataset, parent, content, children, posix_acl, live, volumes, open, names })
+        Arc::new(Self { dataset, parent, content, children, posix_acl, live, alone, open, names })
     }
 
     /// Registers an open file or directory.
@@ -105,23 +105,15 @@ impl Slot {
     /// Child datasets, sorted by name: last component of the name and directory object.
     pub fn children(&self) -> &[(String, u64)] {
         self.children.get_or_init(|| {
-            if self.dataset.is_snapshot() {
+            if self.alone || self.dataset.is_snapshot() {
                 return Vec::new();
             }
             let all = self.dataset.dir().and_then(|dir| dir.children()).unwrap_or_default();
             let mut all: Vec<_> =
                 all.into_iter().filter(|(name, _)| !name.starts_with('$') && !name.contains('%')).collect();
-            all.retain(|(name, number)| self.volumes || !self.is_volume(name, *number));
             all.sort();
             all
         })
-    }
-
-    /// Whether a child is a volume. Its directory object is `number`.
-    fn is_volume(&self, name: &str, number: u64) -> bool {
-        let dir = engine::dsl::Dir::open(&self.dataset.dsl, number, format!("{}/{name}", self.dataset.name));
-        let kind = dir.and_then(|dir| dir.head()).and_then(|head| head.kind());
-        kind.is_ok_and(|kind| kind == DatasetKind::Volume)
     }
 
     /// When a snapshot was last created or destroyed, in seconds since 1970; 0 if never, as far as is known.
@@ -172,20 +164,20 @@ fn open(dataset: &Dataset) -> Result<Content> {
 }
 
 impl Space {
-    /// A tree with `top` at the mount point. With `volumes`, volumes appear in it as files.
-    pub fn new(pool: Arc<Pool>, top: Dataset, volumes: bool) -> Arc<Self> {
-        Self::with(pool, Slot::new(top, 0, (false, volumes)))
+    /// A tree with `top` at the mount point, and the datasets below it unless it is to be `alone`.
+    pub fn new(pool: Arc<Pool>, top: Dataset, alone: bool) -> Arc<Self> {
+        Self::with(pool, Slot::new(top, 0, (false, alone)))
     }
 
     /// The tree beside the live file system `top`: its current snapshots.
     pub fn live(pool: Arc<Pool>, top: Dataset) -> Arc<Self> {
-        Self::with(pool, Slot::new(top, 0, (true, false)))
+        Self::with(pool, Slot::new(top, 0, (true, true)))
     }
 
     fn with(pool: Arc<Pool>, top: Arc<Slot>) -> Arc<Self> {
-        let (by_dataset, volumes) = (HashMap::from([(top.dataset.phys.guid, 0)]), top.volumes);
+        let (by_dataset, alone) = (HashMap::from([(top.dataset.phys.guid, 0)]), top.alone);
         let table = Table { slots: vec![top], by_dataset };
-        Arc::new(Self { pool, table: RwLock::new(table), volumes })
+        Arc::new(Self { pool, table: RwLock::new(table), alone })
     }
 
     /// The pool.
@@ -238,7 +230,7 @@ impl Space {
             return Err(Error::new(Kind::Limit, "too many datasets and snapshots in one mount"));
         }
         table.by_dataset.insert(dataset.phys.guid, id);
-        table.slots.push(Slot::new(dataset, parent, (false, self.volumes)));
+        table.slots.push(Slot::new(dataset, parent, (false, self.alone)));
         Ok(id)
     }
 }

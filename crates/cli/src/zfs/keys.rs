@@ -239,11 +239,28 @@ fn unload(target: &Target, root: &EncryptionRoot, loaded: bool) -> Result<(), Fa
         return Err(failed(format!("Key already unloaded for '{}'.", target.name)));
     }
     target.pool.mounts.settle();
-    let spa = target.pool.spa().map_err(|e| failed(e.what().to_owned()))?;
-    spa.unload_key(&target.name).map_err(|e| match e.kind() {
+    let done = match target.pool.spa() {
+        Ok(spa) => spa.unload_key(&target.name),
+        // The pool is only read: its mounts alone use keys.
+        Err(_) if needs_key(target, root)? => Err(Error::new(Kind::Busy, "the key is in use")),
+        Err(_) => target.view.unload_key(root),
+    };
+    done.map_err(|e| match e.kind() {
         Kind::Busy => failed(format!("'{}' is busy.", target.name)),
         _ => failed(e.what().to_owned()),
     })
+}
+
+/// Whether a file system with this encryption root is mounted.
+fn needs_key(target: &Target, root: &EncryptionRoot) -> Result<bool, Failure> {
+    let dsl = &target.view.dsl;
+    for (name, _) in target.pool.mounts.all() {
+        let found = dsl.keys.root_of(&dsl.dataset(&name)?.dir()?)?;
+        if found.is_some_and(|found| found.dir == root.dir) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 impl Verb for ChangeKey {

@@ -313,6 +313,7 @@ fn target(pool: &Imported, word: &str) -> Result<VdevNode, String> {
     Err(match () {
         () if has(|facts| &facts.spares) => "device is reserved as a hot spare",
         () if has(|facts| &facts.l2cache) => "device is in use as a cache",
+        () if pool.is_read_only() => "pool is read-only",
         () => "no such device in pool",
     }
     .to_owned())

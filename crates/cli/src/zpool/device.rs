@@ -101,6 +101,8 @@ fn device(pool: &Imported, verb: &str, word: &str) -> Result<u64, Failure> {
     let is_it = |spare: &VdevNode| spare.path.as_deref().is_some_and(|path| path.ends_with(word.as_bytes()));
     match facts.is_some_and(|facts| facts.spares.iter().any(is_it)) {
         true => Err(cannot("device is reserved as a hot spare")),
+        // Its config may have other paths than its devices have now.
+        false if pool.is_read_only() => Err(cannot("pool is read-only")),
         false if verb == "online" => {
             Err(Failure::failed(format!("couldn't find device \"{word}\" in pool \"{}\"", pool.name())))
         }

@@ -34,10 +34,14 @@ pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Vec<Arc<Im
 impl Verb for Sync {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let pools = named_or_all(&self.pools, ctx)?;
-        for pool in pools.iter().filter(|pool| !pool.is_read_only()) {
-            pool.spa()?.sync_deferred().map_err(|e| Failure::cannot("sync", pool.name(), e.what()))?;
+        let mut exit = Exit::OK;
+        for pool in pools {
+            if let Err(e) = pool.spa().and_then(|spa| spa.sync_deferred()) {
+                ctx.warn(format!("sync '{}' failed: {}", pool.name(), e.what()));
+                exit = Exit::FAILED;
+            }
         }
-        Ok(Exit::OK)
+        Ok(exit)
     }
 }
 

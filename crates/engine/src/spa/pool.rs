@@ -8,7 +8,7 @@ use ondisk::{Uberblock, names};
 use super::features::PoolFeatures;
 use crate::arc::ArcCache;
 use crate::dmu::Objset;
-use crate::dsl::Dsl;
+use crate::dsl::{Dsl, EncryptionRoot};
 use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::vdev::tree::Tree;
@@ -59,6 +59,18 @@ impl Pool {
     /// The pool's directory.
     pub fn directory(&self) -> Result<Zap> {
         Zap::open(&self.mos.object(names::MOS_DIRECTORY_OBJECT)?)
+    }
+
+    /// Unloads the key of an encryption root of a pool that is only read. The caller has seen that no dataset which needs it is
+    /// mounted.
+    ///
+    /// # Errors
+    /// `KeyMissing` when it is not loaded.
+    #[doc(alias = "spa_keystore_unload_wkey")]
+    pub fn unload_key(&self, root: &EncryptionRoot) -> Result<()> {
+        self.dsl.keys.unload(root.dir)?;
+        self.arc.forget_all();
+        Ok(())
     }
 
     /// The vdev tree in force.

@@ -70,6 +70,11 @@ pub struct Change {
     pub setter: Setter,
 }
 
+/// Whether it was opened so that reading it leaves its access time alone. The kernel passes the flags with each read.
+pub(super) fn keeps_access_time(flags: OpenFlags) -> bool {
+    flags.0 & libc::O_NOATIME != 0
+}
+
 impl Live {
     /// The object of an inode number of the live file system; `None` for `.zfs` and below.
     pub(super) fn object(&self, ino: u64) -> Option<u64> {
@@ -141,7 +146,7 @@ impl Live {
             self.files.check_open_for_writing(object, flags.0 & libc::O_APPEND != 0)?;
         }
         self.files.open_file(object)?;
-        if mode != OpenAccMode::O_WRONLY && flags.0 & libc::O_NOATIME == 0 {
+        if mode != OpenAccMode::O_WRONLY && !keeps_access_time(flags) {
             self.accessed(object);
         }
         let handle = self.handle(object, flags);
@@ -217,7 +222,10 @@ impl Live {
     pub(super) fn change(&self, object: u64, change: Change) -> Result<Entry> {
         let now = SystemTime::now();
         let moment = |time: &TimeOrNow| matches!(time, TimeOrNow::SpecificTime(_));
-        let times = [&change.times.0, &change.times.1].into_iter().flatten().any(moment);
+        let given = [&change.times.0, &change.times.1];
+        // The current time for one of them alone counts as a time of the caller's choice: as in `vfs_utimes` of Linux.
+        let one = change.size.is_none() && given.iter().filter(|time| time.is_some()).count() == 1;
+        let times = one || given.into_iter().flatten().any(moment);
         if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() || times {
             self.files.check_settable(object)?;
         }
@@ -293,9 +301,12 @@ impl Live {
     }
 
     /// Reads bytes of a file.
-    pub(super) fn read(&self, object: u64, offset: u64, size: u32) -> Result<Vec<u8>> {
+    pub(super) fn read(&self, object: u64, offset: u64, size: u32, flags: OpenFlags) -> Result<Vec<u8>> {
         let mut out = vec![0; usize::try_from(size).unwrap_or(0)];
-        let read = self.files.read(object, offset, &mut out)?;
+        let read = match keeps_access_time(flags) {
+            true => self.files.read_unnoticed(object, offset, &mut out)?,
+            false => self.files.read(object, offset, &mut out)?,
+        };
         out.truncate(read);
         Ok(out)
     }

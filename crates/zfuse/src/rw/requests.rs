@@ -15,7 +15,7 @@ use engine::{Error, Kind, Result};
 use zpl::write::{RenameKind, Seek, XattrMode};
 
 use super::ctl::is_snapdir;
-use super::files::{CHANGED, Caller, Change, Entry, NAMES};
+use super::files::{CHANGED, Caller, Change, Entry, NAMES, keeps_access_time};
 use super::fs_swap::handle_of;
 use super::privileges::Setter;
 use super::{Asker, Live, convert, copy, pages, posix_acl};
@@ -259,7 +259,7 @@ impl Filesystem for Live {
         if !self.is_of(fh, object) {
             return reply.error(Errno::ESTALE);
         }
-        match self.read(object, offset, size) {
+        match self.read(object, offset, size, flags) {
             Ok(data) => reply.data(&data),
             Err(e) => reply.error(errno(&e)),
         }
@@ -332,7 +332,7 @@ impl Filesystem for Live {
         if let Err(e) = self.files.open_file(object) {
             return self.open_removed(ino, flags, &e, reply);
         }
-        if self.options.read().dir_atime {
+        if self.options.read().dir_atime && !keeps_access_time(flags) {
             self.accessed(object);
         }
         // The visibility of `.zfs` in the root may change at any time.

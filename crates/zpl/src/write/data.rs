@@ -72,13 +72,23 @@ impl FsWriter {
     #[doc(alias = "zfs_read")]
     pub fn read(&self, number: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
         let node = self.file(number)?;
-        self.check_unreserved(&node)?;
+        let len = self.read_content(&node, offset, out)?;
+        self.accessed(&node)?;
+        Ok(len)
+    }
+
+    /// As [`FsWriter::read`], for a caller that asks that the access time stays as it is (`O_NOATIME`).
+    pub fn read_unnoticed(&self, number: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.read_content(&*self.file(number)?, offset, out)
+    }
+
+    fn read_content(&self, node: &Node, offset: u64, out: &mut [u8]) -> Result<usize> {
+        self.check_unreserved(node)?;
         let len = {
             let _range = node.ranges.lock(offset..offset.saturating_add(len64(out.len())), false);
-            let object = self.object(&node)?;
+            let object = self.object(node)?;
             Content::new(&object, node.word(self.fields.size)).read_at(offset, out)?
         };
-        self.accessed(&node)?;
         self.objset.stats.read(len);
         Ok(len)
     }
