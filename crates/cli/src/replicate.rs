@@ -3,7 +3,7 @@
 //! It runs in its own process and calls `zfs` on both sides, so it needs no rights that its user lacks.
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{BufReader, BufWriter, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use ::replicate::config;
@@ -50,7 +50,15 @@ pub struct Replicate {
 enum ReplicateVerb {
     /// Say whether targets are behind
     Status(Status),
+    /// Turn a send stream into checksums of its objects and blocks
+    Items(Items),
 }
+
+/// Read the stream of a snapshot from standard input, and write the checksums of its objects and blocks to standard output.
+///
+/// `aquifer replicate --verify` runs it on the other machine, so that the stream stays there.
+#[derive(Debug, Args)]
+struct Items {}
 
 /// Say whether the target has all snapshots of the source.
 ///
@@ -129,8 +137,8 @@ struct How {
     /// Do not hold the newest common snapshots.
     #[arg(long)]
     no_holds: bool,
-    /// Compare the newest common snapshot of each dataset at the end, not the older ones. Both sides send it whole to this
-    /// machine.
+    /// Compare the newest common snapshot of each dataset at the end, not the older ones. A machine with Aquifer sends checksums,
+    /// any other one the whole snapshot.
     #[arg(long)]
     verify: bool,
 }
@@ -171,10 +179,23 @@ fn around(ctx: &Ctx) -> Result<Around, Failure> {
     Ok(Around { program, stop: ctx.interrupt.flag() })
 }
 
+fn items() -> Outcome {
+    let (from, to) = (std::io::stdin().lock(), std::io::stdout().lock());
+    if from.is_terminal() || to.is_terminal() {
+        return Err(Failure::usage(
+            "a stream is read from standard input, and no terminal shows the checksums",
+        ));
+    }
+    let (from, to) = (BufReader::with_capacity(1 << 20, from), BufWriter::with_capacity(1 << 16, to));
+    ::replicate::write_items(from, to).map_err(Failure::failed)?;
+    Ok(Exit::OK)
+}
+
 impl Verb for Replicate {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         match self.verb {
             Some(ReplicateVerb::Status(status)) => status.run(ctx),
+            Some(ReplicateVerb::Items(_)) => items(),
             None => self.replicate(ctx),
         }
     }

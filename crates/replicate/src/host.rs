@@ -59,30 +59,46 @@ impl Host {
         Self { reach: place.reach.clone(), around: around.clone() }
     }
 
+    /// Whether it is reached through a shell, so that it may be another machine.
+    pub fn is_far(&self) -> bool {
+        !matches!(self.reach, Reach::Here)
+    }
+
     /// `zfs` with these words.
     pub fn zfs(&self, words: &[&str]) -> Command {
-        let line = || {
-            let words: Vec<String> =
-                std::iter::once("zfs").chain(words.iter().copied()).map(quoted).collect();
-            words.join(" ")
-        };
+        let line: Vec<String> = std::iter::once("zfs").chain(words.iter().copied()).map(quoted).collect();
+        self.shell(line.join(" ")).unwrap_or_else(|| {
+            let mut command = Command::new(&self.around.program);
+            command.arg("zfs").args(words).process_group(0);
+            command
+        })
+    }
+
+    /// `zfs send` with these words on another machine, where its stream becomes items if an Aquifer there can do that. `None`
+    /// when the side is here.
+    pub fn items(&self, words: &[&str]) -> Option<Command> {
+        let send: Vec<String> = ["zfs", "send"].iter().chain(words).map(|word| quoted(word)).collect();
+        let send = send.join(" ");
+        let make = "aquifer replicate items";
+        let script = format!("if {make} --help >/dev/null 2>&1; then {send} | {make}; else {send}; fi");
+        self.shell(format!("sh -c {}", quoted(&script)))
+    }
+
+    /// A line for the shell of another machine; `None` when the side is here.
+    fn shell(&self, line: String) -> Option<Command> {
         let mut command = match &self.reach {
-            Reach::Here => {
-                let mut command = Command::new(&self.around.program);
-                command.arg("zfs").args(words);
-                command
-            }
+            Reach::Here => return None,
             Reach::Ssh { host, port } => {
                 let mut command = Command::new("ssh");
                 if let Some(port) = port {
                     command.arg("-p").arg(port.to_string());
                 }
-                command.arg("--").arg(host).arg(line());
+                command.arg("--").arg(host).arg(line);
                 command
             }
             Reach::Via(via) => {
                 let mut command = Command::new("sh");
-                command.arg("-c").arg(format!("{via} \"$1\"")).arg("sh").arg(line());
+                command.arg("-c").arg(format!("{via} \"$1\"")).arg("sh").arg(line);
                 command
             }
         };
@@ -90,7 +106,7 @@ impl Host {
             // A Ctrl-C is for the replication, which ends its commands in order. ssh may ask for a password.
             command.process_group(0);
         }
-        command
+        Some(command)
     }
 
     /// Runs `zfs` to its end; returns its output.

@@ -50,6 +50,7 @@ use place::Place;
 use retention::Rule;
 pub use run::{Done, run};
 pub use status::{State, status};
+pub use streams::write_items;
 
 /// How encrypted datasets are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,8 +1,12 @@
 //! A send stream as a sequence of items for objects and blocks, for comparisons.
 //!
+//! Items also come ready-made from another machine, which is some thousand times less to move than the stream: [`MAGIC`], then
+//! for each item a byte (1: an object, 2: a block), the object and, of a block, its byte offset as little-endian 64-bit numbers,
+//! and the digest; a byte 0 ends them.
+//!
 //! Source: `dmu_replay_record_t`, OpenZFS 2.4.
 
-use std::io::Read;
+use std::io::{Read, Write};
 
 use ondisk::drr::{Drr, DrrBody};
 use sha2::{Digest, Sha256};
@@ -11,6 +15,9 @@ use sha2::{Digest, Sha256};
 const RECORD: usize = 312;
 /// Most bytes that a record of any sender has behind it: a block, a bonus buffer or a list.
 const MAX_PAYLOAD: u64 = 64 << 20;
+
+/// First bytes of ready-made items. No stream begins so: its first record has the type 0.
+const MAGIC: [u8; 8] = *b"AQITEMS1";
 
 /// A stream's statement about an object or a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,20 +40,52 @@ impl Item {
         }
         Self { object, offset, digest: hash.finalize().into() }
     }
+
+    fn write(&self, to: &mut impl Write) -> std::io::Result<()> {
+        to.write_all(&[if self.offset.is_some() { 2 } else { 1 }])?;
+        to.write_all(&self.object.to_le_bytes())?;
+        if let Some(offset) = self.offset {
+            to.write_all(&offset.to_le_bytes())?;
+        }
+        to.write_all(&self.digest)
+    }
 }
 
-/// Reads items of one snapshot's stream.
+/// What is read.
+#[derive(Debug, Clone, Copy)]
+enum Form {
+    /// A stream in this byte order.
+    Stream(ondisk::Endian),
+    /// Ready-made items.
+    Items,
+}
+
+/// Reads items of one snapshot's stream, or ready-made ones.
 #[derive(Debug)]
 pub(crate) struct Items<R> {
     from: R,
-    endian: Option<ondisk::Endian>,
+    form: Option<Form>,
     records: u64,
     done: bool,
 }
 
+/// Reads the stream of one snapshot, and writes its items.
+///
+/// # Errors
+/// A message with the number of the record that can't be read, or about the output.
+pub fn write_items(from: impl Read, mut to: impl Write) -> Result<(), String> {
+    let failed = |e: std::io::Error| format!("cannot write: {e}");
+    let mut items = Items::new(from);
+    to.write_all(&MAGIC).map_err(failed)?;
+    while let Some(item) = items.next()? {
+        item.write(&mut to).map_err(failed)?;
+    }
+    to.write_all(&[0]).and_then(|()| to.flush()).map_err(failed)
+}
+
 impl<R: Read> Items<R> {
     pub fn new(from: R) -> Self {
-        Self { from, endian: None, records: 0, done: false }
+        Self { from, form: None, records: 0, done: false }
     }
 
     /// The next item; `None` behind the END record.
@@ -55,27 +94,75 @@ impl<R: Read> Items<R> {
     /// A message with the number of the record that can't be read.
     pub fn next(&mut self) -> Result<Option<Item>, String> {
         while !self.done {
-            let (body, payload) = self.record().map_err(|e| format!("record {}: {e}", self.records))?;
+            let found = self.step().map_err(|e| format!("record {}: {e}", self.records))?;
             self.records += 1;
-            if let Some(item) = self.item(&body, &payload) {
-                return Ok(Some(item));
+            if found.is_some() {
+                return Ok(found);
             }
         }
         Ok(None)
     }
 
-    fn record(&mut self) -> Result<(DrrBody, Vec<u8>), String> {
-        let mut bytes = [0; RECORD];
-        self.from.read_exact(&mut bytes).map_err(|_| "the stream ends early".to_owned())?;
-        let endian = match self.endian {
-            Some(endian) => endian,
-            None => *self.endian.insert(Drr::detect(&bytes).map_err(|e| e.to_string())?),
+    /// Reads a record. Returns its item, if it has one.
+    fn step(&mut self) -> Result<Option<Item>, String> {
+        let (body, payload) = match self.form {
+            None => {
+                let mut head = [0; MAGIC.len()];
+                self.fill(&mut head)?;
+                if head == MAGIC {
+                    self.form = Some(Form::Items);
+                    return self.ready_made();
+                }
+                let mut bytes = [0; RECORD];
+                let (first, rest) = bytes.split_at_mut(head.len());
+                first.copy_from_slice(&head);
+                self.fill(rest)?;
+                let endian = Drr::detect(&bytes).map_err(|e| e.to_string())?;
+                self.form = Some(Form::Stream(endian));
+                self.record(&bytes, endian)?
+            }
+            Some(Form::Items) => return self.ready_made(),
+            Some(Form::Stream(endian)) => {
+                let mut bytes = [0; RECORD];
+                self.fill(&mut bytes)?;
+                self.record(&bytes, endian)?
+            }
         };
-        let drr = Drr::from_bytes(&bytes, endian).map_err(|e| e.to_string())?;
+        Ok(self.item(&body, &payload))
+    }
+
+    fn fill(&mut self, bytes: &mut [u8]) -> Result<(), String> {
+        self.from.read_exact(bytes).map_err(|_| "the stream ends early".to_owned())
+    }
+
+    fn ready_made(&mut self) -> Result<Option<Item>, String> {
+        let (mut kind, mut word, mut digest) = ([0], [0; 8], [0; 32]);
+        self.fill(&mut kind)?;
+        if kind == [0] {
+            self.done = true;
+            return Ok(None);
+        }
+        self.fill(&mut word)?;
+        let object = u64::from_le_bytes(word);
+        let offset = match kind {
+            [1] => None,
+            [2] => {
+                self.fill(&mut word)?;
+                Some(u64::from_le_bytes(word))
+            }
+            [other] => return Err(format!("an item of the unknown kind {other}")),
+        };
+        self.fill(&mut digest)?;
+        Ok(Some(Item { object, offset, digest }))
+    }
+
+    /// Takes a record apart, and reads the payload behind it.
+    fn record(&mut self, bytes: &[u8; RECORD], endian: ondisk::Endian) -> Result<(DrrBody, Vec<u8>), String> {
+        let drr = Drr::from_bytes(bytes, endian).map_err(|e| e.to_string())?;
         let size = drr.payload_size();
         let len = usize::try_from(size).ok().filter(|_| size <= MAX_PAYLOAD);
         let mut payload = vec![0; len.ok_or_else(|| format!("a payload of {size} bytes"))?];
-        self.from.read_exact(&mut payload).map_err(|_| "the stream ends early".to_owned())?;
+        self.fill(&mut payload)?;
         Ok((drr.body, payload))
     }
 
@@ -147,6 +234,21 @@ mod tests {
         assert_eq!(one, items(&stream(&[(0, 1), (1024, 2)])).unwrap());
         assert_ne!(one, items(&stream(&[(0, 1), (1024, 3)])).unwrap());
         assert_eq!(one.last().map(|item| (item.object, item.offset)), Some((7, Some(1024))));
+    }
+
+    #[test]
+    fn ready_made_items_are_those_of_the_stream() {
+        let whole = stream(&[(0, 1), (512, 0), (1024, 2)]);
+        let mut made = Vec::new();
+        write_items(&whole[..], &mut made).unwrap();
+        assert_eq!(items(&made).unwrap(), items(&whole).unwrap());
+        assert!(made.len() < 120, "{}", made.len());
+        for len in 0..made.len() {
+            assert!(items(&made[..len]).unwrap_err().contains("ends early"), "{len}");
+        }
+        let unknown = [&MAGIC[..], &[9; 100]].concat();
+        assert!(items(&unknown).unwrap_err().contains("unknown kind 9"));
+        assert!(write_items(&whole[..700], &mut Vec::new()).is_err());
     }
 
     #[test]
