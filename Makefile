@@ -86,13 +86,14 @@ zts:
 
 bench: build
 	tests/oracle.sh
-	bench/run.sh
-	bench/mounts.sh
+	bench/keep.sh read bench/run.sh
+	bench/keep.sh mounts bench/mounts.sh
 	$(CARGO) build --release -p zfuse --example nothing
-	bench/small.sh
-	bench/send.sh
-	bench/upkeep.sh
-	$(CARGO) run --release -p bench -- $${BENCH_DIR:-target/bench}/write
+	bench/keep.sh small bench/small.sh
+	bench/keep.sh send bench/send.sh
+	bench/keep.sh dedup bench/dedup.sh
+	bench/keep.sh upkeep bench/upkeep.sh
+	bench/keep.sh write $(CARGO) run --release -p bench -- $${BENCH_DIR:-target/bench}/write
 
 fuzz:
 	fuzz/run.sh $(SECONDS)

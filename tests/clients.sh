@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/clients.sh BINARY: third-party programs that use zpool and zfs, unmodified, with ours first in PATH. They are
-# unpacked from Debian's archive, not installed.
+# unpacked from Debian's archive, not installed. zrepl is not in it: $ZREPL names its program, or PATH has it.
 . "$(dirname "$0")/mount_lib.sh"
 command -v apt-get >/dev/null || skip "no apt-get here"
 cd "$work" && mkdir debs && cd debs || exit 1
@@ -113,6 +113,53 @@ if python3 -m pip install -q --target "$work/py" pyznap >/dev/null 2>&1; then
   export -f pyznap rounds
   check pyznap bash -c rounds
 else echo "pyznap                       SKIPPED: can't be had"; fi
+
+if zrepl=$(command -v "${ZREPL:-zrepl}"); then
+  cat > "$work/zrepl.yml" <<END
+global:
+  control: { sockpath: $work/zrepl/control }
+  serve: { stdinserver: { sockdir: $work/zrepl/in } }
+jobs:
+- { name: sink, type: sink, root_fs: copies/zrepl, serve: { type: local, listener_name: here }, recv: { placeholder: { encryption: inherit } } }
+- name: push
+  type: push
+  connect: { type: local, listener_name: here, client_identity: us }
+  filesystems: { "scratch/zrepl<": true }
+  snapshotting: { type: manual }
+  send: { encrypted: false }
+  pruning: { keep_sender: [ { type: last_n, count: 1 } ], keep_receiver: [ { type: last_n, count: 2 } ] }
+END
+  mkdir -m 700 "$work/zrepl" "$work/zrepl/in"
+  # In the end the source has the newest snapshot, and the target that and the one before.
+  is_done() {
+    local of there
+    for of in scratch/zrepl scratch/zrepl/kid scratch/zrepl/vol; do
+      there=$(snapshots -d 1 copies/zrepl/us/$of 2> /dev/null)
+      [ "$(snapshots -d 1 $of)" = "$of@$1" ] && [[ $there = *@$1 ]] && [ "$(wc -l <<< "$there")" -le 2 ] || return 1
+    done
+  }
+  replicated() {
+    for _ in $(seq 150); do is_done "$1" && return; sleep 0.2; done
+    zfs list -t all -r scratch/zrepl copies/zrepl; return 1
+  }
+  rounds() {
+    zfs create -o mountpoint=none scratch/zrepl && zfs create -V 8M scratch/zrepl/vol && zfs create -o mountpoint=none scratch/zrepl/kid &&
+      zfs create -o mountpoint=none copies/zrepl || return 1
+    local of=(--config "$work/zrepl.yml") round
+    "$zrepl" "${of[@]}" configcheck > /dev/null || return 1
+    "$zrepl" "${of[@]}" daemon & local daemon=$!
+    for round in one two three; do
+      zfs snapshot -r "scratch/zrepl@$round" || return 1
+      # It fails while the daemon starts, and while the job still prunes.
+      for _ in $(seq 40); do sleep 0.5; "$zrepl" "${of[@]}" signal wakeup push && break; done
+      replicated "$round" || { kill $daemon; return 1; }
+    done
+    kill $daemon; wait $daemon
+    [ "$(snapshots -d 1 copies/zrepl/us/scratch/zrepl/vol | wc -l)" = 2 ] && [ "$(zfs list -Ho guid scratch/zrepl/vol@three)" = "$(zfs list -Ho guid copies/zrepl/us/scratch/zrepl/vol@three)" ]
+  }
+  export -f rounds is_done replicated; export zrepl work
+  check zrepl bash -c rounds
+else echo "zrepl                        SKIPPED: can't be had"; fi
 zpool export copies || failed=1
 judge
 exit $failed
