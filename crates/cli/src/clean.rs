@@ -15,6 +15,11 @@ pub struct Clean<W> {
     led: bool,
 }
 
+/// Removes control characters from terminal output.
+pub(crate) fn cleaned(out: Box<dyn Write>, is_terminal: bool) -> Box<dyn Write> {
+    if is_terminal { Box::new(Clean::new(out)) } else { out }
+}
+
 impl<W: Write> Clean<W> {
     /// Wraps a terminal.
     pub fn new(out: W) -> Self {

@@ -6,8 +6,8 @@ use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::fd::AsFd;
 
 use crate::interrupt::Interrupt;
+use crate::names::is_ours;
 use crate::session::{Home, Session};
-use crate::usage;
 
 /// Output streams, and the user's request to stop.
 pub struct Ctx {
@@ -57,7 +57,7 @@ impl Ctx {
 
     /// Whether the command is OpenZFS's `zpool` or `zfs`.
     pub fn is_openzfs(&self) -> bool {
-        usage::is_ours(self.command.split(' ').next().unwrap_or_default())
+        is_ours(self.command.split(' ').next().unwrap_or_default())
     }
 
     /// Streams of the caller's choice, no terminal, no signals: for tests and for embedding.
@@ -94,53 +94,5 @@ impl Ctx {
 impl Debug for Ctx {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Ctx").field("command", &self.command).finish_non_exhaustive()
-    }
-}
-
-/// Runs command lines inside tests.
-#[cfg(test)]
-pub mod testing {
-    use std::io::{self, Write};
-    use std::sync::{Arc, Mutex};
-
-    use super::Ctx;
-    use crate::verb::Exit;
-
-    /// The result of a command line.
-    #[derive(Debug)]
-    pub struct Run {
-        /// Its exit code.
-        pub exit: Exit,
-        /// Standard output.
-        pub out: String,
-        /// Standard error.
-        pub err: String,
-    }
-
-    #[derive(Clone, Default)]
-    struct Shared(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Shared {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().write(bytes)
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    impl Shared {
-        fn text(&self) -> String {
-            String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
-        }
-    }
-
-    /// Runs a command line and captures both streams.
-    pub fn captured(argv: &[&str]) -> Run {
-        let (out, err) = (Shared::default(), Shared::default());
-        let mut ctx = Ctx::with_streams(Box::new(out.clone()), Box::new(err.clone()));
-        let exit = crate::multicall::run(argv.iter().map(Into::into).collect(), &mut ctx);
-        Run { exit, out: out.text(), err: err.text() }
     }
 }

@@ -5,12 +5,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use clap::Args;
+use daemon::Commands;
 use daemon::client::MALLOC;
 use daemon::paths::RunPaths;
 
 use crate::ctx::Ctx;
-use crate::session::Verbs;
-use crate::verb::{Exit, Failure, Outcome, Verb};
+use crate::verb::{Exit, Failure, Outcome};
 
 /// Own imported pools and serve commands on them. Commands start it automatically.
 ///
@@ -48,8 +48,9 @@ fn choose_transport() {
     }
 }
 
-impl Verb for Daemon {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
+impl Daemon {
+    /// Serves until the process is stopped; `verbs` runs the commands.
+    pub(crate) fn serve(self, verbs: Arc<dyn Commands>, ctx: &mut Ctx) -> Outcome {
         with_settings_of_malloc();
         // The process is named after `/proc/self/exe`, but tools search for it by its own name. Failure is harmless.
         let _ = rustix::thread::set_name(c"aquifer");
@@ -60,7 +61,7 @@ impl Verb for Daemon {
         // off until the daemon ends.
         ctx.raw_out = None;
         let (place, stop) = (RunPaths::of_process(), ctx.interrupt.flag());
-        let served = daemon::server::serve(&place, Arc::new(Verbs), stop, self.stay);
+        let served = daemon::server::serve(&place, verbs, stop, self.stay);
         served.map(|()| Exit::OK).map_err(|e| Failure::failed(format!("daemon: {e}")))
     }
 }

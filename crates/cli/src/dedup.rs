@@ -18,8 +18,8 @@ use crate::interrupt::Interrupt;
 use crate::output::json::{JsonStyle, document, print};
 use crate::output::table::{Column, Table};
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zfs::target::Target;
 
 /// Share equal blocks of file systems and volumes.
 ///
@@ -249,7 +249,7 @@ impl Ctx {
 
 #[cfg(test)]
 mod tests {
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     #[test]

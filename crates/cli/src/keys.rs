@@ -12,11 +12,28 @@ use stdx::Secret;
 
 use crate::ctx::Ctx;
 use crate::fetch;
-use crate::source::LoadKey;
 use crate::verb::Failure;
 
 /// Maximum bytes of a key file; keys are 32 bytes, 64 hex digits or a passphrase of up to 512.
 const MAX_KEY: usize = 4096;
+
+/// One `--load-key`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadKey {
+    /// The encryption root (its children inherit the key).
+    pub dataset: String,
+    /// A file, or `None` for standard input.
+    pub file: Option<PathBuf>,
+}
+
+pub(crate) fn parse_load_key(text: &str) -> Result<LoadKey, String> {
+    let (dataset, file) = text.split_once('=').ok_or("expected DATASET=FILE or DATASET=-")?;
+    if dataset.is_empty() || file.is_empty() {
+        return Err("expected DATASET=FILE or DATASET=-".to_owned());
+    }
+    let file = (file != "-").then(|| PathBuf::from(file));
+    Ok(LoadKey { dataset: dataset.to_owned(), file })
+}
 
 /// Loads the keys of the command line's `--load-key` options.
 pub fn load_given(pool: &Pool, keys: &[LoadKey]) -> Result<(), Failure> {
@@ -107,4 +124,17 @@ fn prompt(ctx: &mut Ctx, root: &EncryptionRoot) -> io::Result<Secret> {
     tcsetattr(&stdin, OptionalActions::Flush, &saved)?;
     writeln!(ctx.err)?;
     read
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_name_their_dataset() {
+        let file = parse_load_key("tank/raw=/k").unwrap();
+        assert_eq!((file.dataset.as_str(), file.file), ("tank/raw", Some(PathBuf::from("/k"))));
+        assert_eq!(parse_load_key("tank=-").unwrap().file, None);
+        assert!(parse_load_key("tank").is_err() && parse_load_key("=x").is_err());
+    }
 }

@@ -7,17 +7,21 @@
 //!
 //! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
+mod admit;
 mod advise;
 mod asked;
 mod bar;
 mod bench;
 mod browse;
+mod classify;
 mod clean;
 mod clone;
+pub mod command;
 pub mod ctx;
 pub mod daemon;
 mod dedup;
 mod delegated;
+mod dispatch;
 mod excess;
 mod fetch;
 pub mod fuse;
@@ -27,6 +31,7 @@ pub mod listing;
 pub mod monitor;
 pub mod mount;
 pub mod multicall;
+mod names;
 pub mod output;
 pub mod pages;
 pub mod parallel;
@@ -34,13 +39,18 @@ mod paths;
 mod patient;
 mod posix;
 pub mod progress;
+mod refusal;
 mod refused;
+pub mod repeat;
 mod replicate;
 mod route;
 pub mod session;
 pub mod settings;
 pub mod source;
 mod stream_out;
+pub mod target;
+#[cfg(test)]
+mod testing;
 pub mod tunables;
 pub mod unsupported;
 mod unsupported_usage;
@@ -48,6 +58,7 @@ mod usage;
 pub mod users;
 pub mod verb;
 pub mod verify;
+mod version;
 pub mod zdb;
 pub mod zfs;
 pub mod zinject;

@@ -1,190 +1,37 @@
 //! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zinject`, `zstream`, `mount.zfs`, `arcstat`, `arc_summary` or
 //! `zilstat` if called by that name, otherwise as `aquifer COMMAND …`.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write;
-use std::path::Path;
 
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use serde_json::json;
+use clap::FromArgMatches;
 
-use crate::advise::Advise;
+use crate::admit::admit;
 use crate::asked::Asked;
-use crate::bench::Bench;
-use crate::browse::Browse;
-use crate::clone::CloneFiles;
+use crate::clean::cleaned;
+use crate::command::{Aquifer, Command, command};
 use crate::ctx::Ctx;
-use crate::daemon::Daemon;
-use crate::dedup::Dedup;
-use crate::delegated;
 use crate::monitor::arc_summary::ArcSummary;
 use crate::monitor::arcstat::Arcstat;
-use crate::monitor::kstat::Kstat;
 use crate::monitor::zilstat::Zilstat;
-use crate::mount::Mount;
-use crate::output::json::{document, print};
-use crate::pages::Pages;
+use crate::names::{NAMES, called_as, is_ours};
 use crate::posix;
-use crate::replicate::Replicate;
 use crate::route::forward;
-use crate::session::{Home, cleaned};
-use crate::tunables;
 use crate::usage;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::verify::Verify;
 use crate::zdb::Zdb;
 use crate::zfs::Zfs;
 use crate::zfs::by_path::with_mount_points;
 use crate::zfs::mount_helper::MountHelper;
 use crate::zinject::Zinject;
 use crate::zpool::Zpool;
-use crate::zpool::scripts::Scripts;
 use crate::zstream::Zstream;
 
-/// OpenZFS in user space: open pools, inspect them, recover every file.
-///
-/// Called as zpool, zfs, zdb, zinject, zstream, arcstat or arc_summary (through a link with that name), it acts as that
-/// command.
-#[derive(Debug, Parser)]
-#[command(
-    name = "aquifer",
-    version,
-    subcommand_required = true,
-    arg_required_else_help = true,
-    args_override_self = true
-)]
-pub struct Aquifer {
-    /// The command.
-    #[command(subcommand)]
-    pub command: Command,
-}
-
-/// The first word after `aquifer`.
-#[derive(Debug, Subcommand)]
-pub enum Command {
-    /// Pools: find, open, describe
-    Zpool(Zpool),
-    /// Datasets: list, properties, differences
-    Zfs(Zfs),
-    /// On-disk structures, as OpenZFS's debugger prints them
-    Zdb(Zdb),
-    /// Inject faults into imported pools
-    Zinject(Zinject),
-    /// Send streams: print their records
-    Zstream(Zstream),
-    /// The verbs that take a path inside a dataset.
-    #[command(flatten)]
-    Browse(Browse),
-    /// Read and check every block of a pool
-    Verify(Verify),
-    /// Keep a copy of datasets, here or on another machine
-    Replicate(Replicate),
-    /// Say what dedup, compression or a record size would save and cost
-    Advise(Advise),
-    /// Measure pools on devices, files or a directory, or an existing pool
-    Bench(Bench),
-    /// Copy files by sharing their blocks, also between file systems of a pool
-    Clone(CloneFiles),
-    /// Share equal blocks of datasets that are in use
-    Dedup(Dedup),
-    /// Mount a pool's file systems over FUSE
-    Mount(Mount),
-    /// Mount at the place given by `mount -t zfs`
-    #[command(name = "mount.zfs", alias = "mount.fuse.zfs", hide = true)]
-    MountHelper(MountHelper),
-    /// Own imported pools
-    Daemon(Daemon),
-    /// Print cache statistics at intervals
-    #[command(visible_alias = "zarcstat")]
-    Arcstat(Arcstat),
-    /// Print statistics of intent logs
-    Zilstat(Zilstat),
-    /// Print a report on the contents and efficiency of the cache
-    #[command(name = "arc_summary", visible_alias = "zarcsummary")]
-    ArcSummary(ArcSummary),
-    /// Print counters as the kernel's OpenZFS does
-    Kstat(Kstat),
-    /// Show settings of the daemon
-    Get(tunables::Get),
-    /// Change settings of the daemon
-    Set(tunables::Set),
-    /// Write man pages and completions
-    #[command(hide = true)]
-    Pages(Pages),
-    /// Print the version
-    Version(Version),
-}
-
-impl Verb for Command {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        match self {
-            Command::Zpool(v) => v.run(ctx),
-            Command::Zfs(v) => v.run(ctx),
-            Command::Zdb(v) => v.run(ctx),
-            Command::Zinject(v) => v.run(ctx),
-            Command::Zstream(v) => v.run(ctx),
-            Command::Browse(v) => v.run(ctx),
-            Command::Verify(v) => v.run(ctx),
-            Command::Replicate(v) => v.run(ctx),
-            Command::Advise(v) => v.run(ctx),
-            Command::Bench(v) => v.run(ctx),
-            Command::Clone(v) => v.run(ctx),
-            Command::Dedup(v) => v.run(ctx),
-            Command::Mount(v) => v.run(ctx),
-            Command::MountHelper(v) => v.run(ctx),
-            Command::Daemon(v) => v.run(ctx),
-            Command::Arcstat(v) => v.run(ctx),
-            Command::Zilstat(v) => v.run(ctx),
-            Command::ArcSummary(v) => v.run(ctx),
-            Command::Kstat(v) => v.run(ctx),
-            Command::Get(v) => v.run(ctx),
-            Command::Set(v) => v.run(ctx),
-            Command::Pages(v) => v.run(ctx),
-            Command::Version(v) => v.run(ctx),
-        }
-    }
-}
-
 impl Command {
-    /// The process in which the command runs.
-    fn home(&self) -> Home {
-        match self {
-            Command::Zpool(v) => v.verb.home(),
-            Command::Zfs(v) => v.verb.home(),
-            Command::Zdb(v) => v.home(),
-            Command::Zinject(v) => v.home(),
-            Command::Arcstat(v) => v.home(),
-            Command::Zilstat(v) => v.home(),
-            Command::ArcSummary(v) => v.home(),
-            Command::Kstat(v) => v.home(),
-            Command::Advise(v) => v.home(),
-            Command::Get(v) => v.home(),
-            Command::Set(v) => v.home(),
-            Command::MountHelper(_) | Command::Dedup(_) => Home::Daemon,
-            _ => Home::Here,
-        }
-    }
-
-    /// Words that may be paths in mounted file systems.
-    fn names_or_paths(&self) -> &[String] {
-        match self {
-            Command::Zfs(v) => v.verb.names_or_paths(),
-            _ => &[],
-        }
-    }
-
-    /// The scripts whose output the command prints in columns.
-    fn scripts(&self) -> Option<Scripts> {
-        match self {
-            Command::Zpool(v) => v.verb.scripts(),
-            _ => None,
-        }
-    }
-
     fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
         ctx.home = self.home();
         if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
-            delegated::admit(&mut self, &guest, ctx)?;
+            admit(&mut self, &guest, ctx)?;
             return self.run(ctx);
         }
         let scripts = self.scripts().filter(|_| ctx.session.is_none());
@@ -203,97 +50,6 @@ impl Command {
         let forwarded = if ctx.may_forward { forward(ctx.home, &Asked::by(&self), &by_path) } else { None };
         forwarded.unwrap_or_else(|| self.run(ctx))
     }
-}
-
-/// Print the version.
-#[derive(Debug, Args)]
-pub struct Version {
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-}
-
-/// The OpenZFS release whose words, properties and features `zpool` and `zfs` follow, then this program's own
-/// version, in the format of a distribution's build: programs parse a version out of `zfs-2.3.2-0aquifer0.1.0`.
-#[doc(alias = "ZFS_META_ALIAS")]
-const LEVEL: &str = concat!("2.3.2-0aquifer", env!("CARGO_PKG_VERSION"));
-
-impl Verb for Version {
-    fn run(self, ctx: &mut Ctx) -> Outcome {
-        let is_own = !usage::is_ours(ctx.command.split(' ').next().unwrap_or_default());
-        let own = concat!("aquifer-", env!("CARGO_PKG_VERSION"));
-        let [userland, kernel] = [format!("zfs-{LEVEL}"), format!("zfs-kmod-{LEVEL}")];
-        if self.json {
-            let mut doc = document(&ctx.command);
-            doc.insert("zfs_version".into(), json!({ "userland": userland, "kernel": kernel }));
-            if is_own {
-                doc.insert("aquifer_version".into(), json!(own));
-            }
-            print(&mut *ctx.out, &doc.into())?;
-        } else if is_own {
-            writeln!(ctx.out, "{own}")?;
-        } else {
-            // The daemon, which is this program, takes the place of the kernel module.
-            writeln!(ctx.out, "{userland}\n{kernel}")?;
-        }
-        Ok(Exit::OK)
-    }
-}
-
-/// The names of links to the program, beside its own.
-pub const NAMES: [&str; 12] = [
-    "zpool",
-    "zfs",
-    "zdb",
-    "zinject",
-    "zstream",
-    "arcstat",
-    "zarcstat",
-    "arc_summary",
-    "zarcsummary",
-    "zilstat",
-    "mount.zfs",
-    // mount(8) asks for this one when it changes the options of a mount: the kernel's type of ours is fuse.zfs.
-    "mount.fuse.zfs",
-];
-
-/// The command tree of one name, as clap sees it: for parsing, man pages and completions.
-pub fn command(name: &str) -> clap::Command {
-    match name {
-        "zpool" => as_own_command::<Zpool>("zpool"),
-        "zfs" => as_own_command::<Zfs>("zfs"),
-        "zdb" => as_own_command::<Zdb>("zdb"),
-        "zinject" => as_own_command::<Zinject>("zinject"),
-        "zstream" => as_own_command::<Zstream>("zstream"),
-        "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
-        "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
-        "zilstat" => as_own_command::<Zilstat>("zilstat"),
-        "mount.zfs" => as_own_command::<MountHelper>("mount.zfs"),
-        "mount.fuse.zfs" => as_own_command::<MountHelper>("mount.fuse.zfs"),
-        _ => Aquifer::command().mut_subcommand("zpool", with_flag_d),
-    }
-}
-
-/// The `-d` of `zpool status` is OpenZFS's and takes no value; the `-d` of all other verbs names a place to search
-/// for devices.
-fn with_flag_d(zpool: clap::Command) -> clap::Command {
-    let is_status = |verb: &clap::Command| verb.get_name() == "status";
-    let fitted = |verb: clap::Command| verb.mut_arg("device", |arg| arg.short(None));
-    zpool.mut_subcommands(|verb| if is_status(&verb) { fitted(verb) } else { verb })
-}
-
-fn as_own_command<A: clap::Args>(name: &'static str) -> clap::Command {
-    // A repeated option is not an error: the last one counts.
-    let whole = clap::Command::new(name).version(env!("CARGO_PKG_VERSION")).args_override_self(true);
-    let whole = A::augment_args(whole);
-    let whole = if name == "zpool" { with_flag_d(whole) } else { whole };
-    let whole = if name == "zpool" || name == "zfs" { whole.disable_help_flag(true) } else { whole };
-    // After a verb `-h` would be an option that OpenZFS does not have.
-    let help = || Arg::new("help").long("help").action(ArgAction::Help).help("Print help");
-    whole.mut_subcommands(|verb| {
-        let has_own = verb.get_arguments().any(|arg| arg.get_id() == "help");
-        if has_own { verb } else { verb.disable_help_flag(true).arg(help()) }
-    })
 }
 
 /// Runs a whole command line, beginning with the program's name, and returns the exit code.
@@ -373,11 +129,6 @@ fn clap_exit(e: &clap::Error, ctx: &mut Ctx) -> Exit {
     if to_err { Exit::USAGE } else { Exit::OK }
 }
 
-/// The name by which the program was called, without directories; it selects the command.
-pub(crate) fn called_as(argv0: &OsStr) -> String {
-    Path::new(argv0).file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
 /// `zpool list` for both `zpool list -v` and `aquifer zpool list -v`.
 fn describe(name: &str, argv: &[OsString]) -> String {
     let words = argv.iter().skip(1).map(|a| a.to_string_lossy().into_owned());
@@ -399,7 +150,7 @@ fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
 /// `zpool -V` and `zpool --version` are `zpool version`.
 fn with_version_as_verb(name: &str, mut argv: Vec<OsString>) -> Vec<OsString> {
     if let Some(word) =
-        argv.get_mut(1).filter(|word| usage::is_ours(name) && (*word == "-V" || *word == "--version"))
+        argv.get_mut(1).filter(|word| is_ours(name) && (*word == "-V" || *word == "--version"))
     {
         *word = "version".into();
     }
@@ -409,7 +160,8 @@ fn with_version_as_verb(name: &str, mut argv: Vec<OsString>) -> Vec<OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
+    use crate::version::LEVEL;
 
     #[test]
     fn every_command_tree_is_sound() {

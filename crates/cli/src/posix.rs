@@ -46,7 +46,7 @@ mod tests {
 
     fn ended(line: &str) -> String {
         let argv = line.split(' ').map(OsString::from).collect();
-        let argv = end_options(argv, &crate::multicall::command("zfs"));
+        let argv = end_options(argv, &crate::command::command("zfs"));
         argv.join(" ".as_ref()).into_string().unwrap()
     }
 

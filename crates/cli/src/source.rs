@@ -11,10 +11,10 @@ use zutil::PoolCandidate;
 use zutil::import;
 
 use crate::ctx::Ctx;
-use crate::keys;
+use crate::keys::{self, LoadKey, parse_load_key};
+use crate::repeat::has_interval;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome};
-use crate::zpool::repeat::has_interval;
 
 /// Default cache size in bytes.
 const ARC_MAX: u64 = 128 << 20;
@@ -43,24 +43,6 @@ pub struct PoolSource {
     /// If the newest state cannot be opened, try older ones, and report the loss.
     #[arg(help_heading = HEADING, long)]
     pub fallback: bool,
-}
-
-/// One `--load-key`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadKey {
-    /// The encryption root (its children inherit the key).
-    pub dataset: String,
-    /// A file, or `None` for standard input.
-    pub file: Option<PathBuf>,
-}
-
-pub(crate) fn parse_load_key(text: &str) -> Result<LoadKey, String> {
-    let (dataset, file) = text.split_once('=').ok_or("expected DATASET=FILE or DATASET=-")?;
-    if dataset.is_empty() || file.is_empty() {
-        return Err("expected DATASET=FILE or DATASET=-".to_owned());
-    }
-    let file = (file != "-").then(|| PathBuf::from(file));
-    Ok(LoadKey { dataset: dataset.to_owned(), file })
 }
 
 impl PoolSource {
@@ -297,13 +279,5 @@ mod tests {
         assert_eq!((s.take_timestamp(), s.wanted_txg().unwrap()), (None, Some(17)));
         s.txg = Some("x".into());
         assert!(s.wanted_txg().is_err());
-    }
-
-    #[test]
-    fn keys_name_their_dataset() {
-        let file = parse_load_key("tank/raw=/k").unwrap();
-        assert_eq!((file.dataset.as_str(), file.file), ("tank/raw", Some(PathBuf::from("/k"))));
-        assert_eq!(parse_load_key("tank=-").unwrap().file, None);
-        assert!(parse_load_key("tank").is_err() && parse_load_key("=x").is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! OpenZFS's verbs that this program does not implement yet: the message says that the verb exists but is not
-//! supported, instead of suggesting a misspelling.
+//! supported, instead of suggesting a misspelling. Faults of the pools and datasets that it names are reported first.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,6 @@ use crate::ctx::Ctx;
 use crate::session::Home;
 use crate::unsupported_usage::{self, Form, Line};
 use crate::verb::{Failure, Outcome};
-use crate::zpool::not_yet::check;
 
 /// Every verb of OpenZFS 2.4's `zpool`, with a description. A verb with its own module is never looked up here.
 pub const ZPOOL_VERBS: &[(&str, &str)] = &[
@@ -126,4 +125,32 @@ pub fn refuse(command: &str, table: &[(&str, &str)], words: &[OsString], ctx: &m
         check(form, &line?, ctx)?;
     }
     Err(Failure::failed(format!("{command} {name}: not supported yet: {what}")))
+}
+
+/// Checks the names in a line.
+///
+/// # Errors
+/// The fault of a name.
+fn check(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
+    match form.command {
+        "zpool" => check_pool(line, ctx),
+        _ => check_dataset(form, line, ctx),
+    }
+}
+
+fn check_pool(line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(name) = line.arguments.first() else { return Ok(()) };
+    if ctx.pool(name).is_none() {
+        let what = format!("cannot open '{name}': no such pool");
+        return Err(Failure::failed(what));
+    }
+    Ok(())
+}
+
+fn check_dataset(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
+    let Some(name) = line.arguments.first() else { return Ok(()) };
+    match form.verb {
+        "program" if ctx.pool(name).is_none() => Err(Failure::failed(format!("cannot open pool '{name}'"))),
+        _ => Ok(()),
+    }
 }

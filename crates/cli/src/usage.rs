@@ -12,8 +12,9 @@ use std::io::Write;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
 
+use crate::command::command as tree_of;
 use crate::ctx::Ctx;
-use crate::multicall;
+use crate::names::{NAMES, called_as, is_ours};
 use crate::pages;
 use crate::unsupported_usage;
 use crate::verb::Exit;
@@ -59,16 +60,11 @@ const MISSING: [(&str, &str, &str); 33] = [
     ("zfs redact", "redaction_snapshot", "too few arguments"),
 ];
 
-/// The commands with OpenZFS's usage messages.
-pub fn is_ours(name: &str) -> bool {
-    matches!(name, "zpool" | "zfs")
-}
-
 /// Rewrites `aquifer zpool …` to `zpool …`.
 pub fn in_own_name(mut argv: Vec<OsString>) -> Vec<OsString> {
-    let name = argv.first().map(|word| multicall::called_as(word)).unwrap_or_default();
+    let name = argv.first().map(|word| called_as(word)).unwrap_or_default();
     let next = argv.get(1).and_then(|word| word.to_str());
-    if !multicall::NAMES.contains(&name.as_str()) && next.is_some_and(is_ours) {
+    if !NAMES.contains(&name.as_str()) && next.is_some_and(is_ours) {
         argv.remove(0);
     }
     argv
@@ -83,7 +79,7 @@ pub fn help(name: &str, argv: &[OsString], ctx: &mut Ctx) -> Option<Exit> {
         return None;
     }
     let text = match words.next() {
-        None => everything(&multicall::command(name)),
+        None => everything(&tree_of(name)),
         Some(topic) => match pages::help(name, topic, ctx.out_is_terminal) {
             Some(text) => text,
             None => {
@@ -116,7 +112,7 @@ pub fn why(e: &clap::Error, command: &str) -> Option<String> {
     if !is_ours(name) {
         return None;
     }
-    let tree = multicall::command(name);
+    let tree = tree_of(name);
     let tree = verb.and_then(|verb| tree.find_subcommand(verb));
     let word = |kind| match e.get(kind) {
         Some(ContextValue::String(text)) => text.clone(),
@@ -173,7 +169,7 @@ fn missing(arg: &str, command: &str, verb: Option<&Command>) -> String {
 fn usage(command: &str) -> Option<String> {
     let mut words = command.split(' ');
     let name = words.next().filter(|name| is_ours(name))?;
-    let tree = multicall::command(name);
+    let tree = tree_of(name);
     let word = words.next().unwrap_or_default();
     let known = tree.find_subcommand(word).map(synopsis);
     let lines = known.or_else(|| Some(unsupported_usage::find(name, word)?.synopsis()));
@@ -299,7 +295,7 @@ fn is_many(arg: &Arg) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     /// The error message, without the usage.

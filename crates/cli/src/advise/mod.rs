@@ -20,8 +20,8 @@ use crate::ctx::Ctx;
 use crate::output::json::{document, print};
 use crate::output::table::{Column, Table};
 use crate::session::Home;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zfs::target::Target;
 use files::Inventory;
 use stored::Stored;
 
@@ -307,7 +307,7 @@ mod tests {
     use stdx::rng::Rng;
 
     use super::mounted;
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     fn noise(seed: u64, len: usize) -> Vec<u8> {

@@ -12,8 +12,8 @@ use ondisk::{Blkptr, ObjectType, ObjsetType};
 use super::files::{Inventory, Listed, Origin};
 use crate::interrupt::Interrupt;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::Failure;
-use crate::zfs::target::Target;
 
 /// An open dataset.
 #[derive(Debug)]

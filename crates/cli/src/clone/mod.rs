@@ -323,7 +323,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     fn run(words: &[&str]) -> (Exit, String, String) {

@@ -13,9 +13,9 @@ use super::columns::{COLUMNS, Column, EXTENDED, Span, USUAL};
 use super::kstat::{Arcstats, of_daemon};
 use crate::ctx::Ctx;
 use crate::output::time::time_of_day;
+use crate::repeat::sleep;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zpool::repeat::sleep;
 
 /// Lines between two headings.
 const HEADING: u64 = 20;

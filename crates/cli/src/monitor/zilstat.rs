@@ -14,9 +14,9 @@ use super::kstat::of_daemon;
 use super::number::shortened;
 use super::zil::ZilSample;
 use crate::ctx::Ctx;
+use crate::repeat::sleep;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zpool::repeat::sleep;
 
 /// Print statistics of intent logs.
 #[derive(Debug, Args)]

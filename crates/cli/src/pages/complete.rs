@@ -16,7 +16,8 @@ use clap_complete::env::{CompleteEnv, Shells};
 use zcommon::features::FEATURES;
 use zcommon::props::{PropInfo, ZfsProp, ZpoolProp};
 
-use crate::multicall::{called_as, command};
+use crate::command::command;
+use crate::names::called_as;
 
 /// The environment variable of a shell's query.
 const ASKED: &str = "AQUIFER_COMPLETE";
@@ -282,7 +283,7 @@ fn run(words: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::multicall::NAMES;
+    use crate::names::NAMES;
 
     #[test]
     fn every_tree_can_be_completed_and_every_shell_has_a_script() {

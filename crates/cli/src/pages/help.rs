@@ -5,12 +5,13 @@ use std::process::{Command, Stdio};
 
 use super::man::{NOT_YET, Page, of_form, of_verb};
 use super::topics;
-use crate::{multicall, unsupported_usage};
+use crate::command::command as tree_of;
+use crate::unsupported_usage;
 
 /// The text on a verb or a topic of a command; empty if man(1) has shown it, `None` if neither exists.
 #[doc(alias("zpool_do_help", "zfs_do_help"))]
 pub fn help(command: &str, word: &str, is_terminal: bool) -> Option<String> {
-    let mut tree = multicall::command(command);
+    let mut tree = tree_of(command);
     tree.build();
     let (page, text) = if word == command {
         return Some(tree.render_long_help().to_string());

@@ -7,7 +7,8 @@ use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
 use engine::memory::limits::LIMITS;
 
 use super::topics;
-use crate::multicall::{NAMES, command};
+use crate::command::command;
+use crate::names::NAMES;
 use crate::unsupported;
 use crate::unsupported_usage::{self, Form};
 

@@ -16,24 +16,12 @@ pub use help::help;
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Args;
-
+use crate::command::Pages;
 use crate::ctx::Ctx;
-use crate::multicall::NAMES;
+use crate::names::NAMES;
 use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
-
-/// Write man pages and completions.
-#[derive(Debug, Args)]
-pub struct Pages {
-    /// Where the program and its links will be installed; completions call them there.
-    #[arg(long = "bindir", value_name = "DIR")]
-    pub bindir: Option<PathBuf>,
-    /// The output directory.
-    #[arg(value_name = "DIR")]
-    pub dir: PathBuf,
-}
 
 /// All names: the program's own, and its links'.
 fn names() -> impl Iterator<Item = &'static str> {

@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use crate::source::{LoadKey, parse_load_key};
+use crate::keys::{LoadKey, parse_load_key};
 
 /// One option.
 pub struct Flag {

@@ -11,9 +11,9 @@ use daemon::deleg::{self, Grant, Scope, Who};
 use engine::dsl::Dir;
 use zcommon::props::{PropAttr, ZfsProp};
 
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::users::Names;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 

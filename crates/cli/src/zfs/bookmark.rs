@@ -5,9 +5,9 @@ use engine::dsl::props::bookmarks::bookmarks;
 use engine::{Error, Kind};
 use zcommon::names::{check_bookmark, check_snapshot};
 
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Make a bookmark of a snapshot, or of a bookmark.

@@ -9,10 +9,10 @@ use super::content::{OfContent, undo};
 use super::create::{furnish, make_ancestors};
 use super::mount::{mount_new, not_mounted};
 use super::set::{is_auto, reserve_all};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::settings::{self, When, of_dataset};
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Make a dataset of a snapshot.

@@ -6,8 +6,8 @@ use zpl::write::QuotaKind;
 
 use super::quota::{self, Quota};
 use super::set::{Reserve, resize};
-use super::target::Target;
 use crate::ctx::Ctx;
+use crate::target::Target;
 
 /// The settings of a command that change the content of a dataset.
 #[derive(Debug, Default)]

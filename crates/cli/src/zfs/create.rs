@@ -24,11 +24,11 @@ use super::keys::encryption;
 use super::mount::{mount_created, mount_new, not_mounted};
 use super::prop::readable_without_key;
 use super::quota;
-use super::target::Target;
 use super::unheeded;
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::settings::{self, When, of_dataset};
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::create::shape;
 

@@ -14,10 +14,10 @@ use zcommon::units::nicebytes;
 
 use super::destroy_rest::destroy_rest;
 use super::remount::{Left, mount_again, unmount_all, warn};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::delegated::may_destroy;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Destroy datasets.

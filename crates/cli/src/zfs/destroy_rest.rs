@@ -10,8 +10,8 @@ use engine::Kind;
 use super::destroy::{Step, Uses, destroy_next, heads_of, is_at_or_below, refused, step_of};
 use super::mount::cannot_unmount;
 use super::remount::{Left, mount_again, warn};
-use super::target::Target;
 use crate::ctx::Ctx;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome};
 
 /// Destroys in the order of the steps all that can be destroyed, and mounts again what stays. `held`: whether a snapshot has holds.

@@ -8,9 +8,9 @@ use engine::dsl::Dataset;
 use engine::zil::replay::{Waiting, discard, waiting};
 use engine::{Error, Kind};
 
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Give up the records of an intent log

@@ -4,9 +4,9 @@ use clap::Args;
 use engine::dsl::write::names::find_snapshot;
 use engine::{Error, Kind};
 
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Failure, Outcome, Verb, each};
 
 /// Keep snapshots from being destroyed.

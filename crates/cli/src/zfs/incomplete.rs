@@ -7,7 +7,7 @@ use engine::dsl::Dataset;
 use engine::memory::Limit;
 use zcommon::features::Feature;
 
-use super::target::Target;
+use crate::target::Target;
 use crate::verb::Failure;
 
 /// Reason why a partially received dataset is not mounted.

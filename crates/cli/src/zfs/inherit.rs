@@ -9,9 +9,9 @@ use zpl::write::QuotaKind;
 use super::quota;
 use super::remount::{mounted_followers, mounted_heads, unmounted, waiting_followers, with_moved};
 use super::set::remount;
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Clear properties of datasets, so that they are inherited.

@@ -15,10 +15,10 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use stdx::Secret;
 use zcommon::props::ZfsProp;
 
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::fetch;
 use crate::settings;
+use crate::target::Target;
 use crate::verb::strerror;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 

@@ -37,7 +37,6 @@ pub(crate) mod send;
 mod set;
 mod simple;
 pub(crate) mod snapshot;
-pub mod target;
 pub mod unheeded;
 mod upgrade;
 pub mod userspace;
@@ -48,10 +47,10 @@ use std::ffi::OsString;
 use clap::{Args, Subcommand};
 
 use crate::ctx::Ctx;
-use crate::multicall;
 use crate::session::Home;
 use crate::unsupported::{self, ZFS_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
+use crate::version::Version;
 
 /// Datasets: list, properties, differences.
 #[derive(Debug, Args)]
@@ -141,7 +140,7 @@ pub enum ZfsVerb {
     /// Stop sharing file systems
     Unshare(simple::Unshare),
     /// Print the version
-    Version(multicall::Version),
+    Version(Version),
     /// A verb that has no module here.
     #[command(external_subcommand)]
     Other(Vec<OsString>),

@@ -17,9 +17,9 @@ use super::incomplete::{Asked, may_mount};
 use super::keys::{load_key_of, unload_key_of};
 use super::prop::{Node, Props};
 use super::remount::{mount_again, unmount_all};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::output::json::{document, print};
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb, each};
 
 /// Interval and number of checks for the end of a mount.

@@ -7,9 +7,9 @@ use clap::Args;
 use engine::dsl::DatasetKind;
 
 use super::mount::{LEGACY, mounter, mountpoint};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::fuse::SLOPPY;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::members::pools_of;
 

@@ -225,7 +225,7 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     #[test]

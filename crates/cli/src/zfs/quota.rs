@@ -7,8 +7,8 @@ use engine::env::Env;
 use zcommon::props::UserQuotaProp;
 use zpl::write::{FsWriter, Options, QuotaKind};
 
-use super::target::Target;
 use crate::ctx::Ctx;
+use crate::target::Target;
 use crate::users::Names;
 use crate::zpool::create::TOO_OLD;
 

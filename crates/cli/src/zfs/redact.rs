@@ -15,9 +15,9 @@ use engine::{Error, Kind};
 use zcommon::features::Feature;
 
 use super::send::running::{Report, watched};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Longest name of a dataset, with the zero at its end.

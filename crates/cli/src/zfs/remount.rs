@@ -15,9 +15,9 @@ use zcommon::props::ZfsProp;
 use super::incomplete::Asked;
 use super::mount::{cannot_unmount, lacks_key, mount_together, mounter, mountpoint, place_of};
 use super::prop::{Node, Props};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::output::row::Source;
+use crate::target::Target;
 use crate::verb::Failure;
 
 /// Mounted file systems at and below a dataset, in the order in which they can be unmounted.

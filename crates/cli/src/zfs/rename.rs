@@ -8,9 +8,9 @@ use zcommon::names::{check_component, check_entity, check_nesting, nesting};
 use super::create::{make_ancestors, most_nested};
 use super::mount::{LEGACY, mountpoint};
 use super::remount::{Left, mount_again, mounted_below, unmount_all, warn};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Rename a dataset.

@@ -13,10 +13,10 @@ use zcommon::features::Feature;
 use super::destroy::{Plan, Step, destroy_all, is_held};
 use super::mount::{stands, unmount};
 use super::remount::{mount_again, mounted_below, warn, with_unmounted};
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::delegated::may_destroy;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Take a dataset back to a snapshot.

@@ -9,12 +9,12 @@ use zcommon::props::DatasetTypes;
 use super::content::OfContent;
 use super::create::reservation_of;
 use super::remount::{mounted_followers, mounted_heads, waiting_followers, warn, with_moved, with_unmounted};
-use super::target::Target;
 use super::unheeded;
 use crate::ctx::Ctx;
 use crate::dedup::remark;
 use crate::session::why;
 use crate::settings::{When, of_dataset};
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Set properties of datasets.

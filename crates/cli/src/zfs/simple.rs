@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use super::target::Target;
 use crate::ctx::Ctx;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Wait until something is done.

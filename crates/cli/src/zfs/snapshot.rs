@@ -9,10 +9,10 @@ use engine::dsl::props::PropValue;
 use zcommon::names::{check_component, check_snapshot};
 use zcommon::props::{PropName, is_user_property};
 
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::settings;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// One command takes snapshots of one pool, and one of each dataset.

@@ -12,7 +12,7 @@ use engine::dsl::props::names::dir_name;
 use engine::dsl::{Dir, Dsl};
 use zcommon::props::ZfsProp;
 
-use super::target::Target;
+use crate::target::Target;
 
 /// The properties that may be set in vain.
 const PROPS: [ZfsProp; 2] = [ZfsProp::Sharenfs, ZfsProp::Sharesmb];

@@ -6,9 +6,9 @@ use clap::Args;
 use engine::dsl::DatasetKind;
 use engine::dsl::props::zpl::file_system;
 
-use super::target::Target;
 use crate::ctx::Ctx;
 use crate::refused::quoted;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Newest version of file systems.

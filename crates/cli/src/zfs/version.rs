@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use engine::dsl::write::Hooks;
 use zpl::write::{FsWriter, Options};
 
-use super::target::Target;
+use crate::target::Target;
 use crate::zpool::create::TOO_OLD;
 
 /// Fails when a pool is too old for file systems of a version.

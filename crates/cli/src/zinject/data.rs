@@ -11,8 +11,8 @@ use ondisk::dnode::DNODE_SHIFT;
 use super::words::{self, MOS};
 use super::{Zinject, pool};
 use crate::ctx::Ctx;
+use crate::target::Target;
 use crate::verb::{Failure, Outcome};
-use crate::zfs::target::Target;
 
 impl Zinject {
     /// Adds a handler of blocks.

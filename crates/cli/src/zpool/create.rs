@@ -17,10 +17,10 @@ use super::vdevs::{self, Objections, Silenced};
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::settings::{self, PoolSetting, When, of_dataset, of_pool};
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::encryption;
 use crate::zfs::quota;
-use crate::zfs::target::Target;
 use crate::zfs::unheeded;
 
 /// The version of pools with features.

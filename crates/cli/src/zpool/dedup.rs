@@ -11,8 +11,8 @@ use serde_json::{Map, Value, json};
 use zcommon::props::ZpoolProp;
 use zcommon::units::nicenum;
 
+use super::json_form::Form;
 use super::prop::PoolView;
-use super::status_json::Form;
 use crate::zdb::ddt::print_histogram;
 
 /// Bytes of an entry of a table's log in OpenZFS's memory, of a flat table and of any other.

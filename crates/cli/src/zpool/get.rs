@@ -6,8 +6,8 @@ use zcommon::props::{VdevProp, ZpoolProp};
 use zutil::import::select;
 
 use super::get_vdev::{self, VdevView};
+use super::json_form::vdev_info;
 use super::prop::{PoolView, is_of_feature};
-use super::status_json::vdev_info;
 use crate::ctx::Ctx;
 use crate::listing::{Lines, PoolJson};
 use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};

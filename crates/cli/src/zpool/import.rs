@@ -251,7 +251,7 @@ fn opens(env: &Env, source: &ImportSource, txg: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     #[test]

@@ -17,11 +17,11 @@ use super::device::means;
 use super::iostat_columns::{self as columns, Group, count, print_header, print_rule};
 use super::iostat_extended::{Extended, Form, Kind, print_histograms};
 use super::prop::PoolView;
-use super::repeat::{self, Repeat};
 use super::scripts::Scripts;
 use super::scripts::mark::Mark;
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
+use crate::repeat::{self, Repeat};
 use crate::source::PoolSource;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 

@@ -9,7 +9,6 @@ use zcommon::props::ZpoolProp;
 
 use super::list_vdevs::VdevCells;
 use super::prop::{PoolView, dash, is_of_feature};
-use super::repeat::{Repeat, Report};
 use super::vdev_names::VdevNames;
 use crate::ctx::Ctx;
 use crate::listing::{Lines, PoolJson};
@@ -17,6 +16,7 @@ use crate::output::json::{JsonStyle, document, print};
 use crate::output::row::Prop;
 use crate::output::table::Column;
 use crate::output::value::width;
+use crate::repeat::{Repeat, Report};
 use crate::source::PoolSource;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 

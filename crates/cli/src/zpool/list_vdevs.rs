@@ -8,9 +8,9 @@ use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
+use super::json_form::{vdev_info, with_class};
 use super::list::Line;
 use super::prop::PoolView;
-use super::status_json::{vdev_info, with_class};
 use crate::output::json::JsonStyle;
 use crate::output::row::Source;
 

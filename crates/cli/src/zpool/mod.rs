@@ -25,18 +25,17 @@ mod in_use;
 pub mod iostat;
 mod iostat_columns;
 mod iostat_extended;
+mod json_form;
 mod labelclear;
 mod layouts;
 pub mod list;
 mod list_vdevs;
 pub(crate) mod members;
-pub(crate) mod not_yet;
 mod progress;
 pub mod prop;
 mod redundancy;
 mod remove;
 mod reopen;
-pub(crate) mod repeat;
 pub mod scripts;
 mod scrub;
 mod set;
@@ -57,11 +56,11 @@ use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 
 use crate::ctx::Ctx;
-use crate::multicall;
 use crate::output::json::JsonStyle;
 use crate::session::Home;
 use crate::unsupported::{self, ZPOOL_VERBS, refuse};
 use crate::verb::{Outcome, Verb};
+use crate::version::Version;
 
 /// Pools: find, open, describe.
 #[derive(Debug, Args)]
@@ -145,7 +144,7 @@ pub enum ZpoolVerb {
     /// Clear the labels of a device
     Labelclear(labelclear::Labelclear),
     /// Print the version
-    Version(multicall::Version),
+    Version(Version),
     /// A verb that has no module here.
     #[command(external_subcommand)]
     Other(Vec<OsString>),

@@ -8,8 +8,8 @@ use engine::zap::Zap;
 use serde_json::{Map, Value, json};
 use zutil::tree::VdevNode;
 
+use super::json_form::Form;
 use super::prop::PoolView;
-use super::status_json::Form;
 use crate::output::time::clock;
 
 /// Work on all that is free on a device.

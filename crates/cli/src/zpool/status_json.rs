@@ -8,7 +8,6 @@
 
 use serde_json::{Map, Value, json};
 use zcommon::status::{MESSAGE_URL, PoolStatus, wrap};
-use zcommon::units::{nicebytes, nicenum, nicetime};
 use zcommon::vdev::VdevState;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
@@ -16,58 +15,13 @@ use zutil::tree::VdevNode;
 
 use super::activity::Activity;
 use super::dedup;
+use super::json_form::{Form, vdev_info, with_class};
 use super::progress::Work;
 use super::prop::PoolView;
 use super::redundancy;
 use super::scripts;
 use crate::output::json::JsonStyle;
 use crate::output::status::KnownErrors;
-use crate::output::time::zoned_clock;
-
-/// How numbers are written: for people, or exactly.
-pub struct Form<'a> {
-    /// Strings or numbers.
-    pub style: &'a JsonStyle,
-    /// Exact numbers.
-    pub literal: bool,
-}
-
-impl Form<'_> {
-    /// Keys and values as a map.
-    pub fn map<const N: usize>(&self, entries: [(&str, Value); N]) -> Map<String, Value> {
-        entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-    }
-
-    /// A number without a unit, whatever its size.
-    pub fn plain(&self, n: u64) -> Value {
-        self.style.number(n)
-    }
-
-    /// An amount of things.
-    pub fn count(&self, n: u64) -> Value {
-        if self.literal { self.style.number(n) } else { json!(nicenum(n).to_string()) }
-    }
-
-    /// An amount of bytes.
-    pub fn bytes(&self, n: u64) -> Value {
-        if self.literal { self.style.number(n) } else { json!(nicebytes(n).to_string()) }
-    }
-
-    /// A time span of milliseconds; as a number in nanoseconds.
-    pub fn span(&self, ms: u64) -> Value {
-        let ns = ms.saturating_mul(1_000_000);
-        if self.literal { self.style.number(ns) } else { json!(nicetime(ns).to_string()) }
-    }
-
-    /// A moment in seconds since 1970; 0: never.
-    pub fn time(&self, seconds: u64) -> Value {
-        match seconds {
-            _ if self.literal => self.style.number(seconds),
-            0 => json!("-"),
-            _ => json!(zoned_clock(seconds)),
-        }
-    }
-}
 
 /// How a pool's vdevs are turned into JSON.
 struct Writer<'a> {
@@ -143,36 +97,6 @@ pub fn pool(
         map.insert("errlist".into(), json!(names));
     }
     map.into()
-}
-
-/// The first JSON entries of a vdev.
-#[doc(alias = "fill_vdev_info")]
-pub fn vdev_info(vdev: &VdevNode, name: String, style: &JsonStyle) -> Map<String, Value> {
-    let mut map = Map::new();
-    map.insert("name".into(), json!(name));
-    map.insert("vdev_type".into(), json!(vdev.kind));
-    map.insert("guid".into(), style.number(vdev.guid));
-    if let Some(path) = &vdev.path {
-        map.insert("path".into(), json!(String::from_utf8_lossy(path)));
-    }
-    for (key, value) in [("phys_path", &vdev.phys_path), ("devid", &vdev.devid)] {
-        if let Some(value) = value {
-            map.insert(key.into(), json!(value));
-        }
-    }
-    let class = match class_of(vdev) {
-        Some("logs") => "log",
-        Some(class) => class,
-        None => "normal",
-    };
-    map.insert("class".into(), json!(class));
-    map
-}
-
-/// The same for a vdev whose class follows from its parent.
-pub fn with_class(mut map: Map<String, Value>, class: &str) -> Map<String, Value> {
-    map.insert("class".into(), json!(class));
-    map
 }
 
 impl Writer<'_> {

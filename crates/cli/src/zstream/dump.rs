@@ -279,7 +279,7 @@ mod tests {
         DrrSpill, DrrWrite, DrrWriteByref, DrrWriteEmbedded,
     };
 
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     /// A stream with one record of each kind that OpenZFS's `zstream` takes without more.
@@ -324,7 +324,7 @@ mod tests {
         out
     }
 
-    fn dump(options: &[&str], bytes: &[u8]) -> crate::ctx::testing::Run {
+    fn dump(options: &[&str], bytes: &[u8]) -> crate::testing::Run {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         captured(&[&["zstream", "dump"], options, &[file.path().to_str().unwrap()]].concat())

@@ -110,7 +110,7 @@ mod tests {
     use ondisk::drr::{DRR_MAGIC, DrrBegin};
 
     use super::*;
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
 
     #[test]
     fn references_become_the_blocks_that_they_mean() {

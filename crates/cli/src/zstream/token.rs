@@ -52,7 +52,7 @@ pub(crate) fn print(list: &NvList) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
 
     /// A token as OpenZFS makes them.
     fn token(list: &NvList) -> String {

@@ -11,8 +11,8 @@ use super::place::Place;
 use super::{Receive, failed};
 use crate::ctx::Ctx;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::Failure;
-use crate::zfs::target::Target;
 
 impl Receive {
     /// Whether the stream is one of the snapshot that it is to repair.

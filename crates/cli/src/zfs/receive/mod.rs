@@ -4,6 +4,7 @@
 //! input    standard input that a sender may stall
 //! place    which snapshot the stream becomes, and what stands there already
 //! one      one stream: dataset begun, filled, ended; properties; mounts
+//! permissions  of users other than the owner
 //! heal     -c: a stream repairs the blocks of a snapshot
 //! reconcile  what the sender renamed or destroyed since the last package
 //! roots    encryption roots after a raw package
@@ -16,6 +17,7 @@ mod heal;
 mod input;
 mod one;
 mod package;
+pub(crate) mod permissions;
 mod place;
 mod props;
 mod reconcile;
@@ -28,8 +30,8 @@ use engine::Kind;
 use engine::recv::{Input, Item, RECEIVE_CHILD};
 use ondisk::drr::{DRR_SIZE, DrrBegin, DrrBody};
 
-use super::target::Target;
 use crate::ctx::Ctx;
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Receive a stream.

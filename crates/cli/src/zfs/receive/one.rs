@@ -11,18 +11,18 @@ use ondisk::drr::{DrrBegin, DrrBody, stream_feature};
 use zcommon::props::DatasetTypes;
 use zcommon::units::nicebytes;
 
+use super::permissions;
 use super::place::{Place, by_guid};
 use super::props::{Kind as Fit, Stage, Wishes, apply, apply_to_blocks, is_of_keys};
 use super::{Receive, failed, of_stream};
 use crate::ctx::Ctx;
-use crate::delegated;
 use crate::session::why;
 use crate::settings::When;
+use crate::target::Target;
 use crate::verb::Failure;
 use crate::zfs::keys::encryption;
 use crate::zfs::mount::mount_created;
 use crate::zfs::remount::{mount_again, mounted_below, unmount_all, warn};
-use crate::zfs::target::Target;
 
 /// A package's facts on a stream.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,7 @@ pub fn receive(
     let wishes = &fitting;
     let mut wish = wish(verb, (wishes, with_props), (&begin, &item), (&place, &target), ctx)?;
     let has_root = listed.is_some_and(|listed| listed.has_root);
-    wish.roots_follow = has_root && place.exists && delegated::may_change_key(&place.dataset, ctx)?;
+    wish.roots_follow = has_root && place.exists && permissions::may_change_key(&place.dataset, ctx)?;
     let (started, from) = (Instant::now(), item.offset);
     if verb.heal {
         super::heal::run(&wish, (&place, &target), input, ctx)?;
@@ -201,7 +201,7 @@ fn unmount_tree(
 
 /// Holds the snapshot as the sender does. Impossible holds are skipped.
 fn hold(place: &Place, tags: &NvList, target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
-    if !delegated::may_hold(&place.dataset, ctx)? {
+    if !permissions::may_hold(&place.dataset, ctx)? {
         return Ok(());
     }
     let tags: Vec<String> = tags.iter().map(|pair| pair.name.to_string_lossy().into_owned()).collect();
@@ -335,7 +335,7 @@ fn set_early(
         apply_to_blocks(&place.dataset, props, (wishes, types), target, ctx)?;
         return Ok(Early::default());
     }
-    let granted = if place.exists { Ok(()) } else { delegated::received(&place.dataset, ctx) };
+    let granted = if place.exists { Ok(()) } else { permissions::received(&place.dataset, ctx) };
     let set = |()| apply((&place.dataset, Stage::Before), props, Some((wishes, types)), target, ctx);
     Ok(match granted.and_then(set) {
         Ok(notes) => Early { is_new, notes, failure: None },

@@ -6,12 +6,12 @@ use ondisk::ObjsetType;
 use ondisk::drr::{begin_flag, stream_feature};
 use zcommon::names::check_snapshot;
 
+use super::permissions;
 use super::{First, Receive, failed, sent_name};
 use crate::ctx::Ctx;
-use crate::delegated;
+use crate::target::Target;
 use crate::verb::Failure;
 use crate::zfs::create::make_ancestors;
-use crate::zfs::target::Target;
 
 /// Where a stream goes.
 #[derive(Debug, Clone)]
@@ -147,7 +147,7 @@ impl Receive {
             (place.dataset, place.exists) = (dataset.to_owned(), true);
         }
         let target = Target { name: place.dataset.clone(), ..target };
-        if !delegated::may_receive(self, &place.dataset, place.origin.as_deref(), ctx)? {
+        if !permissions::may_receive(self, &place.dataset, place.origin.as_deref(), ctx)? {
             return Err(failed(action, "permission denied"));
         }
         if self.heal {

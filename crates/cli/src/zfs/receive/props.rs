@@ -9,14 +9,14 @@ use engine::recv::RECEIVE_CHILD;
 use nvpair::{NvList, NvValue};
 use zcommon::props::{DatasetTypes, PropName, is_user_property};
 
+use super::permissions::settable;
 use super::{PLAIN, Receive, failed};
 use crate::ctx::Ctx;
-use crate::delegated::settable;
 use crate::session::why;
 use crate::settings::{When, of_dataset, split};
+use crate::target::Target;
 use crate::verb::Failure;
 use crate::zfs::content::OfContent;
-use crate::zfs::target::Target;
 
 /// Settings of `-o` and `-x`.
 #[derive(Debug, Default)]

@@ -24,14 +24,12 @@ use super::Receive;
 use super::package::Package;
 use super::props::{Stage, apply};
 use crate::ctx::Ctx;
-use crate::delegated::admit;
-use crate::multicall::Command;
+use crate::delegated::{Need, are_given, destroys, promoted, renames};
+use crate::target::Target;
 use crate::verb::{Exit, Failure, Verb};
 use crate::zfs::clone::Promote;
 use crate::zfs::destroy::Destroy;
 use crate::zfs::rename::Rename;
-use crate::zfs::target::Target;
-use crate::zfs::{Zfs, ZfsVerb};
 
 /// Bound on passes: a rename may need one to reach a temporary name and one to leave it, at each level of names.
 const PASSES: usize = 64;
@@ -149,9 +147,9 @@ impl<'r> Reconcile<'r> {
             let origin = sent.dataset.u64("origin").unwrap_or(0);
             if local.origin != origin {
                 if is_before(origin, local.origin, all) {
-                    let verb = ZfsVerb::Promote(Promote { name: local.name.clone() });
+                    let (name, verb) = (&local.name, Promote { name: local.name.clone() });
                     self.say(&format!("promoting {}", local.name), ctx)?;
-                    pass.progress |= self.step(verb, ctx)?;
+                    pass.progress |= self.step(|ctx| promoted(name, ctx), verb, ctx)?;
                 }
                 // Its snapshots may be those of another dataset now.
                 pass.again = true;
@@ -275,7 +273,7 @@ impl<'r> Reconcile<'r> {
             defer: name.contains('@'),
             name: name.to_owned(),
         };
-        let done = self.step(ZfsVerb::Destroy(verb), ctx)?;
+        let done = self.step(|ctx| destroys(name, (false, false), ctx), verb, ctx)?;
         if done {
             self.say("success", ctx)?;
         }
@@ -295,7 +293,7 @@ impl<'r> Reconcile<'r> {
     ) -> Result<bool, Failure> {
         if let Some(new) = new {
             self.say(&format!("attempting rename {old} to {new}"), ctx)?;
-            if self.step(renaming(old, new), ctx)? {
+            if self.rename_one(old, new, ctx)? {
                 self.say("success", ctx)?;
                 return Ok(true);
             }
@@ -305,31 +303,36 @@ impl<'r> Reconcile<'r> {
             self.temporary += 1;
             let new = format!("{head}recv-{}-{}", std::process::id(), self.temporary);
             self.say(&format!("failed - trying rename {old} to {new}"), ctx)?;
-            if !self.step(renaming(old, new), ctx)? {
+            if !self.rename_one(old, new, ctx)? {
                 self.say("failed - will try again on next pass", ctx)?;
             }
         }
         Ok(false)
     }
 
-    /// Runs a verb with the caller's permissions. Returns whether it succeeded.
-    fn step(&self, verb: ZfsVerb, ctx: &mut Ctx) -> Result<bool, Failure> {
-        let mut command = Command::Zfs(Zfs { verb });
+    fn rename_one(&self, old: &str, new: String, ctx: &mut Ctx) -> Result<bool, Failure> {
+        let (parents, recurse, unmounted, force) = (false, false, false, false);
+        let verb = Rename { parents, recurse, unmounted, force, old: old.to_owned(), new: new.clone() };
+        self.step(|ctx| renames(old, &new, (parents, recurse, force), ctx), verb, ctx)
+    }
+
+    /// Runs a verb that needs these permissions of users other than the owner. Returns whether it succeeded.
+    fn step(
+        &self,
+        needs: impl FnOnce(&mut Ctx) -> Result<Vec<Need>, Failure>,
+        verb: impl Verb,
+        ctx: &mut Ctx,
+    ) -> Result<bool, Failure> {
         if let Some(guest) = ctx.session()?.guest.clone()
-            && admit(&mut command, &guest, ctx).is_err()
+            && !needs(ctx).and_then(|needs| are_given(needs, &guest, ctx)).unwrap_or(false)
         {
             return Ok(false);
         }
-        match command.run(ctx) {
+        match verb.run(ctx) {
             Err(Failure::Interrupted) => Err(Failure::Interrupted),
             done => Ok(done.is_ok_and(|exit| exit == Exit::OK)),
         }
     }
-}
-
-fn renaming(old: &str, new: String) -> ZfsVerb {
-    let (parents, recurse, unmounted, force) = (false, false, false, false);
-    ZfsVerb::Rename(Rename { parents, recurse, unmounted, force, old: old.to_owned(), new })
 }
 
 /// Whether a dataset with origin `local` has to be promoted to have origin `sent` (0: none): the sender's origin is none, or older.

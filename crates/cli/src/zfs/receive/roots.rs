@@ -14,12 +14,12 @@ use nvpair::{NvList, NvValue};
 
 use super::one::Received;
 use super::package::{Package, text};
+use super::permissions::may_change_key;
 use super::{PLAIN, failed};
 use crate::ctx::Ctx;
-use crate::delegated::may_change_key;
 use crate::session::why;
+use crate::target::Target;
 use crate::verb::Failure;
-use crate::zfs::target::Target;
 
 /// An encrypted dataset here.
 #[derive(Debug, Clone)]

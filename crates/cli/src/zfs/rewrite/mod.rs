@@ -433,7 +433,7 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::ctx::testing::captured;
+    use crate::testing::captured;
     use crate::verb::Exit;
 
     #[test]

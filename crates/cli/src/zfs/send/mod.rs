@@ -110,8 +110,8 @@ pub(crate) struct Options {
     #[arg(short = 'S', long = "saved")]
     pub saved: bool,
     /// Read a dataset's encryption key from a file; may be repeated (only with images).
-    #[arg(long = "load-key", value_name = "DATASET=FILE|-", value_parser = crate::source::parse_load_key, hide = true)]
-    pub load_key: Vec<crate::source::LoadKey>,
+    #[arg(long = "load-key", value_name = "DATASET=FILE|-", value_parser = crate::keys::parse_load_key, hide = true)]
+    pub load_key: Vec<crate::keys::LoadKey>,
 }
 
 impl Options {

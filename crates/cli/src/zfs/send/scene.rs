@@ -14,8 +14,8 @@ use crate::ctx::Ctx;
 use crate::keys;
 use crate::session::why;
 use crate::source::PoolSource;
+use crate::target::Target;
 use crate::verb::Failure;
-use crate::zfs::target::Target;
 
 /// A pool to read datasets of.
 #[derive(Debug)]

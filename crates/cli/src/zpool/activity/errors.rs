@@ -5,7 +5,7 @@ use ondisk::names::mos;
 use ondisk::pool::DslErrorscrub;
 use serde_json::{Map, Value, json};
 
-use super::super::status_json::Form;
+use super::super::json_form::Form;
 use super::text::percent;
 use super::{json, state};
 use crate::output::time::clock;

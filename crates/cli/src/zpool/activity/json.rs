@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use zutil::names::{NameStyle, vdev_name};
 
-use super::super::status_json::{Form, vdev_info};
+use super::super::json_form::{Form, vdev_info};
 use super::{Activity, Checkpoint, Expansion, Removal, Scan, state};
 use crate::zpool::prop::PoolView;
 

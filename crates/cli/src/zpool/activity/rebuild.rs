@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use zcommon::units::nicebytes;
 use zutil::names::{NameStyle, vdev_name};
 
-use super::super::status_json::{Form, vdev_info};
+use super::super::json_form::{Form, vdev_info};
 use super::text::percent;
 use crate::output::time::{clock, duration};
 use crate::zpool::prop::PoolView;

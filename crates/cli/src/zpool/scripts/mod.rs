@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn scripts_are_asked_for_once() {
         for verb in ["status", "iostat"] {
-            let run = crate::ctx::testing::captured(&["zpool", verb, "-c", "size", "-c", "vendor"]);
+            let run = crate::testing::captured(&["zpool", verb, "-c", "size", "-c", "vendor"]);
             assert_eq!((run.exit, run.err.as_str()), (Exit::FAILED, "Can't set -c flag twice\n"));
         }
     }

@@ -8,15 +8,15 @@ use std::collections::BTreeSet;
 
 use daemon::access::{Guest, at_creation, grant_at_creation, permissions};
 
-use super::{Need, below, need, need_on, setting, settings, settings_of_new, unmounted};
+use super::Receive;
 use crate::ctx::Ctx;
+use crate::delegated::{Need, below, need, need_on, setting, settings, settings_of_new, unmounted};
+use crate::target::Target;
 use crate::verb::Failure;
-use crate::zfs::receive::Receive;
-use crate::zfs::target::Target;
 
 /// The permissions of a receive that are known before its stream is read. The datasets of the stream are checked
 /// one by one when their names are known: see [`may_receive`].
-pub(super) fn needs(verb: &Receive, guest: &Guest, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+pub(crate) fn needs(verb: &Receive, guest: &Guest, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     let name = verb.name.split('@').next().unwrap_or_default();
     if verb.abort {
         return Ok(vec![need(name, &["destroy", "mount"])]);
