@@ -9,19 +9,19 @@
 //! files, clones of others' snapshots destroyed with `-R`, devices) stays the owner's; so do `unallow`,
 //! streams, and delegating sets.
 
+use clikit::ctx::Ctx;
+use clikit::session::Home;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use daemon::access::Guest;
 
 use crate::asked::Asked;
 use crate::command::Command;
-use crate::ctx::Ctx;
 use crate::delegated::{
     Need, are_given, are_kept_out, below, denied, destroys, made_below, need, need_on, promoted, renames,
     setting, settings, settings_of_new,
 };
 use crate::refusal::refusal;
-use crate::session::Home;
-use crate::target::Target;
-use crate::verb::Failure;
 use crate::zfs::ZfsVerb;
 use crate::zfs::receive::permissions;
 use crate::zpool::ZpoolVerb;

@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
+use clikit::ctx::Ctx;
+use clikit::session::Home;
+use clikit::verb::{Outcome, Verb};
 
 use crate::advise::Advise;
 use crate::bench::Bench;
 use crate::browse::Browse;
 use crate::clone::CloneFiles;
-use crate::ctx::Ctx;
 use crate::daemon::Daemon;
 use crate::dedup::Dedup;
 use crate::monitor::arc_summary::ArcSummary;
@@ -17,9 +19,7 @@ use crate::monitor::kstat::Kstat;
 use crate::monitor::zilstat::Zilstat;
 use crate::mount::Mount;
 use crate::replicate::Replicate;
-use crate::session::Home;
 use crate::tunables;
-use crate::verb::{Outcome, Verb};
 use crate::verify::Verify;
 use crate::version::Version;
 use crate::zdb::Zdb;

@@ -5,12 +5,11 @@ use std::process::Command;
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use daemon::Commands;
 use daemon::client::MALLOC;
 use daemon::paths::RunPaths;
-
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Own imported pools and serve commands on them. Commands start it automatically.
 ///

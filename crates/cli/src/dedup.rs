@@ -1,9 +1,16 @@
 //! `aquifer dedup`: out-of-band dedup of datasets of imported pools ([`engine::sharing`]).
 
-use std::fs::File;
 use std::io::Write as _;
 
 use clap::Args;
+use clikit::bar::Bar;
+use clikit::ctx::Ctx;
+use clikit::interrupt::Interrupt;
+use clikit::output::json::{JsonStyle, document, print};
+use clikit::output::table::{Column, Table};
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::sharing::{
     Amount, MEMORY_MIN, Outcome as Done, SharingStats, Step, Target as Shared, Watch, share,
 };
@@ -12,14 +19,6 @@ use serde_json::{Map, Value, json};
 use zcommon::units::{nicebytes, parse_nicenum};
 
 use crate::advise;
-use crate::bar::Bar;
-use crate::ctx::Ctx;
-use crate::interrupt::Interrupt;
-use crate::output::json::{JsonStyle, document, print};
-use crate::output::table::{Column, Table};
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Share equal blocks of file systems and volumes.
 ///
@@ -239,18 +238,10 @@ pub(crate) fn remark(settings: &[String], target: &Target, ctx: &Ctx) {
     }
 }
 
-impl Ctx {
-    /// The caller's terminal, for a bar: standard error, if it is one.
-    pub(crate) fn terminal(&self) -> Option<File> {
-        let session = self.session.as_ref()?;
-        session.bar.as_ref().and_then(|bar| bar.try_clone().ok())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     #[test]
     fn wrong_words_are_refused() {

@@ -2,15 +2,14 @@
 //!
 //! Verbs whose datasets are known only while they run ask here for each dataset.
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use daemon::Registry;
 use daemon::access::{Guest, permissions, permissions_on_snapshots};
 use engine::dsl::props::names::dataset_name;
 use engine::memory::Limit;
 use zcommon::props::ZfsProp;
-
-use crate::ctx::Ctx;
-use crate::target::Target;
-use crate::verb::Failure;
 
 /// The permissions that a command needs on one dataset.
 #[derive(Debug, PartialEq, Eq)]

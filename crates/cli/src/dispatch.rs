@@ -6,19 +6,19 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clikit::clean::cleaned;
+use clikit::ctx::Ctx;
+use clikit::interrupt::Interrupt;
+use clikit::session::{HeldPools, NAMES, Session};
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::{Call, Commands, Imported, Registry};
 
-use crate::clean::cleaned;
-use crate::ctx::Ctx;
 use crate::daemon::Daemon;
 use crate::delegated::are_kept_out;
 use crate::excess::is_excessive;
-use crate::interrupt::Interrupt;
 use crate::multicall;
 use crate::patient::Patient;
-use crate::session::{HeldPools, NAMES, Session};
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// The command dispatcher of the daemon.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Commands for Verbs {
         if call.argv == [NAMES] {
             return names(call);
         }
-        crate::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
+        clikit::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
         let word = |name: &str| call.env.get(name).and_then(|word| word.to_str()).map(str::to_owned);
         crate::zpool::vdev_names::use_environment(word);
         zutil::environment::use_clients(call.env.clone());

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
+use clikit::output::row::Source;
 use daemon::Imported;
 use daemon::access::{Guest, permissions};
 use daemon::mounts::{Hidden, Mount, Mounter, Work};
@@ -18,7 +19,6 @@ use zpl::Filesystem;
 use zpl::differences::{Differences, differences};
 use zpl::write::{FsWriter, Overrides};
 
-use crate::output::row::Source;
 use crate::zfs::prop::{Node, Props};
 use crate::zfs::snapshot::of_its_own_group;
 

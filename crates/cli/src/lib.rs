@@ -1,62 +1,43 @@
 //! The commands: OpenZFS's `zpool`, `zfs` and `zdb`, and our own verbs.
 //!
 //! One binary, many names ([`multicall`]). A verb is declared once, as a clap struct in its own file
-//! (`zpool/<verb>.rs`, `zfs/<verb>.rs`, `zdb/…`, `browse/<verb>.rs`), and runs against a [`ctx::Ctx`], which holds
-//! its output streams and the interrupt flag. [`output`] prints OpenZFS's formats from plain rows, which do not
-//! depend on the engine.
+//! (`zpool/<verb>.rs`, `zfs/<verb>.rs`, `zdb/…`, `browse/<verb>.rs`), and runs against a [`clikit::ctx::Ctx`],
+//! which holds its output streams and the interrupt flag.
 //!
 //! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
 mod admit;
 mod advise;
 mod asked;
-mod bar;
 mod bench;
 mod browse;
 mod classify;
-mod clean;
 mod clone;
 pub mod command;
-pub mod ctx;
 pub mod daemon;
 mod dedup;
 mod delegated;
 mod dispatch;
 mod excess;
-mod fetch;
 pub mod fuse;
-pub mod interrupt;
-pub mod keys;
 pub mod listing;
 pub mod monitor;
 pub mod mount;
 pub mod multicall;
-mod names;
-pub mod output;
 pub mod pages;
 pub mod parallel;
-mod paths;
 mod patient;
 mod posix;
-pub mod progress;
 mod refusal;
 mod refused;
-pub mod repeat;
 mod replicate;
 mod route;
-pub mod session;
 pub mod settings;
-pub mod source;
 mod stream_out;
-pub mod target;
 #[cfg(test)]
 mod testing;
 pub mod tunables;
-pub mod unsupported;
-mod unsupported_usage;
 mod usage;
-pub mod users;
-pub mod verb;
 pub mod verify;
 mod version;
 pub mod zdb;
@@ -67,6 +48,10 @@ pub mod zstream;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+
+use clikit::ctx::Ctx;
+use clikit::fetch;
+use clikit::verb::Exit;
 
 /// Runs the program on this process's arguments and standard streams.
 pub fn main() -> ExitCode {
@@ -87,9 +72,9 @@ pub fn main() -> ExitCode {
             _ => {}
         }
     }
-    let mut ctx = ctx::Ctx::from_process();
+    let mut ctx = Ctx::from_process();
     let exit = multicall::run(argv, &mut ctx);
-    if exit != verb::Exit::OK && ctx.is_openzfs() {
+    if exit != Exit::OK && ctx.is_openzfs() {
         // OpenZFS's commands handle no signal, so service managers and programs expect this end.
         ctx.interrupt.end_process();
     }

@@ -12,11 +12,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use zfuse::{MountOptions, Mounted};
-
-use crate::ctx::Ctx;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Set in the environment of the working process.
 const CHILD: &str = "AQUIFER_MOUNT_CHILD";

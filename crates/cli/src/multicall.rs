@@ -5,20 +5,20 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::FromArgMatches;
+use clikit::clean::cleaned;
+use clikit::ctx::Ctx;
+use clikit::names::{NAMES, called_as, is_ours};
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 
 use crate::admit::admit;
 use crate::asked::Asked;
-use crate::clean::cleaned;
 use crate::command::{Aquifer, Command, command};
-use crate::ctx::Ctx;
 use crate::monitor::arc_summary::ArcSummary;
 use crate::monitor::arcstat::Arcstat;
 use crate::monitor::zilstat::Zilstat;
-use crate::names::{NAMES, called_as, is_ours};
 use crate::posix;
 use crate::route::forward;
 use crate::usage;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zdb::Zdb;
 use crate::zfs::Zfs;
 use crate::zfs::by_path::with_mount_points;

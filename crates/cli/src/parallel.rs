@@ -2,7 +2,7 @@
 //!
 //! Each call may wait for a device, so there are more threads than cores.
 
-use crate::interrupt::Interrupt;
+use clikit::interrupt::Interrupt;
 
 /// Maximum number of threads.
 const THREADS: usize = 4;

@@ -2,10 +2,11 @@
 //!
 //! Source: the messages of libzfs and of the commands of OpenZFS 2.3.2, run without privileges.
 
+use clikit::verb::Failure;
+
 use crate::asked::Asked;
 use crate::command::Command;
 use crate::refused::{DENIED, mount, plain, quoted};
-use crate::verb::Failure;
 use crate::zfs::ZfsVerb;
 use crate::zpool::ZpoolVerb;
 

@@ -1,6 +1,6 @@
 //! The forms of OpenZFS's messages to a user without a permission.
 
-use crate::verb::Failure;
+use clikit::verb::Failure;
 
 /// The message of a failed system call.
 pub(crate) const DENIED: &str = "permission denied";

@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, BufWriter, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
+use clap::{Args, Subcommand};
+use clikit::ctx::Ctx;
+use clikit::output::json::{document, print};
+use clikit::verb::{Exit, Failure, Outcome, Verb};
+use serde_json::{Value, json};
+
 use ::replicate::config;
 use ::replicate::place::Place;
 use ::replicate::report::Report;
 use ::replicate::retention::Rule;
 use ::replicate::{Around, Done, Failed, Job, Raw, State, run, status};
-use clap::{Args, Subcommand};
-use serde_json::{Value, json};
-
-use crate::ctx::Ctx;
-use crate::output::json::{document, print};
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Keep a copy of a dataset, or of a tree of them, here or on another machine.
 ///

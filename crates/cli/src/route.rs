@@ -9,13 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use daemon::client;
-use daemon::paths::RunPaths;
-use serde_json::Value;
-
 use crate::asked::{Asked, Deed};
-use crate::session::{Home, NAMES};
-use crate::verb::{Exit, Failure, Outcome};
 
 /// A command to be routed.
 struct Trip<'a> {
@@ -60,7 +54,12 @@ macro_rules! ready {
         }
     };
 }
+use clikit::session::{Home, NAMES};
+use clikit::verb::{Exit, Failure, Outcome};
+use daemon::client;
+use daemon::paths::RunPaths;
 use ready;
+use serde_json::Value;
 
 impl Trip<'_> {
     fn own(&self, argv: &[OsString], out: BorrowedFd<'_>) -> Outcome {

@@ -5,18 +5,17 @@
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::json::{JsonStyle, document, print};
+use clikit::output::table::{Column, Table};
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::conf;
 use daemon::paths::RunPaths;
 use engine::memory::limits::{Info, LIMITS};
 use engine::memory::{Limit, Memory};
 use serde_json::{Map, json};
 use zcommon::units::nicebytes;
-
-use crate::ctx::Ctx;
-use crate::output::json::{JsonStyle, document, print};
-use crate::output::table::{Column, Table};
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Show settings of the daemon.
 #[derive(Debug, Args)]

@@ -11,13 +11,13 @@ use std::io::Write;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgAction, Command};
+use clikit::ctx::Ctx;
+use clikit::names::{NAMES, called_as, is_ours};
+use clikit::unsupported_usage;
+use clikit::verb::Exit;
 
 use crate::command::command as tree_of;
-use crate::ctx::Ctx;
-use crate::names::{NAMES, called_as, is_ours};
 use crate::pages;
-use crate::unsupported_usage;
-use crate::verb::Exit;
 
 /// Columns of a line of a synopsis, including the eight of its tab.
 const WIDTH: usize = 80;
@@ -296,7 +296,7 @@ fn is_many(arg: &Arg) -> bool {
 #[cfg(test)]
 mod tests {
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     /// The error message, without the usage.
     fn said(line: &str) -> (Exit, String) {

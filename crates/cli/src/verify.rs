@@ -8,14 +8,14 @@ mod places;
 mod text;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::progress::Progress;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Outcome, Verb};
 use engine::scan::account::Event;
 use engine::scan::verify::{Options, Report, Which, verify};
 use engine::vdev::plan::Depth;
 
-use crate::ctx::Ctx;
-use crate::progress::Progress;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Outcome, Verb};
 use places::Places;
 
 /// Damage that redundancy covers.

@@ -3,12 +3,11 @@
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::names::is_ours;
+use clikit::output::json::{document, print};
+use clikit::verb::{Exit, Outcome, Verb};
 use serde_json::json;
-
-use crate::ctx::Ctx;
-use crate::names::is_ours;
-use crate::output::json::{document, print};
-use crate::verb::{Exit, Outcome, Verb};
 
 /// Print the version.
 #[derive(Debug, Args)]

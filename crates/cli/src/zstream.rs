@@ -10,10 +10,9 @@ pub(crate) mod token;
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
-
-use crate::ctx::Ctx;
-use crate::unsupported::{ZSTREAM_VERBS, refuse};
-use crate::verb::{Outcome, Verb};
+use clikit::ctx::Ctx;
+use clikit::unsupported::{ZSTREAM_VERBS, refuse};
+use clikit::verb::{Outcome, Verb};
 
 /// Inspect send streams.
 #[derive(Debug, Args)]

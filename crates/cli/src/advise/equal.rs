@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use checksum::Algorithm as Checksum;
+use clikit::interrupt::Interrupt;
 use ondisk::Blkptr;
 use stdx::rng::Rng;
 use zcommon::units::nicebytes;
@@ -11,7 +12,6 @@ use zcommon::units::nicebytes;
 use super::estimate::Distinct;
 use super::files::{Inventory, Origin};
 use super::{Advice, Choice, Place};
-use crate::interrupt::Interrupt;
 
 /// Bytes of an entry of a dedup table: 7 chunks of 24 bytes of a ZAP leaf, for a key of 40 bytes and a flat entry of 72
 /// (`ddt_key_t`, `ddt_phys_flat`, `zap_leaf_chunk_t`, OpenZFS 2.3).

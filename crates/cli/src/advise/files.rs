@@ -5,10 +5,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use clikit::interrupt::Interrupt;
 use stdx::rng::Rng;
 
 use super::stored::Stored;
-use crate::interrupt::Interrupt;
 
 /// Most files that are listed: their names take memory.
 const MOST: usize = 500_000;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use clikit::interrupt::Interrupt;
 use compress::{Algorithm, compress, decompress};
 use stdx::rng::Rng;
 use zcommon::units::nicebytes;
@@ -10,7 +11,6 @@ use zcommon::units::nicebytes;
 use super::estimate::Mean;
 use super::files::{Block, Inventory};
 use super::{Advice, Choice, Place};
-use crate::interrupt::Interrupt;
 
 /// Sectors of disks: stored sizes are multiples.
 const SECTOR: u64 = 4096;

@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use clikit::ctx::Ctx;
+use clikit::output::json::{document, print};
+use clikit::output::table::{Column, Table};
+use clikit::session::Home;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use serde_json::{Map, Value, json};
 use zcommon::units::{nicebytes, parse_nicenum};
 
-use crate::ctx::Ctx;
-use crate::output::json::{document, print};
-use crate::output::table::{Column, Table};
-use crate::session::Home;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use files::Inventory;
 use stored::Stored;
 
@@ -308,7 +308,7 @@ mod tests {
 
     use super::mounted;
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     fn noise(seed: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];

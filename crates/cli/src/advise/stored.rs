@@ -3,6 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clikit::interrupt::Interrupt;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use engine::dmu::Object;
 use engine::dsl::write::{LiveDataset, LongHold};
 use engine::spa::Spa;
@@ -10,10 +14,6 @@ use ondisk::names::ZVOL_OBJECT;
 use ondisk::{Blkptr, ObjectType, ObjsetType};
 
 use super::files::{Inventory, Listed, Origin};
-use crate::interrupt::Interrupt;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::Failure;
 
 /// An open dataset.
 #[derive(Debug)]

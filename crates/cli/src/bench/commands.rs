@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use std::os::unix::process::CommandExt;
 
-use crate::verb::Failure;
+use clikit::verb::Failure;
 
 /// The daemon that commands run in.
 #[derive(Debug, Clone)]

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use blkdev::OpenMode;
+use clikit::verb::Failure;
 use engine::env::Env;
 use engine::spa::{ImportOptions, Spa, import};
 use zpl::FileKind;
 use zpl::write::{FsWriter, NewNode, Overrides, mount};
 
 use super::store::{Opened, Store};
-use crate::verb::Failure;
 
 /// A pool of this process, and its file systems.
 #[derive(Debug)]

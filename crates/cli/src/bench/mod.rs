@@ -28,12 +28,12 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::json::{JsonStyle, document, print};
+use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
 use serde_json::{Map, Value, json};
 use zcommon::units::{nicebytes, parse_nicenum};
 
-use crate::ctx::Ctx;
-use crate::output::json::{JsonStyle, document, print};
-use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 use commands::Commands;
 use layout::Layout;
 use meter::Meter;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use clikit::verb::Failure;
 use zcommon::units::nicebytes;
 
 use super::layout::Layout;
-use crate::verb::Failure;
 
 /// Least bytes of a large file.
 const LEAST: u64 = 8 << 20;

@@ -6,13 +6,13 @@
 use std::fs::{self, File};
 use std::path::PathBuf;
 
+use clikit::verb::{Failure, strerror};
 use rustix::fs::FlockOperation;
 
 use super::commands::Commands;
 use super::engine::EnginePool;
 use super::scratch::{PREFIX, PROPERTY, Scratch};
 use super::store::{Mounted, Store};
-use crate::verb::{Failure, strerror};
 
 /// A dataset to measure, and its properties as `NAME=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]

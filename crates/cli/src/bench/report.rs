@@ -2,12 +2,12 @@
 
 use std::io::{self, Write};
 
+use clikit::output::json::JsonStyle;
+use clikit::output::table::{Column, Table};
 use serde_json::{Map, Value, json};
 use zcommon::units::nicebytes;
 
 use super::stats::Figure;
-use crate::output::json::JsonStyle;
-use crate::output::table::{Column, Table};
 
 /// The unit of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

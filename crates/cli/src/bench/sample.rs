@@ -4,9 +4,8 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
+use clikit::verb::{Failure, strerror};
 use stdx::rng::Rng;
-
-use crate::verb::{Failure, strerror};
 
 /// Size of one write.
 pub const PIECE: usize = 1 << 20;

@@ -11,11 +11,11 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use clikit::verb::{Failure, strerror};
 use rustix::fs::FlockOperation;
 use rustix::mount::UnmountFlags;
 
 use super::commands::Commands;
-use crate::verb::{Failure, strerror};
 
 /// Begins the names of everything that a benchmark makes.
 pub const PREFIX: &str = "aquifer-bench";

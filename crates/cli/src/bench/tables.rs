@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use clikit::verb::Failure;
 
 use super::layout::Layout;
 use super::plan::Plan;
@@ -13,7 +14,6 @@ use super::scratch::Scratch;
 use super::stats::{self, Figure};
 use super::steps::Steps;
 use super::work::{Bench, Small, names};
-use crate::verb::Failure;
 
 /// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

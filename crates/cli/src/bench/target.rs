@@ -5,11 +5,10 @@ use std::io::Read;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use clikit::verb::{Failure, strerror};
 use daemon::devices::{InUse, in_use};
 use daemon::foreign::filesystem_on;
 use rustix::fs::{FlockOperation, Mode, OFlags};
-
-use crate::verb::{Failure, strerror};
 
 /// Bytes at the beginning of a device that are searched for signatures.
 const HEAD: usize = 8 << 10;

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use clikit::interrupt::Interrupt;
+use clikit::verb::{Failure, strerror};
 use stdx::rng::Rng;
 
 use super::meter::Meter;
@@ -12,8 +14,6 @@ use super::pool::Bed;
 use super::sample::{PIECE, Sample};
 use super::stats;
 use super::store::{Opened, Store};
-use crate::interrupt::Interrupt;
-use crate::verb::{Failure, strerror};
 
 /// The clock and the user's wish to stop.
 #[derive(Debug)]

@@ -3,6 +3,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::keys;
+use clikit::source::PoolSource;
+use clikit::verb::Failure;
 use engine::Kind;
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
@@ -10,10 +14,6 @@ use zpl::{Filesystem, Inode};
 use zvol::Volume;
 
 use super::target::Target;
-use crate::ctx::Ctx;
-use crate::keys;
-use crate::source::PoolSource;
-use crate::verb::Failure;
 
 /// The object that a target names.
 #[derive(Debug, Clone)]

@@ -2,14 +2,13 @@
 
 use std::ops::Range;
 
+use clikit::interrupt::Interrupt;
+use clikit::verb::Failure;
 use engine::dmu::prefetch::Prefetch;
 use engine::dmu::{Span, Unreadable};
 use stdx::Buf;
 use zpl::{Inode, Reader};
 use zvol::Volume;
-
-use crate::interrupt::Interrupt;
-use crate::verb::Failure;
 
 /// Bytes passed at once.
 const PIECE: usize = 1 << 20;

@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::source::PoolSource;
+use clikit::verb::{Failure, Outcome, Verb};
 
 use super::access::{Access, Named};
 use super::bytes::{Bytes, Piece, zeros};
 use super::report::Report;
 use super::target::Target;
-use crate::ctx::Ctx;
-use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome, Verb};
 
 /// Print files.
 ///

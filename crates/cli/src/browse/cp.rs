@@ -10,6 +10,11 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
+use clikit::ctx::Ctx;
+use clikit::interrupt::Interrupt;
+use clikit::progress::Progress;
+use clikit::source::PoolSource;
+use clikit::verb::{Failure, Outcome, Verb};
 use zpl::{Attr, FileKind, Inode};
 
 use super::access::{Access, Named};
@@ -18,11 +23,6 @@ use super::dest::{self, Dir, Rights};
 use super::report::{Report, cannot_write};
 use super::target::Target;
 use super::walk::{Found, Order, Step, Walk, total_bytes};
-use crate::ctx::Ctx;
-use crate::interrupt::Interrupt;
-use crate::progress::Progress;
-use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome, Verb};
 
 /// Unit of the search for zeros.
 const ZERO_UNIT: usize = 4096;

@@ -3,6 +3,9 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::source::PoolSource;
+use clikit::verb::{Failure, Outcome, Verb};
 
 use super::access::Access;
 use super::find_eval::{Finder, Outcomes};
@@ -10,9 +13,6 @@ use super::find_parse::Expression;
 use super::report::Report;
 use super::target::Target;
 use super::walk::{Order, Step, Walk};
-use crate::ctx::Ctx;
-use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome, Verb};
 
 /// Find files.
 ///

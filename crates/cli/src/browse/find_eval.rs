@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
+use clikit::users::Names;
+use clikit::verb::Failure;
 use zpl::{Attr, FileKind, Time};
 
 use super::find_parse::{Expression, Node, Perm, Which};
 use super::text::{local, mode_string, seconds, write_name};
 use super::walk::Found;
-use crate::users::Names;
-use crate::verb::Failure;
 
 /// The result of a visit for the walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,9 +4,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clikit::verb::Failure;
 use zpl::FileKind;
-
-use crate::verb::Failure;
 
 /// A number that `find` compares with: exactly, more than (`+`), less than (`-`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,11 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::source::PoolSource;
+use clikit::users::Names;
+use clikit::verb::{Failure, Outcome, Verb};
+use zcommon::units::nicebytes;
 use zpl::{Attr, FileKind, Inode};
 
 use super::access::{Access, Named};
@@ -11,11 +16,6 @@ use super::report::Report;
 use super::target::Target;
 use super::text::{local, mode_string, shown, write_name};
 use super::walk::{Order, Step, Walk};
-use crate::ctx::Ctx;
-use crate::source::PoolSource;
-use crate::users::Names;
-use crate::verb::{Failure, Outcome, Verb};
-use zcommon::units::nicebytes;
 
 /// List files.
 #[derive(Debug, Args)]

@@ -23,9 +23,8 @@ mod text;
 mod walk;
 
 use clap::Subcommand;
-
-use crate::ctx::Ctx;
-use crate::verb::{Outcome, Verb};
+use clikit::ctx::Ctx;
+use clikit::verb::{Outcome, Verb};
 
 /// The verbs that take `POOL/DATASET[@SNAPSHOT]:PATH`.
 #[derive(Debug, Subcommand)]

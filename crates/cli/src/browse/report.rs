@@ -3,13 +3,13 @@
 use std::fmt::Write;
 use std::io;
 
+use clikit::ctx::Ctx;
+use clikit::progress::Progress;
+use clikit::verb::{Exit, Failure};
 use engine::Error;
 use engine::dmu::Unreadable;
 
 use super::text::shown;
-use crate::ctx::Ctx;
-use crate::progress::Progress;
-use crate::verb::{Exit, Failure};
 
 /// Maximum listed ranges of one file.
 const MAX_RANGES: usize = 16;

@@ -3,6 +3,10 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::interrupt::Interrupt;
+use clikit::source::PoolSource;
+use clikit::verb::{Failure, Outcome, Verb};
 use ring::digest::{Context, SHA256};
 use zpl::{FileKind, Inode};
 
@@ -11,10 +15,6 @@ use super::bytes::{Bytes, Piece, zeros};
 use super::report::Report;
 use super::target::Target;
 use super::walk::{Order, Step, Walk};
-use crate::ctx::Ctx;
-use crate::interrupt::Interrupt;
-use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome, Verb};
 
 /// Print SHA-256 checksums of files.
 ///

@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::source::PoolSource;
+use clikit::users::Names;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use zpl::{FileKind, Inode, Time, acl, pflags};
 
 use super::access::{Access, Named};
 use super::target::Target;
 use super::text::{local, mode_string, shown};
-use crate::ctx::Ctx;
-use crate::source::PoolSource;
-use crate::users::Names;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Show all information about a file.
 #[derive(Debug, Args)]

@@ -8,6 +8,11 @@ use std::ops::Range;
 use std::path::Path;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::interrupt::Interrupt;
+use clikit::progress::Progress;
+use clikit::source::PoolSource;
+use clikit::verb::{Failure, Outcome, Verb};
 use engine::dmu::{Span, Unreadable};
 use zpl::FileKind;
 
@@ -18,11 +23,6 @@ use super::report::{Report, cannot_write};
 use super::tar_resume;
 use super::target::Target;
 use super::walk::{Found, Order, Step, Walk, total_bytes};
-use crate::ctx::Ctx;
-use crate::interrupt::Interrupt;
-use crate::progress::Progress;
-use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome, Verb};
 
 /// Bytes of a tar record: archives are padded to a multiple of it.
 const RECORD: u64 = 10_240;

@@ -13,14 +13,14 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt,
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::json::{JsonStyle, document, print};
+use clikit::progress::Progress;
+use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
 use serde_json::{Value, json};
 use zcommon::units::nicebytes;
 
 use self::one::{Done, How, Stopped};
-use crate::ctx::Ctx;
-use crate::output::json::{JsonStyle, document, print};
-use crate::progress::Progress;
-use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 
 /// Copy files by sharing their blocks.
 ///
@@ -324,7 +324,7 @@ mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     fn run(words: &[&str]) -> (Exit, String, String) {
         let run = captured(&[&["aquifer", "clone"], words].concat());

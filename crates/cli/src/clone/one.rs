@@ -5,11 +5,11 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::Path;
 
+use clikit::interrupt::Interrupt;
+use clikit::verb::strerror;
 use rustix::fs::{OFlags, XattrFlags, fgetxattr, flistxattr, fsetxattr};
 use rustix::io::Errno;
 
-use crate::interrupt::Interrupt;
-use crate::verb::strerror;
 use crate::zfs::rewrite::request::{Refused, clone_offered, offer};
 
 /// Bytes that one request clones: an interrupt waits for its end.

@@ -7,15 +7,15 @@ use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::time::clock;
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::memory::Limits;
 use engine::memory::limits::LIMITS;
 
 use super::kstat::{Arcstats, of_daemon};
 use super::number::{bytes, hits, percent};
-use crate::ctx::Ctx;
-use crate::output::time::clock;
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Characters of a line, and of the part before the last column.
 const WIDTH: usize = 72;

@@ -8,14 +8,14 @@ use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::time::time_of_day;
+use clikit::repeat::sleep;
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 
 use super::columns::{COLUMNS, Column, EXTENDED, Span, USUAL};
 use super::kstat::{Arcstats, of_daemon};
-use crate::ctx::Ctx;
-use crate::output::time::time_of_day;
-use crate::repeat::sleep;
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Lines between two headings.
 const HEADING: u64 = 20;

@@ -9,17 +9,17 @@ use std::io::Write;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::json::{document, print};
+use clikit::pool_state;
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Registry;
 use engine::memory::stats::{ByPurpose, Purpose};
 use engine::memory::{HEADER, Limit};
 use serde_json::{Map, json};
 
 use super::zil::ZilSample;
-use crate::ctx::Ctx;
-use crate::output::json::{document, print};
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome, Verb};
-use crate::zpool::prop::PoolView;
 
 /// Types of counters in a kstat.
 #[doc(alias = "KSTAT_DATA_UINT32")]
@@ -106,10 +106,7 @@ impl Verb for Kstat {
                     ))
                 }
                 PoolFile::Guid => format!("{}\n", pool.guid()),
-                PoolFile::State => {
-                    let (view, candidate) = (pool.view().map_err(failed)?, pool.candidate());
-                    format!("{}\n", PoolView::new(&view, &candidate, ctx).state())
-                }
+                PoolFile::State => format!("{}\n", pool_state::of_imported(&pool).map_err(failed)?),
             };
             write!(ctx.out, "{text}")?;
             return Ok(Exit::OK);

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use clikit::verb::Failure;
 use daemon::{Imported, Registry};
 use engine::dsl::props::names::dataset_name;
 
 use super::kstat::{UINT64, named};
-use crate::verb::Failure;
 
 /// The type of a text in a kstat.
 #[doc(alias = "KSTAT_DATA_STRING")]

@@ -7,16 +7,16 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::repeat::sleep;
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Registry;
 
 use super::arcstat::clock;
 use super::kstat::of_daemon;
 use super::number::shortened;
 use super::zil::ZilSample;
-use crate::ctx::Ctx;
-use crate::repeat::sleep;
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Print statistics of intent logs.
 #[derive(Debug, Args)]

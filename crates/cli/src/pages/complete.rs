@@ -13,11 +13,11 @@ use clap::builder::ValueHint;
 use clap_complete::CompletionCandidate;
 use clap_complete::engine::{ArgValueCompleter, PathCompleter, ValueCompleter};
 use clap_complete::env::{CompleteEnv, Shells};
+use clikit::names::called_as;
 use zcommon::features::FEATURES;
 use zcommon::props::{PropInfo, ZfsProp, ZpoolProp};
 
 use crate::command::command;
-use crate::names::called_as;
 
 /// The environment variable of a shell's query.
 const ASKED: &str = "AQUIFER_COMPLETE";
@@ -283,7 +283,7 @@ fn run(words: &[&str]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::NAMES;
+    use clikit::names::NAMES;
 
     #[test]
     fn every_tree_can_be_completed_and_every_shell_has_a_script() {

@@ -3,10 +3,11 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+use clikit::unsupported_usage;
+
 use super::man::{NOT_YET, Page, of_form, of_verb};
 use super::topics;
 use crate::command::command as tree_of;
-use crate::unsupported_usage;
 
 /// The text on a verb or a topic of a command; empty if man(1) has shown it, `None` if neither exists.
 #[doc(alias("zpool_do_help", "zfs_do_help"))]

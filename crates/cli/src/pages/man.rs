@@ -4,13 +4,13 @@ use std::io;
 
 use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, italic, roman};
+use clikit::names::NAMES;
+use clikit::unsupported;
+use clikit::unsupported_usage::{self, Form};
 use engine::memory::limits::LIMITS;
 
 use super::topics;
 use crate::command::command;
-use crate::names::NAMES;
-use crate::unsupported;
-use crate::unsupported_usage::{self, Form};
 
 /// A page.
 pub(super) struct Page {

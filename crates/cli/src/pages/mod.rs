@@ -18,10 +18,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use clikit::ctx::Ctx;
+use clikit::names::NAMES;
+use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
+
 use crate::command::Pages;
-use crate::ctx::Ctx;
-use crate::names::NAMES;
-use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 
 /// All names: the program's own, and its links'.
 fn names() -> impl Iterator<Item = &'static str> {

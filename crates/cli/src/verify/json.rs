@@ -2,6 +2,8 @@
 
 use std::io;
 
+use clikit::ctx::Ctx;
+use clikit::output::json::{JsonStyle, document, print as print_value};
 use engine::scan::space::SpaceRange;
 use engine::scan::stats::{Row, Sums};
 use engine::scan::verify::{Remedy, Report};
@@ -10,8 +12,6 @@ use serde_json::{Map, Value, json};
 
 use super::Verify;
 use super::places::{Line, Places};
-use crate::ctx::Ctx;
-use crate::output::json::{JsonStyle, document, print as print_value};
 
 /// Prints the report.
 pub fn print(

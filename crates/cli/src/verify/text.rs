@@ -2,6 +2,8 @@
 
 use std::io::{self, Write};
 
+use clikit::ctx::Ctx;
+use clikit::output::table::{Column, Table};
 use engine::scan::account::ClassUse;
 use engine::scan::space::SpaceRange;
 use engine::scan::stats::Row;
@@ -11,8 +13,6 @@ use zcommon::units::{nicebytes, nicenum};
 
 use super::Verify;
 use super::places::{Line, Places};
-use crate::ctx::Ctx;
-use crate::output::table::{Column, Table};
 
 /// Maximum number of listed ranges of leaked or doubly used space.
 const MAX_RUNS: usize = 20;

@@ -8,6 +8,8 @@ mod table;
 
 use std::io::{self, Write};
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Outcome};
 use engine::Kind;
 use engine::scan::account::{Account, ClassUse, Event};
 use engine::scan::space::{Findings, SpaceRange};
@@ -19,8 +21,6 @@ use ondisk::indirect::IndirectMapping;
 use zcommon::units::nicenum;
 
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Outcome};
 
 /// Leaks were found.
 const LEAKS: Exit = Exit(2);

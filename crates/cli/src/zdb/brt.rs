@@ -2,13 +2,13 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Outcome};
 use engine::brt::{Table, table};
 use zcommon::features::Feature;
 
 use super::target::Session;
 use super::text::{Numbers, histogram};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Outcome};
 
 /// Totals; `-TT` of each vdev, `-TTT` with histograms, `-TTTT` every entry.
 pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {

@@ -8,9 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blkdev::{BlockDevice, Device, Geometry, Io, IoKind};
+use clikit::verb::Failure;
 use ondisk::label::{LABEL_END_SIZE, LABEL_START_SIZE};
-
-use crate::verb::Failure;
 
 /// A device whose reads are copied.
 #[derive(Debug)]

@@ -2,14 +2,14 @@
 
 use std::io::{self, Write};
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::ddt::{Class, Log, Store, Table, Totals, tables};
 use engine::zio::deflated;
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtLogHeader, DdtPhys, DdtStat};
 use zcommon::units::nicenum;
 
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Tables and totals; `-DD` with a histogram, `-DDD` one for each table, `-DDDD` with the entries of
 /// duplicates, `-DDDDD` with all.

@@ -2,14 +2,14 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Outcome};
 use engine::metaslab::table::MetaslabRecord;
 use engine::vdev::config::{AllocBias, Kind};
 
 use super::metaslabs::Space;
 use super::target::Session;
 use super::text::histogram;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Outcome};
 
 /// Buckets of a histogram of ranges.
 const BUCKETS: usize = 64;

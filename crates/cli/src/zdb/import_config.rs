@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
 use nvpair::{NvList, NvValue};
 use zutil::search::PoolCandidate;
 
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::verb::Failure;
 
 /// The `load-request-txg` value for the newest txg.
 const NEWEST: u64 = u64::MAX;

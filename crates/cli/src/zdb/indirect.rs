@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
 use engine::dmu::Object;
 use engine::vdev::config::VdevConfig;
 use ondisk::indirect::{
@@ -12,8 +14,6 @@ use ondisk::space_map::SpaceMapDecoder;
 
 use super::metaslabs;
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::verb::Failure;
 
 /// Births and mapping; with `-mmm` every entry.
 #[doc(alias = "print_vdev_indirect")]

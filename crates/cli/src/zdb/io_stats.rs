@@ -5,13 +5,13 @@
 use std::io::Write;
 use std::sync::atomic::Ordering;
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Outcome};
 use engine::spa::space::{PoolSpace, VdevSpace};
 use engine::vdev::config::{AllocBias, Kind, VdevConfig};
 use zcommon::units::nicenum;
 
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Outcome};
 
 /// Columns of name and class before the numbers.
 const NAME_WIDTH: usize = 25;

@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use blkdev::{BlockDevice, FileDevice};
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
 use ondisk::l2arc::{L2arcDevHdr, L2arcLogBlkptr, L2arcLogEnt, L2arcProp, decode_log_block};
 use ondisk::label::LABEL_START_SIZE;
 
 use super::options::Options;
-use crate::ctx::Ctx;
-use crate::verb::Failure;
 
 /// Bytes read for the header: the largest sector.
 const HEADER_SIZE: usize = 64 << 10;

@@ -7,6 +7,8 @@ use std::io::Write;
 use std::path::Path;
 
 use blkdev::{BlockDevice, FileDevice, OpenOptions};
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use nvpair::NvList;
 use ondisk::Uberblock;
 use ondisk::label::{
@@ -18,8 +20,6 @@ use zutil::label::{Trust, verify_label_block};
 
 use super::options::Options;
 use super::{l2arc, label_stats, uberblock};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Sector shift of a vdev whose label does not contain one.
 const DEFAULT_ASHIFT: u32 = 9;
@@ -43,7 +43,7 @@ pub fn run(options: &Options, path: &str, ctx: &mut Ctx) -> Outcome {
         // It is neither a file nor a disk.
         Err(_) if std::fs::File::open(place).is_ok() => return no_labels(options, ctx),
         Err(e) => {
-            writeln!(ctx.out, "cannot open '{path}': {}", crate::verb::strerror(&e))?;
+            writeln!(ctx.out, "cannot open '{path}': {}", clikit::verb::strerror(&e))?;
             return Ok(Exit::FAILED);
         }
     };

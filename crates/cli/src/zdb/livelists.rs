@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::verb::Exit;
+use clikit::verb::{Failure, Outcome};
 use engine::dmu::Object;
 use engine::metaslab;
 use engine::metaslab::table::{MetaslabRecord, Metaslabs};
@@ -20,9 +23,6 @@ use stdx::RangeSet;
 
 use super::metaslabs::Space;
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::verb::Exit;
-use crate::verb::{Failure, Outcome};
 
 /// Locations that livelists record as allocated: vdev, offset, bytes.
 type Places = BTreeSet<(u32, u64, u64)>;

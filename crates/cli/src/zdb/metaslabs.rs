@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::dmu::Object;
 use engine::metaslab::log::{Change, Log, Unflushed, logs};
 use engine::metaslab::table::{MetaslabRecord, Metaslabs};
@@ -17,8 +19,6 @@ use super::indirect;
 use super::options::parse_number;
 use super::target::Session;
 use super::text::{Numbers, histogram};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// The vdev number that zdb prints for entries without one.
 const NO_VDEV: u64 = 1 << 24;

@@ -33,10 +33,9 @@ mod uberblock;
 use std::ffi::OsString;
 
 use clap::Args;
-
-use crate::ctx::Ctx;
-use crate::session::Home;
-use crate::verb::{Outcome, Verb};
+use clikit::ctx::Ctx;
+use clikit::session::Home;
+use clikit::verb::{Outcome, Verb};
 
 /// On-disk structures, as OpenZFS's debugger prints them.
 #[derive(Debug, Args)]

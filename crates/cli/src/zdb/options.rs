@@ -8,7 +8,7 @@
 
 use std::path::PathBuf;
 
-use crate::keys::{LoadKey, parse_load_key};
+use clikit::keys::{LoadKey, parse_load_key};
 
 /// One option.
 pub struct Flag {

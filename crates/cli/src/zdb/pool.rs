@@ -3,6 +3,10 @@
 use std::io::Write;
 use std::path::Path;
 
+use clikit::ctx::Ctx;
+use clikit::output::history::{HistoryFormat, record};
+use clikit::users::Names;
+use clikit::verb::{Exit, Failure, Outcome};
 use daemon::paths::RunPaths;
 use daemon::registry::DEFAULT_CACHE;
 use engine::spa::history::history;
@@ -13,10 +17,6 @@ use ondisk::names::mos;
 use super::import_config;
 use super::target::Session;
 use super::uberblock;
-use crate::ctx::Ctx;
-use crate::output::history::{HistoryFormat, record};
-use crate::users::Names;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Maximum size of a cache file.
 const MAX_CACHE: u64 = 64 << 20;

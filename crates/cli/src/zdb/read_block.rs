@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use checksum::{Algorithm, Salt};
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::spa::Pool;
 use engine::vdev::config::VdevConfig;
 use ondisk::label::LABEL_START_SIZE;
@@ -11,8 +13,6 @@ use ondisk::names::mos;
 use ondisk::{Blkptr, EmbeddedType, MAX_BLOCK_SIZE, MIN_BLOCK_SIZE, gang::gang_nblkptrs};
 
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Decompressors in the order in which zdb guesses.
 const GUESSES: [(&str, compress::Algorithm); 4] = [

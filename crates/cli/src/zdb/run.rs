@@ -2,6 +2,9 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
+
 use super::metaslabs::Space;
 use super::options::{Options, USAGE, help};
 use super::target::{Session, Target};
@@ -9,8 +12,6 @@ use super::{
     blocks, brt, ddt, fragmentation, io_stats, label, livelists, metaslabs, objects, pool, read_block,
     simulate,
 };
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Prints the reason and the synopsis.
 fn usage(ctx: &mut Ctx, why: &str) -> Outcome {

@@ -6,6 +6,9 @@
 use std::collections::HashMap;
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::interrupt::Interrupt;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::ddt::Totals;
 use engine::scan::{Origin, Stop, Visit, Visitor, traverse};
 use engine::types::Bookmark;
@@ -16,9 +19,6 @@ use ondisk::ddt::{DdtKey, DdtStat};
 
 use super::ddt::{print_histogram, ratio};
 use super::target::Session;
-use crate::ctx::Ctx;
-use crate::interrupt::Interrupt;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Maximum entries in memory: about 150 MiB.
 const MAX_ENTRIES: usize = 1 << 20;

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
 use engine::dsl::{Dataset, Dsl};
 use engine::env::Env;
 use engine::spa::{OpenOptions, Pool};
@@ -12,8 +14,6 @@ use zutil::import;
 
 use super::copying::copying;
 use super::options::{Options, parse_number};
-use crate::ctx::Ctx;
-use crate::verb::Failure;
 
 /// Cache size in bytes.
 const ARC_MAX: u64 = 256 << 20;

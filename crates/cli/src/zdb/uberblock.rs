@@ -2,10 +2,9 @@
 
 use std::fmt::Write;
 
+use clikit::output::time::clock;
 use ondisk::Uberblock;
 use ondisk::uberblock::UBERBLOCK_MAGIC;
-
-use crate::output::time::clock;
 
 /// Every field, one per line; `level` is the number of `-u` options.
 #[doc(alias = "dump_uberblock")]

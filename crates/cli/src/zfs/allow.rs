@@ -7,15 +7,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::users::Names;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::deleg::{self, Grant, Scope, Who};
 use engine::dsl::Dir;
 use zcommon::props::{PropAttr, ZfsProp};
-
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::users::Names;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Columns of a heading.
 const WIDTH: usize = 70;

@@ -1,14 +1,13 @@
 //! `zfs bookmark`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::props::bookmarks::bookmarks;
 use engine::{Error, Kind};
 use zcommon::names::{check_bookmark, check_snapshot};
-
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Make a bookmark of a snapshot, or of a bookmark.
 #[derive(Debug, Args)]

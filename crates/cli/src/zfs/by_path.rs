@@ -9,7 +9,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::ctx::Ctx;
+use clikit::ctx::Ctx;
 
 /// Mounted file systems with their device numbers and mount points.
 const MOUNTS: &str = "/proc/self/mountinfo";

@@ -1,6 +1,10 @@
 //! `zfs clone` and `zfs promote`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::dsl::DatasetKind;
 use zcommon::names::check_entity;
@@ -9,11 +13,7 @@ use super::content::{OfContent, undo};
 use super::create::{furnish, make_ancestors};
 use super::mount::{mount_new, not_mounted};
 use super::set::{is_auto, reserve_all};
-use crate::ctx::Ctx;
-use crate::session::why;
 use crate::settings::{self, When, of_dataset};
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Make a dataset of a snapshot.
 #[derive(Debug, Args)]

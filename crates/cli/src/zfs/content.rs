@@ -1,13 +1,13 @@
 //! Settings that are kept in the content of a dataset instead of its properties: quotas of users, groups and projects, the size of a
 //! volume, the version of a file system.
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
 use engine::dsl::props::PropValue;
 use zpl::write::QuotaKind;
 
 use super::quota::{self, Quota};
 use super::set::{Reserve, resize};
-use crate::ctx::Ctx;
-use crate::target::Target;
 
 /// The settings of a command that change the content of a dataset.
 #[derive(Debug, Default)]

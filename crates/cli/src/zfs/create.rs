@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::access::grant_at_creation;
 use daemon::ops::FsShape;
 use daemon::server::Caller;
@@ -25,11 +29,7 @@ use super::mount::{mount_created, mount_new, not_mounted};
 use super::prop::readable_without_key;
 use super::quota;
 use super::unheeded;
-use crate::ctx::Ctx;
-use crate::session::why;
 use crate::settings::{self, When, of_dataset};
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::create::shape;
 
 /// Default block size of a volume.

@@ -4,6 +4,10 @@ use std::collections::HashSet;
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::props::written::freed_with;
@@ -14,11 +18,7 @@ use zcommon::units::nicebytes;
 
 use super::destroy_rest::destroy_rest;
 use super::remount::{Left, mount_again, unmount_all, warn};
-use crate::ctx::Ctx;
 use crate::delegated::may_destroy;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Destroy datasets.
 #[derive(Debug, Args)]

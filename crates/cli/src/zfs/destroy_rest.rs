@@ -5,14 +5,14 @@
 
 use std::collections::HashSet;
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::Kind;
 
 use super::destroy::{Step, Uses, destroy_next, heads_of, is_at_or_below, refused, step_of};
 use super::mount::cannot_unmount;
 use super::remount::{Left, mount_again, warn};
-use crate::ctx::Ctx;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// Destroys in the order of the steps all that can be destroyed, and mounts again what stays. `held`: whether a snapshot has holds.
 ///

@@ -4,14 +4,13 @@
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::Dataset;
 use engine::zil::replay::{Waiting, discard, waiting};
 use engine::{Error, Kind};
-
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Give up the records of an intent log
 ///

@@ -3,13 +3,13 @@
 //! A pool may have a million of them, so that an entry has only its name, the numbers that find it again, and the
 //! order in which it is listed.
 
+use clikit::output::row::DatasetKind;
 use engine::dsl::props::bookmarks::BookmarkInfo;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
 use engine::spa::Pool;
 use engine::{Kind, Result};
 
 use super::prop::Node;
-use crate::output::row::DatasetKind;
 
 /// One row of the listing.
 #[derive(Debug)]

@@ -1,20 +1,20 @@
 //! `zfs get`: properties, one a line.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
+use clikit::output::json::{JsonStyle, Members, document};
+use clikit::output::row::{DatasetKind, DatasetRow, Prop, Source};
+use clikit::output::value::width;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use serde_json::Map;
 use zcommon::props::PropName;
 
 use super::listing::Listing;
 use super::rows::{Users, all_native, parse, word};
 use super::select::{Selection, Types, walk};
-use crate::ctx::Ctx;
 use crate::listing::{Json, Lines};
-use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
-use crate::output::json::{JsonStyle, Members, document};
-use crate::output::row::{DatasetKind, DatasetRow, Prop, Source};
-use crate::output::value::width;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Print properties of datasets.
 ///

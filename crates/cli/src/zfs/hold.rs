@@ -1,13 +1,12 @@
 //! `zfs hold` and `zfs release`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Failure, Outcome, Verb, each};
 use engine::dsl::write::names::find_snapshot;
 use engine::{Error, Kind};
-
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Failure, Outcome, Verb, each};
 
 /// Keep snapshots from being destroyed.
 #[derive(Debug, Args)]

@@ -3,16 +3,16 @@
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::table::{Column, Table};
+use clikit::output::time;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::props::holds::holds;
 
 use super::entry::Entry;
 use super::prop::Node;
 use super::select::{Selection, Types, walk};
-use crate::ctx::Ctx;
-use crate::output::table::{Column, Table};
-use crate::output::time;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// List holds of snapshots.
 #[derive(Debug, Args)]

@@ -3,12 +3,11 @@
 //!
 //! Source: `zfs_is_mountable_internal`, libzfs_mount.c; `dsl_dataset_tryown`, dsl_dataset.c; OpenZFS 2.4.
 
+use clikit::target::Target;
+use clikit::verb::Failure;
 use engine::dsl::Dataset;
 use engine::memory::Limit;
 use zcommon::features::Feature;
-
-use crate::target::Target;
-use crate::verb::Failure;
 
 /// Reason why a partially received dataset is not mounted.
 const PARTLY_RECEIVED: &str =

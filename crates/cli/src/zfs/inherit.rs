@@ -1,6 +1,10 @@
 //! `zfs inherit`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::Dir;
 use engine::dsl::write::props::Source;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
@@ -9,10 +13,6 @@ use zpl::write::QuotaKind;
 use super::quota;
 use super::remount::{mounted_followers, mounted_heads, unmounted, waiting_followers, with_moved};
 use super::set::remount;
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Clear properties of datasets, so that they are inherited.
 #[derive(Debug, Args)]

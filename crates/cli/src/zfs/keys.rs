@@ -6,6 +6,11 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::fetch;
+use clikit::target::Target;
+use clikit::verb::strerror;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use crypt::{KeyFormat, Suite};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::{Cipher, Encryption, NewKey};
@@ -15,12 +20,7 @@ use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use stdx::Secret;
 use zcommon::props::ZfsProp;
 
-use crate::ctx::Ctx;
-use crate::fetch;
 use crate::settings;
-use crate::target::Target;
-use crate::verb::strerror;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Bytes of a key that are read.
 const MAX_KEY: u64 = 4096;

@@ -1,21 +1,21 @@
 //! `zfs list`: datasets, one a line.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::json::{JsonStyle, Members, document};
+use clikit::output::row::DatasetRow;
+use clikit::output::sort::SortColumn;
+use clikit::output::table::{Column, Table};
+use clikit::output::value::width;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use serde_json::Map;
 use zcommon::props::{PropName, ZfsProp};
 
 use super::listing::Listing;
 use super::rows::{Users, list_columns, sort_column, word};
 use super::select::{Selection, Types, walk};
-use crate::ctx::Ctx;
 use crate::listing::{Json, Lines, SortKeys};
-use crate::output::json::{JsonStyle, Members, document};
-use crate::output::row::DatasetRow;
-use crate::output::sort::SortColumn;
-use crate::output::table::{Column, Table};
-use crate::output::value::width;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 const DEFAULT_COLUMNS: &str = "name,used,available,referenced,mountpoint";
 
@@ -130,7 +130,7 @@ impl List {
         listing.each(ctx, |ctx, row, _| {
             let mut props = Map::new();
             for name in &words {
-                let dash = crate::output::row::Source::None;
+                let dash = clikit::output::row::Source::None;
                 let value = row.props.get(name);
                 let value = value.map_or_else(|| style.valued("-", &dash, None), |p| style.prop(p, literal));
                 props.insert(name.clone(), value);

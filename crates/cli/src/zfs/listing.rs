@@ -8,6 +8,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::output::row::DatasetRow;
+use clikit::output::sort::{SortColumn, by_name, sort};
+use clikit::verb::Failure;
 use daemon::access::Guest;
 use daemon::mounts::Hidden;
 use zcommon::props::PropName;
@@ -16,11 +20,7 @@ use super::entry::Entry;
 use super::prop::Props;
 use super::rows::{Eyes, Users, row, word};
 use super::select::Found;
-use crate::ctx::Ctx;
-use crate::output::row::DatasetRow;
-use crate::output::sort::{SortColumn, by_name, sort};
 use crate::parallel;
-use crate::verb::Failure;
 
 /// Datasets for which changes wait together.
 const PIECE: usize = 256;

@@ -45,11 +45,11 @@ mod version;
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
+use clikit::ctx::Ctx;
+use clikit::session::Home;
+use clikit::unsupported::{self, ZFS_VERBS, refuse};
+use clikit::verb::{Outcome, Verb};
 
-use crate::ctx::Ctx;
-use crate::session::Home;
-use crate::unsupported::{self, ZFS_VERBS, refuse};
-use crate::verb::{Outcome, Verb};
 use crate::version::Version;
 
 /// Datasets: list, properties, differences.

@@ -7,6 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::json::{document, print};
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb, each};
 use daemon::Imported;
 use daemon::mounts::{Made, Mounter, Stays, at_once, rounds};
 use engine::dsl::{Dataset, DatasetKind};
@@ -17,10 +21,6 @@ use super::incomplete::{Asked, may_mount};
 use super::keys::{load_key_of, unload_key_of};
 use super::prop::{Node, Props};
 use super::remount::{mount_again, unmount_all};
-use crate::ctx::Ctx;
-use crate::output::json::{document, print};
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb, each};
 
 /// Interval and number of checks for the end of a mount.
 const ENDING: Duration = Duration::from_millis(10);

@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::DatasetKind;
 
 use super::mount::{LEGACY, mounter, mountpoint};
-use crate::ctx::Ctx;
 use crate::fuse::SLOPPY;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zpool::members::pools_of;
 
 /// Set when `zfs mount` is the caller: then the file system's own mount point is meant.

@@ -9,10 +9,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::{ArgAction, Args};
+use clikit::ctx::Ctx;
+use clikit::verb::{Failure, Outcome, Verb, each, strerror};
 use stdx::os::{FileAttributes, PROJECT_INHERIT};
-
-use crate::ctx::Ctx;
-use crate::verb::{Failure, Outcome, Verb, each, strerror};
 
 /// List, check and set projects of files.
 #[derive(Debug, Args)]
@@ -226,7 +225,7 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     #[test]
     fn options_that_contradict_each_other_are_usage_errors() {

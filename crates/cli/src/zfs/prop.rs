@@ -4,6 +4,8 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use clikit::output::row::{DatasetKind, Prop, Source};
+use clikit::output::value::{Raw, dataset as printed};
 use daemon::mounts::Hidden;
 use engine::Kind;
 use engine::dmu::Objset;
@@ -14,9 +16,6 @@ use engine::dsl::{Dataset, DatasetKind as HeadKind};
 use engine::zio::Form;
 use ondisk::names::DEFAULT_QUOTAS;
 use zcommon::props::{DatasetTypes, PropDefault, PropInfo, PropType, ZfsProp};
-
-use crate::output::row::{DatasetKind, Prop, Source};
-use crate::output::value::{Raw, dataset as printed};
 
 /// The property tables' facts on inheritance, for the engine.
 pub(crate) const RULES: PropRules = PropRules {

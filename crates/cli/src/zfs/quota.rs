@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::users::Names;
 use engine::dsl::props::PropValue;
 use engine::env::Env;
 use zcommon::props::UserQuotaProp;
 use zpl::write::{FsWriter, Options, QuotaKind};
 
-use crate::ctx::Ctx;
-use crate::target::Target;
-use crate::users::Names;
 use crate::zpool::create::TOO_OLD;
 
 /// A quota: its kind, whose, how much.

@@ -7,6 +7,10 @@
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::Dataset;
 use engine::dsl::write::LongHold;
 use engine::send::Meter;
@@ -15,10 +19,6 @@ use engine::{Error, Kind};
 use zcommon::features::Feature;
 
 use super::send::running::{Report, watched};
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Longest name of a dataset, with the zero at its end.
 #[doc(alias = "ZFS_MAX_DATASET_NAME_LEN")]

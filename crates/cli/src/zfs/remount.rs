@@ -7,6 +7,10 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::output::row::Source;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use daemon::Imported;
 use daemon::mounts::{at_once, rounds};
 use engine::dsl::DatasetKind;
@@ -15,10 +19,6 @@ use zcommon::props::ZfsProp;
 use super::incomplete::Asked;
 use super::mount::{cannot_unmount, lacks_key, mount_together, mounter, mountpoint, place_of};
 use super::prop::{Node, Props};
-use crate::ctx::Ctx;
-use crate::output::row::Source;
-use crate::target::Target;
-use crate::verb::Failure;
 
 /// Mounted file systems at and below a dataset, in the order in which they can be unmounted.
 pub fn mounted_below(pool: &Imported, dataset: &str) -> Vec<String> {

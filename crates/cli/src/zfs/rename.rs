@@ -1,6 +1,10 @@
 //! `zfs rename`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::dsl::write::names::find;
 use zcommon::names::{check_component, check_entity, check_nesting, nesting};
@@ -8,10 +12,6 @@ use zcommon::names::{check_component, check_entity, check_nesting, nesting};
 use super::create::{make_ancestors, most_nested};
 use super::mount::{LEGACY, mountpoint};
 use super::remount::{Left, mount_again, mounted_below, unmount_all, warn};
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Rename a dataset.
 #[derive(Debug, Args)]

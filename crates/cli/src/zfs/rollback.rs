@@ -4,6 +4,10 @@
 //! first of them. OpenZFS destroys those that it can, and then does not roll back.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::bookmarks;
 use engine::dsl::write::Hooks;
@@ -13,11 +17,7 @@ use zcommon::features::Feature;
 use super::destroy::{Plan, Step, destroy_all, is_held};
 use super::mount::{stands, unmount};
 use super::remount::{mount_again, mounted_below, warn, with_unmounted};
-use crate::ctx::Ctx;
 use crate::delegated::may_destroy;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Take a dataset back to a snapshot.
 #[derive(Debug, Args)]

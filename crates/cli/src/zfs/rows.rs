@@ -2,6 +2,10 @@
 
 use std::sync::Arc;
 
+use clikit::output::row::{DatasetRow, Prop, PropList, Source};
+use clikit::output::sort::SortColumn;
+use clikit::users::Names;
+use clikit::verb::Failure;
 use daemon::access::{Guest, permissions};
 use engine::dsl::props::userspace::{Account, usage};
 use engine::dsl::props::written;
@@ -11,10 +15,6 @@ use zcommon::props::{PropName, UserQuotaProp, ZfsProp};
 use zcommon::units::{nicebytes, nicenum};
 
 use super::prop::{Node, Props};
-use crate::output::row::{DatasetRow, Prop, PropList, Source};
-use crate::output::sort::SortColumn;
-use crate::users::Names;
-use crate::verb::Failure;
 
 /// A property that a user asked for, by the name it is printed with.
 pub fn word(prop: &PropName) -> String {

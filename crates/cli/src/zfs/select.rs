@@ -3,6 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::output::row::DatasetKind;
+use clikit::session::Home;
+use clikit::source::PoolSource;
+use clikit::verb::Failure;
 use engine::dsl::props::bookmarks::bookmarks;
 use engine::dsl::{Dataset, DatasetKind as HeadKind, Dir};
 use engine::spa::Pool;
@@ -13,12 +18,7 @@ use zcommon::names::{NamePart, ZfsName};
 use super::by_path;
 use super::entry::Entry;
 use super::prop::Node;
-use crate::ctx::Ctx;
-use crate::output::row::DatasetKind;
 use crate::parallel;
-use crate::session::Home;
-use crate::source::PoolSource;
-use crate::verb::Failure;
 
 /// A set of dataset types, as `-t` takes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,10 @@
 //! `zfs set`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks as _;
 use engine::dsl::write::props::Source;
@@ -10,12 +14,8 @@ use super::content::OfContent;
 use super::create::reservation_of;
 use super::remount::{mounted_followers, mounted_heads, waiting_followers, warn, with_moved, with_unmounted};
 use super::unheeded;
-use crate::ctx::Ctx;
 use crate::dedup::remark;
-use crate::session::why;
 use crate::settings::{When, of_dataset};
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Set properties of datasets.
 #[derive(Debug, Args)]

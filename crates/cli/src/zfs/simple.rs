@@ -1,10 +1,9 @@
 //! Verbs of `zfs` that have little to do: `wait`, `share`, `unshare`.
 
 use clap::Args;
-
-use crate::ctx::Ctx;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 
 /// Wait until something is done.
 #[derive(Debug, Args)]

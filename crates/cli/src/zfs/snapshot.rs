@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::dsl::Dir;
 use engine::dsl::props::PropValue;
 use zcommon::names::{check_component, check_snapshot};
 use zcommon::props::{PropName, is_user_property};
 
-use crate::ctx::Ctx;
-use crate::session::why;
 use crate::settings;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// One command takes snapshots of one pool, and one of each dataset.
 const ONE_BY_ONE: &str = "cannot create snapshots : multiple snapshots of same fs not allowed";

@@ -6,13 +6,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use clikit::target::Target;
 use daemon::Imported;
 use engine::dsl::props::PropValue;
 use engine::dsl::props::names::dir_name;
 use engine::dsl::{Dir, Dsl};
 use zcommon::props::ZfsProp;
-
-use crate::target::Target;
 
 /// The properties that may be set in vain.
 const PROPS: [ZfsProp; 2] = [ZfsProp::Sharenfs, ZfsProp::Sharesmb];

@@ -3,13 +3,13 @@
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::DatasetKind;
 use engine::dsl::props::zpl::file_system;
 
-use crate::ctx::Ctx;
 use crate::refused::quoted;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Newest version of file systems.
 const NEWEST: u64 = 5;

@@ -3,18 +3,18 @@
 use std::cmp::Ordering;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::keys;
+use clikit::output::table::{Column, Table};
+use clikit::source::PoolSource;
+use clikit::users::Names;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::DatasetKind;
 use engine::dsl::props::userspace::{Account, Usage, usage};
 use zcommon::units::{nicebytes, nicenum};
 use zpl::Filesystem;
 
-use crate::ctx::Ctx;
-use crate::keys;
 use crate::listing::{Lines, SortKeys};
-use crate::output::table::{Column, Table};
-use crate::source::PoolSource;
-use crate::users::Names;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// What the three verbs have in common.
 #[derive(Debug, Args)]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use clikit::target::Target;
 use engine::dsl::write::Hooks;
 use zpl::write::{FsWriter, Options};
 
-use crate::target::Target;
 use crate::zpool::create::TOO_OLD;
 
 /// Fails when a pool is too old for file systems of a version.

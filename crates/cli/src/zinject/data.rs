@@ -3,6 +3,9 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::{Failure, Outcome};
 use daemon::Imported;
 use engine::dmu::SpecialObject;
 use engine::inject::{Action, BlockFault, FaultError};
@@ -10,9 +13,6 @@ use ondisk::dnode::DNODE_SHIFT;
 
 use super::words::{self, MOS};
 use super::{Zinject, pool};
-use crate::ctx::Ctx;
-use crate::target::Target;
-use crate::verb::{Failure, Outcome};
 
 impl Zinject {
     /// Adds a handler of blocks.

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Outcome};
 use daemon::Imported;
 use engine::inject::{ALWAYS, Action, BlockFault, Handler, IoType};
 
 use super::words::{ERRORS, IOS};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Outcome};
 
 /// `zinject -h`.
 pub(super) const USAGE: &str = "\

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::inject::{Action, FaultError, Handler, IoType};
 
-use crate::ctx::Ctx;
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::by_path::with_mount_points;
 use crate::zpool::device;
 

@@ -1,10 +1,9 @@
 //! The words of `zinject`'s options.
 
+use clikit::verb::Failure;
 use engine::inject::{ALWAYS, FaultError, IoType};
 use ondisk::ObjectType;
 use ondisk::label::{BOOTENV_OFFSET, BOOTENV_SIZE, PHYS_OFFSET, PHYS_SIZE, RING_OFFSET, RING_SIZE};
-
-use crate::verb::Failure;
 
 /// Errors by name.
 pub(super) const ERRORS: [(&str, FaultError); 8] = [

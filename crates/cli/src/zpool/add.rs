@@ -7,6 +7,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::dsl::props::PropValue;
 use engine::vdev::config::AllocBias;
@@ -17,9 +19,7 @@ use zutil::tree::VdevNode;
 use super::layouts::Sections;
 use super::vdev_names::VdevNames;
 use super::vdevs::{self, Group, Kind, Leaf, Objections, Silenced};
-use crate::ctx::Ctx;
 use crate::settings::{self, PoolSetting, When, of_pool};
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Add vdevs to a pool.
 #[derive(Debug, Args)]

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use daemon::lending::Loan;
 use engine::Kind;
@@ -25,9 +27,7 @@ use zutil::tree::VdevNode;
 use super::device::{find, means};
 use super::simple::named;
 use super::vdevs::{self, Group, Objections, Silenced, Vdevs};
-use crate::ctx::Ctx;
 use crate::settings::{PoolSetting, When, of_pool};
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Attach a device to one of a pool.
 #[derive(Debug, Args)]
@@ -130,7 +130,7 @@ impl Line<'_> {
         let request =
             Request { target: old.guid, device, replacing: self.replacing, sequential: how.sequential };
         spa.attach(request).map_err(|e| match e.kind() {
-            Kind::Suspended => self.cannot(crate::session::suspended(&e)),
+            Kind::Suspended => self.cannot(clikit::session::suspended(&e)),
             _ => self.cannot(e.what()),
         })?;
         drop(loan);
@@ -264,7 +264,7 @@ impl Verb for Detach {
         let spa = pool.spa().map_err(|e| cannot(e.what()))?;
         let spares = pool.spares();
         spa.detach(vdev.guid).map_err(|e| match e.kind() {
-            Kind::Suspended => cannot(&crate::session::suspended(&e)),
+            Kind::Suspended => cannot(&clikit::session::suspended(&e)),
             _ => cannot(e.what()),
         })?;
         changed(&pool, ctx)?;

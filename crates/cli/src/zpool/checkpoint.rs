@@ -1,11 +1,11 @@
 //! `zpool checkpoint`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 
 use super::simple::named;
 use super::wait::until;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Keep the whole pool as it is now, to go back to with zpool import --rewind-to-checkpoint.
 #[derive(Debug, Args)]

@@ -1,5 +1,6 @@
 //! The condition of an open pool: one finding, the gravest.
 
+use clikit::output::status::KnownErrors;
 use engine::spa::Pool;
 use zcommon::features::by_upgrade;
 use zcommon::status::{Errata, PoolStatus};
@@ -9,7 +10,6 @@ use zutil::import_listing::LoadOutcome;
 use zutil::import_status::{Reason, reason};
 
 use super::prop::PoolView;
-use crate::output::status::KnownErrors;
 use crate::settings::compatible;
 
 /// The finding. That another host had the pool is no matter to a reader.

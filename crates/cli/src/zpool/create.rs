@@ -3,6 +3,10 @@
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::ops::{CreatePool, FsShape};
 use daemon::registry::Manner;
 use engine::dsl::props::PropValue;
@@ -14,11 +18,7 @@ use zpl::CaseSensitivity;
 
 use super::layouts::Sections;
 use super::vdevs::{self, Objections, Silenced};
-use crate::ctx::Ctx;
-use crate::session::why;
 use crate::settings::{self, PoolSetting, When, of_dataset, of_pool};
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::encryption;
 use crate::zfs::quota;
 use crate::zfs::unheeded;
@@ -281,7 +281,7 @@ impl Wishes {
                 Err(Failure::failed(format!("mountpoint '{place}' exists and is not empty\n{hint}")))
             }
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                Err(Failure::failed(format!("mountpoint '{place}' : {}\n{hint}", crate::verb::strerror(&e))))
+                Err(Failure::failed(format!("mountpoint '{place}' : {}\n{hint}", clikit::verb::strerror(&e))))
             }
             _ => Ok(()),
         }

@@ -1,11 +1,11 @@
 //! `zpool ddtprune` and `zpool prefetch`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::ddt::prune::Prune;
 
 use super::simple::named;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Seconds of a day.
 const DAY: u64 = 86_400;

@@ -1,11 +1,11 @@
 //! `zpool destroy`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::mounts::CANNOT_UNMOUNT;
 use engine::Kind;
 
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::remount::Left;
 
 /// Destroy a pool.

@@ -7,6 +7,8 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{self, Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::Kind;
 use zcommon::health::Health;
@@ -15,8 +17,6 @@ use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
 use super::simple::named;
-use crate::ctx::Ctx;
-use crate::verb::{self, Exit, Failure, Outcome, Verb};
 
 /// Take devices out of use.
 #[derive(Debug, Args)]
@@ -117,7 +117,7 @@ fn cannot(verb: &str, word: &str, what: &str) -> Failure {
 
 fn why(e: &engine::Error) -> String {
     match e.kind() {
-        Kind::Suspended => crate::session::suspended(e),
+        Kind::Suspended => clikit::session::suspended(e),
         _ => e.what().to_owned(),
     }
 }

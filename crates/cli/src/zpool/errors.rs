@@ -6,6 +6,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::output::status::KnownErrors;
+use clikit::paths::Paths;
 use daemon::registry::Imported;
 use engine::dmu::Objset;
 use engine::dsl::props::names::dataset_name;
@@ -14,10 +17,6 @@ use engine::spa::Pool;
 use engine::spa::errlog::{LoggedError, block_at, errors};
 use engine::{Kind, Result};
 use zpl::Filesystem;
-
-use crate::ctx::Ctx;
-use crate::output::status::KnownErrors;
-use crate::paths::Paths;
 
 /// Clones of clones that are looked at, and datasets in all for one damaged block.
 const MAX_CLONES: usize = 64;

@@ -9,13 +9,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::time::event_clock;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::spa::events::{Event, Events as Ring};
 use nvpair::{NvList, NvValue};
 use zcommon::vdev::{VdevAux, VdevState};
-
-use crate::ctx::Ctx;
-use crate::output::time::event_clock;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Columns that the payload is indented by, each level.
 const INDENT: usize = 8;

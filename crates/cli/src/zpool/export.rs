@@ -1,10 +1,10 @@
 //! `zpool export`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 
 use super::destroy::gone;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::remount::Left;
 
 /// Export pools, so that others can import them.

@@ -1,6 +1,13 @@
 //! `zpool get`: properties of pools, one a line.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
+use clikit::output::json::{JsonStyle, document, print};
+use clikit::output::row::Prop;
+use clikit::output::value::width;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use serde_json::{Map, Value, json};
 use zcommon::props::{VdevProp, ZpoolProp};
 use zutil::import::select;
@@ -8,14 +15,7 @@ use zutil::import::select;
 use super::get_vdev::{self, VdevView};
 use super::json_form::vdev_info;
 use super::prop::{PoolView, is_of_feature};
-use crate::ctx::Ctx;
 use crate::listing::{Lines, PoolJson};
-use crate::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
-use crate::output::json::{JsonStyle, document, print};
-use crate::output::row::Prop;
-use crate::output::value::width;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Print properties of pools.
 #[derive(Debug, Args)]

@@ -5,6 +5,8 @@
 //!
 //! Differs from OpenZFS: a flush is no operation that counts. A draid is found by its name, too.
 
+use clikit::output::row::{Prop, Source};
+use clikit::output::value::number_or_word;
 use engine::spa::layout::config::find;
 use engine::spa::vdev_props;
 use engine::vdev::config::VdevConfig;
@@ -16,8 +18,6 @@ use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
 
 use super::prop::{PoolView, dash};
-use crate::output::row::{Prop, Source};
-use crate::output::value::number_or_word;
 
 /// Vdevs above a vdev at most.
 const MAX_DEPTH: usize = 16;

@@ -3,14 +3,13 @@
 use std::io::Write;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::history::{HistoryFormat, record};
+use clikit::source::PoolSource;
+use clikit::users::Names;
+use clikit::verb::{Exit, Outcome, Verb};
 use engine::spa::Pool;
 use engine::spa::history::history;
-
-use crate::ctx::Ctx;
-use crate::output::history::{HistoryFormat, record};
-use crate::source::PoolSource;
-use crate::users::Names;
-use crate::verb::{Exit, Outcome, Verb};
 
 /// Print what was done to pools.
 #[derive(Debug, Args)]

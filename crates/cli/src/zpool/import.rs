@@ -9,6 +9,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::table::{Column, Table};
+use clikit::output::time;
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::env::Env;
 use engine::spa::{ImportSource, OpenOptions, Purpose};
 use zutil::PoolCandidate;
@@ -17,11 +22,6 @@ use zutil::import_status::system_hostid;
 use zutil::names::printable;
 
 use super::vdev_names::VdevNames;
-use crate::ctx::Ctx;
-use crate::output::table::{Column, Table};
-use crate::output::time;
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Bytes of cache while a pool's metadata is looked at.
 const CACHE: u64 = 64 << 20;
@@ -165,7 +165,7 @@ impl Import {
         let here = |path: &PathBuf| ctx.session.as_ref().map_or_else(|| path.clone(), |s| s.path(path));
         if let Some(file) = self.cachefile.as_ref().map(here) {
             return daemon::ops::cached_in(&file).map_err(|e| {
-                Failure::failed(format!("failed to open cache file: {}", crate::verb::strerror(&e)))
+                Failure::failed(format!("failed to open cache file: {}", clikit::verb::strerror(&e)))
             });
         }
         let found = zutil::discover(&self.device.iter().map(here).collect::<Vec<_>>());
@@ -252,7 +252,7 @@ fn opens(env: &Env, source: &ImportSource, txg: u64) -> String {
 #[cfg(test)]
 mod tests {
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     #[test]
     fn nothing_found_is_said_and_no_failure() {

@@ -10,6 +10,9 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::output::time;
+use clikit::verb::Failure;
 use engine::dmu::Objset;
 use engine::dsl::Dataset;
 use engine::env::Env;
@@ -22,9 +25,6 @@ use zpl::differences::changed_objects;
 use zutil::PoolCandidate;
 use zutil::names::printable;
 
-use crate::ctx::Ctx;
-use crate::output::time;
-use crate::verb::Failure;
 use crate::zfs::diff::changes::{Side, of_object};
 
 /// Changed files that are named.

@@ -5,6 +5,9 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::output::time;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::ops::ImportPool;
 use daemon::registry::Manner;
 use engine::Kind;
@@ -19,10 +22,7 @@ use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
 
 use super::import::Import;
-use crate::ctx::Ctx;
-use crate::output::time;
 use crate::settings::{self, PoolSetting, When, of_pool};
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::LoadKey;
 
 /// Settings from the options.

@@ -6,6 +6,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
 use engine::Kind;
 use engine::scan::account::WINDOW_SECTORS;
 use engine::scan::damage::{Damage, assess, which};
@@ -17,8 +19,6 @@ use zutil::PoolCandidate;
 use zutil::names::printable;
 
 use super::import::Import;
-use crate::ctx::Ctx;
-use crate::verb::Failure;
 
 /// Time between two lines of progress.
 const TELL_EVERY: Duration = Duration::from_secs(10);

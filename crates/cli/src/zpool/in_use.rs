@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use clikit::ctx::Ctx;
 use daemon::devices::{self, InUse};
 use daemon::foreign::{self, Use};
 
 use super::members::{aux_of, pools_of, read_only_pool_of, spare_at};
 use super::vdevs::Leaf;
-use crate::ctx::Ctx;
 
 /// How a device is asked about.
 pub struct Question<'a> {

@@ -9,6 +9,10 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::repeat::{self, Repeat};
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -20,10 +24,6 @@ use super::prop::PoolView;
 use super::scripts::Scripts;
 use super::scripts::mark::Mark;
 use super::vdev_names::VdevNames;
-use crate::ctx::Ctx;
-use crate::repeat::{self, Repeat};
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Least width of names.
 const NAME_WIDTH: usize = 10;

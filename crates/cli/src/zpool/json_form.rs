@@ -1,12 +1,11 @@
 //! Numbers, times and vdevs in the JSON of `zpool`.
 
+use clikit::output::json::JsonStyle;
+use clikit::output::time::zoned_clock;
 use serde_json::{Map, Value, json};
 use zcommon::units::{nicebytes, nicenum, nicetime};
 use zutil::import_listing::class_of;
 use zutil::tree::VdevNode;
-
-use crate::output::json::JsonStyle;
-use crate::output::time::zoned_clock;
 
 /// How numbers are written: for people, or exactly.
 pub struct Form<'a> {

@@ -6,13 +6,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
 use daemon::devices::{self, InUse};
 use nvpair::NvList;
 use ondisk::label::{LABEL_SIZE, LABELS, NVLIST_SIZE, PHYS_OFFSET, label_offset};
 
 use super::members::{aux_of, read_only_pool_of, spare_at};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 
 /// Clear the labels of a device that is in no pool.
 #[derive(Debug, Args)]

@@ -3,6 +3,14 @@
 use std::io::{self, Write};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::json::{JsonStyle, document, print};
+use clikit::output::row::Prop;
+use clikit::output::table::Column;
+use clikit::output::value::width;
+use clikit::repeat::{Repeat, Report};
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use serde_json::{Map, Value};
 use zcommon::features::FEATURES;
 use zcommon::props::ZpoolProp;
@@ -10,15 +18,7 @@ use zcommon::props::ZpoolProp;
 use super::list_vdevs::VdevCells;
 use super::prop::{PoolView, dash, is_of_feature};
 use super::vdev_names::VdevNames;
-use crate::ctx::Ctx;
 use crate::listing::{Lines, PoolJson};
-use crate::output::json::{JsonStyle, document, print};
-use crate::output::row::Prop;
-use crate::output::table::Column;
-use crate::output::value::width;
-use crate::repeat::{Repeat, Report};
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 const DEFAULT_COLUMNS: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";
@@ -168,7 +168,7 @@ fn print_vdev(out: &mut dyn Write, name: &str, cells: &[String], wanted: &[Wante
     write!(out, "{name:width$}")?;
     let columns = wanted.iter().filter(|w| w.prop != Some(ZpoolProp::Name));
     for (cell, wanted) in cells.iter().zip(columns) {
-        let column = wanted.prop.map_or(0, |prop| crate::output::value::width(prop.info()).0);
+        let column = wanted.prop.map_or(0, |prop| clikit::output::value::width(prop.info()).0);
         write!(out, "  {cell:>column$}")?;
     }
     writeln!(out)

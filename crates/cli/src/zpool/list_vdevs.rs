@@ -1,5 +1,7 @@
 //! The vdevs of `zpool list -v`: as lines and as JSON.
 
+use clikit::output::json::JsonStyle;
+use clikit::output::row::Source;
 use serde_json::{Map, Value, json};
 use zcommon::props::ZpoolProp;
 use zcommon::units::nicenum;
@@ -11,8 +13,6 @@ use zutil::tree::VdevNode;
 use super::json_form::{vdev_info, with_class};
 use super::list::Line;
 use super::prop::PoolView;
-use crate::output::json::JsonStyle;
-use crate::output::row::Source;
 
 /// The vdevs of one pool.
 pub struct VdevCells<'a> {

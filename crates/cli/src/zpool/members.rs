@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
 use daemon::devices;
-
-use crate::ctx::Ctx;
 
 /// The imported pool that has a spare or cache device of this guid.
 #[doc(alias = "find_aux")]

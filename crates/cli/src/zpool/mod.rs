@@ -53,13 +53,13 @@ mod wait;
 use std::ffi::OsString;
 
 use clap::{Args, Subcommand};
+use clikit::ctx::Ctx;
+use clikit::output::json::JsonStyle;
+use clikit::session::Home;
+use clikit::unsupported::{self, ZPOOL_VERBS, refuse};
+use clikit::verb::{Outcome, Verb};
 use serde_json::{Map, Value, json};
 
-use crate::ctx::Ctx;
-use crate::output::json::JsonStyle;
-use crate::session::Home;
-use crate::unsupported::{self, ZPOOL_VERBS, refuse};
-use crate::verb::{Outcome, Verb};
 use crate::version::Version;
 
 /// Pools: find, open, describe.

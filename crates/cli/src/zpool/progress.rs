@@ -2,6 +2,7 @@
 //!
 //! Differs from OpenZFS: of work that was suspended, how much is done is read off where it stopped, whatever is free there.
 
+use clikit::output::time::clock;
 use engine::spa::layout::config::{LEAF_ZAP, find};
 use engine::spa::sweep::SweepKind;
 use engine::zap::Zap;
@@ -10,7 +11,6 @@ use zutil::tree::VdevNode;
 
 use super::json_form::Form;
 use super::prop::PoolView;
-use crate::output::time::clock;
 
 /// Work on all that is free on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

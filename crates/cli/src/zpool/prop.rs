@@ -9,6 +9,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use clikit::ctx::Ctx;
+use clikit::output::nice::ratio;
+use clikit::output::row::{Prop, Source};
+use clikit::output::value::number_or_word;
+use clikit::pool_state;
+use clikit::session::Home;
 use daemon::Imported;
 use engine::dsl::props::PropValue;
 use engine::spa::Pool;
@@ -24,16 +30,10 @@ use zcommon::status::{PoolStatus, pool_action, pool_status};
 use zcommon::units::{nicebytes, nicenum};
 use zcommon::vdev::VdevState;
 use zutil::PoolCandidate;
-use zutil::assess::Presence;
-use zutil::import_listing::{MosFacts, assessed_aux, assessed_by, assessed_facts};
+use zutil::import_listing::{MosFacts, assessed_aux};
 use zutil::tree::VdevNode;
 
 use super::sizes::Sizes;
-use crate::ctx::Ctx;
-use crate::output::nice::ratio;
-use crate::output::row::{Prop, Source};
-use crate::output::value::number_or_word;
-use crate::session::Home;
 
 /// `ZIO_FAILURE_MODE_CONTINUE`.
 const FAILMODE_CONTINUE: u64 = 1;
@@ -98,11 +98,7 @@ impl<'a> PoolView<'a> {
             BTreeMap::new()
         });
         let facts = zutil::load::facts(pool);
-        let tree = match (&facts, &live) {
-            (Some(facts), Some(_)) => assessed_by(candidate, facts, &|leaf| known(pool, candidate, leaf)),
-            (Some(facts), None) => assessed_facts(candidate, facts),
-            (None, _) => labels_tree(candidate),
-        };
+        let tree = pool_state::tree(pool, candidate, facts.as_ref(), live.is_some());
         let facts = facts.map(|facts| assessed_aux(candidate, &facts));
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         let devices = live.is_some().then(|| pool.tree());
@@ -118,7 +114,7 @@ impl<'a> PoolView<'a> {
     /// `ONLINE`, `DEGRADED`, …, `SUSPENDED`.
     #[doc(alias = "zpool_get_state_str")]
     pub fn state(&self) -> &'static str {
-        if self.is_suspended() { "SUSPENDED" } else { self.tree.health.name() }
+        pool_state::word(&self.tree, self.is_suspended())
     }
 
     /// The pool, if it is imported.
@@ -133,7 +129,7 @@ impl<'a> PoolView<'a> {
 
     /// Why nothing can be written any more, if that is so.
     fn suspension(&self) -> Option<Suspension> {
-        self.live.as_ref().and_then(|live| live.spa().ok())?.suspension()
+        pool_state::suspension(self.live.as_deref()?)
     }
 
     /// The texts of `zpool status` for status and action. OpenZFS's words blame devices for every suspension.
@@ -426,29 +422,6 @@ impl<'a> PoolView<'a> {
             }
         }
     }
-}
-
-/// How a leaf of a pool in use is. Why one can't be opened is looked up where it should be.
-fn known(pool: &Pool, candidate: &PoolCandidate, leaf: &VdevNode) -> Presence {
-    let tree = pool.tree();
-    let Some(found) = tree.leaf(leaf.guid) else { return candidate.locate(leaf) };
-    let health = found.health();
-    let physical_sector = found.device().map_or(0, |device| device.geometry().physical_sector);
-    let seen = (health.state == VdevState::CantOpen).then(|| candidate.look(leaf));
-    match seen {
-        Some(seen) if !matches!(seen, Presence::Present { .. }) => seen,
-        _ => Presence::Known { health, physical_sector },
-    }
-}
-
-fn labels_tree(candidate: &PoolCandidate) -> VdevNode {
-    let mut tree = candidate
-        .config
-        .nvlist("vdev_tree")
-        .and_then(VdevNode::from_config)
-        .unwrap_or_else(|| VdevNode::empty_root(candidate.guid));
-    zutil::assess::assess(&mut tree, &|leaf| candidate.locate(leaf));
-    tree
 }
 
 /// Whether the kind of device supports trim.

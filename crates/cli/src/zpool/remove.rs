@@ -1,6 +1,9 @@
 //! `zpool remove`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use zcommon::units::nicenum;
 use zutil::tree::VdevNode;
@@ -8,9 +11,6 @@ use zutil::tree::VdevNode;
 use super::device::{self, means};
 use super::simple::named;
 use super::wait::until;
-use crate::ctx::Ctx;
-use crate::session;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Remove devices from a pool: spares, cache and log devices at once, disks and mirrors by copying what they hold.
 #[derive(Debug, Args)]

@@ -1,11 +1,11 @@
 //! `zpool reopen`: devices are measured again, and those that are back are used again.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use zcommon::vdev::VdevState;
 
 use super::simple::named_or_all;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Open all devices anew: those that are back are used, and those that have grown show it.
 #[derive(Debug, Args)]

@@ -1,6 +1,9 @@
 //! `zpool scrub` and `zpool resilver`.
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::time::parse_date;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::spa::Spa;
 use engine::spa::scrub::{ScanCommand, ScanFunc};
@@ -8,9 +11,6 @@ use zcommon::features::Feature;
 
 use super::simple::named_or_all;
 use super::wait::until;
-use crate::ctx::Ctx;
-use crate::output::time::parse_date;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Read all blocks of a pool with all their copies, and repair bad ones.
 #[derive(Debug, Args)]

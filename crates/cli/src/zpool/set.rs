@@ -3,6 +3,8 @@
 use std::io::Write as _;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::dsl::DatasetKind;
 use engine::dsl::props::PropValue;
@@ -11,9 +13,7 @@ use zcommon::version::SPA_VERSION_BOOTFS;
 
 use super::get_vdev;
 use super::prop::PoolView;
-use crate::ctx::Ctx;
 use crate::settings::{self, PoolSetting, When, of_pool, of_vdev};
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Set a property of a pool, or of one of its vdevs.
 #[derive(Debug, Args)]

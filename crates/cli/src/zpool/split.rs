@@ -7,6 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::ops::ImportPool;
 use daemon::registry::Manner;
 use engine::Kind;
@@ -24,10 +27,7 @@ use super::layouts::Sections;
 use super::simple::named;
 use super::vdev_names::VdevNames;
 use super::vdevs;
-use crate::ctx::Ctx;
-use crate::session;
 use crate::settings::{self, PoolSetting, When, of_pool};
-use crate::verb::{Exit, Failure, Outcome, Verb};
 use crate::zfs::keys::LoadKey;
 
 /// Words that stand for several devices.

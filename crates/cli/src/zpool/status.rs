@@ -6,6 +6,13 @@
 use std::io::Write;
 
 use clap::{ArgAction, Args};
+use clikit::ctx::Ctx;
+use clikit::output::json::{JsonStyle, document, print};
+use clikit::output::status::{KnownErrors, StatusReport, StatusVdev};
+use clikit::repeat::{Repeat, Report};
+use clikit::session::Home;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Outcome, Verb};
 use serde_json::{Map, Value};
 use zcommon::status::PoolStatus;
 use zutil::import_listing::class_of;
@@ -23,14 +30,7 @@ use super::scripts::mark::Mark;
 use super::scripts::{Scripts, power};
 use super::status_json;
 use super::vdev_names::VdevNames;
-use crate::ctx::Ctx;
 use crate::listing::PoolJson;
-use crate::output::json::{JsonStyle, document, print};
-use crate::output::status::{KnownErrors, StatusReport, StatusVdev};
-use crate::repeat::{Repeat, Report};
-use crate::session::Home;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Outcome, Verb};
 use crate::zfs::unheeded;
 
 /// Print how pools and their devices are.

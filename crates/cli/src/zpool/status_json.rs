@@ -6,6 +6,8 @@
 //!
 //! Differs from OpenZFS: a draid is described like any other vdev; 2.3 prints no more than its name and counts.
 
+use clikit::output::json::JsonStyle;
+use clikit::output::status::KnownErrors;
 use serde_json::{Map, Value, json};
 use zcommon::status::{MESSAGE_URL, PoolStatus, wrap};
 use zcommon::vdev::VdevState;
@@ -20,8 +22,6 @@ use super::progress::Work;
 use super::prop::PoolView;
 use super::redundancy;
 use super::scripts;
-use crate::output::json::JsonStyle;
-use crate::output::status::KnownErrors;
 
 /// How a pool's vdevs are turned into JSON.
 struct Writer<'a> {

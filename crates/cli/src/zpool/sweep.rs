@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
 use zcommon::units::parse_nicenum;
@@ -12,8 +14,6 @@ use super::device::find;
 use super::prop::is_trimmable;
 use super::simple::named;
 use super::wait::until;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Write to all free space of devices, so that thin storage allocates all of it.
 #[derive(Debug, Args)]

@@ -4,15 +4,15 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use zcommon::features::{FEATURES, Feature, by_upgrade};
 use zcommon::version::{SPA_VERSION_FEATURES, SPA_VERSIONS};
 
 use super::simple::named;
-use crate::ctx::Ctx;
 use crate::refused::quoted;
 use crate::settings::compatible;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Enable the features that a pool lacks.
 #[derive(Debug, Args)]
@@ -61,7 +61,7 @@ impl Verb for Upgrade {
         match () {
             () if self.list => list_all(ctx),
             () if self.all => all(version, ctx),
-            () if named_some => crate::verb::each(&pools, ctx, |pool, ctx| one(pool, version, ctx)),
+            () if named_some => clikit::verb::each(&pools, ctx, |pool, ctx| one(pool, version, ctx)),
             () => report(ctx),
         }
     }
@@ -97,7 +97,7 @@ fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
 fn all(version: u64, ctx: &mut Ctx) -> Outcome {
     let mut done = false;
     let pools = ctx.pools();
-    let exit = crate::verb::each(&pools, ctx, |pool, ctx| {
+    let exit = clikit::verb::each(&pools, ctx, |pool, ctx| {
         let older = current(pool)? < version;
         if older || (version == SPA_VERSION_FEATURES && !missing(pool)?.is_empty()) {
             done = true;

@@ -9,6 +9,9 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use blkdev::Device;
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
+use clikit::verb::strerror;
 use daemon::devices;
 use engine::memory::{Limit, Limits};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
@@ -18,9 +21,6 @@ use zcommon::draid::DraidConfig;
 use super::draid_word::DraidWord;
 use super::in_use::Question;
 use super::members::spare_at;
-use crate::ctx::Ctx;
-use crate::verb::Failure;
-use crate::verb::strerror;
 
 /// Where short names of devices are looked for.
 const DEVICE_DIRS: [&str; 8] = [

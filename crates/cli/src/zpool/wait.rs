@@ -4,6 +4,9 @@ use std::io::Write;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::output::time::zoned_clock;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::spa::Spa;
 use engine::spa::props::freeing;
@@ -12,9 +15,6 @@ use engine::spa::sweep::SweepKind;
 use zcommon::units::nicenum;
 
 use super::simple::named;
-use crate::ctx::Ctx;
-use crate::output::time::zoned_clock;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Interval of checks of a waiting command.
 const TICK: Duration = Duration::from_millis(50);

@@ -5,12 +5,12 @@
 use std::io::{self, Read, Write};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use ondisk::drr::DrrBody;
 
 use super::recompress::parse_place;
 use super::stream::{redirected, rewrite};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Leave blocks out of a stream.
 #[derive(Debug, Args)]

@@ -6,12 +6,12 @@ use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use nvpair::NvList;
 use ondisk::drr::{DRR_SIZE, Drr, DrrBegin, DrrBody, DrrEnd, DrrWrite};
 
 use super::stream::{Input, malformed, sum};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Kinds of records that are summed up, in their order.
 const SUMMED: [&str; 9] =
@@ -280,7 +280,7 @@ mod tests {
     };
 
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     /// A stream with one record of each kind that OpenZFS's `zstream` takes without more.
     fn stream() -> Vec<u8> {
@@ -324,7 +324,7 @@ mod tests {
         out
     }
 
-    fn dump(options: &[&str], bytes: &[u8]) -> crate::testing::Run {
+    fn dump(options: &[&str], bytes: &[u8]) -> clikit::testing::Run {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
         captured(&[&["zstream", "dump"], options, &[file.path().to_str().unwrap()]].concat())

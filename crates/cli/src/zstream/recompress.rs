@@ -6,13 +6,13 @@
 use std::io::{self, Read, Write};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use compress::{Algorithm, zstd};
 use ondisk::CompressType;
 use ondisk::drr::{Drr, DrrBody, DrrWrite, stream_feature};
 
 use super::stream::{redirected, rewrite};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Compressed payloads are filled up to whole sectors.
 const SECTOR: usize = 512;

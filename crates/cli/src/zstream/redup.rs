@@ -8,11 +8,11 @@ use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use ondisk::drr::{DRR_SIZE, Drr, DrrBody, DrrWrite, DrrWriteByref, stream_feature};
 
 use super::stream::{Input, Output, malformed};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Make a stream without references of a deduplicated one.
 #[derive(Debug, Args)]

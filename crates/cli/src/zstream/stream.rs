@@ -3,10 +3,9 @@
 use std::io::{self, IsTerminal, Read, Write};
 
 use checksum::{Cksum, Fletcher4};
+use clikit::verb::Failure;
 use ondisk::Endian;
 use ondisk::drr::{DRR_CHECKSUM_OFFSET, DRR_SIZE, Drr, DrrBody, DrrEnd};
-
-use crate::verb::Failure;
 
 /// Largest payload of a record: a block of 16 MiB; lists of properties of a whole tree are shorter.
 const MAX_PAYLOAD: u64 = 256 << 20;

@@ -5,11 +5,10 @@
 use std::fmt::Write as _;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::props::resume::decode;
 use nvpair::{NvList, NvValue};
-
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Print what a resume token says.
 #[derive(Debug, Args)]

@@ -2,10 +2,10 @@
 //!
 //! Differs from OpenZFS: the number of an older snapshot after the flags makes the stream incremental.
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::send::{From, SendFlags, send};
 
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 use crate::zdb::options::parse_number;
 use crate::zdb::target::{Session, by_number};
 

@@ -1,12 +1,12 @@
 //! Bookmarks, and the redacted ranges of a redaction bookmark.
 
+use clikit::verb::Failure;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::{BookmarkInfo, bookmarks};
 use engine::{Error, Result};
 use ondisk::dsl::{RedactBlock, RedactionList};
 
 use super::dump::{Done, Dump, out};
-use crate::verb::Failure;
 use crate::zdb::target::pool_of;
 
 /// Entries of a redaction list read at a time.

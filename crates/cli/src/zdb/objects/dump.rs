@@ -3,14 +3,14 @@
 use std::fmt::Display;
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::output::time;
+use clikit::verb::{Exit, Failure};
 use engine::dmu::Object;
 use ondisk::Blkptr;
 use ondisk::space_map::SpaceMapDecoder;
 use zcommon::units::nicenum;
 
-use crate::ctx::Ctx;
-use crate::output::time;
-use crate::verb::{Exit, Failure};
 use crate::zdb::metaslabs;
 use crate::zdb::target::{Session, Target};
 

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::Kind;
 use engine::dsl::Dataset;
 use zpl::{Filesystem, Inode};
@@ -10,8 +12,6 @@ use zpl::{Filesystem, Inode};
 use super::dump::{Dump, out};
 use super::object;
 use super::view::View;
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 use crate::zdb::options::parse_number;
 use crate::zdb::target::{Session, Target};
 

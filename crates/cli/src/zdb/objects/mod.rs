@@ -33,9 +33,10 @@ mod viewers;
 mod zap;
 mod zap_stats;
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Outcome};
+
 use super::target::{Session, Target};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Outcome};
 use dump::Dump;
 use view::View;
 

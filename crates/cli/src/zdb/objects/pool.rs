@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clikit::verb::Outcome;
 use engine::dsl::{Dataset, Dir, MAX_NESTING};
 use ondisk::names::{mos, special_dir};
 
@@ -9,7 +10,6 @@ use super::dump::{Done, Dump};
 use super::refcounts::{self, Counts};
 use super::view::View;
 use super::{bpobj, deadlist, dtl, objset};
-use crate::verb::Outcome;
 
 /// Prints everything, in zdb's order: for each directory first its children, then snapshots, then itself.
 pub fn run(dump: &mut Dump<'_>) -> Outcome {

@@ -1,8 +1,8 @@
 //! Objects and ranges of objects on the command line: `7`, `0:100`, `0:-1:A-f`.
 
+use clikit::verb::Failure;
 use ondisk::{Byteswap, ObjectType};
 
-use crate::verb::Failure;
 use crate::zdb::options::parse_number;
 
 /// A range of object numbers, and the selected types.

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use clikit::verb::Exit;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks;
 use engine::zap::Zap;
@@ -12,7 +13,6 @@ use ondisk::names::{dsl_dataset, dsl_dir, mos, vdev_top};
 use zcommon::features::{FEATURES, Feature, FeatureFlags};
 
 use super::dump::{Done, Dump, out};
-use crate::verb::Exit;
 
 /// zdb's exit code for a mismatch.
 const MISMATCH: Exit = Exit(2);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use clikit::paths::Paths;
 use engine::Kind;
 use engine::dmu::{Object, Objset};
 use engine::dsl::props::Settings;
@@ -17,7 +18,6 @@ use zcommon::props::ZfsProp;
 use zpl::Filesystem;
 
 use super::dump::Dump;
-use crate::paths::Paths;
 
 /// An object set and the state for printing its objects.
 pub struct View {

@@ -12,6 +12,11 @@ use std::io::Write;
 use std::sync::Arc;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::keys;
+use clikit::session::why;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::Kind;
 use engine::dsl::props::written;
@@ -23,11 +28,6 @@ use zpl::{FileKind, Filesystem};
 use self::changes::{Change, Side};
 use super::prop::{Node, Props};
 use super::snapshot::of_its_own_group;
-use crate::ctx::Ctx;
-use crate::keys;
-use crate::session::why;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Print what changed between a snapshot and a later one, or the file system as it is.
 #[derive(Debug, Args)]

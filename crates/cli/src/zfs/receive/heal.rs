@@ -2,6 +2,10 @@
 //!
 //! Source: `zfs_receive_one`, libzfs_sendrecv.c, OpenZFS 2.4.
 
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use engine::recv::Input;
 use engine::recv::Wish;
 use engine::{Error, Kind};
@@ -9,10 +13,6 @@ use ondisk::drr::DrrBegin;
 
 use super::place::Place;
 use super::{Receive, failed};
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::Failure;
 
 impl Receive {
     /// Whether the stream is one of the snapshot that it is to repair.

@@ -11,12 +11,11 @@ use std::io::{self, BufReader, IoSliceMut, Read};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use clikit::ctx::Ctx;
+use clikit::interrupt::Interrupt;
+use clikit::verb::Failure;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ReadWriteFlags};
-
-use crate::ctx::Ctx;
-use crate::interrupt::Interrupt;
-use crate::verb::Failure;
 
 /// Bytes that are read at once.
 const BUFFER: usize = 1 << 20;

@@ -26,13 +26,12 @@ mod roots;
 use std::io::IsTerminal;
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::recv::{Input, Item, RECEIVE_CHILD};
 use ondisk::drr::{DRR_SIZE, DrrBegin, DrrBody};
-
-use crate::ctx::Ctx;
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Outcome, Verb};
 
 /// Receive a stream.
 #[derive(Debug, Clone, Default, Args)]
@@ -212,7 +211,7 @@ impl Receive {
         done.map_err(|e| {
             let reason = match e.kind() {
                 Kind::Exists | Kind::Busy => e.what().to_owned(),
-                _ => crate::session::why(&e),
+                _ => clikit::session::why(&e),
             };
             Failure::cannot("destroy", &self.name, reason)
         })?;

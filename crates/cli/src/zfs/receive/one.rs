@@ -3,6 +3,10 @@
 use std::io::Write;
 use std::time::Instant;
 
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use engine::recv::{Input, Item, Receiver, Wish, begin};
 use engine::{Error, Kind};
 use nvpair::NvList;
@@ -15,11 +19,7 @@ use super::permissions;
 use super::place::{Place, by_guid};
 use super::props::{Kind as Fit, Stage, Wishes, apply, apply_to_blocks, is_of_keys};
 use super::{Receive, failed, of_stream};
-use crate::ctx::Ctx;
-use crate::session::why;
 use crate::settings::When;
-use crate::target::Target;
-use crate::verb::Failure;
 use crate::zfs::keys::encryption;
 use crate::zfs::mount::mount_created;
 use crate::zfs::remount::{mount_again, mounted_below, unmount_all, warn};

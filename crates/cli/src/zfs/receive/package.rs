@@ -1,6 +1,8 @@
 //! Streams of `zfs send -R`, `-I` and `-p`: a list of datasets with their properties and snapshots, then a stream for
 //! each snapshot, then an END.
 
+use clikit::ctx::Ctx;
+use clikit::verb::{Exit, Failure, Outcome};
 use engine::recv::{Input, Item};
 use nvpair::{NvList, NvValue};
 use ondisk::drr::{DrrBody, stream_feature};
@@ -10,8 +12,6 @@ use super::place::appended;
 use super::props::Wishes;
 use super::reconcile::Reconcile;
 use super::{PLAIN, Receive, failed, of_stream, roots, sent_name};
-use crate::ctx::Ctx;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// The list at the head of a package.
 #[derive(Debug, Default)]

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeSet;
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use daemon::access::{Guest, at_creation, grant_at_creation, permissions};
 
 use super::Receive;
-use crate::ctx::Ctx;
 use crate::delegated::{Need, below, need, need_on, setting, settings, settings_of_new, unmounted};
-use crate::target::Target;
-use crate::verb::Failure;
 
 /// The permissions of a receive that are known before its stream is read. The datasets of the stream are checked
 /// one by one when their names are known: see [`may_receive`].

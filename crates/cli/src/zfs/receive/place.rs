@@ -1,5 +1,8 @@
 //! Determines the snapshot that a stream becomes, and whether existing datasets there allow it.
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, DatasetKind};
 use ondisk::ObjsetType;
@@ -8,9 +11,6 @@ use zcommon::names::check_snapshot;
 
 use super::permissions;
 use super::{First, Receive, failed, sent_name};
-use crate::ctx::Ctx;
-use crate::target::Target;
-use crate::verb::Failure;
 use crate::zfs::create::make_ancestors;
 
 /// Where a stream goes.

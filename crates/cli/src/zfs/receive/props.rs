@@ -2,6 +2,10 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
 use engine::dsl::write::props::Source;
@@ -11,11 +15,7 @@ use zcommon::props::{DatasetTypes, PropName, is_user_property};
 
 use super::permissions::settable;
 use super::{PLAIN, Receive, failed};
-use crate::ctx::Ctx;
-use crate::session::why;
 use crate::settings::{When, of_dataset, split};
-use crate::target::Target;
-use crate::verb::Failure;
 use crate::zfs::content::OfContent;
 
 /// Settings of `-o` and `-x`.

@@ -16,6 +16,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::target::Target;
+use clikit::verb::{Exit, Failure, Verb};
 use engine::dsl::Dir;
 use engine::dsl::props::names::dataset_name;
 use nvpair::{NvList, NvValue};
@@ -23,10 +26,7 @@ use nvpair::{NvList, NvValue};
 use super::Receive;
 use super::package::Package;
 use super::props::{Stage, apply};
-use crate::ctx::Ctx;
 use crate::delegated::{Need, are_given, destroys, promoted, renames};
-use crate::target::Target;
-use crate::verb::{Exit, Failure, Verb};
 use crate::zfs::clone::Promote;
 use crate::zfs::destroy::Destroy;
 use crate::zfs::rename::Rename;

@@ -7,6 +7,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::session::why;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use engine::dsl::props::PropValue;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::write::props::Source;
@@ -16,10 +20,6 @@ use super::one::Received;
 use super::package::{Package, text};
 use super::permissions::may_change_key;
 use super::{PLAIN, failed};
-use crate::ctx::Ctx;
-use crate::session::why;
-use crate::target::Target;
-use crate::verb::Failure;
 
 /// An encrypted dataset here.
 #[derive(Debug, Clone)]

@@ -16,13 +16,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::progress::Progress;
+use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
 use stdx::os::rewrite;
 use zcommon::units::{nicenum, parse_nicenum};
 
 use self::request::{Choice, Refused, Tally, code_of};
-use crate::ctx::Ctx;
-use crate::progress::Progress;
-use crate::verb::{Exit, Failure, Outcome, Verb, strerror};
 
 /// Bytes of a piece: an interrupt waits for its end. A limited run works on as many as it may write in a fraction of a second, so
 /// that its speed is even.
@@ -434,7 +434,7 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use crate::testing::captured;
-    use crate::verb::Exit;
+    use clikit::verb::Exit;
 
     #[test]
     fn files_of_other_file_systems_are_refused_one_by_one() {

@@ -22,15 +22,15 @@ mod scene;
 mod sizes;
 mod tree;
 
-use clap::Args;
-use engine::send::SendFlags;
 use std::io::{IsTerminal, Write};
-use zcommon::names::check_entity;
 
-use crate::ctx::Ctx;
-use crate::session::Home;
-use crate::source::PoolSource;
-use crate::verb::{Exit, Failure, Outcome, Verb};
+use clap::Args;
+use clikit::ctx::Ctx;
+use clikit::session::Home;
+use clikit::source::PoolSource;
+use clikit::verb::{Exit, Failure, Outcome, Verb};
+use engine::send::SendFlags;
+use zcommon::names::check_entity;
 
 /// Write a stream of a snapshot to standard output.
 #[derive(Debug, Args)]
@@ -110,8 +110,8 @@ pub(crate) struct Options {
     #[arg(short = 'S', long = "saved")]
     pub saved: bool,
     /// Read a dataset's encryption key from a file; may be repeated (only with images).
-    #[arg(long = "load-key", value_name = "DATASET=FILE|-", value_parser = crate::keys::parse_load_key, hide = true)]
-    pub load_key: Vec<crate::keys::LoadKey>,
+    #[arg(long = "load-key", value_name = "DATASET=FILE|-", value_parser = clikit::keys::parse_load_key, hide = true)]
+    pub load_key: Vec<clikit::keys::LoadKey>,
 }
 
 impl Options {

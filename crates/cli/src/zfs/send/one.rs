@@ -1,6 +1,9 @@
 //! One stream: of a snapshot, a file system or a volume; the rest of an interrupted one; or of a partially
 //! received dataset.
 
+use clikit::ctx::Ctx;
+use clikit::source::PoolSource;
+use clikit::verb::{Failure, Outcome};
 use engine::Error;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::{BookmarkInfo, bookmarks};
@@ -12,9 +15,6 @@ use super::running::{Output, Report, failure, run, watched};
 use super::scene::{Scene, reason};
 use super::sizes::{self, Base};
 use super::{Options, exit, tree};
-use crate::ctx::Ctx;
-use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome};
 
 /// Name of the hidden child that an interrupted incremental receive fills.
 const RECEIVE_CHILD: &str = "%recv";

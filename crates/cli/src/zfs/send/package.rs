@@ -7,6 +7,9 @@
 
 use std::collections::{HashMap, HashSet};
 
+use clikit::ctx::Ctx;
+use clikit::source::PoolSource;
+use clikit::verb::{Failure, Outcome};
 use engine::Error;
 use engine::dsl::Dataset;
 use engine::dsl::write::LongHold;
@@ -17,9 +20,6 @@ use super::scene::{Scene, reason};
 use super::sizes::{self, Base};
 use super::tree::{Gather, Head};
 use super::{Options, exit};
-use crate::ctx::Ctx;
-use crate::source::PoolSource;
-use crate::verb::{Failure, Outcome};
 
 /// A dataset of the package.
 struct Entry {

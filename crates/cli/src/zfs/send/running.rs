@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use clikit::ctx::Ctx;
+use clikit::output::time;
+use clikit::verb::Failure;
 use engine::dsl::Dataset;
 use engine::send::{Meter, Options, send_with};
 use engine::{Error, Kind};
 use zcommon::units::{nicebytes, nicenum};
 
-use crate::ctx::Ctx;
-use crate::output::time;
 use crate::stream_out::StreamOut;
-use crate::verb::Failure;
 
 /// Time limit for the reader of a delegated user to take the next piece.
 const PATIENCE: Duration = Duration::from_secs(300);

@@ -2,6 +2,12 @@
 
 use std::sync::Arc;
 
+use clikit::ctx::Ctx;
+use clikit::keys;
+use clikit::session::why;
+use clikit::source::PoolSource;
+use clikit::target::Target;
+use clikit::verb::Failure;
 use daemon::Imported;
 use engine::dsl::props::bookmarks::{BookmarkInfo, bookmarks};
 use engine::dsl::props::stats::clone_origin;
@@ -9,13 +15,6 @@ use engine::dsl::write::LongHold;
 use engine::dsl::{Dataset, Dir};
 use engine::spa::{Pool, Quiet};
 use engine::{Error, Kind, Result};
-
-use crate::ctx::Ctx;
-use crate::keys;
-use crate::session::why;
-use crate::source::PoolSource;
-use crate::target::Target;
-use crate::verb::Failure;
 
 /// A pool to read datasets of.
 #[derive(Debug)]

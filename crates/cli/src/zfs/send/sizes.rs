@@ -2,6 +2,8 @@
 
 use std::io::Write;
 
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::BookmarkInfo;
 use engine::dsl::props::written::Moment;
@@ -12,8 +14,6 @@ use zcommon::units::{nicebytes, nicenum};
 
 use super::running::{Report, watched};
 use super::scene::Scene;
-use crate::ctx::Ctx;
-use crate::verb::Failure;
 use crate::zfs::prop::{Node, Props};
 
 /// The base of an incremental stream, as far as its size depends on it.

@@ -9,6 +9,8 @@
 //!
 //! Source: `gather_nvlist`, `send_iterate_fs`, `send_iterate_snap`, `send_iterate_prop`, libzfs_sendrecv.c, OpenZFS 2.4.
 
+use clikit::ctx::Ctx;
+use clikit::verb::Failure;
 use engine::dsl::props::holds::holds;
 use engine::dsl::props::{PropValue, Setpoint, Settings};
 use engine::dsl::{Dataset, Dir};
@@ -18,8 +20,6 @@ use zcommon::props::{PropType, ZfsProp};
 
 use super::Options;
 use super::scene::Scene;
-use crate::ctx::Ctx;
-use crate::verb::Failure;
 use crate::zfs::prop::RULES;
 
 /// End of the name of a received property's entry.

@@ -1,5 +1,6 @@
 //! The last scrub of the error log, or the one under way.
 
+use clikit::output::time::clock;
 use engine::Result;
 use ondisk::names::mos;
 use ondisk::pool::DslErrorscrub;
@@ -8,7 +9,6 @@ use serde_json::{Map, Value, json};
 use super::super::json_form::Form;
 use super::text::percent;
 use super::{json, state};
-use crate::output::time::clock;
 use crate::zpool::prop::PoolView;
 
 /// `pool_scan_func_t`.

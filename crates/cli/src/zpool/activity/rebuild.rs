@@ -1,5 +1,6 @@
 //! Sequential reconstructions in `zpool status`.
 
+use clikit::output::time::{clock, duration};
 use engine::Result;
 use engine::spa::reconstruct::RebuildPass;
 use ondisk::names::vdev_top;
@@ -10,7 +11,6 @@ use zutil::names::{NameStyle, vdev_name};
 
 use super::super::json_form::{Form, vdev_info};
 use super::text::percent;
-use crate::output::time::{clock, duration};
 use crate::zpool::prop::PoolView;
 
 /// `vdev_rebuild_state_t`.

@@ -2,13 +2,13 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use clikit::output::time::{clock, duration};
 use zcommon::units::{nicebytes, nicenum};
 use zutil::names::{NameStyle, vdev_name};
 
 use super::super::prop::PoolView;
 use super::rebuild::Rebuild;
 use super::{Activity, Checkpoint, Expansion, Removal, Scan, state};
-use crate::output::time::{clock, duration};
 
 impl Activity {
     /// Whole lines, in OpenZFS's order.

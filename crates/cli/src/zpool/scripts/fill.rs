@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use clikit::output::json::print;
 use serde_json::{Map, Value, json};
 
 use super::mark::{Mark, Piece, pieces};
 use super::run::{self, Said};
-use crate::output::json::print;
 
 /// Columns with the widths of their widest cells.
 type Columns = Vec<(String, usize)>;

@@ -18,13 +18,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
+use clikit::ctx::Ctx;
+use clikit::session::Home;
+use clikit::verb::{Exit, Failure, Outcome};
+
 use fill::Filler;
 
 use crate::asked::Asked;
-use crate::ctx::Ctx;
 use crate::route::forward_to;
-use crate::session::Home;
-use crate::verb::{Exit, Failure, Outcome};
 
 /// The system's scripts.
 #[doc(alias = "ZPOOL_SCRIPTS_DIR")]

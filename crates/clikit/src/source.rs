@@ -240,7 +240,7 @@ impl PoolSource {
     }
 
     /// Reports why the daemon could not import a pool when it started.
-    pub(crate) fn explain(&self, name: &str, ctx: &mut Ctx) {
+    pub fn explain(&self, name: &str, ctx: &mut Ctx) {
         let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
         if let Some(why) = failed.get(name).filter(|_| self.is_live(ctx)) {
             ctx.warn(format!("pool '{name}' could not be imported when the daemon started: {why}"));

@@ -26,7 +26,11 @@ pub struct LoadKey {
     pub file: Option<PathBuf>,
 }
 
-pub(crate) fn parse_load_key(text: &str) -> Result<LoadKey, String> {
+/// Parses the value of `--load-key`.
+///
+/// # Errors
+/// A message on a value of another form.
+pub fn parse_load_key(text: &str) -> Result<LoadKey, String> {
     let (dataset, file) = text.split_once('=').ok_or("expected DATASET=FILE or DATASET=-")?;
     if dataset.is_empty() || file.is_empty() {
         return Err("expected DATASET=FILE or DATASET=-".to_owned());

@@ -22,7 +22,7 @@ use crate::ctx::Ctx;
 use crate::verb::Failure;
 
 /// The request for the names of the pools.
-pub(crate) const NAMES: &str = "names-of-pools";
+pub const NAMES: &str = "names-of-pools";
 
 /// The process in which a command runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,12 @@ impl Session {
 }
 
 impl Ctx {
+    /// The caller's terminal, for a bar: standard error, if it is one.
+    pub fn terminal(&self) -> Option<File> {
+        let session = self.session.as_ref()?;
+        session.bar.as_ref().and_then(|bar| bar.try_clone().ok())
+    }
+
     /// The session of a command that only the daemon can run.
     pub fn session(&self) -> Result<&Session, Failure> {
         self.session.as_ref().ok_or_else(|| Failure::failed("this command runs in the daemon only"))

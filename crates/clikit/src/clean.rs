@@ -16,7 +16,7 @@ pub struct Clean<W> {
 }
 
 /// Removes control characters from terminal output.
-pub(crate) fn cleaned(out: Box<dyn Write>, is_terminal: bool) -> Box<dyn Write> {
+pub fn cleaned(out: Box<dyn Write>, is_terminal: bool) -> Box<dyn Write> {
     if is_terminal { Box::new(Clean::new(out)) } else { out }
 }
 
