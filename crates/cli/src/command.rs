@@ -2,33 +2,33 @@
 
 use std::path::PathBuf;
 
+use browse::Browse;
+use browse::verify::Verify;
 use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 use clikit::ctx::Ctx;
 use clikit::session::Home;
 use clikit::verb::{Outcome, Verb};
+use monitor::arc_summary::ArcSummary;
+use monitor::arcstat::Arcstat;
+use monitor::kstat::Kstat;
+use monitor::tunables;
+use monitor::zilstat::Zilstat;
+use poolbench::Bench;
+use sharing::advise::Advise;
+use sharing::clone::CloneFiles;
+use sharing::dedup::Dedup;
+use zdb::Zdb;
+use zstream::Zstream;
 
-use crate::advise::Advise;
-use crate::bench::Bench;
-use crate::browse::Browse;
-use crate::clone::CloneFiles;
 use crate::daemon::Daemon;
-use crate::dedup::Dedup;
-use crate::monitor::arc_summary::ArcSummary;
-use crate::monitor::arcstat::Arcstat;
-use crate::monitor::kstat::Kstat;
-use crate::monitor::zilstat::Zilstat;
 use crate::mount::Mount;
 use crate::replicate::Replicate;
-use crate::tunables;
-use crate::verify::Verify;
 use crate::version::Version;
-use crate::zdb::Zdb;
 use crate::zfs::Zfs;
 use crate::zfs::mount_helper::MountHelper;
 use crate::zinject::Zinject;
 use crate::zpool::Zpool;
 use crate::zpool::scripts::Scripts;
-use crate::zstream::Zstream;
 
 /// OpenZFS in user space: open pools, inspect them, recover every file.
 ///

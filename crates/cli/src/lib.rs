@@ -7,21 +7,15 @@
 //! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
 mod admit;
-mod advise;
 mod asked;
-mod bench;
-mod browse;
 mod classify;
-mod clone;
 pub mod command;
 pub mod daemon;
-mod dedup;
 mod delegated;
 mod dispatch;
 mod excess;
 pub mod fuse;
 pub mod listing;
-pub mod monitor;
 pub mod mount;
 pub mod multicall;
 pub mod pages;
@@ -36,15 +30,11 @@ pub mod settings;
 mod stream_out;
 #[cfg(test)]
 mod testing;
-pub mod tunables;
 mod usage;
-pub mod verify;
 mod version;
-pub mod zdb;
 pub mod zfs;
 pub mod zinject;
 pub mod zpool;
-pub mod zstream;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -9,23 +9,23 @@ use clikit::clean::cleaned;
 use clikit::ctx::Ctx;
 use clikit::names::{NAMES, called_as, is_ours};
 use clikit::verb::{Exit, Failure, Outcome, Verb};
+use monitor::arc_summary::ArcSummary;
+use monitor::arcstat::Arcstat;
+use monitor::zilstat::Zilstat;
+use zdb::Zdb;
+use zstream::Zstream;
 
 use crate::admit::admit;
 use crate::asked::Asked;
 use crate::command::{Aquifer, Command, command};
-use crate::monitor::arc_summary::ArcSummary;
-use crate::monitor::arcstat::Arcstat;
-use crate::monitor::zilstat::Zilstat;
 use crate::posix;
 use crate::route::forward;
 use crate::usage;
-use crate::zdb::Zdb;
 use crate::zfs::Zfs;
 use crate::zfs::by_path::with_mount_points;
 use crate::zfs::mount_helper::MountHelper;
 use crate::zinject::Zinject;
 use crate::zpool::Zpool;
-use crate::zstream::Zstream;
 
 impl Command {
     fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {

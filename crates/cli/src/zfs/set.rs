@@ -8,13 +8,13 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks as _;
 use engine::dsl::write::props::Source;
+use sharing::dedup::remark;
 use zcommon::props::DatasetTypes;
 
 use super::content::OfContent;
 use super::create::reservation_of;
 use super::remount::{mounted_followers, mounted_heads, waiting_followers, warn, with_moved, with_unmounted};
 use super::unheeded;
-use crate::dedup::remark;
 use crate::settings::{When, of_dataset};
 
 /// Set properties of datasets.

@@ -10,10 +10,10 @@ use ondisk::ddt::DdtStat;
 use serde_json::{Map, Value, json};
 use zcommon::props::ZpoolProp;
 use zcommon::units::nicenum;
+use zdb::ddt::print_histogram;
 
 use super::json_form::Form;
 use super::prop::PoolView;
-use crate::zdb::ddt::print_histogram;
 
 /// Bytes of an entry of a table's log in OpenZFS's memory, of a flat table and of any other.
 #[doc(alias("DDT_LOG_ENTRY_FLAT_SIZE", "DDT_LOG_ENTRY_TRAD_SIZE"))]

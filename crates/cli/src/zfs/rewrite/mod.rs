@@ -7,8 +7,6 @@
 //! ([`request`]). A first pass over all files says what is written and what snapshots keep. What is as wanted is passed over, so
 //! a run that was interrupted goes on where it stopped.
 
-pub(crate) mod request;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -19,10 +17,9 @@ use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::progress::Progress;
 use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
+use sharing::request::{self, Choice, Refused, Tally, code_of};
 use stdx::os::rewrite;
 use zcommon::units::{nicenum, parse_nicenum};
-
-use self::request::{Choice, Refused, Tally, code_of};
 
 /// Bytes of a piece: an interrupt waits for its end. A limited run works on as many as it may write in a fraction of a second, so
 /// that its speed is even.

@@ -227,7 +227,7 @@ pub(super) fn resumed(source: &PoolSource, o: &Options, token: &str, ctx: &mut C
 fn rest(source: &PoolSource, o: &Options, token: &str, ctx: &mut Ctx) -> Outcome {
     let list = resume::decode(token.trim()).map_err(|why| resume_failed(&why))?;
     if o.verbosity() > 0 {
-        let text = format!("resume token contents:\n{}", crate::zstream::token::print(&list));
+        let text = format!("resume token contents:\n{}", zstream::token::print(&list));
         sizes::tell(text.trim_end_matches('\n'), o.dry, ctx)?;
     }
     let state = State::of(&list).ok_or_else(|| resume_failed("resume token is corrupt"))?;
@@ -427,5 +427,5 @@ fn token_of_saved(mut list: NvList, name: &str) -> String {
     }
     list.remove("toname");
     list.add("toname", name);
-    format!("resume token contents:\n{}", crate::zstream::token::print(&list))
+    format!("resume token contents:\n{}", zstream::token::print(&list))
 }
