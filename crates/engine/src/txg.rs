@@ -286,7 +286,7 @@ impl Txgs {
     /// # Errors
     /// The reason of the pool's suspension.
     #[doc(alias = "txg_wait_open")]
-    pub fn wait_open(&self, txg: u64, step: &dyn Fn() -> bool) -> Result<(), Error> {
+    pub(crate) fn wait_open(&self, txg: u64, step: &dyn Fn() -> bool) -> Result<(), Error> {
         self.want(txg.saturating_sub(1));
         loop {
             {

@@ -41,7 +41,7 @@ pub(super) struct DdtCounts {
 pub(super) struct AllCounts([DdtCounts; CHECKSUMS.len()]);
 
 /// A counter: its name, whether it has 32 bits, and its value.
-pub type Counted = (&'static str, bool, u64);
+pub(crate) type Counted = (&'static str, bool, u64);
 
 fn bump(counter: &AtomicU64, by: usize) {
     counter.fetch_add(u64::try_from(by).unwrap_or(0), Ordering::Relaxed);

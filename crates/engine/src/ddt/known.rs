@@ -148,7 +148,7 @@ impl Known {
     }
 
     /// Takes the keys of the next slice: all that the ZAPs have in these buckets.
-    pub fn cover(&mut self, slice: std::ops::Range<usize>, keys: impl Iterator<Item = u64>) {
+    pub(crate) fn cover(&mut self, slice: std::ops::Range<usize>, keys: impl Iterator<Item = u64>) {
         debug_assert_eq!(slice.start, self.covered, "slices follow each other");
         for word in keys {
             let (number, print) = place(&DdtKey { cksum: [word, 0, 0, 0], prop: 0 });

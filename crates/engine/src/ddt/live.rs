@@ -126,7 +126,11 @@ impl Live {
         if self.flat { FLAT } else { copies }
     }
 
-    pub fn count_store(&self, store: &super::Store, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<DdtHistogram> {
+    pub(crate) fn count_store(
+        &self,
+        store: &super::Store,
+        dsize: &dyn Fn(&Blkptr) -> u64,
+    ) -> Result<DdtHistogram> {
         let mut histogram = DdtHistogram::default();
         for entry in store.entries() {
             let entry = entry?;

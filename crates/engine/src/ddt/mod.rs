@@ -29,7 +29,7 @@ use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DDT_VERSION_LEGA
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ChecksumType, names::ddt_dir};
 
-pub use counts::Counted;
+pub(crate) use counts::Counted;
 pub use entries::{Entries, Entry};
 pub use log::{Log, LogEntry};
 pub use lookup::LookupCounts;

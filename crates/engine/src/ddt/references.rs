@@ -40,7 +40,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of [`Tables::free`].
-    pub fn settle_frees(&self, source: &dyn Source) -> Result<Vec<Blkptr>> {
+    pub(crate) fn settle_frees(&self, source: &dyn Source) -> Result<Vec<Blkptr>> {
         let frees = std::mem::take(&mut *self.frees.lock());
         self.fetch_many(source, frees.iter().filter_map(|bp| Some((bp.checksum()?, DdtKey::of(bp)))));
         let mut unlisted = Vec::new();
@@ -79,7 +79,7 @@ impl Tables {
 
     /// A listed block gets `count` more references (syncing context). False when no table lists the block.
     #[doc(alias = "ddt_addref")]
-    pub fn add_references(&self, source: &dyn Source, bp: &Blkptr, count: u64) -> Result<bool> {
+    pub(crate) fn add_references(&self, source: &dyn Source, bp: &Blkptr, count: u64) -> Result<bool> {
         let Some(checksum) = bp.checksum() else { return Ok(false) };
         if !self.all.lock().contains_key(&checksum.raw()) {
             return Ok(false);

@@ -202,7 +202,7 @@ impl Tables {
 
     /// Flushes the records of all logs up to those of `txg`, over as many txgs as the settings need (syncing context).
     #[doc(alias = "ddt_walk_init")]
-    pub fn force_flush(&self, txg: u64) {
+    pub(crate) fn force_flush(&self, txg: u64) {
         let mut all = self.all.lock();
         all.values_mut().filter_map(|table| table.sides.as_mut()).for_each(|sides| sides.force(txg));
         self.count_logged(&all);
@@ -210,7 +210,7 @@ impl Tables {
 
     /// Whether records that [`Tables::force_flush`] named are left.
     #[doc(alias = "ddt_walk_ready")]
-    pub fn is_flush_forced(&self) -> bool {
+    pub(crate) fn is_flush_forced(&self) -> bool {
         self.is_forced.load(Ordering::Relaxed)
     }
 

@@ -75,7 +75,7 @@ impl<'a> Blocks<'a> {
     }
 
     /// The first stored block at or after `blkid` and before `end`. Indirect blocks past `end` are not read.
-    pub fn next_within(&mut self, blkid: u64, end: u64) -> std::result::Result<Option<u64>, Stuck> {
+    pub(crate) fn next_within(&mut self, blkid: u64, end: u64) -> std::result::Result<Option<u64>, Stuck> {
         self.path.next_within(self.object, blkid, end)
     }
 }
@@ -174,7 +174,7 @@ fn next_live(handle: &Handle, blkid: u64) -> std::result::Result<Option<u64>, St
 /// Arrays of entries (space maps, block lists, mappings) are written to their end and never shared, so a hole or a
 /// repeated block is a forgery. The iterator ends with the first error.
 #[derive(Debug)]
-pub struct Dense<'a> {
+pub(crate) struct Dense<'a> {
     object: &'a Object,
     path: Path,
     next: u64,

@@ -15,7 +15,8 @@ pub mod prefetch;
 pub mod range_lock;
 pub mod tx;
 
-pub use blocks::{Blocks, Dense, Stuck};
+pub(crate) use blocks::Dense;
+pub use blocks::{Blocks, Stuck};
 pub use content::{Content, Span, Unreadable};
 pub use dirty::{Handle, LiveObjset, NewObject};
 pub use object::{Extent, Object};

@@ -152,7 +152,7 @@ impl Object {
     /// Bytes of the data blocks that are cached, before compression. Blocks below an unreadable indirect block do not count, nor
     /// does an object without indirect blocks.
     #[doc(alias = "dmu_object_cached_size")]
-    pub fn cached_bytes(&self) -> u64 {
+    pub(crate) fn cached_bytes(&self) -> u64 {
         if self.dnode.nlevels < 2 {
             return 0;
         }

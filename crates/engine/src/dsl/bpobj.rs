@@ -145,7 +145,7 @@ impl<'p> BlockList<'p> {
 
     /// Space of the blocks born after `after`, up to and with `until`.
     #[doc(alias = "bpobj_space_range")]
-    pub fn space_range(&self, after: u64, until: u64) -> Result<Delta> {
+    pub(crate) fn space_range(&self, after: u64, until: u64) -> Result<Delta> {
         let head = self.head()?;
         if after == 0 && until == u64::MAX && head.have_comp {
             return self.space();
@@ -185,7 +185,7 @@ impl<'p> BlockList<'p> {
 
     /// Puts all that is in the list `other` into this one; `other` is gone afterwards.
     #[doc(alias = "bpobj_enqueue_subobj")]
-    pub fn append_list(&self, other: u64) -> Result<()> {
+    pub(crate) fn append_list(&self, other: u64) -> Result<()> {
         if self.pool.is_shared(other)? {
             return self.pool.release_shared(1);
         }
@@ -245,7 +245,7 @@ impl<'p> BlockList<'p> {
     }
 
     /// Numbers of the lists directly below.
-    pub fn sublists(&self) -> Result<Vec<u64>> {
+    pub(crate) fn sublists(&self) -> Result<Vec<u64>> {
         let head = self.head()?;
         if !head.have_subobj || head.phys.subobjs == 0 {
             return Ok(Vec::new());

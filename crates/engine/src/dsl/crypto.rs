@@ -331,7 +331,7 @@ impl KeyStore {
     /// # Errors
     /// `KeyMissing` when its root's is not loaded; `ReadOnly` when it was encrypted in the form before the present one.
     #[doc(alias("spa_keystore_create_mapping", "dsl_dir_incompatible_encryption_version"))]
-    pub fn open_for_writing(&self, objset: u64) -> Result<()> {
+    pub(crate) fn open_for_writing(&self, objset: u64) -> Result<()> {
         if self.key_object_of(objset)?.is_none() {
             return Ok(());
         }

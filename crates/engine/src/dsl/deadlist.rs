@@ -178,7 +178,7 @@ impl<'p> DeadList<'p> {
 
     /// Space of the blocks born after `after`, up to and with `until`. Both are keys, or `until` is `u64::MAX`.
     #[doc(alias = "dsl_deadlist_space_range")]
-    pub fn space_range(&self, after: u64, until: u64) -> Result<Delta> {
+    pub(crate) fn space_range(&self, after: u64, until: u64) -> Result<Delta> {
         if self.old {
             return self.list(self.number)?.space_range(after, until);
         }
@@ -248,7 +248,7 @@ impl<'p> DeadList<'p> {
 
     /// Begins a list for blocks born after `txg`, which is above all keys so far.
     #[doc(alias = "dsl_deadlist_add_key")]
-    pub fn add_key(&self, txg: u64) -> Result<()> {
+    pub(crate) fn add_key(&self, txg: u64) -> Result<()> {
         if self.old {
             return Ok(());
         }
@@ -294,7 +294,7 @@ impl<'p> DeadList<'p> {
 
     /// Removes a key; its blocks go to the key before.
     #[doc(alias = "dsl_deadlist_remove_key")]
-    pub fn remove_key(&self, txg: u64) -> Result<()> {
+    pub(crate) fn remove_key(&self, txg: u64) -> Result<()> {
         if self.old {
             return Ok(());
         }
@@ -304,7 +304,7 @@ impl<'p> DeadList<'p> {
     }
 
     /// Whether it has a key.
-    pub fn has_key(&self, txg: u64) -> Result<bool> {
+    pub(crate) fn has_key(&self, txg: u64) -> Result<bool> {
         self.with(|lists| Ok(lists.contains_key(&txg)))
     }
 
@@ -319,7 +319,7 @@ impl<'p> DeadList<'p> {
 
     /// Empties a key's list.
     #[doc(alias = "dsl_deadlist_clear_entry")]
-    pub fn clear_entry(&self, txg: u64) -> Result<()> {
+    pub(crate) fn clear_entry(&self, txg: u64) -> Result<()> {
         self.remove_entry(txg)?;
         self.add_key(txg)
     }
@@ -368,7 +368,7 @@ impl<'p> DeadList<'p> {
 
     /// Moves all lists of blocks born after `after` (a key) to the list `to`.
     #[doc(alias = "dsl_deadlist_move_bpobj")]
-    pub fn move_to(&self, to: &BlockList<'_>, after: u64) -> Result<()> {
+    pub(crate) fn move_to(&self, to: &BlockList<'_>, after: u64) -> Result<()> {
         if self.old {
             return Err(self.corrupt("a single list has no parts to move"));
         }
@@ -398,7 +398,13 @@ impl<'p> DeadList<'p> {
     /// Records the births and frees of a clone's blocks in `txg` in its livelist. A list with more than `most` blocks is closed;
     /// `None` in later passes of a txg, in which none is.
     #[doc(alias = "dsl_flush_pending_livelist")]
-    pub fn note_live(&self, txg: u64, most: Option<u64>, born: &[Blkptr], freed: &[Blkptr]) -> Result<()> {
+    pub(crate) fn note_live(
+        &self,
+        txg: u64,
+        most: Option<u64>,
+        born: &[Blkptr],
+        freed: &[Blkptr],
+    ) -> Result<()> {
         let entries = self.entries()?;
         let full = match (entries.values().next_back(), most) {
             (None, _) => true,
@@ -469,7 +475,7 @@ fn copy_blocks(from: &dyn Edit, to: &mut dyn Edit) -> Result<()> {
 /// The blocks of a list of a livelist that are allocated and not freed, the newest first, `most` of them; and whether there
 /// are more.
 #[doc(alias = "dsl_process_sub_livelist")]
-pub fn unfreed(list: &BlockList<'_>, most: u64) -> Result<(Vec<Blkptr>, bool)> {
+pub(crate) fn unfreed(list: &BlockList<'_>, most: u64) -> Result<(Vec<Blkptr>, bool)> {
     let most = usize::try_from(most).unwrap_or(usize::MAX);
     let mut frees: HashMap<(u32, u64), u64> = HashMap::new();
     let (mut alive, mut more) = (Vec::new(), false);

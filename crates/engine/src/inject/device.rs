@@ -87,7 +87,7 @@ impl LeafFaults {
     }
 
     /// The error that a request of a probe meets.
-    pub fn probe_error(&self) -> Option<io::Error> {
+    pub(crate) fn probe_error(&self) -> Option<io::Error> {
         if !self.handlers.any() {
             return None;
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A counter of intent logs.
 #[doc(alias = "zil_kstat_values_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ZilStat {
+pub(crate) enum ZilStat {
     /// Commits.
     Commits,
     /// Commits that wrote; others waited for one that covered them.
@@ -19,6 +19,7 @@ pub enum ZilStat {
     /// Commits that waited for a txg because the log is suspended, or not in use.
     Suspended,
     /// Always 0: a commit does not return before its changes are safe.
+    #[allow(dead_code, reason = "the kstat has it")]
     Crashed,
     /// Records written.
     Itxs,

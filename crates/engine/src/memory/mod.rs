@@ -10,7 +10,7 @@
 
 pub(crate) mod ahead;
 mod chains;
-pub mod dataset_stats;
+pub(crate) mod dataset_stats;
 pub mod limits;
 pub(crate) mod lists;
 pub(crate) mod objects;
@@ -258,7 +258,7 @@ impl Memory {
     }
 
     /// Maximum unused objects of one object set.
-    pub fn object_share(&self) -> usize {
+    pub(crate) fn object_share(&self) -> usize {
         self.objects.share(self.target())
     }
 

@@ -208,7 +208,7 @@ impl SpaceAllocator {
 
     /// Changes the space map features that the maps may use, from the next synced txg on (a feature was
     /// enabled).
-    pub fn set_forms(&self, forms: SpaceMapFeatures) {
+    pub(crate) fn set_forms(&self, forms: SpaceMapFeatures) {
         *self.forms.write() = forms;
     }
 
@@ -286,7 +286,7 @@ impl SpaceAllocator {
     /// # Errors
     /// When that many metaslabs are too many; nothing has changed then.
     #[doc(alias = "vdev_expand")]
-    pub fn grow_top(&self, config: &VdevConfig) -> Result<()> {
+    pub(crate) fn grow_top(&self, config: &VdevConfig) -> Result<()> {
         let count = record::metaslabs(config)?;
         let mut tables = self.tables.write();
         let Some(old) = tables.vdevs.get(&config.id) else { return Ok(()) };

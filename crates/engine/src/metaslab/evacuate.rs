@@ -70,7 +70,7 @@ impl SpaceAllocator {
     ///
     /// # Errors
     /// When a space map cannot be read.
-    pub fn take_to_copy(&self, vdev: u64, most: u64) -> Result<Option<(u64, u64)>> {
+    pub(crate) fn take_to_copy(&self, vdev: u64, most: u64) -> Result<Option<(u64, u64)>> {
         let (removed, vdev) = (self.evacuation(vdev)?, self.vdev(vdev));
         let (Some(evacuation), Some(vdev)) = (&removed.evacuation, vdev) else { return Ok(None) };
         loop {
@@ -101,7 +101,7 @@ impl SpaceAllocator {
     ///
     /// # Errors
     /// When it is not behind those copied before.
-    pub fn note_copied(&self, vdev: u64, entry: MappingEntry) -> Result<()> {
+    pub(crate) fn note_copied(&self, vdev: u64, entry: MappingEntry) -> Result<()> {
         let removed = self.evacuation(vdev)?;
         removed.evacuation.as_ref().map_or(Ok(()), |evacuation| evacuation.copies.lock().push(entry))
     }
@@ -139,7 +139,7 @@ impl SpaceAllocator {
     /// # Errors
     /// When a space map cannot be read.
     #[doc(alias = "spa_vdev_remove_cancel_sync")]
-    pub fn cancel_evacuation(&self, vdev: u64, txg: u64) -> Result<Option<(SpaceObject, u64)>> {
+    pub(crate) fn cancel_evacuation(&self, vdev: u64, txg: u64) -> Result<Option<(SpaceObject, u64)>> {
         let removed = self.evacuation(vdev)?;
         let (Some(evacuation), Some(of)) = (&removed.evacuation, self.vdev(vdev)) else { return Ok(None) };
         let end = evacuation.copies.lock().end();
@@ -167,7 +167,7 @@ impl SpaceAllocator {
     ///
     /// # Errors
     /// Errors of the store.
-    pub fn end_evacuation(&self, top: Arc<Top>, store: &mut dyn SpaceMapStore) -> Result<u64> {
+    pub(crate) fn end_evacuation(&self, top: Arc<Top>, store: &mut dyn SpaceMapStore) -> Result<u64> {
         let removed = self.evacuation(top.id)?;
         let unflushed = self.forget_top(top.id, store)?;
         let freed = std::mem::take(&mut *removed.freed.lock());
@@ -188,7 +188,7 @@ impl SpaceAllocator {
     /// # Errors
     /// Errors of the store.
     #[doc(alias("vdev_destroy_spacemaps", "vdev_metaslab_fini"))]
-    pub fn forget_top(&self, vdev: u64, store: &mut dyn SpaceMapStore) -> Result<u64> {
+    pub(crate) fn forget_top(&self, vdev: u64, store: &mut dyn SpaceMapStore) -> Result<u64> {
         let Some(of) = self.vdev(vdev) else { return Ok(0) };
         for slab in &of.slabs {
             let map = slab.lock().map;

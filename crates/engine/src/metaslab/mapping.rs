@@ -45,7 +45,7 @@ pub fn births(
 ///
 /// # Errors
 /// As [`births`].
-pub fn load_births(object: &Object) -> Result<Arc<[CopyBirth]>> {
+pub(crate) fn load_births(object: &Object) -> Result<Arc<[CopyBirth]>> {
     births(object.number, object.dnode.bonus(), |len| {
         if u64::try_from(len).unwrap_or(u64::MAX) > object.max_offset() {
             return Err(Error::corrupt(format!("indirect births {} of {len} bytes", object.number)));
@@ -55,7 +55,7 @@ pub fn load_births(object: &Object) -> Result<Arc<[CopyBirth]>> {
 }
 
 /// The mapping of the object `number` of the MOS; empty when that is 0.
-pub fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
+pub(crate) fn load_mapping(mos: &Arc<Objset>, number: u64) -> Result<IndirectMapping> {
     if number == 0 {
         return Ok(IndirectMapping::default());
     }

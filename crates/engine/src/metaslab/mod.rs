@@ -41,10 +41,12 @@ use crate::error::{Error, Kind, Result};
 
 pub use allocator::{SpaceAllocator, SpaceMapFeatures, SpaceStats};
 pub use append::rewrite;
-pub use mapping::{births, load_births, load_mapping};
-pub use record::{SlabRecord, TopRecord};
+pub use mapping::births;
+pub(crate) use mapping::{load_births, load_mapping};
+pub use record::TopRecord;
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};
-pub use unit::{DEFER, MapState};
+pub(crate) use unit::DEFER;
+pub use unit::MapState;
 
 /// Bytes of a space map that one open may read.
 const MAX_LENGTH: u64 = 1 << 30;

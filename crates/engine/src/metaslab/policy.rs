@@ -133,7 +133,7 @@ pub(crate) fn add_histogram(head: &mut [u64; 32], of: &[u64; 64], shift: u32) {
 }
 
 /// Histogram of ranges by powers of two.
-pub fn histogram_of(ranges: impl Iterator<Item = (u64, u64)>) -> [u64; 64] {
+pub(crate) fn histogram_of(ranges: impl Iterator<Item = (u64, u64)>) -> [u64; 64] {
     let mut histogram = [0; 64];
     for (start, end) in ranges {
         let at = end.saturating_sub(start).checked_ilog2().and_then(|at| usize::try_from(at).ok());
@@ -217,7 +217,7 @@ impl Default for Limits {
 /// How many metaslabs to flush in this txg, so that the logs stay within their limits if later txgs are like the last
 /// ones. `rows` are the logs, oldest first: blocks, and metaslabs that were flushed last in that txg and have changed.
 #[doc(alias = "spa_estimate_metaslabs_to_flush")]
-pub fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &Limits) -> u64 {
+pub(crate) fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &Limits) -> u64 {
     let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let guess = rows.len().clamp(1, LOG_GUESS);

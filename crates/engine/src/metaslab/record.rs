@@ -23,7 +23,7 @@ const MAX_METASLAB_SHIFT: u32 = 40;
 
 /// A metaslab as it was left.
 #[derive(Debug, Clone, Default)]
-pub struct SlabRecord {
+pub(crate) struct SlabRecord {
     /// Its map; object 0 when it was never written.
     pub(crate) map: MapState,
     /// Since when its changes are in logs; 0: it has never been in one.
@@ -76,7 +76,7 @@ impl TopRecord {
     ///
     /// # Errors
     /// When something of them can't be read.
-    pub fn load_all(mos: &Arc<Objset>, tree: &Tree) -> Result<Vec<Self>> {
+    pub(crate) fn load_all(mos: &Arc<Objset>, tree: &Tree) -> Result<Vec<Self>> {
         let mut tables = Vec::new();
         for config in &tree.config.children {
             let table = Metaslabs::load(mos, config).map_err(|e| e.on_vdev(&config.name()))?;

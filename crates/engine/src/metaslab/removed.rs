@@ -65,7 +65,7 @@ type Piece = (u64, u64, u64, u32);
 
 impl Removed {
     /// The removed vdevs of an existing pool, and the one that is being removed.
-    pub fn load_all(mos: &Arc<Objset>, tree: &Tree) -> Result<BTreeMap<u64, Arc<Self>>> {
+    pub(crate) fn load_all(mos: &Arc<Objset>, tree: &Tree) -> Result<BTreeMap<u64, Arc<Self>>> {
         let mut all = BTreeMap::new();
         for config in &tree.config.children {
             let Some(top) = tree.top(config.id) else { continue };

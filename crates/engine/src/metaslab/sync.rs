@@ -78,7 +78,7 @@ impl SpaceAllocator {
     }
 
     /// Adds a log of a pool that is being imported, after all its vdevs.
-    pub fn add_log(&self, txg: u64, map: MapState) {
+    pub(crate) fn add_log(&self, txg: u64, map: MapState) {
         self.sync.lock().logs.insert(txg, LogRecord { map });
     }
 

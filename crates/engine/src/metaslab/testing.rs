@@ -7,9 +7,9 @@ use ondisk::space_map::{SpaceMapDecoder, SpaceMapPhys};
 use parking_lot::Mutex;
 
 use super::log::Change;
+use super::record::SlabRecord;
 use super::{
-    MapState, SlabRecord, SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject,
-    TopRecord,
+    MapState, SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject, TopRecord,
 };
 use crate::dmu::edit::{Edit, MemObject};
 use crate::error::{Error, Result};

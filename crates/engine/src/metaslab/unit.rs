@@ -29,7 +29,7 @@ use crate::txg;
 
 /// Txgs for which freed space is kept as it is.
 #[doc(alias = "TXG_DEFER_SIZE")]
-pub const DEFER: u64 = 2;
+pub(crate) const DEFER: u64 = 2;
 
 /// By how many powers of two the longest piece may shrink before another metaslab has its turn.
 #[doc(alias = "zfs_metaslab_switch_threshold")]
@@ -303,7 +303,7 @@ impl Metaslab {
 
     /// Ends a load with the ranges that the read part of the map has as allocated. The load is void when the
     /// metaslab was loaded and unloaded meanwhile.
-    pub fn end_load(&self, start: &LoadStart, allocated: Result<&RangeSet>) {
+    pub(crate) fn end_load(&self, start: &LoadStart, allocated: Result<&RangeSet>) {
         let mut guard = self.lock();
         let state = &mut *guard;
         if start.epoch != state.epoch {
@@ -363,7 +363,7 @@ impl Metaslab {
     }
 
     /// Undoes an allocation of `txg`. Ranges that were already written as allocated become ordinary frees.
-    pub fn unallocate(&self, start: u64, end: u64, txg: u64) -> Result<()> {
+    pub(crate) fn unallocate(&self, start: u64, end: u64, txg: u64) -> Result<()> {
         let mut guard = self.lock();
         let state = &mut *guard;
         if !state.slot(txg).contains(start, end) {

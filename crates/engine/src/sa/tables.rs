@@ -9,7 +9,9 @@ use stdx::rng::Rng;
 
 use super::corrupt;
 use crate::dmu::Objset;
-use crate::dmu::edit::{Edit, NewObject, Objects};
+#[cfg(test)]
+use crate::dmu::edit::Edit;
+use crate::dmu::edit::{NewObject, Objects};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{Entry, NewZap, Value, Zap, ZapEdit};
 
@@ -76,7 +78,8 @@ impl SaTables {
     }
 
     /// [`Self::load`] from objects under change.
-    pub fn load_edited(objects: &dyn Objects, master: u64) -> Result<Self> {
+    #[cfg(test)]
+    pub(crate) fn load_edited(objects: &dyn Objects, master: u64) -> Result<Self> {
         Self::read(master, |number| {
             let object = objects.edit(number)?;
             let object: &dyn Edit = &*object;

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use super::account::{Account, Event, Options as AccountOptions, WINDOW_SECTORS, account};
 use super::space::Met;
 use super::traverse::{Origin, SPILL, Visit};
-use crate::error::{Error, Kind};
+use crate::error::Error;
 use crate::scan::damage::{Damage as Derived, assess};
 use crate::spa::Pool;
 use crate::traverse::reader::{INFLIGHT, Reader, Request};
@@ -386,11 +386,6 @@ fn remedy(tree: &Tree, bp: &Blkptr, wrong: &BTreeSet<(u64, u64)>) -> Remedy {
 fn covered(by_vdev: bool, ditto: bool, remedy: Remedy) -> Remedy {
     // Parity and mirrors can also recover a block when each leaf is bad in a different part of it.
     if by_vdev || !ditto { remedy } else { Remedy::Ditto }
-}
-
-/// Whether an error means that bytes were returned but wrong.
-pub fn is_checksum(error: &Error) -> bool {
-    error.kind() == Kind::Checksum
 }
 
 /// All other references to damaged blocks that are deduplicated or cloned.

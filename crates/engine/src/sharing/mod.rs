@@ -162,7 +162,7 @@ pub struct Outcome {
 }
 
 /// A run.
-pub struct SharingRun<'a> {
+pub(crate) struct SharingRun<'a> {
     spa: &'a Arc<Spa>,
     targets: &'a [Target],
     watch: &'a mut dyn Watch,

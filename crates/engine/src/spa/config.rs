@@ -26,7 +26,7 @@ impl PoolConfig {
     }
 
     /// From the list that the MOS keeps.
-    pub fn from_mos(list: &NvList) -> Result<Self> {
+    pub(crate) fn from_mos(list: &NvList) -> Result<Self> {
         let text = |name: &str| list.str(name).map(str::to_owned);
         let state = match list.u64("state") {
             Some(1) => PoolState::Exported,
@@ -115,7 +115,10 @@ impl PoolConfig {
     }
 
     /// Changes every vdev's list, the root's first; `work` gets the depth, 0 for the root.
-    pub fn change_all(&mut self, work: &mut dyn FnMut(&mut NvList, usize) -> Result<()>) -> Result<()> {
+    pub(crate) fn change_all(
+        &mut self,
+        work: &mut dyn FnMut(&mut NvList, usize) -> Result<()>,
+    ) -> Result<()> {
         self.dirty = true;
         change_below(&mut self.root, 0, work)?;
         put_in_order(&mut self.root);

@@ -146,7 +146,7 @@ impl FeatureSet {
     }
 
     /// Changes how often a feature is in use.
-    pub fn count_by(&self, feature: Feature, delta: i64, tx: &Tx) -> Result<()> {
+    pub(crate) fn count_by(&self, feature: Feature, delta: i64, tx: &Tx) -> Result<()> {
         let count = self.enabled_count(feature)?.checked_add_signed(delta);
         match count {
             Some(count) => self.store(feature, count, tx),
@@ -162,7 +162,7 @@ impl FeatureSet {
 
     /// Counts one use less.
     #[doc(alias = "spa_feature_decr")]
-    pub fn decrement(&self, feature: Feature, tx: &Tx) -> Result<()> {
+    pub(crate) fn decrement(&self, feature: Feature, tx: &Tx) -> Result<()> {
         self.count_by(feature, -1, tx)
     }
 

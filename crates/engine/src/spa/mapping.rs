@@ -20,7 +20,7 @@ use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 
 /// Loads every mapping and DTL of `tree`; errors are added to `notes`.
-pub fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
+pub(crate) fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
     for config in newest_first(tree, mos) {
         let Some(top) = tree.top(config.id) else { continue };
         let Layout::Indirect(slot) = &top.layout else { continue };

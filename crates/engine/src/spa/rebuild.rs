@@ -89,7 +89,7 @@ impl Derived {
     ///
     /// # Errors
     /// `Unsupported` in a pool without clone tables.
-    pub fn leave_to_clones(&mut self) -> Result<()> {
+    pub(crate) fn leave_to_clones(&mut self) -> Result<()> {
         let rest = self.dedup.uncounted(&self.replaced.fast);
         if !rest.is_empty() && !self.replaced.which.clones {
             let what =

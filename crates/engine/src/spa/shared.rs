@@ -270,7 +270,7 @@ impl DedupTables for DedupOf {
 impl Spa {
     /// A reference to a block ends (syncing context); the last one takes its space back.
     #[doc(alias = "zio_free")]
-    pub fn free_block(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+    pub(crate) fn free_block(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }

@@ -12,4 +12,5 @@ mod log;
 pub mod reader;
 pub mod walk;
 
-pub use walk::{Births, Origin, Paused, Places, SPILL, Stop, Visit, Visitor, Walk, dataset};
+pub(crate) use walk::{Births, Paused};
+pub use walk::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk, dataset};

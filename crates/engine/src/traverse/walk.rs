@@ -112,7 +112,7 @@ pub trait Visitor {
 
 /// Which blocks of an object set count: those born after the one txg and up to the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Births {
+pub(crate) struct Births {
     /// Blocks allocated up to this txg are skipped with everything below them ([`Blkptr::accounting_birth`]).
     pub(crate) after: u64,
     /// Blocks written after this txg ([`Blkptr::physical_birth`]) are only followed: something below them may be older.
@@ -121,7 +121,7 @@ pub struct Births {
 
 /// The visitor stopped the walk before this place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Paused(pub Bookmark);
+pub(crate) struct Paused(pub Bookmark);
 
 /// Meets the block pointers of one object set, without its intent log, from `from` on (`None`: from its root).
 ///
@@ -248,7 +248,13 @@ impl Walk<'_> {
     ///
     /// # Errors
     /// When the visitor wants no more.
-    pub fn object_set(&mut self, root: &Blkptr, objset: u64, bound: u64, with_log: bool) -> Result<(), Stop> {
+    pub(crate) fn object_set(
+        &mut self,
+        root: &Blkptr,
+        objset: u64,
+        bound: u64,
+        with_log: bool,
+    ) -> Result<(), Stop> {
         (self.objset, self.births.after) = (objset, bound);
         let at = Bookmark::root(objset);
         let new = root.accounting_birth() > bound;

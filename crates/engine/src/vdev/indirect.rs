@@ -65,7 +65,7 @@ impl IndirectMapping {
     }
 
     /// The table with the txgs of its copies, ascending by offset.
-    pub fn with_births(self, births: Arc<[CopyBirth]>) -> Self {
+    pub(crate) fn with_births(self, births: Arc<[CopyBirth]>) -> Self {
         Self { births, ..self }
     }
 

@@ -229,7 +229,7 @@ pub(crate) fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
 /// # Errors
 /// `Invalid` when the device is too small, `TooLong` when the label doesn't fit, `Io` when a write failed.
 #[doc(alias = "vdev_label_init")]
-pub fn init_leaf(leaf: &Arc<Leaf>, label: &NvList, executor: &dyn Executor) -> Result<()> {
+pub(crate) fn init_leaf(leaf: &Arc<Leaf>, label: &NvList, executor: &dyn Executor) -> Result<()> {
     let size = leaf.device().map_or(0, |device| device.geometry().size);
     if size < MIN_DEVICE_SIZE {
         return Err(Error::new(Kind::Invalid, "the device is smaller than 64 MiB").on_vdev(&leaf.path));

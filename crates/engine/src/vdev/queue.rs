@@ -36,7 +36,7 @@ use crate::plug;
 use crate::taskq::{take_wait, will_wait};
 
 /// Called once, on a device's thread: must be short and hand real work to an executor.
-pub type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
+pub(crate) type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
 
 #[derive(Default)]
 struct State {

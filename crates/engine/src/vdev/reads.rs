@@ -47,7 +47,7 @@ impl Reads {
     }
 
     /// Takes the next run, of at most `longest` bytes unless one request is longer.
-    pub fn next_run(&mut self, longest: u64) -> Option<ReadRun> {
+    pub(crate) fn next_run(&mut self, longest: u64) -> Option<ReadRun> {
         let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
         let key = *first?.0;
         let request = self.waiting.remove(&key)?;
@@ -72,12 +72,12 @@ impl Reads {
 
 impl ReadRun {
     /// Whether it is of a scan: requests of scans are not joined with others.
-    pub fn is_scan(&self) -> bool {
+    pub(crate) fn is_scan(&self) -> bool {
         self.arrivals().any(Arrival::is_scan)
     }
 
     /// When its requests came.
-    pub fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
         self.requests.iter().map(|(_, request)| &request.arrival)
     }
 

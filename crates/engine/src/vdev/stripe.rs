@@ -50,7 +50,7 @@ pub(super) struct Grid {
 
 impl Grid {
     /// The stripes in order.
-    pub fn stripes(&self) -> impl Iterator<Item = &[Column]> {
+    pub(crate) fn stripes(&self) -> impl Iterator<Item = &[Column]> {
         self.columns.chunks(self.width.max(1))
     }
 
@@ -60,7 +60,7 @@ impl Grid {
     }
 
     /// Returns the children that may have spoilt a column: its own child, or a child of an older width.
-    pub fn suspects(&self, column: &Column) -> impl Iterator<Item = u64> {
+    pub(crate) fn suspects(&self, column: &Column) -> impl Iterator<Item = u64> {
         let sector = column.sector;
         let older = self.older_widths.iter().zip(1u64..);
         let older = older.map(move |(&width, n)| (n << 32) | sector.checked_rem(width).unwrap_or(0));

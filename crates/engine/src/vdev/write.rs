@@ -21,14 +21,14 @@ use crate::txg::SIZE;
 
 /// How a write ended: the guids of the leaves that lack it, ascending; or that too few took it for the block to
 /// be readable.
-pub type WriteOutcome = Result<Vec<u64>>;
+pub(crate) type WriteOutcome = Result<Vec<u64>>;
 
 /// Called once, on a device's thread or before the call returns: must be short and hand real work to an
 /// executor.
 pub(crate) type WriteBlockDone = Box<dyn FnOnce(WriteOutcome) + Send>;
 
 /// Called when every leaf has been flushed, or with the error.
-pub type FlushDone = Box<dyn FnOnce(Result<()>) + Send>;
+pub(crate) type FlushDone = Box<dyn FnOnce(Result<()>) + Send>;
 
 struct Pending {
     top: Arc<Top>,
@@ -83,7 +83,7 @@ impl Top {
     }
 
     /// Whether a side of it is a raidz or draid vdev: `zpool create` makes no such vdev, OpenZFS's tester does.
-    pub fn is_nested(&self) -> bool {
+    pub(crate) fn is_nested(&self) -> bool {
         self.children().iter().flatten().any(|side| matches!(side, Side::Nested(_)))
     }
 
@@ -226,7 +226,7 @@ impl Top {
     }
 
     /// All leaves below it, and those of distributed spares.
-    pub fn leaves_and_spares(&self) -> impl Iterator<Item = Arc<Leaf>> {
+    pub(crate) fn leaves_and_spares(&self) -> impl Iterator<Item = Arc<Leaf>> {
         self.children().iter().flatten().filter_map(|side| match side {
             Side::Leaf(leaf) => Some(Arc::clone(leaf)),
             Side::DistributedSpare { spare, .. } => spare.clone(),

@@ -50,7 +50,7 @@ impl Writes {
     }
 
     /// Takes the next run, of at most `longest` bytes unless one write is longer.
-    pub fn next_run(&mut self, longest: u64) -> Option<WriteRun> {
+    pub(crate) fn next_run(&mut self, longest: u64) -> Option<WriteRun> {
         let first = self.waiting.range((self.head, 0)..).next().or_else(|| self.waiting.iter().next());
         let key = *first?.0;
         let write = self.waiting.remove(&key)?;
@@ -79,12 +79,12 @@ impl WriteRun {
     }
 
     /// Whether it is of a scan: writes of scans are not joined with others.
-    pub fn is_scan(&self) -> bool {
+    pub(crate) fn is_scan(&self) -> bool {
         self.arrivals().any(Arrival::is_scan)
     }
 
     /// When its writes came.
-    pub fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = &Arrival> {
         self.writes.iter().map(|(_, write)| &write.arrival)
     }
 

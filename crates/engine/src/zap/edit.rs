@@ -174,7 +174,7 @@ impl<'a> ZapEdit<'a> {
 
     /// Removes the entry that matches a name under the ZAP's normalisation; returns its stored name.
     #[doc(alias = "zap_remove_norm")]
-    pub fn remove_norm(&mut self, name: &[u8], how: Match) -> Result<Vec<u8>> {
+    pub(crate) fn remove_norm(&mut self, name: &[u8], how: Match) -> Result<Vec<u8>> {
         let found = self.lookup_norm(name, how)?.ok_or_else(|| absent(KeyRef::Name(name)))?;
         self.remove(found.name.as_slice())?;
         Ok(found.name)

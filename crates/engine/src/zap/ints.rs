@@ -28,7 +28,7 @@ impl ZapEdit<'_> {
 
     /// [`Self::increment`] of an integer key.
     #[doc(alias = "zap_increment_int")]
-    pub fn increment_int(&mut self, key: u64, delta: i64) -> Result<u64> {
+    pub(crate) fn increment_int(&mut self, key: u64, delta: i64) -> Result<u64> {
         self.increment(int_name(key).as_bytes(), delta)
     }
 
@@ -52,20 +52,14 @@ impl ZapEdit<'_> {
 
     /// Adds a word under an integer key.
     #[doc(alias = "zap_add_int_key")]
-    pub fn add_int_key(&mut self, key: u64, value: u64) -> Result<()> {
+    pub(crate) fn add_int_key(&mut self, key: u64, value: u64) -> Result<()> {
         self.insert(&int_name(key), value)
     }
 
     /// Sets the word under an integer key.
     #[doc(alias = "zap_update_int_key")]
-    pub fn update_int_key(&mut self, key: u64, value: u64) -> Result<()> {
+    pub(crate) fn update_int_key(&mut self, key: u64, value: u64) -> Result<()> {
         self.update(&int_name(key), value)
-    }
-
-    /// The word under an integer key.
-    #[doc(alias = "zap_lookup_int_key")]
-    pub fn lookup_int_key(&self, key: u64) -> Result<Option<u64>> {
-        Ok(self.lookup(&int_name(key))?.and_then(|v| v.first()))
     }
 
     /// Adds all single words of `from`; [`Kind::Exists`] at the first name that is already present.
@@ -73,25 +67,6 @@ impl ZapEdit<'_> {
     pub fn join(&mut self, from: &[super::Entry]) -> Result<()> {
         for entry in from {
             self.insert(&entry.key, joined(&entry.value)?)?;
-        }
-        Ok(())
-    }
-
-    /// Adds all names of `from`, each with the word `value`.
-    #[doc(alias = "zap_join_key")]
-    pub fn join_key(&mut self, from: &[super::Entry], value: u64) -> Result<()> {
-        for entry in from {
-            self.insert(&entry.key, value)?;
-        }
-        Ok(())
-    }
-
-    /// Adds the counts of `from` to those here.
-    #[doc(alias = "zap_join_increment")]
-    pub fn join_increment(&mut self, from: &[super::Entry]) -> Result<()> {
-        for entry in from {
-            let delta = joined(&entry.value)?.cast_signed();
-            self.increment(entry.name(), delta)?;
         }
         Ok(())
     }

@@ -249,7 +249,7 @@ impl<S: Source + Clone> Zap<S> {
     }
 
     /// The value of a key of 64-bit words.
-    pub fn lookup_words(&self, key: &[u64]) -> Result<Option<Value>> {
+    pub(crate) fn lookup_words(&self, key: &[u64]) -> Result<Option<Value>> {
         let Shape::Fat(header, _) = &self.shape else { return Ok(None) };
         let hash = hash_words(header.salt, key, header.flags);
         self.fat_lookup(header, hash, |leaf, entry| leaf.key_words(entry).is_ok_and(|k| k == key))

@@ -17,7 +17,7 @@ impl<S: Source + Clone> Zap<S> {
     /// # Errors
     /// `Corrupt` for a damaged leaf, a name of more than 63 bytes, and a value that is not one 64-bit
     /// integer; errors of `visit`.
-    pub fn visit_words(&self, visit: &mut dyn FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
+    pub(crate) fn visit_words(&self, visit: &mut dyn FnMut(&[u8], u64) -> Result<()>) -> Result<()> {
         match &self.shape {
             Shape::Micro(block, _) => {
                 let micro = MicroZap::from_bytes(block).map_err(|e| corrupt(&self.object, 0, &e))?;

@@ -25,7 +25,7 @@ mod writer;
 
 pub use itx::Itx;
 pub use log::{LogHost, Zil};
-pub use policy::{LogBias, LogPolicy, SyncMode, Written};
+pub use policy::{LogPolicy, Written};
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

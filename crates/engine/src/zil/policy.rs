@@ -19,7 +19,7 @@ const COPIED: u64 = 7680;
 /// Property `sync`: the operations that are logged.
 #[doc(alias = "zfs_sync_type_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum SyncMode {
+pub(crate) enum SyncMode {
     /// Operations whose commit callers request.
     #[default]
     Standard,
@@ -32,7 +32,7 @@ pub enum SyncMode {
 /// Property `logbias`: the optimization goal of synchronous writes.
 #[doc(alias = "zfs_logbias_op_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum LogBias {
+pub(crate) enum LogBias {
     /// Low latency of each.
     #[default]
     Latency,

@@ -76,7 +76,7 @@ impl Zio {
 
 /// The stored forms that the logical bytes of a block can have had, by the pointer's compression. zstd has
 /// levels, which a pointer does not record.
-pub fn stored_forms(bp: &Blkptr, logical: &[u8]) -> impl Iterator<Item = AlignedBuf> {
+pub(crate) fn stored_forms(bp: &Blkptr, logical: &[u8]) -> impl Iterator<Item = AlignedBuf> {
     /// Levels of zstd and fast zstd, the default first; levels unknown to the encoder are skipped.
     const LEVELS: std::ops::RangeInclusive<u8> = 0..=123;
     let (psize, kind) = (usize::try_from(bp.psize()).unwrap_or(0), bp.compress());

@@ -213,7 +213,7 @@ pub fn gang_parts(zio: &Arc<Zio>, bp: &Blkptr) -> Result<Vec<Blkptr>> {
 ///
 /// # Errors
 /// When devices are gone and the thread does not wait for them.
-pub fn parts_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<(Vec<Blkptr>, Option<Error>)> {
+pub(crate) fn parts_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<(Vec<Blkptr>, Option<Error>)> {
     let mut lost = None;
     let parts = walk(bp, &mut |part| {
         let members = members_to_free(zio, part)?;

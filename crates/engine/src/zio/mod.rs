@@ -24,8 +24,9 @@ pub(crate) mod transform;
 pub(crate) mod verify;
 pub mod write;
 
-pub use gang::{GangMembers, gang_members, gang_parts, parts_to_free};
-pub use remap::written_in;
+pub(crate) use gang::parts_to_free;
+pub use gang::{GangMembers, gang_members, gang_parts};
+pub(crate) use remap::written_in;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -388,7 +389,7 @@ impl Zio {
     ///
     /// # Errors
     /// `ReadOnly` when the pool was opened for reading.
-    pub fn allocator(&self) -> Result<Arc<dyn Allocator>> {
+    pub(crate) fn allocator(&self) -> Result<Arc<dyn Allocator>> {
         self.allocator
             .read()
             .clone()
@@ -456,7 +457,7 @@ impl Zio {
 
     /// Waits until at most so many repairs are under way, of blocks with so many bytes.
     #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
-    pub fn wait_mending(&self, most: u64, bytes: u64) {
+    pub(crate) fn wait_mending(&self, most: u64, bytes: u64) {
         while self.is_mending(most, bytes) {
             if !self.executor.help() {
                 std::thread::sleep(MENDING_TICK);

@@ -100,7 +100,7 @@ pub fn parts(zio: &Zio, range: Range, data: &Buf) -> Result<Vec<(Range, Buf)>, E
 }
 
 /// The txgs that wrote a block: its own, or those of the copies of its parts from a removed vdev.
-pub fn written_in(zio: &Zio, bp: &Blkptr) -> BTreeSet<u64> {
+pub(crate) fn written_in(zio: &Zio, bp: &Blkptr) -> BTreeSet<u64> {
     let birth = bp.physical_birth();
     let places = bp.dvas().filter_map(|dva| places(zio, Range::of(&dva, bp.psize(), birth)).ok());
     places.flatten().map(|place| place.birth).chain([birth]).collect()

@@ -68,7 +68,7 @@ fn set_params(bp: &mut Blkptr, (salt, iv): (crypt::Salt, crypt::Iv)) {
 
 impl Zio {
     /// Puts a new salt and IV into the pointer of an encrypted block of `objset`.
-    pub fn draw_crypt_params(&self, objset: u64, bp: &mut Blkptr) -> Result<()> {
+    pub(crate) fn draw_crypt_params(&self, objset: u64, bp: &mut Blkptr) -> Result<()> {
         let params = self.keys()?.draw(objset)?;
         set_params(bp, params);
         Ok(())
@@ -84,7 +84,7 @@ impl Zio {
     }
 
     /// Encrypts or authenticates the bytes of a block that has its salt and IV.
-    pub fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<crypt::Mac> {
+    pub(crate) fn seal_block(&self, bp: &Blkptr, at: Bookmark, data: &mut AlignedBuf) -> Result<crypt::Mac> {
         self.keys()?.seal_block(bp, at, data)
     }
 }

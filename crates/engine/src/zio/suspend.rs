@@ -121,7 +121,7 @@ impl SuspendedIo {
 
     /// Waits after a read of this thread that failed because devices are gone, if it can't do without; whether it is to
     /// be tried again.
-    pub fn wait_to_read(&self, outcome: &Result<stdx::Buf>) -> bool {
+    pub(crate) fn wait_to_read(&self, outcome: &Result<stdx::Buf>) -> bool {
         outcome.as_ref().is_err_and(|e| self.wait_for(e))
     }
 
@@ -153,7 +153,7 @@ impl SuspendedIo {
 }
 
 /// Whether devices that come back may make it good.
-pub fn is_of_devices(e: &Error) -> bool {
+pub(crate) fn is_of_devices(e: &Error) -> bool {
     matches!(e.kind(), Kind::Io | Kind::NoDevice)
 }
 
@@ -195,7 +195,7 @@ fn size_on_vdev(dva: &Dva) -> u64 {
 
 /// How to treat a leaf that has lost a block which other leaves have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cure {
+pub(crate) enum Cure {
     /// Its DTL gets the block's txg.
     Note,
     /// The block is written again.
@@ -209,7 +209,12 @@ impl Zio {
     ///
     /// # Errors
     /// When a block has no good copy left.
-    pub fn check_written(self: &Arc<Self>, txg: u64, suspects: &[Arc<Leaf>], cure: Cure) -> Result<()> {
+    pub(crate) fn check_written(
+        self: &Arc<Self>,
+        txg: u64,
+        suspects: &[Arc<Leaf>],
+        cure: Cure,
+    ) -> Result<()> {
         let tree = self.tree();
         let tops: HashSet<u64> =
             suspects.iter().filter_map(|leaf| tree.top_of(leaf.guid)).map(|top| top.id).collect();

@@ -130,7 +130,7 @@ pub struct WriteRequest {
 }
 
 /// Called with the pointer; the caller sets its fill count.
-pub type WriteDone = Box<dyn FnOnce(Result<Blkptr>) + Send>;
+pub(crate) type WriteDone = Box<dyn FnOnce(Result<Blkptr>) + Send>;
 
 /// A block's stored form.
 enum Stored {

@@ -53,7 +53,7 @@ use crate::vdev::stats::IoClass;
 use crate::zio::stored::{Found, Second, StoredCache, Verdict};
 
 pub use feed::Fed;
-pub use rebuild::Rebuilt;
+pub(crate) use rebuild::Rebuilt;
 
 /// Rounds that fail in a row before a device is given up.
 const MAX_FAILURES: u32 = 3;
@@ -290,7 +290,7 @@ impl L2arc {
     }
 
     /// Ends of rebuilds since the last call.
-    pub fn take_rebuilt(&self) -> Vec<Rebuilt> {
+    pub(crate) fn take_rebuilt(&self) -> Vec<Rebuilt> {
         std::mem::take(&mut self.state.lock().rebuilt)
     }
 

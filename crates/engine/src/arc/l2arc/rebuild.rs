@@ -27,7 +27,7 @@ use crate::vdev::stats::IoClass;
 
 /// The end of a rebuild, in the words of the pool's history; restored log blocks are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rebuilt {
+pub(crate) struct Rebuilt {
     /// The device.
     pub(crate) guid: u64,
     /// `successful, restored 3 blocks`, for example.

@@ -12,7 +12,7 @@ use crate::zio::{Form, transform};
 
 /// A block of a send stream: its bytes in on-disk form, and their properties.
 #[derive(Debug, Clone)]
-pub struct StoredBlock {
+pub(crate) struct StoredBlock {
     /// The bytes, a multiple of 512.
     pub(crate) bytes: Buf,
     /// Their form.

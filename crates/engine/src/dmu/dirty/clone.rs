@@ -117,7 +117,13 @@ impl Handle {
     ///
     /// # Errors
     /// Errors of reading indirect blocks.
-    pub fn share_block(self: &Arc<Self>, tx: &Tx, blkid: u64, was: &Blkptr, source: &Blkptr) -> Result<bool> {
+    pub(crate) fn share_block(
+        self: &Arc<Self>,
+        tx: &Tx,
+        blkid: u64,
+        was: &Blkptr,
+        source: &Blkptr,
+    ) -> Result<bool> {
         let synced = self.synced();
         let is_same = |pointer: Result<Blkptr>| match pointer {
             Ok(bp) => Ok(bp == *was),

@@ -358,7 +358,7 @@ impl Handle {
 
     /// Replaces a block by one of a send stream, which is written unchanged. Its logical size is the object's block
     /// size.
-    pub fn write_stored(self: &Arc<Self>, tx: &Tx, blkid: u64, block: StoredBlock) -> Result<()> {
+    pub(crate) fn write_stored(self: &Arc<Self>, tx: &Tx, blkid: u64, block: StoredBlock) -> Result<()> {
         let len = block.bytes.len();
         self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
@@ -371,7 +371,7 @@ impl Handle {
 
     /// Replaces a block by a pointer that takes no space: embedded or redacted, born in `tx`'s txg.
     #[doc(alias("dmu_write_embedded", "dmu_redact"))]
-    pub fn write_pointer(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr) -> Result<()> {
+    pub(crate) fn write_pointer(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr) -> Result<()> {
         assert!(bp.is_embedded() && bp.logical_birth() == tx.txg(), "the pointer is new and takes no space");
         self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
@@ -415,7 +415,7 @@ impl Handle {
     /// `bytes`, which wait to be written to block `blkid`, have been written to the location of `bp`. If they were
     /// replaced since, the block is freed with the txg.
     #[doc(alias("dmu_sync_done", "dbuf_unoverride"))]
-    pub fn place_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr, bytes: &Buf) -> Result<()> {
+    pub(crate) fn place_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr, bytes: &Buf) -> Result<()> {
         self.change(tx, |_, change| {
             let same = |dirty: &Dirty| matches!(dirty, Dirty::Data(now) if std::ptr::eq(&**now, &**bytes));
             if change.blocks.get(&blkid).is_some_and(same) {
@@ -563,13 +563,13 @@ impl Handle {
     }
 
     /// Replaces the bonus buffer by encrypted bytes, of which `len` are in use.
-    pub fn set_sealed_bonus(self: &Arc<Self>, tx: &Tx, bytes: &[u8], len: usize) -> Result<()> {
+    pub(crate) fn set_sealed_bonus(self: &Arc<Self>, tx: &Tx, bytes: &[u8], len: usize) -> Result<()> {
         self.change(tx, |dnode, _| dnode.set_sealed_bonus(bytes, len))
     }
 
     /// Sets the height of the block tree and the last block to those of the sender of a raw stream.
     #[doc(alias("dmu_object_set_nlevels", "dmu_object_set_maxblkid"))]
-    pub fn set_shape(self: &Arc<Self>, tx: &Tx, levels: u8, maxblkid: u64) -> Result<()> {
+    pub(crate) fn set_shape(self: &Arc<Self>, tx: &Tx, levels: u8, maxblkid: u64) -> Result<()> {
         self.change(tx, |dnode, _| {
             dnode.maxblkid = maxblkid;
             dnode.nlevels = dnode.nlevels.max(levels);
@@ -601,7 +601,7 @@ impl Handle {
     }
 
     /// Replaces the spill block by one of a send stream, which is written unchanged.
-    pub fn set_stored_spill(self: &Arc<Self>, tx: &Tx, block: StoredBlock) -> Result<()> {
+    pub(crate) fn set_stored_spill(self: &Arc<Self>, tx: &Tx, block: StoredBlock) -> Result<()> {
         let copies = self.objset()?.policy.read().spill(&self.dnode()).copies;
         tx.needs(Needs::block(u64::try_from(block.bytes.len()).unwrap_or(0), copies));
         self.change(tx, |dnode, change| {
@@ -611,12 +611,12 @@ impl Handle {
     }
 
     /// Changes the type of the object's blocks.
-    pub fn set_object_type(self: &Arc<Self>, tx: &Tx, kind: ObjectType) -> Result<()> {
+    pub(crate) fn set_object_type(self: &Arc<Self>, tx: &Tx, kind: ObjectType) -> Result<()> {
         self.change(tx, |dnode, _| dnode.object_type = kind)
     }
 
     /// Changes checksum and compression of the object's blocks (raw numbers; 0 inherits).
-    pub fn set_functions(self: &Arc<Self>, tx: &Tx, checksum: u8, compress: u8) -> Result<()> {
+    pub(crate) fn set_functions(self: &Arc<Self>, tx: &Tx, checksum: u8, compress: u8) -> Result<()> {
         self.change(tx, |dnode, _| (dnode.checksum, dnode.compress) = (checksum, compress))
     }
 
@@ -640,7 +640,7 @@ impl Handle {
     }
 
     /// Empties the object as [`Handle::forget`] does; it keeps its number and its bonus.
-    pub fn forget_content(self: &Arc<Self>, tx: &Tx) -> Result<()> {
+    pub(crate) fn forget_content(self: &Arc<Self>, tx: &Tx) -> Result<()> {
         self.change(tx, |dnode, change| {
             change.free_all();
             change.forgets = true;

@@ -42,11 +42,11 @@ use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
-pub use change::{Again, StoredBlock};
+pub use change::Again;
+pub(crate) use change::StoredBlock;
 pub use clone::CloneSource;
 pub use editor::Editor;
-pub use handle::Handle;
-pub use handle::Waiting;
+pub use handle::{Handle, Waiting};
 use needs::Needs;
 pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;
@@ -439,7 +439,12 @@ impl LiveObjset {
     }
 
     /// Creates one of the objects whose dnodes are in the root block, unless it exists.
-    pub fn create_special(&self, tx: &Tx, which: SpecialObject, new: NewObject) -> Result<Arc<Handle>> {
+    pub(crate) fn create_special(
+        &self,
+        tx: &Tx,
+        which: SpecialObject,
+        new: NewObject,
+    ) -> Result<Arc<Handle>> {
         let handle = self.special(which)?;
         if handle.is_free() {
             handle.allocate(tx, new.dnode())?;
@@ -449,7 +454,7 @@ impl LiveObjset {
 
     /// Creates an object in the place of another one, whose content is freed: `new` takes as many slots.
     #[doc(alias = "dmu_object_reclaim")]
-    pub fn replace_object(&self, tx: &Tx, number: u64, new: NewObject) -> Result<Arc<Handle>> {
+    pub(crate) fn replace_object(&self, tx: &Tx, number: u64, new: NewObject) -> Result<Arc<Handle>> {
         let handle = self.handle(number)?;
         assert!(handle.dnode().size() == new.dnode_size, "an object is replaced by one with as many slots");
         handle.free(tx)?;
@@ -459,7 +464,7 @@ impl LiveObjset {
 
     /// Whether an object of `slots` slots can be created at `number` now. It cannot where another exists, or
     /// existed until a txg that is not on disk yet.
-    pub fn has_room_at(&self, number: u64, slots: usize) -> Result<bool> {
+    pub(crate) fn has_room_at(&self, number: u64, slots: usize) -> Result<bool> {
         self.is_number_free(number, slots)
     }
 

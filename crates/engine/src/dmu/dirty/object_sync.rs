@@ -366,7 +366,7 @@ impl Work {
     }
 
     /// Publishes the object's new state for readers.
-    pub fn publish(&self, stored: Object) {
+    pub(crate) fn publish(&self, stored: Object) {
         let mut state = self.handle.state.write();
         state.synced = Arc::new(stored);
         let newer = state.changes.iter().flatten().any(|c| c.txg > self.txg);

@@ -23,7 +23,7 @@ pub(crate) fn is_ordinary(number: u64) -> bool {
 }
 
 /// The dnode that begins in `slot` of a block; `None` if the slot is inside another one.
-pub fn dnode_at(block: &[u8], slot: usize) -> std::result::Result<Option<Dnode>, Malformed> {
+pub(crate) fn dnode_at(block: &[u8], slot: usize) -> std::result::Result<Option<Dnode>, Malformed> {
     let found = dnode::slots(block).find(|(at, _)| *at == slot);
     found.map(|(_, bytes)| Dnode::from_bytes(bytes)).transpose()
 }

@@ -23,7 +23,7 @@ use crate::types::Bookmark;
 use crate::zio::write::WriteRequest;
 
 /// Accounts for an object set's blocks. Called in syncing context, in the order of objects and blocks.
-pub trait BlockOps {
+pub(crate) trait BlockOps {
     /// A block was written and is now referenced.
     fn born(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// A block is no longer referenced: free it, or record that a snapshot still references it.
@@ -45,7 +45,7 @@ type Pointers = (SyncPlace, Blkptr, Blkptr);
 impl LiveObjset {
     /// Writes the objects that the txg changed; their dnodes are then ready for [`LiveObjset::sync_root`]. Returns
     /// the changes, in the order of object numbers.
-    pub fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
+    pub(crate) fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
         // An object that is written here is clean before its dnode is in its block.
         self.hold();
         let dirty = self.take_dirty(tx.txg(), |n| n != SpecialObject::Meta.number());
@@ -74,7 +74,7 @@ impl LiveObjset {
     }
 
     /// Writes the blocks of dnodes and the root block; returns the root pointer.
-    pub fn sync_root(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Blkptr> {
+    pub(crate) fn sync_root(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Blkptr> {
         let dirty = self.take_dirty(tx.txg(), |n| n == SpecialObject::Meta.number());
         let changed = self.sync_handles(dirty, tx, ops)?;
         self.set_special(&changed);

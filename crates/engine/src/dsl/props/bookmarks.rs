@@ -39,7 +39,7 @@ pub fn bookmarks(head: &Dataset) -> Result<Vec<BookmarkInfo>> {
 ///
 /// # Errors
 /// `Corrupt` when the object has neither.
-pub fn redaction_list(object: &Object) -> Result<RedactionList> {
+pub(crate) fn redaction_list(object: &Object) -> Result<RedactionList> {
     let list = match object.spill()? {
         Some(spill) => RedactionList::from_bytes(&spill),
         None => RedactionList::from_bytes(object.dnode.bonus()),

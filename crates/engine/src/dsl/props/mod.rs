@@ -21,7 +21,6 @@ pub mod written;
 pub mod zpl;
 
 pub use settings::{Setpoint, Setting, Settings};
-pub use space::DirSpace;
 pub use stats::{Crypto, Stats};
 
 use crate::zap::Value as ZapValue;

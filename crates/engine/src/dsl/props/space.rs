@@ -10,7 +10,7 @@ use crate::error::Result;
 
 /// The space values of one directory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DirSpace {
+pub(crate) struct DirSpace {
     /// Bytes used, descendants and reservations included.
     pub(crate) used: u64,
     /// Quota, 0: none.
@@ -31,7 +31,7 @@ impl DirSpace {
 /// Bytes available to the last of `path`, which leads from the root directory down; `pool` is the capacity of
 /// the whole pool, and the result when the path is empty.
 #[doc(alias = "dsl_dir_space_available")]
-pub fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
+pub(crate) fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
     let mut from_parent: Option<u64> = None;
     for dir in path {
         let quota = if dir.quota == 0 { u64::MAX } else { dir.quota };

@@ -154,7 +154,7 @@ pub fn freed_with(first: &Dataset, last: &Dataset) -> Result<Space> {
 
 /// Space written in a dataset since the snapshot before it; `None` where there is none.
 #[doc(alias = "dsl_get_written")]
-pub fn since_previous(dataset: &Dataset) -> Result<Option<u64>> {
+pub(crate) fn since_previous(dataset: &Dataset) -> Result<Option<u64>> {
     if dataset.phys.prev_snap_obj == 0 {
         return Ok(None);
     }
@@ -169,7 +169,7 @@ fn referenced(dataset: &Dataset) -> Space {
 
 /// Space of the blocks in a deadlist that were born at or before `max_txg`; all of them for `u64::MAX`.
 #[doc(alias = "dsl_deadlist_space_range")]
-pub fn deadlist_space(dsl: &Dsl, number: u64, max_txg: u64) -> Result<Space> {
+pub(crate) fn deadlist_space(dsl: &Dsl, number: u64, max_txg: u64) -> Result<Space> {
     if number == 0 {
         return Ok(Space::default());
     }

@@ -29,7 +29,7 @@ pub fn file_system(objset: &Arc<Objset>) -> Result<BTreeMap<&'static str, u64>> 
 }
 
 /// A quota or another number that the master node keeps for all its users.
-pub fn master_entry(objset: &Arc<Objset>, name: &str) -> Result<Option<u64>> {
+pub(crate) fn master_entry(objset: &Arc<Objset>, name: &str) -> Result<Option<u64>> {
     Zap::open(&objset.object(MASTER_NODE)?)?.u64(name)
 }
 

@@ -44,7 +44,7 @@ impl<'a> Batch<'a> {
 
     /// Updates the bookmarks of a head for a destroyed snapshot. Returns whether one of them needs the
     /// snapshot's deadlist key.
-    pub fn note_in_bookmarks(&mut self, head: u64, number: u64, snap: &DslDataset) -> Result<bool> {
+    pub(crate) fn note_in_bookmarks(&mut self, head: u64, number: u64, snap: &DslDataset) -> Result<bool> {
         if self.marks.as_ref().is_none_or(|marks| marks.head != head) {
             self.marks = Some(Marks::read(self.at, head)?);
         }

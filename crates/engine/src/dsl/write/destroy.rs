@@ -288,7 +288,7 @@ fn waiting_origin(at: &MosView<'_>, head: &DslDataset) -> Result<Option<u64>> {
 }
 
 /// Whether a head may be destroyed.
-pub fn check_head(at: &MosTx<'_>, number: u64) -> Result<()> {
+pub(crate) fn check_head(at: &MosTx<'_>, number: u64) -> Result<()> {
     check_head_after(at, number, 0)
 }
 

@@ -57,7 +57,7 @@ pub fn process(at: &MosTx<'_>, budget: u64) -> Result<u64> {
 
 /// Frees blocks that other writers freed too late in their last txg. They are accounted for already.
 #[doc(alias = "spa_sync_deferred_frees")]
-pub fn process_deferred(at: &MosTx<'_>) -> Result<()> {
+pub(crate) fn process_deferred(at: &MosTx<'_>) -> Result<()> {
     let Some(list) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::SYNC_BPOBJ)? else { return Ok(()) };
     let list = BlockList::open(at, list)?;
     if list.is_empty()? {
@@ -71,7 +71,7 @@ pub fn process_deferred(at: &MosTx<'_>) -> Result<()> {
 }
 
 /// Whether something waits to be freed.
-pub fn is_waiting(at: &MosTx<'_>) -> Result<bool> {
+pub(crate) fn is_waiting(at: &MosTx<'_>) -> Result<bool> {
     if at.active(Feature::AsyncDestroy) || livelist::is_waiting(at)? {
         return Ok(true);
     }

@@ -121,7 +121,7 @@ impl Tasks<'_> {
 
     /// Releases all temporary holds: their owners are gone. An entry that fits nothing is left alone.
     #[doc(alias = "dsl_pool_clean_tmp_userrefs")]
-    pub fn release_temporary(&self) -> Result<()> {
+    pub(crate) fn release_temporary(&self) -> Result<()> {
         for held in self.at.zap_entries(self.temporary()?)? {
             let entry = String::from_utf8_lossy(held.name()).into_owned();
             let Some((number, tag)) = entry.split_once('-') else { continue };

@@ -56,7 +56,7 @@ fn alloc_empty(at: &MosTx<'_>, count: usize) -> Result<Vec<u64>> {
 
 /// Makes a deadlist.
 #[doc(alias = "dsl_deadlist_alloc")]
-pub fn alloc_deadlist(at: &MosTx<'_>) -> Result<u64> {
+pub(crate) fn alloc_deadlist(at: &MosTx<'_>) -> Result<u64> {
     if !at.since(version::DEADLISTS) {
         return alloc(at, BLOCK);
     }
@@ -66,7 +66,7 @@ pub fn alloc_deadlist(at: &MosTx<'_>) -> Result<u64> {
 /// Makes an empty deadlist with the keys of another that are less than `before`. Where that one has none yet,
 /// keys are made for `snapshot` and all before it.
 #[doc(alias("dsl_deadlist_clone", "dsl_deadlist_regenerate"))]
-pub fn clone_deadlist(at: &MosTx<'_>, deadlist: u64, before: u64, snapshot: u64) -> Result<u64> {
+pub(crate) fn clone_deadlist(at: &MosTx<'_>, deadlist: u64, before: u64, snapshot: u64) -> Result<u64> {
     let new = alloc_deadlist(at)?;
     let (old, list) = (DeadList::open(at, deadlist)?, DeadList::open(at, new)?);
     if old.is_old() {
@@ -89,7 +89,7 @@ fn previous_txgs(at: &MosTx<'_>, snapshot: u64) -> Result<Vec<u64>> {
 }
 
 /// Removes a key of a deadlist that has it.
-pub fn remove_key(at: &MosTx<'_>, deadlist: u64, txg: u64) -> Result<()> {
+pub(crate) fn remove_key(at: &MosTx<'_>, deadlist: u64, txg: u64) -> Result<()> {
     remove_key_of(&DeadList::open(at, deadlist)?, txg)
 }
 

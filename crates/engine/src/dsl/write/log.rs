@@ -32,7 +32,7 @@ pub(super) fn forget(at: &MosTx<'_>, number: u64) -> Result<()> {
 /// Writes head `number`'s root block with another head of its log (syncing context). Needs no key: the root
 /// block's MACs do not cover the log.
 #[doc(alias = "os_next_write_raw")]
-pub fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()> {
+pub(crate) fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Result<()> {
     let phys = at.dataset(number)?;
     let (arc, old) = (at.mos.arc(), phys.bp);
     let mut root = Objset::open(arc, number, &old, Form::NoKey)?.phys.clone();

@@ -55,5 +55,5 @@ pub use limits::Limited;
 pub use long_holds::LongHold;
 pub use mos_tx::{Hooks, MosTx, MosView, version};
 pub use open_datasets::{DslPool, LiveDataset};
-pub use received_key::RawKey;
+pub(crate) use received_key::RawKey;
 pub use tasks::{Begun, Tasks};

@@ -143,7 +143,7 @@ impl MosView<'_> {
     }
 
     /// Number of entries; none for object 0.
-    pub fn zap_count(&self, number: u64) -> Result<u64> {
+    pub(crate) fn zap_count(&self, number: u64) -> Result<u64> {
         if number == 0 { Ok(0) } else { self.read_zap(number)?.count() }
     }
 
@@ -171,7 +171,7 @@ impl MosView<'_> {
 
     /// Whether a dataset or directory has entries of its own.
     #[doc(alias = "dsl_dir_is_zapified")]
-    pub fn is_zapified(&self, number: u64) -> Result<bool> {
+    pub(crate) fn is_zapified(&self, number: u64) -> Result<bool> {
         Ok(self.handle(number)?.dnode().object_type == ZAPIFIED)
     }
 
@@ -291,7 +291,11 @@ impl<'a> MosTx<'a> {
     }
 
     /// Changes a dataset.
-    pub fn change_dataset<T>(&self, number: u64, work: impl FnOnce(&mut DslDataset) -> T) -> Result<T> {
+    pub(crate) fn change_dataset<T>(
+        &self,
+        number: u64,
+        work: impl FnOnce(&mut DslDataset) -> T,
+    ) -> Result<T> {
         let mut phys = self.dataset(number)?;
         let result = work(&mut phys);
         self.handle(number)?.set_bonus(self.tx, &phys.to_bytes())?;
@@ -300,7 +304,7 @@ impl<'a> MosTx<'a> {
 
     /// Makes a ZAP of a dataset or directory.
     #[doc(alias = "dmu_object_zapify")]
-    pub fn zapify(&self, number: u64) -> Result<()> {
+    pub(crate) fn zapify(&self, number: u64) -> Result<()> {
         if self.is_zapified(number)? {
             return Ok(());
         }
@@ -313,7 +317,7 @@ impl<'a> MosTx<'a> {
 
     /// Frees a dataset or directory object.
     #[doc(alias = "dmu_object_free_zapified")]
-    pub fn free_zapified(&self, number: u64) -> Result<()> {
+    pub(crate) fn free_zapified(&self, number: u64) -> Result<()> {
         if self.is_zapified(number)? {
             self.count(Feature::ExtensibleDataset, -1)?;
         }
@@ -321,7 +325,7 @@ impl<'a> MosTx<'a> {
     }
 
     /// Sets an entry of a dataset or directory, which becomes a ZAP for it.
-    pub fn set_extra(&self, number: u64, name: &str, value: impl Into<Value>) -> Result<()> {
+    pub(crate) fn set_extra(&self, number: u64, name: &str, value: impl Into<Value>) -> Result<()> {
         self.zapify(number)?;
         self.zap_set(number, name, value)
     }

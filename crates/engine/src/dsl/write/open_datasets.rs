@@ -91,7 +91,7 @@ impl LiveDataset {
     /// Once the txg of `tx` is on disk, an interrupted receive is resumed at this object and offset, after so
     /// many bytes of the stream.
     #[doc(alias("ds_resume_object", "ds_resume_offset", "ds_resume_bytes"))]
-    pub fn set_resume(&self, tx: &Tx, state: [u64; 3]) {
+    pub(crate) fn set_resume(&self, tx: &Tx, state: [u64; 3]) {
         self.resume.lock().insert(tx.txg(), state);
     }
 
@@ -228,7 +228,12 @@ impl DslPool {
 
     /// Makes the object set of a new dataset (syncing context); [`DslPool::sync_dataset`] writes it.
     #[doc(alias = "dmu_objset_create_impl")]
-    pub fn create_objset(&self, at: &MosTx<'_>, number: u64, kind: ObjsetType) -> Result<Arc<LiveDataset>> {
+    pub(crate) fn create_objset(
+        &self,
+        at: &MosTx<'_>,
+        number: u64,
+        kind: ObjsetType,
+    ) -> Result<Arc<LiveDataset>> {
         let phys = at.dataset(number)?;
         self.keys.open_for_writing(number)?;
         let policy = policy(at, at.hooks, phys.dir_obj)?;
@@ -333,7 +338,7 @@ impl DslPool {
 
     /// Writes one dataset and puts its accounts in order.
     #[doc(alias = "dsl_dataset_sync")]
-    pub fn sync_dataset(&self, at: &MosTx<'_>, dataset: &LiveDataset) -> Result<()> {
+    pub(crate) fn sync_dataset(&self, at: &MosTx<'_>, dataset: &LiveDataset) -> Result<()> {
         let account = Account::open(*at, dataset.number)?;
         for feature in dataset.features.lock().remove(&at.tx.txg()).unwrap_or_default() {
             account.use_feature(feature);
@@ -421,7 +426,7 @@ impl DslPool {
     "dmu_objset_userobjused_enabled",
     "dmu_objset_projectquota_enabled"
 ))]
-pub fn countable(hooks: &dyn Hooks) -> ObjsetFlags {
+pub(crate) fn countable(hooks: &dyn Hooks) -> ObjsetFlags {
     if hooks.version() < USERSPACE {
         return ObjsetFlags::default();
     }

@@ -62,7 +62,7 @@ pub fn create(at: &MosTx<'_>, features: &mut dyn FnMut() -> Result<()>) -> Resul
 /// Upgrades a pool to version 11: adds the snapshot that every dataset originates from, and lists of clones
 /// at their origins.
 #[doc(alias("dsl_pool_create_origin", "dsl_pool_upgrade_clones"))]
-pub fn upgrade_origin(at: &MosTx<'_>) -> Result<()> {
+pub(crate) fn upgrade_origin(at: &MosTx<'_>) -> Result<()> {
     let root = root_dir(at)?;
     // Before `$ORIGIN` is one of them.
     let dirs = all_dirs(at, root)?;
@@ -124,7 +124,7 @@ fn all_dirs(at: &MosTx<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
 
 /// Upgrades a pool to version 26: adds the directory for space that is being freed, and lists of clones.
 #[doc(alias = "dsl_pool_upgrade_dir_clones")]
-pub fn upgrade_dir_clones(at: &MosTx<'_>) -> Result<()> {
+pub(crate) fn upgrade_dir_clones(at: &MosTx<'_>) -> Result<()> {
     let root = root_dir(at)?;
     create_dir(at, Some((root, special_dir::FREE)))?;
     // Of the new form, although the version is still the old one.

@@ -277,13 +277,13 @@ pub fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) ->
 
 /// Sets the quota of a head's referenced space; 0: none.
 #[doc(alias = "dsl_dataset_set_refquota_sync")]
-pub fn set_refquota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub(crate) fn set_refquota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     store(at, head, "refquota", value, source).map(drop)
 }
 
 /// Sets the reservation for a head's referenced space; 0: none.
 #[doc(alias = "dsl_dataset_set_refreservation_sync")]
-pub fn set_refreservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub(crate) fn set_refreservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     let phys = at.dataset(head)?;
     let old = own_number(at, phys.dir_obj, "refreservation")?;
     let new = store(at, head, "refreservation", value, source)?;

@@ -159,7 +159,7 @@ impl Tasks<'_> {
     /// Creates the dataset that a stream is received into. A refusal changes nothing, and its error has
     /// OpenZFS' text.
     #[doc(alias("dmu_recv_begin_check", "dmu_recv_begin_sync"))]
-    pub fn begin_receive(&self, wish: Wish) -> Result<Begun> {
+    pub(crate) fn begin_receive(&self, wish: Wish) -> Result<Begun> {
         self.check_features(&wish)?;
         let begun = match names::find_head(&self.at, self.pool, &wish.target) {
             Ok(found) if wish.resumes.is_some() => self.resume(wish, found)?,

@@ -32,7 +32,7 @@ const OBJSET_MAC: usize = 32;
 
 /// The key of a raw stream, and the facts of the object set's root block in its BEGIN record.
 #[derive(Debug, Clone)]
-pub struct RawKey {
+pub(crate) struct RawKey {
     suite: u64,
     guid: u64,
     version: u64,

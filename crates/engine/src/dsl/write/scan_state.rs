@@ -55,7 +55,7 @@ pub fn running(at: &MosView<'_>) -> Result<Option<DslScan>> {
 }
 
 /// Makes the queue of a scan that begins.
-pub fn create_queue(at: &MosTx<'_>) -> Result<u64> {
+pub(crate) fn create_queue(at: &MosTx<'_>) -> Result<u64> {
     at.create_zap(ObjectType::SCAN_QUEUE)
 }
 
@@ -79,7 +79,7 @@ fn dequeue(at: &MosTx<'_>, scan: &DslScan, dataset: u64) -> Result<Option<u64>> 
 
 /// Makes the queue on disk contain these datasets, each with the txg after which its blocks count.
 #[doc(alias = "scan_ds_queue_sync")]
-pub fn store_queue(at: &MosTx<'_>, scan: &DslScan, queue: &BTreeMap<u64, u64>) -> Result<()> {
+pub(crate) fn store_queue(at: &MosTx<'_>, scan: &DslScan, queue: &BTreeMap<u64, u64>) -> Result<()> {
     let stored = load_queue(at, scan)?;
     for (dataset, _) in stored.iter().filter(|(dataset, _)| !queue.contains_key(*dataset)) {
         at.zap_remove(scan.queue_obj, &int_name(*dataset))?;
@@ -89,7 +89,7 @@ pub fn store_queue(at: &MosTx<'_>, scan: &DslScan, queue: &BTreeMap<u64, u64>) -
 }
 
 /// The datasets in the queue on disk.
-pub fn load_queue(at: &MosTx<'_>, scan: &DslScan) -> Result<BTreeMap<u64, u64>> {
+pub(crate) fn load_queue(at: &MosTx<'_>, scan: &DslScan) -> Result<BTreeMap<u64, u64>> {
     let mut queue = BTreeMap::new();
     for entry in at.zap_entries(scan.queue_obj)? {
         let number = u64::from_str_radix(&entry.name_lossy(), 16);

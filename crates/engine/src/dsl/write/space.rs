@@ -80,7 +80,7 @@ fn change(dir: &mut DslDir, delta: Delta) {
 
 /// Charges a directory and its ancestors with space of one kind.
 #[doc(alias = "dsl_dir_diduse_space")]
-pub fn charge(at: &MosTx<'_>, dir: u64, kind: usize, delta: Delta) -> Result<()> {
+pub(crate) fn charge(at: &MosTx<'_>, dir: u64, kind: usize, delta: Delta) -> Result<()> {
     charge_and_move(at, dir, delta, delta.used, (kind, kind))
 }
 

@@ -44,7 +44,7 @@ pub enum Begun {
 }
 
 /// Fills a new object set: the roots of a file system, or a volume's size.
-pub type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
+pub(crate) type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
 
 fn invalid(what: &str, name: &str) -> Error {
     Error::new(Kind::Invalid, what).in_dataset(name)
@@ -310,7 +310,7 @@ impl Tasks<'_> {
     }
 
     /// Destroys a head by its number: one that a rollback or a receive has replaced, emptied by now.
-    pub fn destroy_replaced(&self, number: u64) -> Result<()> {
+    pub(crate) fn destroy_replaced(&self, number: u64) -> Result<()> {
         let head = self.at.dataset(number)?;
         destroy::check_head(&self.at, number)?;
         self.datasets.close(number);

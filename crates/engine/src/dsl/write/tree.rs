@@ -185,7 +185,7 @@ pub(super) fn count_up(at: &MosTx<'_>, dir: u64, what: &str, delta: i64) -> Resu
 
 /// Creates a snapshot of a head called `name`; returns its number.
 #[doc(alias = "dsl_dataset_snapshot_sync_impl")]
-pub fn create_snapshot(at: &MosTx<'_>, head_number: u64, name: &str) -> Result<u64> {
+pub(crate) fn create_snapshot(at: &MosTx<'_>, head_number: u64, name: &str) -> Result<u64> {
     let head = at.dataset(head_number)?;
     count_up(at, head.dir_obj, dsl_dir::SNAPSHOT_COUNT, 1)?;
     let number = at.create(ObjectType::DSL_DATASET, ObjectType::DSL_DATASET, DslDataset::SIZE)?;

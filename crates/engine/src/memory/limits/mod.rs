@@ -359,7 +359,7 @@ impl Limits {
     }
 
     /// That percentage of the limit of dirty bytes.
-    pub fn dirty_share(&self, percent: Limit) -> u64 {
+    pub(crate) fn dirty_share(&self, percent: Limit) -> u64 {
         let (most, percent) = (u128::from(self.get(Limit::DirtyMax)), u128::from(self.get(percent)));
         u64::try_from(most * percent / 100).unwrap_or(u64::MAX)
     }

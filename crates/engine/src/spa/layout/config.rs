@@ -199,7 +199,7 @@ impl PoolFacts {
     ///
     /// # Errors
     /// As [`PoolFacts::leaf_label`].
-    pub fn first_label(&self, root: &NvList, leaf: u64, create_txg: u64) -> Result<NvList> {
+    pub(crate) fn first_label(&self, root: &NvList, leaf: u64, create_txg: u64) -> Result<NvList> {
         let mut list = Self { txg: 0, ..self.clone() }.leaf_label(root, leaf)?;
         list.add("create_txg", create_txg);
         Ok(list)

@@ -149,7 +149,7 @@ impl Layout {
     ///
     /// # Errors
     /// `Unsupported`.
-    pub fn check_supported(&self, version: u64, is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
+    pub(crate) fn check_supported(&self, version: u64, is_enabled: impl Fn(Feature) -> bool) -> Result<()> {
         const REFUSED: &str = "operation not supported on this type of pool";
         if let Some((what, least)) = self.versions().find(|(_, least)| version < *least) {
             let why = format!("{REFUSED}: {what} needs pool version {least}, and this is version {version}");

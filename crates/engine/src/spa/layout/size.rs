@@ -76,7 +76,7 @@ pub fn ashift(sectors: Sectors, forced: Option<u32>) -> Result<u32> {
 ///
 /// # Errors
 /// `Invalid` when it is smaller than 64 MiB.
-pub fn leaf_asize(size: u64) -> Result<u64> {
+pub(crate) fn leaf_asize(size: u64) -> Result<u64> {
     if size < MIN_DEVICE_SIZE {
         return Err(Error::new(Kind::Invalid, "the device is smaller than 64 MiB"));
     }

@@ -20,7 +20,7 @@ fn gone() -> Error {
 impl Tasks<'_> {
     /// Ends a receive whose last record has come: creates the snapshot and returns its object number.
     #[doc(alias("dmu_recv_end_check", "dmu_recv_end_sync"))]
-    pub fn end_receive(&self, begun: &Begun) -> Result<u64> {
+    pub(crate) fn end_receive(&self, begun: &Begun) -> Result<u64> {
         let (at, wish) = (&self.at, &begun.wish);
         space::check_room(at, 3, true)?;
         self.check_received(begun.number, begun.guid).map_err(|e| e.in_dataset(&wish.target))?;

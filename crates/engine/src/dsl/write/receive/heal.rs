@@ -16,7 +16,7 @@ impl Tasks<'_> {
     ///
     /// # Errors
     /// As OpenZFS; `Unsupported` if it is another snapshot, `KeyMissing` if the stream is not raw and the key not loaded.
-    pub fn begin_heal(&self, wish: &Wish) -> Result<u64> {
+    pub(crate) fn begin_heal(&self, wish: &Wish) -> Result<u64> {
         let name = format!("{}@{}", wish.target, wish.snapshot);
         let (found, number) = names::find_snapshot(&self.at, self.pool, &name)?;
         self.check_features(wish)?;
@@ -48,7 +48,7 @@ impl Tasks<'_> {
     }
 
     /// Notes the end of a corrective receive of snapshot `number` in the pool's history.
-    pub fn end_heal(&self, wish: &Wish, number: u64) -> Result<()> {
+    pub(crate) fn end_heal(&self, wish: &Wish, number: u64) -> Result<()> {
         self.log("finish receiving", &wish.target, number, &format!("snap={}", wish.snapshot))
     }
 }
