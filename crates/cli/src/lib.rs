@@ -1,8 +1,9 @@
-//! The commands: OpenZFS's `zpool`, `zfs` and `zdb`, and our own verbs.
+//! The program: OpenZFS's `zpool` and `zfs`, and the way of a command line to its verb.
 //!
-//! One binary, many names ([`multicall`]). A verb is declared once, as a clap struct in its own file
-//! (`zpool/<verb>.rs`, `zfs/<verb>.rs`, `zdb/…`, `browse/<verb>.rs`), and runs against a [`clikit::ctx::Ctx`],
-//! which holds its output streams and the interrupt flag.
+//! One binary, many names ([`multicall`]); [`command`] declares the whole tree. A verb is declared once, as a clap struct
+//! in its own file (`zpool/<verb>.rs`, `zfs/<verb>.rs`), and runs against a [`clikit::ctx::Ctx`], which holds its output
+//! streams and the interrupt flag. Verbs that need no other verb are crates below this one: `zdb`, `browse`, `monitor`,
+//! `zstream`, `poolbench`, `sharing`.
 //!
 //! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
