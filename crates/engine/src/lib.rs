@@ -4,6 +4,8 @@
 //! `zap` → `sa` → `ddt`, `brt`, `zil` → `dsl` → `traverse` → `send` → `spa` → `recv` → `scan`, `sharing`. Clock, randomness, devices
 //! and threads come from outside through [`env::Env`].
 
+#![warn(unreachable_pub)]
+
 pub mod arc;
 pub mod brt;
 pub mod ddt;

@@ -87,7 +87,7 @@ impl Debug for ThreadPool {
 impl ThreadPool {
     /// A pool of `width` threads (at least one). Fails if the system refuses to start any.
     #[expect(clippy::disallowed_methods, reason = "the threads of Env::executor")]
-    pub fn new(width: usize) -> std::io::Result<Self> {
+    pub(crate) fn new(width: usize) -> std::io::Result<Self> {
         let queue = || Arc::new((Mutex::new(Queue::default()), Condvar::new()));
         let (shared, waiting, width) = (queue(), queue(), width.max(1));
         let mut threads = Vec::new();

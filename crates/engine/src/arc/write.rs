@@ -163,7 +163,7 @@ pub(crate) fn write_each<T>(
 
 /// Writes many blocks and waits; returns pointers in the order of the requests. The written blocks are in the
 /// cache afterwards.
-pub fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result<Blkptr>> {
+pub(crate) fn write_all(arc: &Arc<ArcCache>, requests: Vec<WriteRequest>) -> Vec<Result<Blkptr>> {
     let mut results = Vec::with_capacity(requests.len());
     write_each(arc, requests.into_iter().map(|request| ((), request)), |(), result| results.push(result));
     results

@@ -78,7 +78,7 @@ pub(crate) fn vdev_of(name: &str) -> Option<u64> {
 ///
 /// # Errors
 /// When the table or its counters cannot be read.
-pub fn counters(mos: &Arc<Objset>, vdev: u64) -> Result<Vec<u8>> {
+pub(crate) fn counters(mos: &Arc<Objset>, vdev: u64) -> Result<Vec<u8>> {
     let all = named(mos)?;
     let number = all.iter().find(|(name, _)| vdev_of(name) == Some(vdev)).map(|(_, number)| *number);
     let object = mos.object(number.ok_or_else(|| Error::not_found("no such clone table"))?)?;

@@ -110,7 +110,7 @@ impl Tables {
     /// The tables of an existing pool.
     ///
     /// A table whose head or counters cannot be read is kept as damaged.
-    pub fn load(view: &Arc<Objset>, words: bool) -> Result<Self> {
+    pub(crate) fn load(view: &Arc<Objset>, words: bool) -> Result<Self> {
         let mut all = BTreeMap::new();
         for (name, object) in super::named(view)?.into_iter().filter(|(_, object)| *object != 0) {
             let Some(vdev) = super::vdev_of(&name) else { continue };
@@ -126,19 +126,19 @@ impl Tables {
     }
 
     /// Tables with unknown content, until [`Tables::replace`]: freed blocks leak, and no block is cloned.
-    pub fn unknown(why: &Error) -> Self {
+    pub(crate) fn unknown(why: &Error) -> Self {
         Self { unknown: Mutex::new(Some(why.clone())), ..Self::default() }
     }
 
     /// Makes tables with these entries (syncing context). The objects of the old tables, and their names, are gone.
-    pub fn replace(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
+    pub(crate) fn replace(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
         *self.unknown.lock() = None;
         self.all.lock().clear();
         self.add(host, added)
     }
 
     /// The tables that change no more, by vdev, and why.
-    pub fn damaged(&self) -> Vec<(u64, Error)> {
+    pub(crate) fn damaged(&self) -> Vec<(u64, Error)> {
         self.all.lock().iter().filter_map(|(vdev, table)| Some((*vdev, table.damage.clone()?))).collect()
     }
 
@@ -158,7 +158,7 @@ impl Tables {
     /// # Errors
     /// When a table cannot be read: a block whose references can't be counted must not get another one.
     #[doc(alias = "brt_pending_apply")]
-    pub fn add(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
+    pub(crate) fn add(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
         let mut all = self.all.lock();
         let vdev_of = |one: &Added| one.bp.dva(0).map_or(u64::MAX, |dva| u64::from(dva.vdev));
         for group in added.chunk_by(|a, b| vdev_of(a) == vdev_of(b)) {
@@ -175,7 +175,7 @@ impl Tables {
     /// A reference to a block ends (syncing context). Returns true when others are left, or when the table is
     /// damaged.
     #[doc(alias = "brt_entry_decref")]
-    pub fn release(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
+    pub(crate) fn release(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
         if self.unknown.lock().is_some() {
             return Ok(true);
         }
@@ -192,7 +192,7 @@ impl Tables {
     }
 
     /// Whether a block has more references than one; true when a damaged table does not tell. Changes nothing.
-    pub fn refers(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
+    pub(crate) fn refers(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
         if self.unknown.lock().is_some() {
             return Ok(true);
         }
@@ -215,7 +215,7 @@ impl Tables {
     ///
     /// # Errors
     /// The first error.
-    pub fn check<'a>(&self, view: &Arc<Objset>, all: impl Iterator<Item = &'a Blkptr>) -> Result<()> {
+    pub(crate) fn check<'a>(&self, view: &Arc<Objset>, all: impl Iterator<Item = &'a Blkptr>) -> Result<()> {
         let mut open: BTreeMap<u32, Option<OnDisk>> = BTreeMap::new();
         for dva in all.filter_map(|bp| bp.dva(0)) {
             let mut tries = CHECKS;
@@ -260,7 +260,7 @@ impl Tables {
 
     /// Writes changed counters and heads, and removes tables without entries.
     #[doc(alias = "brt_sync")]
-    pub fn sync(&self, host: &dyn Host) -> Result<()> {
+    pub(crate) fn sync(&self, host: &dyn Host) -> Result<()> {
         let mut all = self.all.lock();
         let mut gone = Vec::new();
         let mut changed = false;

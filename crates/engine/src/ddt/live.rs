@@ -75,12 +75,12 @@ impl Live {
     }
 
     /// A table that is damaged.
-    pub fn damaged(checksum: ChecksumType, why: Error) -> Self {
+    pub(super) fn damaged(checksum: ChecksumType, why: Error) -> Self {
         Self { damage: Some(why), known: None, ..Self::fresh(checksum, false) }
     }
 
     /// An existing table.
-    pub fn new(mos: &Arc<Objset>, table: Table, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
+    pub(super) fn new(mos: &Arc<Objset>, table: Table, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
         let known = table.version <= DDT_VERSION_FDT && table.flags & !(DDT_FLAG_FLAT | DDT_FLAG_LOG) == 0;
         if !known {
             let what = format!("dedup table of version {} with flags {:#x}", table.version, table.flags);
@@ -151,7 +151,7 @@ impl Live {
     }
 
     /// Where the entry of a key may be.
-    pub fn places(&mut self, key: &DdtKey) -> Places {
+    pub(super) fn places(&mut self, key: &DdtKey) -> Places {
         let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
         let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
         let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());

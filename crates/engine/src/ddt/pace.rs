@@ -132,7 +132,7 @@ impl<'a> Share<'a> {
     }
 
     /// Flushes `count` entries whatever time it takes.
-    pub fn take(&mut self, count: usize, limits: &Limits) {
+    pub(super) fn take(&mut self, count: usize, limits: &Limits) {
         self.most = u64::try_from(count).unwrap_or(u64::MAX).min(limits.get(Limit::DedupFlushMax).max(1));
         self.floor = self.most;
     }

@@ -106,7 +106,7 @@ impl Ages {
     ///
     /// # Errors
     /// When a table cannot be read.
-    pub fn add(&mut self, mos: &Arc<Objset>, now: u64, from: Place) -> Result<Option<Place>> {
+    pub(crate) fn add(&mut self, mos: &Arc<Objset>, now: u64, from: Place) -> Result<Option<Place>> {
         walk(mos, now, (from, BATCH), |_, _, age| {
             let bin = (age / HOUR).checked_ilog2().map_or(0, |log| log + 1);
             if let Some(count) = usize::try_from(bin).ok().and_then(|bin| self.bins.get_mut(bin)) {
@@ -157,7 +157,7 @@ pub fn candidates(
 impl Tables {
     /// Takes entries from their table, those that have changed meanwhile excepted (syncing context). Returns how many.
     #[doc(alias = "prune_candidates_sync")]
-    pub fn prune(&self, host: &dyn Host, candidates: &Candidates) -> Result<u64> {
+    pub(crate) fn prune(&self, host: &dyn Host, candidates: &Candidates) -> Result<u64> {
         let mut pruned = 0;
         self.with_table(candidates.checksum, |table| {
             candidates.keys.iter().try_for_each(|key| {

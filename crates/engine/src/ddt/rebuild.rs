@@ -37,7 +37,7 @@ pub(crate) struct Named {
 ///
 /// # Errors
 /// When the MOS directory cannot be read.
-pub fn named(mos: &Arc<Objset>, makes_fast: bool) -> Result<Named> {
+pub(crate) fn named(mos: &Arc<Objset>, makes_fast: bool) -> Result<Named> {
     let directory = Zap::open(&mos.object(MOS_DIRECTORY_OBJECT)?)?;
     let mut found = Named::default();
     let mut take = |name: String, number: u64| {
@@ -165,7 +165,7 @@ fn listed(bp: &Blkptr, variant: u8, refcnt: u64) -> DdtPhys {
 
 impl Tables {
     /// Tables with unknown content: frees of listed blocks leak them, and no block enters.
-    pub fn unknown(why: &Error) -> Self {
+    pub(crate) fn unknown(why: &Error) -> Self {
         let tables = Self::default();
         let checksums = (0..=u8::MAX).filter_map(ChecksumType::from_raw);
         tables.set_all(checksums.map(|c| (c.raw(), Live::damaged(c, why.clone()))).collect());
@@ -176,7 +176,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of the MOS.
-    pub fn replace(&self, host: &dyn Host, gathered: Gathered, fast: &BTreeSet<u8>) -> Result<()> {
+    pub(crate) fn replace(&self, host: &dyn Host, gathered: Gathered, fast: &BTreeSet<u8>) -> Result<()> {
         let mut all = BTreeMap::new();
         for (raw, entries) in gathered.derive(fast) {
             let Some(checksum) = ChecksumType::from_raw(raw) else { continue };

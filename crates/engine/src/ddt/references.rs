@@ -20,7 +20,7 @@ impl Tables {
     /// # Errors
     /// When entries cannot be read, and not for damage: the blocks of damaged entries leak.
     #[doc(alias = "zio_ddt_free")]
-    pub fn free(&self, source: &dyn Source, bp: &Blkptr) -> Result<Vec<Blkptr>> {
+    pub(crate) fn free(&self, source: &dyn Source, bp: &Blkptr) -> Result<Vec<Blkptr>> {
         let Some(checksum) = bp.checksum().filter(|c| self.all.lock().contains_key(&c.raw())) else {
             return Ok(vec![*bp]);
         };

@@ -66,7 +66,7 @@ pub(crate) trait Host {
 }
 
 /// The pool operations that a look-up of an entry needs.
-pub trait Source {
+pub(crate) trait Source {
     /// The MOS, read as it is now.
     fn view(&self) -> Result<Arc<Objset>>;
     /// New tables have the form of `fast_dedup`.
@@ -161,7 +161,7 @@ impl Tables {
     ///
     /// # Errors
     /// When a device is away, or a table has a form that this build doesn't know: such a pool can't be written.
-    pub fn load(mos: &Arc<Objset>, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
+    pub(crate) fn load(mos: &Arc<Objset>, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
         let (mut all, mut sound) = (BTreeMap::new(), Vec::<Table>::new());
         for (checksum, table, lost) in each_table(mos)? {
             match (table, lost.into_iter().next()) {
@@ -190,7 +190,7 @@ impl Tables {
     }
 
     /// The tables that change no more, and why.
-    pub fn damaged(&self) -> Vec<(ChecksumType, Error)> {
+    pub(crate) fn damaged(&self) -> Vec<(ChecksumType, Error)> {
         let all = self.all.lock();
         all.values().filter_map(|table| Some((table.checksum, table.damage.clone()?))).collect()
     }
@@ -365,7 +365,7 @@ impl Tables {
     /// Stores pending entries and statistics, and removes tables without entries. Returns the blocks that nothing refers to
     /// any more; they are in no dedup table.
     #[doc(alias = "ddt_sync")]
-    pub fn sync(&self, host: &dyn Host) -> Result<Vec<Blkptr>> {
+    pub(crate) fn sync(&self, host: &dyn Host) -> Result<Vec<Blkptr>> {
         let mut all = self.all.lock();
         self.changes.fetch_add(1, Ordering::Relaxed);
         let (mut freed, mut gone, mut changed) = (Vec::new(), Vec::new(), false);

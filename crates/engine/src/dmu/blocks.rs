@@ -82,7 +82,11 @@ impl<'a> Blocks<'a> {
 
 impl Path {
     /// The first stored block of `object` at or after `blkid`.
-    pub fn next_from(&mut self, object: &Object, blkid: u64) -> std::result::Result<Option<u64>, Stuck> {
+    pub(super) fn next_from(
+        &mut self,
+        object: &Object,
+        blkid: u64,
+    ) -> std::result::Result<Option<u64>, Stuck> {
         self.next_within(object, blkid, u64::MAX)
     }
 
@@ -183,12 +187,12 @@ pub(crate) struct Dense<'a> {
 
 impl<'a> Dense<'a> {
     /// The blocks that hold the first `len` bytes of `object`.
-    pub fn new(object: &'a Object, len: u64) -> Self {
+    pub(crate) fn new(object: &'a Object, len: u64) -> Self {
         Self { object, path: Path::default(), next: 0, end: len.div_ceil(object.dnode.datablksz().max(1)) }
     }
 
     /// Reads one block out of order. Each can be read once.
-    pub fn get(&mut self, blkid: u64) -> Result<Buf> {
+    pub(crate) fn get(&mut self, blkid: u64) -> Result<Buf> {
         if self.object.handle().is_some() {
             return self.object.block(blkid);
         }

@@ -70,12 +70,12 @@ pub(crate) fn first_object(blkid: u64) -> u64 {
 
 /// Makes an empty list of trees.
 #[doc(alias = "bptree_alloc")]
-pub fn create(objects: &dyn Objects) -> Result<u64> {
+pub(crate) fn create(objects: &dyn Objects) -> Result<u64> {
     objects.create(&NewObject { kind: KIND, block_size: BLOCK, bonus_kind: KIND, bonus_len: Bptree::SIZE })
 }
 
 /// The list's head.
-pub fn head(objects: &dyn Objects, number: u64) -> Result<Bptree> {
+pub(crate) fn head(objects: &dyn Objects, number: u64) -> Result<Bptree> {
     let edit = objects.edit(number)?;
     let head = Bptree::from_bytes(&edit.bonus()).map_err(|e| corrupt(number, &e.to_string()))?;
     let held = edit.max_block().saturating_add(1).saturating_mul(edit.block_size());
@@ -88,7 +88,13 @@ pub fn head(objects: &dyn Objects, number: u64) -> Result<Bptree> {
 
 /// Adds a tree: blocks under `bp` born after `birth_txg`, which have `space` together.
 #[doc(alias = "bptree_add")]
-pub fn add(objects: &dyn Objects, number: u64, bp: &Blkptr, birth_txg: u64, space: Delta) -> Result<()> {
+pub(crate) fn add(
+    objects: &dyn Objects,
+    number: u64,
+    bp: &Blkptr,
+    birth_txg: u64,
+    space: Delta,
+) -> Result<()> {
     let mut head = head(objects, number)?;
     let entry = BptreeEntry { bp: *bp, birth_txg, ..BptreeEntry::default() };
     put(&mut *objects.edit(number)?, head.end, &entry)?;
@@ -99,7 +105,7 @@ pub fn add(objects: &dyn Objects, number: u64, bp: &Blkptr, birth_txg: u64, spac
 
 /// Whether nothing is left.
 #[doc(alias = "bptree_is_empty")]
-pub fn is_empty(objects: &dyn Objects, number: u64) -> Result<bool> {
+pub(crate) fn is_empty(objects: &dyn Objects, number: u64) -> Result<bool> {
     let head = head(objects, number)?;
     Ok(head.begin == head.end)
 }

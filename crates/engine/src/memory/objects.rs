@@ -99,7 +99,7 @@ impl ObjectCounts {
     }
 
     /// Bytes of the objects that take space of the cache.
-    pub fn beyond(&self) -> u64 {
+    pub(crate) fn beyond(&self) -> u64 {
         let beyond = self.count().clamp(OBJECTS, MOST) - OBJECTS;
         u64::try_from(beyond).unwrap_or(0).saturating_mul(SIZE)
     }

@@ -30,12 +30,12 @@ pub(super) struct Addition {
 
 impl Addition {
     /// Nothing yet.
-    pub fn to(map: MapState) -> Self {
+    pub(super) fn to(map: MapState) -> Self {
         Self { from: map.head.length, map, anew: false, words: Vec::new() }
     }
 
     /// Starts over, replacing the map's present content.
-    pub fn anew(mut map: MapState) -> Self {
+    pub(crate) fn anew(mut map: MapState) -> Self {
         map.head = SpaceMapPhys { object: map.head.object, ..SpaceMapPhys::default() };
         Self { map, from: 0, anew: true, words: Vec::new() }
     }
@@ -81,7 +81,11 @@ impl Addition {
     }
 
     /// Writes it all. `before`: the head as it was, to leave it alone when nothing changed.
-    pub fn write(mut self, store: &mut dyn SpaceMapStore, before: &SpaceMapPhys) -> Result<SpaceMapPhys> {
+    pub(super) fn write(
+        mut self,
+        store: &mut dyn SpaceMapStore,
+        before: &SpaceMapPhys,
+    ) -> Result<SpaceMapPhys> {
         self.map.head.object = self.map.object;
         let head = self.map.head;
         if self.words.is_empty() && !self.anew && head == *before {

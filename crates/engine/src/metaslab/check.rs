@@ -20,7 +20,7 @@ const MAX_MAPS: u32 = 4096;
 ///
 /// # Errors
 /// Those of the first map that cannot be read or decoded.
-pub fn maps(mos: &Arc<Objset>, root: &VdevConfig) -> Result<()> {
+pub(crate) fn maps(mos: &Arc<Objset>, root: &VdevConfig) -> Result<()> {
     let (mut bytes, mut count) = (0_u64, 0);
     for config in root.children.iter().filter(|config| has_metaslabs(config)) {
         for slab in Metaslabs::load(mos, config)?.all {
@@ -40,7 +40,7 @@ pub fn maps(mos: &Arc<Objset>, root: &VdevConfig) -> Result<()> {
 ///
 /// # Errors
 /// As [`maps`], and `Corrupt` when both differ.
-pub fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &MetaslabRecord) -> Result<()> {
+pub(crate) fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &MetaslabRecord) -> Result<()> {
     let allocated = load(mos, config, slab)?;
     if allocated.covered() == slab.allocated() {
         return Ok(());

@@ -21,7 +21,7 @@ const MAX_BIRTHS: u64 = 1 << 22;
 /// # Errors
 /// When the object is damaged or cannot be read.
 #[doc(alias = "vdev_indirect_births_open")]
-pub fn births(
+pub(crate) fn births(
     number: u64,
     bonus: &[u8],
     read: impl FnOnce(usize) -> Result<Vec<u8>>,

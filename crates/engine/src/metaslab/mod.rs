@@ -41,7 +41,7 @@ use crate::error::{Error, Kind, Result};
 
 pub use allocator::{SpaceAllocator, SpaceMapFeatures, SpaceStats};
 pub use append::rewrite;
-pub use mapping::births;
+pub(crate) use mapping::births;
 pub(crate) use mapping::{load_births, load_mapping};
 pub use record::TopRecord;
 pub use store::{SpaceMapSource, SpaceMapStore, SpaceObject};

@@ -38,7 +38,7 @@ pub(crate) fn has_metaslabs(config: &VdevConfig) -> bool {
 ///
 /// # Errors
 /// When they are too many.
-pub fn count(config: &VdevConfig) -> Result<u64> {
+pub(crate) fn count(config: &VdevConfig) -> Result<u64> {
     if has_metaslabs(config) { record::metaslabs(config) } else { Ok(0) }
 }
 

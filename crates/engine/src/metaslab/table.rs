@@ -157,7 +157,7 @@ pub fn checkpoint(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>>
 }
 
 /// The obsolete space map of a removed vdev.
-pub fn obsolete(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>> {
+pub(crate) fn obsolete(mos: &Arc<Objset>, config: &VdevConfig) -> Result<Option<u64>> {
     if config.top_zap == 0 {
         return Ok(None);
     }

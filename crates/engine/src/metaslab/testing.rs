@@ -124,7 +124,12 @@ impl TestObjects {
         u64::from_le_bytes(block[at..at + 8].try_into().unwrap())
     }
 
-    pub fn bytes(&self, object: u64, length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn bytes(
+        &self,
+        object: u64,
+        length: u64,
+        each: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mem = self.objects.get(&object).ok_or_else(|| Error::not_found("object"))?;
         let mut left = length as usize;
         for blkid in 0..length.div_ceil(mem.block_size()) {

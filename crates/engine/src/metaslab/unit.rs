@@ -379,7 +379,7 @@ impl Metaslab {
     }
 
     /// Frees in the syncing txg.
-    pub fn free(&self, start: u64, end: u64, checkpointed: bool) -> Result<()> {
+    pub(super) fn free(&self, start: u64, end: u64, checkpointed: bool) -> Result<()> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let loaded = state.free.as_ref().is_some_and(|free| free.overlaps(start, end));
@@ -398,7 +398,7 @@ impl Metaslab {
     }
 
     /// Marks as allocated in `txg`. True when it was free.
-    pub fn claim(&self, start: u64, end: u64, txg: u64) -> Result<bool> {
+    pub(crate) fn claim(&self, start: u64, end: u64, txg: u64) -> Result<bool> {
         let mut guard = self.lock();
         let state = &mut *guard;
         let Some(free) = &mut state.free else {

@@ -79,7 +79,7 @@ impl Bitmap {
     }
 
     /// Runs of numbers in `self` but not in `other`.
-    pub fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, u64)> + 'a {
+    pub(crate) fn difference<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = (u64, u64)> + 'a {
         let mut at = 0;
         std::iter::from_fn(move || {
             let start = self.seek(other, at, true)?;

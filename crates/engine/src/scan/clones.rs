@@ -19,7 +19,7 @@ pub(crate) struct Clones<'p> {
 
 impl<'p> Clones<'p> {
     /// The clone tables of a pool.
-    pub fn new(pool: &'p Pool) -> Self {
+    pub(crate) fn new(pool: &'p Pool) -> Self {
         let guid = zcommon::features::Feature::BlockCloning.info().guid;
         Self { pool, active: pool.features.is_active(guid), tables: HashMap::new() }
     }

@@ -28,7 +28,7 @@ const MAX_LIVE: u64 = 1 << 20;
 const BLKPTR: u64 = 128;
 
 /// Visits every block that is still to be freed.
-pub fn deferred(pool: &Pool, visitor: &mut dyn Visitor) -> std::result::Result<(), Stop> {
+pub(crate) fn deferred(pool: &Pool, visitor: &mut dyn Visitor) -> std::result::Result<(), Stop> {
     for name in [names::mos::SYNC_BPOBJ, names::mos::FREE_BPOBJ] {
         let mut tell = |bp: &Blkptr, at| visitor.block(&deferred_visit(bp, at));
         let met = entry(pool, name).and_then(|number| match number {

@@ -18,7 +18,7 @@ use crate::vdev::indirect::IndirectMapping;
 /// The locations of the copies of allocated segments on vdevs under removal. Unreadable structures are recorded in
 /// `maps`.
 #[doc(alias = "zdb_claim_removing")]
-pub fn copies(pool: &Pool, maps: &mut SpaceMaps) -> Vec<SpaceRange> {
+pub(crate) fn copies(pool: &Pool, maps: &mut SpaceMaps) -> Vec<SpaceRange> {
     let removing: Vec<(u64, u64)> = maps
         .tops
         .iter()

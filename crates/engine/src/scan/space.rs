@@ -175,7 +175,7 @@ pub(crate) struct SpaceCheck<'p> {
 
 impl<'p> SpaceCheck<'p> {
     /// Applies the space maps of a window.
-    pub fn new(pool: &'p Pool, maps: &mut SpaceMaps, window: &Window) -> Self {
+    pub(crate) fn new(pool: &'p Pool, maps: &mut SpaceMaps, window: &Window) -> Self {
         let mut tops = BTreeMap::new();
         for top in &maps.tops {
             let Some((first, end)) = window.get(&top.id) else { continue };
@@ -199,7 +199,7 @@ impl<'p> SpaceCheck<'p> {
     }
 
     /// A pass that only gathers the space in use; the space maps are not read.
-    pub fn blank(pool: &'p Pool, shape: &SpaceMaps, window: &Window) -> Self {
+    pub(crate) fn blank(pool: &'p Pool, shape: &SpaceMaps, window: &Window) -> Self {
         let mut tops = BTreeMap::new();
         for top in &shape.tops {
             let Some((first, end)) = window.get(&top.id) else { continue };
@@ -358,7 +358,7 @@ impl<'p> SpaceCheck<'p> {
     }
 
     /// Ends the pass: allocated and unused sectors are leaked. Unknown metaslabs are excluded from every finding.
-    pub fn finish(mut self, maps: &SpaceMaps) -> (Findings, Vec<Error>) {
+    pub(crate) fn finish(mut self, maps: &SpaceMaps) -> (Findings, Vec<Error>) {
         for (vdev, sectors) in &self.tops {
             for (from, to) in sectors.allocated.difference(&sectors.used) {
                 // One finding never crosses metaslabs, as in zdb.

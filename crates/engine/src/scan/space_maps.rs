@@ -91,7 +91,7 @@ pub(crate) struct SpaceMaps {
 
 impl SpaceMaps {
     /// Reads the heads of all space maps.
-    pub fn load(pool: &Pool) -> Self {
+    pub(crate) fn load(pool: &Pool) -> Self {
         let mut maps = Self::default();
         let tree = pool.tree();
         for config in &tree.config.children {
@@ -121,7 +121,7 @@ impl SpaceMaps {
     ///
     /// # Errors
     /// When a vdev's metaslabs make no sense, or its allocation class cannot be read.
-    pub fn shape(pool: &Pool) -> Result<Self> {
+    pub(crate) fn shape(pool: &Pool) -> Result<Self> {
         let mut shape = Self::default();
         for config in pool.tree().config.children.iter().filter(|config| has_metaslabs(config)) {
             let sane = (9..=16).contains(&config.ashift)
@@ -261,7 +261,7 @@ impl SpaceMaps {
     }
 
     /// Calls `tell` with the space that only a checkpoint holds: `(vdev, start, end)`.
-    pub fn checkpointed(&mut self, pool: &Pool, tell: &mut dyn FnMut(u64, u64, u64)) {
+    pub(crate) fn checkpointed(&mut self, pool: &Pool, tell: &mut dyn FnMut(u64, u64, u64)) {
         for top in self.tops.iter().filter(|t| t.checkpoint != 0) {
             let decoder = SpaceMapDecoder::new(top.ashift, 0, top.size());
             let mut entry = |e: SpaceMapEntry| tell(top.id, e.offset, e.offset.saturating_add(e.run));

@@ -106,7 +106,7 @@ impl Replaced {
     ///
     /// # Errors
     /// When the MOS's own objects cannot be listed.
-    pub fn find(pool: &Pool, which: Which) -> Result<Self> {
+    pub(crate) fn find(pool: &Pool, which: Which) -> Result<Self> {
         let mut found = Self { which, ..Self::default() };
         found.find_space(pool)?;
         if which.dedup {

@@ -30,7 +30,7 @@ pub(super) struct Store<'a> {
 
 impl<'a> Store<'a> {
     /// The store of a pool in syncing context.
-    pub fn of(spa: &'a Spa, tx: &'a Tx) -> Self {
+    pub(super) fn of(spa: &'a Spa, tx: &'a Tx) -> Self {
         Self { mos: &spa.mos, tx, features: &spa.features, config: &spa.config, salt: spa.pool.env.guid() }
     }
 }

@@ -38,7 +38,7 @@ impl Claim {
 }
 
 /// Meets the blocks of a log.
-pub fn walk(walk: &mut Walk<'_>, header: &ZilHeader) -> Result<(), Stop> {
+pub(super) fn walk(walk: &mut Walk<'_>, header: &ZilHeader) -> Result<(), Stop> {
     let Some(last) = walk.log_until else { return Ok(()) };
     let claim = Claim::of(header, last.saturating_add(1));
     let mut seen = Places::new();

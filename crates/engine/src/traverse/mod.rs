@@ -10,7 +10,8 @@
 
 mod log;
 pub mod reader;
-pub mod walk;
+pub(crate) mod walk;
 
+pub(crate) use walk::dataset;
 pub(crate) use walk::{Births, Paused};
-pub use walk::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk, dataset};
+pub use walk::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk};

@@ -127,7 +127,7 @@ pub(crate) struct Paused(pub Bookmark);
 ///
 /// # Errors
 /// The position to continue from, when the visitor paused the walk or stopped it.
-pub fn dataset(
+pub(crate) fn dataset(
     arc: &Arc<ArcCache>,
     visitor: &mut dyn Visitor,
     (root, objset): (&Blkptr, u64),

@@ -29,7 +29,7 @@ pub struct MappingEntry {
 /// The bytes that one txg of a removal has copied: those before `end`, and behind the end of the txg before.
 #[doc(alias = "vdev_indirect_birth_entry_phys_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CopyBirth {
+pub(crate) struct CopyBirth {
     /// End of the bytes.
     pub(crate) end: u64,
     /// The txg that wrote the copies.
@@ -70,7 +70,7 @@ impl IndirectMapping {
     }
 
     /// The txgs of the copies.
-    pub fn births(&self) -> Arc<[CopyBirth]> {
+    pub(crate) fn births(&self) -> Arc<[CopyBirth]> {
         Arc::clone(&self.births)
     }
 

@@ -85,7 +85,7 @@ impl ConfigSync<'_> {
     /// or when no leaf took the uberblock, after a second try with all leaves. The caller must then treat the
     /// txg as not committed; the pool must be suspended.
     #[doc(alias = "vdev_config_sync")]
-    pub fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self) -> Result<()> {
         self.flush_data()?;
         match self.attempt(self.few()) {
             Ok(()) => Ok(()),

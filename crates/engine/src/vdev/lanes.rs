@@ -56,26 +56,26 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// The reads of a scan, or the others.
-    pub fn reads(&mut self, scan: bool) -> &mut Reads {
+    pub(super) fn reads(&mut self, scan: bool) -> &mut Reads {
         self.note(scan);
         if scan { &mut self.scan_reads } else { &mut self.reads }
     }
 
     /// The writes of a scan, or the others.
-    pub fn writes(&mut self, scan: bool) -> &mut Writes {
+    pub(super) fn writes(&mut self, scan: bool) -> &mut Writes {
         self.note(scan);
         if scan { &mut self.scan_writes } else { &mut self.writes }
     }
 
     /// A request comes or ends: the device is shared when it is not a scan's.
-    pub fn note(&mut self, scan: bool) {
+    pub(super) fn note(&mut self, scan: bool) {
         if !scan {
             self.recent = RECENT;
         }
     }
 
     /// A flush has ended. `own`: no caller waited for it.
-    pub fn flushed(&mut self, own: bool) {
+    pub(crate) fn flushed(&mut self, own: bool) {
         self.unflushed = 0;
         if own {
             self.recent = self.recent.saturating_sub(FLUSH_COUNTS);
@@ -91,7 +91,7 @@ impl Lanes {
     }
 
     /// Takes the next request; `flushing`: a flush is on the device.
-    pub fn next(&mut self, flushing: bool) -> Option<Next> {
+    pub(super) fn next(&mut self, flushing: bool) -> Option<Next> {
         if self.passed >= PASSED
             && let Some(turn) = self.next_of_scan(flushing)
         {

@@ -120,7 +120,7 @@ impl<'a> ParityRows<'a> {
     }
 
     /// Columns that reach this row.
-    pub fn places(&self, row: &Row) -> impl Iterator<Item = usize> {
+    pub(super) fn places(&self, row: &Row) -> impl Iterator<Item = usize> {
         (0..self.grid.width)
             .filter(|&place| self.face(row, place).is_some_and(|face| row.index < face.have.len()))
     }

@@ -36,13 +36,13 @@ pub(super) struct Reads {
 }
 
 impl Reads {
-    pub fn push(&mut self, offset: u64, request: LeafRead) {
+    pub(super) fn push(&mut self, offset: u64, request: LeafRead) {
         self.arrivals += 1;
         self.waiting.insert((offset, self.arrivals), request);
     }
 
     /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
@@ -82,7 +82,7 @@ impl ReadRun {
     }
 
     /// Gives each request its part.
-    pub fn answer(self, buf: &Buf) {
+    pub(super) fn answer(self, buf: &Buf) {
         for (offset, request) in self.requests {
             let from = usize::try_from(offset - self.start).unwrap_or(usize::MAX);
             let len = usize::try_from(request.len).unwrap_or(usize::MAX);

@@ -147,7 +147,7 @@ impl StripePlan {
         }
     }
 
-    pub fn start(&mut self, children: &dyn Children) -> Step {
+    pub(super) fn start(&mut self, children: &dyn Children) -> Step {
         let Some(grid) = &self.grid else {
             return Step::Done(Outcome::default());
         };
@@ -159,7 +159,7 @@ impl StripePlan {
         self.proceed(GAP, &mut |_| false)
     }
 
-    pub fn resume(&mut self, results: Vec<ChildResult>, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
+    pub(super) fn resume(&mut self, results: Vec<ChildResult>, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
         for result in results {
             self.degraded |= result.data.is_none();
             self.failed |= result.data.is_none();

@@ -45,7 +45,7 @@ impl Writes {
     }
 
     /// Whether none waits.
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 

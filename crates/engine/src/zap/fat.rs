@@ -73,14 +73,20 @@ struct Pair {
 }
 
 impl<'a> Fat<'a> {
-    pub fn open(object: &'a mut dyn Edit) -> Result<Self> {
+    pub(super) fn open(object: &'a mut dyn Edit) -> Result<Self> {
         let first = object.read_block(0)?;
         let header = FatHeader::from_bytes(&first).map_err(|e| corrupt(&*object, 0, &e))?;
         Ok(Self { object, header, first, changed: false })
     }
 
     /// Adds an entry, or replaces its value if that is allowed.
-    pub fn store(&mut self, key: &Hashed<'_>, cd: Option<u32>, value: &Value, replace: bool) -> Result<()> {
+    pub(super) fn store(
+        &mut self,
+        key: &Hashed<'_>,
+        cd: Option<u32>,
+        value: &Value,
+        replace: bool,
+    ) -> Result<()> {
         let bytes = value.big_endian();
         let value = LeafArray { intlen: value.width, bytes: &bytes };
         for _ in 0..MAX_SPLITS {
@@ -109,7 +115,7 @@ impl<'a> Fat<'a> {
         Err(self.full())
     }
 
-    pub fn remove(&mut self, key: &Hashed<'_>) -> Result<()> {
+    pub(super) fn remove(&mut self, key: &Hashed<'_>) -> Result<()> {
         let Place { blkid, entry } = self.find(key)?;
         let entry = entry.ok_or_else(|| absent(key.key))?;
         if self.header.num_entries == 0 {

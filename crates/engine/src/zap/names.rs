@@ -35,7 +35,7 @@ pub(super) struct ZapSlot {
 
 impl<'a> Names<'a> {
     /// `content`: the number of the content of `keeper` that the block was read from.
-    pub fn new(zap: MicroZap<'a>, keeper: Option<&'a Handle>, content: Option<u64>) -> Self {
+    pub(super) fn new(zap: MicroZap<'a>, keeper: Option<&'a Handle>, content: Option<u64>) -> Self {
         let keeper = keeper.zip(content).filter(|_| zap.slots() > FEW);
         Self { zap, keeper }
     }

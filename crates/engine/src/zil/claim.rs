@@ -100,7 +100,7 @@ pub(crate) fn claim(objset: &Arc<Objset>, allocator: &dyn Allocator, txg: u64) -
 /// # Errors
 /// The devices' error.
 #[doc(alias = "zil_check_log_chain")]
-pub fn check(objset: &Arc<Objset>, txg: u64) -> Result<()> {
+pub(crate) fn check(objset: &Arc<Objset>, txg: u64) -> Result<()> {
     let mut chain = chain_as(objset, Form::NoKey);
     while let Some(bp) = chain.peek() {
         let Some(block) = chain.next() else {

@@ -119,7 +119,7 @@ pub(super) struct Itxs {
 
 impl Itxs {
     /// Adds a record, unless the next commit waits for its txg.
-    pub fn assign(&mut self, mut itx: Itx, txg: u64) {
+    pub(super) fn assign(&mut self, mut itx: Itx, txg: u64) {
         let bytes = itx.memory();
         if txg <= self.unlogged {
             return;
@@ -175,7 +175,7 @@ impl Itxs {
     }
 
     /// The records of the next commit, in order.
-    pub fn take(&mut self, synced: u64) -> Vec<Itx> {
+    pub(super) fn take(&mut self, synced: u64) -> Vec<Itx> {
         self.forget_synced(synced);
         let taken = self.groups.values_mut().flat_map(|group| {
             let taken = std::mem::take(&mut group.sync);

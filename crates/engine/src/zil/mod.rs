@@ -224,7 +224,7 @@ pub struct Held {
 
 /// All that a claimed log holds.
 #[doc(alias("zil_parse", "zil_free_clone_range"))]
-pub fn held_by(view: &Arc<Objset>) -> Result<Held> {
+pub(crate) fn held_by(view: &Arc<Objset>) -> Result<Held> {
     let claim_txg = view.phys.zil_header.claim_txg;
     let (mut seen, mut blocks, mut clones) = (BTreeSet::new(), Vec::new(), Vec::new());
     let mut end = None;

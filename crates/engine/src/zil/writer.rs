@@ -131,14 +131,20 @@ pub(super) struct Batch<'a> {
 
 impl<'a> Batch<'a> {
     /// Continues in the chain's last block, which is `bp`.
-    pub fn new(zil: &'a Zil, objset: Arc<LiveObjset>, bp: Blkptr, placed: &Placed, began: u64) -> Self {
+    pub(super) fn new(
+        zil: &'a Zil,
+        objset: Arc<LiveObjset>,
+        bp: Blkptr,
+        placed: &Placed,
+        began: u64,
+    ) -> Self {
         let left = placed.itxs.iter().map(Itx::size).fold(0, u64::saturating_add);
         let (writes, blocks, tops) = (Vec::new(), Vec::new(), placed.tops.clone());
         Self { zil, objset, current: Current::of(bp), left, taken: 0, writes, blocks, tops, began }
     }
 
     /// Adds a record to the log.
-    pub fn add(&mut self, itx: Itx) -> Result<()> {
+    pub(super) fn add(&mut self, itx: Itx) -> Result<()> {
         let size = itx.size();
         match itx.payload {
             Payload::Whole(bytes) => {
@@ -272,7 +278,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Writes the rest, waits for all blocks, and makes them durable. Returns the bytes of records.
-    pub fn finish(mut self, next: u64) -> Result<u64> {
+    pub(super) fn finish(mut self, next: u64) -> Result<u64> {
         let taken = self.taken;
         let closed = if self.current.bytes.len() > HEAD { self.close(next.max(taken)) } else { Ok(()) };
         let executor = Arc::clone(self.objset.arc().zio().executor());

@@ -380,7 +380,7 @@ fn copy_result(top: &Top, outcome: Outcome) -> CopyResult {
 }
 
 /// Reads a range and waits, accepting any bytes.
-pub fn physical(zio: &Arc<Zio>, vdev: u64, offset: u64, size: u64) -> Result<Buf> {
+pub(super) fn physical(zio: &Arc<Zio>, vdev: u64, offset: u64, size: u64) -> Result<Buf> {
     if size > ondisk::MAX_BLOCK_SIZE {
         return Err(Error::new(Kind::Limit, format!("{size} bytes are more than a block can have")));
     }

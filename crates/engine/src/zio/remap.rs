@@ -93,7 +93,7 @@ fn split(pieces: &[Range], data: &Buf) -> Vec<Buf> {
 ///
 /// # Errors
 /// When a mapping is not known, or damaged.
-pub fn parts(zio: &Zio, range: Range, data: &Buf) -> Result<Vec<(Range, Buf)>, Error> {
+pub(super) fn parts(zio: &Zio, range: Range, data: &Buf) -> Result<Vec<(Range, Buf)>, Error> {
     let pieces = places(zio, range)?;
     let parts = split(&pieces, data);
     Ok(pieces.into_iter().zip(parts).collect())

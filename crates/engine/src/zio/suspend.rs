@@ -31,7 +31,7 @@ use crate::vdev::leaf::{Leaf, PastCaches};
 use crate::vdev::plan::Depth;
 
 /// Called when a request is held, with the reason.
-pub type Held = Arc<dyn Fn(&Error) + Send + Sync>;
+pub(crate) type Held = Arc<dyn Fn(&Error) + Send + Sync>;
 /// Reissues a request (`true`), or ends it with its error.
 pub(super) type Reissue = Box<dyn FnOnce(bool) + Send>;
 

@@ -12,7 +12,7 @@ use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
 
 /// The bytes of a block that lies in its own pointer.
-pub fn embedded(bp: &Blkptr, form: Form) -> Result<Buf> {
+pub(crate) fn embedded(bp: &Blkptr, form: Form) -> Result<Buf> {
     if bp.embedded_type() != Some(EmbeddedType::Data) {
         return Err(Error::unsupported(format!("embedded block of type {}", bp.embedded_type_raw())));
     }
@@ -28,7 +28,7 @@ pub fn embedded(bp: &Blkptr, form: Form) -> Result<Buf> {
 }
 
 /// The logical bytes behind accepted physical ones.
-pub fn logical(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, form: Form, data: Buf) -> Result<Buf> {
+pub(crate) fn logical(zio: &Arc<Zio>, bp: &Blkptr, at: Bookmark, form: Form, data: Buf) -> Result<Buf> {
     let protected = bp.is_protected() && !bp.has_indirect_mac() && form != Form::NoKey;
     let data = if protected { open(zio, bp, at, data)? } else { data };
     if form == Form::Opened {
@@ -63,7 +63,7 @@ fn expand(bp: &Blkptr, stored: &[u8], lsize: u64) -> Result<AlignedBuf> {
 }
 
 /// The `lsize` bytes (16 MiB at most) that were compressed to `stored`.
-pub fn decompress(kind: CompressType, stored: &[u8], lsize: u64) -> Result<AlignedBuf> {
+pub(crate) fn decompress(kind: CompressType, stored: &[u8], lsize: u64) -> Result<AlignedBuf> {
     let lsize = usize::try_from(lsize).ok().filter(|&n| n <= 16 << 20);
     let mut data = AlignedBuf::zeroed(lsize.ok_or_else(|| Error::corrupt("logical size out of bounds"))?);
     let algorithm = match kind {

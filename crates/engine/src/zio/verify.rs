@@ -25,7 +25,7 @@ pub(crate) fn algorithm(kind: ChecksumType) -> Option<Algorithm> {
 }
 
 /// The judge for a block pointer's physical bytes.
-pub fn judge(bp: &Blkptr, salt: Option<Arc<Salted>>) -> Result<Judge> {
+pub(crate) fn judge(bp: &Blkptr, salt: Option<Arc<Salted>>) -> Result<Judge> {
     let kind = bp.checksum().ok_or_else(|| {
         Error::unsupported(format!("checksum function {} is not known to this build", bp.checksum_raw()))
     })?;

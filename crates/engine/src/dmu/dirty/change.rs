@@ -24,7 +24,7 @@ impl StoredBlock {
     ///
     /// # Errors
     /// `KeyMissing` for encrypted bytes, which can be read once they are on disk; `Corrupt` when they do not decompress.
-    pub fn open(&self) -> Result<Buf> {
+    pub(crate) fn open(&self) -> Result<Buf> {
         if self.form.crypt.is_some() {
             return Err(Error::new(Kind::KeyMissing, "an encrypted block of a stream is not on disk yet"));
         }
@@ -122,7 +122,7 @@ impl Said {
     ///
     /// # Errors
     /// As [`StoredBlock::open`]; `Unsupported` for a redacted block; errors of `read`.
-    pub fn bytes(self, size: u64, read: impl FnOnce(&Blkptr) -> Result<Buf>) -> Result<Option<Buf>> {
+    pub(super) fn bytes(self, size: u64, read: impl FnOnce(&Blkptr) -> Result<Buf>) -> Result<Option<Buf>> {
         Ok(Some(match self {
             Self::Bytes(buf) => buf,
             Self::Stored(block) => block.open()?,
@@ -166,7 +166,7 @@ impl Change {
     }
 
     /// Pointers to stored blocks that get one more reference each when the txg is written.
-    pub fn cloned(&self) -> impl Iterator<Item = &Blkptr> {
+    pub(super) fn cloned(&self) -> impl Iterator<Item = &Blkptr> {
         self.blocks.values().filter_map(|dirty| match dirty {
             Dirty::Cloned(bp) if !bp.is_embedded() => Some(bp),
             _ => None,

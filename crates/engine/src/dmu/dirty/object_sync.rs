@@ -51,7 +51,7 @@ pub(crate) enum SyncRequest {
 
 /// Called with each block that the object no longer refers to; returns the bytes of the block. A txg may free any
 /// number of blocks, so they are not listed.
-pub type Gone<'a> = &'a mut dyn FnMut(&Blkptr) -> Result<u64>;
+pub(super) type Gone<'a> = &'a mut dyn FnMut(&Blkptr) -> Result<u64>;
 
 /// One object's sync.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl Work {
     }
 
     /// Collects the changes of `txg`, and frees its freed blocks.
-    pub fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy, gone: Gone<'_>) -> Result<Self> {
+    pub(super) fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy, gone: Gone<'_>) -> Result<Self> {
         let (old, mut dnode, change) = {
             let state = handle.state.read();
             let change = state.changes.get(slot(txg)).cloned().flatten();
@@ -134,7 +134,7 @@ impl Work {
     }
 
     /// The blocks to be written first: data and spill. Each is built on demand.
-    pub fn data<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = Result<Wanted>> + 'a {
+    pub(super) fn data<'a>(&'a self, policy: &'a Policy) -> impl Iterator<Item = Result<Wanted>> + 'a {
         let there = !self.dnode.is_free();
         let blocks = there.then_some(&self.change.blocks).into_iter().flatten();
         let blocks = blocks.map(|(&blkid, dirty)| self.data_block(policy, blkid, dirty));

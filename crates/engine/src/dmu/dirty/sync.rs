@@ -32,7 +32,7 @@ pub(crate) trait BlockOps {
 
 /// The change of an object's space and flags, for the accounting of users, groups and projects.
 #[derive(Debug, Clone)]
-pub struct Changed {
+pub(crate) struct Changed {
     /// The object's previous on-disk state (free if it is new).
     pub(crate) before: Arc<Object>,
     /// The object's current state (free if it is removed).

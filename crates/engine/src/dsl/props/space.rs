@@ -47,7 +47,7 @@ pub(crate) fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
 
 /// Bytes available to a head dataset, its refquota and refreservation considered.
 #[doc(alias = "dsl_dataset_space")]
-pub fn available(dataset: &Dataset, pool: u64, refquota: u64, refreservation: u64) -> Result<u64> {
+pub(crate) fn available(dataset: &Dataset, pool: u64, refquota: u64, refreservation: u64) -> Result<u64> {
     let mut path = vec![dataset.dir()?];
     while let Some(up) = path.last().map(parent).transpose()?.flatten() {
         path.push(up);

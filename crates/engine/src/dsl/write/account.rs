@@ -89,7 +89,7 @@ pub(super) fn sizes(at: &MosTx<'_>, bp: &Blkptr) -> Delta {
 
 impl<'a> Account<'a> {
     /// Opens the account of head `number`.
-    pub fn open(at: MosTx<'a>, number: u64) -> Result<Self> {
+    pub(crate) fn open(at: MosTx<'a>, number: u64) -> Result<Self> {
         let phys = at.dataset(number)?;
         let dir = at.dir(phys.dir_obj)?;
         let mut previous_since = None;
@@ -106,7 +106,7 @@ impl<'a> Account<'a> {
 
     /// Puts everything where it belongs, with the new root.
     #[doc(alias("dsl_dataset_sync", "dsl_dataset_sync_done"))]
-    pub fn close(self, root: Blkptr) -> Result<()> {
+    pub(crate) fn close(self, root: Blkptr) -> Result<()> {
         let lists = self.sums.lock().take_all();
         self.write_lists(&lists)?;
         let (at, sums) = (&self.at, self.sums.into_inner());

@@ -22,12 +22,12 @@ pub(super) struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
-    pub fn new(at: &'a MosTx<'a>) -> Self {
+    pub(super) fn new(at: &'a MosTx<'a>) -> Self {
         Self { at, lists: BTreeMap::new(), marks: None }
     }
 
     /// A deadlist.
-    pub fn list(&mut self, number: u64) -> Result<&DeadList<'a>> {
+    pub(super) fn list(&mut self, number: u64) -> Result<&DeadList<'a>> {
         if !self.lists.contains_key(&number) {
             if self.lists.len() >= MAX_LISTS {
                 self.lists.clear();
@@ -38,7 +38,7 @@ impl<'a> Batch<'a> {
     }
 
     /// A deadlist that goes.
-    pub fn take(&mut self, number: u64) -> Result<DeadList<'a>> {
+    pub(super) fn take(&mut self, number: u64) -> Result<DeadList<'a>> {
         self.lists.remove(&number).map_or_else(|| DeadList::open(self.at, number), Ok)
     }
 

@@ -152,7 +152,7 @@ fn remove(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
 
 /// The txg of a head's newest bookmark; 0 without one.
 #[doc(alias = "dsl_bookmark_latest_txg")]
-pub fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
+pub(crate) fn newest(at: &MosView<'_>, head: u64) -> Result<u64> {
     Ok(all(at, head)?.last().map_or(0, |(_, phys, _)| phys.creation_txg))
 }
 
@@ -327,7 +327,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    pub fn read(at: &MosView<'_>, head: u64) -> Result<Self> {
+    pub(super) fn read(at: &MosView<'_>, head: u64) -> Result<Self> {
         Ok(Self { head, number: list(at, head)?.unwrap_or(0), all: all(at, head)? })
     }
 

@@ -42,7 +42,7 @@ pub(super) fn free(at: &MosTx<'_>, bp: &Blkptr) -> Result<()> {
 
 /// Frees up to `budget` blocks of the list and of trees that wait to be freed. Returns their number.
 #[doc(alias = "dsl_process_async_destroys")]
-pub fn process(at: &MosTx<'_>, budget: u64) -> Result<u64> {
+pub(crate) fn process(at: &MosTx<'_>, budget: u64) -> Result<u64> {
     let mut left = budget;
     if at.since(version::DEADLISTS) {
         process_blocks(at, &mut left)?;

@@ -20,7 +20,7 @@ pub(crate) const BLOCK: u64 = 128 << 10;
 
 /// Makes a block list.
 #[doc(alias = "bpobj_alloc")]
-pub fn alloc(at: &MosTx<'_>, block_size: u64) -> Result<u64> {
+pub(crate) fn alloc(at: &MosTx<'_>, block_size: u64) -> Result<u64> {
     let bonus = if !at.since(version::BPOBJ_ACCOUNT) {
         16
     } else if !at.since(version::DEADLISTS) {

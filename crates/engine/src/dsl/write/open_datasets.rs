@@ -83,7 +83,7 @@ impl LiveDataset {
     }
 
     /// Its object set gets flags with this txg.
-    pub fn add_flags(&self, flags: ObjsetFlags, tx: &Tx) -> Result<()> {
+    pub(crate) fn add_flags(&self, flags: ObjsetFlags, tx: &Tx) -> Result<()> {
         *self.flags.lock().entry(tx.txg()).or_default() |= flags.0;
         self.objset.touch(tx)
     }
@@ -459,7 +459,7 @@ fn dedup_of(value: Option<u64>) -> Option<(ChecksumType, bool)> {
 
 /// How the blocks of a directory's head are written. The default takes the place of a value that the pool's version and
 /// features do not have: such a value is refused when it is set, but a pool may hold it nevertheless.
-pub fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
+pub(crate) fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
     let number = |name: &str| -> Result<Option<u64>> {
         let value = props::inherited(at, dir, name)?.as_ref().and_then(PropValue::number);
         Ok(value.filter(|value| props::Needs::of(name, *value).is_none_or(|needs| needs.is_met(hooks))))

@@ -36,7 +36,7 @@ pub(crate) struct Created {
 /// Makes directories, the origin and the root dataset. The directory of the MOS (object 1) must be there.
 /// `features` is called when the ZAPs of features are to be made, which the root dataset may need.
 #[doc(alias = "dsl_pool_create")]
-pub fn create(at: &MosTx<'_>, features: &mut dyn FnMut() -> Result<()>) -> Result<Created> {
+pub(crate) fn create(at: &MosTx<'_>, features: &mut dyn FnMut() -> Result<()>) -> Result<Created> {
     let root_dir = create_dir(at, None)?;
     let mos_dir = create_dir(at, Some((root_dir, special_dir::MOS)))?;
     let (mut free_dir, mut free_bpobj) = (0, 0);

@@ -269,7 +269,7 @@ pub fn set_quota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Resul
 
 /// Sets the reservation of a head's directory; 0: none.
 #[doc(alias = "dsl_dir_set_reservation_sync")]
-pub fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub(crate) fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
     let dir = at.dataset(head)?.dir_obj;
     let value = store(at, head, "reservation", value, source)?;
     space::set_reserved(at, dir, value)

@@ -68,7 +68,7 @@ impl RawKey {
     ///
     /// # Errors
     /// `Invalid`, naming the entry that is missing or can't be; `Unsupported` for a newer form of keys.
-    pub fn parse(list: &NvList) -> Result<Self> {
+    pub(crate) fn parse(list: &NvList) -> Result<Self> {
         let word = |name: &str| list.u64(name).ok_or_else(|| bad(name));
         let or_none = |name: &str| list.u64(name).unwrap_or(0);
         let suite = word(crypto_key::SUITE)?;

@@ -14,7 +14,7 @@ use crate::zap::TOUPPER;
 
 /// A snapshot that a new dataset is a clone of.
 #[derive(Debug, Clone, Copy)]
-pub struct Origin {
+pub(crate) struct Origin {
     /// Its object.
     pub(crate) number: u64,
     /// The head dataset of its directory.
@@ -23,7 +23,7 @@ pub struct Origin {
 
 /// Makes a directory: called `name` below `parent`, or the root.
 #[doc(alias = "dsl_dir_create_sync")]
-pub fn create_dir(at: &MosTx<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
+pub(crate) fn create_dir(at: &MosTx<'_>, parent: Option<(u64, &str)>) -> Result<u64> {
     let number = at.create(ObjectType::DSL_DIR, ObjectType::DSL_DIR, DslDir::SIZE)?;
     let mut phys = DslDir { creation_time: at.seconds(), ..DslDir::default() };
     match parent {
@@ -66,7 +66,7 @@ pub(crate) fn create_dataset(
 
 /// Makes the head dataset of a directory.
 #[doc(alias = "dsl_dataset_create_sync_dd")]
-pub fn create_head(at: &MosTx<'_>, dir: u64, origin: Option<Origin>, flags: u64) -> Result<u64> {
+pub(crate) fn create_head(at: &MosTx<'_>, dir: u64, origin: Option<Origin>, flags: u64) -> Result<u64> {
     let number = at.create(ObjectType::DSL_DATASET, ObjectType::DSL_DATASET, DslDataset::SIZE)?;
     let mut phys = DslDataset {
         dir_obj: dir,

@@ -56,7 +56,7 @@ impl Sectors {
 ///
 /// # Errors
 /// `Invalid` when the wish is out of range, or the devices' sectors are larger than 64 KiB.
-pub fn ashift(sectors: Sectors, forced: Option<u32>) -> Result<u32> {
+pub(crate) fn ashift(sectors: Sectors, forced: Option<u32>) -> Result<u32> {
     if let Some(forced) = forced.filter(|forced| !ASHIFT.contains(forced)) {
         return Err(Error::new(Kind::Invalid, format!("ashift {forced} is not between 9 and 16")));
     }

@@ -65,7 +65,12 @@ impl Stripes {
     /// # Errors
     /// Of a target that cannot be written or flushed, or an offset that overflows.
     #[doc(alias = "vdev_rebuild_range")]
-    pub fn copy(&self, executor: &dyn Executor, ranges: &[(u64, u64)], txg: u64) -> io::Result<Copied> {
+    pub(super) fn copy(
+        &self,
+        executor: &dyn Executor,
+        ranges: &[(u64, u64)],
+        txg: u64,
+    ) -> io::Result<Copied> {
         let geometry = self.top.draid().ok_or_else(|| io::Error::other("the vdev is no draid"))?;
         let (mut copied, mut written) = (Copied::default(), BTreeMap::new());
         let (mut batch, mut bytes) = (Vec::new(), 0_u64);

@@ -42,7 +42,7 @@ impl Recorded {
     ///
     /// # Errors
     /// When the MOS cannot be read or written.
-    pub fn store(&self, at: &MosTx<'_>) -> Result<()> {
+    pub(super) fn store(&self, at: &MosTx<'_>) -> Result<()> {
         at.zap_set(self.zap, vdev_top::VDEV_REBUILD_PHYS, words(&self.record).as_slice())
     }
 }
