@@ -1,7 +1,7 @@
 //! Commands of users other than the pools' owner: enforces the permissions of `zfs allow`.
 //!
 //! The daemon serves them on a socket of their own. Every user may view pools, unless `aquifer_private_pools` is
-//! set; refusals use OpenZFS's words ([`crate::refused`]). Before such a command runs, [`admit`] derives from its
+//! set; refusals use OpenZFS's words ([`crate::refusal`]). Before such a command runs, [`admit`] derives from its
 //! parsed form the permissions it needs on each dataset, and checks them. A command that is not listed here is
 //! refused.
 //!

@@ -1,7 +1,7 @@
 //! `zfs allow` and `zfs unallow`: delegated permissions, stored and shown.
 //!
 //! The daemon's own socket is its owner's alone. On a second one other users may read, and use delegated
-//! permissions ([`crate::guests`]).
+//! permissions ([`crate::admit`]).
 
 use std::collections::BTreeMap;
 use std::io::Write;
