@@ -177,7 +177,7 @@ impl Spa {
     }
 
     /// Clears the errors of devices. Faulted or absent ones are passed with the devices reopened in their
-    /// place; those that are offline stay so.
+    /// place; those that are offline stay so. Hot spares that stand in for devices in use become free.
     #[doc(alias = "vdev_clear")]
     pub fn clear(&self, devices: Vec<(u64, Option<Reopened>)>) -> Result<()> {
         for (guid, _) in &devices {
@@ -187,8 +187,10 @@ impl Spa {
         }
         let tree = self.pool.zio.tree();
         let is_hurt = |guid: &u64| tree.leaf(*guid).is_some_and(|leaf| leaf.health() != Health::ONLINE);
+        let spared: Vec<u64> =
+            devices.iter().map(|(guid, _)| *guid).filter(|guid| self.is_spared(*guid)).collect();
         let hurt: Vec<_> = devices.into_iter().filter(|(guid, _)| is_hurt(guid)).collect();
-        if hurt.is_empty() {
+        if hurt.is_empty() && spared.is_empty() {
             return Ok(());
         }
         self.sync_task(move |spa, tx| {
@@ -203,6 +205,9 @@ impl Spa {
                 }
                 spa.report_leaf("sysevent.fs.zfs.vdev_clear", &leaf);
             }
+            let tree = spa.pool.zio.tree();
+            let is_used = |guid: &u64| tree.leaf(*guid).is_some_and(|leaf| leaf.health().is_readable());
+            spared.into_iter().filter(is_used).for_each(|guid| spa.note_return(guid));
             Ok(())
         })
     }

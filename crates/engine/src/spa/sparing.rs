@@ -137,18 +137,25 @@ impl Spa {
         ordinary.flat_map(|top| wanting(tree, top, None)).collect()
     }
 
+    /// Whether a spare stands in for a leaf.
+    pub(super) fn is_spared(&self, guid: u64) -> bool {
+        is_spared(self.config.lock().root(), guid)
+    }
+
     /// A leaf is in use again: a spare that stands in for it leaves when the leaf has caught up.
     #[doc(alias = "ZFS_ONLINE_UNSPARE")]
     pub(super) fn note_return(&self, guid: u64) {
         self.config.lock().change_root(|root| {
-            let above = line(root, guid);
-            let stands_in = matches!(above.as_slice(), [leaf, parent, ..]
-                if parent.str("type") == Some("spare") && leaf.u64("id") == Some(0));
-            if stands_in {
+            if is_spared(root, guid) {
                 edit(root, guid, &mut |leaf| set(leaf, UNSPARE, 1));
             }
         });
     }
+}
+
+fn is_spared(root: &NvList, guid: u64) -> bool {
+    matches!(line(root, guid).as_slice(), [leaf, parent, ..]
+        if parent.str("type") == Some("spare") && leaf.u64("id") == Some(0))
 }
 
 /// Leaves at or below `vdev` that need a spare.

@@ -443,6 +443,30 @@ fn a_hot_spare_takes_over_and_returns() {
     bench.end();
 }
 
+#[test]
+fn a_spare_returns_when_the_errors_of_a_disk_in_use_are_cleared() {
+    let mut bench = Bench::new(3, raidz);
+    add_spare(&bench, "spare1");
+    bench.spa.set_spares(Arc::new(Shelf));
+    let old = bench.guid("disk2");
+    bench.spa.fault(old, true).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    let spared = "raidz(disk1 spare(disk2 spare1) disk3)";
+    assert_eq!(bench.shape(), spared);
+    // The fault was for this import only: the disk is back, and the spare stays until its errors are cleared.
+    bench.reimport();
+    bench.settle();
+    assert_eq!(
+        (bench.spa.pool.tree().leaf(old).unwrap().health(), bench.shape()),
+        (Health::ONLINE, spared.into())
+    );
+    bench.spa.clear(vec![(old, None)]).unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3)");
+    bench.end();
+}
+
 /// A golden pool, imported for writing in a copy of its directory.
 fn imported(golden: &Golden) -> Bench {
     let dir = tempfile::tempdir().unwrap();
