@@ -7,14 +7,18 @@ use blkdev::Device;
 use engine::scan::account::Event;
 use engine::scan::space::SpaceRange;
 use engine::scan::verify::{Options, Report, Which, verify};
-use engine::spa::{OpenOptions, Pool, open};
+use engine::spa::{ImportSource, OpenOptions, Pool, open};
 use ondisk::Dva;
 
 use crate::world;
 
 /// Opens a pool for reading; a notice of damage is an error.
 pub fn opened(devices: &[Device]) -> Result<Arc<Pool>, String> {
-    let source = world::found(devices).ok_or("no pool is found")?;
+    opened_from(world::found(devices).ok_or("no pool is found")?)
+}
+
+/// As [`opened`], from what was found of it.
+pub fn opened_from(source: ImportSource) -> Result<Arc<Pool>, String> {
     let env = world::env(1);
     let pool = open(&env, source, OpenOptions::default()).map_err(|e| format!("it does not open: {e}"))?;
     match pool.notes.first() {

@@ -80,6 +80,11 @@ impl Pages {
             let (page, skip) = split(at);
             let take = rest.len().min(PAGE - skip);
             let (now, later) = rest.split_at(take);
+            if take == PAGE && now.iter().all(|byte| *byte == 0) {
+                self.pages.remove(&page);
+                (at, rest) = (at + take as u64, later);
+                continue;
+            }
             let slot = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
             if let Some(to) = Arc::make_mut(slot).get_mut(skip..skip + take) {
                 to.copy_from_slice(now);

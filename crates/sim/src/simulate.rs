@@ -28,9 +28,15 @@ use crate::disk::{Disk, Record};
 use crate::image::{Pages, Replay};
 use crate::model::{Known, compare};
 use crate::timeline::{Boot, Timeline};
-use crate::world::{self, DISK_SIZE, Machine};
+use crate::world::{self, Machine};
 
+mod faults;
+mod halves;
 mod jobs;
+mod scans;
+mod spares;
+
+use scans::scanned;
 
 /// The results of a run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -49,7 +55,7 @@ pub struct Course {
     pub panics: u64,
     /// Scrubs that left nothing to repair.
     pub scrubs: u64,
-    /// Jobs that were accepted, by kind.
+    /// Jobs that were accepted, by kind, and other things that happened now and then.
     pub jobs: BTreeMap<&'static str, u64>,
     /// Returns to a checkpoint.
     pub rewinds: u64,
@@ -73,6 +79,8 @@ struct Run {
     past: Timeline,
     promised: u64,
     was_split: bool,
+    /// A spare is in use.
+    is_spared: bool,
     course: Course,
 }
 
@@ -80,8 +88,8 @@ fn devices_of(faulty: &[Arc<FaultyDevice>]) -> Vec<Device> {
     faulty.iter().map(|disk| Arc::clone(disk) as Device).collect()
 }
 
-/// Disks that a pool has not got at first: others are exchanged for them, or added.
-const IDLE_DISKS: usize = 2;
+/// Disks that a pool has not got at first: others are exchanged for them, or they are added, also as spares and cache devices.
+const IDLE_DISKS: usize = 4;
 
 /// Disks that may misbehave.
 fn victims(machine: Machine, random: &mut Rng) -> Vec<usize> {
@@ -94,35 +102,12 @@ fn victims(machine: Machine, random: &mut Rng) -> Vec<usize> {
 /// Maximum txgs of a scan.
 const MOST_GROUPS: u32 = 10_000;
 
-/// Waits until no scan runs.
-fn scanned(spa: &Spa) -> Result<(), String> {
-    for _ in 0..MOST_GROUPS {
-        spa.sync().map_err(|e| e.to_string())?;
-        if !spa.is_scanning() && !spa.is_rebuilding() {
-            return Ok(());
-        }
-    }
-    Err("a scan does not end".into())
-}
-
 /// Runs a complete scrub; returns its final state.
 fn scrub(spa: &Spa) -> Result<DslScan, String> {
     spa.scan(ScanCommand::Scrub).map_err(|e| e.to_string())?;
     scanned(spa)?;
     let scan = scan_state::load(&MosView { mos: &spa.mos }).map_err(|e| e.to_string())?;
     scan.ok_or_else(|| "the scrub left no state".into())
-}
-
-/// Brings a disk that is well again back into its pool.
-fn bring_back(spa: &Arc<Spa>, disk: &Arc<FaultyDevice>) -> Result<(), String> {
-    let Some(guid) = guid_of(spa, disk) else { return Ok(()) };
-    let device = || Ok(Arc::clone(disk) as Device);
-    let back = spa.online(guid, Some(device()), false);
-    match back.and_then(|_| spa.clear(vec![(guid, Some(device()))])) {
-        // A resilver that ended meanwhile detached the disk: another one has replaced it.
-        Err(_) if guid_of(spa, disk).is_none() => Ok(()),
-        done => done.map_err(|e| e.to_string()),
-    }
 }
 
 /// The leaf on a disk.
@@ -170,7 +155,7 @@ impl Run {
         actor.syncs_splits = true;
         let past = Timeline::begin(&actor);
         let (victims, course) = (victims(machine, &mut random), Course::default());
-        Ok(Self {
+        let mut run = Self {
             machine,
             random,
             seed,
@@ -183,12 +168,18 @@ impl Run {
             past,
             promised: 0,
             was_split: false,
+            is_spared: false,
             course,
-        })
+        };
+        run.equip()?;
+        run.stock()?;
+        Ok(run)
     }
 
     fn round(&mut self) -> Result<(), String> {
-        match self.random.below(50) {
+        self.actor.spa.run_steps();
+        self.watch_spares();
+        match self.random.below(54) {
             0..24 => self.step(),
             24..27 => self.look(),
             27..32 => self.misbehave(),
@@ -198,9 +189,14 @@ impl Run {
             39 | 40 => self.put_right(),
             41 => self.fill_up(),
             42 | 43 => self.exchange(),
-            44..48 => self.job(),
+            44..52 => self.job(),
             _ => self.break_off(),
         }
+    }
+
+    /// Counts a job, or something else that happens now and then.
+    fn count(&mut self, name: &'static str) {
+        *self.course.jobs.entry(name).or_insert(0) += 1;
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -234,64 +230,17 @@ impl Run {
         check::whole(&pool).map(|_| ())
     }
 
-    /// Makes one of the allowed disks misbehave.
-    fn misbehave(&mut self) -> Result<(), String> {
-        let victims = self.victims.clone();
-        let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) else { return Ok(()) };
-        if self.random.below(6) == 0 {
-            return self.take_out(&Arc::clone(disk));
-        }
-        let start = self.random.below(DISK_SIZE);
-        let range = match self.random.below(3) {
-            0 => 0..DISK_SIZE,
-            _ => start..start + self.random.below(8 << 20),
-        };
-        let every = 1 << self.random.below(20);
-        let fault = match self.random.below(11) {
-            0 => Fault::ReadError(range),
-            1 => Fault::WriteError(range),
-            2 | 3 => Fault::BitRot { range, every },
-            4 => Fault::Missing(range),
-            5 => Fault::Torn(range),
-            6 => Fault::LostWrites(range),
-            7 => Fault::LyingFlush,
-            8 | 9 => {
-                let count = 1 + u32::try_from(self.random.below(3)).unwrap_or(0);
-                Fault::FlushErrors { count, lost: u32::try_from(self.random.below(1001)).unwrap_or(0) }
-            }
-            10 => Fault::Flaky(u32::try_from(self.random.below(300)).unwrap_or(0)),
-            _ => Fault::Dead,
-        };
-        self.actor.tell(format!("{} does {fault:?}", blkdev::BlockDevice::name(&**disk)));
-        disk.inject(fault);
-        self.course.faults += 1;
-        Ok(())
-    }
-
-    /// Makes one of them recover; missing and wrong data stays so.
-    fn behave(&mut self) -> Result<(), String> {
-        let victims = self.victims.clone();
-        if let Some(disk) = self.actor.pick(&victims).and_then(|n| self.faulty.get(n)) {
-            self.actor.tell(format!("{} is well", blkdev::BlockDevice::name(&**disk)));
-            disk.clear();
-            bring_back(&self.actor.spa, disk)?;
-        }
-        Ok(())
-    }
-
     /// All disks recover, are resilvered and scrubbed; a second scrub finds nothing. Then others misbehave.
     fn put_right(&mut self) -> Result<(), String> {
         self.actor.tell("all disks are put right".into());
         let spa = Arc::clone(&self.actor.spa);
-        for disk in &self.faulty {
-            disk.clear();
-            bring_back(&spa, disk)?;
-        }
-        scanned(&spa)?;
+        self.bring_all_back()?;
         if self.random.below(2) == 0 {
             self.settle(true)?;
         }
         let first = scrub(&spa)?;
+        // It may have found so much on a disk that a spare stands in for it.
+        self.bring_all_back()?;
         // Scans do not meet what only a checkpoint has, so the disks do not count as whole while there is one, and each scrub
         // writes their blocks again.
         let no_checkpoint = spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::None);
@@ -304,6 +253,9 @@ impl Run {
         if (first.errors, second.errors) != (0, 0) || no_checkpoint && second.processed > 0 {
             return Err(format!("scrubs end with {first:?}, then {second:?}"));
         }
+        if no_checkpoint {
+            self.spares_are_back()?;
+        }
         self.course.scrubs += 1;
         self.victims = victims(self.machine, &mut self.random);
         self.keep_needed_disks_well();
@@ -311,23 +263,11 @@ impl Run {
         Ok(())
     }
 
-    /// Takes a disk offline like an administrator, unless it is needed.
-    fn take_out(&mut self, disk: &Arc<FaultyDevice>) -> Result<(), String> {
-        let spa = Arc::clone(&self.actor.spa);
-        let Some(guid) = guid_of(&spa, disk) else { return Ok(()) };
-        self.actor.tell(format!("{} is taken offline", blkdev::BlockDevice::name(&**disk)));
-        self.course.faults += 1;
-        match spa.offline(guid, self.random.below(2) == 0) {
-            Err(e) if e.kind() != Kind::Busy => Err(e.to_string()),
-            _ => Ok(()),
-        }
-    }
-
     /// Has an idle disk replace one of the pool, or join a mirror; without an idle disk, detaches one.
     fn exchange(&mut self) -> Result<(), String> {
         let spa = Arc::clone(&self.actor.spa);
         let tree = spa.pool.tree();
-        let idle = self.idle();
+        let idle = self.idle().filter(|_| self.random.below(4) > 0);
         // Devices of logs and classes have to be reliable.
         let of_data = tree.tops().filter(|top| spa.bias_of(top) == AllocBias::Normal && !top.is_removed());
         let mut leaves: Vec<u64> = of_data.flat_map(|top| top.leaves()).map(|leaf| leaf.guid).collect();
@@ -389,6 +329,7 @@ impl Run {
     /// Shuts the machine down, and starts it again.
     fn restart(&mut self) -> Result<(), String> {
         self.actor.tell("restart".into());
+        let paused = scans::paused_on_disk(&self.actor.spa)?;
         let has_checkpoint =
             self.actor.spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::Exists);
         self.export()?;
@@ -398,17 +339,29 @@ impl Run {
         if has_checkpoint && self.random.below(2) == 0 {
             return self.boot_into(pages, true);
         }
-        self.boot(pages)
+        self.boot(pages)?;
+        paused.map_or(Ok(()), |before| self.still_paused(&before))
     }
 
     /// Cuts the power during a step.
     fn cut(&mut self) -> Result<(), String> {
         self.actor.tell("power cut".into());
+        let what = self.random.below(10);
+        let splits = what >= 8 && self.has_halves();
+        if splits {
+            self.put_right()?;
+            // Disks that leave are missing if it is cut.
+            self.victims.clear();
+        }
         let (before, promised) = (self.record.len(), self.promised);
         self.was_split = false;
-        match self.random.below(8) {
+        match what {
             0 | 1 => self.exchange()?,
-            2 => self.job()?,
+            2 | 3 => self.job()?,
+            _ if splits => {
+                let name = if self.split()? { "split amid a power cut" } else { "refused split" };
+                self.count(name);
+            }
             _ => self.step()?,
         }
         if self.was_split {
@@ -492,6 +445,7 @@ impl Run {
         self.actor.told = before.told;
         self.actor.syncs_splits = true;
         self.past.forget_after(&self.actor);
+        self.equip()?;
         self.keep_needed_disks_well();
         // The state after the log replay is a new one.
         let ended = self.actor.change().and_then(|()| self.actor.spa.sync());

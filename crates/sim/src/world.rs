@@ -9,7 +9,7 @@ use std::time::Duration;
 use blkdev::Device;
 use engine::Result;
 use engine::env::{Env, SeededSecrets};
-use engine::memory::Memory;
+use engine::memory::{Limit, Memory};
 use engine::spa::create::FillRoot;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{ImportSource, NewPool, Spa, create};
@@ -23,7 +23,7 @@ use zcommon::features::{Feature, of_openzfs_2_3};
 use zpl::Time;
 use zpl::write::{NewFs, create_fs};
 use zutil::discover::from_device;
-use zutil::search;
+use zutil::{PoolCandidate, search};
 
 use crate::disk::{Disk, Record};
 use crate::image::Pages;
@@ -54,12 +54,16 @@ impl Clock for SimClock {
 
 /// An environment without threads whose every choice follows from `seed`.
 pub fn env(seed: u64) -> Env {
+    let memory = Memory::of_size(16 << 20);
+    // Small cache devices have log blocks, too.
+    let set = memory.limits.set(Limit::L2RebuildMinSize, 0);
+    debug_assert!(set.is_ok(), "0 is allowed");
     Env {
         clock: Arc::new(SimClock::default()),
         executor: Arc::new(Inline::default()),
         random: Arc::new(Mutex::new(Rng::new(seed))),
         secrets: Arc::new(SeededSecrets(Mutex::new(Rng::new(seed ^ u64::MAX)))),
-        memory: Arc::new(Memory::of_size(16 << 20)),
+        memory: Arc::new(memory),
     }
 }
 
@@ -254,10 +258,26 @@ pub fn as_devices(disks: &[Arc<Disk>]) -> Vec<Device> {
     disks.iter().map(|disk| Arc::clone(disk) as Device).collect()
 }
 
-/// The import source found on devices; `None` if there is no pool.
+/// The import source of the pool found on devices, of [`POOL`] if there are several; `None` if there is none.
 pub fn found(devices: &[Device]) -> Option<ImportSource> {
+    found_by(devices, |candidates| {
+        let at = candidates.iter().position(|candidate| candidate.name == POOL).unwrap_or(0);
+        (at < candidates.len()).then(|| candidates.swap_remove(at))
+    })
+}
+
+/// The import source of the pool `name` on devices, to be opened as pool `other`.
+pub fn found_as(devices: &[Device], name: &str, other: &str) -> Option<ImportSource> {
+    let source = found_by(devices, |candidates| candidates.extract_if(.., |c| c.name == name).next())?;
+    Some(ImportSource { name: other.into(), ..source })
+}
+
+fn found_by(
+    devices: &[Device],
+    choose: impl FnOnce(&mut Vec<PoolCandidate>) -> Option<PoolCandidate>,
+) -> Option<ImportSource> {
     let labels: Vec<_> = (0u64..).zip(devices).map(|(n, device)| from_device(&**device, n)).collect();
-    let candidate = search(&labels).into_iter().next()?;
+    let candidate = choose(&mut search(&labels))?;
     let mut by_guid: HashMap<u64, Device> = HashMap::new();
     for member in candidate.members.values() {
         if let Some(device) = devices.iter().find(|d| Path::new(d.name()) == member.path) {

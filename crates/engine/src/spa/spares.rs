@@ -126,6 +126,14 @@ impl Spa {
         Ok(self.aux_list(mos::SPARES)?.1)
     }
 
+    /// The pool's cache devices, as the MOS lists them.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub fn cache_entries(&self) -> Result<Vec<NvList>> {
+        Ok(self.aux_list(mos::L2CACHE)?.1)
+    }
+
     /// Refuses spares that the pool has already.
     #[doc(alias("spa_has_spare", "vdev_inuse"))]
     pub(super) fn check_new_spares(&self, layout: &Layout) -> Result<()> {

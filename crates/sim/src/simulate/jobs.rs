@@ -1,15 +1,17 @@
 //! Jobs of an administrator beside the workload: top-level vdevs come and go, a raidz is expanded, checkpoints are taken,
-//! discarded and returned to, leaves are initialized and trimmed.
+//! discarded and returned to, leaves are initialized and trimmed, scrubs begin, pause and stop, spares and cache devices come and
+//! go, halves of mirrors are split off.
 //!
 //! Each command is accepted or refused in the words of OpenZFS; a refusal changes nothing. An accepted job
 //! continues during the following rounds, through faults, restarts and power cuts.
 
 use std::sync::Arc;
 
-use blkdev::FaultyDevice;
+use blkdev::{BlockDevice, FaultyDevice};
 use engine::Kind;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::scrub::ScanCommand;
 use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
 use engine::vdev::config::AllocBias;
 use engine::vdev::top::{Layout, Top};
@@ -41,7 +43,11 @@ fn is_redundant(top: &Top) -> bool {
 impl Run {
     /// Starts or stops a job.
     pub(super) fn job(&mut self) -> Result<(), String> {
-        let (name, done) = match self.random.below(12) {
+        if self.has_halves() && self.random.below(6) == 0 {
+            let done = self.well_and_split().map_err(|why| format!("split: {why}"))?;
+            self.count(if done { "split" } else { "refused split" });
+        }
+        let (name, done) = match self.random.below(25) {
             0 | 1 => ("add", self.add_top()),
             2..=4 => ("remove", self.remove_top()),
             5 => ("cancel", self.ask(|run| run.actor.spa.cancel_remove())),
@@ -49,10 +55,20 @@ impl Run {
             8 => ("checkpoint", self.ask(|run| run.actor.spa.checkpoint())),
             9 => ("discard", self.ask(|run| run.actor.spa.discard_checkpoint())),
             10 => ("initialize", self.sweep(SweepKind::Initialize)),
-            _ => ("trim", self.sweep(SweepKind::Trim)),
+            11 => ("trim", self.sweep(SweepKind::Trim)),
+            12 | 13 => ("spare", self.add_spare()),
+            14 => ("remove spare", self.remove_spare()),
+            15 | 16 => ("detach of a pair", self.detach_of_pair()),
+            17 => ("cache", self.add_cache()),
+            18 => ("remove cache", self.remove_cache()),
+            19 | 20 => ("use cache", self.use_cache()),
+            21 => ("scrub", self.begin_scrub()),
+            22 => ("pause", self.pause()),
+            23 => ("stop", self.scan(ScanCommand::Stop)),
+            _ => ("remove log", self.remove_log()),
         };
         match done.map_err(|why| format!("{name}: {why}"))? {
-            true => *self.course.jobs.entry(name).or_insert(0) += 1,
+            true => self.count(name),
             false => self.actor.tell(format!("{name} is refused")),
         }
         self.actor.spa.sync().map_err(|e| e.to_string())?;
@@ -61,7 +77,10 @@ impl Run {
     }
 
     /// Whether a command is accepted.
-    fn ask(&mut self, command: impl FnOnce(&mut Self) -> engine::Result<()>) -> Result<bool, String> {
+    pub(super) fn ask(
+        &mut self,
+        command: impl FnOnce(&mut Self) -> engine::Result<()>,
+    ) -> Result<bool, String> {
         match command(self) {
             Ok(()) => Ok(true),
             Err(e) if is_refused(e.kind()) => Ok(false),
@@ -72,7 +91,29 @@ impl Run {
     /// A disk that the pool does not have.
     pub(super) fn idle(&self) -> Option<Arc<FaultyDevice>> {
         let spa = &self.actor.spa;
-        self.faulty.iter().find(|disk| guid_of(spa, disk).is_none()).map(Arc::clone)
+        let others: Vec<String> = [spa.spare_entries(), spa.cache_entries()]
+            .into_iter()
+            .flat_map(Result::unwrap_or_default)
+            .filter_map(|entry| entry.str("path").map(str::to_owned))
+            .collect();
+        let is_other = |disk: &FaultyDevice| others.iter().any(|path| path == disk.name());
+        let idle = self.faulty.iter().find(|disk| guid_of(spa, disk).is_none() && !is_other(disk));
+        idle.map(Arc::clone)
+    }
+
+    fn remove_log(&mut self) -> Result<bool, String> {
+        let spa = Arc::clone(&self.actor.spa);
+        let tree = spa.pool.tree();
+        let logs = tree.tops().filter(|top| !top.is_removed() && spa.bias_of(top) == AllocBias::Log);
+        let logs: Vec<u64> = logs.map(|top| top.id).collect();
+        let Some(guid) = self.actor.pick(&logs).and_then(|id| self.guid_of_top(id)) else { return Ok(false) };
+        self.actor.tell("a log is removed".into());
+        self.ask(|run| run.actor.spa.remove(guid))
+    }
+
+    fn well_and_split(&mut self) -> Result<bool, String> {
+        self.put_right()?;
+        self.split()
     }
 
     fn guid_of_top(&self, id: u64) -> Option<u64> {
@@ -87,7 +128,7 @@ impl Run {
             _ => AllocBias::Normal,
         };
         disk.clear();
-        self.actor.tell(format!("{} is added for {class:?}", blkdev::BlockDevice::name(&*disk)));
+        self.actor.tell(format!("{} is added for {class:?}", disk.name()));
         let top = TopSpec { vdev: VdevSpec::Leaf(spec_of(disk)), class, ashift: None };
         let spec = PoolSpec { tops: vec![top], ashift: self.machine.ashift, ..PoolSpec::default() };
         let done = self.ask(|run| run.actor.spa.add(spec, true));
@@ -109,7 +150,7 @@ impl Run {
         // Most are over before another job can stop them.
         if done && self.random.below(4) == 0 && self.ask(|run| run.actor.spa.cancel_remove())? {
             self.actor.tell("the removal is canceled".into());
-            *self.course.jobs.entry("cancel").or_insert(0) += 1;
+            self.count("cancel");
         }
         Ok(done)
     }
@@ -121,7 +162,7 @@ impl Run {
         let target = raidz.and_then(|top| self.guid_of_top(top.id));
         let (Some(disk), Some(target)) = (self.idle(), target) else { return Ok(false) };
         disk.clear();
-        self.actor.tell(format!("{} expands a raidz", blkdev::BlockDevice::name(&*disk)));
+        self.actor.tell(format!("{} expands a raidz", disk.name()));
         let device = NewDevice::Fresh { leaf: spec_of(disk), ashift: None };
         let attach = Attach { target, device, replacing: false, sequential: false };
         self.ask(|run| run.actor.spa.attach(attach))
@@ -175,6 +216,6 @@ impl Run {
 
 /// The description of a disk for a command.
 pub(super) fn spec_of(disk: Arc<FaultyDevice>) -> LeafSpec {
-    let path = blkdev::BlockDevice::name(&*disk).to_owned();
+    let path = disk.name().to_owned();
     LeafSpec { path, is_disk: false, whole_disk: None, devid: None, device: disk }
 }
