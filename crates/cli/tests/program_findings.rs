@@ -379,7 +379,13 @@ fn properties_of_vdevs_that_came_with_2_4_are_kept() {
     assert_eq!(value("autosit", "raidz1-0"), "on\tlocal\n");
     assert_eq!(value("autosit,slow_io_events,sit_out", &disks[0]), "-\t-\noff\tlocal\noff\t-\n");
     live.fails(&format!("zpool set autosit=on tank {}", disks[0]));
-    live.fails(&format!("zpool set sit_out=on tank {}", disks[0]));
+    live.ok(&format!("zpool set sit_out=on tank {}", disks[0]));
+    assert_eq!(value("sit_out", &disks[0]), "on\t-\n");
+    let refused = live.fails(&format!("zpool set sit_out=on tank {}", disks[1]));
+    assert!(refused.contains("too many disks already sitting out"), "{refused}");
+    live.ok(&format!("zpool set sit_out=off tank {}", disks[0]));
+    assert_eq!(value("sit_out", &disks[0]), "off\t-\n");
+    live.fails("zpool set sit_out=on tank raidz1-0");
     live.export_and_verify("tank");
 }
 

@@ -62,6 +62,7 @@ mod resume;
 pub mod scrub;
 mod set_props;
 pub(crate) mod shared;
+mod sitting;
 mod source;
 pub mod space;
 mod space_store;
@@ -168,6 +169,7 @@ pub struct Spa {
     events: Arc<Events>,
     lost: Arc<Lost>,
     diagnosis: Diagnosis,
+    sitting: self::sitting::Sitting,
     telling: Telling,
     scanning: Arc<self::scrub::Scanning>,
     times: Arc<self::txg_times::TxgTimes>,
@@ -266,6 +268,7 @@ impl Spa {
             events: Arc::default(),
             lost,
             diagnosis: Diagnosis::default(),
+            sitting: self::sitting::Sitting::default(),
             telling: Telling::default(),
             scanning,
             times,
@@ -401,6 +404,7 @@ impl Spa {
         // A transaction that broke off suspends the pool without reporting it.
         self.tell_suspension();
         self.tend();
+        self.tend_slow();
         if let Some(txg) = self.txgs.take() {
             if let Err(why) = self.sync_txg(txg) {
                 self.broken.store(true, Ordering::Release);

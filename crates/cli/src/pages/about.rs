@@ -299,10 +299,10 @@ pub fn of_vdev(prop: VdevProp) -> &'static str {
         P::TrimErrors => "Trims that failed.",
         P::SlowIos => "Requests above the slow I/O threshold.",
         P::SitOut => {
-            "Whether reads avoid the disk of a raidz or draid. Always off: this build lets no disk sit out."
+            "Whether reads do without this disk of a raidz or draid, because it is slow (autosit) or this is set."
         }
         P::Autosit => {
-            "Whether slow disks of a raidz or draid sit out. Kept for OpenZFS 2.4; no effect in this build."
+            "Whether disks that are much slower than the others of a raidz or draid sit out reads for some minutes."
         }
         P::SlowIoEvents => {
             "Whether slow requests are reported as events. Kept for OpenZFS 2.4; this build reports none."

@@ -191,6 +191,11 @@ impl<'a> PoolView<'a> {
         self.leaf(guid).map_or(0, |leaf| leaf.stats.slow.load(Ordering::Relaxed))
     }
 
+    /// Whether reads do without a disk.
+    pub fn sits_out(&self, guid: u64) -> bool {
+        self.leaf(guid).is_some_and(|leaf| leaf.sits_out())
+    }
+
     /// Direct requests whose checksums were wrong because their bytes changed meanwhile. Always 0: data from
     /// a mount is copied before the checksum is computed, direct or not.
     #[doc(alias = "vs_dio_verify_errors")]

@@ -137,8 +137,7 @@ impl Set {
             };
             let is_possible = match setting.0.as_str() {
                 "autosit" => found.has_parity(),
-                // It is off for all.
-                "sit_out" => found.may_sit_out() && setting.1 == PropValue::Number(0),
+                "sit_out" => found.may_sit_out(),
                 _ => true,
             };
             if !is_possible {

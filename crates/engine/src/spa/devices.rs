@@ -183,6 +183,7 @@ impl Spa {
         for (guid, _) in &devices {
             let Some(leaf) = self.pool.zio.tree().leaf(*guid).cloned() else { continue };
             leaf.errors.clear();
+            self.end_sit_out(&leaf);
             self.diagnosis.forget(*guid);
         }
         let tree = self.pool.zio.tree();

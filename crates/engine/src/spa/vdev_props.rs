@@ -59,7 +59,7 @@ impl Spa {
     ///
     /// # Errors
     /// `NotFound` for the vdev; `Unsupported` where vdevs have no properties, or not these; `Invalid` when nothing could
-    /// be allocated any more. Nothing has changed then.
+    /// be allocated any more; `Busy` when too many disks sit out. Nothing has changed then.
     #[doc(alias("vdev_prop_set", "vdev_props_set_sync"))]
     pub fn set_vdev_props(&self, vdev: u64, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
         let number = {
@@ -73,6 +73,8 @@ impl Spa {
             match (name.as_str(), value) {
                 ("allocating", PropValue::Number(n)) => self.set_allocating(vdev, *n != 0)?,
                 ("path", PropValue::Text(path)) => self.set_path(vdev, path)?,
+                ("sit_out", PropValue::Number(n)) => self.set_sit_out(vdev, *n != 0)?,
+                ("autosit", PropValue::Number(n)) => self.set_autosit(vdev, *n != 0)?,
                 _ => {}
             }
             let zap = self.mos.handle(number)?;

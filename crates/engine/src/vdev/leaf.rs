@@ -15,6 +15,7 @@ use zcommon::vdev::VdevAux;
 
 pub(crate) use super::dtl::Dtl;
 use super::queue::{Queue, ReadDone};
+use super::sit_out::SitOut;
 use super::stats::{IoClass, LeafStats};
 use crate::inject::device::{Decision, DeviceRequest};
 use crate::inject::{IoType, LeafFaults};
@@ -151,6 +152,8 @@ pub struct LeafState {
     /// A block was repaired here since the last scan of the pool began.
     #[doc(alias = "vs_scan_processed")]
     pub repaired: AtomicBool,
+    /// Whether reads do without it.
+    pub(crate) sit_out: SitOut,
 }
 
 impl Leaf {
@@ -189,6 +192,7 @@ impl Leaf {
             trims: LeafTraffic::default(),
             inject: LeafFaults::default(),
             repaired: AtomicBool::new(false),
+            sit_out: SitOut::default(),
         };
         Arc::new(Self { guid, path, state: Arc::new(state) })
     }
@@ -277,6 +281,12 @@ impl Leaf {
         if let Some(queue) = self.queue() {
             queue.changed(offset, len);
         }
+    }
+
+    /// Whether reads do without it where parity allows that.
+    #[doc(alias = "vdev_sit_out_reads")]
+    pub fn sits_out(&self) -> bool {
+        self.sit_out.is_on()
     }
 
     /// Whether a resilver may fill it: it is in use and takes writes, or others do for it.
@@ -407,7 +417,7 @@ impl Leaf {
     fn injected(&self, io: IoType, offset: u64, len: u64) -> Option<Decision> {
         let decision = self.inject.decide(|| DeviceRequest { io, offset, len, size: self.size() })?;
         if matches!(io, IoType::Read | IoType::Write) {
-            self.stats.held_back(decision.delay());
+            self.stats.held_back(decision.delay(), io == IoType::Read);
         }
         Some(decision)
     }

@@ -35,6 +35,7 @@ pub(crate) mod raidz_expand;
 mod reads;
 pub(crate) mod repair;
 mod search;
+pub(crate) mod sit_out;
 pub mod stats;
 mod stripe;
 mod stripe_plan;

@@ -125,6 +125,11 @@ pub trait Children {
     /// `None` when the leaf is present and up to date for this read, else why it should come last.
     /// A `Stale` leaf may still be tried when nothing else is left.
     fn fault(&self, child: u32, side: u32, offset: u64) -> Option<Fault>;
+    /// Whether reads of byte `offset` of a child are to do without it where parity allows that: it is slow.
+    #[doc(alias = "vdev_sit_out_reads")]
+    fn sits_out(&self, _child: u32, _offset: u64) -> bool {
+        false
+    }
 }
 
 /// The part of a child that byte `offset` is in. The leaves behind a child are the same within a part: a distributed spare

@@ -21,7 +21,6 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use blkdev::{Device, Io, IoKind, WriteDone};
 use parking_lot::Mutex;
@@ -29,7 +28,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::lanes::{Lanes, Next};
 use super::reads::{LeafRead, ReadRun};
-use super::stats::{IoClass, LeafStats};
+use super::stats::{Departure, IoClass, LeafStats};
 use super::window::{WINDOW, Waiter, WindowHit, Windows};
 use super::writes;
 use crate::plug;
@@ -216,14 +215,14 @@ impl Queue {
         }
     }
 
-    fn start_write(self: &Arc<Self>, mut run: writes::WriteRun, then: Instant) {
+    fn start_write(self: &Arc<Self>, mut run: writes::WriteRun, then: Departure) {
         let (offset, parts) = (run.start, run.take_parts());
         let queue = Arc::clone(self);
         self.device.write_parts(offset, parts, Box::new(move |result| queue.finish_write(run, then, result)));
     }
 
     /// As for reads: a single write takes the error, several are tried again one by one.
-    fn finish_write(self: &Arc<Self>, run: writes::WriteRun, then: Instant, result: io::Result<()>) {
+    fn finish_write(self: &Arc<Self>, run: writes::WriteRun, then: Departure, result: io::Result<()>) {
         {
             let mut state = self.state.lock();
             state.lanes.writes(run.is_scan()).active -= 1;
@@ -248,7 +247,7 @@ impl Queue {
         self.issue();
     }
 
-    fn start(self: &Arc<Self>, run: ReadRun, then: Instant) {
+    fn start(self: &Arc<Self>, run: ReadRun, then: Departure) {
         let queue = Arc::clone(self);
         let Ok(len) = usize::try_from(run.end - run.start) else {
             return queue.finish(run, then, Err(io::Error::from(io::ErrorKind::InvalidInput)));
@@ -261,7 +260,7 @@ impl Queue {
         if take_wait() { self.device.serve(io) } else { self.device.submit(io) }
     }
 
-    fn finish(self: &Arc<Self>, run: ReadRun, then: Instant, result: io::Result<Buf>) {
+    fn finish(self: &Arc<Self>, run: ReadRun, then: Departure, result: io::Result<Buf>) {
         self.state.lock().lanes.reads(run.is_scan()).active -= 1;
         if result.is_ok() || run.requests.len() == 1 {
             self.stats.finished(run.arrivals(), then);
@@ -274,7 +273,7 @@ impl Queue {
     }
 
     /// A single request takes the error; several are read again one by one.
-    fn fail(self: &Arc<Self>, run: ReadRun, then: Instant, error: io::Error) {
+    fn fail(self: &Arc<Self>, run: ReadRun, then: Departure, error: io::Error) {
         let alone = run.requests.len() == 1;
         for (offset, request) in run.requests {
             if alone {

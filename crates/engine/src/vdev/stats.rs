@@ -5,9 +5,11 @@
 //! Format source: `vdev_stat_ex_t`, fs/zfs.h, OpenZFS 2.3. Differs from OpenZFS: a request that is served together with
 //! others counts in the device's time once, not also by itself.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
+
+use stdx::clock::Clock;
 
 use crate::memory::{Limit, Memory};
 
@@ -120,6 +122,35 @@ pub struct KindStats {
     pub disk: Histogram<LATENCIES>,
 }
 
+/// Reads of a device whose latency is compared with that of its peers, by the pool's clock.
+#[derive(Debug, Default)]
+struct LatencyWatch {
+    on: AtomicBool,
+    clock: OnceLock<Arc<dyn Clock>>,
+    reads: AtomicU64,
+    nanos: AtomicU64,
+}
+
+impl LatencyWatch {
+    fn now(&self) -> Option<Duration> {
+        let clock = self.clock.get().filter(|_| self.on.load(Ordering::Relaxed))?;
+        Some(clock.monotonic())
+    }
+
+    fn add(&self, reads: u64, time: Duration) {
+        self.reads.fetch_add(reads, Ordering::Relaxed);
+        self.nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+}
+
+/// When requests went to the device.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Departure {
+    at: Instant,
+    /// By the pool's clock, if the device is watched.
+    watched: Option<Duration>,
+}
+
 /// Statistics of one leaf.
 #[derive(Debug, Default)]
 pub struct LeafStats {
@@ -129,6 +160,7 @@ pub struct LeafStats {
     pub slow: AtomicU64,
     /// The settings that say how long.
     settings: OnceLock<Arc<Memory>>,
+    watch: LatencyWatch,
 }
 
 /// A request in the queue.
@@ -185,9 +217,23 @@ impl LeafStats {
         Arrival { class, at: Instant::now() }
     }
 
+    /// Measures the reads of the device by this clock from now on, or no more.
+    pub(crate) fn watch(&self, clock: Option<&Arc<dyn Clock>>) {
+        if let Some(clock) = clock {
+            self.watch.clock.get_or_init(|| Arc::clone(clock));
+        }
+        self.watch.on.store(clock.is_some(), Ordering::Relaxed);
+    }
+
+    /// Mean nanoseconds of the reads measured since the last call; `None` when there were none.
+    pub(crate) fn take_latency(&self) -> Option<u64> {
+        let nanos = self.watch.nanos.swap(0, Ordering::Relaxed);
+        nanos.checked_div(self.watch.reads.swap(0, Ordering::Relaxed))
+    }
+
     /// These requests go to the device, as one of `len` bytes.
     #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
-    pub(super) fn started<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, len: u64) -> Instant {
+    pub(super) fn started<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, len: u64) -> Departure {
         let now = Instant::now();
         let (mut count, mut last) = (0, None);
         for arrival in arrivals {
@@ -202,19 +248,22 @@ impl LeafStats {
             Some(class) => class.joined.add(len),
             None => {}
         }
-        now
+        Departure { at: now, watched: self.watch.now() }
     }
 
     /// The completion of a request is held back by an injected delay, which the device's own time does not include.
-    pub(super) fn held_back(&self, delay: Duration) {
+    pub(super) fn held_back(&self, delay: Duration, is_read: bool) {
+        if is_read && self.watch.on.load(Ordering::Relaxed) {
+            self.watch.add(0, delay);
+        }
         if delay > self.slow_after() {
             self.slow.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// The device has finished the requests that it started at `then`.
+    /// The device has finished the requests that it started `then`.
     #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
-    pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Instant) {
+    pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Departure) {
         let (now, slow) = (Instant::now(), self.slow_after());
         let mut kind = None;
         for arrival in arrivals {
@@ -228,10 +277,12 @@ impl LeafStats {
             }
             let stats = self.kind(arrival.class.is_write());
             stats.total.add_time(took);
-            kind = Some(stats);
+            kind = Some((stats, arrival.class));
         }
-        if let Some(kind) = kind {
-            kind.disk.add_time(now.duration_since(then));
+        let Some((kind, class)) = kind else { return };
+        kind.disk.add_time(now.duration_since(then.at));
+        if let Some((before, now)) = then.watched.filter(|_| !class.is_write()).zip(self.watch.now()) {
+            self.watch.add(1, now.saturating_sub(before));
         }
     }
 }

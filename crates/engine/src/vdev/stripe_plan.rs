@@ -1,7 +1,7 @@
 //! How a block is read from a raidz-like vdev, and recovered when that fails.
 //!
 //! States, each left when it has nothing more to ask:
-//! - `Known`: read the data columns, and of parity as much as columns are known to be missing. If
+//! - `Known`: read the data columns, except where a child sits out and parity suffices, and parity when columns are missing. If
 //!   the bytes are accepted, that is all, unless a device failed a read: then a repair follows, and
 //!   the rest of the stripe is verified too.
 //! - `Fresh`: read every column from every leaf that should be up to date, then search for an
@@ -13,7 +13,7 @@
 //! A thorough read starts in `Fresh`. At the end all bytes that were read are compared with the expected ones
 //! ([`super::compare`]).
 //!
-//! Differs from OpenZFS: no more parity is read than is missing; the search looks at each row of
+//! Differs from OpenZFS: as many children as parity replaces sit out, where OpenZFS does without one per row; the search looks at each row of
 //! sectors by itself, so it also recovers blocks whose damage is spread over more columns than there
 //! is parity, and gives up at once when the parity shows that no assumption can help.
 
@@ -37,6 +37,7 @@ enum Phase {
 struct PartFaults {
     part: u64,
     sides: Vec<Option<Fault>>,
+    sits_out: bool,
 }
 
 /// Known faults of the children that the block touches, at the start of the plan.
@@ -52,7 +53,8 @@ impl Faults {
             {
                 let sides = 0..children.sides(child, offset);
                 let sides = sides.map(|side| children.fault(child, side, offset)).collect();
-                known.push(PartFaults { part: part(offset), sides });
+                let sits_out = children.sits_out(child, offset);
+                known.push(PartFaults { part: part(offset), sides, sits_out });
             }
         }
         faults
@@ -63,11 +65,13 @@ impl Faults {
     }
 
     /// Columns of a raidz may reach into a part in which none begins: its children are the same in all parts.
+    fn part(&self, child: u32, offset: u64) -> Option<&PartFaults> {
+        let known = usize::try_from(child).ok().and_then(|child| self.0.get(child))?;
+        known.iter().find(|known| known.part == part(offset)).or(known.first())
+    }
+
     fn child(&self, child: u32, offset: u64) -> &[Option<Fault>] {
-        let known =
-            usize::try_from(child).ok().and_then(|child| self.0.get(child)).map_or(&[][..], |all| all);
-        let here = known.iter().find(|known| known.part == part(offset)).or(known.first());
-        here.map_or(&[], |known| &known.sides)
+        self.part(child, offset).map_or(&[], |known| &known.sides)
     }
 }
 
@@ -83,6 +87,10 @@ impl Children for Faults {
     fn fault(&self, child: u32, side: u32, offset: u64) -> Option<Fault> {
         let fault = usize::try_from(side).ok().and_then(|side| self.child(child, offset).get(side));
         fault.copied().unwrap_or(Some(Fault::Unreadable))
+    }
+
+    fn sits_out(&self, child: u32, offset: u64) -> bool {
+        self.part(child, offset).is_some_and(|known| known.sits_out)
     }
 }
 
@@ -237,19 +245,27 @@ pub(super) fn is_doubtful(fault: Option<Fault>) -> bool {
 /// Returns the reads that `Known` still has to issue.
 fn known(grid: &Grid, gather: &Gather, children: &dyn Children, degraded: &mut bool) -> Vec<ChildRead> {
     let mut wanted = Vec::new();
+    let sits_out = |column: &Column| children.sits_out(column.child, column.offset);
     for stripe in grid.stripes() {
         let (parity, data) = stripe.split_at_checked(grid.nparity).unwrap_or_default();
-        let mut missing = 0usize;
+        let (mut missing, mut sitting) = (0usize, Vec::new());
         for column in data.iter().filter(|column| column.len > 0) {
             match source(gather, children, column) {
                 Source::Here(_) => {}
+                Source::Ask(read) if sits_out(column) => sitting.push(read),
                 Source::Ask(read) => wanted.push(read),
                 Source::Nowhere => missing += 1,
             }
         }
         *degraded |= missing > 0;
+        // Parity of children that sit out is read when the rest does not suffice.
+        let can_serve = |column: &&Column| !matches!(source(gather, children, column), Source::Nowhere);
+        let ready = parity.iter().filter(can_serve).filter(|column| !sits_out(column)).count();
+        let left_out = ready.saturating_sub(missing).min(sitting.len());
+        wanted.extend(sitting.into_iter().rev().skip(left_out));
+        let needed = missing + left_out;
         // All parity, as in OpenZFS: some of it serves, and the rest is compared with the block.
-        for column in parity.iter().filter(|_| missing > 0) {
+        for column in parity.iter().filter(|column| needed > 0 && (!sits_out(column) || needed > ready)) {
             if let Source::Ask(read) = source(gather, children, column) {
                 wanted.push(read);
             }

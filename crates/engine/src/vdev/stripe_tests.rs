@@ -119,6 +119,29 @@ impl Case<'_> {
         }
     }
 
+    /// Every set of children, up to the parity, sits out: the block is found without them, also when another one is wrong or
+    /// absent, if need be with them.
+    fn does_without_the_sitting(&self, rng: &mut Rng, most: u32) {
+        let mut leaves = self.leaves(rng);
+        for sitting in sets(self.width, most) {
+            leaves.forgive();
+            sitting.iter().for_each(|&child| leaves.sit_out(child));
+            leaves.take_log();
+            let outcome = run((self.plan)(Depth::First).as_mut(), &leaves, &self.block);
+            assert!(outcome.data.is_some() && outcome.bad.is_empty(), "{sitting:?} sit out");
+            let read = leaves.take_log().iter().any(|read| sitting.contains(&read.child));
+            assert!(!read, "{sitting:?} sit out");
+            run((self.plan)(Depth::All).as_mut(), &leaves, &self.block);
+            let all = columns_of(&self.grid, &sitting);
+            let log = leaves.take_log();
+            assert!(all.iter().all(|column| log.iter().any(|read| read.child == column.child)), "a scrub");
+            let absent = (rng.next_u64() % u64::from(self.width)) as u32;
+            leaves.set_fault(absent, 0, Fault::Unreadable);
+            let outcome = run((self.plan)(Depth::First).as_mut(), &leaves, &self.block);
+            assert!(outcome.data.is_some(), "{sitting:?} sit out, {absent} is absent");
+        }
+    }
+
     fn check_named(&self, bad: &[BadCopy], lost: &[u32], fault: Fault, depth: Depth) {
         let named = children_of(bad, fault);
         assert_eq!(named, children_of_all(bad), "other faults: {bad:?}");
@@ -155,6 +178,7 @@ fn raidz_case(rng: &mut Rng, geometry: &RaidzGeometry, offset: u64, size: u64, t
     let grid = geometry.grid(offset, size, txg).unwrap();
     let case = Case { grid, width: geometry.width, block: random_block(rng, size), plan: &plan };
     case.survives_all_losses(rng, most);
+    case.does_without_the_sitting(rng, most);
 }
 
 #[test]
@@ -215,6 +239,7 @@ fn draid_survives_all_losses() {
                 let block = random_block(&mut rng, size);
                 let case = Case { grid, width: children as u32, block, plan: &plan };
                 case.survives_all_losses(&mut rng, nparity as u32);
+                case.does_without_the_sitting(&mut rng, nparity as u32);
             }
         }
     }

@@ -15,6 +15,8 @@ pub(crate) struct Leaves {
     broken: HashSet<(u32, u32)>,
     /// Unreadable bytes of leaves, as (child, side, offset).
     holes: HashSet<(u32, u32, u64)>,
+    /// Children that sit out.
+    sitting: HashSet<u32>,
     log: RefCell<Vec<ChildRead>>,
 }
 
@@ -27,6 +29,7 @@ impl Leaves {
             faults: HashMap::new(),
             broken: HashSet::new(),
             holes: HashSet::new(),
+            sitting: HashSet::new(),
             log: RefCell::default(),
         }
     }
@@ -58,10 +61,16 @@ impl Leaves {
         self.holes.insert((child, side, offset));
     }
 
+    /// Has a child sit out.
+    pub(crate) fn sit_out(&mut self, child: u32) {
+        self.sitting.insert(child);
+    }
+
     /// Takes back all faults.
     pub(crate) fn forgive(&mut self) {
         self.faults.clear();
         self.broken.clear();
+        self.sitting.clear();
     }
 
     /// The same bytes on all sides of a child.
@@ -122,6 +131,10 @@ impl Children for Leaves {
 
     fn fault(&self, child: u32, side: u32, _: u64) -> Option<Fault> {
         self.faults.get(&(child, side)).copied()
+    }
+
+    fn sits_out(&self, child: u32, _: u64) -> bool {
+        self.sitting.contains(&child)
     }
 }
 

@@ -425,6 +425,11 @@ impl Children for View<'_> {
             _ => Some(Fault::Unreadable),
         }
     }
+
+    fn sits_out(&self, child: u32, _: u64) -> bool {
+        let sits = |side: &Side| matches!(side, Side::Leaf(leaf) if leaf.sits_out());
+        self.top.sides_of(child).iter().any(sits)
+    }
 }
 
 impl View<'_> {

@@ -84,6 +84,15 @@ pub enum Limit {
     ScanSuspend,
     /// Milliseconds after which a request counts as slow.
     SlowIoMs,
+    /// Seconds for which a slow disk sits out; 0: none does.
+    #[doc(alias = "vdev_read_sit_out_secs")]
+    SitOutSecs,
+    /// Milliseconds between two comparisons of a vdev's disks.
+    #[doc(alias = "vdev_raidz_outlier_check_interval_ms")]
+    OutlierCheckMs,
+    /// Interquartile ranges from the upper quartile to the latency of a slow disk.
+    #[doc(alias = "vdev_raidz_outlier_insensitivity")]
+    OutlierInsensitivity,
     /// Whether logs of space map changes are kept at export.
     KeepSpaceLogs,
     /// Whether a scrub follows a sequential reconstruction.

@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 89] = [
+pub const LIMITS: [Info; 92] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -387,6 +387,29 @@ pub const LIMITS: [Info; 89] = [
         (1, u32::MAX as u64),
         30_000,
         "Milliseconds after which a request counts as slow (zpool status -s). Default: 30000.",
+    ),
+    number(
+        Limit::SitOutSecs,
+        "vdev_read_sit_out_secs",
+        (0, i64::MAX as u64 / 1000),
+        600,
+        "Seconds for which a disk that is much slower than the others of its raidz or draid sits out reads, with autosit=on; \
+         0: no disk sits out. Default: 600.",
+    ),
+    number(
+        Limit::OutlierCheckMs,
+        "vdev_raidz_outlier_check_interval_ms",
+        (1, u32::MAX as u64),
+        1000,
+        "Milliseconds between two comparisons of the latencies of a vdev's disks, with autosit=on. Default: 1000.",
+    ),
+    number(
+        Limit::OutlierInsensitivity,
+        "vdev_raidz_outlier_insensitivity",
+        (1, u32::MAX as u64),
+        50,
+        "Interquartile ranges above the upper quartile of the latencies from which on a disk is slow, with autosit=on. \
+         Default: 50.",
     ),
     switch(
         Limit::KeepSpaceLogs,
