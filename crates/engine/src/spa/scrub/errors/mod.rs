@@ -206,7 +206,7 @@ impl Spa {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub(crate) fn error_scrub_left(&self) -> Result<Option<u64>> {
+    pub fn error_scrub_left(&self) -> Result<Option<u64>> {
         let state = running(&MosView { mos: &self.mos })?;
         Ok(state.filter(|state| state.paused_flags == 0).map(|state| state.to_examine))
     }
