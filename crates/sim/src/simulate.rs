@@ -237,6 +237,8 @@ impl Run {
         self.bring_all_back()?;
         if self.random.below(2) == 0 {
             self.settle(true)?;
+            // A scrub follows an expansion.
+            scanned(&spa)?;
         }
         let first = scrub(&spa)?;
         // It may have found so much on a disk that a spare stands in for it.
@@ -258,6 +260,9 @@ impl Run {
         }
         self.course.scrubs += 1;
         self.victims = victims(self.machine, &mut self.random);
+        if spa.pool.tree().leaves().any(|leaf| !leaf.dtl.read().is_empty()) {
+            self.victims.clear();
+        }
         self.keep_needed_disks_well();
         self.promised = self.past.all_safe(&self.actor);
         Ok(())
@@ -428,7 +433,6 @@ impl Run {
         let boot = self.seed ^ (1 + self.course.cuts + self.course.restarts) << 32;
         self.faulty = wrap(&self.disks, boot);
         let victims = self.victims.clone();
-        // At the checkpoint another disk may have lacked something that it has by now.
         let absent = self.actor.pick(&victims).filter(|_| self.random.below(4) == 0 && !rewinds);
         if let Some(disk) = absent.and_then(|n| self.faulty.get(n)) {
             self.actor.tell(format!("{} is not there", blkdev::BlockDevice::name(&**disk)));
@@ -438,6 +442,8 @@ impl Run {
             self.actor.tell("the pool returns to its checkpoint".into());
             self.promised = 0;
             self.course.rewinds += 1;
+            // Another disk may be out of use there, or lack something, until all are put right again.
+            self.victims.clear();
         }
         let boot = Boot { number: boot, rewinds };
         let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot, &Known::default())?;
