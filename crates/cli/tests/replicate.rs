@@ -99,6 +99,26 @@ impl Two {
     }
 }
 
+/// Another machine with Aquifer sends checksums for a comparison, any other one its stream.
+#[test]
+fn a_comparison_moves_checksums_where_the_other_side_can_make_them() {
+    let Some(two) = Two::new("streams") else { return };
+    two.ok("tank/src far/src");
+    two.script("counted", "sh -c \"$1\" > out; code=$?; cat out; wc -c < out >> moved; exit $code");
+    let moved = || -> u64 {
+        let said = two.near.run(&two.line("counted", "--verify tank/src far/src"));
+        assert!(said.code == 0 && said.err.contains("both sides are equal"), "{}", said.err);
+        let all = std::fs::read_to_string(two.far.disks().join("moved")).unwrap();
+        std::fs::remove_file(two.far.disks().join("moved")).unwrap();
+        all.lines().map(|line| line.trim().parse::<u64>().unwrap()).sum()
+    };
+    let streams = moved();
+    symlink(BINARY, two.far.dir.path().join("bin/aquifer")).unwrap();
+    let checksums = moved();
+    assert!(checksums * 10 < streams, "{checksums} of {streams}");
+    two.finish();
+}
+
 #[test]
 fn a_tree_is_copied_continued_and_compared() {
     let Some(two) = Two::new("streams") else { return };
