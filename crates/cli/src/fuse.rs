@@ -317,6 +317,10 @@ fn cause(e: std::io::Error) -> Error {
     match e.kind() {
         std::io::ErrorKind::DirectoryNotEmpty => Error::new(Kind::NotEmpty, "directory is not empty"),
         _ if Errno::from_io_error(&e) == Some(Errno::LOOP) => Error::new(Kind::NotPermitted, LINK),
+        // Nothing else of a mount writes.
+        std::io::ErrorKind::ReadOnlyFilesystem => {
+            Error::new(Kind::Io, "failed to create mountpoint: Read-only file system")
+        }
         _ => e.into(),
     }
 }

@@ -398,6 +398,7 @@ fn a_read_only_import_mounts_each_file_system_by_itself() {
     live.ok("zfs create -o canmount=off tank/usr");
     live.ok("zfs create tank/usr/local");
     live.ok("zfs create -o mountpoint=none tank/hidden");
+    live.ok("zfs create -o canmount=noauto tank/never");
     fs::write(at.join("usr/prog"), "run").unwrap();
     fs::write(at.join("usr/local/own"), "local").unwrap();
     live.ok("zpool export tank");
@@ -413,6 +414,8 @@ fn a_read_only_import_mounts_each_file_system_by_itself() {
     assert_eq!(fs::read_to_string(at.join("usr/prog")).unwrap(), "run");
     assert_eq!(fs::read_to_string(at.join("usr/local/own")).unwrap(), "local");
     assert_eq!(live.ok("zfs get -H -o value,source readonly tank/usr/local"), "on\ttemporary\n");
+    let said = live.fails("zfs mount tank/never");
+    assert_eq!(said, "cannot mount 'tank/never': failed to create mountpoint: Read-only file system\n");
     assert_eq!(live.fails("zpool sync tank"), "sync 'tank' failed: pool is read-only\n");
     live.ok("zpool export tank");
 }
