@@ -427,6 +427,8 @@ impl Run {
 
     /// As [`Run::boot`]; the pool returns to its checkpoint if `rewinds`.
     fn boot_into(&mut self, pages: Vec<Pages>, rewinds: bool) -> Result<(), String> {
+        // A replacement may have ended since: the new disk is needed now.
+        self.keep_needed_disks_well();
         self.record = Arc::new(Record::default());
         self.disks = world::recorded(&pages, &self.record);
         self.base = pages;
