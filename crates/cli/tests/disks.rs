@@ -450,3 +450,17 @@ fn a_pool_is_exported_during_a_scrub() {
     live.ok("zpool scrub -w tank");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn an_expansion_counts_the_bytes_that_it_moved() {
+    let live = Live::new();
+    let disks: Vec<String> = ["a", "b", "c", "d"].iter().map(|name| live.disk(name, 128)).collect();
+    live.ok(&format!("zpool create -O mountpoint=none tank raidz {}", disks[..3].join(" ")));
+    live.ok(&format!("zpool attach -w tank raidz1-0 {}", disks[3]));
+    let status = live.ok("zpool status tank");
+    let copied = status.split("copied ").nth(1).and_then(|rest| rest.split(' ').next());
+    // Less than the free space of the scratch area, 3.5 MiB of each disk.
+    let copied = copied.unwrap_or_else(|| panic!("{status}"));
+    assert!(copied.ends_with(['K', 'B']) || copied.starts_with("1.") || copied.starts_with("2."), "{status}");
+    live.export_and_verify("tank");
+}

@@ -51,7 +51,7 @@ impl Item {
     }
 }
 
-/// What is read.
+/// Form of the input.
 #[derive(Debug, Clone, Copy)]
 enum Form {
     /// A stream in this byte order.

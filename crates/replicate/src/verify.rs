@@ -28,7 +28,7 @@ pub(crate) struct Comparison<'a> {
     pub raw: bool,
 }
 
-/// What other machines are asked for.
+/// Form in which other machines send a side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
     /// Items, made there where that is possible.

@@ -17,7 +17,7 @@ pub fn opened(devices: &[Device]) -> Result<Arc<Pool>, String> {
     opened_from(world::found(devices).ok_or("no pool is found")?)
 }
 
-/// As [`opened`], from what was found of it.
+/// As [`opened`], from an import source.
 pub fn opened_from(source: ImportSource) -> Result<Arc<Pool>, String> {
     let env = world::env(1);
     let pool = open(&env, source, OpenOptions::default()).map_err(|e| format!("it does not open: {e}"))?;

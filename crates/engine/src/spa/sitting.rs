@@ -28,7 +28,7 @@ use crate::zap::Zap;
 /// The property that lets slow disks sit out by themselves.
 const AUTOSIT: &str = "autosit";
 
-/// What is known of the vdevs whose disks may sit out.
+/// State of vdevs whose disks may sit out.
 #[derive(Debug, Default)]
 pub(super) struct Sitting {
     loaded: AtomicBool,
@@ -61,7 +61,7 @@ impl Spa {
         Some(self.limits().get(Limit::SitOutSecs)).filter(|seconds| *seconds != 0).map(Duration::from_secs)
     }
 
-    /// Ends what is over, and has disks sit out that are much slower than others of their vdevs.
+    /// Ends periods that are over, and begins one for each disk that is much slower than the others of its vdev.
     pub(super) fn tend_slow(&self) {
         if !self.sitting.loaded.swap(true, Ordering::AcqRel) {
             self.load_autosit();

@@ -77,7 +77,7 @@ pub(crate) struct Peer {
     pub(crate) is_out: bool,
 }
 
-/// What is known of the children of one vdev.
+/// Earlier judgements of the children of one vdev.
 #[derive(Debug, Default)]
 pub(crate) struct Peers {
     /// When they were judged last.
@@ -98,7 +98,7 @@ impl Peers {
         due
     }
 
-    /// Forgets what was found of a child.
+    /// Forgets the findings about a child.
     pub(crate) fn forget(&mut self, guid: u64) {
         self.counts.remove(&guid);
     }
