@@ -413,6 +413,16 @@ fn a_read_only_import_mounts_each_file_system_by_itself() {
     assert_eq!(names(at.join("usr")), ["local", "prog"]);
     assert_eq!(fs::read_to_string(at.join("usr/prog")).unwrap(), "run");
     assert_eq!(fs::read_to_string(at.join("usr/local/own")).unwrap(), "local");
+    // As much is available as `zfs list` says, in units of `df`.
+    let df = std::process::Command::new("df")
+        .args(["-B4096", "--output=avail"])
+        .arg(at.join("usr/local"))
+        .output()
+        .unwrap();
+    let shown: u64 = String::from_utf8_lossy(&df.stdout).split_whitespace().last().unwrap().parse().unwrap();
+    let listed: u64 = live.ok("zfs get -Hp -o value available tank/usr/local").trim().parse().unwrap();
+    assert!(shown > 0);
+    assert_eq!(shown, listed / 4096);
     assert_eq!(live.ok("zfs get -H -o value,source readonly tank/usr/local"), "on\ttemporary\n");
     let said = live.fails("zfs mount tank/never");
     assert_eq!(said, "cannot mount 'tank/never': failed to create mountpoint: Read-only file system\n");

@@ -448,15 +448,20 @@ impl Filesystem for Fuse {
     }
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        const UNIT: u64 = 4096;
         let node = Node::decode(ino.0);
         let slot = self.space.slot(node.slot);
-        let (used, files) = match slot.as_deref().map(Slot::content) {
+        let (used, objects) = match slot.as_deref().map(Slot::content) {
             Some(Content::Filesystem(fs)) => (fs.statfs().referenced, fs.statfs().objects),
             Some(Content::Volume(volume)) => (volume.size, 1),
             _ => (0, 0),
         };
-        // Read-only: the used space is all the space.
-        reply.statfs(used.div_ceil(4096), 0, 0, files, 0, 4096, 1023, 4096);
+        // Unreadable settings leave the used space as all the space.
+        let available = slot.as_deref().and_then(|slot| self.space.available(slot).ok()).unwrap_or(0);
+        let (blocks, free) = (used.saturating_add(available) / UNIT, available / UNIT);
+        // As many files as there are free sectors, as in OpenZFS.
+        let files_free = available / 512;
+        reply.statfs(blocks, free, free, objects.saturating_add(files_free), files_free, 4096, 1023, 4096);
     }
 
     fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {

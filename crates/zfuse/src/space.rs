@@ -6,9 +6,11 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use engine::dsl::props::Stats;
 use engine::dsl::props::settings::{PropRules, Settings};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
+use engine::spa::space::PoolSpace;
 use engine::{Error, Kind, Result};
 use parking_lot::{Mutex, RwLock};
 use zpl::Filesystem;
@@ -61,6 +63,8 @@ pub struct Space {
     table: RwLock<Table>,
     /// Only the top dataset and its snapshots are shown.
     alone: bool,
+    /// Bytes that datasets of the pool may use in all, computed once: the pool does not change.
+    usable: OnceLock<u64>,
 }
 
 impl Slot {
@@ -177,12 +181,30 @@ impl Space {
     fn with(pool: Arc<Pool>, top: Arc<Slot>) -> Arc<Self> {
         let (by_dataset, alone) = (HashMap::from([(top.dataset.phys.guid, 0)]), top.alone);
         let table = Table { slots: vec![top], by_dataset };
-        Arc::new(Self { pool, table: RwLock::new(table), alone })
+        Arc::new(Self { pool, table: RwLock::new(table), alone, usable: OnceLock::new() })
     }
 
     /// The pool.
     pub fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// Bytes that are still available to the dataset of `slot`, quotas considered; 0 for a snapshot. A head that shows
+    /// the snapshots of a live file system has 0, too: the pool as it was at that time does not know.
+    ///
+    /// # Errors
+    /// When the dataset's directory or settings cannot be read.
+    pub fn available(&self, slot: &Slot) -> Result<u64> {
+        if slot.live || slot.dataset.is_snapshot() {
+            return Ok(0);
+        }
+        // Parts of the pool that cannot be read are left out of its capacity.
+        let usable = *self.usable.get_or_init(|| PoolSpace::usable_of(&self.pool, None, &mut Vec::new()));
+        let rules = PropRules { is_inherited: |_| false, is_for_snapshots: |_| false };
+        let settings = Settings::of(&slot.dataset, rules)?;
+        let own = |name| settings.get(name).and_then(|setting| setting.value.number()).unwrap_or(0);
+        let stats = Stats::of(&slot.dataset, usable, own("refquota"), own("refreservation"))?;
+        Ok(stats.head.map_or(0, |head| head.available))
     }
 
     /// The dataset in slot `id`.
