@@ -15,6 +15,6 @@ mod words;
 pub use device::Device;
 pub use header::{Header, Opcode};
 pub use reply::Reply;
-pub use serve::{Line, MAX_WRITE, Service, WorkLane, enter, reserve};
+pub use serve::{Late, Line, MAX_WRITE, Service, WorkLane, enter, reserve};
 pub use uring::{MAX_BACKGROUND, PAYLOAD, Reserved, enable_in_kernel, use_io_uring, uses_io_uring};
 pub use words::Words;

@@ -2,7 +2,7 @@
 //!
 //! It answers the requests of a program that creates, looks up, writes and removes files in one directory, with the
 //! capabilities and cache lifetimes of a live mount, so that both get the same requests. Written bytes are dropped,
-//! and files read as empty. For benchmarks only.
+//! and files read as empty, but for the file `zeros`, which always exists, has 1 TiB and reads as zeros. For benchmarks only.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -26,6 +26,12 @@ use crate::wire::{
 const NAMES: Duration = Duration::from_secs(3600);
 const CHANGED: Duration = Duration::from_secs(1);
 
+/// The file to read, its size, and the content of its largest request.
+const ZEROS: &str = "zeros";
+const ZEROS_INO: u64 = 2;
+const ZEROS_SIZE: u64 = 1 << 40;
+static CONTENT: [u8; 1 << 20] = [0; 1 << 20];
+
 /// Names, and the number of the last file.
 #[derive(Debug, Default)]
 struct Nothing(Mutex<(HashMap<OsString, u64>, u64)>);
@@ -38,14 +44,18 @@ pub fn serve_nothing(at: &Path) -> io::Result<()> {
     let (source, flags) = ("nothing", MountFlags::empty());
     let spot = (at, Ready::default()).into();
     let place = Place { spot, source, flags, everybody: false, checked: true };
-    let (line, _) = kernel::spawn(Box::new(Nothing(Mutex::new((HashMap::new(), INodeNo::ROOT.0)))), &place)?;
+    let (line, _) = kernel::spawn(
+        Box::new(Nothing(Mutex::new((HashMap::from([(ZEROS.into(), ZEROS_INO)]), ZEROS_INO)))),
+        &place,
+    )?;
     while !line.wait(NAMES) {}
     Ok(())
 }
 
 fn attr(ino: u64) -> FileAttr {
     let root = ino == INodeNo::ROOT.0;
-    synthetic(ino, if root { FileType::Directory } else { FileType::RegularFile }, 0, 0)
+    let size = if ino == ZEROS_INO { ZEROS_SIZE } else { 0 };
+    synthetic(ino, if root { FileType::Directory } else { FileType::RegularFile }, size, 0)
 }
 
 impl Filesystem for Nothing {
@@ -134,15 +144,17 @@ impl Filesystem for Nothing {
     fn read(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         _fh: FileHandle,
-        _offset: u64,
-        _size: u32,
+        offset: u64,
+        size: u32,
         _flags: OpenFlags,
         _owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        reply.data(&[]);
+        let left = if ino.0 == ZEROS_INO { ZEROS_SIZE.saturating_sub(offset) } else { 0 };
+        let size = usize::try_from(left.min(u64::from(size))).unwrap_or(CONTENT.len());
+        reply.data(&CONTENT[..size.min(CONTENT.len())]);
     }
 
     fn write(

@@ -577,21 +577,3 @@ fn flags_of_a_directory_protect_its_names() {
     drop((file, handle));
     bench.end();
 }
-
-#[test]
-fn readers_through_pages_see_asynchronous_direct_writes() {
-    let Some(bench) = Bench::new() else { return };
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/aio.py");
-    let out = match std::process::Command::new("python3")
-        .args([script])
-        .arg(bench.mnt().join("file"))
-        .arg("400")
-        .output()
-    {
-        Ok(out) => out,
-        Err(_) => return eprintln!("SKIPPED: no python3 here"),
-    };
-    let errors = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), "0", "wrong bytes; {errors}");
-    bench.end();
-}

@@ -3,6 +3,8 @@
 
 #[path = "clone.rs"]
 mod clone;
+#[path = "direct.rs"]
+mod direct;
 #[path = "live.rs"]
 mod live;
 #[path = "ranges.rs"]

@@ -26,6 +26,7 @@
 mod crew;
 mod hall;
 mod lane;
+mod late;
 mod line;
 mod ring_readers;
 mod seat;
@@ -35,6 +36,7 @@ use std::fmt::Debug;
 
 pub use crew::Lane as WorkLane;
 pub use hall::enter;
+pub use late::Late;
 pub use line::Line;
 pub use ring_readers::reserve;
 

@@ -35,12 +35,13 @@ mod writers;
 use std::fmt::Debug;
 use std::io;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crate::wire::{INodeNo, Notifier};
 use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use fuse_transport::WorkLane as Lane;
+use fuse_transport::{Late, WorkLane as Lane};
 use parking_lot::{Mutex, RwLock};
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
@@ -52,6 +53,8 @@ use crate::{Mounted, Spot, fs, kernel};
 
 /// Page ranges that one mount makes the kernel drop concurrently.
 const FORGETTING: usize = 8;
+/// Time after which a write is answered although the kernel has not dropped its pages: it may hold them locked for that write.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// The visibility of `.zfs`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -157,6 +160,8 @@ pub(crate) struct Live {
     pub(crate) open_dirs: open_dirs::OpenDirs,
     /// Work that makes the kernel drop pages, which waits for reads of them.
     pub(crate) forgetting: Lane,
+    /// Answers to writes that wait for that.
+    pub(crate) late: Late,
 }
 
 impl Live {
@@ -227,6 +232,7 @@ pub fn mount_live<'a>(
         writers: writers::Writers::default(),
         open_dirs: open_dirs::OpenDirs::default(),
         forgetting: Lane::new(FORGETTING),
+        late: Late::new(PATIENCE),
     };
     let gate = Arc::new(fs_swap::FsSwap(RwLock::new(live)));
     let place = kernel::Place {

@@ -78,11 +78,17 @@ impl Live {
 
     /// Answers a write that bypassed the kernel's page cache. Pages read meanwhile may be old: after an
     /// asynchronous write the kernel does not drop them itself.
+    ///
+    /// A program that sets `O_DIRECT` while it writes makes a write through the page cache look so. The kernel then holds its
+    /// pages locked until the answer, which therefore does not wait for ever.
     pub(super) fn written_around_pages(&self, ino: INodeNo, offset: u64, len: usize, reply: ReplyWrite) {
         let bytes = u64::try_from(len).unwrap_or(u64::MAX);
-        self.after_dropping_pages(ino, (offset, bytes), move || {
-            reply.written(u32::try_from(len).unwrap_or(u32::MAX));
-        });
+        let notifier = self.notifier.get().cloned();
+        self.late.submit(
+            &self.forgetting,
+            move || drop_pages(notifier, ino, (offset, bytes)),
+            move || reply.written(u32::try_from(len).unwrap_or(u32::MAX)),
+        );
     }
 
     /// Answers that bytes of a range could not be removed. Some may be gone: the kernel drops its pages only after a success.
@@ -99,12 +105,16 @@ impl Live {
     ) {
         let notifier = self.notifier.get().cloned();
         self.forgetting.submit(move || {
-            let (from, bytes) = (i64::try_from(offset), i64::try_from(len));
-            if let (Some(notifier), Ok(from), Ok(bytes)) = (notifier, from, bytes) {
-                // If the kernel has not cached the file, there is nothing to drop.
-                let _ = notifier.inval_inode(ino, from, bytes);
-            }
+            drop_pages(notifier, ino, (offset, len));
             answer();
         });
+    }
+}
+
+/// Makes the kernel drop its pages of a range (offset, length), and waits for it.
+fn drop_pages(notifier: Option<Notifier>, ino: INodeNo, (offset, len): (u64, u64)) {
+    if let (Some(notifier), Ok(from), Ok(bytes)) = (notifier, i64::try_from(offset), i64::try_from(len)) {
+        // If the kernel has not cached the file, there is nothing to drop.
+        let _ = notifier.inval_inode(ino, from, bytes);
     }
 }
