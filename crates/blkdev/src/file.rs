@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, StatxFlags};
 use stdx::{AlignedBuf, Buf};
 
+use crate::behind::may_wait_for_a_mount;
 use crate::cached::is_cached;
 use crate::pool::{Pool, Work};
 use crate::{BlockDevice, Geometry, Io, IoKind, TrimSupport, WriteDone, bounds, discard, geometry};
@@ -101,6 +102,8 @@ struct Inner {
     size: AtomicU64,
     identity: Identity,
     trims: TrimSupport,
+    /// Requests are never served on the calling thread.
+    hands_over: bool,
 }
 
 /// A descriptor for reads past the page cache.
@@ -133,6 +136,7 @@ impl FileDevice {
             Identity::File(..) => TrimSupport { trim: true, erase: false },
             Identity::Block(_) => discard::support(&file),
         };
+        let hands_over = may_wait_for_a_mount(&file);
         let inner = Arc::new(Inner {
             file,
             direct,
@@ -142,6 +146,7 @@ impl FileDevice {
             geometry,
             identity,
             trims,
+            hands_over,
         });
         let serving = Arc::clone(&inner);
         let pool = Pool::new(options.threads, Box::new(move |io| serving.serve(io)));
@@ -391,6 +396,9 @@ impl BlockDevice for FileDevice {
     }
 
     fn serve(&self, io: Io) {
+        if self.inner.hands_over {
+            return self.submit(io);
+        }
         match bounds::check(&self.inner.geometry(), &io) {
             Ok(()) => self.pool.serve(Work::Io(io)),
             Err(err) => bounds::finish(io, Err(err)),

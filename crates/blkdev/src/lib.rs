@@ -9,6 +9,7 @@ use std::sync::{Arc, mpsc};
 
 use stdx::{AlignedBuf, Buf};
 
+mod behind;
 mod bounds;
 mod cached;
 mod discard;

@@ -443,31 +443,6 @@ fn an_old_file_system_is_written_and_upgraded() {
 }
 
 #[test]
-fn pools_and_keys_may_lie_in_mounts() {
-    let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
-    let (device, key, inner) = (at.join("device"), at.join("key"), live.dir.path().join("inner"));
-    fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
-    fs::write(&key, [7; 32]).unwrap();
-    live.ok(&format!("zpool create -m {} vault {}", inner.display(), device.display()));
-    fs::write(inner.join("file"), "kept").unwrap();
-    live.ok(&format!(
-        "zfs create -o encryption=on -o keyformat=raw -o keylocation=file://{} tank/sealed",
-        key.display()
-    ));
-    let busy = format!("cannot unmount '{}': pool or dataset is busy\n", at.display());
-    assert_eq!(live.fails("zpool export tank"), busy);
-    // The pool within goes first; the next daemon has it again, after the one that it lies in.
-    live.signal("-TERM");
-    assert_eq!(live.ok("zpool list -H -o name"), "tank\nvault\n");
-    assert_eq!(fs::read_to_string(inner.join("file")).unwrap(), "kept");
-    live.ok("zfs load-key tank/sealed");
-    assert_eq!(live.ok("zfs get -H -o value keystatus tank/sealed"), "available\n");
-    live.ok("zpool export vault");
-    live.ok("zpool export tank");
-}
-
-#[test]
 fn mount_takes_the_options_of_fstab_again_and_at_two_places() {
     let live = Live::new();
     let Some(_) = mounted(&live, "") else { return };
@@ -504,31 +479,6 @@ fn mount_takes_the_options_of_fstab_again_and_at_two_places() {
     assert!(!two.join("file").exists() && !one.join("file").exists());
 }
 
-#[test]
-fn a_daemon_that_is_killed_while_it_waits_for_its_own_mount_is_followed_by_another() {
-    let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
-    let (device, inner) = (at.join("device"), live.dir.path().join("inner"));
-    fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
-    live.ok(&format!("zpool create -m {} vault {}", inner.display(), device.display()));
-    fs::write(inner.join("file"), "kept").unwrap();
-    live.ok("zpool sync vault");
-    // The inner pool writes when it happens.
-    let target = inner.join("busy");
-    let writer = std::thread::spawn(move || {
-        let Ok(mut file) = fs::File::create(target) else { return };
-        while file.write_all(&[7; 65536]).and_then(|()| file.sync_data()).is_ok() {}
-    });
-    std::thread::sleep(std::time::Duration::from_millis(700));
-    live.signal("-KILL");
-    assert_eq!(live.ok("zpool list -H -o name"), "tank\nvault\n");
-    writer.join().unwrap();
-    assert_eq!(fs::read_to_string(inner.join("file")).unwrap(), "kept");
-    live.ok("zpool export vault");
-    live.ok("zpool export tank");
-}
-
-/// `umount -l` leaves a connection that the kernel cannot show again; a foreign mount at its path is not ours to remove.
 #[test]
 fn detached_and_hidden_mounts_are_busy_at_once_and_foreign_mounts_stay() {
     let live = Live::new();
