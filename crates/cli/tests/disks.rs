@@ -3,6 +3,8 @@
 
 mod live;
 
+use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use live::Live;
@@ -463,4 +465,53 @@ fn an_expansion_counts_the_bytes_that_it_moved() {
     let copied = copied.unwrap_or_else(|| panic!("{status}"));
     assert!(copied.ends_with(['K', 'B']) || copied.starts_with("1.") || copied.starts_with("2."), "{status}");
     live.export_and_verify("tank");
+}
+
+#[test]
+fn a_mapping_that_is_being_condensed_goes_on_after_an_import_that_claims_a_log() {
+    let live = Live::new();
+    let disks: Vec<String> = ["a", "b", "c"].map(|name| live.disk(name, 128)).to_vec();
+    let at = live.dir.path().join("mnt");
+    let made =
+        live.run(&format!("zpool create -O recordsize=4K -m {} tank {}", at.display(), disks.join(" ")));
+    if !Path::new("/dev/fuse").exists() || made.err.contains("not permitted") {
+        return eprintln!("SKIPPED: FUSE mounts are not possible here");
+    }
+    for setting in [
+        "zfs_remove_max_segment=32768",
+        "zfs_condense_min_mapping_bytes=1",
+        "zfs_condense_indirect_obsolete_pct=1",
+        "zfs_condense_max_obsolete_bytes=1",
+        "zfs_condense_indirect_commit_entry_delay_ms=3600000",
+    ] {
+        live.ok(&format!("set -s {setting}"));
+    }
+    let file = |number: u32| at.join(number.to_string());
+    let bytes = |number: u32| number.to_le_bytes().repeat(100 << 8);
+    for number in 0..60 {
+        fs::write(file(number), bytes(number)).unwrap();
+    }
+    live.ok("zpool sync tank");
+    live.ok(&format!("zpool remove -w tank {}", disks[1]));
+    let free = |numbers: std::ops::Range<u32>| {
+        numbers.for_each(|number| fs::remove_file(file(number)).unwrap());
+        (0..3).for_each(|_| drop(live.ok("zpool sync tank")));
+    };
+    free(0..20);
+    for round in 0..2 {
+        // More is obsolete than is being condensed, and a log is claimed in the import's first txg.
+        free(20 + 10 * round..30 + 10 * round);
+        fs::File::create(at.join("synced")).and_then(|file| file.sync_all()).unwrap();
+        live.signal("-KILL");
+        live.ok("zpool sync tank");
+    }
+    live.ok("set -s zfs_condense_indirect_commit_entry_delay_ms=0");
+    (0..6).for_each(|_| drop(live.ok("zpool sync tank")));
+    (40..60).for_each(|number| assert_eq!(fs::read(file(number)).unwrap(), bytes(number)));
+    live.export_and_verify("tank");
+    // Objects that a second beginning leaves behind are seen only when all objects are listed.
+    if testkit::zdb::installed() {
+        let listed = testkit::zdb::run(&live.disks(), "tank", &["-d"]).unwrap();
+        assert!(!listed.contains("leaked"), "{listed}");
+    }
 }

@@ -72,10 +72,12 @@ impl Spa {
     pub(super) fn condense(&self, tx: &Tx) -> Result<()> {
         let at = self.datasets.at(tx, self);
         if !self.removing.condensing.load(Ordering::Acquire) {
-            return match self.to_condense() {
-                Some(vdev) => self.begin_condensing(&at, vdev),
-                None => Ok(()),
-            };
+            let Some(vdev) = self.to_condense() else { return Ok(()) };
+            // The first txgs of an import come before what it carries on: a state that stands is not begun anew.
+            if state(&at)?.is_none() {
+                return self.begin_condensing(&at, vdev);
+            }
+            self.removing.condensing.store(true, Ordering::Release);
         }
         match state(&at)? {
             Some(state) => self.condense_some(&at, &state),
