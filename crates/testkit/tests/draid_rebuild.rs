@@ -398,3 +398,27 @@ fn disks_of_the_kernels_draids_are_reconstructed() {
         check(bench.dir.path(), golden.pool_name());
     }
 }
+
+#[test]
+fn a_disk_with_too_many_errors_is_not_the_source_of_its_spare() {
+    const START: u64 = 5 << 20;
+    let bench = Bench::new(2, 9, 2);
+    let [bad, other, third] = [2, 3, 0].map(|column| bench.used(column));
+    // Nothing of what was written stands on the disk any more.
+    let path = bench.dir.path().join(&bad);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let mut noise = vec![0; usize::try_from(SIZE - 2 * START).unwrap()];
+    Rng::new(7).fill(&mut noise);
+    std::os::unix::fs::FileExt::write_all_at(&file, &noise, START).unwrap();
+    bench.spa.declare_degraded(bench.leaf(&bad).guid).unwrap();
+    let spare = bench.spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+    bench.attach(&bad, NewDevice::Spare { guid: spare, device: None }, true);
+    while bench.spa.is_rebuilding() {
+        bench.spa.sync().unwrap();
+    }
+    // The spare alone gives what the disk had, before any scrub: parity does for two others that are out.
+    for disk in [&bad, &other, &third] {
+        bench.spa.offline(bench.leaf(disk).guid, true).unwrap();
+    }
+    bench.is_right();
+}

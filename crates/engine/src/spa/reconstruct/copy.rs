@@ -23,6 +23,8 @@ pub(super) struct Sides {
     pub(crate) leaving: Vec<Arc<Leaf>>,
     /// Other leaves that lack nothing.
     pub(crate) staying: Vec<Arc<Leaf>>,
+    /// Leaves that lack nothing, but had too many errors: they are read where no other can be.
+    pub(crate) doubtful: Vec<Arc<Leaf>>,
     /// Leaves that get everything.
     pub(crate) targets: Vec<Arc<Leaf>>,
 }
@@ -92,11 +94,12 @@ pub(super) fn ended(results: Vec<Option<io::Result<()>>>) -> io::Result<()> {
     results.into_iter().try_for_each(|result| result.unwrap_or_else(lost))
 }
 
-/// Reads the pieces from leaves that leave, or else from those that stay.
+/// Reads the pieces from leaves that leave, or else from those that stay, or else from doubtful ones.
 fn read(executor: &dyn Executor, sides: &Sides, batch: &[(u64, u64)]) -> io::Result<Vec<Option<Buf>>> {
     let mut found: Vec<Option<Buf>> = vec![None; batch.len()];
     read_from(executor, &sides.leaving, batch, &mut found)?;
     read_from(executor, &sides.staying, batch, &mut found)?;
+    read_from(executor, &sides.doubtful, batch, &mut found)?;
     Ok(found)
 }
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use stdx::Buf;
 
 use super::copy::{Copied, PIECE, ended, place};
+use super::is_doubtful;
 use crate::spa::removal::copy::{Start, all};
 use crate::taskq::Executor;
 use crate::vdev::draid::DraidGeometry;
@@ -31,12 +32,15 @@ pub(super) struct Stripes {
 }
 
 /// A column of a stretch of rows.
+#[derive(Default)]
 struct Line {
     /// From the start of the device.
     at: u64,
     len: u64,
     /// Leaves that have it.
     sources: Vec<Arc<Leaf>>,
+    /// Leaves that have it, but had too many errors: they are read where parity does not give it.
+    doubtful: Vec<Arc<Leaf>>,
     /// Devices that are to get it.
     targets: Vec<Arc<Leaf>>,
     /// Leaves out of use that a target stands on: they lack it when they come back, whatever they missed themselves.
@@ -115,8 +119,7 @@ impl Stripes {
 
     fn line(&self, column: &RowColumn) -> io::Result<Line> {
         let at = place(column.offset)?;
-        let (sources, targets, late) = (Vec::new(), Vec::new(), Vec::new());
-        let mut line = Line { at, len: column.len, sources, targets, late, is_cut: false, data: None };
+        let mut line = Line { at, len: column.len, ..Line::default() };
         let mut staying = Vec::new();
         let places = self.top.places(column.child, column.offset);
         // One that is out of use may have been replaced.
@@ -130,6 +133,7 @@ impl Stripes {
                 (true, false) => line.late.push(Arc::clone(leaf)),
                 (false, _) if !path.iter().all(|leaf| leaf.dtl.read().is_empty()) => {}
                 (false, _) if leaf.device().is_none() => {}
+                (false, _) if is_doubtful(leaf) => line.doubtful.push(Arc::clone(leaf)),
                 (false, _) if self.leaving.contains(&leaf.guid) => line.sources.push(Arc::clone(leaf)),
                 (false, _) => staying.push(Arc::clone(leaf)),
             }
@@ -151,9 +155,9 @@ fn fill(
     let lacks = |stretch: &&mut Stretch| stretch.lines.iter().any(|l| l.is_wanted() && l.data.is_none());
     load(executor, batch.iter_mut().filter(lacks).flat_map(|stretch| &mut stretch.lines));
     let nparity = usize::try_from(geometry.nparity()).unwrap_or(0);
+    let computed = computed(executor, nparity, &mut batch);
     let mut writes: Vec<Start<'_, io::Result<()>>> = Vec::new();
-    for stretch in &mut batch {
-        let is_whole = compute(nparity, &mut stretch.lines).is_some();
+    for (stretch, is_whole) in batch.iter().zip(computed) {
         copied.lost += u64::from(!is_whole || stretch.lines.iter().any(|line| line.is_cut));
         copied.read = copied.read.saturating_add(stretch.bytes);
         for line in stretch.lines.iter().filter(|_| is_whole) {
@@ -168,6 +172,22 @@ fn fill(
         }
     }
     ended(all(executor, writes))
+}
+
+/// Computes what is wanted of each stretch. Returns which have it.
+fn computed(executor: &dyn Executor, nparity: usize, batch: &mut [Stretch]) -> Vec<bool> {
+    let compute_one = |stretch: &mut Stretch| {
+        if compute(nparity, &mut stretch.lines).is_some() {
+            return true;
+        }
+        // As a last resort, from leaves that had too many errors.
+        for line in &mut stretch.lines {
+            std::mem::swap(&mut line.sources, &mut line.doubtful);
+        }
+        load(executor, stretch.lines.iter_mut());
+        compute(nparity, &mut stretch.lines).is_some()
+    };
+    batch.iter_mut().map(compute_one).collect()
 }
 
 /// Reads columns that were not read yet, each from the first of its leaves that can read it.

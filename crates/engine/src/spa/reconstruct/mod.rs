@@ -28,7 +28,8 @@
 //!
 //! A leaf that is replaced is the source of its own copy wherever it can be read: no checksum shows whether
 //! another side is right, and the copy must not have that side's damage when the old leaf, which was right,
-//! is detached.
+//! is detached. A leaf that is degraded (by checksum errors) is not right: it is the last source, behind the other sides
+//! and behind what parity gives.
 //!
 //! While a reconstruction is under way or about to begin, no resilver or scrub begins.
 //!
@@ -51,6 +52,7 @@ use std::time::Duration;
 use nvpair::NvList;
 use parking_lot::Mutex;
 use zcommon::features::Feature;
+use zcommon::vdev::VdevState;
 
 use self::copy::{Copied, Sides};
 use self::draid::Stripes;
@@ -178,6 +180,11 @@ fn wanted(top: &NvList, found: &mut Vec<(u64, u64)>) {
         found.push((guid, txg));
     }
     top.nvlist_array("children").unwrap_or_default().iter().for_each(|child| wanted(child, found));
+}
+
+/// Whether a leaf's bytes are not taken without need: it had too many checksum errors, or the administrator says so.
+fn is_doubtful(leaf: &Leaf) -> bool {
+    leaf.health().state == VdevState::Degraded
 }
 
 impl Spa {
@@ -339,15 +346,16 @@ impl Spa {
         let there: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.device().is_some()).collect();
         let sources: Vec<Arc<Leaf>> =
             there.iter().filter(|leaf| leaf.dtl.read().is_empty()).map(Arc::clone).collect();
+        let is_source = !sources.is_empty();
+        let (doubtful, sources): (Vec<_>, Vec<_>) = sources.into_iter().partition(|leaf| is_doubtful(leaf));
         let leaving = self.replaced_by(top.id, &targets);
         let (leaving, staying): (Vec<_>, Vec<_>) =
             sources.into_iter().partition(|leaf| leaving.contains(&leaf.guid));
-        match (leaving.is_empty() && staying.is_empty(), there.iter().all(|leaf| guids.contains(&leaf.guid)))
-        {
-            (false, _) => Plan::Copy(Work::Mirror(Sides { leaving, staying, targets })),
+        match (is_source, there.iter().all(|leaf| guids.contains(&leaf.guid))) {
+            (true, _) => Plan::Copy(Work::Mirror(Sides { leaving, staying, doubtful, targets })),
             // The old sides are away: the vdev cannot be read at all.
-            (true, true) => Plan::Wait,
-            (true, false) => Plan::Cancel,
+            (false, true) => Plan::Wait,
+            (false, false) => Plan::Cancel,
         }
     }
 
