@@ -23,6 +23,7 @@ pub mod conf;
 mod connections;
 pub mod deleg;
 pub mod devices;
+pub mod events;
 pub mod foreign;
 pub mod lending;
 pub mod memory;

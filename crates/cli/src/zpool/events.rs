@@ -1,18 +1,17 @@
 //! `zpool events`: events of the pools since the daemon began.
 //!
-//! Differs from OpenZFS: events belong to pools and are numbered in each; those of pools that are gone are kept as long
-//! as the daemon lives. `-c` forgets all of them.
+//! Differs from OpenZFS: events are kept for each pool; those of pools that are gone are kept as long as the daemon lives. `-c`
+//! forgets all of them.
 
-use std::collections::HashMap;
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::output::time::event_clock;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
-use engine::spa::events::{Event, Events as Ring};
+use daemon::events::Reader;
+use engine::spa::events::Event;
 use nvpair::{NvList, NvValue};
 use zcommon::vdev::{VdevAux, VdevState};
 
@@ -52,10 +51,10 @@ impl Verb for Events {
         if !self.scripted {
             writeln!(ctx.out, "{:<30} CLASS", "TIME")?;
         }
-        let mut seen = HashMap::new();
+        let mut reader = Reader::default();
         loop {
-            for event in self.new_events(&registry.events(), &mut seen) {
-                self.print(&mut *ctx.out, &event)?;
+            for event in reader.news(&registry).events.iter().filter(|event| self.wants(event)) {
+                self.print(&mut *ctx.out, event)?;
             }
             if !self.follow {
                 return Ok(Exit::OK);
@@ -70,19 +69,8 @@ impl Verb for Events {
 }
 
 impl Events {
-    /// Events that were not printed yet, in the order of time.
-    fn new_events(&self, rings: &[Arc<Ring>], seen: &mut HashMap<*const Ring, u64>) -> Vec<Event> {
-        let mut all = Vec::new();
-        for ring in rings {
-            let last = seen.entry(Arc::as_ptr(ring)).or_insert(0);
-            let new = ring.after(*last);
-            *last = new.last().map_or(*last, |event| event.eid);
-            all.extend(new);
-        }
-        let wanted = |event: &Event| self.pool.is_none() || event.payload.str("pool") == self.pool.as_deref();
-        all.retain(wanted);
-        all.sort_by_key(|event| (event.time, event.eid));
-        all
+    fn wants(&self, event: &Event) -> bool {
+        self.pool.is_none() || event.payload.str("pool") == self.pool.as_deref()
     }
 
     fn print(&self, out: &mut dyn Write, event: &Event) -> io::Result<()> {

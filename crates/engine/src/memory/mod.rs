@@ -68,6 +68,8 @@ pub struct Memory {
     /// Bytes that the machine is short of, subtracted from the limit to get the target.
     short: AtomicU64,
     pools: AtomicU32,
+    /// The number of the newest event of all pools.
+    events: AtomicU64,
     /// Bytes of indices of dedup tables.
     indices: AtomicU64,
     store: Mutex<Store>,
@@ -125,6 +127,7 @@ impl Memory {
             gathered: AtomicU64::new(0),
             short,
             pools,
+            events: AtomicU64::new(0),
             indices: AtomicU64::new(0),
             store: Mutex::default(),
             objects: objects::ObjectCounts::default(),
@@ -143,6 +146,11 @@ impl Memory {
     /// A number unique to a pool.
     pub(crate) fn pool(&self) -> u32 {
         self.pools.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The number of the next event: numbers are unique among the pools that share this memory.
+    pub(crate) fn next_event(&self) -> u64 {
+        self.events.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Maximum bytes that blocks may take at present.

@@ -1,7 +1,8 @@
 //! The pool's events, as `zpool events` shows them: a bounded list in memory that drops the oldest first.
 //!
 //! Each event has a class (`sysevent.fs.zfs.config_sync`, `ereport.fs.zfs.checksum`), a payload as in
-//! OpenZFS, the time and a number that grows by one. Source: fm.c, spa_event_create (spa.c), OpenZFS 2.3.
+//! OpenZFS, the time and a number. The numbers of all pools of a process are one sequence, as in OpenZFS. Source: fm.c,
+//! spa_event_create (spa.c), OpenZFS 2.3.
 
 use std::collections::VecDeque;
 
@@ -19,7 +20,7 @@ use crate::memory::Limit;
 /// An event.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its number, from 1.
+    /// Its number, from 1, unique in the process; it grows with each event.
     pub eid: u64,
     /// Seconds since 1970, nanoseconds.
     pub time: (i64, i64),
@@ -32,7 +33,19 @@ pub struct Event {
 #[derive(Debug, Default)]
 struct State {
     kept: VecDeque<Event>,
-    newest: u64,
+    /// Number of events that came before the first kept one.
+    gone: u64,
+}
+
+/// The events of a pool from a position on.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Since {
+    /// The events, oldest first.
+    pub events: Vec<Event>,
+    /// Number of events from that position on that were dropped before this call.
+    pub missed: u64,
+    /// The position after the last event.
+    pub position: u64,
 }
 
 /// The events of a pool. They stay readable after the pool is gone.
@@ -47,22 +60,37 @@ impl Events {
         self.state.lock().kept.iter().filter(|event| event.eid > eid).cloned().collect()
     }
 
+    /// The kept events from a position on. Positions count the events of the pool from 0.
+    pub fn since(&self, position: u64) -> Since {
+        let state = self.state.lock();
+        let skipped = usize::try_from(position.saturating_sub(state.gone)).unwrap_or(usize::MAX);
+        Since {
+            events: state.kept.iter().skip(skipped).cloned().collect(),
+            missed: state.gone.saturating_sub(position),
+            position: state.gone + state.kept.len() as u64,
+        }
+    }
+
     /// Drops all events; returns their number.
     #[doc(alias = "zpool events -c")]
     pub fn clear(&self) -> usize {
-        std::mem::take(&mut self.state.lock().kept).len()
+        let mut state = self.state.lock();
+        let cleared = std::mem::take(&mut state.kept).len();
+        state.gone += cleared as u64;
+        cleared
     }
 
     pub(super) fn post(&self, env: &Env, class: String, mut payload: NvList) {
         let (seconds, nanos) = env.clock.wall();
         let time = (seconds, i64::from(nanos));
         let mut state = self.state.lock();
-        state.newest += 1;
-        let eid = state.newest;
+        // The lock is held meanwhile, so that the numbers of this pool are in order.
+        let eid = env.memory.next_event();
         payload.add("time", NvValue::Int64Array(vec![time.0, time.1])).add("eid", eid);
         let most = usize::try_from(env.memory.limits.get(Limit::EventsMax)).unwrap_or(usize::MAX).max(1);
         let surplus = (state.kept.len() + 1).saturating_sub(most);
         state.kept.drain(..surplus);
+        state.gone += surplus as u64;
         state.kept.push_back(Event { eid, time, class, payload });
     }
 }
@@ -167,5 +195,24 @@ mod tests {
         assert!(events.after(newest).is_empty());
         assert_eq!(events.clear(), KEPT);
         assert!(events.after(0).is_empty());
+    }
+
+    #[test]
+    fn a_reader_learns_how_many_events_it_missed() {
+        let (events, env) = (Events::default(), Env::system(1 << 20).unwrap());
+        let other = Events::default();
+        let post = |to: &Events| to.post(&env, "sysevent.fs.zfs.config_sync".into(), NvList::new());
+        post(&events);
+        post(&other);
+        post(&events);
+        let first = events.since(0);
+        let numbers: Vec<u64> = first.events.iter().map(|event| event.eid).collect();
+        assert_eq!((numbers, first.missed, first.position), (vec![1, 3], 0, 2));
+        (0..KEPT + 5).for_each(|_| post(&events));
+        let next = events.since(first.position);
+        assert_eq!((next.events.len(), next.missed, next.position), (KEPT, 5, 2 + 5 + KEPT as u64));
+        assert_eq!(events.since(next.position), Since { position: next.position, ..Since::default() });
+        events.clear();
+        assert_eq!(events.since(next.position).missed, 0);
     }
 }
