@@ -18,6 +18,7 @@ use sharing::advise::Advise;
 use sharing::clone::CloneFiles;
 use sharing::dedup::Dedup;
 use zdb::Zdb;
+use zed::Zed;
 use zstream::Zstream;
 
 use crate::daemon::Daemon;
@@ -32,7 +33,7 @@ use crate::zpool::scripts::Scripts;
 
 /// OpenZFS in user space: open pools, inspect them, recover every file.
 ///
-/// Called as zpool, zfs, zdb, zinject, zstream, arcstat or arc_summary (through a link with that name), it acts as that
+/// Called as zpool, zfs, zdb, zinject, zstream, zed, arcstat or arc_summary (through a link with that name), it acts as that
 /// command.
 #[derive(Debug, Parser)]
 #[command(
@@ -91,6 +92,8 @@ pub enum Command {
     /// Print a report on the contents and efficiency of the cache
     #[command(name = "arc_summary", visible_alias = "zarcsummary")]
     ArcSummary(ArcSummary),
+    /// Run scripts when something happens to pools
+    Zed(Zed),
     /// Print counters as the kernel's OpenZFS does
     Kstat(Kstat),
     /// Show settings of the daemon
@@ -125,6 +128,7 @@ impl Verb for Command {
             Command::Arcstat(v) => v.run(ctx),
             Command::Zilstat(v) => v.run(ctx),
             Command::ArcSummary(v) => v.run(ctx),
+            Command::Zed(v) => v.run(ctx),
             Command::Kstat(v) => v.run(ctx),
             Command::Get(v) => v.run(ctx),
             Command::Set(v) => v.run(ctx),
@@ -193,6 +197,7 @@ pub fn command(name: &str) -> clap::Command {
         "arcstat" | "zarcstat" => as_own_command::<Arcstat>("arcstat"),
         "arc_summary" | "zarcsummary" => as_own_command::<ArcSummary>("arc_summary"),
         "zilstat" => as_own_command::<Zilstat>("zilstat"),
+        "zed" => as_own_command::<Zed>("zed"),
         "mount.zfs" => as_own_command::<MountHelper>("mount.zfs"),
         "mount.fuse.zfs" => as_own_command::<MountHelper>("mount.fuse.zfs"),
         _ => Aquifer::command().mut_subcommand("zpool", with_flag_d),

@@ -29,6 +29,9 @@ impl Commands for Verbs {
         if call.argv == [NAMES] {
             return names(call);
         }
+        if zed::source::is_request(&call.argv) {
+            return zed::source::serve(call);
+        }
         clikit::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
         let word = |name: &str| call.env.get(name).and_then(|word| word.to_str()).map(str::to_owned);
         crate::zpool::vdev_names::use_environment(word);
@@ -65,6 +68,10 @@ impl Commands for Verbs {
         let code = multicall::run(call.argv, &mut ctx).0;
         registry.cache_notes().into_iter().for_each(|note| ctx.warn(note));
         code
+    }
+
+    fn only_listens(&self, argv: &[OsString]) -> bool {
+        zed::source::is_request(argv)
     }
 
     fn start(&self, registry: &Registry) {

@@ -1,4 +1,4 @@
-//! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zinject`, `zstream`, `mount.zfs`, `arcstat`, `arc_summary` or
+//! One binary, many names: acts as `zpool`, `zfs`, `zdb`, `zinject`, `zstream`, `zed`, `mount.zfs`, `arcstat`, `arc_summary` or
 //! `zilstat` if called by that name, otherwise as `aquifer COMMAND …`.
 
 use std::ffi::OsString;
@@ -13,6 +13,7 @@ use monitor::arc_summary::ArcSummary;
 use monitor::arcstat::Arcstat;
 use monitor::zilstat::Zilstat;
 use zdb::Zdb;
+use zed::Zed;
 use zstream::Zstream;
 
 use crate::admit::admit;
@@ -83,6 +84,7 @@ fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
         "arcstat" | "zarcstat" => parse::<Arcstat>(name, argv).map(Command::Arcstat),
         "arc_summary" | "zarcsummary" => parse::<ArcSummary>(name, argv).map(Command::ArcSummary),
         "zilstat" => parse::<Zilstat>(name, argv).map(Command::Zilstat),
+        "zed" => parse::<Zed>(name, argv).map(Command::Zed),
         "mount.zfs" | "mount.fuse.zfs" => parse::<MountHelper>(name, argv).map(Command::MountHelper),
         _ => parse::<Aquifer>(name, argv).map(|a| a.command),
     };
@@ -161,7 +163,7 @@ fn with_version_as_verb(name: &str, mut argv: Vec<OsString>) -> Vec<OsString> {
 mod tests {
     use super::*;
     use crate::testing::captured;
-    use crate::version::LEVEL;
+    use crate::version::level;
 
     #[test]
     fn every_command_tree_is_sound() {
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn versions_have_openzfs_form() {
-        let [zfs, kmod] = ["zfs", "zfs-kmod"].map(|lead| format!("{lead}-{LEVEL}"));
+        let [zfs, kmod] = ["zfs", "zfs-kmod"].map(|lead| format!("{lead}-{}", level()));
         for line in [["zfs", "version"], ["zpool", "version"], ["zfs", "-V"], ["zpool", "--version"]] {
             assert_eq!(captured(&line).out, format!("{zfs}\n{kmod}\n"), "{line:?}");
         }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use clikit::ctx::Ctx;
-use clikit::names::is_ours;
+use clikit::names::{BUILD, RELEASE, is_ours};
 use clikit::output::json::{document, print};
 use clikit::verb::{Exit, Outcome, Verb};
 use serde_json::json;
@@ -17,16 +17,17 @@ pub struct Version {
     pub json: bool,
 }
 
-/// The OpenZFS release whose words, properties and features `zpool` and `zfs` follow, then this program's own
-/// version, in the format of a distribution's build: programs parse a version out of `zfs-2.3.2-0aquifer0.1.0`.
+/// The OpenZFS release, then this program's own version: programs parse a version out of `zfs-2.3.2-0aquifer0.1.0`.
 #[doc(alias = "ZFS_META_ALIAS")]
-pub(crate) const LEVEL: &str = concat!("2.3.2-0aquifer", env!("CARGO_PKG_VERSION"));
+pub(crate) fn level() -> String {
+    format!("{RELEASE}-{BUILD}")
+}
 
 impl Verb for Version {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let is_own = !is_ours(ctx.command.split(' ').next().unwrap_or_default());
         let own = concat!("aquifer-", env!("CARGO_PKG_VERSION"));
-        let [userland, kernel] = [format!("zfs-{LEVEL}"), format!("zfs-kmod-{LEVEL}")];
+        let [userland, kernel] = [format!("zfs-{}", level()), format!("zfs-kmod-{}", level())];
         if self.json {
             let mut doc = document(&ctx.command);
             doc.insert("zfs_version".into(), json!({ "userland": userland, "kernel": kernel }));

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::Path;
 
 /// The names of links to the program, beside its own.
-pub const NAMES: [&str; 12] = [
+pub const NAMES: [&str; 13] = [
     "zpool",
     "zfs",
     "zdb",
@@ -15,10 +15,16 @@ pub const NAMES: [&str; 12] = [
     "arc_summary",
     "zarcsummary",
     "zilstat",
+    "zed",
     "mount.zfs",
     // mount(8) asks for this one when it changes the options of a mount: the kernel's type of ours is fuse.zfs.
     "mount.fuse.zfs",
 ];
+
+/// The OpenZFS release whose words, properties and features the commands follow.
+pub const RELEASE: &str = "2.3.2";
+/// This program's own version, in the format of a distribution's build.
+pub const BUILD: &str = concat!("0aquifer", env!("CARGO_PKG_VERSION"));
 
 /// The name by which the program was called, without directories; it selects the command.
 pub fn called_as(argv0: &OsStr) -> String {

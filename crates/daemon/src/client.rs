@@ -148,6 +148,19 @@ pub fn is_served(socket: &Path) -> io::Result<bool> {
     }
 }
 
+/// Sends a command line to a running daemon, and starts none; its output goes to `out`, without input. The command ends when the
+/// returned connection is dropped.
+///
+/// # Errors
+/// If no daemon is running, or it is not trusted.
+pub fn follow(place: &RunPaths, argv: Vec<OsString>, out: BorrowedFd<'_>) -> io::Result<UnixStream> {
+    let mut stream = place.connect()?;
+    let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    let request = Request { argv, cwd: "/".into(), ..Request::default() };
+    submit(&mut stream, &request, [null.as_fd(), out, null.as_fd()])?;
+    Ok(stream)
+}
+
 fn run_over(
     connect: &dyn Fn() -> io::Result<UnixStream>,
     argv: Vec<OsString>,

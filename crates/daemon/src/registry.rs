@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blkdev::{Device, Identity};
 use engine::dsl::write::Tasks;
@@ -349,6 +349,8 @@ pub struct Registry {
     pub cache: Cache,
     /// The memory shared by all pools.
     pub memory: Arc<Memory>,
+    /// The moment of its creation in nanoseconds: it distinguishes this process's numbers of events from another's.
+    pub epoch: u64,
     mounter: RwLock<Option<Arc<dyn Mounter>>>,
     /// Pools of the cache file that could not be imported, with the reason.
     failed: Mutex<BTreeMap<String, String>>,
@@ -362,6 +364,12 @@ pub struct Registry {
     pub(crate) promised: Promised,
 }
 
+/// Nanoseconds since 1970.
+fn epoch() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// Maximum number of pools whose events are kept.
 const TOLD_OF: usize = 32;
 
@@ -373,6 +381,7 @@ impl Registry {
             changed: Condvar::new(),
             cache: Cache::of_daemon(place.cache(), place.lock()),
             memory: crate::memory::of_place(place),
+            epoch: epoch(),
             mounter: RwLock::default(),
             failed: Mutex::default(),
             damage: Mutex::default(),

@@ -92,6 +92,9 @@ pub trait Commands: Send + Sync {
     /// Runs a command and returns its exit code.
     fn run(&self, call: Call) -> u8;
 
+    /// Whether a command only waits for news: such a command does not keep the daemon running.
+    fn only_listens(&self, argv: &[OsString]) -> bool;
+
     /// Called once, before any pool is imported.
     fn start(&self, registry: &Registry);
 
@@ -102,8 +105,10 @@ pub trait Commands: Send + Sync {
 struct Server {
     registry: Arc<Registry>,
     commands: Arc<dyn Commands>,
-    /// Number of running commands.
+    /// Number of running commands, without those that only listen.
     running: AtomicUsize,
+    /// Number of commands that only listen.
+    listeners: AtomicUsize,
     /// Number of running commands of each user other than the owner.
     guests: Mutex<BTreeMap<u32, usize>>,
     /// Set when all commands must stop.
@@ -158,6 +163,7 @@ pub fn serve(
         registry,
         commands,
         running: AtomicUsize::new(0),
+        listeners: AtomicUsize::new(0),
         guests: Mutex::default(),
         stop,
         stay,
@@ -350,6 +356,8 @@ impl Server {
                 "streams of a kind that is not written to",
             ));
         }
+        let _listener =
+            (guest.is_none() && self.commands.only_listens(&request.argv)).then(|| Listener::of(self));
         stream.set_read_timeout(None)?;
         stream.write_all(&[wire::ACCEPTED])?;
         let interrupt = Arc::new(AtomicBool::new(false));
@@ -386,6 +394,28 @@ impl Server {
             thread::sleep(Duration::from_millis(20));
         }
         self.registry.close_all();
+        if self.listeners.load(Ordering::Acquire) > 0 {
+            // They get the events of the exports.
+            thread::sleep(TICK);
+        }
+    }
+}
+
+/// A command that only listens: it is not counted as running.
+struct Listener<'a>(&'a Server);
+
+impl<'a> Listener<'a> {
+    fn of(server: &'a Server) -> Self {
+        server.listeners.fetch_add(1, Ordering::AcqRel);
+        server.running.fetch_sub(1, Ordering::AcqRel);
+        Self(server)
+    }
+}
+
+impl Drop for Listener<'_> {
+    fn drop(&mut self) {
+        self.0.running.fetch_add(1, Ordering::AcqRel);
+        self.0.listeners.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -154,6 +154,10 @@ fn own_sections(name: &str) -> Roff {
         "zilstat" => {
             example(&mut roff, &["zilstat", "zilstat -a -i 5", "zilstat -p tank -f time,ds,cc,ic,ima"])
         }
+        "zed" => {
+            section(&mut roff, "FILES", ZED_FILES);
+            example(&mut roff, &["zed -F -v", "zed -d /root/zedlets -j 4", "kill -HUP $(cat /run/zed.pid)"]);
+        }
         "arc_summary" | "zarcsummary" => example(&mut roff, &["arc_summary -s archits", "arc_summary -g"]),
         "zfs-project" => example(
             &mut roff,
@@ -172,6 +176,7 @@ fn own_sections(name: &str) -> Roff {
         "arcstat" | "zarcstat" | "arc_summary" | "zarcsummary" | "zilstat" => {
             "aquifer-kstat(8), aquifer-settings(5)"
         }
+        "zed" => "zpool-events(8), zpool(8), aquifer(8), aquifer-settings(5)",
         _ if name != verb_of && verb_of == "zpool" => "zpool(8), zpoolprops(7), zpoolconcepts(7), aquifer(8)",
         _ if name != verb_of && verb_of == "zfs" => "zfs(8), zfsprops(7), zfsconcepts(7), aquifer(8)",
         "zpool" => "zpoolprops(7), vdevprops(7), zpool-features(7), zpoolconcepts(7), zfs(8), aquifer(8)",
@@ -187,6 +192,13 @@ const FILES: &[(&str, &str)] = &[
     ("/var/lib/aquifer/zpool.cache", "The pools that the next daemon imports."),
     ("/etc/aquifer/aquifer.conf", "Settings of root's daemon: see aquifer-settings(5)."),
     ("$XDG_RUNTIME_DIR/aquifer, ~/.local/state/aquifer, ~/.config/aquifer", "The same for other users."),
+];
+
+const ZED_FILES: &[(&str, &str)] = &[
+    ("/etc/zfs/zed.d", "The zedlets that are run; dotfiles are not."),
+    ("/etc/zfs/zed.d/zed.rc", "Settings that zedlets read: addresses for mail, a command for reports."),
+    ("/run/zed.pid", "The process id; locked, so that there is one event daemon."),
+    ("/run/zed.state", "The last event that was processed."),
 ];
 
 const ENVIRONMENT: &[(&str, &str)] = &[

@@ -61,6 +61,16 @@ pub fn event_clock(seconds: i64) -> String {
     local(seconds).map_or_else(|| seconds.to_string(), |t| t.strftime("%b %e %Y %H:%M:%S").to_string())
 }
 
+/// `Nov 21 00:14:46`: a line of the system's log.
+pub fn log_clock(seconds: i64) -> String {
+    local(seconds).map_or_else(|| seconds.to_string(), |t| t.strftime("%b %e %H:%M:%S").to_string())
+}
+
+/// `2026-11-21 00:14:46+0000`: `ZEVENT_TIME_STRING` of the event daemon; `None` beyond the calendar's range.
+pub fn offset_clock(seconds: i64) -> Option<String> {
+    local(seconds).map(|t| t.strftime("%Y-%m-%d %H:%M:%S%z").to_string())
+}
+
 /// Like [`clock`], also before 1970: the output of C's `ctime`.
 pub fn ctime(seconds: i64) -> String {
     let moment = local(seconds);
