@@ -4,6 +4,7 @@
 #   /usr/lib/aquifer/{bin,share}   the program, its links (zpool, zfs, …), man pages, completions
 #   /usr/sbin/aquifer              a link to the program; man pages aquifer(8), aquifer-settings(5); systemd units
 #   /usr/sbin/zpool, …             links for unused names, created at installation; removed with the package
+#   /etc/zfs/zed.d                 likewise links to zedlets, and zed.rc
 #
 #   BINARY=target/release/aquifer OUT=target packaging/deb.sh
 set -euo pipefail
@@ -26,7 +27,7 @@ root=$stage/root
 home=/usr/lib/aquifer
 
 BINARY=$BINARY PREFIX=$home BINDIR=$home/bin DESTDIR=$root SYSCONFDIR=/etc UNITDIR=/usr/lib/systemd/system \
-    USERUNITDIR=/usr/lib/systemd/user "$here/install.sh" install >/dev/null
+    USERUNITDIR=/usr/lib/systemd/user ZEDLETS=$home/zed.d ZEDDIR= "$here/install.sh" install >/dev/null
 rm -rf "$root$home/share/aquifer"
 # Units call the program at its public path.
 sed -i "s#$home/bin/aquifer#/usr/sbin/aquifer#" "$root"/usr/lib/systemd/{system,user}/*.service

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Installs the program, its links, man pages, completions and systemd units: `make install`.
+# Installs the program, its links, man pages, completions, zedlets and systemd units: `make install`.
 #
 #   BINARY=target/release/aquifer PREFIX=/usr/local DESTDIR= SYSCONFDIR=/etc packaging/install.sh install|uninstall
 #
 # Foreign files are never overwritten: if there is one, nothing is installed. PREFIX/share/aquifer/manifest lists the
-# installed files, and only those are removed.
+# installed files, and only those are removed. Zedlets are linked in ZEDDIR, those of OpenZFS stay; an empty ZEDDIR links none.
 set -euo pipefail
 
 action=${1:-install}
@@ -15,6 +15,8 @@ SYSCONFDIR=${SYSCONFDIR:-/etc}
 UNITDIR=${UNITDIR:-$PREFIX/lib/systemd/system}
 USERUNITDIR=${USERUNITDIR:-$PREFIX/lib/systemd/user}
 BINDIR=${BINDIR:-$PREFIX/sbin}
+ZEDLETS=${ZEDLETS:-$PREFIX/lib/aquifer/zed.d}
+ZEDDIR=${ZEDDIR-$SYSCONFDIR/zfs/zed.d}
 here=$(cd "$(dirname "$0")" && pwd)
 manifest=$DESTDIR$PREFIX/share/aquifer/manifest
 
@@ -29,6 +31,8 @@ uninstall() {
     [ -f "$manifest" ] || { echo "nothing of ours is installed in $DESTDIR$PREFIX"; return 0; }
     local path
     while IFS= read -r path; do
+        # A zedlet of the administrator in the place of a link.
+        if [ "${path%/*}" = "$ZEDDIR" ] && [ ! -L "$DESTDIR$path" ]; then continue; fi
         rm -f -- "$DESTDIR$path"
         rmdir -p --ignore-fail-on-non-empty -- "$(dirname "$DESTDIR$path")" 2>/dev/null || true
     done <"$manifest"
@@ -58,6 +62,7 @@ install_all() {
     # zsh reads such a file when its command is completed first, and takes it as the function: it must answer at once.
     sed -i -E 's/^compdef (\S+) (\S+)$/&\n[ "${funcstack[1]}" != "_\2" ] || \1 "$@"/' "$root$PREFIX/share/zsh/site-functions"/_*
     for file in "$stage"/pages/fish/*; do install -D -m 644 "$file" "$root$PREFIX/share/fish/vendor_completions.d/$(basename "$file")"; done
+    zedlets "$root"
     units "$here/systemd" "$root$UNITDIR"
     units "$here/systemd-user" "$root$USERUNITDIR"
     local conf=$SYSCONFDIR/aquifer/aquifer.conf
@@ -78,6 +83,23 @@ install_all() {
     (cd "$root" && tar -cf - .) | (cd "${DESTDIR:-/}" && tar -xf - --no-same-owner --no-overwrite-dir)
     install -D -m 644 "$list" "$manifest"
     echo "installed in $DESTDIR$PREFIX"
+}
+
+# The zedlets, and a link for each event that they report, if the name is free.
+zedlets() {
+    local root=$1 name target link
+    install -D -m 755 -t "$root$ZEDLETS" "$here"/zed.d/*.sh
+    install -m 644 "$here/zed.d/zed.rc" "$here/zed.d/links" "$root$ZEDLETS"
+    [ -n "$ZEDDIR" ] || return 0
+    install -d -m 755 "$root$ZEDDIR"
+    while read -r name target; do
+        link=$DESTDIR$ZEDDIR/$name
+        if [ "$(readlink "$link" || :)" = "$ZEDLETS/$target" ] || { [ ! -e "$link" ] && [ ! -L "$link" ]; }; then
+            ln -s "$ZEDLETS/$target" "$root$ZEDDIR/$name"
+        fi
+    done <"$here/zed.d/links"
+    # Settings are not changed, and no uninstall removes them.
+    [ -e "$DESTDIR$ZEDDIR/zed.rc" ] || install -D -m 644 "$here/zed.d/zed.rc" "$DESTDIR$ZEDDIR/zed.rc"
 }
 
 units() {

@@ -84,6 +84,15 @@ fn what_is_installed_acts_by_its_name_and_goes_again() {
     ] {
         assert!(prefix.join(file).is_file(), "{file}");
     }
+    // Zedlets, with the administrator's settings and a zedlet that is not ours.
+    let zed = dest.path().join("etc/zfs/zed.d");
+    assert_eq!(
+        fs::read_link(zed.join("data-notify.sh")).unwrap(),
+        Path::new("/usr/local/lib/aquifer/zed.d/notify.sh")
+    );
+    fs::write(zed.join("zed.rc"), "ZED_EMAIL_ADDR=me\n").unwrap();
+    fs::remove_file(zed.join("all-syslog.sh")).unwrap();
+    fs::write(zed.join("all-syslog.sh"), "theirs").unwrap();
     let unit = fs::read_to_string(prefix.join("lib/systemd/system/aquifer.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/local/sbin/aquifer daemon --stay"), "{unit}");
     // An administrator's settings stay.
@@ -91,8 +100,13 @@ fn what_is_installed_acts_by_its_name_and_goes_again() {
     fs::write(&conf, "zfs_arc_max = 1G\n").unwrap();
     ok(install("install"));
     assert_eq!(fs::read_to_string(&conf).unwrap(), "zfs_arc_max = 1G\n");
+    assert_eq!(fs::read_to_string(zed.join("zed.rc")).unwrap(), "ZED_EMAIL_ADDR=me\n");
+    assert_eq!(fs::read_to_string(zed.join("all-syslog.sh")).unwrap(), "theirs");
+    assert!(prefix.join("lib/aquifer/zed.d/notify.sh").is_file() && zed.join("data-notify.sh").is_symlink());
     ok(install("uninstall"));
-    assert_eq!(files(dest.path()), [conf]);
+    let mut left = files(dest.path());
+    left.sort();
+    assert_eq!(left, [conf, zed.join("all-syslog.sh"), zed.join("zed.rc")]);
 }
 
 #[test]
@@ -121,6 +135,8 @@ fn the_debian_package_leaves_an_installed_openzfs_alone() {
         "./usr/lib/aquifer/bin/zpool -> aquifer",
         "./usr/sbin/aquifer -> ",
         "./usr/lib/systemd/system/aquifer.service",
+        "./usr/lib/systemd/system/aquifer-zed.service",
+        "./usr/lib/aquifer/zed.d/notify.sh",
         "./etc/aquifer/aquifer.conf",
     ] {
         assert!(listed.contains(path), "{path} is not in {listed}");
@@ -156,6 +172,8 @@ fn the_debian_package_leaves_an_installed_openzfs_alone() {
     assert_eq!(link("usr/sbin/zfs"), Some("/usr/lib/aquifer/bin/zfs".into()));
     assert_eq!(link("usr/share/man/man8/zfs.8.gz"), Some("/usr/lib/aquifer/share/man/man8/zfs.8.gz".into()));
     assert!(link("usr/share/man/man7/zfsprops.7.gz").is_some());
+    assert_eq!(link("etc/zfs/zed.d/all-syslog.sh"), Some("/usr/lib/aquifer/zed.d/all-syslog.sh".into()));
+    assert!(machine.path().join("etc/zfs/zed.d/zed.rc").is_file());
     dpkg(&["-r", "aquifer"]);
     assert_eq!(link("usr/share/man/man7/zfsprops.7.gz"), None);
     assert_eq!(fs::read_to_string(&theirs).unwrap(), "theirs");
