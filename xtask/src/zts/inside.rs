@@ -27,6 +27,8 @@ const OURS: [&str; 10] = [
     "zarcsummary",
     "zilstat",
 ];
+/// Where the tree may have OpenZFS's zedlets.
+const ZEDLETS: &str = "/usr/lib/zfs-linux/zed.d";
 /// The suite's line between a test and its cleanup.
 const CLEANUP: &str = "NOTE: Performing local cleanup";
 /// The ordinary user for tests that need one.
@@ -253,6 +255,9 @@ fn links() -> Result<(), String> {
         }
     };
     OURS.iter().for_each(|name| link(Path::new("/zts/aquifer"), name));
+    // Without zedlets an event daemon has nothing to do.
+    let zed = if Path::new(ZEDLETS).is_dir() { "/zts/aquifer" } else { "/bin/true" };
+    link(Path::new(zed), "zed");
     let losetup = Path::new(BIN).join("losetup");
     let made = fs::write(&losetup, LOSETUP)
         .and_then(|()| fs::set_permissions(&losetup, Permissions::from_mode(0o755)));
@@ -277,7 +282,6 @@ fn links() -> Result<(), String> {
         ("newfs", "/sbin/mkfs.ext4"),
         ("compress", "/bin/gzip"),
         ("uncompress", "/bin/gunzip"),
-        ("zed", "/bin/true"),
         ("xxh128sum", "/zts/xtask"),
     ] {
         link(Path::new(from), name);

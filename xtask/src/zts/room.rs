@@ -14,8 +14,9 @@
 //! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. Module parameters and kstats are
 //! mapped in the suite's library (`shim.ksh`): a parameter with the name of one of the daemon's settings is that
 //! setting, and a kstat is the daemon's counter of that name. Any other parameter does not exist, so its test fails
-//! and is listed with that reason, except for `zfs_admin_snapshot`, which is always on here. OpenZFS's event daemon
-//! is a program that does nothing, with empty settings: the daemon itself does its work for pools, and tests of it fail.
+//! and is listed with that reason, except for `zfs_admin_snapshot`, which is always on here. `zed` is the binary under test, too, and
+//! runs OpenZFS's zedlets if the tree has them in `/usr/lib/zfs-linux/zed.d`; otherwise it is a program that does nothing, with
+//! empty settings. The daemon of the pools itself faults disks and takes spares, while the suite's event daemon runs.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -64,12 +65,16 @@ mount --bind "$room/var" "$root/var/tmp"
 mkdir "$root/zts"
 mount --bind "$room/tools" "$root/zts"
 mkdir -m 700 "$root/run/aquifer"
+mkdir -m 1777 "$root/run/lock"
 mkdir -p "$root/etc/zfs"
 ln -sfn /var/lib/aquifer/zpool.cache "$root/etc/zfs/zpool.cache"
 ln -sf /zts/aquifer "$root/sbin/mount.zfs"
 ln -sf /zts/aquifer "$root/sbin/mount.fuse.zfs"
 mkdir -p "$root/run/zts-kstat"
 lib=$root/usr/share/zfs/zfs-tests/include
+if [ -d "$root/usr/lib/zfs-linux/zed.d" ]; then
+	sed -i -E 's/^function (zed_start|zed_stop)$/function zts_\1/' "$lib/libtest.shlib"
+fi
 cat "$root/zts/shim.ksh" >> "$lib/libtest.shlib"
 if [ -e "$lib/kstat.shlib" ]; then
 	sed -i 's|path="/proc/spl/kstat/zfs/|path="/run/zts-kstat/|; s|^\tif \[\[ ! -r "$path" \]\] ; then|\tzts_kstat "$path"\n&|' "$lib/kstat.shlib"

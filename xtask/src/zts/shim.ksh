@@ -57,24 +57,39 @@ function zts_kstat
 	/zts/aquifer kstat "${path#/run/zts-kstat/}" >"$path" 2>/dev/null || rm -f "$path"
 }
 
-# The fault agents of OpenZFS's event daemon are part of ours: they are on while the suite's event daemon would run.
-function zed_setup
-{
-	mkdir -p "$ZEDLET_DIR"
-	touch "$ZEDLET_DIR/zed.rc"
-}
+# The fault agents of OpenZFS's event daemon are part of the daemon that owns the pools: they are on while the suite's event daemon
+# runs. Where the tree has no zedlets, that is all.
+if ! typeset -f zts_zed_start >/dev/null; then
+	function zed_setup
+	{
+		mkdir -p "$ZEDLET_DIR"
+		touch "$ZEDLET_DIR/zed.rc"
+	}
 
-function zed_cleanup
-{
-	rm -rf "$ZEDLET_DIR"
-}
+	function zed_cleanup
+	{
+		rm -rf "$ZEDLET_DIR"
+	}
+
+	function zts_zed_start
+	{
+		return 0
+	}
+
+	function zts_zed_stop
+	{
+		return 0
+	}
+fi
 
 function zed_start
 {
 	/zts/aquifer set -s aquifer_fault_agents=1
+	zts_zed_start
 }
 
 function zed_stop
 {
+	zts_zed_stop
 	/zts/aquifer set -s aquifer_fault_agents=0
 }
