@@ -213,6 +213,8 @@ mod tests {
             "look",
             "env > $OUT/env; readlink /proc/self/fd/0 /proc/self/fd/1 > $OUT/fds; ls /proc/self/fd > $OUT/list",
         );
+        // The test itself may have inherited some.
+        stdx::os::close_on_exec(3);
         let _open = fs::File::open(&look).unwrap();
         let mut jobs = Jobs::new(1, None, Arc::default());
         jobs.start(&look, "look", 1, &variables(dir.path()), &quiet());
