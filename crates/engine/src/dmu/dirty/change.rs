@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ondisk::{Blkptr, Dnode};
+use ondisk::Blkptr;
 use stdx::{Buf, RangeSet};
 
 use super::needs::Touched;
@@ -110,8 +110,6 @@ pub(crate) struct Change {
     pub(crate) touched: Touched,
     /// Blocks that were written to disk for the intent log, and are referenced only by its records.
     pub(crate) dropped: Vec<Blkptr>,
-    /// The dnode as this txg left it, once a later txg began to change it.
-    pub(crate) left: Option<Dnode>,
     /// The content of blocks changed since this was last taken.
     pub(crate) touched_content: bool,
 }
@@ -239,7 +237,9 @@ impl Change {
 
     /// Frees the object and all its blocks.
     pub(crate) fn free_all(&mut self) {
-        self.free(0, u64::MAX);
+        for dirty in std::mem::take(&mut self.blocks).into_values() {
+            self.drop_written(Some(dirty));
+        }
         let dropped = std::mem::take(&mut self.dropped);
         *self = Self { wipe: true, touched_content: true, dropped, ..Self::new(self.txg) };
     }

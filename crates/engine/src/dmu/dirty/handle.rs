@@ -29,7 +29,10 @@ pub(super) struct State {
     pub(crate) synced: Arc<Object>,
     /// The dnode after the newest change; its pointers have no meaning.
     pub(crate) now: Dnode,
-    pub(crate) changes: [Option<Box<Change>>; SIZE],
+    /// The changes of each txg. A sync shares them with the object, and nothing changes them from then on.
+    pub(crate) changes: [Option<Arc<Change>>; SIZE],
+    /// The dnodes as these txgs left them, once a later txg began to change the object.
+    pub(crate) left: [Option<Box<Dnode>>; SIZE],
     /// The index of its names, if it is a micro ZAP.
     pub(crate) names: Names,
 }
@@ -89,7 +92,7 @@ impl State {
 impl Handle {
     pub(super) fn new(objset: &Weak<LiveObjset>, synced: Object) -> Arc<Self> {
         let (now, changes, names) = (synced.dnode.clone(), Default::default(), Names::default());
-        let state = State { now, changes, names, synced: Arc::new(synced) };
+        let state = State { now, changes, left: Default::default(), names, synced: Arc::new(synced) };
         let number = state.synced.number;
         let with_tables = AtomicBool::new(false);
         Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state), with_tables })
@@ -292,27 +295,29 @@ impl Handle {
         if !fits(&state) {
             return Ok(None);
         }
-        let State { now, changes, names, .. } = &mut *state;
+        let State { now, changes, left, names, .. } = &mut *state;
+        let at = slot(tx.txg());
         // The first change of a txg fixes the state left by the previous txgs.
-        if changes.get(slot(tx.txg())).is_some_and(Option::is_none) {
-            for earlier in changes.iter_mut().flatten() {
+        if changes.get(at).is_some_and(Option::is_none) {
+            for (earlier, left) in changes.iter().zip(left.iter_mut()) {
+                let Some(earlier) = earlier else { continue };
                 assert!(earlier.txg < tx.txg(), "changes are made in the newest txg");
-                earlier.left.get_or_insert_with(|| now.clone());
+                left.get_or_insert_with(|| Box::new(now.clone()));
             }
             tx.needs(objset.dnode_needs(tx.txg(), self.number));
             objset.set_dirty(tx.txg(), self);
             tx.dirtied_object();
         }
-        let place = changes.get_mut(slot(tx.txg()));
+        let (place, left) = (changes.get_mut(at), left.get(at).and_then(Option::as_ref));
         let Some(place) = place else { return Err(Error::new(Kind::Invalid, "no such txg")) };
-        let change = place.get_or_insert_with(|| Box::new(Change::new(tx.txg())));
+        let change = Arc::make_mut(place.get_or_insert_with(|| Arc::new(Change::new(tx.txg()))));
         assert!(
-            change.txg == tx.txg() && change.left.is_none(),
+            change.txg == tx.txg() && left.is_none(),
             "changes of object {} are made in the newest txg: {} after {}, fixed: {}",
             self.number,
             tx.txg(),
             change.txg,
-            change.left.is_some()
+            left.is_some()
         );
         Ok(Some(work(now, change, names)))
     }

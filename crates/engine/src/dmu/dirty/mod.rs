@@ -364,10 +364,7 @@ impl LiveObjset {
     /// The object of that number. `NotFound` if it does not exist.
     pub fn handle(&self, number: u64) -> Result<Arc<Handle>> {
         let handle = self.find(number)?;
-        match handle.is_free() {
-            true => Err(self.missing(number)),
-            false => Ok(handle),
-        }
+        if handle.is_free() { Err(self.missing(number)) } else { Ok(handle) }
     }
 
     fn missing(&self, number: u64) -> Error {
@@ -494,14 +491,16 @@ impl LiveObjset {
     fn dnode_needs(&self, txg: u64, number: u64) -> Needs {
         let list = self.dirty.get(slot(txg)).filter(|_| slots::is_ordinary(number));
         let Some(list) = list else { return Needs::default() };
-        let neighbours = {
-            let list = list.lock();
-            let block = |(&n, _): (&u64, &Arc<Handle>)| slots::place(n).0;
-            let above = number.saturating_add(1)..dnode::MAX_OBJECT;
-            [list.range(1..number).next_back().map(block), list.range(above).next().map(block)]
-        };
+        let (list, (blkid, _)) = (list.lock(), slots::place(number));
+        let block = |(&n, _): (&u64, &Arc<Handle>)| slots::place(n).0;
+        let below = list.range(1..number).next_back().map(block);
+        if below == Some(blkid) {
+            return Needs::default();
+        }
+        let above = list.range(number.saturating_add(1)..dnode::MAX_OBJECT).next().map(block);
+        drop(list);
         let root = self.root.read();
-        needs::of_dnode(&self.policy.read(), &root.phys.meta_dnode, slots::place(number).0, neighbours)
+        needs::of_dnode(&self.policy.read(), &root.phys.meta_dnode, blkid, [below, above])
     }
 
     /// Whether a txg changed something in it.

@@ -13,7 +13,7 @@ use ondisk::{Blkptr, Dnode, Endian, byteswap};
 use stdx::Buf;
 
 use super::change::{Change, Dirty, Spill, StoredBlock};
-use super::handle::Handle;
+use super::handle::{Handle, State};
 use super::policy::Policy;
 use super::tree;
 use crate::dmu::Object;
@@ -61,7 +61,7 @@ pub(crate) struct Work {
     pub(crate) old: Arc<Object>,
     /// The future dnode; pointers are filled in as they become known.
     pub(crate) dnode: Dnode,
-    change: Change,
+    change: Arc<Change>,
     /// New pointers of the level that was written last.
     below: BTreeMap<u64, Blkptr>,
     /// Holes in place of blocks of each level that were freed with everything below them.
@@ -72,22 +72,25 @@ pub(crate) struct Work {
     pub(crate) killed: Vec<Blkptr>,
     /// Pointers of new blocks.
     pub(crate) born: Vec<Blkptr>,
+    /// Blocks that were written for the intent log and have been written elsewhere since.
+    replaced: Vec<Blkptr>,
     txg: u64,
 }
 
 impl Work {
     /// Blocks that were written for the intent log only.
-    pub(crate) fn dropped(&self) -> &[Blkptr] {
-        &self.change.dropped
+    pub(crate) fn dropped(&self) -> impl Iterator<Item = &Blkptr> {
+        self.change.dropped.iter().chain(&self.replaced)
     }
 
     /// Collects the changes of `txg`, and frees its freed blocks.
-    pub(super) fn begin(handle: &Arc<Handle>, txg: u64, policy: &Policy, gone: Gone<'_>) -> Result<Self> {
+    pub(super) fn begin(handle: Arc<Handle>, txg: u64, policy: &Policy, gone: Gone<'_>) -> Result<Self> {
         let (old, mut dnode, change) = {
-            let state = handle.state.read();
-            let change = state.changes.get(slot(txg)).cloned().flatten();
-            let change = *change.filter(|c| c.txg == txg).unwrap_or_else(|| Box::new(Change::new(txg)));
-            let dnode = change.left.clone().unwrap_or_else(|| state.now.clone());
+            let (state, at) = (handle.state.read(), slot(txg));
+            let change = state.changes.get(at).and_then(Option::as_ref).filter(|c| c.txg == txg);
+            let left = state.left.get(at).and_then(Option::as_deref).filter(|_| change.is_some());
+            let dnode = left.unwrap_or(&state.now).clone();
+            let change = change.map_or_else(|| Arc::new(Change::new(txg)), Arc::clone);
             (Arc::clone(&state.synced), dnode, change)
         };
         let keeps = !change.wipe && !old.dnode.is_free();
@@ -106,10 +109,9 @@ impl Work {
                 dnode.set_spill(Some(*spill));
             }
         }
-        let handle = Arc::clone(handle);
-        let (below, killed, born) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let (below, killed, born, replaced) = (BTreeMap::new(), Vec::new(), Vec::new(), Vec::new());
         let (holes, freed) = (Vec::new(), 0);
-        let mut work = Self { handle, old, dnode, change, below, holes, freed, killed, born, txg };
+        let mut work = Self { handle, old, dnode, change, below, holes, freed, killed, born, replaced, txg };
         (work.holes, work.freed) = frees::free(&work, policy, gone)?;
         Ok(work)
     }
@@ -327,7 +329,7 @@ impl Work {
                 && !placed.is_embedded()
                 && placed.dvas().next() != new.dvas().next()
             {
-                self.change.dropped.push(*placed);
+                self.replaced.push(*placed);
             }
             match place {
                 SyncPlace::Spill if new.is_hole() => {}
@@ -366,21 +368,22 @@ impl Work {
     }
 
     /// Publishes the object's new state for readers.
-    pub(crate) fn publish(&self, stored: Object) {
+    pub(crate) fn publish(&self, stored: &Arc<Object>) {
+        let dnode = &stored.dnode;
         let mut state = self.handle.state.write();
-        state.synced = Arc::new(stored);
+        state.synced = Arc::clone(stored);
         let newer = state.changes.iter().flatten().any(|c| c.txg > self.txg);
-        if let Some(place) = state.changes.get_mut(slot(self.txg)) {
-            *place = None;
+        let State { changes, left, .. } = &mut *state;
+        if let (Some(change), Some(left)) = (changes.get_mut(slot(self.txg)), left.get_mut(slot(self.txg))) {
+            (*change, *left) = (None, None);
         }
         if !newer {
-            state.now = self.dnode.clone();
+            state.now = dnode.clone();
             return;
         }
-        if !state.now.is_free() && !self.dnode.is_free() {
-            (state.now.used, state.now.nlevels) =
-                (self.dnode.used, state.now.nlevels.max(self.dnode.nlevels));
-            if let Some(spill) = self.dnode.spill().filter(|_| state.now.spill().is_some()) {
+        if !state.now.is_free() && !dnode.is_free() {
+            (state.now.used, state.now.nlevels) = (dnode.used, state.now.nlevels.max(dnode.nlevels));
+            if let Some(spill) = dnode.spill().filter(|_| state.now.spill().is_some()) {
                 state.now.set_spill(Some(*spill));
             }
         }

@@ -48,12 +48,10 @@ impl LiveObjset {
     pub(crate) fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
         // An object that is written here is clean before its dnode is in its block.
         self.hold();
-        let dirty = self.take_dirty(tx.txg(), |n| n != SpecialObject::Meta.number());
-        let changed = self.sync_handles(dirty, tx, ops)?;
-        let ordinary = changed.iter().filter(|(n, _)| slots::is_ordinary(**n));
-        self.write_dnodes(tx, ordinary.map(|(&n, c)| (n, c)))?;
+        let changed = self.sync_handles(self.take_dirty(tx.txg()), tx, ops)?;
+        self.write_dnodes(tx, changed.iter().filter(|change| slots::is_ordinary(change.after.number)))?;
         self.set_special(&changed);
-        Ok(changed.into_values().collect())
+        Ok(changed)
     }
 
     /// Extends the root block of an older generation for the accounting of users, groups and (`projects`) projects.
@@ -75,8 +73,7 @@ impl LiveObjset {
 
     /// Writes the blocks of dnodes and the root block; returns the root pointer.
     pub(crate) fn sync_root(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Blkptr> {
-        let dirty = self.take_dirty(tx.txg(), |n| n == SpecialObject::Meta.number());
-        let changed = self.sync_handles(dirty, tx, ops)?;
+        let changed = self.sync_handles(self.take_dirty_meta(tx.txg()), tx, ops)?;
         self.set_special(&changed);
         self.sync_log(tx)?;
         let (bytes, old, fill) = {
@@ -122,31 +119,34 @@ impl LiveObjset {
         Ok(())
     }
 
-    fn take_dirty(&self, txg: u64, want: impl Fn(u64) -> bool) -> Vec<Arc<Handle>> {
+    /// Takes the objects that a txg changed, but for the meta dnode, in the order of their numbers.
+    fn take_dirty(&self, txg: u64) -> Vec<Arc<Handle>> {
         let Some(list) = self.dirty.get(slot(txg)) else { return Vec::new() };
         let mut list = list.lock();
-        let (take, keep): (BTreeMap<_, _>, _) =
-            std::mem::take(&mut *list).into_iter().partition(|(n, _)| want(*n));
-        *list = keep;
-        take.into_values().collect()
+        let mut taken = std::mem::take(&mut *list);
+        list.extend(taken.remove_entry(&SpecialObject::Meta.number()));
+        drop(list);
+        taken.into_values().collect()
     }
 
-    /// Writes all blocks of some objects and returns the changes by object number.
-    fn sync_handles(
-        &self,
-        dirty: Vec<Arc<Handle>>,
-        tx: &Tx,
-        ops: &dyn BlockOps,
-    ) -> Result<BTreeMap<u64, Changed>> {
+    /// Takes the meta dnode if a txg changed it.
+    fn take_dirty_meta(&self, txg: u64) -> Vec<Arc<Handle>> {
+        let list = self.dirty.get(slot(txg));
+        list.and_then(|list| list.lock().remove(&SpecialObject::Meta.number())).into_iter().collect()
+    }
+
+    /// Writes all blocks of some objects, which are sorted by number, and returns the changes in the same order.
+    fn sync_handles(&self, dirty: Vec<Arc<Handle>>, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
         let policy = self.policy();
         let is_fs = self.objset_type() == ObjsetType::Zfs;
         let tree = self.arc().zio().tree();
         let dsize = |bp: &Blkptr| crate::zio::deflated(&tree, bp);
         let mut gone = |bp: &Blkptr| ops.killed(bp, tx).map(|()| dsize(bp));
-        let mut works = Vec::new();
+        let is_counted = is_fs && !self.is_raw();
+        let mut works = Vec::with_capacity(dirty.len());
         for handle in dirty {
-            let mut work = Work::begin(&handle, tx.txg(), &policy, &mut gone)?;
-            if is_fs && !self.is_raw() && slots::is_ordinary(handle.number) && !work.dnode.is_free() {
+            let mut work = Work::begin(handle, tx.txg(), &policy, &mut gone)?;
+            if is_counted && slots::is_ordinary(work.handle.number) && !work.dnode.is_free() {
                 work.dnode.flags.0 |= policy.accounted.0;
             }
             works.push(work);
@@ -155,8 +155,8 @@ impl LiveObjset {
         for level in 0..levels {
             self.sync_level(&mut works, level, &policy)?;
         }
-        let mut changed = BTreeMap::new();
-        for mut work in works {
+        let mut changed = Vec::with_capacity(works.len());
+        for work in &mut works {
             for bp in work.dropped() {
                 // It was never part of the object; accounting sees its birth and its free.
                 ops.born(bp, tx)?;
@@ -169,16 +169,18 @@ impl LiveObjset {
                 ops.born(bp, tx)?;
             }
             work.finish(&dsize);
-            let after = Object::stored(&self.plain, work.handle.number, work.dnode.clone());
-            let entry = Changed { before: Arc::clone(&work.old), after: Arc::new(after.clone()) };
-            changed.insert(work.handle.number, entry);
-            work.publish(after);
+            let dnode = std::mem::take(&mut work.dnode);
+            let after = Arc::new(Object::stored(&self.plain, work.handle.number, dnode));
+            work.publish(&after);
+            changed.push(Changed { before: Arc::clone(&work.old), after });
         }
         Ok(changed)
     }
 
     /// Writes one level of all objects.
     fn sync_level(&self, works: &mut [Work], level: u8, policy: &Policy) -> Result<()> {
+        // A txg that frees many objects has many that write nothing.
+        let works: Vec<&mut Work> = works.iter_mut().filter(|work| level < work.dnode.nlevels).collect();
         let results: Vec<RefCell<Vec<Pointers>>> = works.iter().map(|_| RefCell::default()).collect();
         let failed: RefCell<Option<Error>> = RefCell::default();
         let fail = |e: Error| {
@@ -217,18 +219,18 @@ impl LiveObjset {
         if let Some(e) = failed.take() {
             return Err(e);
         }
-        for (work, results) in works.iter_mut().zip(results) {
+        for (work, results) in works.into_iter().zip(results) {
             work.written(level, results.into_inner());
         }
         Ok(())
     }
 
     /// Puts dnodes into their blocks.
-    fn write_dnodes<'a>(&self, tx: &Tx, changed: impl Iterator<Item = (u64, &'a Changed)>) -> Result<()> {
+    fn write_dnodes<'a>(&self, tx: &Tx, changed: impl Iterator<Item = &'a Changed>) -> Result<()> {
         let meta = self.special(SpecialObject::Meta)?;
         let mut blocks: BTreeMap<u64, AlignedBuf> = BTreeMap::new();
-        for (number, change) in changed {
-            let (blkid, slot) = slots::place(number);
+        for change in changed {
+            let (blkid, slot) = slots::place(change.after.number);
             let block = match blocks.entry(blkid) {
                 std::collections::btree_map::Entry::Occupied(e) => e.into_mut(),
                 std::collections::btree_map::Entry::Vacant(e) => e.insert(meta.block(blkid)?.into_owned()),
@@ -243,9 +245,12 @@ impl LiveObjset {
     }
 
     /// Puts the dnodes of the special objects into the root block.
-    fn set_special(&self, changed: &BTreeMap<u64, Changed>) {
+    fn set_special(&self, changed: &[Changed]) {
         let mut root = self.root.write();
-        let new = |which: SpecialObject| changed.get(&which.number()).map(|c| c.after.dnode.clone());
+        let new = |which: SpecialObject| {
+            let at = changed.binary_search_by_key(&which.number(), |change| change.after.number).ok()?;
+            changed.get(at).map(|change| change.after.dnode.clone())
+        };
         if let Some(dnode) = new(SpecialObject::Meta) {
             root.phys.meta_dnode = dnode;
         }
