@@ -21,18 +21,24 @@ impl RangeSet {
             return 0;
         }
         let before = self.covered;
-        let (mut from, mut to) = (start, end);
-        while let Some((&s, &e)) = self.ranges.range(..=to).next_back() {
-            if e < from {
+        let mut to = end;
+        while let Some((&s, e)) = self.ranges.range_mut(..=to).next_back() {
+            if *e < start {
                 break;
             }
-            self.ranges.remove(&s);
-            self.covered -= e - s;
-            from = from.min(s);
-            to = to.max(e);
+            if s <= start {
+                // No range before this one reaches so far: it grows in its place.
+                self.covered += to.saturating_sub(*e);
+                *e = to.max(*e);
+                return self.covered - before;
+            }
+            let (first, last) = (s, *e);
+            self.ranges.remove(&first);
+            self.covered -= last - first;
+            to = to.max(last);
         }
-        self.ranges.insert(from, to);
-        self.covered += to - from;
+        self.ranges.insert(start, to);
+        self.covered += to - start;
         self.covered - before
     }
 
@@ -68,7 +74,9 @@ impl RangeSet {
 
     /// True when some of `[start, end)` is in the set.
     pub fn overlaps(&self, start: u64, end: u64) -> bool {
-        start < end && self.ranges.range(..end).next_back().is_some_and(|(_, &e)| e > start)
+        start < end
+            && self.covered > 0
+            && self.ranges.range(..end).next_back().is_some_and(|(_, &e)| e > start)
     }
 
     /// The ranges in ascending order.

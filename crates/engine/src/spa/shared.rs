@@ -1,5 +1,6 @@
 //! Blocks with more than one owner: writes that share a stored block; frees, which end a reference or release space.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -374,8 +375,11 @@ impl Spa {
             return Ok(());
         }
         let (parts, lost) = match bp.is_gang() {
-            true => zio::parts_to_free(&self.pool.zio, bp)?,
-            false => (vec![*bp], None),
+            true => {
+                let (parts, lost) = zio::parts_to_free(&self.pool.zio, bp)?;
+                (Cow::Owned(parts), lost)
+            }
+            false => (Cow::Borrowed(std::slice::from_ref(bp)), None),
         };
         if let Some(why) = lost {
             let cause = format!("the space of the pieces of a gang block is lost: {why}");
@@ -385,7 +389,7 @@ impl Spa {
         self.pool.arc.freed(bp);
         self.scan_freed(bp);
         // A clone is younger than its bytes: a checkpoint goes by the physical birth txg.
-        for part in &parts {
+        for part in parts.iter() {
             // Nothing will refer to a block of this txg: it need not survive a device that was away.
             if part.physical_birth() == tx.txg() {
                 self.pool.zio.suspended.forget(part.dvas());
