@@ -92,9 +92,14 @@ impl<'a> ZapEdit<'a> {
 
     /// Opens an existing ZAP.
     pub fn open(object: &'a mut dyn Edit) -> Result<Self> {
-        let zap = Self { object, micro_max: MICRO_MAX };
+        let zap = Self::unread(object);
         zap.read()?;
         Ok(zap)
+    }
+
+    /// An existing ZAP, of which nothing is read yet: each change checks the blocks that it reads.
+    pub fn unread(object: &'a mut dyn Edit) -> Self {
+        Self { object, micro_max: MICRO_MAX }
     }
 
     /// Sets the maximum size of a micro ZAP to `bytes` instead of 128 KiB: larger with the feature
@@ -151,8 +156,7 @@ impl<'a> ZapEdit<'a> {
         loop {
             let head = self.object.head()?;
             if BlockKind::of(&head.block) != BlockKind::Micro {
-                drop(head);
-                let mut fat = Fat::open(self.object)?;
+                let mut fat = Fat::over(self.object, head.block)?;
                 let hashed = hashed(&fat.header, key)?;
                 return fat.remove(&hashed);
             }
@@ -185,10 +189,10 @@ impl<'a> ZapEdit<'a> {
         if let KeyRef::Name(name) = key {
             check_name(name)?;
         }
-        loop {
+        let first = loop {
             let head = self.object.head()?;
             if BlockKind::of(&head.block) != BlockKind::Micro {
-                break;
+                break head.block;
             }
             let KeyRef::Name(name) = key else { return Err(wrong_kind()) };
             match self.micro_store(head, name, value, replace)? {
@@ -196,8 +200,8 @@ impl<'a> ZapEdit<'a> {
                 Stored::Overtaken => {}
                 Stored::NeedsFat => self.upgrade()?,
             }
-        }
-        let mut fat = Fat::open(self.object)?;
+        };
+        let mut fat = Fat::over(self.object, first)?;
         let hashed = hashed(&fat.header, key)?;
         fat.store(&hashed, None, value, replace)
     }

@@ -75,6 +75,11 @@ struct Pair {
 impl<'a> Fat<'a> {
     pub(super) fn open(object: &'a mut dyn Edit) -> Result<Self> {
         let first = object.read_block(0)?;
+        Self::over(object, first)
+    }
+
+    /// As [`Fat::open`], where block 0 has been read.
+    pub(super) fn over(object: &'a mut dyn Edit, first: Buf) -> Result<Self> {
         let header = FatHeader::from_bytes(&first).map_err(|e| corrupt(&*object, 0, &e))?;
         Ok(Self { object, header, first, changed: false })
     }
@@ -129,7 +134,11 @@ impl<'a> Fat<'a> {
             Ok(Fit::Done)
         })?;
         self.count(-1)?;
-        if is_empty { self.shrink(blkid) } else { Ok(()) }
+        if !is_empty {
+            return Ok(());
+        }
+        self.first = self.object.read_block(0)?;
+        self.shrink(blkid)
     }
 
     /// Changes entries of a leaf, in place if the txg has it already and no reader holds it; a change that fails has changed
@@ -209,12 +218,20 @@ impl<'a> Fat<'a> {
         }
     }
 
+    /// Counts entries: the last step of most changes, so that block 0 is not read again.
     fn count(&mut self, delta: i64) -> Result<()> {
         self.header.num_entries = self.header.num_entries.saturating_add_signed(delta);
-        self.write_header()
+        self.put_header()
     }
 
     fn write_header(&mut self) -> Result<()> {
+        self.put_header()?;
+        self.first = self.object.read_block(0)?;
+        Ok(())
+    }
+
+    /// Writes the header; the caller reads `first` again before it is used.
+    fn put_header(&mut self) -> Result<()> {
         let first = std::mem::replace(&mut self.first, Buf::empty());
         if self.changed {
             let mut block = first.into_owned();
@@ -226,7 +243,6 @@ impl<'a> Fat<'a> {
             let header = &self.header;
             self.object.patch_block(0, &mut |block| header.write_to(block))?;
         }
-        self.first = self.object.read_block(0)?;
         Ok(())
     }
 

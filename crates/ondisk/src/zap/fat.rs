@@ -11,7 +11,10 @@
 //! shorter than the table's shift.
 
 use super::{BLOCK_HEADER, FAT_MAGIC, ZapFlags};
-use crate::{Cursor, Malformed};
+use crate::Malformed;
+
+/// Words of the header.
+const WORDS: usize = 13;
 
 /// Where a fat ZAP's pointer table is.
 #[doc(alias = "zap_table_phys_t")]
@@ -55,9 +58,11 @@ impl FatHeader {
     /// Decodes and checks block 0; the block's length is the ZAP's block size.
     pub fn from_bytes(block: &[u8]) -> Result<Self, Malformed> {
         let bad = |detail: String| Err(Malformed::new("fat zap", detail));
-        let mut at = Cursor::new("fat zap", block);
-        let [block_type, magic, blk, numblks, shift, nextblk, blks_copied] = at.u64s()?;
-        let [freeblk, num_leafs, num_entries, salt, normflags, flags] = at.u64s()?;
+        let short = || Malformed::short("fat zap", block.len(), WORDS * 8);
+        let words: &[[u8; 8]; WORDS] = block.as_chunks::<8>().0.first_chunk().ok_or_else(short)?;
+        let [block_type, magic, blk, numblks, shift, nextblk, blks_copied, rest @ ..] =
+            words.map(u64::from_le_bytes);
+        let [freeblk, num_leafs, num_entries, salt, normflags, flags] = rest;
         if block_type != BLOCK_HEADER || magic != FAT_MAGIC {
             return bad(format!("block type {block_type:#x}, magic number {magic:#x}"));
         }

@@ -84,12 +84,34 @@ pub struct LeafMut<'a> {
 #[derive(Debug)]
 struct Before {
     header: LeafHeaderPhys,
-    heads: Vec<(usize, U16)>,
-    chunks: Vec<(usize, [u8; CHUNK_SIZE])>,
+    heads: Few<(usize, U16)>,
+    chunks: Few<(usize, [u8; CHUNK_SIZE])>,
 }
 
 /// Chunks that an ordinary change replaces: an entry, its name and value, the entry before it on the chain.
 const ORDINARY: usize = 8;
+
+/// A list that allocates nothing for the parts of an ordinary change.
+#[derive(Debug, Default)]
+struct Few<T> {
+    first: [T; ORDINARY],
+    len: usize,
+    more: Vec<T>,
+}
+
+impl<T: Copy> Few<T> {
+    fn push(&mut self, item: T) {
+        match self.first.get_mut(self.len) {
+            Some(place) => (*place, self.len) = (item, self.len + 1),
+            None => self.more.push(item),
+        }
+    }
+
+    /// All of them, the last first.
+    fn newest_first(&self) -> impl Iterator<Item = T> + '_ {
+        self.more.iter().rev().chain(self.first.iter().take(self.len).rev()).copied()
+    }
+}
 
 fn bad(detail: impl Into<String>) -> Malformed {
     Malformed::new("zap leaf", detail)
@@ -144,8 +166,8 @@ impl<'a> LeafMut<'a> {
         work: impl FnOnce(&mut Self) -> Result<T, Malformed>,
     ) -> Result<T, Malformed> {
         let mut leaf = Self::from_bytes(block)?;
-        let (header, heads, chunks) = (*leaf.header, Vec::new(), Vec::with_capacity(ORDINARY));
-        leaf.before = Some(Before { header, heads, chunks });
+        let header = *leaf.header;
+        leaf.before = Some(Before { header, heads: Few::default(), chunks: Few::default() });
         let done = work(&mut leaf);
         if done.is_err() {
             leaf.put_back();
@@ -156,10 +178,10 @@ impl<'a> LeafMut<'a> {
     fn put_back(&mut self) {
         let Some(before) = self.before.take() else { return };
         *self.header = before.header;
-        for (slot, head) in before.heads.into_iter().rev() {
+        for (slot, head) in before.heads.newest_first() {
             self.hash.get_mut(slot).into_iter().for_each(|now| *now = head);
         }
-        for (chunk, bytes) in before.chunks.into_iter().rev() {
+        for (chunk, bytes) in before.chunks.newest_first() {
             self.chunks.get_mut(chunk).into_iter().for_each(|now| *now = bytes);
         }
     }

@@ -124,7 +124,7 @@ impl FsWriter {
             self.txs.use_feature(Feature::Longname, steps)?;
         }
         let mut edit = dir.handle.edit(steps);
-        ZapEdit::open(&mut edit)?.micro_max(self.micro_max()).insert(name, self.dirent(to.0, to.1))?;
+        ZapEdit::unread(&mut edit).micro_max(self.micro_max()).insert(name, self.dirent(to.0, to.1))?;
         drop(edit);
         if dir.handle.block_size() > MAX_OLD_BLOCK {
             self.txs.use_feature(Feature::LargeMicrozap, steps)?;
@@ -144,7 +144,7 @@ impl FsWriter {
         kind: FileKind,
     ) -> Result<()> {
         self.may_fail()?;
-        ZapEdit::open(&mut dir.handle.edit(steps))?.remove(&*entry.name)?;
+        ZapEdit::unread(&mut dir.handle.edit(steps)).remove(&*entry.name)?;
         let (of, name, word) = (Arc::clone(dir), entry.name.clone(), self.dirent(entry.object, kind));
         steps.inverse(move |_, tx| ZapEdit::open(&mut of.handle.edit(tx))?.insert(&*name, word));
         self.entry_changed(steps, dir, -1, -i64::from(kind == FileKind::Directory))
@@ -159,7 +159,7 @@ impl FsWriter {
         to: (u64, FileKind),
     ) -> Result<()> {
         self.may_fail()?;
-        ZapEdit::open(&mut dir.handle.edit(steps))?.update(&*entry.name, self.dirent(to.0, to.1))?;
+        ZapEdit::unread(&mut dir.handle.edit(steps)).update(&*entry.name, self.dirent(to.0, to.1))?;
         let (of, name, word) = (Arc::clone(dir), entry.name.clone(), self.dirent(entry.object, kind));
         steps.inverse(move |_, tx| ZapEdit::open(&mut of.handle.edit(tx))?.update(&*name, word));
         let subdirs = i64::from(to.1 == FileKind::Directory) - i64::from(kind == FileKind::Directory);
