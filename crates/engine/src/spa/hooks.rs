@@ -176,9 +176,12 @@ impl SpaceSource for Spa {
         self.dirty.total()
     }
 
-    fn needed_and_inflation(&self) -> (u64, u64) {
-        let (needs, txg) = (self.dirty.needs(), self.txgs.synced());
-        let [per_mib, least] = self.space.worst_asizes([MIB, ondisk::MIN_BLOCK_SIZE], txg);
+    fn worst_sizes(&self) -> [u64; 2] {
+        self.space.worst_asizes([MIB, ondisk::MIN_BLOCK_SIZE], self.txgs.synced())
+    }
+
+    fn needed_and_inflation(&self, [per_mib, least]: [u64; 2]) -> (u64, u64) {
+        let needs = self.dirty.needs();
         let inflation = least / ondisk::MIN_BLOCK_SIZE;
         let least_inflation = self.limits().get(Limit::AsizeInflation);
         let parts = u128::from(needs.bytes) * u128::from(per_mib) / u128::from(MIB);

@@ -31,9 +31,12 @@ pub trait SpaceSource: Hooks {
     fn synced(&self) -> u64;
     /// Changed bytes in all open txgs.
     fn dirty(&self) -> u64;
+    /// Bytes on disk of blocks of 1 MiB and of the smallest size, on the vdev where they take most.
+    fn worst_sizes(&self) -> [u64; 2];
     /// Bytes on disk that all blocks which open txgs have to write take at most, if none can be compressed; and bytes on disk
-    /// that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata.
-    fn needed_and_inflation(&self) -> (u64, u64);
+    /// that a changed byte may take at most: copies, parity, sectors that it fills in part, and metadata. `worst`: as
+    /// [`SpaceSource::worst_sizes`] returned them.
+    fn needed_and_inflation(&self, worst: [u64; 2]) -> (u64, u64);
     /// Bytes that were freed and can't be used for some txgs.
     fn deferred(&self) -> u64;
     /// Whether something that was removed or destroyed is still being freed.
@@ -42,11 +45,29 @@ pub trait SpaceSource: Hooks {
     fn sync(&self) -> Result<()>;
 }
 
+/// What the answers of one txg have in common.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    /// The last txg on disk.
+    synced: u64,
+    /// For operations that take space, and for those that free some.
+    rooms: [Room; 2],
+    /// As [`SpaceSource::deferred`] and [`SpaceSource::worst_sizes`] returned them.
+    deferred: u64,
+    worst: [u64; 2],
+}
+
+impl Known {
+    fn room(&self, netfree: bool) -> Room {
+        let [takes, frees] = self.rooms;
+        if netfree { frees } else { takes }
+    }
+}
+
 /// Room of one dataset, as of a txg.
 #[derive(Debug, Default)]
 pub struct SpaceThrottles {
-    /// The txg, and the room in it: for operations that take space, and for those that free some.
-    known: Mutex<Option<(u64, [Room; 2])>>,
+    known: Mutex<Option<Known>>,
     /// Something was freed since writers last waited for that.
     freed: AtomicBool,
 }
@@ -54,24 +75,21 @@ pub struct SpaceThrottles {
 impl SpaceThrottles {
     /// Room as of the last txg on disk. `netfree` as in [`room`].
     pub fn of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<Room> {
-        Ok(self.as_of(pool, dataset, netfree)?.0)
+        Ok(self.as_of(pool, dataset)?.room(netfree))
     }
 
-    /// Room, and the txg it is of.
-    fn as_of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<(Room, u64)> {
+    /// What is known as of the last txg on disk.
+    fn as_of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset) -> Result<Known> {
         let synced = pool.synced();
         let mut known = self.known.lock();
-        let rooms = match &*known {
-            Some((txg, rooms)) if *txg == synced => *rooms,
-            _ => {
-                let of = |netfree| room(&pool.datasets().view(), pool, dataset.number, netfree);
-                let rooms = [of(false)?, of(true)?];
-                *known = Some((synced, rooms));
-                rooms
-            }
-        };
-        let [takes, frees] = rooms;
-        Ok((if netfree { frees } else { takes }, synced))
+        if let Some(known) = known.filter(|known| known.synced == synced) {
+            return Ok(known);
+        }
+        let of = |netfree| room(&pool.datasets().view(), pool, dataset.number, netfree);
+        let (deferred, worst) = (pool.deferred(), pool.worst_sizes());
+        let now = Known { synced, rooms: [of(false)?, of(true)?], deferred, worst };
+        *known = Some(now);
+        Ok(now)
     }
 
     /// Waits until a change of the dataset may proceed.
@@ -83,13 +101,14 @@ impl SpaceThrottles {
         let mut in_quota = true;
         let (mut last, mut unhelped) = (0, 0);
         for tried in 0..LONG_PATIENCE {
-            let (room, synced) = self.as_of(pool, dataset, netfree)?;
+            let known = self.as_of(pool, dataset)?;
+            let Known { synced, deferred, worst, .. } = known;
+            let room = known.room(netfree);
             let (own, all) = (dataset.objset.changed_bytes(synced), pool.dirty());
             in_quota = own < room.quota;
             // `used` already excludes freed space, before others may have it.
-            let deferred = pool.deferred();
             let free = room.pool.saturating_sub(deferred);
-            let (needed, inflation) = pool.needed_and_inflation();
+            let (needed, inflation) = pool.needed_and_inflation(worst);
             let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);
             let needed = needed.saturating_add(may_take(0));
             let in_pool = may_take(all).max(needed) < free;
