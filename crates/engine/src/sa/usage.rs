@@ -85,6 +85,37 @@ pub(crate) fn generation(kind: ObjectType, bonus: &[u8]) -> Option<u64> {
 /// Changes of one account: bytes and objects by id.
 type Deltas = BTreeMap<u64, (i64, i64)>;
 
+/// Changes of the accounts of users, groups and projects. Neighbouring objects mostly have the same owners.
+#[derive(Default)]
+struct Tally {
+    accounts: [Deltas; 3],
+    /// The last owners, and their changes that are not in the accounts yet.
+    last: Option<(Owners, (i64, i64))>,
+}
+
+impl Tally {
+    fn add(&mut self, owners: Owners, (bytes, objects): (i64, i64)) {
+        if self.last.is_none_or(|(last, _)| last != owners) {
+            self.settle();
+        }
+        let (_, delta) = self.last.get_or_insert((owners, (0, 0)));
+        *delta = (delta.0.saturating_add(bytes), delta.1.saturating_add(objects));
+    }
+
+    fn settle(&mut self) {
+        let Some((owners, (bytes, objects))) = self.last.take() else { return };
+        for (deltas, id) in self.accounts.iter_mut().zip([owners.user, owners.group, owners.project]) {
+            let delta = deltas.entry(id).or_default();
+            *delta = (delta.0.saturating_add(bytes), delta.1.saturating_add(objects));
+        }
+    }
+
+    fn finish(mut self) -> [Deltas; 3] {
+        self.settle();
+        self.accounts
+    }
+}
+
 /// Adds the changes of one txg to the accounts of users, groups and (if the pool counts them) `projects`. To be
 /// called between writing the objects and writing the root; the changed accounts are then to be written, too.
 /// `salt`: any number.
@@ -95,13 +126,13 @@ pub(crate) fn account(
     tx: &Tx,
     salt: u64,
 ) -> Result<()> {
-    let mut accounts: [Deltas; 3] = Default::default();
+    let mut tally = Tally::default();
     for change in changed.iter().filter(|c| c.after.number != 0 && c.after.number < dnode::MAX_OBJECT) {
-        note(&mut accounts, &change.before.dnode, -1);
-        note(&mut accounts, &change.after.dnode, 1);
+        note(&mut tally, &change.before.dnode, -1);
+        note(&mut tally, &change.after.dnode, 1);
     }
     let which = [SpecialObject::UserUsed, SpecialObject::GroupUsed, SpecialObject::ProjectUsed];
-    for (which, deltas) in which.into_iter().zip(accounts) {
+    for (which, deltas) in which.into_iter().zip(tally.finish()) {
         if deltas.values().all(|d| *d == (0, 0)) || (which == SpecialObject::ProjectUsed && !projects) {
             continue;
         }
@@ -110,7 +141,7 @@ pub(crate) fn account(
     Ok(())
 }
 
-fn note(accounts: &mut [Deltas; 3], dnode: &Dnode, sign: i64) {
+fn note(tally: &mut Tally, dnode: &Dnode, sign: i64) {
     if dnode.is_free() || !dnode.flags.has(DnodeFlags::USERUSED_ACCOUNTED) {
         return;
     }
@@ -118,10 +149,7 @@ fn note(accounts: &mut [Deltas; 3], dnode: &Dnode, sign: i64) {
     let used = dnode.used_bytes().saturating_add(u64::try_from(dnode::DNODE_MIN_SIZE).unwrap_or(0));
     let used = i64::try_from(used).unwrap_or(i64::MAX);
     let object = i64::from(dnode.flags.has(DnodeFlags::USEROBJUSED_ACCOUNTED));
-    for (deltas, id) in accounts.iter_mut().zip([owners.user, owners.group, owners.project]) {
-        let delta = deltas.entry(id).or_default();
-        *delta = (delta.0.saturating_add(sign * used), delta.1.saturating_add(sign * object));
-    }
+    tally.add(owners, (sign * used, sign * object));
 }
 
 fn store(objset: &Arc<LiveObjset>, which: SpecialObject, deltas: &Deltas, tx: &Tx, salt: u64) -> Result<()> {
@@ -171,16 +199,17 @@ mod tests {
 
     #[test]
     fn a_file_that_changes_hands_is_moved_between_accounts() {
-        let mut accounts: [Deltas; 3] = Default::default();
+        let mut tally = Tally::default();
         let mut dnode = Dnode::new(ObjectType::PLAIN_FILE_CONTENTS, 512, 1, ObjectType::ZNODE, 264);
         dnode.flags.0 |= DnodeFlags::USERUSED_ACCOUNTED.0 | DnodeFlags::USEROBJUSED_ACCOUNTED.0;
         dnode.used = 1024;
-        note(&mut accounts, &dnode, -1);
+        note(&mut tally, &dnode, -1);
         dnode.used = 4096;
         let mut bonus = dnode.bonus().to_vec();
         bonus[128] = 9; // owner
         dnode.set_bonus(&bonus);
-        note(&mut accounts, &dnode, 1);
+        note(&mut tally, &dnode, 1);
+        let accounts = tally.finish();
         assert_eq!(accounts[0], BTreeMap::from([(0, (-1536, -1)), (9, (4608, 1))]));
         assert_eq!(accounts[1], BTreeMap::from([(0, (3072, 0))]));
     }
