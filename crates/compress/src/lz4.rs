@@ -7,8 +7,8 @@ use lzzzz::lz4;
 use crate::DecompressError;
 
 const PREFIX: usize = 4;
-/// Bytes that each thread keeps for the result of its next block: enough for the blocks of which a txg has many.
-const KEPT: usize = 16 << 10;
+/// Bytes that each thread keeps for the result of its next block: enough for the default size of records.
+const KEPT: usize = 128 << 10;
 
 thread_local! {
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };

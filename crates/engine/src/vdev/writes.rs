@@ -9,6 +9,8 @@ use super::stats::Arrival;
 
 /// Most buffers of a joined write.
 const MAX_PARTS: usize = 256;
+/// Most waiting writes for which a run has room from the start.
+const BATCH: usize = 32;
 
 /// A write that waits or is on the device.
 pub(super) struct Write {
@@ -56,7 +58,10 @@ impl Writes {
         let write = self.waiting.remove(&key)?;
         let mut end = key.0.saturating_add(write.len);
         let mut parts = write.parts.len();
-        let mut run = WriteRun { start: key.0, writes: vec![(key.0, write)] };
+        // Blocks of a txg are written in batches, which mostly are one run.
+        let mut run =
+            WriteRun { start: key.0, writes: Vec::with_capacity(self.waiting.len().min(BATCH) + 1) };
+        run.writes.push((key.0, write));
         while let Some((&next, write)) = self.waiting.range((end, 0)..).next() {
             parts = parts.saturating_add(write.parts.len());
             let stretched = end.saturating_add(write.len);

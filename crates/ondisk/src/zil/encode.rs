@@ -25,7 +25,7 @@ impl LrAttr {
 impl LogRecord<'_> {
     /// The record's bytes, without txg and sequence number ([`stamp_txg`], [`stamp_seq`]).
     pub fn encode(&self, txtype: TxType) -> Vec<u8> {
-        let mut out = Vec::with_capacity(256);
+        let mut out = Vec::with_capacity(self.room());
         let head = LrCommon { txtype: txtype.0, ..LrCommon::default() };
         head.write(&mut out, Endian::Little);
         self.body(&mut out);
@@ -33,6 +33,20 @@ impl LogRecord<'_> {
         let len = u64::try_from(out.len()).unwrap_or(u64::MAX);
         put(&mut out, 8, len);
         out
+    }
+
+    /// Bytes for which memory is allocated at first. Many records wait for a commit, so those of which there are most have no
+    /// more memory than they need.
+    fn room(&self) -> usize {
+        let named = |words: usize, name: &[u8], link: Option<&[u8]>| {
+            let text = name.len().saturating_add(link.map_or(0, |link| link.len().saturating_add(1)));
+            (text.saturating_add(words * 8 + 1)).next_multiple_of(8)
+        };
+        match self {
+            Self::Remove(r) => named(5, r.name, None),
+            Self::Create(c) if c.attr.is_none() && c.domains.is_empty() => named(13, c.name, c.link),
+            _ => 256,
+        }
     }
 
     fn body(&self, out: &mut Vec<u8>) {
@@ -165,8 +179,8 @@ impl ZilChain {
 
 #[cfg(test)]
 mod tests {
-    use super::super::layout::{LrCreate, LrRename, LrSetsaxattr};
-    use super::super::record::{Rename, Setsaxattr};
+    use super::super::layout::{LrCreate, LrRemove, LrRename, LrSetsaxattr};
+    use super::super::record::{Remove, Rename, Setsaxattr};
     use super::*;
 
     fn round(txtype: u64, record: &LogRecord<'_>) {
@@ -184,7 +198,14 @@ mod tests {
         round(TxType::CREATE, &LogRecord::Create(create));
         let link =
             Create { lr: LrCreate::default(), attr: None, domains: vec![], name: b"l", link: Some(b"to") };
-        round(TxType::SYMLINK, &LogRecord::Create(link));
+        let link = LogRecord::Create(link);
+        round(TxType::SYMLINK, &link);
+        // Many of these wait for a commit.
+        let remove = LogRecord::Remove(Remove { lr: LrRemove { doid: 4 }, name: b"a file" });
+        round(TxType::REMOVE, &remove);
+        for bytes in [link.encode(TxType(TxType::SYMLINK)), remove.encode(TxType(TxType::REMOVE))] {
+            assert_eq!(bytes.capacity(), bytes.len());
+        }
         let rename = Rename { lr: LrRename { sdoid: 3, tdoid: 4 }, source: b"a", target: b"bc" };
         round(TxType::RENAME, &LogRecord::Rename(rename));
         let xattr = Setsaxattr { lr: LrSetsaxattr { foid: 2, size: 5 }, name: b"user.x", value: b"12345" };

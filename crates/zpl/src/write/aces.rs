@@ -116,14 +116,13 @@ fn masks(mode: u64, dir: bool) -> Masks {
 
 /// Bytes of a list and the number of entries, as system attributes hold them.
 pub fn encode(aces: &[Ace]) -> (u64, Vec<u8>) {
-    let mut out = Vec::new();
+    let mut out = Vec::with_capacity(aces.iter().map(|ace| ace_size(ace.ace_type, ace.flags)).sum());
     for ace in aces {
-        out.extend(ace.ace_type.to_le_bytes());
-        out.extend(ace.flags.to_le_bytes());
-        out.extend(ace.access_mask.to_le_bytes());
+        let head = u64::from(ace.ace_type) | u64::from(ace.flags) << 16 | u64::from(ace.access_mask) << 32;
+        out.extend_from_slice(&head.to_le_bytes());
         let size = ace_size(ace.ace_type, ace.flags);
         if size > 8 {
-            out.extend(ace.who.to_le_bytes());
+            out.extend_from_slice(&ace.who.to_le_bytes());
         }
         if size > 16 {
             let (kind, inherited) = ace.object.unwrap_or_default();
