@@ -220,6 +220,9 @@ pub enum Limit {
     /// Blocks from this length on are tried so.
     #[doc(alias = "zstd_abort_size")]
     ZstdAbortSize,
+    /// Whether a scrub follows the expansion of a raidz.
+    #[doc(alias = "zfs_scrub_after_expand")]
+    ScrubAfterExpand,
 }
 
 /// The description of a setting.

@@ -23,7 +23,7 @@ const fn number(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 92] = [
+pub const LIMITS: [Info; 93] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -789,4 +789,10 @@ pub const LIMITS: [Info; 92] = [
         about: "Bytes from which on a block is stored uncompressed when neither LZ4 nor zstd-1 shortens it, at the levels \
                 zstd-3 to zstd-19. Default: 128 KiB.",
     },
+    switch(
+        Limit::ScrubAfterExpand,
+        "zfs_scrub_after_expand",
+        true,
+        "0: no scrub begins when the expansion of a raidz has ended. Default: 1.",
+    ),
 ];

@@ -349,7 +349,8 @@ impl Spa {
         // Without the space of the new disk the vdev is whole, too; `zpool online -e` tries again.
         let _ = self.grow(&[top.id], tx);
         let at = self.datasets.at(tx, self);
-        if scan_state::running(&at)?.is_none() && !self.is_resilver_due() && !self.is_rebuilding() {
+        let wanted = self.limits().is_on(Limit::ScrubAfterExpand);
+        if wanted && scan_state::running(&at)?.is_none() && !self.is_resilver_due() && !self.is_rebuilding() {
             self.begin_scan(&at, ScanFunc::Scrub)?;
         }
         Ok(())
