@@ -6,21 +6,23 @@ use std::sync::Arc;
 use ondisk::sa::{SaAttr, SaHeader, SaSplit, SaValue, ZPL_ATTRS, encode, to_little_endian};
 use ondisk::{Endian, ZnodePhys};
 
+use super::values::Values;
 use super::{SaTables, corrupt};
 use crate::error::{Error, Kind, Result};
 
-/// Attributes of an ordinary file, and their bytes: more are rare.
+/// Attributes of an ordinary file: more are rare.
 const FILE_ATTRS: usize = 20;
-const FILE_BYTES: usize = 256;
 
 /// A file's attributes, in the order in which they are stored: those of the bonus buffer, then those of the
-/// spill block. A copy costs one allocation, however many attributes there are: each change of a file makes one.
+/// spill block. A copy of an ordinary file's allocates nothing: each change of a file makes copies.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SaAttrs {
     /// The attributes, and the lengths of their values.
     values: Arc<Vec<(SaAttr, usize)>>,
+    /// One bit for each number below 64 that is among the attributes.
+    present: u64,
     /// The values one after the other.
-    bytes: Vec<u8>,
+    bytes: Values,
     /// The bytes after an old znode in its bonus buffer; `None` for system attributes.
     tail: Option<Vec<u8>>,
 }
@@ -36,7 +38,22 @@ pub struct SaReader<'a> {
 
 impl<'a> SaReader<'a> {
     /// An attribute's bytes.
+    #[inline]
     pub fn get(&mut self, attr: SaAttr) -> Option<&'a [u8]> {
+        if !self.attrs.may_have(attr) {
+            return None;
+        }
+        match self.attrs.values.get(self.index) {
+            Some((next, len)) if next.num == attr.num => {
+                let range = self.start..self.start + len;
+                (self.index, self.start) = (self.index + 1, range.end);
+                self.attrs.bytes.get(range)
+            }
+            _ => self.search(attr),
+        }
+    }
+
+    fn search(&mut self, attr: SaAttr) -> Option<&'a [u8]> {
         let behind = self.attrs.values.get(self.index..).unwrap_or_default();
         self.find(behind, attr, (self.index, self.start)).or_else(|| {
             let before = self.attrs.values.get(..self.index).unwrap_or_default();
@@ -59,6 +76,7 @@ impl<'a> SaReader<'a> {
     }
 
     /// An attribute's first word.
+    #[inline]
     pub fn word(&mut self, attr: SaAttr) -> Option<u64> {
         self.get(attr)?.first_chunk().map(|b| u64::from_le_bytes(*b))
     }
@@ -83,8 +101,8 @@ pub struct SaBuffers {
 impl SaAttrs {
     /// No attributes yet, with room for those of a new file.
     pub fn new() -> Self {
-        let (values, bytes) = (Arc::new(Vec::with_capacity(FILE_ATTRS)), Vec::with_capacity(FILE_BYTES));
-        Self { values, bytes, tail: None }
+        let values = Arc::new(Vec::with_capacity(FILE_ATTRS));
+        Self { values, present: 0, bytes: Values::default(), tail: None }
     }
 
     /// Decodes bonus buffer and spill block, in either byte order. An empty bonus has no attributes.
@@ -119,11 +137,21 @@ impl SaAttrs {
 
     fn push(&mut self, attr: SaAttr, bytes: &[u8]) {
         Arc::make_mut(&mut self.values).push((attr, bytes.len()));
-        self.bytes.extend_from_slice(bytes);
+        self.present |= bit(attr);
+        self.bytes.extend(bytes);
+    }
+
+    /// False for most attributes that are absent.
+    fn may_have(&self, attr: SaAttr) -> bool {
+        let bit = bit(attr);
+        bit == 0 || self.present & bit != 0
     }
 
     /// Index of an attribute, and the range of its value.
     fn place(&self, attr: SaAttr) -> Option<(usize, Range<usize>)> {
+        if !self.may_have(attr) {
+            return None;
+        }
         let mut start = 0;
         for (index, (other, len)) in self.values.iter().enumerate() {
             if other.num == attr.num {
@@ -195,7 +223,7 @@ impl SaAttrs {
             Some((index, range)) => {
                 if let Some((_, len)) = Arc::make_mut(&mut self.values).get_mut(index) {
                     *len = bytes.len();
-                    self.bytes.splice(range, bytes.iter().copied());
+                    self.bytes.replace(range, bytes);
                 }
             }
             None if self.tail.is_some() => {
@@ -217,8 +245,9 @@ impl SaAttrs {
         let before = self.values.len();
         while let Some((index, range)) = self.place(attr).filter(|_| self.tail.is_none()) {
             Arc::make_mut(&mut self.values).remove(index);
-            self.bytes.drain(range);
+            self.bytes.replace(range, &[]);
         }
+        self.present = self.values.iter().fold(0, |bits, (attr, _)| bits | bit(*attr));
         self.values.len() < before
     }
 
@@ -243,19 +272,20 @@ impl SaAttrs {
     pub fn patch(&self, before: &Self, bonus: &mut [u8]) {
         let header =
             if self.tail.is_some() { 0 } else { SaHeader::from_bytes(bonus).map_or(0, |h| h.size()) };
-        let (mut from, mut to) = (0, header);
+        let (mut to, mut new, mut old) = (header, &*self.bytes, &*before.bytes);
         for (_, len) in self.values.iter() {
-            let range = from..from + len;
-            let (new, old) = (self.bytes.get(range.clone()), before.bytes.get(range));
+            let (Some(news), Some(olds)) = (new.split_at_checked(*len), old.split_at_checked(*len)) else {
+                return;
+            };
             if self.tail.is_none() {
                 to = to.next_multiple_of(8);
             }
-            if new != old
-                && let (Some(new), Some(place)) = (new, bonus.get_mut(to..to + len))
+            if differ(news.0, olds.0)
+                && let Some(place) = bonus.get_mut(to..to + len)
             {
-                place.copy_from_slice(new);
+                place.copy_from_slice(news.0);
             }
-            (from, to) = (from + len, to + len);
+            (new, old, to) = (news.1, olds.1, to + len);
         }
     }
 
@@ -264,7 +294,7 @@ impl SaAttrs {
     #[doc(alias = "sa_build_layouts")]
     pub fn encode(&self, tables: &mut SaTables, space: usize) -> Result<SaBuffers> {
         if let Some(tail) = &self.tail {
-            let mut bonus = self.bytes.clone();
+            let mut bonus = self.bytes.to_vec();
             bonus.extend_from_slice(tail);
             return Ok(SaBuffers { bonus, spill: None });
         }
@@ -281,6 +311,19 @@ impl SaAttrs {
             }
         };
         Ok(SaBuffers { bonus, spill })
+    }
+}
+
+/// The bit of an attribute in a set of numbers; 0 for one that has none.
+fn bit(attr: SaAttr) -> u64 {
+    1_u64.checked_shl(attr.num.into()).unwrap_or(0)
+}
+
+/// Whether values of the same length differ. Most are one word, whose comparison needs no call.
+fn differ(a: &[u8], b: &[u8]) -> bool {
+    match (<&[u8; 8]>::try_from(a), <&[u8; 8]>::try_from(b)) {
+        (Ok(a), Ok(b)) => a != b,
+        _ => a != b,
     }
 }
 

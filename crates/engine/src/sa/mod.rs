@@ -12,6 +12,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 pub mod usage;
+mod values;
 
 pub use attrs::{SaAttrs, SaBuffers};
 pub use tables::SaTables;

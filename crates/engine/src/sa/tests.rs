@@ -51,6 +51,41 @@ fn tables_are_stored_once_and_read_back() {
 }
 
 #[test]
+fn a_copy_of_an_ordinary_files_attributes_allocates_nothing_for_its_bytes() {
+    let (_, tables) = new();
+    let names = [
+        "MODE",
+        "SIZE",
+        "GEN",
+        "UID",
+        "GID",
+        "PARENT",
+        "FLAGS",
+        "ATIME",
+        "MTIME",
+        "CTIME",
+        "CRTIME",
+        "LINKS",
+        "PROJID",
+        "DACL_COUNT",
+        "DACL_ACES",
+        "XATTR",
+    ];
+    let mut attrs = SaAttrs::new();
+    for name in names {
+        let attr = attr(&tables, &format!("ZPL_{name}"));
+        let len = if attr.len == 0 { 24 } else { attr.len };
+        attrs.set(attr, vec![7; len.into()]).unwrap();
+    }
+    let copy = attrs.clone();
+    let within = std::ptr::from_ref(&copy).addr()..std::ptr::from_ref(&copy).addr() + size_of_val(&copy);
+    let all: Vec<_> = copy.iter().collect();
+    assert_eq!(all.len(), names.len());
+    assert!(all.iter().all(|(_, bytes)| within.contains(&bytes.as_ptr().addr())));
+    assert_eq!(copy, attrs);
+}
+
+#[test]
 fn attributes_that_older_file_systems_lack_are_registered_later() {
     let (objects, mut tables) = new();
     tables.store(&objects, &mut Rng::new(2)).unwrap();

@@ -168,7 +168,7 @@ impl FsWriter {
 
     fn entry_changed(&self, steps: &Steps<'_>, dir: &Arc<Node>, entries: i64, subdirs: i64) -> Result<()> {
         let (f, now) = (&self.fields, self.now());
-        self.change_step(steps, dir, &[f.size, f.links, f.mtime, f.ctime], |state| {
+        self.change_step(steps, dir, [f.size, f.links, f.mtime, f.ctime], |state| {
             state.add(f.size, entries)?;
             state.add(f.links, subdirs)?;
             state.time(f.mtime, now)?;

@@ -341,7 +341,7 @@ impl FsWriter {
         let mode = attrs.word(self.fields.mode).unwrap_or(0);
         let kind = FileKind::from_mode(mode);
         let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} names no known file type")))?;
-        let state = State { attrs, spill: spill.map(|s| s.to_vec()), encoded: false };
+        let state = State { attrs: attrs.into(), spill: spill.map(|s| s.to_vec()), encoded: false };
         Ok(Node::new(handle, state, kind))
     }
 

@@ -252,7 +252,7 @@ impl FsWriter {
         };
         self.forget(handle.number);
         self.may_fail()?;
-        let node = Node::new(handle, State { attrs: built, spill: None, encoded: false }, new.kind);
+        let node = Node::new(handle, State { attrs: built.into(), spill: None, encoded: false }, new.kind);
         self.store(tx, &node, &mut node.state.write())?;
         // A record has entries of the newer form; in an older file system the replay inherits the list again.
         let tells = acl.hints & pflags::ACL_TRIVIAL == 0 && version >= VERSION_FUID;
@@ -322,7 +322,7 @@ impl FsWriter {
             if unnamed {
                 self.dequeue(steps, object)?;
             }
-            self.change_step(steps, &node, &[f.links, f.parent, f.ctime], |state| {
+            self.change_step(steps, &node, [f.links, f.parent, f.ctime], |state| {
                 // An unlink in another directory may have removed the last name since.
                 if !unnamed && state.word(f.links) == 0 {
                     return Err(Error::not_found("the file was removed"));

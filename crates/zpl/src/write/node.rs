@@ -1,5 +1,6 @@
 //! A file in use.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
@@ -17,10 +18,35 @@ use super::fs::FsWriter;
 use crate::attr::{FileKind, Time};
 use engine::dmu::range_lock::Ranges;
 
+/// Attributes that are copied when they are changed while others hold them: a change, what undoes it and what compares before
+/// and after share them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attrs(Arc<SaAttrs>);
+
+impl From<SaAttrs> for Attrs {
+    fn from(attrs: SaAttrs) -> Self {
+        Self(Arc::new(attrs))
+    }
+}
+
+impl Deref for Attrs {
+    type Target = SaAttrs;
+
+    fn deref(&self) -> &SaAttrs {
+        &self.0
+    }
+}
+
+impl DerefMut for Attrs {
+    fn deref_mut(&mut self) -> &mut SaAttrs {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
 /// A file's present attributes, and the spill block that holds part of them.
 #[derive(Debug, Clone)]
 pub struct State {
-    pub attrs: SaAttrs,
+    pub attrs: Attrs,
     pub spill: Option<Vec<u8>>,
     /// The bonus buffer is as the attributes are encoded here: one that was read from disk may be laid out otherwise.
     pub encoded: bool,
@@ -199,7 +225,7 @@ impl FsWriter {
         tx: &Tx,
         node: &Node,
         work: impl FnOnce(&mut State) -> Result<(T, StoredWhen)>,
-    ) -> Result<(T, Option<SaAttrs>)> {
+    ) -> Result<(T, Option<Attrs>)> {
         let mut state = node.state.write();
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));

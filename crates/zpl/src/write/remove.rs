@@ -105,7 +105,7 @@ impl FsWriter {
     pub(super) fn drop_link(&self, steps: &Steps<'_>, node: &Arc<Node>) -> Result<bool> {
         let now = self.now();
         let attrs = [self.fields.links, self.fields.ctime];
-        let left = self.change_step_as(steps, node, &attrs, |state| {
+        let left = self.change_step_as(steps, node, attrs, |state| {
             let links = state.word(self.fields.links).saturating_sub(1);
             // A directory's own `.` doesn't keep it.
             let links = if node.is_dir() && links <= 1 { 0 } else { links };

@@ -173,8 +173,9 @@ impl FsWriter {
         let (f, now) = (&self.fields, self.now());
         let added = pflags::AV_MODIFIED | parent.word(f.flags) & pflags::PROJINHERIT;
         let parent = parent.number;
-        self.change_step(steps, node, &[f.flags, f.parent, f.ctime], |state| {
-            state.attrs.set_word(f.flags, state.word(f.flags) | added)?;
+        self.change_step(steps, node, [f.flags, f.parent, f.ctime], |state| {
+            let flags = state.word(f.flags) | added;
+            state.attrs.set_word(f.flags, flags)?;
             state.attrs.set_word(f.parent, parent)?;
             state.time(f.ctime, now)
         })

@@ -334,7 +334,7 @@ impl FsWriter {
                 rebuilt.set(attr, bytes)?;
             }
         }
-        state.attrs = rebuilt;
+        state.attrs = rebuilt.into();
         Ok(())
     }
 

@@ -107,22 +107,22 @@ impl FsWriter {
     }
 
     /// Changes a file's attributes as a step; it changes only those in `attrs`.
-    pub(super) fn change_step<T>(
+    pub(super) fn change_step<T, const N: usize>(
         &self,
         steps: &Steps<'_>,
         node: &Arc<Node>,
-        attrs: &[SaAttr],
+        attrs: [SaAttr; N],
         work: impl FnOnce(&mut State) -> Result<T>,
     ) -> Result<T> {
         self.change_step_as(steps, node, attrs, |state| Ok((work(state)?, StoredWhen::Now)))
     }
 
     /// As [`FsWriter::change_step`]; `work` says when the attributes are stored.
-    pub(super) fn change_step_as<T>(
+    pub(super) fn change_step_as<T, const N: usize>(
         &self,
         steps: &Steps<'_>,
         node: &Arc<Node>,
-        attrs: &[SaAttr],
+        attrs: [SaAttr; N],
         work: impl FnOnce(&mut State) -> Result<(T, StoredWhen)>,
     ) -> Result<T> {
         self.may_fail()?;
@@ -133,7 +133,7 @@ impl FsWriter {
             Ok(done)
         })?;
         let Some((before, after)) = before.zip(after) else { return Ok(done) };
-        let (node, attrs) = (Arc::clone(node), attrs.to_vec());
+        let node = Arc::clone(node);
         steps.inverse(move |fs, tx| {
             fs.change(tx, &node, |state| {
                 let put_back = |&attr: &SaAttr| fs.put_back(state, attr, before.get(attr), after.get(attr));
@@ -152,7 +152,8 @@ impl FsWriter {
     ) -> Result<()> {
         if attr == self.fields.links || attr == self.fields.size {
             let delta = word(before).wrapping_sub(word(after));
-            return state.attrs.set_word(attr, state.word(attr).wrapping_add(delta));
+            let now = state.word(attr).wrapping_add(delta);
+            return state.attrs.set_word(attr, now);
         }
         match before {
             _ if state.attrs.get(attr) != after => Ok(()),

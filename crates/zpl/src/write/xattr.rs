@@ -232,7 +232,7 @@ impl FsWriter {
             return Ok(false);
         }
         let now = self.now();
-        self.change_step(steps, node, &[self.fields.dxattr, self.fields.ctime], |state| {
+        self.change_step(steps, node, [self.fields.dxattr, self.fields.ctime], |state| {
             self.to_attributes(steps, state)?;
             if list.is_empty() {
                 state.attrs.remove(self.fields.dxattr);
@@ -270,7 +270,7 @@ impl FsWriter {
     ) -> Result<Arc<Node>> {
         let (dir, file, _) = self.make(steps, node, new, Birth::Hidden)?;
         let xattr = self.fields.xattr;
-        self.change_step(steps, node, &[xattr], |state| state.attrs.set_word(xattr, dir.number))?;
+        self.change_step(steps, node, [xattr], |state| state.attrs.set_word(xattr, dir.number))?;
         self.log_made(steps, node, (Created::XattrDirectory, node.number, b""), file);
         Ok(dir)
     }
@@ -306,7 +306,7 @@ impl FsWriter {
         self.may_fail()?;
         self.set_content(steps, &file, value)?;
         let (f, now) = (&self.fields, self.now());
-        self.change_step(steps, node, &[f.ctime], |state| state.time(f.ctime, now))?;
+        self.change_step(steps, node, [f.ctime], |state| state.time(f.ctime, now))?;
         let (node, value) = (Arc::clone(node), value.to_vec());
         steps.at_last(move |fs, tx| {
             let object = file.number;

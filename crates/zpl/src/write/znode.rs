@@ -198,7 +198,7 @@ impl FsWriter {
             new.set_word(f.flags, state.word(f.flags) & !pflags::BONUS_SCANSTAMP)?;
         }
         self.free_list(tx, &state.attrs)?;
-        state.attrs = new;
+        state.attrs = new.into();
         Ok(())
     }
 
