@@ -80,7 +80,9 @@ if [ -e "$lib/kstat.shlib" ]; then
 	sed -i 's|path="/proc/spl/kstat/zfs/|path="/run/zts-kstat/|; s|^\tif \[\[ ! -r "$path" \]\] ; then|\tzts_kstat "$path"\n&|' "$lib/kstat.shlib"
 fi
 chroot "$root" useradd -m zts
-exec chroot "$root" /zts/xtask zts-inside "$@"
+# The shell stays: as the first process of its namespace it waits for processes whose parents have ended.
+chroot "$root" /zts/xtask zts-inside "$@" || exit $?
+exit 0
 "#;
 
 /// Runs the tests of a group; each result is shown as it comes.
