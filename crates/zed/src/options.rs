@@ -18,7 +18,8 @@ use daemon::paths::RunPaths;
 ///
 /// The environment of a zedlet has a variable ZEVENT_NAME for each field of the event (zpool events -v shows them), and
 /// ZEVENT_SUBCLASS, ZEVENT_TIME_SECS, ZEVENT_TIME_NSECS, ZEVENT_TIME_STRING, ZED_PID, ZED_ZEDLET_DIR, ZDB, ZED, ZFS, ZINJECT,
-/// ZPOOL, ZFS_ALIAS, ZFS_VERSION, ZFS_RELEASE, PATH, IFS and TZ. Nothing else is inherited.
+/// ZPOOL, ZFS_ALIAS, ZFS_VERSION, ZFS_RELEASE, PATH and IFS. Of the environment of zed it has TZ and AQUIFER_RUN; users other
+/// than root keep HOME and the XDG directories, by which their daemon is found.
 ///
 /// SIGHUP reads the directory anew; SIGTERM and SIGINT end the daemon. If the daemon that owns the pools ends, zed waits for
 /// the next one. Events that it has processed are not processed again after a restart.
