@@ -348,3 +348,30 @@ fn what_cannot_be_reconstructed_counts_on_the_leaves() {
     let synced = live.ok("zpool status -v tank");
     assert!(synced.contains(&damaged), "{synced}");
 }
+
+#[test]
+fn a_word_names_one_device_and_a_vdev_needs_no_parity() {
+    let live = Live::new();
+    ["x", "y"].iter().for_each(|dir| std::fs::create_dir(live.disks().join(dir)).unwrap());
+    let [x, y, c, d, e, cache] = ["x/disk", "y/disk", "c", "d", "e", "f"].map(|name| live.disk(name, 96));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {x} {y}"));
+    assert_eq!(live.fails("zpool offline tank disk"), "cannot offline disk: no such device in pool\n");
+    live.ok("zpool offline tank x/disk");
+    live.ok("zpool online tank x/disk");
+    live.ok("zpool wait tank");
+    let guid: u64 = live.ok(&format!("zpool get -Hp -o value guid tank {y}")).trim().parse().unwrap();
+    assert_eq!(live.ok(&format!("zpool get -H -o value path tank 0x{guid:x}")), format!("{y}\n"));
+    live.ok(&format!("zpool offline tank 0x{guid:x}"));
+    assert_eq!(state_of(&live.ok("zpool status tank"), &y), "OFFLINE");
+
+    live.ok(&format!("zpool create -O mountpoint=none rz raidz {c} {d} {e} cache {cache}"));
+    assert_eq!(live.ok("zpool get -H -o value children rz root"), "raidz-0\n");
+    for name in ["raidz-0", "raidz1-0"] {
+        assert_eq!(live.ok(&format!("zpool get -H -o value parity rz {name}")), "1\n");
+        live.ok(&format!("zpool set org:a={name} rz {name}"));
+        assert!(live.ok(&format!("zpool iostat rz {name}")).contains("raidz1-0"), "{name}");
+    }
+    assert_eq!(live.ok(&format!("zpool get -H raidz_expanding,sit_out rz {c}")).lines().count(), 1);
+    assert!(live.run("zpool get parity rz raidz2-0").err.contains("raidz2-0 (unknown)"));
+    assert!(live.ok(&format!("zpool iostat rz {cache}")).contains(&cache));
+}

@@ -138,7 +138,8 @@ pub fn from_device(device: &dyn BlockDevice, number: u64) -> FoundDevice {
     }
 }
 
-fn default_dirs() -> Vec<PathBuf> {
+/// The folders where short names of devices are looked for: those of `ZPOOL_IMPORT_PATH`, or the standard ones.
+pub(crate) fn default_dirs() -> Vec<PathBuf> {
     match environment::var("ZPOOL_IMPORT_PATH").filter(|paths| !paths.is_empty()) {
         Some(paths) => std::env::split_paths(&paths).collect(),
         None => DEFAULT_DIRS.iter().map(PathBuf::from).collect(),

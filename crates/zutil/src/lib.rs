@@ -24,6 +24,7 @@ pub mod open;
 pub mod ring;
 pub mod search;
 pub mod tree;
+pub mod words;
 
 pub use discover::{Discovery, FoundDevice, Skipped, discover};
 pub use label::{DeviceLabels, LabelCopy, LabelFault, Trust};

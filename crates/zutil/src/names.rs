@@ -71,7 +71,7 @@ fn strip_dir(path: &[u8]) -> &[u8] {
 
 /// The disk's name without a partition's number: `sda1`, `nvme0n1p2`, `wwn-0x5000-part1`.
 #[doc(alias = "zfs_strip_partition")]
-fn strip_partition(name: &[u8]) -> &[u8] {
+pub(crate) fn strip_partition(name: &[u8]) -> &[u8] {
     let digits = name.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     let (disk, number) = name.split_at_checked(name.len() - digits).unwrap_or((name, &[]));
     if number.is_empty() {

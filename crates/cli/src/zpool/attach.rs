@@ -23,8 +23,9 @@ use nvpair::NvList;
 use zcommon::health::Health;
 use zcommon::vdev::VdevAux;
 use zutil::tree::VdevNode;
+use zutil::words;
 
-use super::device::{find, means};
+use super::device::find;
 use super::simple::named;
 use super::vdevs::{self, Group, Objections, Silenced, Vdevs};
 use crate::settings::{PoolSetting, When, of_pool};
@@ -308,7 +309,7 @@ fn target(pool: &Imported, word: &str) -> Result<VdevNode, String> {
     }
     let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
     let has = |list: fn(&zutil::import_listing::MosFacts) -> &Vec<VdevNode>| {
-        facts.as_ref().is_some_and(|facts| list(facts).iter().any(|vdev| means(vdev, word)))
+        facts.as_ref().is_some_and(|facts| words::find(list(facts).iter(), word).is_some())
     };
     Err(match () {
         () if has(|facts| &facts.spares) => "device is reserved as a hot spare",
@@ -322,9 +323,8 @@ fn target(pool: &Imported, word: &str) -> Result<VdevNode, String> {
 /// The hot spare of the pool that a word means.
 #[doc(alias = "is_spare")]
 fn spare_named(spa: &engine::spa::Spa, word: &str) -> engine::Result<Option<NvList>> {
-    let is_it = |entry: &NvList| {
-        let path = entry.str("path").unwrap_or_default();
-        path == word || path.ends_with(&format!("/{word}")) || word.parse().ok() == entry.u64("guid")
-    };
-    Ok(spa.spare_entries()?.into_iter().find(is_it))
+    let entries = spa.spare_entries()?;
+    let spares: Vec<VdevNode> = entries.iter().filter_map(VdevNode::from_config).collect();
+    let guid = words::find(spares.iter(), word).map(|spare| spare.guid);
+    Ok(entries.into_iter().find(|entry| guid.is_some() && entry.u64("guid") == guid))
 }

@@ -13,8 +13,8 @@ use daemon::Imported;
 use engine::Kind;
 use zcommon::health::Health;
 use zcommon::vdev::VdevState;
-use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
+use zutil::words;
 
 use super::simple::named;
 
@@ -74,21 +74,11 @@ pub struct Clear {
 /// The power of slots is not switched by this build; `zpool status --power` shows it.
 const NO_POWER: &str = "Power control not supported";
 
-/// The vdev that a word means: its name, its path or the end of it, its guid.
-#[doc(alias = "zpool_find_vdev")]
+/// Returns the vdev of a pool that a word means; `None` if there is none, or if the word is the end of several paths.
 pub(crate) fn find(pool: &Imported, word: &str) -> Option<VdevNode> {
     let config = pool.config();
     let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config)?;
-    tree.walk().skip(1).find(|vdev| means(vdev, word)).cloned()
-}
-
-/// Whether a word means a vdev.
-pub(super) fn means(vdev: &VdevNode, word: &str) -> bool {
-    let path = String::from_utf8_lossy(vdev.path.as_deref().unwrap_or_default()).into_owned();
-    path == word
-        || path.ends_with(&format!("/{word}"))
-        || word.parse() == Ok(vdev.guid)
-        || (!vdev.is_leaf() && vdev_name(vdev, NameStyle::default(), true) == word)
+    words::find(tree.walk().skip(1), word).cloned()
 }
 
 /// The guid of the device that a word means.
@@ -98,8 +88,7 @@ fn device(pool: &Imported, verb: &str, word: &str) -> Result<u64, Failure> {
         return Ok(vdev.guid);
     }
     let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
-    let is_it = |spare: &VdevNode| spare.path.as_deref().is_some_and(|path| path.ends_with(word.as_bytes()));
-    match facts.is_some_and(|facts| facts.spares.iter().any(is_it)) {
+    match facts.is_some_and(|facts| words::find(facts.spares.iter(), word).is_some()) {
         true => Err(cannot("device is reserved as a hot spare")),
         // Its config may have other paths than its devices have now.
         false if pool.is_read_only() => Err(cannot("pool is read-only")),
@@ -199,7 +188,7 @@ impl Verb for Online {
 /// Whether a word means a cache device.
 fn is_cache(pool: &Imported, word: &str) -> bool {
     let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
-    facts.is_some_and(|facts| facts.l2cache.iter().any(|vdev| means(vdev, word)))
+    facts.is_some_and(|facts| words::find(facts.l2cache.iter(), word).is_some())
 }
 
 /// Warns that a device that was brought online is not healthy; with `expand`, also whether it worked before.

@@ -175,6 +175,8 @@ impl Get {
             let bad = || Failure::usage(format!("bad property list: invalid property '{word}'"));
             match word {
                 "all" if self.properties == "all" => props.extend(vdev.all()),
+                // As in OpenZFS no line tells of a property that other vdevs have.
+                word if vdev.lacks(word) => {}
                 word => props.push(vdev.named(word).ok_or_else(bad)?),
             }
         }

@@ -16,6 +16,7 @@ use zcommon::units::nicenum;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
+use zutil::words;
 
 use super::prop::{PoolView, dash};
 
@@ -86,11 +87,7 @@ impl VdevView<'_> {
 
     /// Whether a user's word means this vdev: its name, its path or its guid.
     pub fn is_called(&self, word: &str) -> bool {
-        let path = self.node.path.as_deref().map(String::from_utf8_lossy);
-        word == self.name()
-            || (word == "root" && self.parent.is_none())
-            || path.is_some_and(|path| path == word)
-            || word.parse().is_ok_and(|guid: u64| guid == self.node.guid)
+        (word == "root" && self.parent.is_none()) || words::is_called(self.node, word)
     }
 
     /// The class of the top-level vdev that it is part of.
@@ -106,11 +103,7 @@ impl VdevView<'_> {
     /// All properties of this kind of vdev, and its user properties.
     pub fn all(&self) -> Vec<(String, Prop)> {
         let visible = VdevProp::ALL.iter().filter(|p| p.info().visible && **p != VdevProp::Name);
-        let native = visible.filter(|p| match p {
-            VdevProp::RaidzExpanding => self.is_raidz_top(),
-            VdevProp::SitOut => self.may_sit_out(),
-            _ => true,
-        });
+        let native = visible.filter(|p| !self.lacks(p.name()));
         let native = native.map(|p| (p.name().to_owned(), self.native(*p)));
         native.chain(self.user()).collect()
     }
@@ -125,6 +118,15 @@ impl VdevView<'_> {
             let set = |(_, prop)| Prop { source: Source::Local, ..prop };
             (word.to_owned(), found.map_or_else(|| Prop::text("-", Source::Default), set))
         })
+    }
+
+    /// Whether only other kinds of vdevs have the property.
+    pub fn lacks(&self, word: &str) -> bool {
+        match VdevProp::from_user(word) {
+            Some(VdevProp::RaidzExpanding) => !self.is_raidz_top(),
+            Some(VdevProp::SitOut) => !self.may_sit_out(),
+            _ => false,
+        }
     }
 
     fn is_top(&self) -> bool {

@@ -16,8 +16,8 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
+use zutil::words;
 
-use super::device::means;
 use super::iostat_columns::{self as columns, Group, count, print_header, print_rule};
 use super::iostat_extended::{Extended, Form, Kind, print_histograms};
 use super::prop::PoolView;
@@ -214,12 +214,14 @@ impl Iostat {
         }
         let exit = self.source.each(&pools, ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
-            missing.retain(|word| !view.tree.walk().skip(1).any(|vdev| means(vdev, word)));
+            let named: Vec<&VdevNode> =
+                self.vdevs.iter().filter_map(|word| words::find(vdevs_of(&view), word)).collect();
+            missing.retain(|word| words::find(vdevs_of(&view), word).is_none());
             let (names, scripts) = (self.names.style(), !self.scripts.is_empty());
             let mut report = Report { view: &view, names, scripts, before, lines: Vec::new() };
             match self.vdevs.as_slice() {
                 [] => report.pool(self.verbose),
-                vdevs => view.tree.children.iter().for_each(|top| report.chosen(top, vdevs, 2)),
+                _ => tops_of(&view).for_each(|top| report.chosen(top, &named, 2)),
             }
             lines.append(&mut report.lines);
             Ok(Exit::OK)
@@ -375,11 +377,11 @@ impl Report<'_, '_> {
     }
 
     /// The requested vdevs at and below a vdev.
-    fn chosen(&mut self, vdev: &VdevNode, words: &[String], depth: usize) {
-        if words.iter().any(|word| means(vdev, word)) {
+    fn chosen(&mut self, vdev: &VdevNode, named: &[&VdevNode], depth: usize) {
+        if named.iter().any(|named| named.guid == vdev.guid) {
             self.line(vdev, depth);
         }
-        vdev.children.iter().for_each(|child| self.chosen(child, words, depth + 2));
+        vdev.children.iter().for_each(|child| self.chosen(child, named, depth + 2));
     }
 
     fn vdev(&mut self, vdev: &VdevNode, depth: usize) {
@@ -413,6 +415,16 @@ impl Report<'_, '_> {
         let extended = leaves.fold(Extended::default(), |sum, leaf| sum.plus(Extended::of(&leaf)));
         (Counts { numbers: self.view.traffic_of(vdev), at: 0.0 }, extended)
     }
+}
+
+/// The top-level vdevs of a pool, and its cache devices.
+fn tops_of<'a>(view: &'a PoolView<'_>) -> impl Iterator<Item = &'a VdevNode> {
+    view.tree.children.iter().chain(view.facts.iter().flat_map(|facts| &facts.l2cache))
+}
+
+/// All vdevs of a pool that have operations of their own.
+fn vdevs_of<'a>(view: &'a PoolView<'_>) -> impl Iterator<Item = &'a VdevNode> {
+    tops_of(view).flat_map(|top| top.walk())
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use clikit::session;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use zcommon::units::nicenum;
-use zutil::tree::VdevNode;
+use zutil::words;
 
-use super::device::{self, means};
+use super::device;
 use super::simple::named;
 use super::wait::until;
 
@@ -42,7 +42,7 @@ fn find(pool: &Imported, word: &str) -> Option<u64> {
     }
     let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view))?;
     let aux = facts.spares.iter().chain(&facts.l2cache);
-    aux.into_iter().find(|vdev: &&VdevNode| means(vdev, word)).map(|vdev| vdev.guid)
+    words::find(aux, word).map(|vdev| vdev.guid)
 }
 
 fn cannot(word: &str, what: &str) -> Failure {

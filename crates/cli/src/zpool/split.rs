@@ -3,7 +3,7 @@
 //! Source of the messages: `zpool_do_split`, zpool_main.c; `zpool_vdev_split`, libzfs_pool.c; OpenZFS 2.4.
 
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -20,8 +20,8 @@ use engine::vdev::config::AllocBias;
 use zcommon::names::check_new_pool;
 use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
+use zutil::words;
 
-use super::device::means;
 use super::import_one::props_and_mount_options;
 use super::layouts::Sections;
 use super::simple::named;
@@ -93,32 +93,32 @@ impl Split {
         Ok(wishes)
     }
 
-    /// The paths of the devices that were named.
+    /// The guids of the devices that were named; 0 stands for a device of no mirror.
     #[doc(alias = "split_mirror_vdev")]
-    fn paths(&self, ctx: &Ctx) -> Result<Vec<PathBuf>, Failure> {
+    fn named(&self, tree: &VdevNode, ctx: &Ctx) -> Result<Vec<u64>, Failure> {
         if let Some(word) = self.devices.iter().find(|word| GROUPS.contains(&word.as_str())) {
             return Err(Failure::failed(format!("Cannot use '{word}' as a device for splitting")));
         }
-        let path = |word: &String| match vdevs::find(word, ctx) {
-            Ok(leaf) => Ok(leaf.path),
-            Err(why) => {
-                let why = why.message().unwrap_or_default();
-                let what = "Unable to build a pool from the specified devices";
-                Err(Failure::failed(format!("{why}\n{what}")))
+        let leaves = || tree.walk().filter(|vdev| vdev.is_leaf());
+        let guid = |word: &String| {
+            if let Some(leaf) = words::find(leaves(), word) {
+                return Ok(leaf.guid);
             }
+            // A device may be named by a link to the path that the pool has.
+            let path = vdevs::find(word, ctx).map_err(|why| {
+                let why = why.message().unwrap_or_default();
+                Failure::failed(format!("{why}\nUnable to build a pool from the specified devices"))
+            })?;
+            let path = path.path.into_os_string().into_vec();
+            Ok(leaves().find(|leaf| leaf.path.as_ref() == Some(&path)).map_or(0, |leaf| leaf.guid))
         };
-        self.devices.iter().map(path).collect()
+        self.devices.iter().map(guid).collect()
     }
 
     /// The devices of the new pool, each with its class.
     #[doc(alias = "zpool_vdev_split")]
     fn choose(&self, tree: &VdevNode, ctx: &Ctx) -> Result<Vec<(AllocBias, VdevNode)>, Failure> {
-        let paths = self.paths(ctx)?;
-        let is_named = |leaf: &VdevNode| {
-            let path = leaf.path.as_deref().unwrap_or_default();
-            paths.iter().any(|named| named.as_os_str().as_bytes() == path)
-                || paths.iter().any(|named| named.to_str().is_some_and(|named| means(leaf, named)))
-        };
+        let guids = self.named(tree, ctx)?;
         let (mut chosen, mut found) = (Vec::new(), 0);
         for top in &tree.children {
             if top.is_log || matches!(top.kind.as_str(), "hole" | "indirect") {
@@ -127,7 +127,7 @@ impl Split {
             let Some(last) = top.children.last().filter(|_| top.kind == "mirror") else {
                 return Err(self.cannot("Source pool must be composed only of mirrors\n"));
             };
-            let named = top.children.iter().find(|leaf| is_named(leaf));
+            let named = top.children.iter().find(|leaf| guids.contains(&leaf.guid));
             found += usize::from(named.is_some());
             let class = match top.bias.as_deref() {
                 Some("special") => AllocBias::Special,
@@ -136,7 +136,7 @@ impl Split {
             };
             chosen.push((class, named.unwrap_or(last).clone()));
         }
-        match found == paths.len() {
+        match found == guids.len() {
             true => Ok(chosen),
             false => Err(self.cannot("Device list must include at most one disk from each mirror")),
         }
