@@ -1,6 +1,6 @@
 //! Reads the events of all pools, for commands that follow them.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use engine::spa::events::{Event, Events};
 
@@ -18,22 +18,24 @@ pub struct News {
 /// A reader of the events of all present and former pools. A pool that appears later is read from its first event on.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The pools' events, each with the position of the next one. A reference is kept, so that the address identifies them.
-    pools: Vec<(Arc<Events>, u64)>,
+    /// The pools' events, each with the position of the next one. A weak reference keeps the address from becoming that of others,
+    /// and does not make the events of a former pool look like those of an imported one.
+    pools: Vec<(Weak<Events>, u64)>,
 }
 
 impl Reader {
     /// The events since the last call.
     pub fn news(&mut self, registry: &Registry) -> News {
         let present = registry.events();
-        self.pools.retain(|(known, _)| present.iter().any(|events| Arc::ptr_eq(events, known)));
-        for events in present {
-            if !self.pools.iter().any(|(known, _)| Arc::ptr_eq(&events, known)) {
-                self.pools.push((events, 0));
-            }
-        }
+        let is = |known: &Weak<Events>, events: &Arc<Events>| known.as_ptr() == Arc::as_ptr(events);
+        self.pools.retain(|(known, _)| present.iter().any(|events| is(known, events)));
         let mut news = News::default();
-        for (events, position) in &mut self.pools {
+        for events in present {
+            let at = self.pools.iter().position(|(known, _)| is(known, &events)).unwrap_or_else(|| {
+                self.pools.push((Arc::downgrade(&events), 0));
+                self.pools.len() - 1
+            });
+            let Some((_, position)) = self.pools.get_mut(at) else { continue };
             let since = events.since(*position);
             *position = since.position;
             news.missed += since.missed;

@@ -33,6 +33,7 @@ pub mod parallel;
 pub mod partitions;
 pub mod paths;
 pub mod registry;
+mod rings;
 pub mod server;
 mod wire;
 

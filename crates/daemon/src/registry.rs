@@ -1,6 +1,6 @@
 //! The imported pools, by name.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -29,6 +29,7 @@ use crate::cache::Cache;
 use crate::lending::Promised;
 use crate::mounts::{Mounter, Mounts};
 use crate::paths::RunPaths;
+use crate::rings::Rings;
 
 /// Maximum wait of a command for a pool that is being imported or exported.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -359,7 +360,7 @@ pub struct Registry {
     /// Changes of cache files that failed since the user was last told.
     unwritten: Mutex<Vec<String>>,
     /// The events of the present and former pools.
-    events: Mutex<VecDeque<Arc<Events>>>,
+    events: Rings,
     /// The hot spares that pools are taking.
     pub(crate) promised: Promised,
 }
@@ -369,9 +370,6 @@ fn epoch() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
-
-/// Maximum number of pools whose events are kept.
-const TOLD_OF: usize = 32;
 
 impl Registry {
     /// No pools yet.
@@ -386,7 +384,7 @@ impl Registry {
             failed: Mutex::default(),
             damage: Mutex::default(),
             unwritten: Mutex::default(),
-            events: Mutex::default(),
+            events: Rings::default(),
             promised: Promised::default(),
         }))
     }
@@ -424,20 +422,9 @@ impl Registry {
         std::mem::take(&mut *self.unwritten.lock())
     }
 
-    /// The events of all present and former pools, separately for each pool.
+    /// The events of all present pools and the latest former ones, separately for each pool.
     pub fn events(&self) -> Vec<Arc<Events>> {
-        self.events.lock().iter().cloned().collect()
-    }
-
-    fn tell_of(&self, events: &Arc<Events>) {
-        let mut all = self.events.lock();
-        if all.iter().any(|known| Arc::ptr_eq(known, events)) {
-            return;
-        }
-        if all.len() >= TOLD_OF {
-            all.pop_front();
-        }
-        all.push_back(Arc::clone(events));
+        self.events.all()
     }
 
     /// The names of all pools, including those being imported or exported.
@@ -536,7 +523,7 @@ impl Reservation {
     pub fn fill(self, pool: Arc<Imported>) {
         self.registry.failed.lock().remove(&self.name);
         if let Ok(spa) = pool.spa() {
-            self.registry.tell_of(spa.events());
+            self.registry.events.add(spa.events());
         }
         self.registry.pools.lock().insert(self.name.clone(), Some(pool));
     }

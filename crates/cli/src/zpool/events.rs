@@ -1,7 +1,7 @@
 //! `zpool events`: events of the pools since the daemon began.
 //!
-//! Differs from OpenZFS: events are kept for each pool; those of pools that are gone are kept as long as the daemon lives. `-c`
-//! forgets all of them.
+//! Differs from OpenZFS: events are kept for each pool; those of the latest pools that are gone are kept. `-c` forgets all of
+//! them.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::events::Reader;
 use engine::spa::events::Event;
 use nvpair::{NvList, NvValue};
+use zcommon::names::check_pool;
 use zcommon::vdev::{VdevAux, VdevState};
 
 /// Columns that the payload is indented by, each level.
@@ -33,7 +34,7 @@ pub struct Events {
     #[arg(short = 'f')]
     pub follow: bool,
     /// Forget all events.
-    #[arg(short = 'c', conflicts_with_all = ["verbose", "follow", "pool"])]
+    #[arg(short = 'c', conflicts_with_all = ["verbose", "scripted", "follow", "pool"])]
     pub clear: bool,
     /// The pool; all, without one.
     pub pool: Option<String>,
@@ -42,6 +43,9 @@ pub struct Events {
 impl Verb for Events {
     #[doc(alias = "zpool_do_events")]
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        if let Some(name) = self.pool.as_ref().filter(|name| check_pool(name).is_err()) {
+            return Err(Failure::usage(format!("invalid pool name '{name}'")));
+        }
         let registry = ctx.registry()?;
         if self.clear {
             let cleared: usize = registry.events().iter().map(|ring| ring.clear()).sum();
