@@ -179,3 +179,15 @@ fn scans_and_reconstructions_have_their_numbers() {
     assert_eq!(live.ok("zpool list -j -T u tank").matches("\"time\":\"").count(), 1);
     live.export_and_verify("tank");
 }
+
+#[test]
+fn numbers_of_datasets_are_exact_and_pools_are_in_order() {
+    let live = Live::new();
+    for name in ["b", "a"] {
+        live.ok(&format!("zpool create -O mountpoint=none {name} {}", live.disk(name, 64)));
+    }
+    assert_eq!(live.ok("zpool list -H -o name b a b"), "a\nb\n");
+    let got: Value = serde_json::from_str(&live.ok("zfs get -j --json-int used,creation a")).unwrap();
+    let props = &got["datasets"]["a"]["properties"];
+    assert!(props["used"]["value"].is_u64() && props["creation"]["value"].is_u64(), "{got}");
+}

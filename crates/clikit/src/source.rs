@@ -206,6 +206,8 @@ impl PoolSource {
                     Err(e) => return Err(Failure::failed(e.what())),
                 }
             }
+            // Named or not, pools come in the order of their names.
+            chosen.sort_by(|a, b| a.name.cmp(&b.name));
             chosen
         };
         if chosen.is_empty() && names.is_empty() {

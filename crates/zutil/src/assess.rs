@@ -60,7 +60,7 @@ fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNo
     if vdev.is_leaf() {
         let presence = locate(vdev);
         vdev.health = leaf_health(vdev, presence, least);
-        vdev.small_blocks = has_small_blocks(presence, ashift);
+        vdev.small_blocks = small_blocks(presence, ashift);
         return;
     }
     let share = child_share(vdev, least);
@@ -117,13 +117,13 @@ fn leaf_health(vdev: &VdevNode, presence: Presence, least: u64) -> Health {
     }
 }
 
-fn has_small_blocks(presence: Presence, ashift: u64) -> bool {
-    match presence {
-        Presence::Present { physical_sector, .. } | Presence::Known { physical_sector, .. } => {
-            ashift != 0 && u64::from(physical_sector.max(1).ilog2().clamp(9, 16)) > ashift
-        }
-        _ => false,
-    }
+fn small_blocks(presence: Presence, ashift: u64) -> Option<(u64, u64)> {
+    let (Presence::Present { physical_sector, .. } | Presence::Known { physical_sector, .. }) = presence
+    else {
+        return None;
+    };
+    let physical = u64::from(physical_sector.max(1).ilog2().clamp(9, 16));
+    (ashift != 0 && physical > ashift).then_some((ashift, physical))
 }
 
 /// Children that don't work, and children that work with less redundancy than they should have.
@@ -164,4 +164,25 @@ fn root_health(root: &VdevNode) -> Health {
         return Health::cant_open(if corrupt { VdevAux::CorruptData } else { VdevAux::NoReplicas });
     }
     degraded_if(tops().any(|top| top.health.state != VdevState::Healthy))
+}
+
+#[cfg(test)]
+mod tests {
+    use nvpair::NvList;
+
+    use super::*;
+
+    #[test]
+    fn blocks_that_are_smaller_than_those_of_the_device_are_known() {
+        let mut top = NvList::new();
+        top.add("type", "file").add("path", "/a").add("guid", 7u64).add("ashift", 9u64);
+        let mut root = NvList::new();
+        root.add("type", "root").add("guid", 1u64).add("children", vec![top]);
+        let mut root = VdevNode::from_config(&root).unwrap();
+        let blocks = |root: &mut VdevNode, physical_sector| {
+            assess(root, &|_| Presence::Present { size: 1 << 30, physical_sector });
+            root.children.first().and_then(|top| top.small_blocks)
+        };
+        assert_eq!([4096, 512].map(|sector| blocks(&mut root, sector)), [Some((9, 12)), None]);
+    }
 }

@@ -113,7 +113,7 @@ impl<'a> Listing<'a> {
             }
             _ => None,
         };
-        let reason = reason(pool, &tree, facts.as_ref(), outcome, options.hostid);
+        let reason = reason(pool, &tree, facts.as_ref(), outcome, options.hostid, None);
         Self { pool, outcome, options, tree, facts, reason }
     }
 

@@ -94,13 +94,15 @@ pub fn system_hostid() -> u64 {
         .unwrap_or(0)
 }
 
-/// The gravest finding.
+/// The gravest finding. `ashift` is the property of an imported pool; blocks smaller than those of a device are no
+/// finding about others.
 pub fn reason(
     pool: &PoolCandidate,
     tree: &VdevNode,
     facts: Option<&MosFacts>,
     outcome: &LoadOutcome,
     hostid: u64,
+    ashift: Option<u64>,
 ) -> Reason {
     if let Some(facts) = facts {
         if facts.resilvering {
@@ -117,7 +119,7 @@ pub fn reason(
         return Reason::HostidMismatch;
     }
     let broken = if tree.health.state == VdevState::CantOpen { unopenable(tree, outcome) } else { None };
-    broken.or_else(|| flawed(tree, facts)).or_else(|| outdated(pool, facts)).unwrap_or(Reason::Ok)
+    broken.or_else(|| flawed(tree, facts, ashift)).or_else(|| outdated(pool, facts)).unwrap_or(Reason::Ok)
 }
 
 /// Findings about a pool that can't be opened.
@@ -145,7 +147,7 @@ fn unopenable(tree: &VdevNode, outcome: &LoadOutcome) -> Option<Reason> {
 }
 
 /// Findings about devices of a pool that can be opened.
-fn flawed(tree: &VdevNode, facts: Option<&MosFacts>) -> Option<Reason> {
+fn flawed(tree: &VdevNode, facts: Option<&MosFacts>, ashift: Option<u64>) -> Option<Reason> {
     let caches = facts.map(|facts| facts.l2cache.as_slice()).unwrap_or_default();
     let any = |test: fn(&VdevNode) -> bool| any_leaf(tree, test) || caches.iter().any(test);
     if any(is_faulted) {
@@ -163,9 +165,11 @@ fn flawed(tree: &VdevNode, facts: Option<&MosFacts>) -> Option<Reason> {
     if any(|leaf| leaf.health.state == VdevState::Removed) {
         return Some(Reason::RemovedDev);
     }
-    let small = tree.walk().any(|vdev| vdev.is_leaf() && vdev.small_blocks);
-    (small && crate::environment::var("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE").is_none())
-        .then_some(Reason::NonNativeAshift)
+    // Blocks that are as large as the pool asks for are meant to be.
+    let wanted = ashift?;
+    let is_small = |(configured, _)| wanted == 0 || configured < wanted;
+    let mut leaves = tree.walk().filter(|vdev| vdev.is_leaf());
+    leaves.any(|leaf| leaf.non_native_block().is_some_and(is_small)).then_some(Reason::NonNativeAshift)
 }
 
 /// Findings about the format.

@@ -61,8 +61,10 @@ pub struct VdevNode {
     pub children: Vec<VdevNode>,
     /// How it is; set by [`crate::assess`].
     pub health: Health,
-    /// The vdev's smallest block is smaller than its device can write at once.
-    pub small_blocks: bool,
+    /// Log2 of the vdev's smallest block, and of the larger one that its device writes at once; `None` if the former
+    /// is not smaller.
+    #[doc(alias("vs_configured_ashift", "vs_physical_ashift"))]
+    pub small_blocks: Option<(u64, u64)>,
 }
 
 impl VdevNode {
@@ -115,8 +117,15 @@ impl VdevNode {
             metaslab_shift: number("metaslab_shift"),
             children: children.collect::<Option<Vec<_>>>()?,
             health: Health::CLOSED,
-            small_blocks: false,
+            small_blocks: None,
         })
+    }
+
+    /// Returns the vdev's smallest block and the larger one of its device, as log2, unless the user ignores the
+    /// difference.
+    pub fn non_native_block(&self) -> Option<(u64, u64)> {
+        let is_ignored = || crate::environment::var("ZPOOL_STATUS_NON_NATIVE_ASHIFT_IGNORE").is_some();
+        self.small_blocks.filter(|_| !is_ignored())
     }
 
     /// A root without children, for a pool without a usable tree in its labels.
@@ -145,7 +154,7 @@ impl VdevNode {
             metaslab_shift: 0,
             children: Vec::new(),
             health: Health::CLOSED,
-            small_blocks: false,
+            small_blocks: None,
         }
     }
 

@@ -148,11 +148,13 @@ impl Get {
     }
 
     fn line(&self, row: &DatasetRow, property: String, prop: Option<&Prop>) -> GetRow {
+        // A request for numbers means exact ones.
+        let literal = self.lines.literal || self.json.json_int;
         GetRow {
             name: row.name.clone(),
             property,
-            value: prop.map_or("-", |p| p.value(self.lines.literal)).to_owned(),
-            received: prop.and_then(|p| p.received(self.lines.literal)).map(str::to_owned),
+            value: prop.map_or("-", |p| p.value(literal)).to_owned(),
+            received: prop.and_then(|p| p.received(literal)).map(str::to_owned),
             source: prop.map_or(Source::None, |p| p.source.clone()),
         }
     }
@@ -172,7 +174,8 @@ impl Get {
         listing.each(ctx, |ctx, row, users| {
             let mut props = Map::new();
             for line in self.lines(row, words, users).iter().filter(|l| format.wants(&l.source)) {
-                let value = style.valued(&line.value, &line.source, line.received.as_deref());
+                let received = line.received.as_deref().filter(|_| format.has(GetColumn::Received));
+                let value = style.valued(&line.value, &line.source, received);
                 props.insert(line.property.clone(), value);
             }
             if props.is_empty() {

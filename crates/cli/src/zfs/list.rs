@@ -132,7 +132,10 @@ impl List {
             for name in &words {
                 let dash = clikit::output::row::Source::None;
                 let value = row.props.get(name);
-                let value = value.map_or_else(|| style.valued("-", &dash, None), |p| style.prop(p, literal));
+                let value = value.map_or_else(
+                    || style.valued("-", &dash, None),
+                    |p| style.valued(p.value(literal), &p.source, None),
+                );
                 props.insert(name.clone(), value);
             }
             let mut item = style.dataset(row);

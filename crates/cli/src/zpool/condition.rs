@@ -20,7 +20,7 @@ pub fn condition(view: &PoolView<'_>, candidate: &PoolCandidate, errors: &KnownE
         None => LoadOutcome::NotTried,
     };
     let facts = view.facts.as_ref();
-    let found = reason(candidate, &view.tree, facts, &outcome, candidate.hostid);
+    let found = reason(candidate, &view.tree, facts, &outcome, candidate.hostid, Some(view.ashift()));
     if view.is_suspended() && !is_graver_than_suspension(found) {
         let (waits, fails) = (PoolStatus::IoFailureWait, PoolStatus::IoFailureContinue);
         return if view.fails_on() { fails } else { waits };

@@ -92,7 +92,10 @@ impl VdevCells<'_> {
         let object = |vdev: &&VdevNode| {
             let name = vdev_name(vdev, self.names, true);
             let mut map = with_class(vdev_info(vdev, name.clone(), style), class);
-            map.insert("state".into(), json!(vdev.health.state.word()));
+            // As the kernel opens such a spare.
+            let is_used = self.is_spare(vdev) && self.view.is_spare_in_use(vdev);
+            let state = if is_used { VdevState::CantOpen } else { vdev.health.state };
+            map.insert("state".into(), json!(state.word()));
             let props = self.columns.iter().map(|(name, prop)| {
                 (name.clone(), style.valued(&self.cell(vdev, *prop), &Source::None, None))
             });
@@ -143,10 +146,13 @@ impl VdevCells<'_> {
         }
     }
 
+    /// Whether it is an entry of the list of spares. A spare in use stands in the tree, too, as an ordinary disk.
+    fn is_spare(&self, vdev: &VdevNode) -> bool {
+        self.view.facts.as_ref().is_some_and(|f| f.spares.iter().any(|s| std::ptr::eq(s, vdev)))
+    }
+
     fn health(&self, vdev: &VdevNode) -> &'static str {
-        // A spare in use stands in the tree, too, as an ordinary disk.
-        let is_spare =
-            self.view.facts.as_ref().is_some_and(|f| f.spares.iter().any(|s| std::ptr::eq(s, vdev)));
+        let is_spare = self.is_spare(vdev);
         match vdev.health.state {
             _ if is_spare && self.view.is_spare_in_use(vdev) => "INUSE",
             VdevState::Healthy if is_spare => "AVAIL",

@@ -168,6 +168,11 @@ impl<'a> PoolView<'a> {
         self.leaf(guid).is_some_and(|leaf| leaf.device().is_some() && !leaf.dtl.read().is_empty())
     }
 
+    /// The property `ashift`; 0: new vdevs suit their devices.
+    pub fn ashift(&self) -> u64 {
+        self.settings.get("ashift").and_then(PropValue::number).unwrap_or(0)
+    }
+
     /// Whether a resilver is under way.
     pub fn is_resilvering(&self) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());

@@ -317,7 +317,9 @@ fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
     let aux = vdev.health.aux.text();
     let mut note = match aux {
         _ if vdev.not_present => format!("  {}", zcommon::vdev::was_at(&path())),
-        "" => String::new(),
+        "" => vdev.non_native_block().map_or_else(String::new, |(configured, native)| {
+            format!("  block size: {}B configured, {}B native", 1u64 << configured, 1u64 << native)
+        }),
         text => format!("  {text}"),
     };
     if vdev.removing {

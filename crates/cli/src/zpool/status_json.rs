@@ -190,33 +190,39 @@ impl Writer<'_> {
         if vdev.is_leaf() && !spare {
             map.insert("slow_ios".into(), self.form.count(self.view.slow_ios(vdev.guid)));
         }
+        if self.chosen.power && !spare {
+            let state = if vdev.is_leaf() { scripts::power(vdev.path.as_deref()) } else { "-" };
+            map.insert("power_state".into(), json!(state));
+        }
         if self.chosen.direct {
             map.insert("dio_verify_errors".into(), self.form.count(self.view.direct_errors(vdev.guid)));
-        }
-        if vdev.is_leaf() {
-            self.work(vdev, &mut map);
         }
         if vdev.not_present {
             map.insert("not_present".into(), self.form.plain(1));
             let path = vdev.path.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
             map.insert("was".into(), json!(path));
+        } else if spare && self.view.is_spare_in_use(vdev) {
+            map.insert("aux".into(), json!("SPARED"));
         } else if let Some(aux) = vdev.health.aux.word() {
             map.insert("aux".into(), json!(aux));
+        } else if let Some((configured, physical)) = vdev.non_native_block() {
+            map.insert("configured_ashift".into(), self.form.plain(configured));
+            map.insert("physical_ashift".into(), self.form.plain(physical));
         }
         if vdev.removing {
             map.insert("removing".into(), self.form.plain(1));
         } else if vdev.no_alloc {
             map.insert("noalloc".into(), self.form.plain(1));
         }
+        if vdev.is_leaf() {
+            self.work(vdev, &mut map);
+        }
         map
     }
 
     /// Adds the requested operations under way on a device.
     fn work(&self, vdev: &VdevNode, map: &mut Map<String, Value>) {
-        let Chosen { initialized, trimmed, power, .. } = self.chosen;
-        if power {
-            map.insert("power_state".into(), json!(scripts::power(vdev.path.as_deref())));
-        }
+        let Chosen { initialized, trimmed, .. } = self.chosen;
         if initialized {
             Work::Initialize.json(Work::Initialize.on(self.view, vdev), true, &self.form, map);
         }

@@ -127,6 +127,11 @@ impl GetWidths {
 }
 
 impl GetFormat {
+    /// Whether a column is printed.
+    pub fn has(&self, column: GetColumn) -> bool {
+        self.columns.contains(&column)
+    }
+
     /// Prints the rows with the requested sources. Without rows there is no header.
     pub fn print(
         &self,
