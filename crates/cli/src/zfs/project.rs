@@ -5,6 +5,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -183,27 +184,30 @@ fn look(path: &Path) -> Result<(File, FileAttributes), Failure> {
 impl Work {
     fn on(self, path: &Path, file: &File, have: FileAttributes, ctx: &mut Ctx) -> Result<(), Failure> {
         let inherits = have.flags & PROJECT_INHERIT != 0;
-        let name = path.display();
+        let name = path.as_os_str().as_bytes();
         let mut wanted = have;
         match self {
             Self::List => {
                 let letter = if inherits { 'P' } else { '-' };
-                writeln!(ctx.out, "{:5} {letter} {name}", have.project)?;
+                write!(ctx.out, "{:5} {letter} ", have.project)?;
+                ctx.out.write_all(&[name, b"\n"].concat())?;
                 return Ok(());
             }
             Self::Check { project, nul } => {
                 let project = project.unwrap_or(have.project);
                 let differs = project != have.project;
                 match nul {
-                    true if differs || !inherits => write!(ctx.out, "{name}\0")?,
+                    true if differs || !inherits => ctx.out.write_all(&[name, b"\0"].concat())?,
                     true => {}
                     false => {
                         if differs {
                             let ids = format!("({}/{project})", have.project);
-                            writeln!(ctx.out, "{name} - project ID is not set properly {ids}")?;
+                            ctx.out.write_all(name)?;
+                            writeln!(ctx.out, " - project ID is not set properly {ids}")?;
                         }
                         if !inherits {
-                            writeln!(ctx.out, "{name} - project inherit flag is not set")?;
+                            ctx.out.write_all(name)?;
+                            writeln!(ctx.out, " - project inherit flag is not set")?;
                         }
                     }
                 }

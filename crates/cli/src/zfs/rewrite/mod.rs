@@ -9,6 +9,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -308,7 +309,7 @@ impl Run<'_> {
         };
         match done {
             Ok(done) if done && self.of.verbose && (self.of.dry || !self.dry) => {
-                writeln!(ctx.out, "{}", path.display())?;
+                ctx.out.write_all(&[path.as_os_str().as_bytes(), b"\n"].concat())?;
             }
             Ok(_) => {}
             Err(Refused::Interrupted) => return Err(Failure::Interrupted),
