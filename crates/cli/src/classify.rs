@@ -104,7 +104,10 @@ fn of_zfs(zfs: &Zfs) -> (Deed, Vec<String>) {
         ZfsVerb::Userspace(v) => (Change, one(&v.options.space.name)),
         ZfsVerb::Groupspace(v) => (Change, one(&v.options.space.name)),
         ZfsVerb::Projectspace(v) => (Change, one(&v.options.name)),
-        ZfsVerb::Diff(v) => (Change, std::iter::once(&v.from).chain(&v.to).cloned().collect()),
+        ZfsVerb::Diff(v) => {
+            let names = std::iter::once(&v.from).chain(&v.to);
+            (Change, names.filter(|name| !name.starts_with('@')).cloned().collect())
+        }
         ZfsVerb::Create(v) => (Change, one(&v.name)),
         ZfsVerb::Destroy(v) => (Change, one(&v.name)),
         ZfsVerb::Snapshot(v) => (Change, v.names.clone()),

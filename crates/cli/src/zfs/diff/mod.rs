@@ -3,12 +3,15 @@
 //! A file system's objects lie in an array. Blocks of that array that are the same in both states hold the
 //! same objects; in the others each object is looked at in both states ([`changes`]).
 //!
-//! Differs from OpenZFS: the file system need not be mounted; paths begin with its `mountpoint` property, or
+//! Paths begin with the place where the file system is mounted.
+//!
+//! Differs from OpenZFS: the file system need not be mounted; paths then begin with its `mountpoint` property, or
 //! with its name where that is no path.
 
 pub(crate) mod changes;
 
 use std::io::Write;
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
 use clap::Args;
@@ -60,18 +63,8 @@ pub struct Diff {
 
 impl Verb for Diff {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let Some((own, _)) = self.from.split_once('@') else {
-            return Err(Failure::failed(format!(
-                "Badly formed snapshot name {}: missing '@' delimiter in snapshot name",
-                self.from
-            )));
-        };
-        let to_name = match &self.to {
-            // A snapshot may be named without its file system.
-            Some(name) if name.starts_with('@') => format!("{own}{name}"),
-            Some(name) => name.clone(),
-            None => own.to_owned(),
-        };
+        let (from_name, to_name) = self.ends()?;
+        let own = from_name.split('@').next().unwrap_or_default();
         let moment = Moment::of(&to_name, ctx)?;
         let to_name = moment.as_ref().map_or(to_name, |moment| moment.name.clone());
         let pool = self.source.open(own.split('/').next().unwrap_or_default(), ctx)?;
@@ -83,13 +76,13 @@ impl Verb for Diff {
                 _ => Failure::cannot("open", name, e),
             })
         };
-        let (from, to) = (open(&self.from)?, open(&to_name)?);
+        let (from, to) = (open(&from_name)?, open(&to_name)?);
         if written::since_snapshot(&from, &to).is_err() {
             let why = "Not an earlier snapshot from the same fs";
             return Err(Failure::failed(format!("Unable to obtain diffs: \n   {why}")));
         }
         keys::ensure(&pool, &to.dir()?, ctx)?;
-        let place = self.place(&to)?;
+        let place = self.place(&to, ctx)?;
         let sides =
             (Side::new(Filesystem::open_committed(&from)?), Side::new(Filesystem::open_committed(&to)?));
         let objsets = (from.objset()?, to.objset()?);
@@ -150,14 +143,41 @@ impl Drop for Moment {
 }
 
 impl Diff {
+    /// The names of both states. One of them may be a snapshot without its file system, which is then the other's.
+    #[doc(alias = "get_snapshot_names")]
+    fn ends(&self) -> Result<(String, String), Failure> {
+        let Some((own, snapshot)) = self.from.split_once('@') else {
+            return Err(Failure::failed(format!(
+                "Badly formed snapshot name {}: missing '@' delimiter in snapshot name",
+                self.from
+            )));
+        };
+        let to = self.to.as_deref().unwrap_or_default();
+        let theirs = to.split('@').next().unwrap_or_default();
+        match (own.is_empty(), theirs.is_empty()) {
+            (true, true) => Err(Failure::failed(
+                "Unable to determine which snapshots to compare: a file system is missing",
+            )),
+            (true, false) => Ok((format!("{theirs}@{snapshot}"), to.to_owned())),
+            (false, true) => Ok((self.from.clone(), format!("{own}{to}"))),
+            (false, false) => Ok((self.from.clone(), to.to_owned())),
+        }
+    }
+
     /// Prefix of the paths.
-    fn place(&self, to: &Dataset) -> Result<Vec<u8>, Failure> {
+    #[doc(alias = "get_mountpoint")]
+    fn place(&self, to: &Dataset, ctx: &mut Ctx) -> Result<Vec<u8>, Failure> {
         let head = to.dir()?.head()?;
         let kind = head.kind()?;
         if kind != HeadKind::Filesystem {
             return Err(Failure::cannot("diff", &head.name, "not a file system"));
         }
         let name = head.name.clone();
+        let pool = if self.source.is_offline() { None } else { ctx.pool_of(&name) };
+        if let Some(at) = pool.and_then(|pool| pool.mounts.at(&name)) {
+            let at = at.into_os_string().into_vec();
+            return Ok(if at == b"/" { Vec::new() } else { at });
+        }
         let node = Node::Dataset(head, kind);
         let mountpoint = Props::new(&node, 0).native(ZfsProp::Mountpoint).map(|p| p.literal);
         let path = mountpoint.filter(|m| m.starts_with('/')).unwrap_or_else(|| format!("/{name}"));
