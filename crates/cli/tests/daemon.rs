@@ -275,6 +275,26 @@ fn differences_are_those_of_this_moment() {
     std::fs::remove_file(format!("{at}/old")).unwrap();
     let lines = live.ok("zfs diff tank@1");
     assert_eq!(lines, format!("M\t{at}/\n-\t{at}/old\n+\t{at}/new\n"));
+    assert_eq!(live.ok("zfs holds tank@1"), "NAME  TAG  TIMESTAMP\n");
+    let waited = live.ok("zpool wait -T u -t scrub tank 1");
+    assert!(waited.lines().next().unwrap().parse::<u64>().is_ok(), "{waited}");
+    assert!(live.run("zpool events bad@name").err.starts_with("invalid pool name 'bad@name'"));
+    // Either end may lack the file system.
+    assert_eq!(live.ok("zfs diff @1 tank"), lines);
+    live.ok("zfs snapshot tank@2");
+    assert_eq!(live.ok("zfs diff @1 tank@2"), lines);
+    live.fails("zfs diff @1 @2");
+    live.ok("zfs destroy tank@2");
+    // A legacy file system has no other place than where it is mounted.
+    let legacy = live.disks().join("legacy").display().to_string();
+    std::fs::create_dir(&legacy).unwrap();
+    live.ok("zfs create -o mountpoint=legacy tank/l");
+    live.ok(&format!("mount.zfs tank/l {legacy}"));
+    live.ok("zfs snapshot tank/l@1");
+    std::fs::write(format!("{legacy}/new"), b"new").unwrap();
+    assert_eq!(live.ok("zfs diff tank/l@1"), format!("M\t{legacy}/\n+\t{legacy}/new\n"));
+    assert!(std::process::Command::new("umount").arg(&legacy).status().unwrap().success());
+    live.ok("zfs destroy -r tank/l");
     assert_eq!(live.ok("zfs list -H -o name -t all"), "tank\ntank@1\n");
     live.export_and_verify("tank");
 }

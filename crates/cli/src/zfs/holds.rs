@@ -39,7 +39,7 @@ const BREATH: usize = 256;
 impl Verb for Holds {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let mut table = Table::new(["NAME", "TAG", "TIMESTAMP"].map(|h| Column::new(h, false)).to_vec());
-        let (mut failed, mut unfit) = (false, false);
+        let (mut failed, mut unfit, mut has_any) = (false, false, false);
         for (count, name) in self.names.iter().enumerate() {
             if ctx.interrupt.is_set() {
                 return Err(Failure::Interrupted);
@@ -66,6 +66,7 @@ impl Verb for Holds {
             for entry in found.entries.iter().filter(named) {
                 let Some(pool) = found.pools.get(entry.pool) else { continue };
                 if let Some(Node::Dataset(snapshot, _)) = entry.open(&pool.pool)? {
+                    has_any = true;
                     for hold in holds(&snapshot)? {
                         let time = if self.literal { hold.time.to_string() } else { time::date(hold.time) };
                         table.push(vec![snapshot.name.clone(), hold.tag, time]);
@@ -73,13 +74,11 @@ impl Verb for Holds {
                 }
             }
         }
-        if unfit && table.is_empty() {
+        if !has_any {
             ctx.warn("no datasets available");
         }
-        // As in OpenZFS the heading stands there, whatever was found, once something was no snapshot.
-        if unfit || !table.is_empty() {
-            table.print(&mut *ctx.out, self.scripted)?;
-        }
+        // As in OpenZFS the heading stands there, whatever was found.
+        table.print(&mut *ctx.out, self.scripted)?;
         ctx.out.flush()?;
         Ok(if failed || unfit { Exit::FAILED } else { Exit::OK })
     }

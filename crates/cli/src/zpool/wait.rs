@@ -101,8 +101,15 @@ impl Verb for Wait {
         let wanted = |name: &&str| self.activities.is_empty() || self.activities.iter().any(|a| a == name);
         let wanted: Vec<&str> = ACTIVITIES.into_iter().filter(wanted).collect();
         let mut reported: Option<Instant> = None;
+        let mut is_first = true;
         loop {
-            let pool = named(&self.pool, ctx)?;
+            let pool = match ctx.pool(&self.pool) {
+                Some(pool) => pool,
+                None if is_first => return Err(Failure::cannot("open", &self.pool, "no such pool")),
+                // A pool that is gone has nothing left to do.
+                None => return Ok(Exit::OK),
+            };
+            is_first = false;
             let spa = pool.spa()?;
             let rows = wanted.iter().map(|name| Ok((*name, left(name, &pool, spa)?)));
             let rows = rows.collect::<Result<Vec<_>, Failure>>()?;
@@ -133,18 +140,17 @@ impl Wait {
     /// Prints the remaining bytes of each activity under its heading.
     #[doc(alias = "print_wait_status_row")]
     fn report(&self, rows: &[(&str, Option<u64>)], first: bool, ctx: &mut Ctx) -> Result<(), Failure> {
-        let least = if self.literal { 20 } else { 6 };
-        let width = |name: &str| name.len().max(least) + 2;
-        if first && !self.scripted {
-            rows.iter()
-                .try_for_each(|(name, _)| write!(ctx.out, "{:>1$}", name.to_uppercase(), width(name)))?;
-            writeln!(ctx.out)?;
-        }
+        let width = |name: &str| name.len().max(6) + 2;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         match self.timestamp.as_deref() {
             Some("d") => writeln!(ctx.out, "{}", zoned_clock(now))?,
             Some(_) => writeln!(ctx.out, "{now}")?,
             None => {}
+        }
+        if first && !self.scripted {
+            rows.iter()
+                .try_for_each(|(name, _)| write!(ctx.out, "{:>1$}", name.to_uppercase(), width(name)))?;
+            writeln!(ctx.out)?;
         }
         for (at, (name, left)) in rows.iter().enumerate() {
             let left = left.unwrap_or(0);

@@ -2,7 +2,8 @@
 
 use std::cell::RefCell;
 
-use jiff::civil::{Date, DateTime, Time};
+use jiff::civil::Time;
+use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
@@ -89,14 +90,16 @@ pub fn duration(seconds: u64) -> String {
     if days == 0 { clock } else { format!("{days} days {clock}") }
 }
 
-/// The time that `2026-11-21 00:14` or `2026-11-21` names in the user's time zone, in seconds since 1970; with `end` the end
+/// The time that `2026-11-21 00:14` or `2026-11-21`, and more behind it, names in the user's time zone, in seconds since 1970; with `end` the end
 /// of that minute or day. `None` if it is no such time.
 #[doc(alias = "date_string_to_sec")]
 pub fn parse_date(text: &str, end: bool) -> Option<u64> {
     let zone = ZONE.with_borrow(Clone::clone).unwrap_or_else(TimeZone::system);
-    let (moment, length) = match DateTime::strptime("%Y-%m-%d %H:%M", text) {
+    // As C's `strptime`, which ignores what follows.
+    let parsed = |form| BrokenDownTime::parse_prefix(form, text).map(|(parsed, _)| parsed);
+    let (moment, length) = match parsed("%Y-%m-%d %H:%M").and_then(|parsed| parsed.to_datetime()) {
         Ok(moment) => (moment, 60),
-        Err(_) => (Date::strptime("%Y-%m-%d", text).ok()?.to_datetime(Time::midnight()), 86_400),
+        Err(_) => (parsed("%Y-%m-%d").ok()?.to_date().ok()?.to_datetime(Time::midnight()), 86_400),
     };
     let seconds = moment.to_zoned(zone).ok()?.timestamp().as_second();
     u64::try_from(seconds).ok()?.checked_add(if end { length } else { 0 })
@@ -139,7 +142,9 @@ mod tests {
         assert_eq!(parse_date("2026-11-21 00:14", true), Some(1_795_220_100));
         assert_eq!(parse_date("2026-11-21", false), Some(1_795_219_200));
         assert_eq!(parse_date("2026-11-21", true), Some(1_795_305_600));
-        for bad in ["", "2026", "2026-13-01", "2026-11-21 25:00", "1960-01-01", "2026-11-21 00:14 x"] {
+        assert_eq!(parse_date("2026-11-21 00:14:30", false), Some(1_795_220_040));
+        assert_eq!(parse_date("2026-11-21T00:14", false), Some(1_795_219_200));
+        for bad in ["", "2026", "2026-13-01", "1960-01-01"] {
             assert_eq!(parse_date(bad, false), None, "{bad}");
         }
         use_zone(Some("EST5"));
