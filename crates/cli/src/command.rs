@@ -166,6 +166,14 @@ impl Command {
         }
     }
 
+    /// Words that may be mount points, with or without links.
+    pub fn names_or_places(&self) -> &[String] {
+        match self {
+            Command::Zfs(v) => v.verb.names_or_places(),
+            _ => &[],
+        }
+    }
+
     /// The scripts whose output the command prints in columns.
     pub fn scripts(&self) -> Option<Scripts> {
         match self {

@@ -46,7 +46,7 @@ impl Command {
         }
         let by_path = match &self {
             Command::Zinject(v) if ctx.may_forward => v.located(argv),
-            _ => with_mount_points(argv, self.names_or_paths()),
+            _ => with_mount_points(argv, self.names_or_paths(), self.names_or_places()),
         };
         let forwarded = if ctx.may_forward { forward(ctx.home, &Asked::by(&self), &by_path) } else { None };
         forwarded.unwrap_or_else(|| self.run(ctx))

@@ -5,6 +5,7 @@ mod live;
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use live::Live;
@@ -126,4 +127,46 @@ fn accounts_begin_when_the_pool_can_keep_them() {
     let used: u64 = live.ok("zfs projectspace -H -p -o used tank").trim().parse().unwrap();
     assert!(used.cast_signed().unsigned_abs() < 3 * 5000, "{used}");
     live.export_and_verify("tank");
+}
+
+#[test]
+fn space_is_found_by_path_and_by_type() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    let live = Live::new();
+    let mount = live.dir.path().join("mnt");
+    live.ok(&format!("zpool create -O mountpoint={} tank {}", mount.display(), live.disk("a", 128)));
+    fs::create_dir(mount.join("dir")).unwrap();
+    // A name need not be UTF-8.
+    let name = std::ffi::OsStr::from_bytes(b"f\xff");
+    fs::write(mount.join("dir").join(name), b"x").unwrap();
+    live.ok("zpool sync");
+    let dir = mount.join("dir");
+    let listed = live.command(&format!("zfs project -c -0 -r -p 5 {}", dir.display())).output().unwrap();
+    let end = [b"\0", dir.join(name).as_os_str().as_bytes(), b"\0"].concat();
+    assert!(listed.stdout.ends_with(&end), "{listed:?}");
+
+    let space = live.ok("zfs userspace -H -n tank");
+    assert!(space.starts_with("POSIX User\t0\t"), "{space}");
+    assert_eq!(live.ok(&format!("zfs userspace -H -n {}", dir.display())), space);
+    assert!(live.fails("zfs userspace /proc").contains("not a ZFS filesystem"));
+    let groups = live.ok("zfs groupspace -H -n tank");
+    assert!(groups.starts_with("POSIX Group\t0\t"), "{groups}");
+    assert_eq!(live.ok("zfs userspace -H -n -t posixgroup tank"), groups);
+    assert_eq!(live.ok("zfs groupspace -H -n -t posixuser tank"), space);
+    assert_eq!(live.ok("zfs userspace -H -n -t all tank"), format!("{groups}{space}"));
+    assert!(live.fails("zfs userspace -t bogus tank").starts_with("invalid type 'bogus' for -t option"));
+
+    let refused = live.fails("zfs set userquota@99999999999=1M tank");
+    assert!(refused.contains("is no id of a user or group"), "{refused}");
+
+    let link = live.dir.path().join("link");
+    std::os::unix::fs::symlink(&mount, &link).unwrap();
+    assert!(
+        live.fails(&format!("zfs unmount {}", link.join("dir").display())).contains("not a ZFS filesystem")
+    );
+    live.ok(&format!("zfs unmount {}", link.display()));
+    assert_eq!(live.ok("zfs get -H -o value mounted tank"), "no\n");
 }

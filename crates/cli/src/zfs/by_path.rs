@@ -21,15 +21,23 @@ fn is_path(word: &str) -> bool {
 /// The kernel's marker of our mounts.
 const TYPE: &str = " - fuse.zfs ";
 
-/// A command line with the mount points in the place of paths.
-#[doc(alias = "zfs_path_to_zhandle")]
-pub fn with_mount_points(argv: &[OsString], names: &[String]) -> Vec<OsString> {
-    let paths: HashSet<&str> = names.iter().map(String::as_str).filter(|name| is_path(name)).collect();
-    if paths.is_empty() {
+/// A command line with mount points of ours in the place of paths: of paths in a mounted file system, and of places
+/// that are the mount point itself.
+#[doc(alias("zfs_path_to_zhandle", "getextmntent"))]
+pub fn with_mount_points(argv: &[OsString], paths: &[String], places: &[String]) -> Vec<OsString> {
+    let of = |names: &[String]| names.iter().filter(|name| is_path(name)).cloned().collect::<HashSet<_>>();
+    let (paths, places) = (of(paths), of(places));
+    if paths.is_empty() && places.is_empty() {
         return argv.to_vec();
     }
     let mounts = fs::read_to_string(MOUNTS).unwrap_or_default();
-    let place = |word: &OsString| mount_point(paths.get(word.to_str()?)?, &mounts);
+    let place = |word: &OsString| {
+        let word = word.to_str()?;
+        let found =
+            mount_point(Some(word).filter(|word| paths.contains(*word) || places.contains(*word))?, &mounts)?;
+        let is_it = || Path::new(word).canonicalize().is_ok_and(|whole| whole == Path::new(&found));
+        (paths.contains(word) || is_it()).then_some(found)
+    };
     argv.iter().map(|word| place(word).map_or_else(|| word.clone(), OsString::from)).collect()
 }
 

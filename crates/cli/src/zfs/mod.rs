@@ -152,6 +152,17 @@ impl ZfsVerb {
         match self {
             Self::List(v) => &v.names,
             Self::Get(v) => &v.names,
+            Self::Userspace(v) => std::slice::from_ref(&v.options.space.name),
+            Self::Groupspace(v) => std::slice::from_ref(&v.options.space.name),
+            Self::Projectspace(v) => std::slice::from_ref(&v.options.name),
+            _ => &[],
+        }
+    }
+
+    /// Words that may be mount points, with or without links.
+    pub fn names_or_places(&self) -> &[String] {
+        match self {
+            Self::Unmount(v) => &v.names,
             _ => &[],
         }
     }

@@ -305,8 +305,8 @@ fn find(name: &str, ctx: &mut Ctx) -> Result<(Arc<Imported>, String, PathBuf), F
     };
     if name.starts_with('/') {
         for pool in ctx.pools() {
-            let found = pool.mounts.all().into_iter().find(|(_, at)| at == Path::new(name));
-            if let Some((dataset, at)) = found {
+            let dataset = pool.mounts.mounted_at(Path::new(name));
+            if let Some((dataset, at)) = dataset.and_then(|name| pool.mounts.at(&name).map(|at| (name, at))) {
                 let is_legacy = mountpoint(&Target::of(&dataset, ctx)?)? == LEGACY;
                 return if is_legacy { Err(legacy()) } else { Ok((pool, dataset, at)) };
             }

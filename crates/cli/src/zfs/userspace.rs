@@ -14,6 +14,7 @@ use engine::dsl::props::userspace::{Account, Usage, usage};
 use zcommon::units::{nicebytes, nicenum};
 use zpl::Filesystem;
 
+use super::by_path;
 use crate::listing::{Lines, SortKeys};
 
 /// What the three verbs have in common.
@@ -31,8 +32,8 @@ pub struct Space {
     pub fields: Vec<String>,
     #[command(flatten)]
     pub(crate) sort: SortKeys,
-    /// The file system or snapshot.
-    #[arg(value_name = "DATASET")]
+    /// The file system or snapshot, or a path in the former.
+    #[arg(value_name = "FILESYSTEM|SNAPSHOT|PATH")]
     pub name: String,
 }
 
@@ -166,26 +167,34 @@ impl Verb for Groupspace {
 
 impl Verb for Projectspace {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        run(&self.options, Account::Project, |_| true, ctx)
+        run(&self.options, &[Account::Project], |_| true, ctx)
     }
 }
 
+/// Shows users, groups or both: types that are asked for stand in the place of the verb's own.
 fn owners(options: OwnerSpace, account: Account, ctx: &mut Ctx) -> Outcome {
     let known = ["all", "posixuser", "smbuser", "posixgroup", "smbgroup"];
     if let Some(bad) = options.types.iter().find(|t| !known.contains(&t.as_str())) {
-        return Err(Failure::usage(format!("invalid type '{bad}'")));
+        return Err(Failure::MinusOne(format!("invalid type '{bad}' for -t option")));
+    }
+    let has = |end: &str| options.types.iter().any(|t| t == "all" || t.ends_with(end));
+    let mut accounts = vec![account];
+    if !options.types.is_empty() {
+        accounts = vec![Account::User, Account::Group];
+        accounts.retain(|account| has(if *account == Account::User { "user" } else { "group" }));
     }
     let wants = |kind: &str| {
         let word = kind.to_lowercase().replace(' ', "");
         options.types.is_empty() || options.types.iter().any(|t| t == "all" || *t == word)
     };
-    run(&options.space, account, wants, ctx)
+    run(&options.space, &accounts, wants, ctx)
 }
 
-fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mut Ctx) -> Outcome {
-    let fields = fields(options, account)?;
+fn run(options: &Space, accounts: &[Account], wants: impl Fn(&str) -> bool, ctx: &mut Ctx) -> Outcome {
+    let fields = fields(options)?;
     let order = order(options)?;
-    let name = &options.name;
+    let (names, _) = by_path::datasets(std::slice::from_ref(&options.name), ctx);
+    let Some(name) = names.first() else { return Ok(Exit::FAILED) };
     let pool = options.source.open(name.split(['/', '@']).next().unwrap_or_default(), ctx)?;
     ctx.let_sync();
     let dataset = pool.dsl.dataset(name).map_err(|e| Failure::cannot("open", name, e.what()))?;
@@ -193,15 +202,18 @@ fn run(options: &Space, account: Account, wants: impl Fn(&str) -> bool, ctx: &mu
         return Err(Failure::cannot("open", name, "operation not applicable to datasets of this type"));
     }
     keys::ensure(&pool, &dataset.dir()?, ctx)?;
-    let counts = usage(&dataset.objset()?, account)?;
     let fs = Filesystem::open_committed(&dataset)?;
-    let names = match (options.numeric, account) {
-        (true, _) | (_, Account::Project) => Names::default(),
-        (_, Account::User) => Names::users(),
-        (_, Account::Group) => Names::groups(),
-    };
-    let row = |(id, usage): (&u64, &Usage)| row(*id, *usage, account, &names, &fs);
-    let mut rows: Vec<Row> = counts.iter().map(row).filter(|row| wants(row.kind)).collect();
+    let mut rows = Vec::new();
+    for account in accounts.iter().copied() {
+        let names = match (options.numeric, account) {
+            (true, _) | (_, Account::Project) => Names::default(),
+            (_, Account::User) => Names::users(),
+            (_, Account::Group) => Names::groups(),
+        };
+        let counts = usage(&dataset.objset()?, account)?;
+        let all = counts.iter().map(|(id, usage)| row(*id, *usage, account, &names, &fs));
+        rows.extend(all.filter(|row| wants(row.kind)));
+    }
     rows.sort_by(|a, b| {
         let by = order.iter().map(|(field, down)| {
             let order = a.compare(b, *field);
@@ -237,14 +249,13 @@ fn row(id: u64, usage: Usage, account: Account, names: &Names, fs: &Filesystem) 
     Row { kind, name, usage }
 }
 
-/// The columns asked for; a project has no type worth showing.
-fn fields(options: &Space, account: Account) -> Result<Vec<Field>, Failure> {
-    let fields = options.fields.iter().map(|f| Field::parse(f));
-    let all = Field::ALL.iter().map(|(field, _)| *field);
-    match (options.fields.is_empty(), account) {
-        (false, _) => fields.collect(),
-        (true, _) => Ok(all.collect()),
+/// The columns asked for, or all.
+fn fields(options: &Space) -> Result<Vec<Field>, Failure> {
+    if options.fields.is_empty() {
+        return Ok(Field::ALL.iter().map(|(field, _)| *field).collect());
     }
+    let bad = |word: &str| Failure::MinusOne(format!("invalid type '{word}' for -o option"));
+    options.fields.iter().map(|word| Field::parse(word).map_err(|_| bad(word))).collect()
 }
 
 /// By type and name, unless something else is asked for first.

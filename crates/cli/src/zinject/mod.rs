@@ -145,7 +145,7 @@ impl Zinject {
             let _ = file.sync_all();
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }
-        let mut argv = with_mount_points(argv, &self.names);
+        let mut argv = with_mount_points(argv, &self.names, &[]);
         argv.push(format!("--object={}", found.ino()).into());
         argv
     }
