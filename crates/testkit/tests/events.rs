@@ -55,6 +55,12 @@ fn what_happens_is_told_and_what_is_lost_is_logged() {
     for class in ["sysevent.fs.zfs.pool_import", "ereport.fs.zfs.checksum", "ereport.fs.zfs.data"] {
         assert!(told.iter().any(|told| told == class), "{class}: {told:?}");
     }
+    let wrong = spa.events().after(0).into_iter().find(|e| e.class == "ereport.fs.zfs.checksum").unwrap();
+    let (text, number) = (|key| wrong.payload.str(key), |key| wrong.payload.u64(key));
+    assert_eq!([text("vdev_type"), text("parent_type")], [Some("file"), Some("root")]);
+    assert!(number("vdev_ashift").is_some() && number("vdev_delays") == Some(0), "{wrong:?}");
+    assert_eq!(number("parent_guid"), Some(spa.guid()));
+    assert_eq!(wrong.payload.get("zio_err"), Some(&nvpair::NvValue::Int32(52)));
     spa.sync().unwrap();
     spa.export().unwrap();
     drop(spa);

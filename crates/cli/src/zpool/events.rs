@@ -18,6 +18,9 @@ use zcommon::vdev::{VdevAux, VdevState};
 
 /// Columns that the payload is indented by, each level.
 const INDENT: usize = 8;
+/// Names of types of requests.
+#[doc(alias = "zio_type_t")]
+const ZIO_TYPES: [&str; 7] = ["NULL", "READ", "WRITE", "FREE", "CLAIM", "FLUSH", "TRIM"];
 /// Interval of checks for new events.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -133,6 +136,10 @@ fn shown(name: &str, value: &NvValue) -> String {
         NvValue::Int16(n) => format!("0x{n:x}"),
         NvValue::Uint16(n) => format!("0x{n:x}"),
         NvValue::Int32(n) => format!("0x{n:x}"),
+        NvValue::Uint32(n) if name == "zio_type" => {
+            let index = usize::try_from(*n).unwrap_or(usize::MAX);
+            format!("0x{n:x} [{}]", ZIO_TYPES.get(index).unwrap_or(&"UNKNOWN"))
+        }
         NvValue::Uint32(n) => format!("0x{n:x}"),
         NvValue::Int64(n) | NvValue::Hrtime(n) => format!("0x{n:x}"),
         NvValue::Uint64(n) => format!("0x{n:x}"),
@@ -163,12 +170,15 @@ mod tests {
         detector.add("version", NvValue::Uint8(0)).add("scheme", "zfs").add("pool", 0xabcu64);
         let mut list = NvList::new();
         list.add("class", "resource.fs.zfs.statechange").add("detector", detector);
-        list.add("vdev_state", 5u64).add("time", NvValue::Int64Array(vec![0x10, 0x2a])).add("eid", 7u64);
+        list.add("zio_type", NvValue::Uint32(2))
+            .add("vdev_state", 5u64)
+            .add("time", NvValue::Int64Array(vec![0x10, 0x2a]))
+            .add("eid", 7u64);
         let mut out = Vec::new();
         print_list(&mut out, &list, INDENT).unwrap();
         let want = "        class = \"resource.fs.zfs.statechange\"\n        \
             detector = (embedded nvlist)\n                version = 0x0\n                scheme = \"zfs\"\n                \
-            pool = 0xabc\n        (end detector)\n        vdev_state = \"FAULTED\" (0x5)\n        \
+            pool = 0xabc\n        (end detector)\n        zio_type = 0x2 [WRITE]\n        vdev_state = \"FAULTED\" (0x5)\n        \
             time = 0x10 0x2a \n        eid = 0x7\n";
         assert_eq!(String::from_utf8(out).unwrap(), want);
     }

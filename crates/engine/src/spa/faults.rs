@@ -4,6 +4,7 @@
 //! The log of errors since the last scrub takes them, with the next txg. A scrub rotates the logs.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use nvpair::{NvList, NvValue};
@@ -21,8 +22,10 @@ use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView, scan_state};
 use crate::error::{Error, Kind, Result};
 use crate::types::Bookmark;
+use crate::vdev::config::VdevConfig;
 use crate::vdev::leaf::{FailedIo, Failure, Leaf};
 use crate::vdev::plan::Fault;
+use crate::vdev::tree::Tree;
 use crate::zap::{Value, Zap};
 use crate::zio::{Damage, FaultSink};
 
@@ -34,8 +37,12 @@ const MAX_LOST: usize = 1 << 16;
 const ENA_SHIFT: u32 = 10;
 const ENA_FORMAT: u64 = 1;
 /// `zio_type_t`.
+const ZIO_TYPE_READ: u32 = 1;
 const ZIO_TYPE_WRITE: u32 = 2;
 const ZIO_TYPE_FLUSH: u32 = 5;
+/// Errors of reads: the device failed, or the bytes are wrong (`ECKSUM`, which is Linux's `EBADE`).
+const EIO: i32 = 5;
+const ECKSUM: i32 = 52;
 
 /// Errors that wait to be written, and those that wait to be removed.
 #[derive(Debug, Default)]
@@ -83,6 +90,25 @@ fn block(list: &mut NvList, bp: &Blkptr, at: Bookmark) {
     list.add("zio_level", NvValue::Int64(at.level)).add("zio_blkid", at.blkid);
 }
 
+/// Adds the entries that describe the place of an ereport's device in the pool.
+#[doc(alias = "zfs_ereport_start")]
+fn surroundings(list: &mut NvList, leaf: &Leaf, tree: &Tree) {
+    let all = tree.config.walk();
+    if let Some(own) = all.iter().find(|vdev| vdev.guid == leaf.guid) {
+        list.add("vdev_type", own.kind.name());
+    }
+    if let Some(top) =
+        tree.config.children.iter().find(|top| top.walk().iter().any(|vdev| vdev.guid == leaf.guid))
+    {
+        list.add("vdev_ashift", u64::from(top.ashift));
+    }
+    list.add("vdev_delays", leaf.stats.slow.load(Ordering::Relaxed));
+    let is_above = |vdev: &&&VdevConfig| vdev.children.iter().any(|child| child.guid == leaf.guid);
+    if let Some(parent) = all.iter().find(is_above) {
+        list.add("parent_guid", parent.guid).add("parent_type", parent.kind.name());
+    }
+}
+
 /// Adds the entries that describe the device of an event.
 fn device(list: &mut NvList, leaf: &Leaf) {
     list.add("vdev_guid", leaf.guid).add("vdev_path", leaf.path.as_str());
@@ -102,6 +128,9 @@ impl Spa {
             false => self.event_of(class, PoolState::Active),
         };
         device(&mut list, leaf);
+        if class.starts_with("ereport.") {
+            surroundings(&mut list, leaf, &self.pool.zio.tree());
+        }
         self.events.post(&self.pool.env, class.to_owned(), list);
     }
 
@@ -145,6 +174,7 @@ impl Spa {
         }
         let mut list = self.ereport(class, Some(leaf));
         device(&mut list, leaf);
+        surroundings(&mut list, leaf, &self.pool.zio.tree());
         let kind = if failure.kind == FailedIo::Flush { ZIO_TYPE_FLUSH } else { ZIO_TYPE_WRITE };
         list.add("zio_err", NvValue::Int32(failure.errno)).add("zio_type", NvValue::Uint32(kind));
         list.add("zio_offset", failure.offset).add("zio_size", failure.len);
@@ -161,9 +191,9 @@ impl Spa {
     fn report(&self, bp: &Blkptr, at: Bookmark, damage: &Damage) {
         let tree = self.pool.zio.tree();
         let Some(leaf) = tree.leaf(damage.leaf).filter(|leaf| leaf.device().is_some()) else { return };
-        let class = match damage.bad.fault {
-            Fault::Wrong => "ereport.fs.zfs.checksum",
-            Fault::Unreadable => "ereport.fs.zfs.io",
+        let (class, errno) = match damage.bad.fault {
+            Fault::Wrong => ("ereport.fs.zfs.checksum", ECKSUM),
+            Fault::Unreadable => ("ereport.fs.zfs.io", EIO),
             Fault::Stale => return,
         };
         if !self.diagnosis.may_report(leaf.guid, self.pool.env.clock.monotonic()) {
@@ -171,6 +201,8 @@ impl Spa {
         }
         let mut list = self.ereport(class, Some(leaf));
         device(&mut list, leaf);
+        surroundings(&mut list, leaf, &tree);
+        list.add("zio_err", NvValue::Int32(errno)).add("zio_type", NvValue::Uint32(ZIO_TYPE_READ));
         list.add("zio_offset", damage.bad.read.offset);
         block(&mut list, bp, at);
         self.events.post(&self.pool.env, class.to_owned(), list);
