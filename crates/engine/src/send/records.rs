@@ -202,11 +202,13 @@ impl<'a> Sender<'a> {
         let dnode = &object.dnode;
         let blksz = u32::try_from(dnode.datablksz()).unwrap_or(u32::MAX);
         let most = u32::try_from(OLD_MAX_BLOCK_SIZE).unwrap_or(u32::MAX);
+        // The MAC of the block of dnodes covers the block size: a raw stream has it as it is, also where all large
+        // blocks are holes, for which OpenZFS does not count the feature as used.
         let mut body = DrrObject {
             object: object.number,
             object_type: u32::from(dnode.object_type.raw()),
             bonustype: u32::from(dnode.bonustype.raw()),
-            blksz: if self.has(feature::LARGE_BLOCKS) { blksz } else { blksz.min(most) },
+            blksz: if self.has(feature::LARGE_BLOCKS | feature::RAW) { blksz } else { blksz.min(most) },
             bonuslen: u32::from(dnode.bonuslen),
             dn_slots: u8::try_from(dnode.slots()).unwrap_or(u8::MAX),
             checksumtype: dnode.checksum,

@@ -15,6 +15,7 @@ mod ends;
 mod forged;
 mod golden;
 mod heal;
+mod holes;
 mod moved;
 mod raw_big_endian;
 mod tools;

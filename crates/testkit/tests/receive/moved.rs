@@ -17,10 +17,11 @@ use zpl::write::{NewNode, Overrides, Rewriting, create_fs, mount};
 
 use super::tools::{Place, receive_into, stream};
 
-const SOURCE: &str = "ours/from";
-const KEY: [u8; 32] = [9; 32];
+pub(super) const SOURCE: &str = "ours/from";
+pub(super) const KEY: [u8; 32] = [9; 32];
 
-fn source(spa: &Arc<Spa>, encrypted: bool) {
+/// A file system [`SOURCE`], perhaps with a [`KEY`] of its own.
+pub(super) fn source(spa: &Arc<Spa>, encrypted: bool) {
     let fs = pools::new_fs(&spa.pool.env);
     let own = || {
         let key = RootKey::create(KeyFormat::Raw, &KEY, None, &SystemSecrets).unwrap();

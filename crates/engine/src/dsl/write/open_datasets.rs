@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ondisk::names::dsl_dataset as field;
 use ondisk::objset::ObjsetFlags;
-use ondisk::{ChecksumType, CompressType, DnodeFlags, ObjsetType};
+use ondisk::{ChecksumType, CompressType, DnodeFlags, OLD_MAX_BLOCK_SIZE, ObjsetType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
@@ -352,6 +352,10 @@ impl DslPool {
         let changed = objset.sync_objects(at.tx, &account)?;
         if changed.iter().any(|c| c.after.dnode.size() > ondisk::dnode::DNODE_MIN_SIZE) {
             account.use_feature(Feature::LargeDnode);
+        }
+        // OpenZFS counts the first large block that is no hole; a raw stream that it makes before that cuts the block size.
+        if changed.iter().any(|c| c.after.dnode.datablksz() > OLD_MAX_BLOCK_SIZE) {
+            account.use_feature(Feature::LargeBlocks);
         }
         if objset.objset_type() == ObjsetType::Zfs && at.since(USERSPACE) && !objset.is_raw() {
             let projects = at.enabled(Feature::ProjectQuota);

@@ -400,10 +400,12 @@ impl Tasks<'_> {
     }
 
     /// A stream without large blocks splits those of its files, which would replace the blocks that a stream with them made.
+    /// A raw stream splits none: without them its sender has only objects whose large blocks are holes.
     #[doc(alias = "recv_check_large_blocks")]
     fn check_large_blocks(&self, snapshot: u64, wish: &Wish) -> Result<()> {
         let used = self.at.extra(snapshot, Feature::LargeBlocks.info().guid)?.is_some();
-        if used && wish.from_guid != 0 && !wish.has(stream_feature::LARGE_BLOCKS) {
+        let splits = !wish.has(stream_feature::LARGE_BLOCKS) && !wish.is_raw();
+        if used && wish.from_guid != 0 && splits {
             let what = "incremental send stream requires -L (--large-block), to match previous receive.";
             return Err(refuse(Kind::Invalid, what));
         }
