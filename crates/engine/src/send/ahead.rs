@@ -13,6 +13,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::event::{Event, Sink};
 use super::records::Sender;
+use super::until::Until;
 use crate::dmu::Object;
 use crate::error::Result;
 use crate::memory::ahead::Share;
@@ -30,6 +31,8 @@ pub(super) struct Ahead<'a> {
     sender: Sender<'a>,
     queue: VecDeque<Waiting>,
     share: Share,
+    /// The end of the stream, where the dataset has more than what was received in order.
+    until: Option<Until>,
     /// Blocks are not read.
     dry: bool,
 }
@@ -41,9 +44,10 @@ struct Waiting {
 }
 
 impl<'a> Ahead<'a> {
-    /// A queue in front of `sender` with a share of the process's read-ahead; with `dry` blocks are not read.
-    pub(super) fn new(sender: Sender<'a>, share: Share, dry: bool) -> Self {
-        Self { sender, queue: VecDeque::new(), share, dry }
+    /// A queue in front of `sender` with a share of the process's read-ahead; events from `until` on are dropped, and with
+    /// `dry` blocks are not read.
+    pub(super) fn new(sender: Sender<'a>, share: Share, until: Option<Until>, dry: bool) -> Self {
+        Self { sender, queue: VecDeque::new(), share, until, dry }
     }
 
     /// All events were taken.
@@ -98,6 +102,11 @@ fn place(object: &Object, blkid: u64) -> Bookmark {
 
 impl Sink for Ahead<'_> {
     fn take(&mut self, event: Event) -> Result<()> {
+        let event = match &self.until {
+            Some(until) => until.cut(event),
+            None => Some(event),
+        };
+        let Some(event) = event else { return Ok(()) };
         let (mut read, mut cost) = (None, EVENT);
         if let Some((object, bp, blkid)) = self.sender.wants(&event).filter(|_| !self.dry) {
             cost += bp.lsize().next_multiple_of(PAGE);

@@ -6,6 +6,7 @@
 //! merge      events of the walk merged with redaction lists
 //! redact     the blocks of a snapshot that clones changed, for redaction lists
 //! ahead      blocks are read before they are needed
+//! until      the end of the stream of a partial receive
 //! records    events become records; neighbouring frees are joined
 //! stream     records with their running checksum
 //! compound   the records around the streams of several snapshots
@@ -32,6 +33,7 @@ mod records;
 pub mod redact;
 mod redaction;
 mod stream;
+mod until;
 mod walk;
 
 use std::io::Write;
@@ -56,6 +58,7 @@ use ahead::Ahead;
 use merge::Merge;
 use records::Sender;
 use stream::Stream;
+use until::Until;
 
 /// Features that a stream may use, as the flags of `zfs send`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -116,6 +119,8 @@ pub struct Saved {
     pub toguid: u64,
     /// Its name at the sender.
     pub toname: String,
+    /// Object and byte offset up to which the dataset was received; the stream ends there.
+    pub place: (u64, u64),
 }
 
 /// Parameters of a send, beside the dataset.
@@ -175,7 +180,8 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
     let toguid = dataset.phys.guid;
     let sender = Sender::new(stream, &objset, begin.features, toguid, (from.txg, resume.0));
     let share = Share::new(Arc::clone(objset.arc().memory()));
-    let mut ahead = Ahead::new(sender, share, options.dry);
+    let until = options.saved.as_ref().map(|saved| Until::new(&objset, saved.place));
+    let mut ahead = Ahead::new(sender, share, until, options.dry);
     let place = walk::Begin {
         from_txg: from.txg,
         resume,

@@ -1,7 +1,7 @@
 //! Streams that break off and are resumed, also those that OpenZFS began to receive.
 
 use engine::dsl::props::resume;
-use engine::send::{Meter, Options, SendFlags, send_with};
+use engine::send::{From, Meter, Options, Saved, SendFlags, send_with};
 use engine::spa::Pool;
 use nvpair::NvList;
 use ondisk::drr::DrrBody;
@@ -104,4 +104,48 @@ fn a_receive_that_openzfs_began_is_finished() {
         &stream(&opened, &format!("{partial}@{part}"), None, plain),
         &stream(&source, &snapshot.name, None, plain),
     );
+}
+
+/// The stream of a partial receive ends where that receive stopped: another pool goes on from there and lacks nothing.
+#[test]
+fn a_saved_stream_ends_where_its_receive_stopped() {
+    let Some(golden) = golden::get("streams") else { return };
+    let source = golden.open().expect("the sender's pool");
+    let from = |pool: &Pool, name: &str| Some(From::snapshot(&pool.dsl.dataset(name).unwrap()).unwrap());
+    let send = |pool: &Pool, to: &str, options: &Options| {
+        let mut out = Vec::new();
+        send_with(&pool.dsl.dataset(to).unwrap(), options, &mut out, &Meter::default()).expect("a stream");
+        out
+    };
+    let at = |state: &NvList| (state.u64("object").unwrap(), state.u64("offset").unwrap());
+    let (full, more) = (read(&golden, "full-a"), read(&golden, "incr-a-b"));
+    let cuts = boundaries(&more);
+    let mut place = Place::new();
+    for part in 1..4 {
+        let (second, third) = (format!("ours/second{part}"), format!("ours/third{part}"));
+        for target in [&second, &third] {
+            place.receive(&full, &format!("{target}@a"), &|_| ()).unwrap();
+        }
+        let cut = &more[..cuts[cuts.len() * part / 4]];
+        place.receive(cut, &format!("{second}@b"), &|wish| wish.resumable = true).unwrap_err();
+        let pool = &place.spa().pool;
+        let reached = state(pool, &format!("{second}/%recv")).expect("it can go on");
+        let toguid = reached.u64("toguid").unwrap();
+        let saved = Some(Saved { toguid, toname: "tank/src@b".into(), place: at(&reached) });
+        let options = Options { from: from(pool, &format!("{second}@a")), saved, ..Options::default() };
+        let saved = send(pool, &format!("{second}/%recv"), &options);
+        place.receive(&saved, &format!("{third}@b"), &|wish| wish.resumable = true).unwrap_err();
+        let again = state(pool, &format!("{third}/%recv")).expect("it can go on");
+        assert!(at(&again) <= at(&reached), "{:?} behind {:?}", at(&again), at(&reached));
+        let options =
+            Options { from: from(&source, "tank/src@a"), resume: Some(at(&again)), ..Options::default() };
+        let rest = send(&source, "tank/src@b", &options);
+        place.receive(&rest, &format!("{third}@b"), &|wish| wish.resumable = true).expect("the rest");
+    }
+    let opened = place.exported();
+    let plain = SendFlags::default();
+    let whole = stream(&source, "tank/src@b", None, plain);
+    for part in 1..4 {
+        assert_same(&stream(&opened, &format!("ours/third{part}@b"), None, plain), &whole);
+    }
 }

@@ -155,11 +155,18 @@ fn write(
     let from = stream.from.as_ref().map(|from| from.redaction_obj);
     let _lists = scene.hold_lists(stream.redact.into_iter().chain(from)).map_err(|e| failed(&e))?;
     let to = &scene.dataset(&to.name).map_err(|e| failed(&e))?;
+    let mut stream = stream.clone();
+    if let Some(saved) = &mut stream.saved {
+        // Nothing receives into the dataset now: its content is that of the place that it names.
+        let state = state_of(scene, to)?.1;
+        let state = state.filter(|state| state.toguid == saved.toguid).ok_or_else(no_state)?;
+        saved.place = state.place;
+    }
     let mut out = Output::of(ctx)?;
     if let Some(head) = &head {
         compound::begin(&mut out, &head.toname, head.features, Some(&head.list)).map_err(|e| failed(&e))?;
     }
-    run(to, stream, &mut out, report, ctx).map_err(|e| failed(&e))?;
+    run(to, &stream, &mut out, report, ctx).map_err(|e| failed(&e))?;
     if head.is_some() {
         compound::end(&mut out).map_err(|e| failed(&e))?;
     }
@@ -378,6 +385,18 @@ fn redaction_of(scene: &Scene, to: &Dataset, snaps: &Vec<u64>) -> Result<u64, Fa
     }
 }
 
+/// The values of an interrupted receive into a dataset: as a token's list has them, and read.
+fn state_of(scene: &Scene, to: &Dataset) -> Result<(Option<NvList>, Option<State>), Failure> {
+    let _quiet = scene.quiet();
+    let list = resume::state(to)?;
+    let state = list.as_ref().and_then(State::of);
+    Ok((list, state))
+}
+
+fn no_state() -> Failure {
+    Failure::failed("saved send failed: dataset has no partially-received state")
+}
+
 /// `zfs send --saved`.
 #[doc(alias = "zfs_send_saved")]
 pub(super) fn saved(source: &PoolSource, o: &Options, name: &str, ctx: &mut Ctx) -> Outcome {
@@ -388,13 +407,9 @@ pub(super) fn saved(source: &PoolSource, o: &Options, name: &str, ctx: &mut Ctx)
         Ok(child) => child,
         Err(_) => scene.must(name)?,
     };
-    let list = {
-        let _quiet = scene.quiet();
-        resume::state(&to)?
-    };
-    let none = || Failure::failed("saved send failed: dataset has no partially-received state");
-    let state = list.as_ref().and_then(State::of).ok_or_else(none)?;
-    let saved = Saved { toguid: state.toguid, toname: state.toname.clone() };
+    let (list, state) = state_of(&scene, &to)?;
+    let state = state.ok_or_else(no_state)?;
+    let saved = Saved { toguid: state.toguid, toname: state.toname.clone(), place: state.place };
     let mut stream = Stream { flags: state.flags, saved: Some(saved), ..Stream::default() };
     let (mut base, mut from_name) = (Base::None, None);
     if state.fromguid != 0 {
