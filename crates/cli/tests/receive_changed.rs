@@ -244,3 +244,24 @@ fn file_systems_below_a_replaced_one_are_mounted_again() {
     all_stand();
     live.export_and_verify("tank");
 }
+
+/// The folder of a mount that a forced rollback makes anew does not stop the stream after it.
+#[test]
+fn a_forced_replication_takes_no_notice_of_folders_of_mounts() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create tank/src");
+    live.ok("zfs snapshot tank/src@0");
+    live.ok("replicate --writable tank/src tank/dst");
+    live.ok("zfs mount tank/dst");
+    live.ok("zfs create tank/dst/kid");
+    fs::write(at.join("dst/kid/own"), "own").unwrap();
+    for snapshot in ["tank/src@1", "tank/src@2"] {
+        live.ok(&format!("zfs snapshot {snapshot}"));
+        live.ok("zpool sync tank");
+        live.ok("replicate --force tank/src tank/dst");
+        assert_eq!(fs::read(at.join("dst/kid/own")).unwrap(), b"own");
+    }
+    live.ok("zfs list tank/dst@2");
+    live.export_and_verify("tank");
+}

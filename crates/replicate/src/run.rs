@@ -55,6 +55,7 @@ pub fn run(job: &Job, around: &Around, dry: bool, report: &mut Report) -> Result
         failed: BTreeSet::new(),
         told: BTreeSet::new(),
         sealed: BTreeSet::new(),
+        rolled_back: BTreeSet::new(),
         marks: None,
     };
     let done = run.whole(dry);
@@ -74,6 +75,8 @@ struct Run<'a> {
     told: BTreeSet<(String, String)>,
     /// Datasets that are encrypted at the target, or will be, by relative name.
     sealed: BTreeSet<String>,
+    /// Datasets whose target was rolled back, by relative name.
+    rolled_back: BTreeSet<String>,
     /// Names of its holds and bookmarks, once the target has been looked at.
     marks: Option<Marks>,
 }
@@ -290,12 +293,15 @@ impl Run<'_> {
             let Act::Rollback { to } = &step.act else { return Ok(0) };
             let name = format!("{}{}@{to}", self.job.target.dataset, step.dataset);
             return match self.target().run(&["rollback", "-r", &name]) {
-                Ok(_) => Ok(0),
+                Ok(_) => {
+                    self.rolled_back.insert(step.dataset.clone());
+                    Ok(0)
+                }
                 Err(e) if e.is_stopped => Err(Trouble::Stopped),
                 Err(e) => Err(Trouble::Receiver(e.text)),
             };
         };
-        let receive = words::receive(self.job, step);
+        let receive = words::receive(self.job, step, self.rolled_back.contains(&step.dataset));
         self.transfer(&send, &receive)
     }
 
