@@ -269,8 +269,9 @@ impl Mounter for Fuse {
             // A file system that can only be read, e.g. of an old version, is mounted as if read-only were
             // requested.
             Err(e) if e.kind() == Kind::Unsupported => return only_read(head, &as_read_only()),
-            // A read-only mount of a log that cannot be replayed shows the replayable part.
-            Err(e) if wanted.live.read_only && e.kind() != Kind::Busy => {
+            // A read-only mount of a log that cannot be replayed shows the replayable part. Without the right key there is
+            // nothing to show.
+            Err(e) if wanted.live.read_only && !matches!(e.kind(), Kind::Busy | Kind::KeyWrong) => {
                 eprintln!("{dataset}: {e}");
                 return only_read(head, options);
             }

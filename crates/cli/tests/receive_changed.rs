@@ -265,3 +265,37 @@ fn a_forced_replication_takes_no_notice_of_folders_of_mounts() {
     live.ok("zfs list tank/dst@2");
     live.export_and_verify("tank");
 }
+
+/// A key that the sender has replaced opens no read-only mount either, and what is not mounted is received into.
+#[test]
+fn a_replaced_key_stops_no_receive() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    let key = live.dir.path().join("key");
+    fs::write(&key, "a passphrase").unwrap();
+    let key = format!("file://{}", key.display());
+    live.ok(&format!("zfs create -o encryption=on -o keyformat=passphrase -o keylocation={key} tank/src"));
+    let change = |content: &str, snapshot: &str| {
+        fs::write(at.join("src/file"), content).unwrap();
+        live.ok(&format!("zfs snapshot tank/src@{snapshot}"));
+    };
+    change("one", "1");
+    piped(&live, "zfs send -w tank/src@1", "zfs receive -u -o readonly=on tank/dst");
+    let open = || {
+        live.ok(&format!("zfs load-key -L {key} tank/dst"));
+        live.ok("zfs mount tank/dst");
+        fs::read_to_string(at.join("dst/file")).unwrap()
+    };
+    assert_eq!(open(), "one");
+    live.ok(&format!("zfs change-key -o keylocation={key} tank/src"));
+    change("two", "2");
+    let run = fed(&live, "zfs receive tank/dst", &sent(&live, "zfs send -w -i @1 tank/src@2"));
+    assert!(run.code == 1 && run.err.contains("incorrect key"), "{}", run.err);
+    let refused = live.fails("zfs mount tank/dst");
+    assert!(refused.contains("incorrect key"), "{refused}");
+    change("three", "3");
+    piped(&live, "zfs send -w -i @2 tank/src@3", "zfs receive tank/dst");
+    live.ok("zfs unload-key tank/dst");
+    assert_eq!(open(), "three");
+    live.export_and_verify("tank");
+}
