@@ -245,6 +245,27 @@ fn file_systems_below_a_replaced_one_are_mounted_again() {
     live.export_and_verify("tank");
 }
 
+/// An incremental stream that takes away the folders in which file systems are mounted leaves those mounted.
+#[test]
+fn file_systems_below_a_forced_target_stay_mounted() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create tank/src");
+    live.ok("zfs snapshot tank/src@0");
+    live.ok("zfs snapshot tank/src@1");
+    piped(&live, "zfs send tank/src@0", "zfs receive tank/dst");
+    for (name, file) in [("tank/dst/kid", "dst/kid/own"), ("tank/dst/kid/deep", "dst/kid/deep/own")] {
+        live.ok(&format!("zfs create {name}"));
+        fs::write(at.join(file), "own").unwrap();
+    }
+    piped(&live, "zfs send -i @0 tank/src@1", "zfs receive -F tank/dst");
+    assert_eq!(live.ok("zfs get -H -r -t filesystem -o value mounted tank/dst"), "yes\nyes\nyes\n");
+    for file in ["dst/kid/own", "dst/kid/deep/own"] {
+        assert_eq!(fs::read(at.join(file)).unwrap(), b"own");
+    }
+    live.export_and_verify("tank");
+}
+
 /// The folder of a mount that a forced rollback makes anew does not stop the stream after it.
 #[test]
 fn a_forced_replication_takes_no_notice_of_folders_of_mounts() {

@@ -17,7 +17,7 @@ use engine::dsl::DatasetKind;
 use zcommon::props::ZfsProp;
 
 use super::incomplete::Asked;
-use super::mount::{cannot_unmount, lacks_key, mount_together, mounter, mountpoint, place_of};
+use super::mount::{cannot_unmount, lacks_key, mount_together, mounter, mountpoint, place_of, stands};
 use super::prop::{Node, Props};
 
 /// Mounted file systems at and below a dataset, in the order in which they can be unmounted.
@@ -235,6 +235,21 @@ fn mount_in_rounds<'a>(all: &'a [(Target, Asked)], ctx: &mut Ctx) -> Result<Vec<
         }
     }
     Ok(failures)
+}
+
+/// Mounts those of the file systems, in an order in which they could be unmounted, that were mounted in folders which are gone,
+/// and went with them. Failures are printed.
+pub fn mount_lost(names: &[String], target: &Target, ctx: &mut Ctx) {
+    let lost = |name: &&String| !stands(&Target { name: (*name).clone(), ..target.clone() });
+    let lost: Vec<String> = names.iter().filter(lost).cloned().collect();
+    mount_in_turn(&lost, ctx);
+}
+
+/// Mounts again what was unmounted in this order. Failures are printed.
+pub fn mount_in_turn(names: &[String], ctx: &mut Ctx) {
+    let names: Vec<String> = names.iter().rev().cloned().collect();
+    let failures = mount_again(&names, ctx);
+    warn(&failures, ctx);
 }
 
 /// Prints failures that do not end the command.

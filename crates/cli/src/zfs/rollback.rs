@@ -15,8 +15,8 @@ use engine::{Error, Kind};
 use zcommon::features::Feature;
 
 use super::destroy::{Plan, Step, destroy_all, is_held};
-use super::mount::{stands, unmount};
-use super::remount::{mount_again, mounted_below, warn, with_unmounted};
+use super::mount::unmount;
+use super::remount::{mount_in_turn, mount_lost, mounted_below, with_unmounted};
 use crate::delegated::may_destroy;
 
 /// Take a dataset back to a snapshot.
@@ -208,18 +208,4 @@ fn in_use(target: &Target, steps: &[Step]) -> Result<Vec<String>, Failure> {
 
 fn busy(name: &str) -> String {
     format!("cannot destroy '{name}': dataset is busy")
-}
-
-/// File systems that were mounted in folders which are gone, and went with them, are mounted where they belong.
-fn mount_lost(names: &[String], target: &Target, ctx: &mut Ctx) {
-    let lost = |name: &&String| !stands(&Target { name: (*name).clone(), ..target.clone() });
-    let lost: Vec<String> = names.iter().filter(lost).cloned().collect();
-    mount_in_turn(&lost, ctx);
-}
-
-/// Mounts again what was unmounted in this order.
-fn mount_in_turn(names: &[String], ctx: &mut Ctx) {
-    let names: Vec<String> = names.iter().rev().cloned().collect();
-    let failures = mount_again(&names, ctx);
-    warn(&failures, ctx);
 }

@@ -22,7 +22,7 @@ use super::{Receive, failed, of_stream};
 use crate::settings::When;
 use crate::zfs::keys::encryption;
 use crate::zfs::mount::mount_created;
-use crate::zfs::remount::{mount_again, mounted_below, unmount_all, warn};
+use crate::zfs::remount::{mount_again, mount_lost, mounted_below, unmount_all, warn};
 
 /// A package's facts on a stream.
 #[derive(Debug, Clone, Copy)]
@@ -310,7 +310,8 @@ fn fill(
         let filled = receiver.fill(input, &mut |_| !interrupt.is_set());
         filled.map_err(|e| broken(&e, verb, place, target, &receiver)).map(|()| early)
     });
-    let done = done.and_then(|early| end(&receiver, place, target).map_err(|e| refused(&e)).map(|()| early));
+    let done =
+        done.and_then(|early| end(&receiver, place, target, ctx).map_err(|e| refused(&e)).map(|()| early));
     if done.is_err() {
         // A dataset that can't be destroyed now is destroyed at the next import.
         let _ = receiver.abort(verb.resumable);
@@ -343,15 +344,19 @@ fn set_early(
     })
 }
 
-/// Makes the snapshot. A file system that is mounted stays so, with the content that was received.
-fn end(receiver: &Receiver, place: &Place, target: &Target) -> engine::Result<()> {
+/// Makes the snapshot. A file system that is mounted stays so, with the content that was received. Those below it are mounted
+/// again where the folder of their mount point was replaced.
+fn end(receiver: &Receiver, place: &Place, target: &Target, ctx: &mut Ctx) -> engine::Result<()> {
     let mounts = &target.pool.mounts;
     if receiver.begun().is_new || mounts.at(&place.dataset).is_none() {
         return receiver.end().map(drop);
     }
     let content = format!("{}/{}", place.dataset, engine::recv::RECEIVE_CHILD);
     receiver.settle()?;
-    mounts.rollback(&place.dataset, &content, Box::new(|| receiver.end().map(drop)))
+    let inside = mounted_below(&target.pool, &place.dataset);
+    mounts.rollback(&place.dataset, &content, Box::new(|| receiver.end().map(drop)))?;
+    mount_lost(&inside, target, ctx);
+    Ok(())
 }
 
 /// OpenZFS' message for a refusal.
