@@ -102,6 +102,8 @@ struct Run<'a> {
     /// It counts for OpenZFS's form, too, as far as the mount answers.
     counts_plain: bool,
     tally: Tally,
+    /// Blocks of a file may get smaller.
+    shrinks: bool,
     files: u64,
     bytes: u64,
     progress: Progress,
@@ -178,6 +180,7 @@ impl Verb for Rewrite {
             dry: true,
             counts_plain: false,
             tally: Tally::default(),
+            shrinks: false,
             files: 0,
             bytes: 0,
             progress: Progress::bytes("rewrite", 0, true),
@@ -229,6 +232,9 @@ impl Run<'_> {
         let mut said = format!("{up_to}{} of {files} to write", nicenum(written));
         if kept > 0 {
             said += &format!("; snapshots keep the old blocks of {}", nicenum(kept));
+        }
+        if kept > 0 && self.shrinks {
+            said += "; where blocks get smaller, OpenZFS receives no later incremental streams of the dataset, but for raw ones";
         }
         if shared > 0 {
             said += &format!("; left as snapshots, clones or dedup share it: {}", nicenum(shared));
@@ -291,6 +297,8 @@ impl Run<'_> {
             self.count_plain(path, meta.len());
             return Ok(());
         }
+        // The size that the property means is not known here.
+        self.shrinks |= matches!(self.form, Form::Record(record) if meta.blksize() > record);
         let how = if self.dry {
             OpenOptions::new().read(true).open(path)
         } else {
