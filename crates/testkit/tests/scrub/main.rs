@@ -351,13 +351,28 @@ fn a_disk_that_comes_back_during_a_scrub_gets_a_resilver() {
         bench.spa.sync().unwrap();
     }
     assert_eq!(bench.finish().func, 2);
-    bench.spoil(2, 4..80);
+    // The blocks of the file alone: the DTL was told that the disk lacks nothing of the pool's metadata since the scan began.
+    bench.spoil_file(2);
     assert!(bench.read(), "the disk that was away has what it missed");
     bench.scrub();
     bench.export();
 }
 
 impl Bench {
+    /// Writes garbage over the file's blocks on a disk of a mirror.
+    fn spoil_file(&self, disk: usize) {
+        const LABELS: u64 = 4 << 20;
+        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
+        let view = data.objset.view();
+        let device = pools::open(&self.dir.path().join(format!("disk{disk}")));
+        for number in 0..BLOCKS as u64 {
+            let bp = errlog::block_at(&view, self.file.1, 0, number).unwrap().unwrap();
+            let at = bp.dvas().next().unwrap().offset + LABELS;
+            blkdev::write_at(&*device, at, &[0x5a; BLOCK]).unwrap();
+        }
+        self.spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
+    }
+
     fn disk_bytes(&self, disk: usize, mib: u64) -> Vec<u8> {
         let device = pools::open(&self.dir.path().join(format!("disk{disk}")));
         blkdev::read_at(&*device, mib << 20, 1 << 20).unwrap().to_vec()
