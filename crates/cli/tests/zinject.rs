@@ -209,3 +209,30 @@ fn a_device_that_cannot_be_opened_is_unavailable_once_it_is_opened_anew() {
     live.ok("zpool clear tank");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_disk_that_a_scrub_repairs_is_marked() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    fs::write(at.join("file"), vec![7; 20 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    live.ok("set aquifer_fault_agents=0");
+    live.ok("set zfs_scan_vdev_limit=131072");
+    live.ok(&format!("zinject -d {} -e io -T read -f 100 tank", disk(&live, "a")));
+    live.ok(&format!("zinject -d {} -D 10:1 tank", disk(&live, "a")));
+    live.ok("zpool scrub tank");
+    let marked = || {
+        let status = live.ok("zpool status tank");
+        let line =
+            |name: &str| status.lines().find(|line| line.contains(name)).unwrap().contains("(repairing)");
+        (line(&disk(&live, "a")), line(&disk(&live, "b")))
+    };
+    let until = Instant::now() + Duration::from_secs(60);
+    while marked() != (true, false) {
+        assert!(Instant::now() < until, "{}", live.ok("zpool status tank"));
+    }
+    live.ok("zinject -c all");
+    live.ok("zpool wait -t scrub tank");
+    assert_eq!(marked(), (false, false));
+    live.export_and_verify("tank");
+}

@@ -330,6 +330,8 @@ fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
     if aux.is_empty() && !vdev.not_present && view.lacks_something(vdev.guid) {
         let resilvering = view.is_resilvering() && !vdev.deferred;
         note += if resilvering { "  (resilvering)" } else { "  (awaiting resilver)" };
+    } else if vdev.is_leaf() && vdev.health.name() == "ONLINE" && view.is_repairing(vdev.guid) {
+        note += if view.is_resilvering() { "  (resilvering)" } else { "  (repairing)" };
     }
     note
 }
