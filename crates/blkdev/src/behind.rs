@@ -15,7 +15,7 @@ const FUSE: u64 = 0x6573_5546;
 const NBD: u32 = 43;
 
 /// Whether a request may need an answer of a file system in user space: for a file in one, and for a device above other devices,
-/// files or programs. On doubt it may.
+/// files or programs. If that is not known, it may.
 pub(crate) fn may_wait_for_a_mount(file: &File) -> bool {
     let Ok(meta) = file.metadata() else { return true };
     if meta.is_file() {

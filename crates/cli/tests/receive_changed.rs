@@ -287,7 +287,7 @@ fn a_forced_replication_takes_no_notice_of_folders_of_mounts() {
     live.export_and_verify("tank");
 }
 
-/// A key that the sender has replaced opens no read-only mount either, and what is not mounted is received into.
+/// A key that the sender has replaced opens no read-only mount either; an unmounted target still receives.
 #[test]
 fn a_replaced_key_stops_no_receive() {
     let live = Live::new();

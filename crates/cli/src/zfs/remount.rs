@@ -245,7 +245,7 @@ pub fn mount_lost(names: &[String], target: &Target, ctx: &mut Ctx) {
     mount_in_turn(&lost, ctx);
 }
 
-/// Mounts again what was unmounted in this order. Failures are printed.
+/// Mounts the file systems again, in the reverse of this order, in which they were unmounted. Failures are printed.
 pub fn mount_in_turn(names: &[String], ctx: &mut Ctx) {
     let names: Vec<String> = names.iter().rev().cloned().collect();
     let failures = mount_again(&names, ctx);

@@ -31,7 +31,7 @@ pub(super) struct Ahead<'a> {
     sender: Sender<'a>,
     queue: VecDeque<Waiting>,
     share: Share,
-    /// The end of the stream, where the dataset has more than what was received in order.
+    /// The end of the stream, if the dataset contains more than the part that was received in order.
     until: Option<Until>,
     /// Blocks are not read.
     dry: bool,

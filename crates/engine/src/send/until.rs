@@ -1,6 +1,6 @@
 //! The end of the stream of a partial receive.
 //!
-//! The dataset of a partial receive has more than what was received: an incremental one begins as a clone, in which the
+//! The dataset of a partial receive contains more than the received part: an incremental one begins as a clone, in which the
 //! objects behind the place that was reached are those of the older snapshot, in the same blocks of dnodes as new ones.
 //! A receiver of such objects would take the last of them for the place from which to go on, and all before it would never
 //! be sent.

@@ -75,7 +75,7 @@ fn give(answer: &Mutex<Option<Job>>) {
     }
 }
 
-/// Gives the late ones until none waits. The deadlines ascend, so none passes during a sleep until the first.
+/// Gives late answers until no answer waits. The deadlines ascend, so none passes during the sleep until the first.
 fn attend(queue: &Mutex<Queue>) {
     loop {
         let mut waiting = queue.lock();

@@ -45,7 +45,7 @@ pub trait SpaceSource: Hooks {
     fn sync(&self) -> Result<()>;
 }
 
-/// What the answers of one txg have in common.
+/// Facts that the answers of one txg share.
 #[derive(Debug, Clone, Copy)]
 struct Known {
     /// The last txg on disk.
@@ -78,7 +78,7 @@ impl SpaceThrottles {
         Ok(self.as_of(pool, dataset)?.room(netfree))
     }
 
-    /// What is known as of the last txg on disk.
+    /// The facts as of the last txg on disk.
     fn as_of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset) -> Result<Known> {
         let synced = pool.synced();
         let mut known = self.known.lock();

@@ -174,7 +174,7 @@ fn fill(
     ended(all(executor, writes))
 }
 
-/// Computes what is wanted of each stretch. Returns which have it.
+/// Computes the wanted columns of each stretch. Returns for each whether it has them.
 fn computed(executor: &dyn Executor, nparity: usize, batch: &mut [Stretch]) -> Vec<bool> {
     let compute_one = |stretch: &mut Stretch| {
         if compute(nparity, &mut stretch.lines).is_some() {

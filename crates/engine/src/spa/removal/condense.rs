@@ -73,7 +73,7 @@ impl Spa {
         let at = self.datasets.at(tx, self);
         if !self.removing.condensing.load(Ordering::Acquire) {
             let Some(vdev) = self.to_condense() else { return Ok(()) };
-            // The first txgs of an import come before what it carries on: a state that stands is not begun anew.
+            // The first txgs of an import precede its background jobs: condensing that is recorded is not begun anew.
             if state(&at)?.is_none() {
                 return self.begin_condensing(&at, vdev);
             }
