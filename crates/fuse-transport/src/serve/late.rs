@@ -56,14 +56,15 @@ impl Late {
         queue.waiting.push_back((Instant::now() + self.patience, Arc::clone(&answer)));
         let attended = std::mem::replace(&mut queue.attended, true);
         drop(queue);
-        lane.submit(move || {
-            work();
-            give(&answer);
-        });
+        // First: where no thread can be started, this one does both, and the answer must not wait for the work.
         if !attended {
             let queue = Arc::clone(&self.queue);
             crew::run(Box::new(move || attend(&queue)));
         }
+        lane.submit(move || {
+            work();
+            give(&answer);
+        });
     }
 }
 
