@@ -137,7 +137,8 @@ pub(super) struct ChainState {
 
 impl ChainState {
     fn find(&mut self, bp: &Blkptr) -> Option<&mut Lwb> {
-        self.lwbs.iter_mut().find(|lwb| lwb.bp == *bp)
+        // The blocks of a commit are the last of many.
+        self.lwbs.iter_mut().rev().find(|lwb| lwb.bp == *bp)
     }
 
     pub(super) fn mark(&mut self, bp: &Blkptr, max_txg: u64, state: LwbState) {
