@@ -100,7 +100,10 @@ impl Line {
             state: Mutex::default(),
             over: AtomicBool::new(false),
             ended: Condvar::new(),
-            wary: Default::default(),
+            // A commit waits for a disk until it is seen that it does not.
+            wary: std::array::from_fn(|lane| {
+                AtomicU32::new(if lane == Lane::Sync.index() { WARY } else { 0 })
+            }),
             long: Default::default(),
             spin: Spin::default(),
             over_rings: AtomicBool::new(false),
@@ -146,7 +149,7 @@ impl Line {
 
     /// Whether a request of a lane may wait, according to those before it.
     pub fn may_wait(&self, lane: Lane) -> bool {
-        lane == Lane::Sync || self.wary(lane).is_some_and(|wary| wary.load(Ordering::Relaxed) > 0)
+        self.wary(lane).is_some_and(|wary| wary.load(Ordering::Relaxed) > 0)
     }
 
     /// A request of a lane took so long.
