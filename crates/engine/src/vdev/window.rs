@@ -4,6 +4,10 @@
 //! each only once the one before is understood. A window is read whole the first time, and the next
 //! such reads near it cost no trip to the device. Few windows are kept: the cache of blocks is above.
 //!
+//! A window costs sixteen times the bytes of a small read, which is lost where no other read follows near it (records of a
+//! database, read at random). So windows are read while they are used: when the last ones were not, small reads are plain, and
+//! one in [`PROBE`] tries a window again.
+//!
 //! Reads that fail are not answered from here, nor is anything remembered of them: the caller then reads
 //! just the range that it needs. Nor is a window remembered that was written to while it was read.
 //!
@@ -20,6 +24,12 @@ pub(crate) const WINDOW: u64 = 64 << 10;
 pub(crate) const SMALL: u64 = 16 << 10;
 /// Windows kept.
 const KEPT: usize = 32;
+/// Windows in succession without use, after which reads are plain.
+const LUCK: u32 = 32;
+/// What one use of a window makes up for.
+const GAIN: u32 = 4;
+/// Plain reads for each window that is tried without luck.
+const PROBE: u32 = 32;
 
 /// A read that waits for a window: its offset and length on the device, and its receiver.
 pub(crate) struct Waiter<D> {
@@ -36,6 +46,26 @@ struct State<D> {
     kept: VecDeque<(u64, Buf)>,
     /// Windows on their way, by their starts.
     pending: HashMap<u64, Pending<D>>,
+    /// Windows that may go unused until reads are plain.
+    luck: u32,
+    /// Small reads without luck.
+    plain: u32,
+}
+
+impl<D> State<D> {
+    fn used(&mut self) {
+        self.luck = self.luck.saturating_add(GAIN).min(LUCK);
+    }
+
+    /// Whether another window is worth its bytes.
+    fn tries(&mut self) -> bool {
+        if self.luck > 0 {
+            self.luck -= 1;
+            return true;
+        }
+        self.plain = self.plain.wrapping_add(1);
+        self.plain.is_multiple_of(PROBE)
+    }
 }
 
 struct Pending<D> {
@@ -55,13 +85,13 @@ pub(crate) enum WindowHit<D> {
     Joined,
     /// The caller must read the window that starts here, then call [`Windows::arrived`].
     Read(u64),
-    /// It does not lie within one window: the caller must read it plainly.
+    /// The caller must read it plainly: it does not lie within one window, or windows are not used.
     Not(Waiter<D>),
 }
 
 impl<D> Default for Windows<D> {
     fn default() -> Self {
-        Self(Mutex::new(State { kept: VecDeque::new(), pending: HashMap::new() }))
+        Self(Mutex::new(State { kept: VecDeque::new(), pending: HashMap::new(), luck: LUCK, plain: 0 }))
     }
 }
 
@@ -79,6 +109,7 @@ impl<D> Windows<D> {
         {
             let bytes = within(&window.1, start, &waiter);
             state.kept.push_back(window);
+            state.used();
             return WindowHit::Here(bytes, waiter.done);
         }
         match state.pending.get_mut(&start) {
@@ -86,9 +117,13 @@ impl<D> Windows<D> {
             Some(pending) if pending.changed => return WindowHit::Not(waiter),
             Some(pending) => {
                 pending.waiters.push(waiter);
+                state.used();
                 return WindowHit::Joined;
             }
             None => {}
+        }
+        if !state.tries() {
+            return WindowHit::Not(waiter);
         }
         state.pending.insert(start, Pending { waiters: vec![waiter], changed: false });
         WindowHit::Read(start)
@@ -178,6 +213,35 @@ mod tests {
         assert!(matches!(windows.find(waiter(0, 512), size), WindowHit::Here(..)));
         windows.forget(WINDOW - 1, 2);
         assert!(matches!(windows.find(waiter(0, 512), size), WindowHit::Read(0)));
+    }
+
+    #[test]
+    fn scattered_reads_become_plain_and_neighbours_bring_windows_back() {
+        let windows = Windows::default();
+        let size = 1 << 40;
+        let bytes = Buf::from(vec![1; WINDOW as usize].as_slice());
+        let read = |number: u64| match windows.find(waiter(number * WINDOW, 2048), size) {
+            WindowHit::Read(start) => windows.arrived(start, Some(&bytes)).len(),
+            WindowHit::Not(_) => 0,
+            WindowHit::Here(..) | WindowHit::Joined => unreachable!("no two are near each other"),
+        };
+        let opened: usize = (0..1000).map(|number| read(number * 3)).sum();
+        assert!((32..=64).contains(&opened), "{opened}");
+        // Each window is used twice from now on.
+        let mut reads = 0;
+        for number in 10_000..11_000 {
+            for part in 0..3 {
+                match windows.find(waiter(number * WINDOW + part * 4096, 2048), size) {
+                    WindowHit::Read(start) => {
+                        windows.arrived(start, Some(&bytes));
+                        reads += 1;
+                    }
+                    WindowHit::Not(_) => reads += 1,
+                    WindowHit::Here(..) | WindowHit::Joined => {}
+                }
+            }
+        }
+        assert!(reads < 1200, "{reads}");
     }
 
     #[test]
