@@ -6,13 +6,14 @@
 //! Small reads, mostly metadata that the next command wants again, go through the page cache.
 
 use std::fs::File;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FlockOperation, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use stdx::{AlignedBuf, Buf};
 
 use crate::behind::may_wait_for_a_mount;
@@ -104,6 +105,10 @@ struct Inner {
     trims: TrimSupport,
     /// Requests are never served on the calling thread.
     hands_over: bool,
+    /// The file is in the system's memory and nowhere else: no write or flush waits.
+    in_memory: bool,
+    /// The file system has reads that fail instead of waiting (tmpfs has none).
+    tells_at_once: AtomicBool,
 }
 
 /// A descriptor for reads past the page cache.
@@ -137,6 +142,7 @@ impl FileDevice {
             Identity::Block(_) => discard::support(&file),
         };
         let hands_over = may_wait_for_a_mount(&file);
+        let in_memory = meta.is_file() && is_in_memory(&file);
         let inner = Arc::new(Inner {
             file,
             direct,
@@ -147,6 +153,8 @@ impl FileDevice {
             identity,
             trims,
             hands_over,
+            in_memory,
+            tells_at_once: AtomicBool::new(true),
         });
         let serving = Arc::clone(&inner);
         let pool = Pool::new(options.threads, Box::new(move |io| serving.serve(io)));
@@ -316,6 +324,25 @@ impl Inner {
         }
     }
 
+    /// Fills `buf` if that needs no wait for the device; `buf` may be changed in any case.
+    fn read_if_cached(&self, offset: u64, buf: &mut [u8]) -> bool {
+        if self.cache == CacheMode::Never || self.past_cache.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.tells_at_once.load(Ordering::Relaxed) {
+            let len = buf.len();
+            let mut parts = [IoSliceMut::new(buf)];
+            match rustix::io::preadv2(&self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+                Ok(read) => return read == len,
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.tells_at_once.store(false, Ordering::Relaxed);
+                }
+                Err(_) => return false,
+            }
+        }
+        is_cached(&self.file, offset, bytes(buf.len())) && self.file.read_exact_at(buf, offset).is_ok()
+    }
+
     fn goes_direct(&self, offset: u64, len: usize) -> bool {
         if self.past_cache.load(Ordering::Acquire) {
             return true;
@@ -323,9 +350,7 @@ impl Inner {
         match self.cache {
             CacheMode::Always => false,
             CacheMode::Never => true,
-            CacheMode::Auto => {
-                len > SMALL && !is_cached(&self.file, offset, u64::try_from(len).unwrap_or(u64::MAX))
-            }
+            CacheMode::Auto => len > SMALL && !is_cached(&self.file, offset, bytes(len)),
         }
     }
 
@@ -336,6 +361,12 @@ impl Inner {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.file, flags, offset, len)?)
     }
+}
+
+/// Whether a file is in the system's memory and nowhere else (tmpfs, ramfs).
+fn is_in_memory(file: &File) -> bool {
+    const KINDS: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+    rustix::fs::fstatfs(file).is_ok_and(|fs| u64::try_from(fs.f_type).is_ok_and(|kind| KINDS.contains(&kind)))
 }
 
 fn bytes(len: usize) -> u64 {
@@ -390,6 +421,9 @@ impl BlockDevice for FileDevice {
 
     fn submit(&self, io: Io) {
         match bounds::check(&self.inner.geometry(), &io) {
+            Ok(()) if self.inner.in_memory && matches!(io.kind, IoKind::Flush | IoKind::Write) => {
+                self.pool.serve_or_submit(Work::Io(io));
+            }
             Ok(()) => self.pool.submit(Work::Io(io)),
             Err(err) => bounds::finish(io, Err(err)),
         }
@@ -405,9 +439,19 @@ impl BlockDevice for FileDevice {
         }
     }
 
+    fn serve_if_cached(&self, mut io: Io) -> Option<Io> {
+        let is_valid = io.kind == IoKind::Read && bounds::check(&self.inner.geometry(), &io).is_ok();
+        if !is_valid || self.inner.hands_over || !self.inner.read_if_cached(io.offset, &mut io.buf) {
+            return Some(io);
+        }
+        Pool::served(Work::Io(io));
+        None
+    }
+
     fn write_parts(&self, offset: u64, parts: Vec<Buf>, done: WriteDone) {
         let len = parts.iter().fold(0u64, |len, part| len.saturating_add(bytes(part.len())));
         match bounds::check_change(&self.inner.geometry(), offset, len) {
+            Ok(()) if self.inner.in_memory => self.pool.serve_or_submit(Work::Write { offset, parts, done }),
             Ok(()) => self.pool.submit(Work::Write { offset, parts, done }),
             Err(err) => done(Err(err)),
         }

@@ -115,6 +115,11 @@ pub trait BlockDevice: Send + Sync + Debug {
     fn serve(&self, io: Io) {
         self.submit(io);
     }
+    /// Serves a read on the calling thread if it need not wait for the device. Returns the request otherwise, whose buffer may
+    /// have other bytes then.
+    fn serve_if_cached(&self, io: Io) -> Option<Io> {
+        Some(io)
+    }
     /// Starts a write of `parts`, in order, from `offset` on. By default this is a plain write of a copy; a single
     /// unshared part is not copied.
     fn write_parts(&self, offset: u64, parts: Vec<Buf>, done: WriteDone) {

@@ -99,6 +99,17 @@ impl Pool {
         self.shared.run(work);
     }
 
+    /// Serves a request that does not wait on this thread, unless that runs a completion: those could follow one another without
+    /// end.
+    pub(crate) fn serve_or_submit(&self, work: Work) {
+        if IN_COMPLETION.get() { self.submit(work) } else { self.shared.run(work) }
+    }
+
+    /// Completes a request that was served successfully on this thread.
+    pub(crate) fn served(work: Work) {
+        complete(work, Ok(()));
+    }
+
     /// Starts a thread; if the system refuses, the caller does the queued work.
     fn grow(&self) {
         let shared = Arc::clone(&self.shared);
@@ -144,10 +155,14 @@ impl Shared {
 
     fn run(&self, mut work: Work) {
         let result = (self.serve)(&mut work);
-        let outer = IN_COMPLETION.replace(true);
-        work.finish(result);
-        IN_COMPLETION.set(outer);
+        complete(work, result);
     }
+}
+
+fn complete(work: Work, result: std::io::Result<()>) {
+    let outer = IN_COMPLETION.replace(true);
+    work.finish(result);
+    IN_COMPLETION.set(outer);
 }
 
 #[cfg(test)]

@@ -171,3 +171,28 @@ fn a_caller_that_waits_is_served_on_its_own_thread() {
         assert!(!good || read == bytes[5..705]);
     }
 }
+
+#[test]
+fn what_is_in_memory_is_read_at_once_and_nothing_past_the_end_is() {
+    let (file, bytes) = file(200_000);
+    let dev = FileDevice::open(file.path(), options(OpenMode::ReadOnly, CacheMode::Auto)).unwrap();
+    let me = std::thread::current().id();
+    let ask = |offset: u64, len: usize| {
+        let (tx, rx) = mpsc::channel();
+        let done = Box::new(move |result: std::io::Result<()>, buf: AlignedBuf| {
+            tx.send((std::thread::current().id(), result.is_ok(), buf.to_vec())).unwrap();
+        });
+        let left = dev.serve_if_cached(Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(len), done });
+        (left, rx)
+    };
+    for (offset, len) in [(0, 512), (5, 700), (1000, 150_000)] {
+        // The system may have dropped the pages meanwhile, or may not be able to tell.
+        if let (None, rx) = ask(offset, len) {
+            let (thread, ok, read) = rx.try_recv().unwrap();
+            assert!(thread == me && ok && read == bytes[offset as usize..offset as usize + len]);
+        }
+    }
+    assert!(ask(199_999, 2).0.is_some(), "the request is returned, to fail in the ordinary way");
+    dev.read_past_caches(true);
+    assert!(ask(0, 512).0.is_some());
+}

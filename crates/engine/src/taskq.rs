@@ -37,6 +37,25 @@ thread_local! {
     static WILL_WAIT: Cell<bool> = const { Cell::new(false) };
     /// The same, and no request was served on this thread yet.
     static MAY_SERVE: Cell<bool> = const { Cell::new(false) };
+    /// This thread has nothing else to do than the reads it is starting.
+    static READS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Starts reads that nothing waits for, on a thread of its own for that: those of bytes in the system's memory are served on it.
+pub(crate) fn start_reads(start: impl FnOnce()) {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            READS.set(self.0);
+        }
+    }
+    let _restored = Restore(READS.replace(true));
+    start();
+}
+
+/// Whether reads of bytes that are in the system's memory are to be served on this thread: others would have to be woken.
+pub(crate) fn serves_cached() -> bool {
+    WILL_WAIT.get() || READS.get()
 }
 
 /// Starts an operation for which this thread will then only wait: a device may serve one of its requests on this

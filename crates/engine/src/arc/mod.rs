@@ -20,6 +20,7 @@ use stdx::Buf;
 use self::l2arc::L2arc;
 use crate::env::Env;
 use crate::error::Result;
+use crate::memory::on_its_way::OnItsWay;
 use crate::memory::stats::Purpose;
 use crate::memory::{Key, Limits, Memory};
 use crate::taskq::{Promise, start_and_wait};
@@ -181,17 +182,22 @@ impl ArcCache {
         }
     }
 
-    /// Starts reading a block that will be wanted soon.
+    /// Starts reading a block that will be wanted soon. The caller bounds the number of such blocks.
     pub(crate) fn prefetch(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, form: Form) {
-        self.prefetch_as(bp, at, ReadOptions { form, ..ReadOptions::default() });
+        if !bp.is_hole() && !bp.is_embedded() {
+            self.start(bp, at, ReadOptions { form, ..ReadOptions::default() }, true, Box::new(|_| ()));
+        }
     }
 
-    /// As [`ArcCache::prefetch`], with all options of a read that stops at the first good copy.
-    pub(crate) fn prefetch_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) {
+    /// As [`ArcCache::prefetch`], with all options of a read that stops at the first good copy. Returns false, and starts
+    /// nothing, if the blocks that are read ahead in this way take all the space that there is for them.
+    pub(crate) fn prefetch_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) -> bool {
         if bp.is_hole() || bp.is_embedded() {
-            return;
+            return true;
         }
-        self.start(bp, at, options, true, Box::new(|_| ()));
+        let Some(held) = OnItsWay::take(&self.memory, bp.lsize()) else { return false };
+        self.start(bp, at, options, true, Box::new(move |_| drop(held)));
+        true
     }
 
     /// Inserts the bytes of a block that was just written; replaces an entry with the same key.

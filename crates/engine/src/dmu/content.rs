@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use stdx::{AlignedBuf, Buf};
 
+use super::prefetch::SharedPrefetch;
 use super::{Blocks, Object};
 use crate::error::{Error, Result};
 
@@ -62,6 +63,17 @@ impl<'a> Content<'a> {
         let out = self.within(offset, out);
         self.object.read_at(offset, out).map_err(|e| self.at(e, offset))?;
         Ok(out.len())
+    }
+
+    /// Starts reading what the readers are expected to need after `[offset, offset + len)`.
+    pub fn read_ahead(&self, readers: &SharedPrefetch, offset: u64, len: usize) {
+        readers.observe(self.object, self.size, offset, u64::try_from(len).unwrap_or(u64::MAX));
+    }
+
+    /// The bytes that [`Content::read_at`] would fill `len` bytes with, without copying them: one window for each block.
+    pub fn pieces(&self, offset: u64, len: usize) -> Result<Vec<Buf>> {
+        let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
+        self.object.pieces(offset, left.min(len)).map_err(|e| self.at(e, offset))
     }
 
     /// Like [`Content::read_at`], but continues past unreadable ranges: those are zeros in `out` and listed.

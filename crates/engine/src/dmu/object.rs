@@ -9,6 +9,7 @@ use super::Objset;
 use super::blocks::{Blocks, Stuck};
 use super::dirty::Handle;
 use crate::error::{Error, Result};
+use crate::taskq::start_reads;
 use crate::types::Bookmark;
 
 /// Size of a block pointer, as a shift.
@@ -253,28 +254,44 @@ impl Object {
 
     /// Fills `out` from `offset`; holes and bytes past the last block read as zeros.
     pub fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        let size = self.dnode.datablksz().max(1);
         let mut rest = out;
         let mut at = offset;
         while !rest.is_empty() {
-            let skip = usize::try_from(at % size).unwrap_or(0);
-            let take = rest.len().min(usize::try_from(size).unwrap_or(usize::MAX) - skip);
+            let (take, bytes) = self.piece(at, rest.len())?;
             let (now, later) = rest.split_at_mut(take);
-            if at / size > self.dnode.maxblkid && self.live.is_none() {
-                now.fill(0);
-            } else {
-                let block = self.block(at / size)?;
-                let bytes = block.slice(skip..skip + take);
-                let short = || Error::corrupt("data block is too short").at_block(self.at(0, at / size));
-                if bytes.len() < take {
-                    return Err(short());
-                }
-                now.copy_from_slice(&bytes);
+            match bytes {
+                Some(bytes) => now.copy_from_slice(&bytes),
+                None => now.fill(0),
             }
             rest = later;
             at = at.saturating_add(u64::try_from(take).unwrap_or(0));
         }
         Ok(())
+    }
+
+    /// `len` bytes from `offset`, as [`Object::read_at`] reads them, in windows of the blocks. The caller bounds `len`.
+    pub(super) fn pieces(&self, offset: u64, len: usize) -> Result<Vec<Buf>> {
+        let (mut pieces, mut done) = (Vec::with_capacity(1), 0);
+        while done < len {
+            let at = offset.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
+            let (take, bytes) = self.piece(at, len - done)?;
+            pieces.push(bytes.unwrap_or_else(|| AlignedBuf::zeroed(take).into()));
+            done += take;
+        }
+        Ok(pieces)
+    }
+
+    /// The bytes from `at` to the end of their block, at most `len`: their number, and `None` past the last block.
+    fn piece(&self, at: u64, len: usize) -> Result<(usize, Option<Buf>)> {
+        let size = self.dnode.datablksz().max(1);
+        let skip = usize::try_from(at % size).unwrap_or(0);
+        let take = len.min(usize::try_from(size).unwrap_or(usize::MAX) - skip);
+        if at / size > self.dnode.maxblkid && self.live.is_none() {
+            return Ok((take, None));
+        }
+        let bytes = self.block(at / size)?.slice(skip..skip + take);
+        let short = || Error::corrupt("data block is too short").at_block(self.at(0, at / size));
+        if bytes.len() < take { Err(short()) } else { Ok((take, Some(bytes))) }
     }
 
     /// `len` bytes from `offset`. The caller bounds `len`.
@@ -324,14 +341,30 @@ impl Object {
         }
     }
 
-    /// Starts reading up to `count` data blocks from `blkid` on. Errors appear when the blocks are read.
+    /// Starts reading up to `count` data blocks from `blkid` on, as long as there is space for blocks that are read ahead. Errors
+    /// appear when the blocks are read.
     pub(crate) fn read_ahead(&self, blkid: u64, count: u64) {
         let end = blkid.saturating_add(count).min(self.dnode.maxblkid.saturating_add(1));
         for b in blkid..end {
             let as_of = self.objset.moment();
-            if let Ok(Some(bp)) = self.blkptr(0, b) {
-                self.objset.prefetch(&bp, self.at(0, b), as_of);
+            if let Ok(Some(bp)) = self.blkptr(0, b)
+                && !self.objset.prefetch(&bp, self.at(0, b), as_of)
+            {
+                return;
             }
         }
+    }
+
+    /// Has another thread call [`Object::read_ahead`] for each of the ranges: a first block and a number of blocks.
+    pub(super) fn read_ahead_elsewhere(&self, ranges: Vec<(u64, u64)>) {
+        let object = self.clone();
+        self.objset.arc().zio().executor().spawn_waiting(Box::new(move || {
+            start_reads(|| ranges.into_iter().for_each(|(blkid, count)| object.read_ahead(blkid, count)));
+        }));
+    }
+
+    /// Bytes that the cache of its blocks may take.
+    pub(super) fn cache_target(&self) -> u64 {
+        self.objset.arc().memory().target()
     }
 }

@@ -187,12 +187,11 @@ impl Objset {
         self.arc.read_many(&blocks.iter().map(with_options).collect::<Vec<_>>())
     }
 
-    /// Starts reading one of its blocks that will be needed soon.
-    pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark, as_of: u64) {
+    /// Starts reading one of its blocks that will be needed soon; false where there is no space for more of them.
+    pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark, as_of: u64) -> bool {
         let options = self.options(bp, as_of);
-        if !options.uncached && !self.arc.limits().is_on(Limit::PrefetchDisable) {
-            self.arc.prefetch_as(bp, at, options);
-        }
+        let is_wanted = !options.uncached && !self.arc.limits().is_on(Limit::PrefetchDisable);
+        !is_wanted || self.arc.prefetch_as(bp, at, options)
     }
 
     /// The cache of its blocks.

@@ -14,6 +14,7 @@ pub(crate) mod dataset_stats;
 pub mod limits;
 pub(crate) mod lists;
 pub(crate) mod objects;
+pub(crate) mod on_its_way;
 pub mod stats;
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -77,6 +78,8 @@ pub struct Memory {
     pub objects: objects::ObjectCounts,
     /// Blocks that send streams have read ahead.
     ahead: ahead::ReadAhead,
+    /// Bytes of blocks that are being read ahead for files and directories.
+    on_their_way: AtomicU64,
 }
 
 /// A counted workspace.
@@ -132,6 +135,7 @@ impl Memory {
             store: Mutex::default(),
             objects: objects::ObjectCounts::default(),
             ahead: ahead::ReadAhead::default(),
+            on_their_way: AtomicU64::new(0),
         }
     }
 

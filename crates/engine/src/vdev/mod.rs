@@ -49,6 +49,8 @@ mod writes;
 #[cfg(test)]
 mod label_tests;
 #[cfg(test)]
+mod queue_tests;
+#[cfg(test)]
 mod repair_tests;
 #[cfg(test)]
 mod stripe_tests;

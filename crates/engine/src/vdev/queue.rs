@@ -18,6 +18,7 @@
 //!
 //! Lock order: the queue's lock is a leaf lock; no completion is called under it.
 
+use std::cell::Cell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +33,7 @@ use super::stats::{Departure, IoClass, LeafStats};
 use super::window::{WINDOW, Waiter, WindowHit, Windows};
 use super::writes;
 use crate::plug;
-use crate::taskq::{take_wait, will_wait};
+use crate::taskq::{serves_cached, take_wait, will_wait};
 
 /// Called once, on a device's thread: must be short and hand real work to an executor.
 pub(crate) type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
@@ -49,6 +50,31 @@ struct State {
     flushes: Vec<WriteDone>,
     /// The error of a flush that no caller waited for: the next one's result. The system reports it once.
     owed: Option<io::Error>,
+}
+
+thread_local! {
+    /// The queue whose requests this thread is issuing; 0: none.
+    static ISSUING: Cell<usize> = const { Cell::new(0) };
+}
+
+/// This thread issues requests of a queue. Those that are served on it call back before they return: what then can be issued is
+/// left to the loop that issued them, or a long queue would take a stack as deep.
+struct Issuing(usize);
+
+impl Issuing {
+    /// `None` if it does that already.
+    fn begin(queue: &Arc<Queue>) -> Option<Self> {
+        let number = Arc::as_ptr(queue).addr();
+        let before = ISSUING.get();
+        ISSUING.set(number);
+        (before != number).then_some(Self(before))
+    }
+}
+
+impl Drop for Issuing {
+    fn drop(&mut self) {
+        ISSUING.set(self.0);
+    }
 }
 
 /// The queue of one leaf.
@@ -198,13 +224,16 @@ impl Queue {
     }
 
     fn issue(self: &Arc<Self>) {
+        let Some(_issuing) = Issuing::begin(self) else { return };
+        // One run only: others may be waiting for long, and this thread is not to serve all of theirs.
+        let mut serves = serves_cached();
         loop {
             let next = self.state.lock().next();
             match next {
                 Some(Next::Flush) => self.start_flush(),
                 Some(Next::Read(run)) => {
                     let then = self.stats.started(run.arrivals(), run.end - run.start);
-                    self.start(run, then);
+                    self.start(run, then, std::mem::take(&mut serves));
                 }
                 Some(Next::Write(run)) => {
                     let then = self.stats.started(run.arrivals(), run.len());
@@ -247,7 +276,8 @@ impl Queue {
         self.issue();
     }
 
-    fn start(self: &Arc<Self>, run: ReadRun, then: Departure) {
+    /// `serves`: bytes that are in the system's memory are read on this thread.
+    fn start(self: &Arc<Self>, run: ReadRun, then: Departure, serves: bool) {
         let queue = Arc::clone(self);
         let Ok(len) = usize::try_from(run.end - run.start) else {
             return queue.finish(run, then, Err(io::Error::from(io::ErrorKind::InvalidInput)));
@@ -257,7 +287,13 @@ impl Queue {
             queue.finish(run, then, result.map(|()| buf.into()));
         });
         let io = Io { kind: IoKind::Read, offset, buf: AlignedBuf::scratch(len), done };
-        if take_wait() { self.device.serve(io) } else { self.device.submit(io) }
+        // Another thread, which would have to be woken, has no advantage over bytes that are in the system's memory.
+        let io = if serves { self.device.serve_if_cached(io) } else { Some(io) };
+        match io {
+            None => {}
+            Some(io) if take_wait() => self.device.serve(io),
+            Some(io) => self.device.submit(io),
+        }
     }
 
     fn finish(self: &Arc<Self>, run: ReadRun, then: Departure, result: io::Result<Buf>) {
@@ -281,7 +317,7 @@ impl Queue {
             } else {
                 self.state.lock().lanes.reads(request.arrival.is_scan()).active += 1;
                 let end = offset + request.len;
-                self.start(ReadRun { start: offset, end, requests: vec![(offset, request)] }, then);
+                self.start(ReadRun { start: offset, end, requests: vec![(offset, request)] }, then, false);
             }
         }
     }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use crate::wire::{FileAttr, FileHandle, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use engine::{Error, Kind, Result};
+use stdx::Buf;
 use zpl::write::{NewNode, Settings, XattrMode};
 use zpl::{Attr, FileKind};
 
@@ -301,14 +302,9 @@ impl Live {
     }
 
     /// Reads bytes of a file.
-    pub(super) fn read(&self, object: u64, offset: u64, size: u32, flags: OpenFlags) -> Result<Vec<u8>> {
-        let mut out = vec![0; usize::try_from(size).unwrap_or(0)];
-        let read = match keeps_access_time(flags) {
-            true => self.files.read_unnoticed(object, offset, &mut out)?,
-            false => self.files.read(object, offset, &mut out)?,
-        };
-        out.truncate(read);
-        Ok(out)
+    pub(super) fn read(&self, object: u64, offset: u64, size: u32, flags: OpenFlags) -> Result<Vec<Buf>> {
+        let len = usize::try_from(size).unwrap_or(0);
+        self.files.read_pieces(object, offset, len, !keeps_access_time(flags))
     }
 
     /// Changes the space of a file for `fallocate`.

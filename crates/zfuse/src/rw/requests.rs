@@ -260,7 +260,7 @@ impl Filesystem for Live {
             return reply.error(Errno::ESTALE);
         }
         match self.read(object, offset, size, flags) {
-            Ok(data) => reply.data(&data),
+            Ok(pieces) => reply.pieces(&pieces),
             Err(e) => reply.error(errno(&e)),
         }
     }

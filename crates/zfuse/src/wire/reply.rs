@@ -5,9 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
 use fuse_transport::Reply;
+use stdx::{AlignedBuf, Buf};
 
 use super::encode::Out;
 use super::{Errno, FileAttr, FileHandle, FileType, FopenFlags, Generation, INodeNo};
+
+/// Pieces of an answer that one system call takes (`IOV_MAX` is 1,024); more, which are small, are copied together.
+const MOST_PIECES: usize = 256;
 
 /// The reply channel of one request.
 #[derive(Debug)]
@@ -112,6 +116,15 @@ impl ReplyData {
     /// Bytes.
     pub fn data(self, data: &[u8]) {
         self.0.send(&[data]);
+    }
+
+    /// The bytes of all pieces, one after the other.
+    pub fn pieces(self, pieces: &[Buf]) {
+        let parts: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+        if parts.len() <= MOST_PIECES {
+            return self.0.send(&parts);
+        }
+        self.0.send(&[&AlignedBuf::concat(&parts)]);
     }
 }
 

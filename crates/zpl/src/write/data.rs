@@ -8,6 +8,7 @@ use std::ops::Range;
 use engine::dmu::{Content, Span, Tx};
 use engine::{Error, Kind, Result};
 use ondisk::znode::pflags;
+use stdx::Buf;
 
 use super::fs::FsWriter;
 use super::node::Node;
@@ -69,7 +70,6 @@ impl FsWriter {
     }
 
     /// Fills `out` from `offset`; how many bytes there were before the end of the file.
-    #[doc(alias = "zfs_read")]
     pub fn read(&self, number: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
         let node = self.file(number)?;
         let len = self.read_content(&node, offset, out)?;
@@ -77,20 +77,42 @@ impl FsWriter {
         Ok(len)
     }
 
-    /// As [`FsWriter::read`], for a caller that asks that the access time stays as it is (`O_NOATIME`).
-    pub fn read_unnoticed(&self, number: u64, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.read_content(&*self.file(number)?, offset, out)
+    /// The `len` bytes from `offset`, or those before the end of the file, without copying them; reads ahead what the file's
+    /// readers are expected to need next. `noticed`: the access time changes where properties ask for it (without `O_NOATIME`).
+    #[doc(alias = "zfs_read")]
+    pub fn read_pieces(&self, number: u64, offset: u64, len: usize, noticed: bool) -> Result<Vec<Buf>> {
+        let node = self.file(number)?;
+        let pieces = self.reading(&node, offset, len, |content| {
+            if self.options().reads_ahead {
+                content.read_ahead(&node.readers, offset, len);
+            }
+            content.pieces(offset, len)
+        })?;
+        self.objset.stats.read(pieces.iter().map(|piece| piece.len()).sum());
+        if noticed {
+            self.accessed(&node)?;
+        }
+        Ok(pieces)
     }
 
     fn read_content(&self, node: &Node, offset: u64, out: &mut [u8]) -> Result<usize> {
-        self.check_unreserved(node)?;
-        let len = {
-            let _range = node.ranges.lock(offset..offset.saturating_add(len64(out.len())), false);
-            let object = self.object(node)?;
-            Content::new(&object, node.word(self.fields.size)).read_at(offset, out)?
-        };
+        let len = self.reading(node, offset, out.len(), |content| content.read_at(offset, out))?;
         self.objset.stats.read(len);
         Ok(len)
+    }
+
+    /// Calls `read` with a file's content while no byte of the range changes.
+    fn reading<T>(
+        &self,
+        node: &Node,
+        offset: u64,
+        len: usize,
+        read: impl FnOnce(&Content<'_>) -> Result<T>,
+    ) -> Result<T> {
+        self.check_unreserved(node)?;
+        let _range = node.ranges.lock(offset..offset.saturating_add(len64(len)), false);
+        let object = self.object(node)?;
+        read(&Content::new(&object, node.word(self.fields.size)))
     }
 
     /// Updates the access time for an open for reading whose reads may be answered from the kernel's cache.

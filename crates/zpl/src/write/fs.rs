@@ -70,6 +70,8 @@ pub struct Options {
     pub relatime: bool,
     /// New files have projects (feature `project_quota`).
     pub projects: bool,
+    /// Files are read ahead (`prefetch=all`).
+    pub reads_ahead: bool,
 }
 
 impl Default for Options {
@@ -84,6 +86,7 @@ impl Default for Options {
             atime: true,
             relatime: true,
             projects: true,
+            reads_ahead: true,
         }
     }
 }

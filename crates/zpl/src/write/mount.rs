@@ -226,8 +226,13 @@ fn options(spa: &Spa, number: u64, overrides: Overrides) -> Result<Options> {
         atime: atime && !read_only,
         relatime: overrides.relatime.map_or_else(|| value(ZfsProp::Relatime).map(|v| v != 0), Ok)?,
         projects: enabled(Feature::ProjectQuota),
+        reads_ahead: value(ZfsProp::Prefetch)? == PREFETCH_ALL,
     })
 }
+
+/// The value of the property `prefetch` with which the content of files is read ahead.
+#[doc(alias = "ZFS_PREFETCH_ALL")]
+const PREFETCH_ALL: u64 = 2;
 
 impl FsWriter {
     /// Counts existing files for their owners, in the background, where the pool got that accounting after

@@ -4,6 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
+use engine::dmu::prefetch::SharedPrefetch;
 use engine::dmu::{Handle, Tx};
 use engine::sa::SaAttrs;
 use engine::{Error, Result};
@@ -97,6 +98,7 @@ pub struct Node {
     /// Held to change entries of a directory.
     pub(super) entries: Mutex<()>,
     pub(super) ranges: Ranges,
+    pub(super) readers: SharedPrefetch,
     /// Held while the mode changes and until that is logged, so that records have the order of the changes. Taken under a
     /// transaction.
     pub(super) modes: Mutex<()>,
@@ -123,6 +125,7 @@ impl Node {
             state: RwLock::new(state),
             entries: Mutex::default(),
             ranges: Ranges::default(),
+            readers: SharedPrefetch::default(),
             modes: Mutex::default(),
             opens: AtomicU64::new(0),
             doomed: AtomicBool::new(false),
