@@ -12,7 +12,7 @@ use ondisk::acl::{Ace, ace_mask, ace_type};
 use ondisk::names::MASTER_NODE_OBJECT;
 use testkit::pools;
 use zpl::write::{
-    AclMode, FsWriter, LogOp, LogSink, NewNode, Options, Overrides, RenameKind, Settings, mount,
+    AclMode, FsWriter, LogOp, LogSink, NewNode, Options, Overrides, RenameKind, Settings, Transactions, mount,
 };
 use zpl::{Error, FileKind, Kind};
 
@@ -171,4 +171,47 @@ fn a_promised_write_whose_block_was_freed_is_a_hole_after_a_crash() {
     let bytes = content(&fs, cut);
     assert!(bytes[..BLOCK] == [0; BLOCK] && bytes[BLOCK..] == [1; BLOCK], "{} {}", bytes[0], bytes[BLOCK]);
     fs.unmount().unwrap();
+}
+
+/// Transactions of a pool, which change the record size of the file system that begins them.
+#[derive(Debug)]
+struct Resizing {
+    spa: Arc<engine::spa::Spa>,
+    fs: std::sync::OnceLock<Weak<FsWriter>>,
+}
+
+impl Transactions for Resizing {
+    fn begin(&self, _: u64, _: bool) -> engine::Result<Tx> {
+        if let Some(fs) = self.fs.get().and_then(Weak::upgrade) {
+            fs.set_options(Options { recordsize: 1 << 20, ..Options::default() });
+        }
+        self.spa.begin()
+    }
+
+    fn sync(&self) -> engine::Result<()> {
+        self.spa.sync()
+    }
+
+    fn use_feature(&self, _: zcommon::features::Feature, _: &Tx) -> engine::Result<bool> {
+        Ok(true)
+    }
+}
+
+#[test]
+fn a_block_does_not_grow_under_a_write_that_has_locked_its_range_only() {
+    let bench = Bench::new(128 << 20, |_| ());
+    let txs = Arc::new(Resizing { spa: Arc::clone(&bench.spa), fs: std::sync::OnceLock::new() });
+    let clock = Arc::clone(&bench.env.clock);
+    let fs = FsWriter::open(&bench.objset, Arc::clone(&txs) as _, clock, Options::default(), 3).unwrap();
+    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.write(file, 0, &[1; 128 << 10], true).unwrap();
+    txs.fs.set(Arc::downgrade(&fs)).unwrap();
+    // The record size is 128K when the write takes its lock, and 1M when it begins.
+    fs.write(file, 128 << 10, &[2; 4096], true).unwrap();
+    assert_eq!(fs.attr(file).unwrap().blksize, 128 << 10, "the block has grown");
+    let mut bytes = vec![0; (128 << 10) + 4096];
+    assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
+    assert!(
+        bytes[..128 << 10].iter().all(|byte| *byte == 1) && bytes[128 << 10..].iter().all(|byte| *byte == 2)
+    );
 }

@@ -153,8 +153,8 @@ impl FsWriter {
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(too_large)?;
         let done = {
-            let _range = self.lock_write(&node, offset..end);
-            self.write_locked(&node, offset, data, (keep_setid, CHUNK))
+            let (_range, whole) = self.lock_write(&node, offset..end);
+            self.write_locked(&node, offset, data, (keep_setid, CHUNK), whole)
         };
         if done.is_ok() {
             self.objset.stats.written(data.len());
@@ -166,7 +166,7 @@ impl FsWriter {
     pub(super) fn write_once(&self, number: u64, offset: u64, data: &[u8]) -> Result<()> {
         let node = self.file(number)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
-        self.write_locked(&node, offset, data, (true, data.len().max(1)))
+        self.write_locked(&node, offset, data, (true, data.len().max(1)), true)
     }
 
     /// Applies a write record with the whole block around its bytes; the file ends at `end` at least.
@@ -232,7 +232,7 @@ impl FsWriter {
         let node = self.file(number)?;
         let _range = node.ranges.lock(0..u64::MAX, true);
         let tx = self.begin()?;
-        self.put(&tx, &node, offset, data, true, offset.saturating_add(len64(data.len())))
+        self.put(&tx, &node, offset, data, true, Some(offset.saturating_add(len64(data.len()))))
     }
 
     /// Appends `data`; returns its offset.
@@ -247,20 +247,22 @@ impl FsWriter {
         let offset = node.word(self.fields.size);
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
         end.ok_or_else(too_large)?;
-        self.write_locked(&node, offset, data, (keep_setid, CHUNK))?;
+        self.write_locked(&node, offset, data, (keep_setid, CHUNK), true)?;
         self.objset.stats.written(data.len());
         Ok(offset)
     }
 
+    /// `grows`: the whole file is locked, so its only block may grow.
     fn write_locked(
         &self,
         node: &Node,
         offset: u64,
         data: &[u8],
         (keep_setid, chunk): (bool, usize),
+        grows: bool,
     ) -> Result<()> {
         let mut at = offset;
-        let end = offset.saturating_add(len64(data.len()));
+        let end = grows.then(|| offset.saturating_add(len64(data.len())));
         for chunk in data.chunks(chunk) {
             self.check_quota(node)?;
             let tx = self.begin_for(len64(chunk.len()), false)?;
@@ -274,9 +276,19 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Writes `data` under a transaction; the file will be written up to `end`.
-    fn put(&self, tx: &Tx, node: &Node, offset: u64, data: &[u8], keep_setid: bool, end: u64) -> Result<()> {
-        self.grow_block(tx, node, end)?;
+    /// Writes `data` under a transaction. `end`: the file will be written up to there, and its only block may grow for that.
+    fn put(
+        &self,
+        tx: &Tx,
+        node: &Node,
+        offset: u64,
+        data: &[u8],
+        keep_setid: bool,
+        end: Option<u64>,
+    ) -> Result<()> {
+        if let Some(end) = end {
+            self.grow_block(tx, node, end)?;
+        }
         node.handle.write(tx, offset, data)?;
         self.written(tx, node, offset.saturating_add(len64(data.len())), keep_setid)
     }
@@ -332,15 +344,16 @@ impl FsWriter {
         state.time(self.fields.ctime, now)
     }
 
-    /// The whole file while its block may grow, else the range.
-    fn lock_write<'a>(&self, node: &'a Node, range: Range<u64>) -> Locked<'a> {
+    /// The whole file while its block may grow, else the range; and whether it is the whole file. The record size may change
+    /// after that: the write goes by what was decided here.
+    fn lock_write<'a>(&self, node: &'a Node, range: Range<u64>) -> (Locked<'a>, bool) {
         if !self.may_grow(node, range.end) {
             let locked = node.ranges.lock(range.clone(), true);
             if !self.may_grow(node, range.end) {
-                return locked;
+                return (locked, false);
             }
         }
-        node.ranges.lock(0..u64::MAX, true)
+        (node.ranges.lock(0..u64::MAX, true), true)
     }
 
     fn may_grow(&self, node: &Node, end: u64) -> bool {
@@ -349,7 +362,7 @@ impl FsWriter {
         end > block && last == 0 && (!block.is_power_of_two() || block < record)
     }
 
-    /// Lets the file's only block grow so that `end` bytes fit, or to the record size.
+    /// Under a lock of the whole file: lets its only block grow so that `end` bytes fit, or to the record size.
     #[doc(alias = "zfs_grow_blocksize")]
     fn grow_block(&self, tx: &Tx, node: &Node, end: u64) -> Result<()> {
         let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid));
