@@ -27,6 +27,9 @@ const KILLED: u64 = 1 << 8;
 const ENDING: Duration = Duration::from_secs(20);
 const TICK: Duration = Duration::from_millis(20);
 
+/// The kernel's read-ahead of a mount.
+const READ_AHEAD_KIB: &str = "1024";
+
 /// The file of this process's daemon.
 static NOTES: OnceLock<PathBuf> = OnceLock::new();
 
@@ -45,6 +48,12 @@ pub(crate) fn note(number: u32, dataset: &str) {
     if let Err(e) = written.and_then(|mut file| writeln!(file, "{number} {dataset}")) {
         eprintln!("the connection of {dataset} cannot be recorded in {}: {e}", notes.display());
     }
+}
+
+/// Has the kernel read ahead more than its usual 128 KiB for files of this connection, which costs fewer requests.
+pub(crate) fn widen_read_ahead(number: u32) {
+    // Only root may, and not in every container. Without it the file system's own reading ahead works all the same.
+    let _ = fs::write(format!("/sys/class/bdi/0:{number}/read_ahead_kb"), READ_AHEAD_KIB);
 }
 
 /// Whether a process was killed and has not exited yet.

@@ -290,6 +290,7 @@ impl Mounts {
             let order = NEXT.fetch_add(1, Ordering::Relaxed);
             if let Some(number) = mount.connection(&listed) {
                 crate::connections::note(number, &dataset);
+                crate::connections::widen_read_ahead(number);
             }
             self.table.lock().insert(dataset, Mounted { at, order, mount: mount.into() });
         }
