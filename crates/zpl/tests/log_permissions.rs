@@ -174,3 +174,23 @@ fn what_a_frozen_pool_logs_is_replayed() {
     spa.export().unwrap();
     bench.zdb(&["-bcc", "wpool"]);
 }
+
+/// The feature `zilsaxattr` is in use since the log began: the first attribute after that is in the log as well.
+#[test]
+fn the_first_attribute_of_a_frozen_pool_is_replayed() {
+    let bench = Bench::new(256 << 20, |_| {});
+    bench.set("xattr", 2);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let make = |name: &[u8]| fs.create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
+    fs.fsync(make(b"prime")).unwrap();
+    bench.spa.freeze().unwrap();
+    let file = make(b"file");
+    fs.set_xattr(file, b"user.a", Some(b"value"), XattrMode::Set).unwrap();
+    fs.unmount().unwrap();
+    bench.spa.export().unwrap();
+    let spa = pools::import_dir(bench.dir.path(), "wpool").unwrap();
+    let again = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let found = again.lookup(again.root, b"file").unwrap().expect("the file is replayed").object;
+    assert_eq!(again.xattr(found, b"user.a").unwrap().as_deref(), Some(&b"value"[..]));
+    again.unmount().unwrap();
+}

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Weak};
 
-use ondisk::Blkptr;
+use ondisk::{Blkptr, ObjsetType};
 use zcommon::features::Feature;
 
 use super::Spa;
@@ -12,7 +12,7 @@ use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::space::DedupTotals;
 use super::space::slop::slop;
-use crate::dmu::Tx;
+use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::scan_state::DatasetMove;
 use crate::dsl::write::space_throttle::SpaceSource;
 use crate::dsl::write::{DslPool, Hooks};
@@ -248,6 +248,19 @@ impl LogHost for LogsOf {
 
     fn random(&self) -> u64 {
         self.0.upgrade().map_or(0, |spa| spa.pool.env.guid())
+    }
+
+    /// The feature `zilsaxattr` is in use from here on, so that the first record of an extended attribute needs no txg of its
+    /// own to activate it.
+    #[doc(alias = "zil_commit_activate_saxattr_feature")]
+    fn begins(&self, objset: &LiveObjset, tx: &Tx) {
+        let Some(spa) = self.0.upgrade() else { return };
+        if objset.objset_type() == ObjsetType::Zfs
+            && spa.features.is_enabled(Feature::Zilsaxattr)
+            && let Some(dataset) = spa.datasets.opened(objset.id)
+        {
+            dataset.use_feature(Feature::Zilsaxattr, tx);
+        }
     }
 
     fn version(&self) -> u64 {

@@ -83,6 +83,8 @@ pub trait LogHost: Send + Sync + std::fmt::Debug {
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// Any number.
     fn random(&self) -> u64;
+    /// With `tx` begins the first chain of an object set.
+    fn begins(&self, _objset: &LiveObjset, _tx: &Tx) {}
     /// The pool's version.
     fn version(&self) -> u64;
     /// Whether there are dedicated log vdevs.
@@ -415,6 +417,7 @@ impl Zil {
         let (bp, txg) = {
             let tx = self.host.begin()?;
             objset.touch(&tx)?;
+            self.host.begins(objset, &tx);
             let mut bp = writer::allocate(objset, writer::block_size(bytes), tx.txg())?;
             bp.set_checksum([self.host.random(), self.host.random(), objset.id, 1]);
             let lwb = Lwb { bp, alloc_txg: tx.txg(), max_txg: 0, state: LwbState::Open };
