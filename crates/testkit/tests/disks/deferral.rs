@@ -1,6 +1,7 @@
 //! Resilvers that wait for another one to end.
 
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::OpenOptions;
 use zcommon::features::Feature;
 
@@ -46,4 +47,19 @@ fn disks_that_join_late_wait_for_a_resilver_of_their_own() {
     assert_eq!(bench.shape(), "raidz(new1 new2 new3 disk4)");
     assert_eq!(bench.spa.features.count(Feature::ResilverDefer), 0);
     bench.end();
+}
+
+/// Scans that make no progress still take note of disks that join meanwhile.
+#[test]
+fn a_disk_that_joins_while_progress_is_suspended_is_marked() {
+    let bench = Bench::new(4, raidz);
+    bench.fill();
+    let limits = &bench.spa.pool.env.memory.limits;
+    limits.set(Limit::ScanSuspend, 1).unwrap();
+    limits.set(Limit::ResilverDefer, 0).unwrap();
+    for (old, new) in [("disk1", "new1"), ("disk2", "new2")] {
+        bench.join(bench.guid(old), bench.new_leaf(new, SIZE), true).unwrap();
+        (0..3).for_each(|_| bench.spa.sync().unwrap());
+    }
+    assert_eq!(deferred(&bench), ["new2"]);
 }

@@ -183,7 +183,7 @@ impl Activity for Scanning {
         }
         spa.resilver_if_due(tx)?;
         if spa.limits().is_on(Limit::ScanSuspend) {
-            return Ok(());
+            return spa.defer_while_suspended(tx);
         }
         spa.scan_slice(tx)?;
         spa.error_slice(tx)

@@ -89,6 +89,19 @@ impl Spa {
         }
     }
 
+    /// As [`Spa::defer_resilvers`], in a txg in which scans make no progress (`zfs_scan_suspend_progress`).
+    ///
+    /// # Errors
+    /// When the MOS cannot be read or written.
+    pub(super) fn defer_while_suspended(&self, tx: &Tx) -> Result<()> {
+        let at = self.datasets.at(tx, self);
+        let running = self.running_scan(&at)?.filter(|scan| scan.flags & scan_state::PAUSED == 0);
+        match running.filter(|scan| ScanFunc::of(scan) == Some(ScanFunc::Resilver)) {
+            Some(scan) => self.defer_resilvers(&at, &scan),
+            None => Ok(()),
+        }
+    }
+
     /// A scan has ended: the turn of the leaves that waited for that has come.
     ///
     /// # Errors
