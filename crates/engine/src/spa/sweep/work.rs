@@ -54,6 +54,7 @@ impl Sweep {
         let Some(child) = top.child_of(guid).filter(|_| may_go_on) else {
             return Ok(Step::Later);
         };
+        self.meet_freed(spa)?;
         let clock = || spa.pool.env.clock.monotonic();
         let began = clock();
         for _ in 0..RANGES {
@@ -73,6 +74,13 @@ impl Sweep {
             }
         }
         Ok(Step::More)
+    }
+
+    /// Before its first range, a trim waits until what was freed before it began is free space, so that it meets that, too.
+    #[doc(alias = "metaslab_disable")]
+    fn meet_freed(&self, spa: &Spa) -> Result<()> {
+        let begins = self.kind == SweepKind::Trim && self.progress.lock().cursor == 0;
+        if begins { spa.sync_deferred() } else { Ok(()) }
     }
 
     /// The steps end, unless a command has started the sweep anew meanwhile.
