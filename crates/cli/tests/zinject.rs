@@ -143,6 +143,15 @@ fn a_file_whose_blocks_fail_gives_an_error_and_is_listed() {
     assert_eq!(fs::read(&file).unwrap(), vec![0x5a; 1 << 20]);
     live.ok(&format!("zinject -a -t data -C 0 -e io {path}"));
     assert_eq!(fs::read(&file).unwrap_err().raw_os_error(), Some(5));
+    live.ok("zinject -c all");
+    live.ok("zpool clear tank");
+    // Without -e the reads fail, and no checksum is wrong.
+    live.ok(&format!("zinject -a -t data {path}"));
+    assert_eq!(fs::read(&file).unwrap_err().raw_os_error(), Some(5));
+    let status = live.ok("zpool status -p tank");
+    let a = disk(&live, "a");
+    let row: Vec<&str> = status.lines().find(|line| line.contains(&a)).unwrap().split_whitespace().collect();
+    assert!(row[2] != "0" && row[4] == "0", "{status}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ impl Zinject {
     }
 
     fn data_error(&self) -> Result<FaultError, Failure> {
-        let error = self.error()?.unwrap_or(FaultError::Checksum);
+        let error = self.error()?.unwrap_or(FaultError::Io);
         let is_file = self.kind.as_deref() == Some("data");
         match error {
             FaultError::Checksum | FaultError::Io | FaultError::Decompress => Ok(error),
