@@ -306,8 +306,11 @@ impl Registry {
         self.import_at(self.reserve(&name)?, new)
     }
 
-    fn import_at(self: &Arc<Self>, place: Reservation, new: ImportPool) -> Result<Arc<Imported>> {
+    fn import_at(self: &Arc<Self>, place: Reservation, mut new: ImportPool) -> Result<Arc<Imported>> {
         let env = self.env()?;
+        if new.open.txg.is_some() {
+            new.candidate.readmit();
+        }
         let held = match new.read_only {
             true => {
                 let opened = devices::open_all_read_only(&new.candidate)?;

@@ -36,7 +36,7 @@ const MAX_ENTRIES: usize = 1 << 16;
 /// Number of devices with concurrent reads of their labels.
 const MAX_THREADS: usize = 16;
 
-/// A device with at least one usable label.
+/// A device with at least one usable label, or with those of a pool that it has left.
 #[derive(Debug, Clone)]
 pub struct FoundDevice {
     /// Its names, best first: with the place in the search order of the folder that has it.
@@ -119,7 +119,7 @@ pub fn discover(search: &[PathBuf]) -> Discovery {
 
 /// Looks at one path; `None` when it is a device without usable labels.
 pub fn probe(path: &Path) -> io::Result<Option<FoundDevice>> {
-    let opened = open_and_read(path, 0)?;
+    let opened = open_and_read(path, 0)?.filter(|(_, _, labels)| labels.best().is_some());
     Ok(opened.map(|(identity, geometry, labels)| FoundDevice {
         names: vec![(0, path.to_owned())],
         identity,
@@ -247,8 +247,8 @@ fn open_and_read(path: &Path, min_size: u64) -> io::Result<Opened> {
         Err(err) => return Err(err),
     };
     let labels = DeviceLabels::read(&device);
-    let usable = labels.best().is_some();
-    Ok(usable.then(|| (device.identity(), device.geometry(), labels)))
+    let counts = labels.best().is_some() || labels.left().is_some();
+    Ok(counts.then(|| (device.identity(), device.geometry(), labels)))
 }
 
 const NO_MEDIUM: i32 = rustix::io::Errno::NOMEDIUM.raw_os_error();

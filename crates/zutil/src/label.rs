@@ -86,6 +86,22 @@ impl DeviceLabels {
         newest.map(|(_, config)| config)
     }
 
+    /// Guids of the pool that the device has left, and of the leaf that it was there: its labels have txg 0 then.
+    #[doc(alias = "VDEV_LABEL_REMOVE")]
+    pub fn left(&self) -> Option<(u64, u64)> {
+        if self.usable().next().is_some() {
+            return None;
+        }
+        let verified = self.copies.iter().filter(|copy| copy.trust == Trust::Verified);
+        let configs = verified.filter_map(|copy| copy.config.as_ref().ok());
+        let is_of_member = |config: &&NvList| {
+            let state = config.u64("state").and_then(PoolState::from_number);
+            let is_aux = matches!(state, Some(PoolState::Spare | PoolState::L2cache));
+            !is_aux && config.u64("txg") == Some(0)
+        };
+        configs.filter(is_of_member).map(identity).find(|(pool, vdev)| *pool != 0 && *vdev != 0)
+    }
+
     /// The configuration of another pool for the same vdev, in as many copies as the chosen one: a change of the pool's guid was
     /// interrupted.
     pub fn rival(&self) -> Option<&NvList> {

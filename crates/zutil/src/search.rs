@@ -67,6 +67,8 @@ pub struct PoolCandidate {
     pub members: BTreeMap<u64, Member>,
     /// Remarks for the user.
     pub notes: Vec<Note>,
+    /// Devices that have left it, which older states of it may need. They are no members.
+    pub left: Vec<Member>,
 }
 
 /// Something odd about a pool's devices.
@@ -167,6 +169,12 @@ pub fn search(devices: &[FoundDevice]) -> Vec<PoolCandidate> {
     }
     let mut found: Vec<_> =
         pools.into_iter().filter_map(|(guid, claims)| candidate(guid, &claims, &aux)).collect();
+    for device in devices {
+        let Some((pool, guid)) = device.labels.left() else { continue };
+        let member = Member { guid, txg: 0, path: device.path().to_owned(), device: device.clone() };
+        let left = found.iter_mut().filter(|candidate| candidate.guid == pool);
+        left.for_each(|candidate| candidate.left.push(member.clone()));
+    }
     found.sort_by(|a, b| (&a.name, a.guid).cmp(&(&b.name, b.guid)));
     found
 }
@@ -214,6 +222,7 @@ fn candidate(guid: u64, claims: &[Claim<'_>], aux: &[Claim<'_>]) -> Option<PoolC
         config: NvList::new(),
         members,
         notes,
+        left: Vec::new(),
     };
     candidate.adopt_strays(&tree);
     candidate.config = pool_config(config, candidate.with_paths(&tree));
@@ -377,6 +386,14 @@ fn judge(
 }
 
 impl PoolCandidate {
+    /// For an import of an older state: devices that have left the pool since then are found again, by their guids. They hold
+    /// what they held when they left.
+    pub fn readmit(&mut self) {
+        for member in std::mem::take(&mut self.left) {
+            self.members.entry(member.guid).or_insert(member);
+        }
+    }
+
     /// Whether it was destroyed and could be brought back.
     pub fn is_destroyed(&self) -> bool {
         self.state == PoolState::Destroyed

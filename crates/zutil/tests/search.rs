@@ -152,7 +152,7 @@ fn spares_are_members_but_no_pool() {
 }
 
 #[test]
-fn half_made_and_foreign_files_are_no_devices() {
+fn half_made_and_foreign_files_are_in_no_pool() {
     let dir = tempfile::tempdir().unwrap();
     write_labels(&dir.path().join("a"), &label("tank", 7, 0, 1, 11, &leaf(0, 11, "/x")), &ALL);
     std::fs::write(dir.path().join("text"), b"hello").unwrap();
@@ -162,8 +162,21 @@ fn half_made_and_foreign_files_are_no_devices() {
     let fifo = std::ffi::CString::new(dir.path().join("fifo").to_str().unwrap()).unwrap();
     rustix::fs::mknodat(rustix::fs::CWD, &*fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
     let found = discover(&[dir.path().to_owned()]);
-    assert!(found.devices.is_empty() && found.skipped.is_empty(), "{found:?}");
+    // The half-made one looks like a device that has left a pool.
+    assert!(found.devices.len() == 1 && found.skipped.is_empty(), "{found:?}");
+    assert!(pools(dir.path()).is_empty());
     assert_eq!(discover(&[dir.path().join("none")]).skipped.len(), 1);
+}
+
+#[test]
+fn a_device_that_has_left_is_a_member_only_for_older_states() {
+    let dir = tempfile::tempdir().unwrap();
+    write_labels(&dir.path().join("a"), &label("tank", 7, 50, 1, 11, &leaf(0, 11, "/x")), &ALL);
+    write_labels(&dir.path().join("b"), &label("tank", 7, 0, 1, 12, &leaf(0, 12, "/y")), &ALL);
+    let mut pool = one(dir.path());
+    assert!(pool.member(11).is_some() && pool.member(12).is_none());
+    pool.readmit();
+    assert_eq!(pool.member(12).unwrap().path, dir.path().join("b"));
 }
 
 #[test]
