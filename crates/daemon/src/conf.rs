@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use engine::memory::limits::MINUS_ONE;
 use engine::memory::{Limit, Limits};
 use zcommon::units::parse_nicenum;
 
@@ -21,6 +22,7 @@ pub fn parse(word: &str) -> Result<(Limit, u64), String> {
     let hex = value.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok());
     let number = hex.or_else(|| match limit.info().bytes {
         true => parse_nicenum(value).ok(),
+        false if value == "-1" && limit.info().takes_minus_one() => Some(MINUS_ONE),
         false => value.parse().ok(),
     });
     Ok((limit, number.ok_or_else(|| format!("'{value}' is not a value of {name}"))?))
@@ -63,7 +65,7 @@ fn with(text: &str, limit: Limit, value: u64) -> String {
     let name = limit.info().name;
     let is_it =
         |line: &&str| parse(line.split('#').next().unwrap_or_default()).is_ok_and(|(l, _)| l == limit);
-    let new = format!("{name} = {value}");
+    let new = format!("{name} = {}", limit.info().digits(value));
     let mut lines: Vec<&str> = text.lines().collect();
     let at = lines.iter().rposition(is_it);
     match at.and_then(|at| lines.get_mut(at)) {
@@ -116,9 +118,14 @@ mod tests {
         save(&path, Limit::ArcMax, 5).unwrap();
         save(&path, Limit::TxgTimeout, 6).unwrap();
         save(&path, Limit::ArcMax, 7).unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "zfs_arc_max = 7\nzfs_txg_timeout = 6\n");
+        let (limit, never) = parse("zfs_livelist_min_percent_shared=-1").unwrap();
+        save(&path, limit, never).unwrap();
+        let text = "zfs_arc_max = 7\nzfs_txg_timeout = 6\nzfs_livelist_min_percent_shared = -1\n";
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
         let limits = Limits::default();
         assert!(load(&path, &limits).is_empty());
+        assert_eq!(limits.get(limit), never);
+        assert!(parse("zfs_txg_timeout=-1").is_err());
         assert_eq!(limits.get(Limit::ArcMax), 7);
     }
 }

@@ -12,7 +12,7 @@ use clikit::session::Home;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::conf;
 use daemon::paths::RunPaths;
-use engine::memory::limits::{Info, LIMITS};
+use engine::memory::limits::{Info, LIMITS, MINUS_ONE};
 use engine::memory::{Limit, Memory};
 use serde_json::{Map, json};
 use zcommon::units::nicebytes;
@@ -87,7 +87,12 @@ impl Verb for Get {
         if self.json {
             let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
             let setting = |info: &&Info| {
-                let value = style.number(limits.get(info.limit));
+                let value = limits.get(info.limit);
+                let value = match value {
+                    MINUS_ONE if self.json_int => json!(-1),
+                    MINUS_ONE => json!(info.digits(value)),
+                    number => style.number(number),
+                };
                 (info.name.to_owned(), json!({ "value": value, "source": source(info) }))
             };
             let mut doc = document(&ctx.command);
@@ -104,7 +109,7 @@ impl Verb for Get {
         for info in infos {
             let value = limits.get(info.limit);
             let text =
-                if info.bytes && !self.literal { nicebytes(value).to_string() } else { value.to_string() };
+                if info.bytes && !self.literal { nicebytes(value).to_string() } else { info.digits(value) };
             let mut row = vec![info.name.to_owned(), text, source(info).to_owned()];
             if self.description {
                 row.push(info.about.to_owned());

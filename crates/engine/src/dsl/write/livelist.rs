@@ -19,6 +19,7 @@ use crate::dsl::bpobj::{BlockList, Lists};
 use crate::dsl::deadlist::{DeadList, unfreed};
 use crate::error::Result;
 use crate::memory::Limit;
+use crate::memory::limits::MINUS_ONE;
 
 /// The livelist of a directory.
 pub(super) fn of(at: &MosView<'_>, dir: u64) -> Result<Option<u64>> {
@@ -56,6 +57,9 @@ pub(super) fn review(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     let own = dir.used_breakdown.get(DslDir::USED_HEAD).copied().unwrap_or(0);
     let referenced = head.referenced_bytes;
     let least = at.mos.view().arc().limits().get(Limit::LivelistShared);
+    if least == MINUS_ONE {
+        return Ok(());
+    }
     let shared = u128::from(referenced.saturating_sub(own)) * 100;
     match shared <= u128::from(referenced) * u128::from(least) && referenced > 0 {
         true => remove(at, head.dir_obj),

@@ -248,6 +248,9 @@ pub struct Info {
 
 const MIB: u64 = 1 << 20;
 
+/// The value -1 of a setting that takes it ([`Info::takes_minus_one`]).
+pub const MINUS_ONE: u64 = u64::MAX - 1;
+
 /// The word of a setting that is 0, where that is not its default.
 const EXPLICIT_ZERO: u64 = u64::MAX;
 
@@ -255,6 +258,16 @@ impl Info {
     /// Whether 0 is a value of its own.
     fn takes_zero(&self) -> bool {
         self.least == 0 && !self.zero_is_default
+    }
+
+    /// Whether -1 is one of its values.
+    pub fn takes_minus_one(&self) -> bool {
+        self.limit == Limit::LivelistShared
+    }
+
+    /// A value in digits.
+    pub fn digits(&self, value: u64) -> String {
+        if value == MINUS_ONE && self.takes_minus_one() { "-1".to_owned() } else { value.to_string() }
     }
 }
 
@@ -358,7 +371,8 @@ impl Limits {
     pub fn set(&self, limit: Limit, value: u64) -> Result<(), String> {
         let info = limit.info();
         let default = value == 0 && info.zero_is_default;
-        if !default && !(info.least..=info.most).contains(&value) {
+        let is_bounded = value != MINUS_ONE || !info.takes_minus_one();
+        if !default && is_bounded && !(info.least..=info.most).contains(&value) {
             let range = match info.most {
                 u64::MAX => format!("at least {}", info.least),
                 most => format!("from {} to {most}", info.least),
@@ -402,6 +416,9 @@ mod tests {
         assert_eq!(limits.get(Limit::L2NoPrefetch), 1);
         limits.set(Limit::L2NoPrefetch, 0).unwrap();
         assert_eq!((limits.get(Limit::L2NoPrefetch), limits.stored(Limit::L2NoPrefetch)), (0, 0));
+        limits.set(Limit::LivelistShared, MINUS_ONE).unwrap();
+        assert_eq!(limits.get(Limit::LivelistShared), MINUS_ONE);
+        assert!(limits.set(Limit::L2NoPrefetch, MINUS_ONE).is_err());
         assert_eq!(
             limits.set(Limit::DelayMinDirtyPercent, 100).unwrap_err(),
             "zfs_delay_min_dirty_percent is from 1 to 99"

@@ -408,7 +408,7 @@ pub const LIMITS: [Info; 93] = [
         "zfs_livelist_min_percent_shared",
         (0, 100),
         75,
-        "Percent of a clone that it must share with its origin to keep its livelist. Default: 75.",
+        "Percent of a clone that it must share with its origin to keep its livelist; -1: it always keeps it. Default: 75.",
     ),
     switch(
         Limit::CloneEnabled,
