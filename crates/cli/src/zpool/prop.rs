@@ -234,8 +234,8 @@ impl<'a> PoolView<'a> {
     #[doc(alias = "vdev_has_trim")]
     pub fn can_be_trimmed(&self, vdev: &VdevNode) -> bool {
         let is_open = matches!(vdev.health.state, VdevState::Healthy | VdevState::Degraded);
-        // One that was open since the import and failed then is still known to support it.
-        let was_open = || self.leaf(vdev.guid).is_some_and(|leaf| leaf.size() > 0);
+        // One that was open since the import and failed then is still known to support it; one that was faulted before is not.
+        let was_open = || self.traffic_of(vdev) != [0; 4];
         (is_open || was_open()) && is_trimmable(vdev)
     }
 
