@@ -96,9 +96,10 @@ impl Verb for Mount {
     }
 }
 
-/// `zfs mount` without words.
+/// `zfs mount` without words. Mounted snapshots are not listed.
 fn list(as_json: bool, ctx: &mut Ctx) -> Outcome {
-    let all: Vec<(String, PathBuf)> = ctx.pools().iter().flat_map(|pool| pool.mounts.all()).collect();
+    let mut all: Vec<(String, PathBuf)> = ctx.pools().iter().flat_map(|pool| pool.mounts.all()).collect();
+    all.retain(|(dataset, _)| !dataset.contains('@'));
     if !as_json {
         all.iter().try_for_each(|(dataset, at)| writeln!(ctx.out, "{dataset:<30}  {}", at.display()))?;
         return Ok(Exit::OK);

@@ -81,6 +81,12 @@ struct Counts {
     at: f64,
 }
 
+/// The factor of the numbers of a histogram: requests per second since the last report; the first report has all requests
+/// since the import.
+fn histogram_scale(now: Counts, before: Option<Counts>) -> f64 {
+    before.map_or(1.0, |before| now.scale(before))
+}
+
 impl Counts {
     /// Factor that converts counts since `before` to counts per second.
     fn scale(self, before: Self) -> f64 {
@@ -405,9 +411,10 @@ impl Report<'_, '_> {
         let counts = Counts { at: self.view.imported_for().unwrap_or(1.0), ..counts };
         let before = self.before.insert(vdev.guid, (counts, extended.clone()));
         // A pool that was imported again since the last report counts from its import.
-        let before = before.filter(|(before, _)| before.at <= counts.at).unwrap_or_default();
-        let (rates, scale) = (counts.since(before.0), counts.scale(before.0));
-        Did { rates, extended: extended.since(&before.1), scale }
+        let before = before.filter(|(before, _)| before.at <= counts.at);
+        let scale = histogram_scale(counts, before.as_ref().map(|(before, _)| *before));
+        let before = before.unwrap_or_default();
+        Did { rates: counts.since(before.0), extended: extended.since(&before.1), scale }
     }
 
     fn counts(&self, vdev: &VdevNode) -> (Counts, Extended) {
@@ -437,5 +444,12 @@ mod tests {
         assert_eq!(first.since(Counts::default()), [5, 2048, 0, 0]);
         let second = Counts { numbers: [10, 4096, 6, 600], at: 5.0 };
         assert_eq!(second.since(first), [0, 0, 2, 200]);
+    }
+
+    #[test]
+    fn the_first_histogram_has_all_requests_since_the_import() {
+        let now = Counts { numbers: [0; 4], at: 600.0 };
+        assert_eq!(histogram_scale(now, None), 1.0);
+        assert_eq!(histogram_scale(now, Some(Counts { at: 598.0, ..now })), 0.5);
     }
 }
