@@ -87,7 +87,7 @@ files() {
 rewrite() {
   perl -e 'srand(1); open(F, "+<", "'"$1"'") or die $!; for (1..'"$3"') { sysseek(F, 8192 * int(rand('"$2"' * 128)), 0); syswrite(F, pack("L*", map { rand(4294967295) } 1..2048)) == 8192 or die $! }'
 }
-noise() { openssl enc -aes-128-ctr -pass "pass:$1" -nosalt -md sha256 -in /dev/zero 2>/dev/null | head -c "$(($2 << 20))"; }
+noise() { { openssl enc -aes-128-ctr -pass "pass:$1" -nosalt -md sha256 -in /dev/zero 2>/dev/null || true; } | head -c "$(($2 << 20))"; }
 taken() { for i in $(seq "$1" "$2"); do echo "$i" | dd of=changing bs=4096 seek=$((i % 4096)) conv=notrunc status=none; zfs snapshot "bmgrowth@s$i"; done; }
 of_snapshots() {
   local before=0 count
