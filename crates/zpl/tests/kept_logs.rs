@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 
-use engine::spa::Spa;
+use engine::dsl::write::Encryption;
+use engine::spa::{OpenOptions, Spa};
 use engine::zil::Zil;
 use engine::zil::replay::{Record, Replayer, discard, replay, waiting};
 use engine::{Error, Kind, Result};
 use testkit::{pools, zdb};
 use zpl::FileKind;
-use zpl::write::{NewNode, Overrides, mount};
+use zpl::write::{FsWriter, NewNode, Overrides, mount};
 
 fn forged() -> (tempfile::TempDir, u64) {
     let dir = tempfile::tempdir().unwrap();
@@ -145,4 +146,40 @@ fn a_replay_that_suspends_the_pool_says_the_way_out() {
     drop(live);
     mount(&spa, "wpool", Overrides::default()).unwrap().unmount().unwrap();
     spa.export().unwrap();
+}
+
+#[test]
+fn a_pool_that_goes_back_drops_the_logs_of_what_it_leaves() {
+    let (dir, crashed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let spa = pools::create_fs_dir(dir.path(), "wpool", 128 << 20, Encryption::default()).unwrap();
+    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
+    let commits = |fs: &FsWriter, byte: u8| {
+        for at in 0..20 {
+            fs.write(file, at * 4096, &[byte; 4096], true).unwrap();
+            fs.fsync(file).unwrap();
+        }
+    };
+    let mut back = 0;
+    for byte in 1..6 {
+        commits(&fs, byte);
+        spa.sync().unwrap();
+        back = if byte == 2 { spa.txgs.synced() } else { back };
+    }
+    commits(&fs, 6);
+    pools::copy(dir.path(), crashed.path());
+    let open = OpenOptions { txg: Some(back), ..OpenOptions::default() };
+    let spa = pools::import_at(crashed.path(), "wpool", open).unwrap();
+    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let mut bytes = vec![0; 20 * 4096];
+    fs.read(file, 0, &mut bytes).unwrap();
+    assert!(bytes.iter().all(|byte| *byte == 2), "{}", bytes[0]);
+    commits(&fs, 7);
+    fs.unmount().unwrap();
+    drop(fs);
+    spa.export().unwrap();
+    drop(spa);
+    if zdb::installed() {
+        zdb::verify(crashed.path(), "wpool").unwrap();
+    }
 }

@@ -195,7 +195,7 @@ fn import_some(
     if to_checkpoint {
         note_rewind(&spa, uberblock.txg)?;
     } else {
-        claim_logs(&spa, options.needs_logs, derived)?;
+        claim_logs(&spa, options.needs_logs, derived, back.then_some(uberblock.txg))?;
     }
     make_vdev_zaps(&spa)?;
     carry_on(&spa, options)?;
@@ -375,15 +375,18 @@ pub(super) fn advise(why: Error) -> Error {
 }
 
 /// Claims all intent logs, in the first txg, before it allocates anything; in the same txg, `derived`
-/// replaces space maps and tables.
-#[doc(alias = "spa_ld_claim_log_blocks")]
-fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>) -> Result<()> {
+/// replaces space maps and tables. `back_to`: the pool returns to the state of that txg. Logs that were not claimed then belong to
+/// what was discarded, and are dropped: their newer blocks are not allocated in that state.
+#[doc(alias("spa_ld_claim_log_blocks", "SPA_LOG_CLEAR"))]
+fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>, back_to: Option<u64>) -> Result<()> {
     // A chain that begins on a missing log vdev is dropped, claimed or not: it can be neither read nor written.
     let gone = missing_logs(&spa.pool);
-    let is_gone = |log: &Arc<Objset>| {
-        log.phys.zil_header.log.dvas().next().is_some_and(|dva| gone.contains(&u64::from(dva.vdev)))
+    let is_lost = |log: &Arc<Objset>| {
+        let header = &log.phys.zil_header;
+        let is_gone = header.log.dvas().next().is_some_and(|dva| gone.contains(&u64::from(dva.vdev)));
+        is_gone || (back_to.is_some() && claim::is_due(header))
     };
-    let (lost, logs): (Vec<_>, Vec<_>) = all_logs(&spa.pool)?.into_iter().partition(is_gone);
+    let (lost, logs): (Vec<_>, Vec<_>) = all_logs(&spa.pool)?.into_iter().partition(is_lost);
     let logs: Vec<_> = logs.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect();
     if needs_logs {
         logs.iter().try_for_each(|log| check_chain(spa, log))?;
@@ -391,7 +394,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>) -> Result<(
     if logs.is_empty() && lost.is_empty() && derived.is_none() {
         return Ok(());
     }
-    let synced = spa.txgs.synced();
+    let allocated = back_to.unwrap_or_else(|| spa.txgs.synced());
     let newest = spa.sync_task(move |spa, tx| {
         let allocator = spa.pool.zio.allocator()?;
         let claimed: Vec<_> =
@@ -403,7 +406,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>) -> Result<(
         for (number, claimed) in &claimed {
             dsl::write::log::write_header(&at, *number, claimed.header)?;
         }
-        lost.iter().try_for_each(|log| drop_log(spa, tx, log, synced))?;
+        lost.iter().try_for_each(|log| drop_log(spa, tx, log, allocated))?;
         Ok(claimed.iter().map(|(_, c)| c.newest).max().unwrap_or(0))
     })?;
     // No block may seem to come from the future.
