@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use engine::Result;
 use engine::dmu::edit::{Edit, MemObject, MemObjects, NewObject, Objects};
+use engine::dsl::Delta;
 use engine::dsl::bpobj::{BlockList, Lists, space_of};
 use engine::dsl::deadlist::DeadList;
-use engine::dsl::write::space::Delta;
 use engine::spa::Pool;
 use ondisk::names::mos;
 use ondisk::{Blkptr, ObjectType};

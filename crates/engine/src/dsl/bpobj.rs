@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use ondisk::bpobj::{Bpobj, is_free_entry, listed};
 use ondisk::{Blkptr, ObjectType};
 
-use super::write::space::Delta;
+use super::delta::Delta;
 use crate::dmu::edit::{Edit, NewObject, Objects};
 use crate::error::{Error, Result};
 

@@ -9,7 +9,7 @@
 use ondisk::dsl::{Bptree, BptreeEntry};
 use ondisk::{Blkptr, Bookmark, Byteswap, ObjectType, dnode};
 
-use super::write::space::Delta;
+use super::delta::Delta;
 use crate::dmu::edit::{Edit, NewObject, Objects};
 use crate::error::{Error, Result};
 

@@ -18,7 +18,7 @@ use ondisk::dsl::Deadlist;
 use ondisk::{Blkptr, Byteswap};
 
 use super::bpobj::{BlockList, Lists, space_of};
-use super::write::space::Delta;
+use super::delta::Delta;
 use crate::dmu::edit::Edit;
 use crate::error::{Error, Result};
 use crate::zap::ZapEdit;

@@ -11,7 +11,7 @@ use stdx::rng::Rng;
 use super::bpobj::{BlockList, Lists, space_of};
 use super::bptree::{self, Outcome};
 use super::deadlist::{DeadList, unfreed};
-use super::write::space::Delta;
+use super::delta::Delta;
 use crate::dmu::edit::{Edit, MemObjects, NewObject, Objects};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{NewZap, ZapEdit};

@@ -9,6 +9,7 @@ pub(crate) mod bptree;
 pub mod crypto;
 mod dataset;
 pub mod deadlist;
+mod delta;
 mod dir;
 #[cfg(test)]
 mod lists_tests;
@@ -24,6 +25,7 @@ use parking_lot::Mutex;
 
 pub use crypto::{EncryptionRoot, KeyStore, RootKey};
 pub use dataset::{Dataset, DatasetKind};
+pub use delta::Delta;
 pub use dir::Dir;
 pub use walk::Walk;
 
@@ -36,6 +38,10 @@ use crate::zap::Zap;
 /// Deepest nesting of names, with room for the limits of older versions.
 #[doc(alias = "zfs_max_dataset_nesting")]
 pub const MAX_NESTING: usize = 512;
+
+/// Name of the hidden child that a receive into an existing dataset fills.
+#[doc(alias = "recv_clone_name")]
+pub const RECEIVE_CHILD: &str = "%recv";
 
 /// The dsl state of an open pool.
 #[derive(Debug)]

@@ -27,7 +27,8 @@ mod heal;
 mod objects;
 mod stream;
 
-pub use crate::dsl::write::receive::{Begun, RECEIVE_CHILD, Wish};
+pub use crate::dsl::RECEIVE_CHILD;
+pub use crate::dsl::write::receive::{Begun, Wish};
 pub use fill::{Receiver, begin};
 pub use heal::heal;
 pub use stream::{Input, Item};

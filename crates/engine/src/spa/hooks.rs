@@ -13,7 +13,7 @@ use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::space::DedupTotals;
 use super::space::slop::slop;
 use crate::dmu::{LiveObjset, Tx};
-use crate::dsl::write::scan_state::DatasetMove;
+use crate::dsl::write::scan_moves::DatasetMove;
 use crate::dsl::write::space_throttle::SpaceSource;
 use crate::dsl::write::{DslPool, Hooks};
 use crate::env::Env;

@@ -8,6 +8,7 @@ use engine::Error;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::{BookmarkInfo, bookmarks};
 use engine::dsl::props::resume;
+use engine::recv::RECEIVE_CHILD;
 use engine::send::{From, Meter, Options as Stream, Saved, SendFlags, compound, estimate};
 use nvpair::NvList;
 
@@ -15,9 +16,6 @@ use super::running::{Output, Report, failure, run, watched};
 use super::scene::{Scene, reason};
 use super::sizes::{self, Base};
 use super::{Options, exit, tree};
-
-/// Name of the hidden child that an interrupted incremental receive fills.
-const RECEIVE_CHILD: &str = "%recv";
 
 fn cannot(name: &str, why: &str) -> Failure {
     Failure::failed(format!("warning: cannot send '{name}': {why}"))

@@ -18,12 +18,10 @@ use ondisk::names::dsl_dataset as field;
 use ondisk::names::special_dir;
 
 use super::stats::REDACTED;
-use crate::dsl::Dataset;
+use crate::dsl::{Dataset, RECEIVE_CHILD};
 use crate::error::{Error, Result};
 use crate::zap::Zap;
 
-/// Name of the hidden child that an interrupted incremental receive fills.
-const RECEIVE_CHILD: &str = "%recv";
 /// The version of tokens that there is.
 #[doc(alias = "ZFS_SEND_RESUME_TOKEN_VERSION")]
 const VERSION: u32 = 1;

@@ -13,10 +13,11 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use super::mos_tx::MosTx;
-use super::space::{self, Delta};
+use super::space;
 use super::{bookmarks, livelist, props, tree};
 use crate::dmu::Tx;
 use crate::dmu::dirty::sync::BlockOps;
+use crate::dsl::Delta;
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;
 
@@ -82,11 +83,6 @@ pub(crate) struct Account<'a> {
     sums: Mutex<Sums>,
 }
 
-/// A block's size in all three ways.
-pub(super) fn sizes(at: &MosTx<'_>, bp: &Blkptr) -> Delta {
-    Delta::of(at.dsize(bp), bp.psize(), bp.ucsize())
-}
-
 impl<'a> Account<'a> {
     /// Opens the account of head `number`.
     pub(crate) fn open(at: MosTx<'a>, number: u64) -> Result<Self> {
@@ -97,7 +93,7 @@ impl<'a> Account<'a> {
             let previous = at.dataset(phys.prev_snap_obj)?;
             previous_since = (previous.next_snap_obj == number).then_some(previous.prev_snap_txg);
         }
-        let origin_txg = origin_txg(&at, &dir)?;
+        let origin_txg = at.origin_txg(&dir)?;
         let bookmarks = bookmarks::watching(&at, number, phys.prev_snap_txg)?;
         let livelist = livelist::of(&at, phys.dir_obj)?;
         let sums = Mutex::default();
@@ -168,14 +164,6 @@ pub(super) fn refer(phys: &mut DslDataset, delta: Delta) {
     phys.uncompressed_bytes = phys.uncompressed_bytes.wrapping_add_signed(delta.uncompressed);
 }
 
-/// The txg of a clone's origin; 0 for a dataset that is no clone.
-pub(super) fn origin_txg(at: &MosTx<'_>, dir: &DslDir) -> Result<u64> {
-    match dir.origin_obj {
-        0 => Ok(0),
-        origin => Ok(at.dataset(origin)?.creation_txg),
-    }
-}
-
 fn features_of(bp: &Blkptr) -> impl Iterator<Item = Feature> {
     let large = (bp.lsize() > OLD_MAX_BLOCK).then_some(Feature::LargeBlocks);
     let checksum = match bp.checksum() {
@@ -196,7 +184,7 @@ impl BlockOps for Account<'_> {
         if bp.is_hole() || bp.is_redacted() {
             return Ok(());
         }
-        let size = sizes(&self.at, bp);
+        let size = self.at.sizes(bp);
         let mut sums = self.sums.lock();
         sums.referenced = sums.referenced.plus(size);
         sums.own = sums.own.plus(size);
@@ -214,7 +202,7 @@ impl BlockOps for Account<'_> {
         if bp.is_hole() || bp.is_redacted() {
             return Ok(());
         }
-        let size = sizes(&self.at, bp);
+        let size = self.at.sizes(bp);
         let birth = bp.accounting_birth();
         let mut sums = self.sums.lock();
         sums.referenced = sums.referenced.plus(size.negated());
@@ -232,7 +220,7 @@ impl BlockOps for Account<'_> {
             let long = sums.take_lists();
             drop(sums);
             self.write_long(long)?;
-            return super::freeing::free(&self.at, bp);
+            return self.at.free_block(bp);
         }
         sums.dead.push(*bp);
         if self.previous_since.is_some_and(|since| birth > since) {

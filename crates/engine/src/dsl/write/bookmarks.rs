@@ -12,8 +12,8 @@ use zcommon::features::Feature;
 
 use super::batch::Batch;
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
-use super::space::Delta;
 use super::{names, redaction};
+use crate::dsl::Delta;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 use crate::zap::{Match, TOUPPER};
@@ -260,20 +260,16 @@ fn find_words(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<(ZfsBook
     Ok(Some((phys, value.ints.len())))
 }
 
-/// Removes a bookmark; the list goes with the last one.
+/// Removes a bookmark; the list goes with the last one. Returns the txg whose keys in deadlists nothing needs any more, if there is one.
 #[doc(alias = "dsl_bookmark_destroy_sync_impl")]
-pub(super) fn destroy(at: &MosTx<'_>, head: u64, name: &str) -> Result<()> {
+pub(super) fn destroy(at: &MosTx<'_>, head: u64, name: &str) -> Result<Option<u64>> {
     let missing = || Error::not_found(format!("no bookmark '{name}'"));
     let (phys, count) = find_words(at, head, name)?.ok_or_else(missing)?;
     discount(at, &phys, count)?;
     remove(at, head, name)?;
-    if has_sizes(&phys)
-        && !stands_at(at, head, phys.creation_txg)?
-        && !snapshot_at(at, head, phys.creation_txg)?
-    {
-        super::destroy::remove_keys(at, head, phys.creation_txg)?;
-    }
-    Ok(())
+    let txg = phys.creation_txg;
+    let unneeded = has_sizes(&phys) && !stands_at(at, head, txg)? && !snapshot_at(at, head, txg)?;
+    Ok(unneeded.then_some(txg))
 }
 
 /// A bookmark of `count` words goes: features count it no more, and its redaction list goes with it.

@@ -19,7 +19,7 @@ use zcommon::features::Feature;
 
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
 use super::props::{self, Source};
-use super::{destroy, tree};
+use super::{names, tree};
 use crate::dsl::KeyStore;
 use crate::dsl::crypto::RootKey;
 use crate::dsl::props::PropValue;
@@ -224,7 +224,7 @@ fn is_clone(at: &MosView<'_>, dir: &DslDir) -> Result<bool> {
         return Ok(false);
     }
     let of = at.dataset(dir.origin_obj)?.dir_obj;
-    match destroy::hidden_dir(at, special_dir::ORIGIN) {
+    match names::hidden_dir(at, special_dir::ORIGIN) {
         Ok(origin) => Ok(of != origin),
         Err(e) if e.kind() == Kind::NotFound => Ok(true),
         Err(e) => Err(e),

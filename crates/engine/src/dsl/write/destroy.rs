@@ -8,13 +8,15 @@
 use std::ops::ControlFlow;
 
 use ondisk::dsl::{DslDataset, DslDir};
-use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos, special_dir};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos};
 use zcommon::features::Feature;
 
 use super::batch::Batch;
-use super::mos_tx::{MosTx, MosView, version};
-use super::space::{self, Delta};
+use super::hooks::version;
+use super::mos_tx::{MosTx, MosView};
+use super::space;
 use super::{bookmarks, crypto, freeing, lists, livelist, names, props, remap, tree};
+use crate::dsl::Delta;
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree;
 use crate::dsl::deadlist::DeadList;
@@ -178,8 +180,8 @@ fn move_dead(batch: &mut Batch<'_>, number: u64, snap: &DslDataset, branched: bo
     }
     let gone = dead.space_range(snap.prev_snap_txg, u64::MAX)?;
     space::charge(at, snap.dir_obj, DslDir::USED_SNAP, gone.negated())?;
-    dead.move_to(&BlockList::open(at, freeing::free_bpobj(at)?)?, snap.prev_snap_txg)?;
-    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, gone)?;
+    dead.move_to(&BlockList::open(at, lists::free_bpobj(at)?)?, snap.prev_snap_txg)?;
+    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, gone)?;
     dead.merge(own)
 }
 
@@ -191,10 +193,10 @@ fn process_old_deadlist(at: &MosTx<'_>, number: u64, snap: &DslDataset, branched
     let kept_list = DeadList::open(at, snap.deadlist_obj)?;
     let (mut kept, mut gone, mut unique) = (Vec::new(), Delta::default(), 0);
     let _ = BlockList::open(at, next.deadlist_obj)?.iterate(&mut |bp, _| {
-        let size = super::account::sizes(at, bp);
+        let size = at.sizes(bp);
         if bp.accounting_birth() > snap.prev_snap_txg {
             gone = gone.plus(size);
-            freeing::free(at, bp)?;
+            at.free_block(bp)?;
         } else {
             kept.push(*bp);
             if kept.len() >= KEPT {
@@ -255,7 +257,7 @@ fn remove_clones_key(batch: &mut Batch<'_>, dir: u64, txg: u64) -> Result<()> {
             let Some(number) = entry.value.first() else { continue };
             let clone = at.dataset(number)?;
             let clone_dir = at.dir(clone.dir_obj)?;
-            if super::account::origin_txg(at, &clone_dir)? > txg {
+            if at.origin_txg(&clone_dir)? > txg {
                 lists::remove_key_of(batch.list(clone.deadlist_obj)?, txg)?;
                 remap::remove_key(at, number, txg)?;
                 dirs.push(clone.dir_obj);
@@ -427,7 +429,7 @@ fn free_tree(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     let all = Delta::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
     bptree::add(at, list, &head.bp, head.prev_snap_txg, all)?;
     space::charge(at, head.dir_obj, DslDir::USED_HEAD, all.negated())?;
-    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, all)
+    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, all)
 }
 
 /// Frees an empty directory.
@@ -456,17 +458,4 @@ fn destroy_dir(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     }
     at.zap_remove(parent.child_dir_zapobj, &name)?;
     at.free_zapified(number)
-}
-
-/// A hidden directory's number, from the root.
-pub(super) fn hidden_dir(at: &MosView<'_>, name: &str) -> Result<u64> {
-    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
-    let root = root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))?;
-    let number = at.zap_word(at.dir(root)?.child_dir_zapobj, name)?;
-    number.ok_or_else(|| Error::not_found(format!("no directory {name}")))
-}
-
-/// The directory of the MOS' own space.
-pub(super) fn mos_dir(at: &MosView<'_>) -> Result<u64> {
-    hidden_dir(at, special_dir::MOS)
 }

@@ -9,36 +9,20 @@ use std::ops::ControlFlow;
 
 use ondisk::Blkptr;
 use ondisk::dsl::{BptreeEntry, DslDataset, DslDir};
-use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use zcommon::features::Feature;
 
-use super::account::sizes;
-use super::destroy::hidden_dir;
-use super::mos_tx::{MosTx, MosView, version};
-use super::space::{self, Delta};
-use super::{livelist, remap, tree_walk};
+use super::hooks::version;
+use super::mos_tx::MosTx;
+use super::space;
+use super::{lists, livelist, names, remap, tree_walk};
 use crate::dmu::Objset;
+use crate::dsl::Delta;
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree::{self, Outcome};
 use crate::error::{Error, Result};
 use crate::zil;
 use crate::zio::Form;
-
-/// The list of blocks to be freed.
-pub(super) fn free_bpobj(at: &MosView<'_>) -> Result<u64> {
-    let number = at.zap_word(MOS_DIRECTORY_OBJECT, mos::FREE_BPOBJ)?;
-    number.ok_or_else(|| Error::corrupt("the pool has no list of blocks to be freed"))
-}
-
-/// The directory that owns the space to be freed.
-pub(super) fn free_dir(at: &MosView<'_>) -> Result<u64> {
-    hidden_dir(at, special_dir::FREE)
-}
-
-/// Frees a block, if it takes space at all.
-pub(super) fn free(at: &MosTx<'_>, bp: &Blkptr) -> Result<()> {
-    if bp.is_embedded() || bp.is_hole() { Ok(()) } else { at.hooks.free(bp, at.tx) }
-}
 
 /// Frees up to `budget` blocks of the list and of trees that wait to be freed. Returns their number.
 #[doc(alias = "dsl_process_async_destroys")]
@@ -64,7 +48,7 @@ pub(crate) fn process_deferred(at: &MosTx<'_>) -> Result<()> {
         return Ok(());
     }
     let freed = list.drain(&mut |bp, _| {
-        free(at, bp)?;
+        at.free_block(bp)?;
         Ok(ControlFlow::Continue(()))
     });
     freed.map(|_| ())
@@ -75,11 +59,11 @@ pub(crate) fn is_waiting(at: &MosTx<'_>) -> Result<bool> {
     if at.active(Feature::AsyncDestroy) || livelist::is_waiting(at)? {
         return Ok(true);
     }
-    Ok(at.since(version::DEADLISTS) && !BlockList::open(at, free_bpobj(at)?)?.is_empty()?)
+    Ok(at.since(version::DEADLISTS) && !BlockList::open(at, lists::free_bpobj(at)?)?.is_empty()?)
 }
 
 fn process_blocks(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
-    let list = BlockList::open(at, free_bpobj(at)?)?;
+    let list = BlockList::open(at, lists::free_bpobj(at)?)?;
     if list.is_empty()? {
         return Ok(());
     }
@@ -89,11 +73,11 @@ fn process_blocks(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
             return Ok(ControlFlow::Break(()));
         }
         *left -= 1;
-        freed = freed.plus(sizes(at, bp));
-        free(at, bp)?;
+        freed = freed.plus(at.sizes(bp));
+        at.free_block(bp)?;
         Ok(ControlFlow::Continue(()))
     })?;
-    space::charge(at, free_dir(at)?, DslDir::USED_HEAD, freed.negated())
+    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, freed.negated())
 }
 
 fn process_trees(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
@@ -109,14 +93,14 @@ fn process_trees(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
                 return Ok(ControlFlow::Break(()));
             }
             *left = left.saturating_sub(1);
-            freed = freed.plus(sizes(at, bp));
-            free(at, bp)?;
+            freed = freed.plus(at.sizes(bp));
+            at.free_block(bp)?;
             Ok(ControlFlow::Continue(()))
         })?;
         total = total.plus(freed);
         Ok((outcome, freed))
     })?;
-    space::charge(at, free_dir(at)?, DslDir::USED_HEAD, total.negated())?;
+    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, total.negated())?;
     if bptree::is_empty(at, list)? {
         at.count(Feature::AsyncDestroy, -1)?;
         at.zap_remove(MOS_DIRECTORY_OBJECT, mos::BPTREE_OBJ)?;
@@ -140,8 +124,8 @@ pub(super) fn free_now(at: &MosTx<'_>, root: &Blkptr, birth: u64) -> Result<Delt
     walk(&mut |_| Ok(()))?;
     let mut total = Delta::default();
     walk(&mut |bp| {
-        total = total.plus(sizes(at, bp));
-        free(at, bp)
+        total = total.plus(at.sizes(bp));
+        at.free_block(bp)
     })?;
     Ok(total)
 }
@@ -159,8 +143,8 @@ pub(super) fn destroy_zil(at: &MosTx<'_>, head: &DslDataset) -> Result<()> {
     }
     // An unclaimed log has its first block only.
     if header.claim_txg == 0 {
-        return free(at, &header.log);
+        return at.free_block(&header.log);
     }
     let held = zil::held_by(&objset)?;
-    held.blocks.iter().chain(&held.clones).try_for_each(|bp| free(at, bp))
+    held.blocks.iter().chain(&held.clones).try_for_each(|bp| at.free_block(bp))
 }

@@ -10,7 +10,7 @@ use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
-use super::mos_tx::version;
+use super::hooks::version;
 use super::tasks::Tasks;
 use super::{destroy, names, space};
 use crate::error::{Error, Kind, Result};

@@ -5,7 +5,6 @@
 //! owner. A limit does not hold a user that may change it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use ondisk::dsl::DslDir;
 use ondisk::names::dsl_dir;
@@ -21,13 +20,6 @@ use crate::error::{Error, Kind, Result};
 
 /// No limit.
 const NONE: u64 = u64::MAX;
-
-/// A user that limits hold.
-#[doc(alias = "dsl_enforce_ds_ss_limits")]
-pub trait Limited: fmt::Debug + Send + Sync {
-    /// Whether the user may change the property `limit` of a directory.
-    fn may_change(&self, at: &MosView<'_>, dir: u64, limit: &str) -> Result<bool>;
-}
 
 #[doc(alias = "dsl_fs_ss_limit_check")]
 fn check_count(at: &MosTx<'_>, dir: u64, stop: u64, (limit, count): (&str, &str), more: u64) -> Result<()> {

@@ -8,11 +8,12 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{Blkptr, ObjectType};
 use zcommon::features::Feature;
 
-use super::mos_tx::{MosTx, MosView, version};
+use super::hooks::version;
+use super::mos_tx::{MosTx, MosView};
 use crate::dmu::NewObject;
 use crate::dsl::bpobj::Lists;
 use crate::dsl::deadlist::DeadList;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Bytes of a block of a block list.
 #[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
@@ -99,6 +100,12 @@ pub(super) fn remove_key_of(list: &DeadList<'_>, txg: u64) -> Result<()> {
         true => list.remove_key(txg),
         false => Ok(()),
     }
+}
+
+/// The list of blocks to be freed.
+pub(super) fn free_bpobj(at: &MosView<'_>) -> Result<u64> {
+    let number = at.zap_word(MOS_DIRECTORY_OBJECT, mos::FREE_BPOBJ)?;
+    number.ok_or_else(|| Error::corrupt("the pool has no list of blocks to be freed"))
 }
 
 impl Lists for MosTx<'_> {

@@ -11,10 +11,10 @@ use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos};
 use zcommon::features::Feature;
 
-use super::account::sizes;
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
-use super::space::{self, Delta};
-use super::{freeing, lists};
+use super::space;
+use super::{lists, names};
+use crate::dsl::Delta;
 use crate::dsl::bpobj::{BlockList, Lists};
 use crate::dsl::deadlist::{DeadList, unfreed};
 use crate::error::Result;
@@ -83,7 +83,7 @@ pub(super) fn doom(at: &MosTx<'_>, head: &DslDataset, list: u64) -> Result<()> {
     let dir = at.dir(head.dir_obj)?;
     let all = Delta::of(dir.used_bytes, dir.compressed_bytes, dir.uncompressed_bytes);
     space::charge(at, head.dir_obj, DslDir::USED_HEAD, all.negated())?;
-    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, all)
+    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, all)
 }
 
 /// Whether destroyed clones wait to be freed.
@@ -125,13 +125,13 @@ fn free_part(at: &MosTx<'_>, list: &DeadList<'_>, part: u64, left: &mut u64) -> 
     let mut freed = Delta::default();
     let (blocks, more) = unfreed(&BlockList::open(at, part)?, *left)?;
     for bp in &blocks {
-        freed = freed.plus(sizes(at, bp));
-        freeing::free(at, bp)?;
+        freed = freed.plus(at.sizes(bp));
+        at.free_block(bp)?;
         *left = left.saturating_sub(1);
     }
     if more {
         list.insert(&blocks, true)?;
     }
-    space::charge(at, freeing::free_dir(at)?, DslDir::USED_HEAD, freed.negated())?;
+    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, freed.negated())?;
     Ok(!more)
 }

@@ -1,94 +1,30 @@
-//! The MOS within one transaction, and the pool operations that the DSL needs.
+//! The MOS within one transaction.
 
+use std::fmt;
 use std::sync::Arc;
 
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
-use super::limits::Limited;
-use super::scan_state::DatasetMove;
+use super::hooks::Hooks;
 use crate::dmu::edit::{self, Edit, Objects};
 use crate::dmu::{Handle, LiveObjset, NewObject, Tx};
+use crate::dsl::Delta;
 use crate::error::{Error, Result};
 use crate::txg;
 use crate::types::Bookmark;
 use crate::zap::{Entry, KeyRef, NewZap, Value, Zap, ZapEdit};
 
-/// Pool versions that brought something to the DSL.
-#[doc(alias = "SPA_VERSION_*")]
-pub mod version {
-    /// Block lists count bytes before redundancy and compression.
-    pub(crate) const BPOBJ_ACCOUNT: u64 = 3;
-    /// `refreservation`; `unique_bytes` of heads is right.
-    pub(crate) const UNIQUE_ACCURATE: u64 = 9;
-    /// Every dataset is a clone of `$ORIGIN`; clones are listed at their origin.
-    pub(crate) const ORIGIN: u64 = 11;
-    /// Snapshots have properties.
-    pub(crate) const SNAP_PROPS: u64 = 12;
-    /// Directories have a breakdown of their used space.
-    pub(crate) const USED_BREAKDOWN: u64 = 13;
-    /// Holds.
-    pub(crate) const USERREFS: u64 = 18;
-    /// Received properties.
-    pub(crate) const RECVD_PROPS: u64 = 22;
-    /// Deadlists by txg, `$FREE`, lists of clones of a directory.
-    pub(crate) const DEADLISTS: u64 = 26;
-    /// Feature flags.
-    pub const FEATURES: u64 = zcommon::version::SPA_VERSION_FEATURES;
-}
-
 /// Type of a dataset or directory that has become a ZAP, too.
 #[doc(alias = "DMU_OTN_ZAP_METADATA")]
 pub(super) const ZAPIFIED: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
 
-/// The pool operations that the DSL needs.
-pub trait Hooks: std::fmt::Debug + Send + Sync {
-    /// The pool's version.
-    fn version(&self) -> u64;
-    /// How often a feature is in use; `None`: it is not enabled.
-    fn feature(&self, feature: Feature) -> Option<u64>;
-    /// Changes how often a feature is in use.
-    #[doc(alias("spa_feature_incr", "spa_feature_decr"))]
-    fn count_feature(&self, feature: Feature, delta: i64, tx: &Tx) -> Result<()>;
-    /// Frees a block that nothing refers to any more.
-    fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
-    /// A dataset was destroyed: its number may come again.
-    fn dataset_gone(&self, number: u64);
-    /// Datasets have changed that a scan follows; the state on disk follows already.
-    fn scan_moved(&self, _: DatasetMove) -> Result<()> {
-        Ok(())
-    }
-    /// A file system or volume was destroyed: its list of errors goes.
-    fn forget_errors(&self, _head: u64, _: &Tx) -> Result<()> {
-        Ok(())
-    }
-    /// A promotion gave the snapshots with the blocks born until a txg from one head to another.
-    fn errors_moved(&self, _from_to: (u64, u64), _until: u64, _: &Tx) -> Result<()> {
-        Ok(())
-    }
-    /// A place of a removed vdev, the first of the pointer's, is no longer needed there; its bytes still are.
-    #[doc(alias = "spa_vdev_indirect_mark_obsolete")]
-    fn mark_obsolete(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
-    /// Whether work in memory needs the dataset of that number as it is.
-    #[doc(alias = "dsl_dataset_long_held")]
-    fn is_held(&self, _number: u64) -> bool {
-        false
-    }
-    /// Any number: guids, seeds of hashes.
-    fn random(&self) -> u64;
-    /// Time of day: seconds since 1970, nanoseconds.
-    fn now(&self) -> (u64, u64);
-    /// Capacity of the whole pool, without its slop space; `netfree`: for operations that free space in the
-    /// end, which may use part of the slop.
-    #[doc(alias = "dsl_pool_adjustedsize")]
-    fn pool_space(&self, netfree: bool) -> u64;
-    /// Writes the changed objects of the MOS before their txg is complete, when there are many: they leave memory, and later passes write
-    /// them in place. Called between two datasets that one task changes. A failure suspends the pool when the txg ends.
-    fn relieve(&self, _: &Tx) {}
-    /// Adds a line to the pool's history: operation, dataset (name, number), details.
-    #[doc(alias = "spa_history_log_internal_ds")]
-    fn log(&self, what: &str, name: &str, number: u64, details: &str, tx: &Tx) -> Result<()>;
+/// A user that limits hold.
+#[doc(alias = "dsl_enforce_ds_ss_limits")]
+pub trait Limited: fmt::Debug + Send + Sync {
+    /// Whether the user may change the property `limit` of a directory.
+    fn may_change(&self, at: &MosView<'_>, dir: u64, limit: &str) -> Result<bool>;
 }
 
 /// The MOS, read as it is now.
@@ -191,6 +127,19 @@ impl MosView<'_> {
     #[doc(alias = "bp_get_dsize_sync")]
     pub fn dsize(&self, bp: &Blkptr) -> u64 {
         crate::zio::deflated(&self.mos.arc().zio().tree(), bp)
+    }
+
+    /// A block's size in all three ways.
+    pub(super) fn sizes(&self, bp: &Blkptr) -> Delta {
+        Delta::of(self.dsize(bp), bp.psize(), bp.ucsize())
+    }
+
+    /// The txg of a clone's origin; 0 for a directory that is no clone's.
+    pub(super) fn origin_txg(&self, dir: &DslDir) -> Result<u64> {
+        match dir.origin_obj {
+            0 => Ok(0),
+            origin => Ok(self.dataset(origin)?.creation_txg),
+        }
     }
 }
 
@@ -313,6 +262,11 @@ impl<'a> MosTx<'a> {
         ZapEdit::create(&mut handle.edit(self.tx), &new)?;
         handle.set_object_type(self.tx, ZAPIFIED)?;
         self.count(Feature::ExtensibleDataset, 1)
+    }
+
+    /// Frees a block that nothing refers to any more, if it takes space at all.
+    pub(super) fn free_block(&self, bp: &Blkptr) -> Result<()> {
+        if bp.is_embedded() || bp.is_hole() { Ok(()) } else { self.hooks.free(bp, self.tx) }
     }
 
     /// Frees a dataset or directory object.

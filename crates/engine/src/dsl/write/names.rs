@@ -1,9 +1,11 @@
 //! Names of datasets, looked up in the MOS as it is now.
 
 use ondisk::dsl::DslDataset;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 use zcommon::names;
 
 use super::mos_tx::MosView;
+use crate::dsl::MAX_NESTING;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
 use crate::zap::{Match, Value};
@@ -36,7 +38,7 @@ pub fn dir(at: &MosView<'_>, pool: &str, name: &str) -> Result<u64> {
     if parts.next() != Some(pool) {
         return Err(missing(name));
     }
-    let root = at.zap_word(ondisk::names::MOS_DIRECTORY_OBJECT, ondisk::names::mos::ROOT_DATASET)?;
+    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
     let mut number = root.ok_or_else(|| missing(name))?;
     for part in parts {
         let child = at.zap_word(at.dir(number)?.child_dir_zapobj, part)?;
@@ -175,4 +177,36 @@ pub(super) fn check_part(part: &str) -> Result<()> {
 
 fn checked(name: &str, result: std::result::Result<(), names::NameError>) -> Result<()> {
     result.map_err(|e| Error::new(Kind::Invalid, e.to_string()).in_dataset(name))
+}
+
+/// The nearest directory that both are below.
+pub(super) fn common_ancestor(at: &MosView<'_>, a: u64, b: u64) -> Result<u64> {
+    let path = |mut dir: u64| -> Result<Vec<u64>> {
+        let mut path = Vec::new();
+        while dir != 0 && path.len() <= MAX_NESTING {
+            path.push(dir);
+            dir = at.dir(dir)?.parent_obj;
+        }
+        Ok(path)
+    };
+    let above = path(a)?;
+    Ok(path(b)?.into_iter().find(|dir| above.contains(dir)).unwrap_or(0))
+}
+
+/// A hidden directory's number, from the root.
+pub(super) fn hidden_dir(at: &MosView<'_>, name: &str) -> Result<u64> {
+    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
+    let root = root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))?;
+    let number = at.zap_word(at.dir(root)?.child_dir_zapobj, name)?;
+    number.ok_or_else(|| Error::not_found(format!("no directory {name}")))
+}
+
+/// The directory of the MOS' own space.
+pub(super) fn mos_dir(at: &MosView<'_>) -> Result<u64> {
+    hidden_dir(at, special_dir::MOS)
+}
+
+/// The directory that owns the space to be freed.
+pub(super) fn free_dir(at: &MosView<'_>) -> Result<u64> {
+    hidden_dir(at, special_dir::FREE)
 }

@@ -10,14 +10,16 @@ use parking_lot::Mutex;
 use zcommon::features::Feature;
 
 use super::account::Account;
+use super::hooks::Hooks;
 use super::long_holds::LongHolds;
-use super::mos_tx::{Hooks, MosTx, MosView};
+use super::mos_tx::{MosTx, MosView};
 use super::received_key::RawKey;
-use super::space::{self, Delta};
-use super::{crypto, destroy, props};
+use super::space;
+use super::{crypto, names, props};
 use crate::dmu::dirty::IntentLog;
 use crate::dmu::dirty::policy::{Cached, Policy, RedundantMetadata};
 use crate::dmu::{LiveObjset, SpecialObject, Tx};
+use crate::dsl::Delta;
 use crate::dsl::KeyStore;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -377,7 +379,7 @@ impl DslPool {
     ) -> Result<()> {
         let at = self.at(tx, hooks);
         let delta = Delta { used, compressed, uncompressed };
-        space::charge(&at, destroy::mos_dir(&at)?, ondisk::dsl::DslDir::USED_HEAD, delta)
+        space::charge(&at, names::mos_dir(&at)?, ondisk::dsl::DslDir::USED_HEAD, delta)
     }
 
     /// Properties changed: how blocks are written follows from now on.

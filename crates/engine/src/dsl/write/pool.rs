@@ -4,8 +4,9 @@ use ondisk::ObjectType;
 use ondisk::dsl::DslDir;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 
+use super::hooks::version;
 use super::lists;
-use super::mos_tx::{MosTx, version};
+use super::mos_tx::MosTx;
 use super::tree::{Origin, add_clone, create_dataset, create_dir, create_head, create_snapshot};
 use crate::dmu::NewObject;
 use crate::error::{Error, Result};

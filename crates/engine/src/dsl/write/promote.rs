@@ -8,9 +8,11 @@
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::dsl_dir;
 
-use super::mos_tx::{MosTx, MosView, version};
-use super::space::{self, Delta};
-use super::{account, bookmarks, limits, livelist, names, tree};
+use super::hooks::version;
+use super::mos_tx::{MosTx, MosView};
+use super::space;
+use super::{bookmarks, limits, livelist, names, tree};
+use crate::dsl::Delta;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
@@ -99,7 +101,7 @@ fn plan(at: &MosTx<'_>, clone: u64, name_len: usize) -> Result<Plan> {
     check_names(at, (clone, name_len), &shared, origin_head)?;
     bookmarks::check_move_up_to(at, origin_head, (clone, name_len), origin.creation_txg)?;
     check_room(at, &plan_dirs(&head, &origin), used, shared.len())?;
-    let since = account::origin_txg(at, &origin_dir)?;
+    let since = at.origin_txg(&origin_dir)?;
     let counted = |dir: &DslDir| dir.flags & DslDir::FLAG_USED_BREAKDOWN != 0;
     let clone_snapshots = match counted(&dir) {
         true => dead_space(at, &shared, since)? + dead_space(at, &of_clone, since)?,
@@ -169,7 +171,7 @@ fn check_names(
 
 #[doc(alias = "dsl_dir_transfer_possible")]
 fn check_room(at: &MosTx<'_>, [to, from]: &[u64; 2], used: Delta, snapshots: usize) -> Result<()> {
-    let common = super::rename::common_ancestor(at, *to, *from)?;
+    let common = names::common_ancestor(at, *to, *from)?;
     if used.used > 0 && !space::can_move(at, (*from, *to), used.used.cast_unsigned())? {
         return Err(Error::new(Kind::NoSpace, "a quota has no room for the snapshots"));
     }

@@ -11,8 +11,10 @@ use zcommon::version::{
     SPA_VERSION_REFQUOTA, SPA_VERSION_ZLE_COMPRESSION,
 };
 
-use super::mos_tx::{Hooks, MosTx, MosView, version};
-use super::space::{self, Delta};
+use super::hooks::{Hooks, version};
+use super::mos_tx::{MosTx, MosView};
+use super::space;
+use crate::dsl::Delta;
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};

@@ -23,7 +23,7 @@ use ondisk::{Dnode, ObjsetType};
 use zcommon::features::Feature;
 
 use super::crypto::Encryption;
-use super::limits::Limited;
+use super::mos_tx::Limited;
 use super::mos_tx::MosView;
 use super::open_datasets::LiveDataset;
 use super::received_key::{self, RawKey};
@@ -31,14 +31,11 @@ use super::tasks::Tasks;
 use super::tree::{self, Origin};
 use super::{crypto, limits, names, space};
 use crate::dmu::{Objset, Tx};
+use crate::dsl::RECEIVE_CHILD;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 use crate::zio::Form;
 use resume::has_resume_state;
-
-/// Name of the hidden child that a receive into an existing dataset fills.
-#[doc(alias = "recv_clone_name")]
-pub const RECEIVE_CHILD: &str = "%recv";
 
 /// The target and the properties of a receive.
 #[derive(Debug, Clone)]

@@ -5,8 +5,9 @@ use ondisk::names::dsl_dir;
 use zcommon::features::Feature;
 
 use super::mos_tx::{MosTx, MosView};
-use super::space::{self, Delta};
+use super::space;
 use super::{crypto, limits, names, tree};
+use crate::dsl::Delta;
 use crate::dsl::MAX_NESTING;
 use crate::error::{Error, Kind, Result};
 
@@ -40,7 +41,7 @@ pub(super) fn check(at: &MosTx<'_>, dir: u64, parent: u64) -> Result<()> {
         return Ok(());
     }
     let moved = phys.used_bytes.max(phys.reserved);
-    let common = common_ancestor(at, phys.parent_obj, parent)?;
+    let common = names::common_ancestor(at, phys.parent_obj, parent)?;
     if !space::can_move(at, (phys.parent_obj, parent), moved)? {
         return Err(Error::new(Kind::NoSpace, "the new parent has no room for it"));
     }
@@ -89,20 +90,6 @@ pub(super) fn longest_below(at: &MosView<'_>, dir: u64) -> Result<usize> {
         }
     }
     Ok(longest)
-}
-
-/// The nearest directory that both are below.
-pub(super) fn common_ancestor(at: &MosView<'_>, a: u64, b: u64) -> Result<u64> {
-    let path = |mut dir: u64| -> Result<Vec<u64>> {
-        let mut path = Vec::new();
-        while dir != 0 && path.len() <= MAX_NESTING {
-            path.push(dir);
-            dir = at.dir(dir)?.parent_obj;
-        }
-        Ok(path)
-    };
-    let above = path(a)?;
-    Ok(path(b)?.into_iter().find(|dir| above.contains(dir)).unwrap_or(0))
 }
 
 /// Puts a directory below `parent`, called `name`.

@@ -8,53 +8,16 @@ use std::collections::BTreeMap;
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
-use super::mos_tx::{Hooks, MosTx, MosView};
+use super::hooks::Hooks;
+use super::mos_tx::{MosTx, MosView};
 use super::props;
-use crate::dsl::MAX_NESTING;
 use crate::dsl::props::space::{DirSpace, available_along};
+use crate::dsl::{Delta, MAX_NESTING};
 use crate::error::{Error, Kind, Result};
 
 /// log2 of the bytes that a task's blocks are taken to have.
 #[doc(alias = "DST_AVG_BLKSHIFT")]
 const TASK_BLOCK_SHIFT: u32 = 14;
-
-/// A change of space, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Delta {
-    /// Allocated.
-    pub used: i64,
-    /// Before redundancy.
-    pub(crate) compressed: i64,
-    /// Before compression.
-    pub(crate) uncompressed: i64,
-}
-
-impl Delta {
-    /// The opposite change.
-    #[must_use]
-    pub(crate) fn negated(self) -> Self {
-        Self { used: -self.used, compressed: -self.compressed, uncompressed: -self.uncompressed }
-    }
-
-    /// Both changes.
-    #[must_use]
-    pub fn plus(self, other: Self) -> Self {
-        Self {
-            used: self.used + other.used,
-            compressed: self.compressed + other.compressed,
-            uncompressed: self.uncompressed + other.uncompressed,
-        }
-    }
-
-    /// From sizes as they are on disk.
-    pub fn of(used: u64, compressed: u64, uncompressed: u64) -> Self {
-        Self {
-            used: used.cast_signed(),
-            compressed: compressed.cast_signed(),
-            uncompressed: uncompressed.cast_signed(),
-        }
-    }
-}
 
 /// The change of a charge when usage goes from `used` to `used + delta` and at least `reserved` is charged.
 #[doc(alias = "parent_delta")]
@@ -172,7 +135,7 @@ fn available_with(at: &MosTx<'_>, dir: u64, change: impl Fn(u64, &mut DirSpace))
 /// Whether space that is charged to directory `from` may be charged to `to` instead.
 #[doc(alias = "dsl_dir_transfer_possible")]
 pub(super) fn can_move(at: &MosTx<'_>, (from, to): (u64, u64), bytes: u64) -> Result<bool> {
-    let common = super::rename::common_ancestor(at, from, to)?;
+    let common = super::names::common_ancestor(at, from, to)?;
     let (mut delta, mut next) = (-i64::try_from(bytes).unwrap_or(i64::MAX), from);
     for _ in 0..=MAX_NESTING {
         if next == common || next == 0 {

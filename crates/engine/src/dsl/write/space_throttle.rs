@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
-use super::mos_tx::Hooks;
+use super::hooks::Hooks;
 use super::open_datasets::{DslPool, LiveDataset};
 use super::space::{Room, room};
 use crate::error::{Error, Kind, Result};

@@ -7,9 +7,10 @@ use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::dsl_dataset;
 
 use super::mos_tx::MosTx;
-use super::space::{self, Delta};
+use super::space;
 use super::tree::{self, Origin};
 use super::{bookmarks, destroy, livelist, log, props};
+use crate::dsl::Delta;
 use crate::dsl::deadlist::DeadList;
 use crate::error::{Error, Kind, Result};
 
@@ -95,7 +96,7 @@ pub(super) fn swap(at: &MosTx<'_>, clone_number: u64, head_number: u64) -> Resul
     let delta = total(&clone, &clone_dead)?.plus(total(&head, &head_dead)?.negated());
     space::charge(at, head.dir_obj, DslDir::USED_HEAD, delta)?;
     space::charge(at, clone.dir_obj, DslDir::USED_HEAD, delta.negated())?;
-    let origin_txg = super::account::origin_txg(at, &at.dir(head.dir_obj)?)?;
+    let origin_txg = at.origin_txg(&at.dir(head.dir_obj)?)?;
     let to_snapshots = clone_dead.space_range(origin_txg, u64::MAX)?.used
         - head_dead.space_range(origin_txg, u64::MAX)?.used;
     space::transfer(at, head.dir_obj, to_snapshots, DslDir::USED_HEAD, DslDir::USED_SNAP)?;

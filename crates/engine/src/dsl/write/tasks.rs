@@ -12,14 +12,14 @@ use zcommon::features::Feature;
 use super::batch::Batch;
 use super::bookmarks::{self, Source as BookmarkSource};
 use super::crypto::{Encryption, NewKey};
-use super::limits::Limited;
-use super::mos_tx::{MosTx, version};
+use super::hooks::version;
+use super::mos_tx::{Limited, MosTx};
 use super::names::{self, FoundDataset};
 use super::open_datasets::{DslPool, LiveDataset};
-use super::receive::RECEIVE_CHILD;
 use super::tree::{Origin, use_feature};
 use super::{crypto, destroy, limits, livelist, log, promote, props, rename, space, swap, tree};
 use crate::dmu::Tx;
+use crate::dsl::RECEIVE_CHILD;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 
@@ -164,7 +164,7 @@ impl Tasks<'_> {
         if !self.at.since(version::ORIGIN) {
             return Ok(None);
         }
-        let dir = destroy::hidden_dir(&self.at, ondisk::names::special_dir::ORIGIN);
+        let dir = names::hidden_dir(&self.at, ondisk::names::special_dir::ORIGIN);
         let dir = match dir {
             Err(e) if e.kind() == Kind::NotFound => return Ok(None),
             other => other?,
@@ -521,7 +521,8 @@ impl Tasks<'_> {
         if list != 0 && self.datasets.long_holds.has(list) {
             return Err(Error::new(Kind::Busy, "dataset is busy").in_dataset(name));
         }
-        bookmarks::destroy(&self.at, head.head, mark).map_err(|e| e.in_dataset(name))?;
+        let unneeded = bookmarks::destroy(&self.at, head.head, mark).map_err(|e| e.in_dataset(name))?;
+        unneeded.map_or(Ok(()), |txg| destroy::remove_keys(&self.at, head.head, txg))?;
         self.log("remove bookmark", dir, head.head, &format!("name={mark}"))
     }
 

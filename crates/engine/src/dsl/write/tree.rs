@@ -6,7 +6,8 @@ use ondisk::names::special_dir::ORIGIN;
 use ondisk::names::{dsl_dataset, dsl_dir, mos};
 use zcommon::features::Feature;
 
-use super::mos_tx::{MosTx, version};
+use super::hooks::version;
+use super::mos_tx::MosTx;
 use super::{bookmarks, crypto, lists, remap, space};
 use crate::dsl::deadlist::DeadList;
 use crate::error::Result;

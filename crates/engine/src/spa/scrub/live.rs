@@ -12,7 +12,7 @@ use std::time::Duration;
 use ondisk::pool::DslScan;
 
 use super::{Scanning, gathered};
-use crate::dsl::write::scan_state::DatasetMove;
+use crate::dsl::write::scan_moves::DatasetMove;
 use crate::dsl::write::{MosTx, MosView, scan_state};
 use crate::error::Result;
 use crate::memory::{Limit, Memory};

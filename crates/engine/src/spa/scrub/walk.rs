@@ -12,7 +12,7 @@ use ondisk::{Blkptr, Bookmark as Stored, ObjectType};
 use super::live::LiveScan;
 use super::slice::Slice;
 use crate::dmu::Objset;
-use crate::dsl::write::{MosTx, scan_state, version};
+use crate::dsl::write::{MosTx, scan_moves, version};
 use crate::error::{Kind, Result};
 use crate::traverse::{Births, Paused, dataset};
 use crate::types::Bookmark;
@@ -46,7 +46,7 @@ pub(super) fn walk(at: &MosTx<'_>, live: &mut LiveScan, slice: &mut Slice<'_>) -
         }
         scan.bookmark = between();
         enqueue_oldest(at, live)?;
-    } else if live.scan.bookmark.objset != scan_state::BETWEEN {
+    } else if live.scan.bookmark.objset != scan_moves::BETWEEN {
         // `cur_max_txg` stays that of the dataset in which the scan paused, even if that is gone and its blocks are now the
         // next one's: what was born later is met when that dataset is visited again.
         let number = live.scan.bookmark.objset;
@@ -73,7 +73,7 @@ pub(super) fn walk(at: &MosTx<'_>, live: &mut LiveScan, slice: &mut Slice<'_>) -
 }
 
 fn between() -> Stored {
-    Stored { objset: scan_state::BETWEEN, object: 0, level: 0, blkid: 0 }
+    Stored { objset: scan_moves::BETWEEN, object: 0, level: 0, blkid: 0 }
 }
 
 fn place(at: Bookmark) -> Stored {
@@ -129,8 +129,8 @@ fn one(at: &MosTx<'_>, live: &mut LiveScan, slice: &mut Slice<'_>, number: u64) 
     if blocks(scan, slice, &phys.bp, number) == Walked::Paused {
         return Ok(Walked::Paused);
     }
-    if scan.flags & scan_state::VISIT_AGAIN != 0 {
-        scan.flags &= !scan_state::VISIT_AGAIN;
+    if scan.flags & scan_moves::VISIT_AGAIN != 0 {
+        scan.flags &= !scan_moves::VISIT_AGAIN;
         live.queue.insert(number, scan.cur_max_txg);
         return Ok(Walked::Ended);
     }

@@ -9,7 +9,8 @@ use super::super::props::{self, Source};
 use super::super::tasks::Tasks;
 use super::super::{crypto, destroy, names, received_key, space, swap, tree};
 use super::resume::has_resume_state;
-use super::{Begun, RECEIVE_CHILD, is_modified, modified};
+use super::{Begun, is_modified, modified};
+use crate::dsl::RECEIVE_CHILD;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
 

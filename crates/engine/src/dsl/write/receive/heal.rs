@@ -7,7 +7,8 @@ use ondisk::drr::{begin_flag, stream_feature};
 use super::super::tasks::Tasks;
 use super::super::{crypto, names};
 use super::resume::has_resume_state;
-use super::{RECEIVE_CHILD, Wish, embedded, partial, refuse};
+use super::{Wish, embedded, partial, refuse};
+use crate::dsl::RECEIVE_CHILD;
 use crate::error::{Kind, Result};
 
 impl Tasks<'_> {

@@ -10,7 +10,8 @@ use ondisk::names::dsl_dataset as field;
 use super::super::mos_tx::MosView;
 use super::super::tasks::Tasks;
 use super::super::{names, received_key};
-use super::{Begun, RECEIVE_CHILD, Wish, own, refuse};
+use super::{Begun, Wish, own, refuse};
+use crate::dsl::RECEIVE_CHILD;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 
