@@ -44,7 +44,7 @@ const MAX_COUNTERS: u64 = 1 << 30;
 const CHECKS: u32 = 16;
 
 /// The pool operations that clone tables need, within one transaction.
-pub(crate) trait Host: ddt::write::Host {
+pub(crate) trait Host: ddt::host::Host {
     /// How often a feature is in use; `None` if it is not enabled.
     fn feature(&self, feature: Feature) -> Option<u64>;
     /// Bytes of top-level vdev `vdev`, whole metaslabs.

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ondisk::ChecksumType;
 
 use super::log_sync::Sides;
-use super::write::{Stored, Tables};
+use super::stored::Stored;
+use super::write::Tables;
 
 /// The checksums that tables can have.
 #[doc(alias = "DDT_CHECKSUM_VALID")]

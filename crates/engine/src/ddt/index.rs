@@ -11,9 +11,10 @@ use std::sync::atomic::Ordering;
 
 use ondisk::zap::ZapFlags;
 
+use super::host::Host;
 use super::known::{BUCKETS, Known, first_hash};
 use super::live::Live;
-use super::write::{Host, Tables};
+use super::write::Tables;
 use crate::dmu::Objset;
 use crate::error::Result;
 use crate::zap::Zap;

@@ -14,7 +14,7 @@ use ondisk::{Blkptr, ChecksumType};
 
 use super::known::Known;
 use super::log_sync::Sides;
-use super::write::{FLAT, Pending, Places, Stored};
+use super::stored::{FLAT, Pending, Places, Stored};
 use super::{Class, STORE_TYPE, Table, stats};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};

@@ -20,10 +20,10 @@ use ondisk::names;
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use stdx::AlignedBuf;
 
+use super::host::Host;
 use super::live::Live;
 use super::pace::{Fill, Pressure, Rates, Share, wants_swap};
-use super::table_sync::class_of;
-use super::write::{Changed, Host};
+use super::stored::{Changed, class_of};
 use super::{Log, LogEntry, stats};
 use crate::dmu::edit::{NewObject, Objects};
 use crate::error::Result;

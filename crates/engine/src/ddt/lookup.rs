@@ -16,8 +16,10 @@ use ondisk::ddt::DdtKey;
 use parking_lot::Mutex;
 
 use super::Class;
+use super::host::Source;
 use super::live::Live;
-use super::write::{Pending, Places, Source, Stored, Tables, decode, open};
+use super::stored::{Pending, Places, Stored, decode, open};
+use super::write::Tables;
 use crate::error::Result;
 use crate::plug::plugged;
 use crate::zap::Zap;

@@ -9,6 +9,7 @@
 
 mod counts;
 mod entries;
+pub(crate) mod host;
 pub(crate) mod index;
 mod known;
 mod live;
@@ -20,6 +21,7 @@ pub mod prune;
 pub(crate) mod rebuild;
 mod references;
 mod stats;
+mod stored;
 mod table_sync;
 pub(crate) mod write;
 

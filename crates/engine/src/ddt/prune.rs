@@ -12,8 +12,10 @@ use std::sync::Arc;
 
 use ondisk::ddt::DdtKey;
 
+use super::host::Host;
 use super::live::Live;
-use super::write::{Host, Tables, decode};
+use super::stored::decode;
+use super::write::Tables;
 use super::{Class, Store, tables};
 use crate::dmu::Objset;
 use crate::error::Result;

@@ -14,8 +14,10 @@ use ondisk::ddt::{DdtKey, DdtPhys};
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{Blkptr, ChecksumType};
 
+use super::host::Host;
 use super::live::Live;
-use super::write::{FLAT, Host, Tables};
+use super::stored::FLAT;
+use super::write::Tables;
 use super::{Class, STORE_TYPE};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};

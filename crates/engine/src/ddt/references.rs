@@ -6,8 +6,10 @@
 use ondisk::Blkptr;
 use ondisk::ddt::DdtKey;
 
+use super::host::Source;
 use super::live::is_damage;
-use super::write::{Source, Tables, is_of};
+use super::stored::is_of;
+use super::write::Tables;
 use crate::error::Result;
 
 /// Frees that wait at most.

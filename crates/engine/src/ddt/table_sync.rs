@@ -8,8 +8,9 @@ use ondisk::zap::ZapFlags;
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
+use super::host::Host;
 use super::live::{Live, is_damage};
-use super::write::{Changed, Host, Pending, Stored, no_copies};
+use super::stored::{Changed, Pending, Stored, class_of, no_copies, references};
 use super::{Class, stats};
 use crate::dmu::edit::NewObject;
 use crate::error::{Kind, Result};
@@ -214,15 +215,6 @@ impl Live {
         }
         Ok(entries == 0)
     }
-}
-
-fn references(phys: &[DdtPhys]) -> u64 {
-    phys.iter().filter(|p| p.variant != 0).map(|p| p.refcnt).fold(0, u64::saturating_add)
-}
-
-/// The class of the ZAP for an entry with these variants.
-pub(super) fn class_of(phys: &[DdtPhys]) -> Class {
-    if references(phys) > 1 { Class::Duplicate } else { Class::Unique }
 }
 
 /// A new ZAP, named in another one.

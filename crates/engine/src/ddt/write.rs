@@ -1,6 +1,6 @@
 //! Dedup tables of a pool that is being written.
 //!
-//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`Pending`], fetched
+//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`super::stored::Pending`], fetched
 //! by [`super::lookup`]) and changes it there. [`Tables::sync`], once in each sync pass, stores the pending entries ([`super::table_sync`]), frees
 //! blocks without references, and writes statistics. So an entry changes on disk once a txg, however often it is used.
 //!
@@ -19,61 +19,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use ondisk::ddt::{DDT_TRAD_SIZE, DdtKey, DdtPhys, DdtPhysFlat, decode_value, decompress_value};
+use ondisk::ddt::{DdtKey, DdtPhys};
 use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
-use zcommon::features::Feature;
 
 use super::counts::AllCounts;
+use super::host::{Host, Source};
 use super::live::{Live, is_damage};
 use super::log_sync::Sides;
 use super::lookup::Lookups;
-use super::{Class, Table, each_table, stats};
+use super::stored::unused;
+use super::{Table, each_table, stats};
 use crate::dmu::Objset;
-use crate::dmu::edit::Objects;
 use crate::error::{Error, Result};
-use crate::memory::Limits;
-use crate::zap::{Value, Zap};
 use crate::zio::dedup::{Again, Claim, Want, Where};
-
-/// The variant of a flat value.
-pub(super) const FLAT: u8 = 4;
-
-/// The pool operations that tables of shared blocks need, within one transaction.
-pub(crate) trait Host {
-    /// The MOS, for change.
-    fn objects(&self) -> &dyn Objects;
-    /// The MOS, read as it is now.
-    fn view(&self) -> Arc<Objset>;
-    /// Bytes that a block takes, all copies together, as users count them.
-    fn dsize(&self, bp: &Blkptr) -> u64;
-    /// Any number.
-    fn salt(&self) -> u64;
-    /// The txg that is being written, and its sync pass.
-    fn txg(&self) -> (u64, u64);
-    /// Seconds since 1970.
-    fn now(&self) -> u64;
-    /// Takes note of the bytes that indices of tables hold in memory; returns how many they may.
-    fn index_room(&self, held: u64) -> u64;
-    /// The settings.
-    fn limits(&self) -> &Limits;
-    /// The time, and whether a caller waits for the txg.
-    fn elapsed(&self) -> (Duration, bool);
-    /// Changes how often a feature is in use.
-    fn count_feature(&self, feature: Feature, delta: i64) -> Result<()>;
-}
-
-/// The pool operations that a look-up of an entry needs.
-pub(crate) trait Source {
-    /// The MOS, read as it is now.
-    fn view(&self) -> Result<Arc<Objset>>;
-    /// New tables have the form of `fast_dedup`.
-    fn makes_fast(&self) -> bool;
-    /// Whether the places that a pointer names are within the pool's devices, and its birth is not in the future.
-    fn is_sound(&self, bp: &Blkptr) -> bool;
-}
 
 /// The dedup tables of a pool.
 #[derive(Debug, Default)]
@@ -99,61 +59,6 @@ pub(crate) struct Tables {
     pub(super) counts: AllCounts,
     /// Blocks whose references end when their entries have been looked up.
     pub(super) frees: Mutex<Vec<Blkptr>>,
-}
-
-/// An entry in use since the last sync pass.
-#[derive(Default)]
-pub(super) struct Pending {
-    /// As the table has it.
-    pub(crate) stored: Option<Stored>,
-    /// As it is now.
-    pub(crate) phys: Vec<DdtPhys>,
-    /// A new copy is being written.
-    writing: bool,
-    /// Writes of the same block.
-    waiting: Vec<Again>,
-}
-
-impl std::fmt::Debug for Pending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { stored, phys, writing, waiting } = self;
-        write!(f, "Pending({stored:?} -> {phys:?}, writing {writing}, {} wait)", waiting.len())
-    }
-}
-
-impl Pending {
-    /// An entry as its table has it; `None`: it has none.
-    pub(super) fn fetched(stored: Option<Stored>) -> Self {
-        let phys = stored.as_ref().map(|stored| stored.phys.clone()).unwrap_or_default();
-        Self { stored, phys, ..Self::default() }
-    }
-}
-
-/// A stored entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stored {
-    /// Class of the ZAP that has the key.
-    pub(crate) class: Option<Class>,
-    /// The newest variants.
-    pub(crate) phys: Vec<DdtPhys>,
-    /// They are in the log.
-    pub(crate) logged: bool,
-}
-
-/// An entry that changed: its key, as it is stored, as it is now.
-pub(super) type Changed = (DdtKey, Option<Stored>, Vec<DdtPhys>);
-
-/// Where an entry may be.
-pub(super) struct Places {
-    pub(crate) flat: bool,
-    pub(crate) logged: Option<Stored>,
-    /// Whether that is the active side of the log.
-    pub(crate) is_active: bool,
-    /// Whether there is a log.
-    pub(crate) has_log: bool,
-    pub(crate) zaps: Vec<(Class, u64, Option<Zap>)>,
-    /// Why that cannot be known.
-    pub(crate) damage: Option<Error>,
 }
 
 impl Tables {
@@ -404,78 +309,9 @@ impl Tables {
     }
 }
 
-impl Places {
-    /// Those of a table that is not there yet.
-    pub(super) fn nowhere(has_log: bool) -> Self {
-        Self { flat: false, logged: None, is_active: false, has_log, zaps: Vec::new(), damage: None }
-    }
-
-    /// The entry of a key, and its class; ZAPs that had to be opened go to `opened`.
-    pub(super) fn find(
-        self,
-        source: &dyn Source,
-        key: &DdtKey,
-        opened: &mut Vec<(Class, Zap)>,
-    ) -> Result<Option<Stored>> {
-        if let Some(why) = self.damage {
-            return Err(why);
-        }
-        if self.logged.is_some() {
-            return Ok(self.logged);
-        }
-        for place in self.zaps {
-            let class = place.0;
-            let zap = open(source, place, opened)?;
-            if let Some(value) = zap.lookup_words(&key.to_words())? {
-                let phys = decode(self.flat, &value)?;
-                return Ok(Some(Stored { class: Some(class), phys, logged: false }));
-            }
-        }
-        Ok(None)
-    }
-}
-
-/// Opens the ZAP of a class, unless it is open; then it goes to `opened`.
-pub(super) fn open(
-    source: &dyn Source,
-    (class, object, zap): (Class, u64, Option<Zap>),
-    opened: &mut Vec<(Class, Zap)>,
-) -> Result<Zap> {
-    if let Some(zap) = zap {
-        return Ok(zap);
-    }
-    let zap = Zap::open(&source.view()?.object(object)?)?;
-    opened.push((class, zap.clone()));
-    Ok(zap)
-}
-
-/// The variants that a stored value has.
-pub(super) fn decode(flat: bool, value: &Value) -> Result<Vec<DdtPhys>> {
-    let bad = |e: ondisk::Malformed| Error::corrupt(e.to_string());
-    let size = if flat { DdtPhysFlat::SIZE } else { DDT_TRAD_SIZE };
-    let value = decompress_value(&value.bytes(), size).map_err(bad)?;
-    decode_value(flat, &value).map_err(bad)
-}
-
-/// Whether a variant lists the block.
-pub(super) fn is_of(phys: &DdtPhys, bp: &Blkptr) -> bool {
-    let [[w0, w1], ..] = phys.dva_words;
-    phys.phys_birth == bp.physical_birth() && bp.words().first_chunk() == Some(&[w0, w1])
-}
-
 /// Whether `old`, a block that is written again as `bp`, is the stored copy.
 fn is_named(old: &Blkptr, bp: &Blkptr, phys: &DdtPhys) -> bool {
     old.dedup() && filled(bp, phys, old.logical_birth()).same_block(old)
-}
-
-/// A log entry for a key without copies.
-pub(super) fn no_copies() -> DdtPhys {
-    unused(FLAT)
-}
-
-fn unused(variant: u8) -> DdtPhys {
-    let class_start = (variant == FLAT).then_some(0);
-    DdtPhys { variant, dva_words: [[0; 2]; 3], refcnt: 0, phys_birth: 0, class_start }
 }
 
 /// The words of an encrypted block's pointer that hold its salt and half of its IV.

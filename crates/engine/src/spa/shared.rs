@@ -172,7 +172,7 @@ struct TablesAt<'a> {
     within: Within<'a>,
 }
 
-impl ddt::write::Host for TablesAt<'_> {
+impl ddt::host::Host for TablesAt<'_> {
     fn objects(&self) -> &dyn Objects {
         &self.within
     }
@@ -227,7 +227,7 @@ impl brt::write::Host for TablesAt<'_> {
     }
 }
 
-impl ddt::write::Source for Spa {
+impl ddt::host::Source for Spa {
     fn view(&self) -> Result<Arc<Objset>> {
         Ok(self.mos.view())
     }
