@@ -1,5 +1,6 @@
 //! Devices for pools: opens them exclusively and checks them before use.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -158,9 +159,14 @@ pub fn open_all_read_only(candidate: &PoolCandidate) -> Result<OpenedPool> {
 
 fn try_open_all(candidate: &PoolCandidate, options: OpenOptions) -> Result<OpenedPool> {
     let opened = candidate.open(options);
-    // Spares and cache devices name no pool in their labels: one that is in use is another pool's.
-    let is_own =
-        |path: &Path| candidate.members.values().any(|member| member.path == path && member.txg != 0);
+    let tree = candidate.config.nvlist("vdev_tree").and_then(VdevNode::from_config);
+    let leaves: HashSet<u64> = tree.iter().flat_map(VdevNode::walk).map(|vdev| vdev.guid).collect();
+    // Spares and cache devices name no pool in their labels, or the one that used them last: one that is in use is another pool's.
+    let is_own = |path: &Path| {
+        let mut own =
+            candidate.members.values().filter(|member| member.txg != 0 && leaves.contains(&member.guid));
+        own.any(|member| member.path == path)
+    };
     // An unreadable device is missing.
     let refused = opened.failed.iter().find(|(path, _)| is_own(path) && identity(path).is_ok());
     match refused {

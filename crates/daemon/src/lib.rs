@@ -32,6 +32,7 @@ pub mod ops;
 pub mod parallel;
 pub mod partitions;
 pub mod paths;
+mod recorded;
 pub mod registry;
 mod rings;
 pub mod server;

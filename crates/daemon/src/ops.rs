@@ -28,6 +28,7 @@ use zutil::tree::VdevNode;
 use crate::cache::Cache;
 use crate::devices;
 use crate::paths::RunPaths;
+use crate::recorded;
 use crate::registry::{Imported, Manner, Registry, Reservation, leaf_paths};
 use crate::server::{Caller, Commands, STACK};
 
@@ -184,7 +185,7 @@ fn found_near(mut places: Vec<PathBuf>, guids: &HashSet<u64>) -> Vec<PoolCandida
 
 /// The pool of a cached configuration: where its devices were last or, if one is not there, anywhere beside them, because
 /// the system may have renamed its disks.
-fn recorded(config: &NvList) -> Option<PoolCandidate> {
+fn located(config: &NvList) -> Option<PoolCandidate> {
     let guid = config.u64("pool_guid").unwrap_or(0);
     let paths = leaf_paths(config);
     let there = candidate_at(&paths, guid);
@@ -397,7 +398,7 @@ impl Registry {
     pub fn note(&self, pool: &Imported) {
         let (name, manner) = (pool.name(), pool.manner.read().clone());
         let own = match manner.cached && !pool.is_read_only() {
-            true => self.cache.put(&name, pool.config()),
+            true => self.cache.put(&name, recorded::config(pool)),
             false => self.cache.remove(&name),
         };
         let other = manner.cachefile.map_or(Ok(()), |path| Cache::at(path).put(&name, pool.config()));
@@ -473,14 +474,27 @@ impl Registry {
             place.fill(pool);
             return Err(e);
         }
-        let cachefile = pool.manner.read().cachefile.clone();
+        let (cachefile, is_cached) = {
+            let manner = pool.manner.read();
+            (manner.cachefile.clone(), manner.cached && !pool.is_read_only())
+        };
+        let config = recorded::config(&pool);
         // Devices are closed before the name becomes free.
         drop(pool);
         if let Some(path) = cachefile.filter(|_| keep != Keep::Named) {
             self.forget_in(&Cache::at(path), name);
         }
-        if keep != Keep::Own {
-            self.forget_in(&self.cache, name);
+        match keep {
+            // The next daemon takes it only in the state in which it was left.
+            Keep::Own if is_cached => {
+                if let Err(e) = self.cache.put(name, config) {
+                    eprintln!(
+                        "the state of pool {name} was not saved, so the next start does not import it: {e}"
+                    );
+                }
+            }
+            Keep::Own => {}
+            Keep::Nothing | Keep::Named => self.forget_in(&self.cache, name),
         }
         drop(place);
         Ok(())
@@ -509,11 +523,13 @@ impl Registry {
     /// other imports: they may be files in a mount of those pools.
     pub fn import_cached(self: &Arc<Self>, commands: &Arc<dyn Commands>) {
         let until = Instant::now() + GRACE;
-        let mut wanted = self.cache.pools().unwrap_or_else(|e| {
+        let cached = self.cache.pools().unwrap_or_else(|e| {
             eprintln!("no pool is imported: {e}; import pools with 'zpool import'");
             self.note_damage(e.to_string());
             Vec::new()
         });
+        let mut wanted: Vec<_> =
+            cached.into_iter().map(|(name, config)| (name, config, String::new())).collect();
         loop {
             let tried = wanted.len();
             wanted = self.import_round(wanted, commands, until);
@@ -521,28 +537,28 @@ impl Registry {
                 break;
             }
         }
-        for (name, _) in wanted {
-            eprintln!("pool {name} cannot be imported: {MISSING}");
-            self.note_failed(&name, MISSING.to_owned());
+        for (name, _, why) in wanted {
+            eprintln!("pool {name} cannot be imported: {why}");
+            self.note_failed(&name, why);
         }
     }
 
-    /// Tries to import pools; returns those whose devices are missing.
+    /// Tries to import pools; returns those whose devices are missing, with the reason.
     fn import_round(
         self: &Arc<Self>,
-        wanted: Vec<(String, NvList)>,
+        wanted: Vec<(String, NvList, String)>,
         commands: &Arc<dyn Commands>,
         until: Instant,
-    ) -> Vec<(String, NvList)> {
+    ) -> Vec<(String, NvList, String)> {
         let (ended, ends) = mpsc::channel();
-        for (name, config) in wanted {
+        for (name, config, _) in wanted {
             let Ok(place) = self.reserve(&name) else { continue };
             let (registry, commands, ended) = (Arc::clone(self), Arc::clone(commands), ended.clone());
             let work = move || match registry.import_one(&name, &config, place) {
                 Ok(pool) => commands.imported(&pool, &registry),
-                Err(e) if e.kind() == Kind::NoDevice && e.what() == MISSING => {
+                Err(e) if e.kind() == Kind::NoDevice => {
                     // After the timeout the receiver is gone.
-                    let _ = ended.send((name, config));
+                    let _ = ended.send((name, config, e.to_string()));
                 }
                 Err(e) => {
                     eprintln!("pool {name} cannot be imported: {e}");
@@ -565,10 +581,10 @@ impl Registry {
         config: &NvList,
         place: Reservation,
     ) -> Result<Arc<Imported>> {
-        let candidate = recorded(config);
+        let candidate = located(config);
         let missing = || Error::new(Kind::NoDevice, MISSING);
         let candidate = candidate.ok_or_else(missing)?;
-        // A permanent new name would be in the labels by now.
+        recorded::check(config, &candidate)?;
         let temporary = candidate.name != name;
         let rename = temporary.then(|| name.to_owned());
         let manner = Manner { cached: true, ..Manner::default() };
