@@ -82,7 +82,13 @@ impl Spa {
     /// without it. Nothing has changed then.
     #[doc(alias = "spa_vdev_detach")]
     pub fn detach(&self, guid: u64) -> Result<()> {
-        self.sync_task(move |spa, tx| spa.detach_now(guid, tx))?;
+        self.sync_task(move |spa, tx| {
+            let spared = spa.spared_by(guid);
+            spa.detach_now(guid, tx)?;
+            // Nothing has changed for these that calls for a spare: their administrator does without it.
+            spa.decline_spares(spared);
+            Ok(())
+        })?;
         self.settle_left();
         Ok(())
     }

@@ -285,7 +285,7 @@ impl Spa {
         }
         if before.state != health.state {
             self.report_state(leaf, before);
-            self.spares_wanted();
+            self.reconsider_spares(leaf.guid);
         }
     }
 }

@@ -9,13 +9,14 @@
 //! Source: `replace_with_spare`, `zfs_retire_recv`, zfs_retire.c, OpenZFS 2.4. Differs from OpenZFS: a daemon beside it does
 //! that there.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use blkdev::Device;
 use nvpair::NvList;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use zcommon::features::Feature;
 use zcommon::vdev::{VdevAux, VdevState};
 
@@ -50,6 +51,8 @@ pub trait SpareSource: Send + Sync + Debug {
 pub(super) struct Sparing {
     source: RwLock<Option<Arc<dyn SpareSource>>>,
     wanted: AtomicBool,
+    /// Leaves whose spare was detached by a command: none takes over until their state changes.
+    declined: Mutex<BTreeSet<u64>>,
 }
 
 impl Activity for Sparing {
@@ -134,7 +137,35 @@ impl Spa {
     fn uncovered(&self, tree: &Tree) -> Vec<u64> {
         let tops = tree.config.children.iter();
         let ordinary = tops.filter(|top| self.space.bias(top.id) == Some(AllocBias::Normal));
-        ordinary.flat_map(|top| wanting(tree, top, None)).collect()
+        let declined = self.sparing.declined.lock();
+        let wanting = ordinary.flat_map(|top| wanting(tree, top, None));
+        wanting.filter(|leaf| !declined.contains(leaf)).collect()
+    }
+
+    /// Leaves beside a spare in use, which it stands in for.
+    pub(super) fn spared_by(&self, spare: u64) -> Vec<u64> {
+        let root = self.config.lock().root().clone();
+        let (leaf, parent) = match line(&root, spare).as_slice() {
+            [leaf, parent, ..] if parent.str("type") == Some("spare") => (*leaf, (*parent).clone()),
+            _ => return Vec::new(),
+        };
+        if leaf.u64("is_spare") != Some(1) {
+            return Vec::new();
+        }
+        let pair = VdevConfig::parse(&parent).ok();
+        let leaves = pair.iter().flat_map(VdevConfig::walk).filter(|vdev| vdev.kind.is_leaf());
+        leaves.map(|vdev| vdev.guid).filter(|guid| *guid != spare).collect()
+    }
+
+    /// No spare takes over for these leaves until their state changes.
+    pub(super) fn decline_spares(&self, leaves: Vec<u64>) {
+        self.sparing.declined.lock().extend(leaves);
+    }
+
+    /// The state of a leaf has changed: a spare may be needed, or free.
+    pub(super) fn reconsider_spares(&self, leaf: u64) {
+        self.sparing.declined.lock().remove(&leaf);
+        self.spares_wanted();
     }
 
     /// Whether a spare stands in for a leaf.

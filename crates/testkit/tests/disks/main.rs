@@ -443,6 +443,32 @@ fn a_hot_spare_takes_over_and_returns() {
     bench.end();
 }
 
+/// The administrator does without it, until the disk's state changes.
+#[test]
+fn a_spare_that_is_detached_stays_away() {
+    let bench = Bench::new(3, raidz);
+    add_spare(&bench, "spare1");
+    bench.spa.set_spares(Arc::new(Shelf));
+    let old = bench.guid("disk2");
+    bench.spa.fault(old, false).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 spare(disk2 spare1) disk3)");
+    bench.spa.detach(bench.guid("spare1")).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3)");
+    let device = pools::open(&bench.dir.path().join("disk2"));
+    bench.spa.clear(vec![(old, Some(Ok(device)))]).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    bench.spa.fault(old, false).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 spare(disk2 spare1) disk3)");
+    bench.end();
+}
+
 #[test]
 fn a_spare_returns_when_the_errors_of_a_disk_in_use_are_cleared() {
     let mut bench = Bench::new(3, raidz);
