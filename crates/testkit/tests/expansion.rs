@@ -284,6 +284,24 @@ fn what_is_found_bad_amid_an_expansion_is_mended() {
     }
 }
 
+/// The blocks that stand in two places are whole there: an absent disk is no damage.
+#[test]
+fn a_scrub_amid_an_expansion_without_a_disk_repairs_nothing() {
+    let mut bench = Bench::new(2, 4, 12);
+    bench.fill(1, 200);
+    let memory = Arc::clone(&bench.spa().pool.env.memory);
+    memory.limits.set(Limit::ExpandMaxReflow, 20 << 20).unwrap();
+    bench.attach("new", SIZE).unwrap();
+    (0..30).for_each(|_| bench.spa().sync().unwrap());
+    assert!(bench.spa().is_expanding());
+    let disk = bench.spa().pool.tree().leaves().find(|leaf| leaf.path.ends_with("/disk3")).unwrap().guid;
+    bench.spa().offline(disk, false).unwrap();
+    let scan = bench.scrub();
+    assert_eq!((scan.processed, scan.errors), (0, 0));
+    assert!(bench.spa().is_expanding());
+    bench.compare();
+}
+
 #[test]
 fn an_expansion_waits_for_a_disk_that_loses_copies() {
     let mut bench = Bench::new(1, 3, 12);

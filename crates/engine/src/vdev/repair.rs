@@ -113,7 +113,14 @@ impl Top {
         if bad.is_empty() && mend != Mend::All {
             return Some((Vec::new(), BTreeSet::new()));
         }
-        let mend = self.mend_while_moving((offset, birth), data, mend)?;
+        // A column on a disk out of use is no damage that may have been copied.
+        let is_there = bad.iter().any(|read| {
+            self.leaf_at(read.child, read.side, read.offset).is_some_and(|leaf| leaf.is_writable())
+        });
+        let mend = match mend == Mend::All || is_there {
+            true => self.mend_while_moving((offset, birth), data, mend)?,
+            false => mend,
+        };
         // A block that can't be written now can be mended later.
         let is_wanted = |column: &Column| mend == Mend::All || bad.iter().any(|read| is_in(read, column));
         let plan = self.repair_plan(offset, data, birth, is_wanted).ok()?;

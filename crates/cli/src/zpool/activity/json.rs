@@ -123,7 +123,7 @@ impl Expansion {
             ("end_time", form.time(self.end)),
             ("to_reflow", form.bytes(self.to_reflow)),
             ("reflowed", form.bytes(self.reflowed)),
-            ("waiting_for_resilver", form.plain(0)),
+            ("waiting_for_resilver", form.plain(u64::from(self.waits))),
         ]));
         map
     }

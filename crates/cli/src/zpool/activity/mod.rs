@@ -105,6 +105,8 @@ struct Expansion {
     end: u64,
     to_reflow: u64,
     reflowed: u64,
+    /// It waits for a disk that is absent, or lacks something.
+    waits: bool,
 }
 
 impl Activity {
@@ -204,11 +206,14 @@ impl Expansion {
     /// The one that was going on, else that which ended last.
     fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
         let mut found: Vec<Self> = Vec::new();
+        let spa = view.imported().and_then(|live| live.spa().ok());
+        let waits = spa.is_some_and(|spa| spa.expansion_waits());
         for top in &view.pool.tree().config.children {
             let Some(zap) = view.pool.dsl.zap(top.top_zap)? else { continue };
             found.extend(Self::of_vdev(&zap, top.id, view.sizes.get(top.guid).allocated)?);
         }
-        Ok(found.into_iter().max_by_key(|e| (e.state == state::SCANNING, e.end)))
+        let last = found.into_iter().max_by_key(|e| (e.state == state::SCANNING, e.end));
+        Ok(last.map(|e| Self { waits: waits && e.state == state::SCANNING, ..e }))
     }
 
     fn of_vdev(zap: &Zap, vdev: u64, to_reflow: u64) -> Result<Option<Self>> {
@@ -223,6 +228,7 @@ impl Expansion {
             end: number(vdev_top::RAIDZ_EXPAND_END_TIME)?,
             to_reflow,
             reflowed: number(vdev_top::RAIDZ_EXPAND_BYTES_COPIED)?,
+            waits: false,
         }))
     }
 }

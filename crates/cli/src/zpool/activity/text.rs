@@ -200,6 +200,7 @@ impl Expansion {
         let rate = (copied / now.saturating_sub(self.start).max(1)).max(1);
         let seconds = self.to_reflow.saturating_sub(copied) / rate;
         let end = match seconds / 3600 {
+            _ if self.waits => ", paused for resilver or clear".to_owned(),
             hours if hours < SLOW_HOURS => format!(", {} to go", duration(seconds)),
             _ => ", (copy is slow, no estimated time)".to_owned(),
         };
@@ -229,11 +230,14 @@ mod tests {
             end: 0,
             to_reflow: all,
             reflowed: copied,
+            waits: false,
         };
         // The kernel's line 16 seconds after the start (`expand-cut`).
         assert_eq!(expansion.progress(116), "\t564K / 11.3M copied at 35.2K/s, 4.87% done, 00:05:12 to go");
         let slow = Expansion { to_reflow: 1 << 40, reflowed: 1, ..expansion };
         assert!(slow.progress(200).ends_with("% done, (copy is slow, no estimated time)"));
+        let waits = Expansion { waits: true, ..expansion };
+        assert!(waits.progress(116).ends_with(" at 35.2K/s, 4.87% done, paused for resilver or clear"));
     }
 
     const SCRUB: Scan = Scan {
@@ -307,7 +311,15 @@ mod tests {
         assert_eq!(line, "\t3.81M copied out of 8.58M at 39.1K/s, 44.44% done, 0h2m to go");
         let slow = Removal { copied: 1, to_copy: 1 << 40, ..running }.progress(1 << 20);
         assert!(slow.ends_with("at 1/s, 0.00% done, (copy is slow, no estimated time)"), "{slow}");
-        let reflow = Expansion { state: 1, vdev: 0, start: 1, end: 0, to_reflow: 9_000_000, reflowed: 55 };
+        let reflow = Expansion {
+            state: 1,
+            vdev: 0,
+            start: 1,
+            end: 0,
+            to_reflow: 9_000_000,
+            reflowed: 55,
+            waits: false,
+        };
         let line = reflow.progress(2);
         assert_eq!(line, "\t55 / 8.58M copied at 55/s, 0.00% done, 1 days 21:27:15 to go");
     }
