@@ -375,3 +375,39 @@ fn a_word_names_one_device_and_a_vdev_needs_no_parity() {
     assert!(live.run("zpool get parity rz raidz2-0").err.contains("raidz2-0 (unknown)"));
     assert!(live.ok(&format!("zpool iostat rz {cache}")).contains(&cache));
 }
+
+/// What is asked for is refused before a device is written.
+#[test]
+fn a_pool_whose_encryption_lacks_a_format_leaves_its_devices_alone() {
+    let live = Live::new();
+    let a = live.disk("a", 64);
+    live.ok(&format!("zpool create -O mountpoint=none old {a}"));
+    live.ok("zpool export old");
+    let before = std::fs::read(live.disks().join("a")).unwrap();
+    let why = live.fails(&format!("zpool create -f -O encryption=on new {a}"));
+    assert_eq!(why, "cannot create 'new': Keyformat required for new encryption root.\n");
+    assert!(std::fs::read(live.disks().join("a")).unwrap() == before, "the device was written");
+}
+
+/// A spare of two pools that failed while one of them used it, and was detached there, still has that pool's label.
+#[test]
+fn a_shared_spare_that_failed_in_use_keeps_no_pool_from_import() {
+    let live = Live::new();
+    let [a, b, c, d, s] = ["a", "b", "c", "d", "s"].map(|name| live.disk(name, 128));
+    live.ok(&format!("zpool create -O mountpoint=none p mirror {a} {b} spare {s}"));
+    live.ok(&format!("zpool create -f -O mountpoint=none q mirror {c} {d} spare {s}"));
+    live.ok(&format!("zpool offline -f p {a}"));
+    live.ok("zpool wait -t resilver p");
+    for _ in 0..100 {
+        if live.ok("zpool status p").contains("INUSE") {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    live.ok(&format!("zpool offline -f p {s}"));
+    live.ok(&format!("zpool detach p {s}"));
+    live.ok("zpool export -f p");
+    live.ok(&format!("zpool import -d {} p", live.disks().display()));
+    live.ok("zpool destroy -f p");
+    live.export_and_verify("q");
+}

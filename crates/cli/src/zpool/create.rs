@@ -10,6 +10,7 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::ops::{CreatePool, FsShape};
 use daemon::registry::Manner;
 use engine::dsl::props::PropValue;
+use engine::dsl::write::Cipher;
 use ondisk::names::DEFAULT_QUOTAS;
 use zcommon::features::{FEATURES, Feature};
 use zcommon::names::check_new_pool;
@@ -136,6 +137,10 @@ impl Verb for Create {
         quota::check(&quotas, version).map_err(cannot)?;
         let secrets = ctx.registry()?.env()?.secrets;
         let encryption = encryption(&mut wishes.fs_props, &name, &*secrets, ctx).map_err(cannot)?;
+        // Nothing is above it whose key it could inherit.
+        if encryption.key.is_none() && matches!(encryption.cipher, Cipher::Suite(_)) {
+            return Err(cannot("Keyformat required for new encryption root.".to_owned()));
+        }
         let spec = vdevs::open(&found, wishes.ashift, ("create", &self.pool), ctx)?;
         let session = ctx.session()?;
         let new = CreatePool {
