@@ -1,0 +1,82 @@
+//! Pools and devices that belong to another system or program, or did meanwhile, are not taken, changed or read.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod live;
+
+use std::fs;
+use std::sync::Arc;
+
+use engine::dsl::props::PropValue;
+use engine::spa::Spa;
+use live::Live;
+
+fn line_of(status: &str, disk: &str) -> String {
+    status.lines().find(|line| line.contains(disk)).unwrap().to_owned()
+}
+
+/// Makes txgs in the pool.
+fn go_on(spa: &Arc<Spa>, txgs: usize) {
+    for n in 0..txgs {
+        let comment = vec![("comment".to_owned(), PropValue::Text(format!("{n}")))];
+        spa.sync_task(move |spa, tx| spa.set_props(&comment, tx)).unwrap();
+    }
+}
+
+/// A mirror of `a` and `b`, of which `b` was used by another system for so many txgs while it was out of use here.
+fn half_lived_elsewhere(txgs: usize) -> (Live, [String; 2]) {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 96));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    live.ok("zfs create tank/before");
+    live.ok("zpool export tank");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let (moved, hidden) = (elsewhere.path().join("b"), elsewhere.path().join("hidden"));
+    fs::copy(&b, &moved).unwrap();
+    // The labels lead to it.
+    fs::create_dir(&hidden).unwrap();
+    fs::rename(&a, hidden.join("a")).unwrap();
+    let spa = testkit::pools::import_dir(elsewhere.path(), "tank").unwrap();
+    go_on(&spa, txgs);
+    spa.export().unwrap();
+    drop(spa);
+    fs::copy(hidden.join("a"), &a).unwrap();
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    live.ok(&format!("zpool offline tank {b}"));
+    fs::copy(&moved, &b).unwrap();
+    (live, [a, b])
+}
+
+#[test]
+fn a_disk_with_a_later_state_of_the_pool_is_refused() {
+    let (live, [a, b]) = half_lived_elsewhere(40);
+    let before = fs::read(&b).unwrap();
+    let told = live.ok(&format!("zpool online tank {b}"));
+    assert!(told.contains("has a later state of the pool") && told.contains("zpool labelclear -f"), "{told}");
+    for retry in ["zpool clear tank", "zpool reopen tank"] {
+        assert!(live.ok(retry).contains("has a later state of the pool"), "{retry}");
+    }
+    let status = live.ok("zpool status tank");
+    assert!(line_of(&status, &b).contains("UNAVAIL") && line_of(&status, &a).contains("ONLINE"), "{status}");
+    live.ok("zpool sync tank");
+    assert!(before == fs::read(&b).unwrap(), "the disk was written");
+    // As the message says.
+    live.ok(&format!("zpool labelclear -f {b}"));
+    live.ok(&format!("zpool replace tank {b}"));
+    live.ok("zpool wait -t resilver tank");
+    live.ok("zpool scrub -w tank");
+    let status = live.ok("zpool status tank");
+    assert!(status.contains(" state: ONLINE") && status.contains("scrub repaired 0B"), "{status}");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_disk_that_another_system_used_for_a_while_gets_everything_anew() {
+    let (live, [_, b]) = half_lived_elsewhere(20);
+    (0..60).for_each(|n| drop(live.ok(&format!("zpool set comment={n} tank"))));
+    assert_eq!(live.ok(&format!("zpool online tank {b}")), "");
+    live.ok("zpool wait -t resilver tank");
+    live.ok("zpool scrub -w tank");
+    let status = live.ok("zpool status tank");
+    assert!(status.contains("scrub repaired 0B") && status.contains(" with 0 errors"), "{status}");
+    live.export_and_verify("tank");
+}
