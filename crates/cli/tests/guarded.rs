@@ -80,3 +80,59 @@ fn a_disk_that_another_system_used_for_a_while_gets_everything_anew() {
     assert!(status.contains("scrub repaired 0B") && status.contains(" with 0 errors"), "{status}");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn what_lies_at_the_place_of_a_spare_or_cache_device_stays_as_it_is() {
+    let live = Live::new();
+    let [a, b, s, c] = ["a", "b", "s", "c"].map(|name| live.disk(name, 96));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} spare {s} cache {c}"));
+    live.ok("zpool export tank");
+    let kept = [&s, &c].map(|path| {
+        let kept = format!("{path}.kept");
+        fs::rename(path, &kept).unwrap();
+        kept
+    });
+    // A pool of its own at the one place, a file that is no device at the other.
+    let other = Live::new();
+    let o = other.disk("o", 96);
+    other.ok(&format!("zpool create -O mountpoint=none other {o}"));
+    other.ok("zpool export other");
+    fs::copy(&o, &s).unwrap();
+    fs::write(&c, vec![7; 96 << 20]).unwrap();
+    let before = [&s, &c].map(|path| fs::read(path).unwrap());
+
+    // The folder holds the moved devices, too, which would be found by their labels.
+    live.ok(&format!("zpool import -d {a} -d {b} tank"));
+    let status = live.ok("zpool status tank");
+    assert!(
+        line_of(&status, &s).contains("FAULTED") && line_of(&status, &s).contains("corrupted data"),
+        "{status}"
+    );
+    assert!(
+        line_of(&status, &c).contains("FAULTED") && line_of(&status, &c).contains("corrupted data"),
+        "{status}"
+    );
+    live.ok("zpool scrub -w tank");
+    live.ok(&format!("zpool offline -f tank {b}"));
+    live.ok("zpool reopen tank");
+    // Other programs may use them.
+    for path in [&s, &c] {
+        let options = blkdev::OpenOptions { mode: blkdev::OpenMode::Exclusive, ..Default::default() };
+        blkdev::FileDevice::open(path, options).unwrap();
+    }
+    let now = [&s, &c].map(|path| fs::read(path).unwrap());
+    assert!(before == now, "one of them was written");
+    live.ok("zpool clear tank");
+
+    // The devices come back.
+    for (path, kept) in [&s, &c].into_iter().zip(&kept) {
+        fs::rename(kept, path).unwrap();
+    }
+    live.ok("zpool reopen tank");
+    let status = live.ok("zpool status tank");
+    assert!(line_of(&status, &s).contains("AVAIL") && line_of(&status, &c).contains("ONLINE"), "{status}");
+    let taken = blkdev::OpenOptions { mode: blkdev::OpenMode::Exclusive, ..Default::default() };
+    assert!(blkdev::FileDevice::open(&c, taken).is_err(), "the pool does not hold its cache device");
+    live.ok("zpool wait tank");
+    live.export_and_verify("tank");
+}

@@ -93,6 +93,12 @@ pub(crate) fn label_txg(device: &dyn BlockDevice, pool_guid: u64) -> Option<u64>
     ours.filter_map(|(_, label)| label.u64("txg")).max()
 }
 
+/// Whether a device has the label of this vdev.
+#[doc(alias = "vdev_validate_aux")]
+pub(crate) fn is_of(device: &dyn BlockDevice, guid: u64) -> bool {
+    DeviceLabels::read(device).best().and_then(|label| label.u64("guid")) == Some(guid)
+}
+
 /// Whether a device can be read, and none of its labels is of the leaf.
 pub(crate) fn is_foreign(device: &dyn BlockDevice, leaf: u64) -> bool {
     let labels = DeviceLabels::read(device);

@@ -263,6 +263,7 @@ impl Verb for Clear {
             devices.iter().filter(|(_, new)| new.is_some()).map(|(guid, _)| *guid).collect();
         spa.clear(devices).map_err(|e| cannot(name, &why(&e)))?;
         warn_of_later_states(&pool, &reopened, ctx)?;
+        ctx.registry()?.open_aux(&pool);
         ctx.registry()?.note(&pool);
         ctx.log(&pool)?;
         Ok(Exit::OK)

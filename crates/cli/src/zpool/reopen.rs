@@ -31,6 +31,7 @@ impl Verb for Reopen {
             let devices = missing.iter().map(|leaf| (*leaf, pool.reopen(*leaf))).collect();
             spa.reopen(devices).map_err(cannot)?;
             warn_of_later_states(pool, &missing, ctx)?;
+            ctx.registry()?.open_aux(pool);
             ctx.registry()?.note(pool);
             ctx.log(pool)?;
         }
