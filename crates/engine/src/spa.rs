@@ -51,6 +51,7 @@ mod injecting;
 mod keys;
 pub mod layout;
 mod load;
+mod load_verify;
 pub(crate) mod mapping;
 mod multihost;
 mod pool;
@@ -119,7 +120,7 @@ pub use import::{ImportOptions, check_logs, import, import_rebuilt, missing_logs
 pub use load::{open, packed_nvlist};
 pub use multihost::has_heartbeats;
 pub use pool::{Pool, Rewind};
-pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose};
+pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose, Reach};
 pub use upgrade::is_version;
 
 /// Longest delay.

@@ -223,6 +223,12 @@ pub enum Limit {
     /// Whether a scrub follows the expansion of a raidz.
     #[doc(alias = "zfs_scrub_after_expand")]
     ScrubAfterExpand,
+    /// Whether a rewind reads metadata of a state first.
+    #[doc(alias = "spa_load_verify_metadata")]
+    LoadVerifyMetadata,
+    /// Whether it reads data, too.
+    #[doc(alias = "spa_load_verify_data")]
+    LoadVerifyData,
 }
 
 /// The description of a setting.

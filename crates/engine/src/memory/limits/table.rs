@@ -34,7 +34,7 @@ const fn bytes(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 93] = [
+pub const LIMITS: [Info; 95] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -736,5 +736,17 @@ pub const LIMITS: [Info; 93] = [
         "zfs_scrub_after_expand",
         true,
         "0: no scrub begins when the expansion of a raidz has ended. Default: 1.",
+    ),
+    switch(
+        Limit::LoadVerifyMetadata,
+        "spa_load_verify_metadata",
+        true,
+        "0: a rewind (zpool import -F, -X, -T) reads no blocks of a state before it goes back to it. Default: 1.",
+    ),
+    switch(
+        Limit::LoadVerifyData,
+        "spa_load_verify_data",
+        true,
+        "0: of such a state it reads metadata only. Default: 1.",
     ),
 ];
