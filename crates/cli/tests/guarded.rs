@@ -136,3 +136,27 @@ fn what_lies_at_the_place_of_a_spare_or_cache_device_stays_as_it_is() {
     live.ok("zpool wait tank");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_pool_of_another_system_needs_force_whatever_is_done_with_it() {
+    let live = Live::new();
+    let dir = live.disks().display().to_string();
+    testkit::pools::create_dir(&live.disks(), "tank", 96 << 20).unwrap().export().unwrap();
+    // Another system took it, and went.
+    drop(testkit::pools::import_dir(&live.disks(), "tank").unwrap());
+    let spa = testkit::pools::import_dir(&live.disks(), "tank").unwrap();
+    go_on(&spa, 1);
+    drop(spa);
+    for options in ["", "-o readonly=on ", "-F "] {
+        let refused = live.fails(&format!("zpool import -N -d {dir} {options}tank"));
+        assert!(refused.contains("pool was previously in use from another system"), "{options}: {refused}");
+    }
+    live.ok(&format!("zpool import -f -N -d {dir} -o readonly=on tank"));
+    live.ok("zpool export tank");
+    // Destroyed by that system.
+    testkit::pools::import_dir(&live.disks(), "tank").unwrap().destroy().unwrap();
+    let refused = live.fails(&format!("zpool import -D -N -d {dir} tank"));
+    assert!(refused.contains("pool was previously in use from another system"), "{refused}");
+    live.ok(&format!("zpool import -D -f -N -d {dir} tank"));
+    live.ok("zpool export tank");
+}

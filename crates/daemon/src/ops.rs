@@ -315,7 +315,7 @@ impl Registry {
                 let opened = devices::open_all_read_only(&new.candidate)?;
                 let mut source = zutil::import::gathered(&new.candidate, opened);
                 source.name = new.rename.unwrap_or(source.name);
-                let pool = engine::spa::open(&env, source, new.open)?;
+                let pool = engine::spa::import_read_only(&env, source, new.open, system_hostid(), new.force)?;
                 if !new.missing_log {
                     engine::spa::check_logs(&pool)?;
                 }

@@ -58,6 +58,7 @@ mod pool;
 pub mod props;
 pub mod rebuild;
 pub mod reconstruct;
+mod remote;
 pub(crate) mod removal;
 mod resume;
 pub mod scrub;
@@ -116,10 +117,10 @@ use crate::zio::{self, suspend::be_patient};
 
 pub use activity::{Activity, Pace, Step};
 pub use create::{FillRoot, NewPool, create, create_encrypted};
-pub use import::{ImportOptions, check_logs, import, import_rebuilt, missing_logs};
+pub use import::{ImportOptions, check_logs, import, import_read_only, import_rebuilt, missing_logs};
 pub use load::{open, packed_nvlist};
-pub use multihost::has_heartbeats;
 pub use pool::{Pool, Rewind};
+pub use remote::has_heartbeats;
 pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose, Reach};
 pub use upgrade::is_version;
 

@@ -103,7 +103,7 @@ impl Import {
         if let Some(new) = &rename {
             check_new_pool(new).map_err(|e| cannot(&e.to_string()))?;
         }
-        if !self.force && !wishes.read_only {
+        if !self.force {
             check_host(candidate)?;
         }
         let registry = ctx.registry()?;
@@ -179,7 +179,7 @@ impl Import {
             temporary: self.temporary && rename.is_some(),
             rename,
             read_only: wishes.read_only,
-            force: self.force || self.destroyed,
+            force: self.force,
             missing_log: self.missing_log,
             open: self.state(),
             manner: wishes.manner.clone(),
@@ -322,9 +322,6 @@ fn say_rewind(
         1..=120 => writeln!(ctx.out, "{verb} approximately {lost} seconds of transactions.")?,
         _ => writeln!(ctx.out, "{verb} approximately {} minutes of transactions.", (lost + 30) / 60)?,
     }
-    Ok(())
-}
-
     match lost_data {
         0 => {}
         1 => writeln!(ctx.out, "One block of data cannot be read in that state.")?,
@@ -333,8 +330,10 @@ fn say_rewind(
 /// Refuses a pool that another machine may be using.
 #[doc(alias = "zfs_force_import_required")]
 fn check_host(candidate: &PoolCandidate) -> Result<(), Failure> {
-    let active = candidate.state == PoolState::Active;
-    if !active || candidate.hostid == system_hostid() {
+    Ok(())
+}
+
+    if candidate.state == PoolState::Exported || candidate.hostid == system_hostid() {
         return Ok(());
     }
     let host = if candidate.hostname.is_empty() { "<unknown>" } else { &candidate.hostname };

@@ -229,6 +229,9 @@ pub enum Limit {
     /// Whether it reads data, too.
     #[doc(alias = "spa_load_verify_data")]
     LoadVerifyData,
+    /// Top-level vdevs that a pool which is only read may lack.
+    #[doc(alias = "zfs_max_missing_tvds")]
+    MaxMissingTops,
 }
 
 /// The description of a setting.

@@ -34,7 +34,7 @@ const fn bytes(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 95] = [
+pub const LIMITS: [Info; 96] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -748,5 +748,13 @@ pub const LIMITS: [Info; 95] = [
         "spa_load_verify_data",
         true,
         "0: of such a state it reads metadata only. Default: 1.",
+    ),
+    number(
+        Limit::MaxMissingTops,
+        "zfs_max_missing_tvds",
+        (0, U32),
+        0,
+        "Top-level vdevs, apart from logs, without which a pool is imported with -o readonly=on. 0: any number (none in OpenZFS). \
+                Default: 0.",
     ),
 ];
