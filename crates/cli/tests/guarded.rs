@@ -160,3 +160,22 @@ fn a_pool_of_another_system_needs_force_whatever_is_done_with_it() {
     live.ok(&format!("zpool import -D -f -N -d {dir} tank"));
     live.ok("zpool export tank");
 }
+
+#[test]
+fn a_pool_with_a_cache_file_of_its_own_is_not_imported_by_the_next_daemon() {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 64));
+    let file = live.dir.path().join("other.cache");
+    live.ok(&format!("zpool create -O mountpoint=none -o cachefile={} one {a}", file.display()));
+    live.ok(&format!("zpool create -O mountpoint=none -o cachefile=none two {b}"));
+    live.ok(&format!("zpool create -O mountpoint=none three {c}"));
+    live.signal("-KILL");
+    assert_eq!(live.ok("zpool list -H -o name"), "three\n");
+    live.ok(&format!("zpool import -c {} one", file.display()));
+    live.ok(&format!("zpool import -d {} -o cachefile=none two", live.disks().display()));
+    // A pool that leaves its cache file for the daemon's is imported again.
+    live.ok("zpool set cachefile= two");
+    live.ok(&format!("zpool set cachefile={} three", file.display()));
+    live.signal("-KILL");
+    assert_eq!(live.ok("zpool list -H -o name"), "one\ntwo\n");
+}

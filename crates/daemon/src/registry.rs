@@ -52,7 +52,7 @@ pub struct Manner {
     pub altroot: Option<String>,
     /// Whether the cache file includes it.
     pub cached: bool,
-    /// Another cache file that includes it, too (property `cachefile`).
+    /// Another cache file that has it instead (property `cachefile`). The next daemon does not import it by itself.
     pub cachefile: Option<PathBuf>,
     /// File systems are not mounted automatically.
     pub no_mount: bool,
@@ -61,8 +61,9 @@ pub struct Manner {
 impl Manner {
     /// Applies the property `cachefile`: empty, `none`, or a path. OpenZFS's default path stands for our own.
     pub fn set_cachefile(&mut self, value: &str) {
-        self.cached = value != "none";
-        self.cachefile = (self.cached && !value.is_empty() && value != DEFAULT_CACHE).then(|| value.into());
+        let is_other = !matches!(value, "" | "none" | DEFAULT_CACHE);
+        self.cachefile = is_other.then(|| value.into());
+        self.cached = value != "none" && !is_other;
     }
 }
 

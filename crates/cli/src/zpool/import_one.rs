@@ -246,12 +246,15 @@ impl Import {
         };
         let (props, options) = props_and_mount_options(&self.options);
         let mut wishes = Wishes { manner, read_only: false, stored: Vec::new(), options };
-        for (name, value) in settings::split(&props)? {
+        let props = settings::split(&props)?;
+        let has_cachefile = props.iter().any(|(name, _)| name == "cachefile");
+        for (name, value) in props {
             match of_pool(&name, &value, When::Import)? {
                 PoolSetting::Readonly(on) => wishes.read_only = on,
                 PoolSetting::Altroot(root) => {
                     wishes.manner.altroot = Some(root);
-                    wishes.manner.cached = false;
+                    // A cache file that is asked for is kept.
+                    wishes.manner.cached &= has_cachefile;
                 }
                 PoolSetting::Stored(name, value) => wishes.stored.push((name, value)),
                 PoolSetting::Cachefile(path) => wishes.manner.set_cachefile(&path),
@@ -327,12 +330,12 @@ fn say_rewind(
         1 => writeln!(ctx.out, "One block of data cannot be read in that state.")?,
         many => writeln!(ctx.out, "{many} blocks of data cannot be read in that state.")?,
     }
-/// Refuses a pool that another machine may be using.
-#[doc(alias = "zfs_force_import_required")]
-fn check_host(candidate: &PoolCandidate) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses a pool that another machine may be using.
+#[doc(alias = "zfs_force_import_required")]
+fn check_host(candidate: &PoolCandidate) -> Result<(), Failure> {
     if candidate.state == PoolState::Exported || candidate.hostid == system_hostid() {
         return Ok(());
     }
