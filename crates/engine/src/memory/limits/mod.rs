@@ -229,6 +229,9 @@ pub enum Limit {
     /// Whether it reads data, too.
     #[doc(alias = "spa_load_verify_data")]
     LoadVerifyData,
+    /// Percentage of a round of a cache device that is trimmed ahead of it.
+    #[doc(alias = "l2arc_trim_ahead")]
+    L2TrimAhead,
     /// Top-level vdevs that a pool which is only read may lack.
     #[doc(alias = "zfs_max_missing_tvds")]
     MaxMissingTops,

@@ -34,7 +34,7 @@ const fn bytes(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 96] = [
+pub const LIMITS: [Info; 97] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -748,6 +748,14 @@ pub const LIMITS: [Info; 96] = [
         "spa_load_verify_data",
         true,
         "0: of such a state it reads metadata only. Default: 1.",
+    ),
+    number(
+        Limit::L2TrimAhead,
+        "l2arc_trim_ahead",
+        (0, U32),
+        0,
+        "Share of a round of writes to a cache device that is trimmed ahead of it, in percent, at least 64 MiB; a device without \
+                contents is trimmed as a whole. 0: cache devices are not trimmed. Default: 0.",
     ),
     number(
         Limit::MaxMissingTops,
