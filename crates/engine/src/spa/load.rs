@@ -105,7 +105,7 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
     })
 }
 
-fn lacks_metadata(found: load_verify::Unreadable) -> Error {
+fn lacks_metadata(found: load_verify::UnreadBlocks) -> Error {
     let what = format!("{} blocks of metadata cannot be read (see spa_load_verify_metadata)", found.metadata);
     let why = Error::corrupt(what);
     match found.first {

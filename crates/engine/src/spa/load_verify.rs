@@ -25,7 +25,7 @@ use crate::zio::{ReadOptions, ReadOutcome};
 
 /// Unreadable blocks.
 #[derive(Debug, Default)]
-pub(super) struct Unreadable {
+pub(super) struct UnreadBlocks {
     /// Metadata.
     pub(super) metadata: u64,
     /// The first error of metadata that the walk met.
@@ -43,7 +43,7 @@ struct Counts {
 struct Verifier {
     reader: Arc<Reader>,
     with_data: bool,
-    found: Unreadable,
+    found: UnreadBlocks,
 }
 
 impl Visitor for Verifier {
@@ -69,10 +69,10 @@ impl Visitor for Verifier {
 /// Reads blocks of the pool's state; `all`: every block, not only those born in the last txgs. Nothing without
 /// `spa_load_verify_metadata`.
 #[doc(alias("spa_load_verify", "spa_verify_min_txg"))]
-pub(super) fn verify(pool: &Pool, all: bool) -> Unreadable {
+pub(super) fn verify(pool: &Pool, all: bool) -> UnreadBlocks {
     let limits = &pool.env.memory.limits;
     if !limits.is_on(Limit::LoadVerifyMetadata) {
-        return Unreadable::default();
+        return UnreadBlocks::default();
     }
     let after = if all { 0 } else { pool.uberblock.txg.saturating_sub(DEFER + 1) };
     let counts = Arc::new(Counts::default());
@@ -86,7 +86,7 @@ pub(super) fn verify(pool: &Pool, all: bool) -> Unreadable {
     let options = ReadOptions { speculative: true, ..ReadOptions::default() };
     let reader = Reader::new(&pool.zio, options, INFLIGHT, told);
     let with_data = limits.is_on(Limit::LoadVerifyData);
-    let mut verifier = Verifier { reader, with_data, found: Unreadable::default() };
+    let mut verifier = Verifier { reader, with_data, found: UnreadBlocks::default() };
     // It never stops.
     let _ = walk(pool, &mut verifier, after);
     verifier.reader.drain(|_| ());
