@@ -125,11 +125,14 @@ fn devices_are_known_where_they_are_now() {
     assert!(
         live.ok(&format!("zdb -l {}", moved.display())).contains(&format!("path: '{}'", moved.display()))
     );
-    // A daemon that comes later finds it there, too.
-    live.signal("-KILL");
-    assert_eq!(live.ok("zpool list -H -o name"), "tank\n");
     let cached = live.disks().join("kept");
     std::fs::copy(&file, &cached).unwrap();
+    // A daemon that comes later imports what its own cache file names, from where it is now.
+    live.signal("-KILL");
+    assert_eq!(live.ok("zpool list -H -o name"), "");
+    live.ok(&format!("zpool import -c {} tank", cached.display()));
+    live.signal("-KILL");
+    assert_eq!(live.ok("zpool list -H -o name"), "tank\n");
     live.ok("zpool export tank");
     assert!(live.ok(&format!("zpool import -c {}", cached.display())).contains("  pool: tank\n"));
     live.ok(&format!("zpool import -c {} tank", cached.display()));

@@ -109,14 +109,18 @@ fn the_newest_state_that_opens_is_named_with_what_changed_since() {
         "{told}"
     );
     assert!(told.contains("\t    +\thurt:/new\n"), "{told}");
-    assert!(told.contains(&format!("'zpool import -F {POOL}'")), "{told}");
-    let dry = live.run(&format!("zpool import -f {from} -F -n {POOL}")).out;
+    assert!(told.contains(&format!("'zpool import -FX {POOL}'")), "{told}");
+    let dry = live.run(&format!("zpool import -f {from} -FX -n {POOL}")).out;
     assert!(dry.starts_with("Would be able to return hurt to its state as of "), "{dry}");
     let before = std::fs::read(dir.join("disk1")).unwrap();
     let refused = live.run(&format!("zpool import -f {from} -N {POOL}"));
     assert!(refused.out.contains(" older: The state of txg "), "{} {}", refused.out, refused.err);
     assert!(std::fs::read(dir.join("disk1")).unwrap() == before, "nothing was to be written");
-    let told = live.ok(&format!("zpool import -f {from} -N -F {POOL}"));
+    // Blocks of that state may be overwritten, so it must be asked for.
+    let refused = live.fails(&format!("zpool import -f {from} -N -F {POOL}"));
+    assert!(refused.contains("-FX tries older ones"), "{refused}");
+    assert!(std::fs::read(dir.join("disk1")).unwrap() == before, "nothing was to be written");
+    let told = live.ok(&format!("zpool import -f {from} -N -FX {POOL}"));
     assert!(told.starts_with("Pool hurt returned to its state as of "), "{told}");
     live.ok(&format!("zpool export {POOL}"));
     if Judge::USUAL.installed() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use engine::Kind;
 use engine::env::Env;
-use engine::spa::{OpenOptions, Pool};
+use engine::spa::{OpenOptions, Pool, Reach};
 use zutil::PoolCandidate;
 use zutil::import;
 
@@ -139,7 +139,7 @@ impl PoolSource {
         }
         let options = OpenOptions {
             txg: self.wanted_txg()?,
-            rewind: self.fallback,
+            reach: if self.fallback { Reach::Extreme } else { Reach::Newest },
             checkpoint: self.rewind_to_checkpoint,
             ..OpenOptions::default()
         };

@@ -71,12 +71,33 @@ pub fn reopen(pool: &PoolCandidate, config: &NvList, leaf: u64) -> Reopened {
     open(Path::new(path)).map_err(|_| absent)
 }
 
-/// Whether a device has a later state of the pool than the one after `last`, so that another system wrote it.
-pub fn is_ahead(device: &Device, last: &Uberblock) -> bool {
-    let slots = zutil::ring::read_uberblocks(&**device, None);
+/// Whether a device has a later state of the pool than the present one, so that another system wrote it. `present` is asked after
+/// the device was read, because the pool may go on meanwhile.
+#[doc(alias = "vdev_label_read_config")]
+pub fn is_ahead(device: &dyn BlockDevice, pool_guid: u64, present: impl FnOnce() -> Uberblock) -> bool {
+    let slots = zutil::ring::read_uberblocks(device, None);
+    let label = label_txg(device, pool_guid).unwrap_or(0);
+    let last = present();
     // An earlier pool left its uberblocks.
     let ours = slots.iter().filter(|slot| slot.uberblock.guid_sum == last.guid_sum);
-    ours.filter(|slot| slot.trust == Trust::Verified).any(|slot| slot.uberblock.txg > last.txg + 1)
+    let mut txgs = ours.filter(|slot| slot.trust == Trust::Verified).map(|slot| slot.uberblock.txg);
+    // Vdevs that left or joined the pool there changed the sum of the guids, but then the label was written, too.
+    txgs.any(|txg| txg > last.txg + 1) || label > last.txg + 1
+}
+
+/// The newest txg in the labels that a device has of this pool.
+pub(crate) fn label_txg(device: &dyn BlockDevice, pool_guid: u64) -> Option<u64> {
+    let labels = DeviceLabels::read(device);
+    let ours = labels
+        .usable()
+        .filter(|(copy, label)| copy.trust == Trust::Verified && label.u64("pool_guid") == Some(pool_guid));
+    ours.filter_map(|(_, label)| label.u64("txg")).max()
+}
+
+/// Whether a device has the label of this vdev.
+#[doc(alias = "vdev_validate_aux")]
+pub(crate) fn is_of(device: &dyn BlockDevice, guid: u64) -> bool {
+    DeviceLabels::read(device).best().and_then(|label| label.u64("guid")) == Some(guid)
 }
 
 /// Whether a device can be read, and none of its labels is of the leaf.

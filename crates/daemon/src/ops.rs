@@ -7,7 +7,6 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use blkdev::Device;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use engine::dsl::write::{Encryption, Tasks};
@@ -317,7 +316,7 @@ impl Registry {
                 let opened = devices::open_all_read_only(&new.candidate)?;
                 let mut source = zutil::import::gathered(&new.candidate, opened);
                 source.name = new.rename.unwrap_or(source.name);
-                let pool = engine::spa::open(&env, source, new.open)?;
+                let pool = engine::spa::import_read_only(&env, source, new.open, system_hostid(), new.force)?;
                 if !new.missing_log {
                     engine::spa::check_logs(&pool)?;
                 }
@@ -349,35 +348,40 @@ impl Registry {
             }
         };
         let pool = Arc::new(held);
-        pool.hold(self.spares_of(&pool));
         place.fill(Arc::clone(&pool));
-        self.use_caches(&pool);
+        self.open_aux(&pool);
         self.lend_spares(&pool);
         self.note(&pool);
         Ok(pool)
     }
 
-    /// The spares and cache devices of a pool, as far as they can be opened. Pools may share a spare.
-    fn spares_of(&self, pool: &Imported) -> Vec<Device> {
-        let Some(facts) = pool.view().ok().and_then(|view| zutil::load::facts(&view)) else {
-            return Vec::new();
+    /// Opens the spares and cache devices of a pool that are there and not open yet, and takes the cache devices into use. Pools
+    /// may share a spare. A device with another label than the list says is left alone.
+    #[doc(alias("vdev_validate_aux", "l2arc_rebuild_vdev"))]
+    pub fn open_aux(&self, pool: &Imported) {
+        let Some(facts) = pool.view().ok().and_then(|view| zutil::load::facts(&view)) else { return };
+        let path = |aux: &VdevNode| {
+            let path = PathBuf::from(std::ffi::OsString::from_vec(aux.path.clone()?));
+            Some((aux.guid, path))
         };
-        let paths = facts.spares.iter().chain(&facts.l2cache).filter_map(|aux| aux.path.clone());
-        let paths = paths.map(|path| PathBuf::from(std::ffi::OsString::from_vec(path)));
-        paths.filter_map(|path| self.held(&path).or_else(|| devices::open(&path).ok())).collect()
-    }
-
-    /// Takes the cache devices of an imported pool into use, as far as they are at their places.
-    fn use_caches(&self, pool: &Imported) {
-        let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
-        let (Ok(spa), Some(facts)) = (pool.spa(), facts) else { return };
+        for (guid, path) in facts.spares.iter().chain(&facts.l2cache).filter_map(path) {
+            let is_held = devices::identity(&path).is_ok_and(|wanted| pool.holds(&wanted).is_some());
+            if !is_held
+                && devices::label_of(&path).and_then(|label| label.u64("guid")) == Some(guid)
+                && let Some(device) = self.held(&path).or_else(|| devices::open(&path).ok())
+                && devices::is_of(&*device, guid)
+            {
+                pool.hold(vec![device]);
+            }
+        }
+        let Ok(spa) = pool.spa() else { return };
         for vdev in facts.l2cache.iter().filter(|vdev| !vdev.offline && !vdev.faulted) {
-            let path = PathBuf::from(std::ffi::OsString::from_vec(vdev.path.clone().unwrap_or_default()));
-            // Another device at that path must not be written.
-            if devices::in_use(&path) == Some(devices::InUse::Cache(vdev.guid))
+            let Some((guid, path)) = path(vdev) else { continue };
+            if spa.cache_devices().iter().all(|used| used.leaf.guid != guid)
+                && devices::in_use(&path) == Some(devices::InUse::Cache(guid))
                 && let Some(device) = self.held(&path)
             {
-                spa.use_cache(vdev.guid, &path.to_string_lossy(), device);
+                spa.use_cache(guid, &path.to_string_lossy(), device);
             }
         }
     }

@@ -52,7 +52,7 @@ pub struct Manner {
     pub altroot: Option<String>,
     /// Whether the cache file includes it.
     pub cached: bool,
-    /// Another cache file that includes it, too (property `cachefile`).
+    /// Another cache file that has it instead (property `cachefile`). The next daemon does not import it by itself.
     pub cachefile: Option<PathBuf>,
     /// File systems are not mounted automatically.
     pub no_mount: bool,
@@ -61,8 +61,9 @@ pub struct Manner {
 impl Manner {
     /// Applies the property `cachefile`: empty, `none`, or a path. OpenZFS's default path stands for our own.
     pub fn set_cachefile(&mut self, value: &str) {
-        self.cached = value != "none";
-        self.cachefile = (self.cached && !value.is_empty() && value != DEFAULT_CACHE).then(|| value.into());
+        let is_other = !matches!(value, "" | "none" | DEFAULT_CACHE);
+        self.cachefile = is_other.then(|| value.into());
+        self.cached = value != "none" && !is_other;
     }
 }
 
@@ -294,9 +295,29 @@ impl Imported {
         tree.leaves().filter_map(lost).collect()
     }
 
-    /// Reopens the device of a leaf, if it is at the path in the configuration.
+    /// Reopens the device of a leaf, if it is at the path in the configuration. One that another system has taken beyond the
+    /// present state of the pool is refused; one that another system changed since it left the pool lacks everything.
+    #[doc(alias = "vdev_validate")]
     pub fn reopen(&self, leaf: u64) -> Reopened {
-        crate::devices::reopen(&self.candidate(), &self.config(), leaf)
+        let device = crate::devices::reopen(&self.candidate(), &self.config(), leaf)?;
+        let Held::Live(spa) = &self.held else { return Ok(device) };
+        let guid = self.guid();
+        if crate::devices::is_ahead(&*device, guid, || spa.uberblock()) {
+            return Err(Health::cant_open(VdevAux::BadLabel));
+        }
+        if let Some(txg) = crate::devices::label_txg(&*device, guid) {
+            spa.doubt_returned(leaf, txg);
+        }
+        Ok(device)
+    }
+
+    /// Whether the device at the place of a leaf out of use is refused because it has a later state of the pool.
+    pub fn is_ahead(&self, leaf: u64) -> bool {
+        let health = self.spa().ok().and_then(|spa| spa.pool.tree().leaf(leaf).map(|leaf| leaf.health()));
+        let refused = Health::cant_open(VdevAux::BadLabel);
+        health == Some(refused)
+            && crate::devices::reopen(&self.candidate(), &self.config(), leaf).is_ok()
+            && self.reopen(leaf).is_err()
     }
 
     /// Resumes the pool if it was suspended. A device that another system changed meanwhile is not used.
@@ -304,15 +325,7 @@ impl Imported {
     /// # Errors
     /// The reason why it cannot resume.
     pub fn resume(&self) -> Result<()> {
-        let spa = self.spa()?;
-        let last = spa.uberblock();
-        spa.resume(&|leaf| {
-            let device = self.reopen(leaf)?;
-            match crate::devices::is_ahead(&device, &last) {
-                false => Ok(device),
-                true => Err(Health::cant_open(VdevAux::Active)),
-            }
-        })
+        self.spa()?.resume(&|leaf| self.reopen(leaf))
     }
 
     /// Runs a task on the pool's datasets, in syncing context.

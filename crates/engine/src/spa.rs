@@ -51,12 +51,14 @@ mod injecting;
 mod keys;
 pub mod layout;
 mod load;
+mod load_verify;
 pub(crate) mod mapping;
 mod multihost;
 mod pool;
 pub mod props;
 pub mod rebuild;
 pub mod reconstruct;
+mod remote;
 pub(crate) mod removal;
 mod resume;
 pub mod scrub;
@@ -115,11 +117,11 @@ use crate::zio::{self, suspend::be_patient};
 
 pub use activity::{Activity, Pace, Step};
 pub use create::{FillRoot, NewPool, create, create_encrypted};
-pub use import::{ImportOptions, check_logs, import, import_rebuilt, missing_logs};
+pub use import::{ImportOptions, check_logs, import, import_read_only, import_rebuilt, missing_logs};
 pub use load::{open, packed_nvlist};
-pub use multihost::has_heartbeats;
 pub use pool::{Pool, Rewind};
-pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose};
+pub use remote::has_heartbeats;
+pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose, Reach};
 pub use upgrade::is_version;
 
 /// Longest delay.

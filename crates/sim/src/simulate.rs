@@ -27,7 +27,7 @@ use crate::check;
 use crate::disk::{Disk, Record};
 use crate::image::{Pages, Replay};
 use crate::model::{Known, compare};
-use crate::timeline::{Boot, Timeline};
+use crate::timeline::{Back, Boot, Timeline};
 use crate::world::{self, Machine};
 
 mod faults;
@@ -179,7 +179,7 @@ impl Run {
     fn round(&mut self) -> Result<(), String> {
         self.actor.spa.run_steps();
         self.watch_spares();
-        match self.random.below(54) {
+        match self.random.below(56) {
             0..24 => self.step(),
             24..27 => self.look(),
             27..32 => self.misbehave(),
@@ -190,6 +190,7 @@ impl Run {
             41 => self.fill_up(),
             42 | 43 => self.exchange(),
             44..52 => self.job(),
+            52 | 53 => self.go_back(),
             _ => self.break_off(),
         }
     }
@@ -342,7 +343,7 @@ impl Run {
         self.promised = self.past.all_safe(&self.actor);
         self.course.restarts += 1;
         if has_checkpoint && self.random.below(2) == 0 {
-            return self.boot_into(pages, true);
+            return self.boot_into(pages, Back::Checkpoint);
         }
         self.boot(pages)?;
         paused.map_or(Ok(()), |before| self.still_paused(&before))
@@ -386,6 +387,38 @@ impl Run {
         self.boot(pages)
     }
 
+    /// The power goes, and the pool returns to the state of one or two txgs before, whose blocks are all kept, while logs have
+    /// records; or to its checkpoint, if it has one.
+    fn go_back(&mut self) -> Result<(), String> {
+        // A disk that has just left the pool would be missing in a state before.
+        self.put_right()?;
+        self.settle(true)?;
+        for last in [false, false, false, false, true] {
+            self.was_split = false;
+            self.step()?;
+            if self.was_split {
+                // The state in its middle has no number.
+                return Ok(());
+            }
+            if !last || self.random.below(2) == 0 {
+                self.actor.spa.sync().map_err(|e| e.to_string())?;
+            }
+        }
+        let has_checkpoint =
+            self.actor.spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::Exists);
+        self.actor.tell("power cut".into());
+        let mut replay = Replay::new(self.base.clone());
+        self.record.take().iter().for_each(|event| replay.step(event));
+        let variant = self.random.below(replay.variants(64));
+        self.course.cuts += 1;
+        let pages = replay.image(variant, &mut self.random);
+        let back = match has_checkpoint && self.random.below(2) == 0 {
+            true => Back::Checkpoint,
+            false => Back::By(1 + self.random.below(2)),
+        };
+        self.boot_into(pages, back)
+    }
+
     /// A panic within a transaction suspends the pool: nothing can be changed or written any more, and the next import finds
     /// nothing of the step that broke off.
     fn break_off(&mut self) -> Result<(), String> {
@@ -422,11 +455,12 @@ impl Run {
 
     /// Starts the machine with these disks.
     fn boot(&mut self, pages: Vec<Pages>) -> Result<(), String> {
-        self.boot_into(pages, false)
+        self.boot_into(pages, Back::Nowhere)
     }
 
-    /// As [`Run::boot`]; the pool returns to its checkpoint if `rewinds`.
-    fn boot_into(&mut self, pages: Vec<Pages>, rewinds: bool) -> Result<(), String> {
+    /// As [`Run::boot`]; the pool returns to an older state.
+    fn boot_into(&mut self, pages: Vec<Pages>, back: Back) -> Result<(), String> {
+        let rewinds = back != Back::Nowhere;
         // A replacement may have ended since: the new disk is needed now.
         self.keep_needed_disks_well();
         self.record = Arc::new(Record::default());
@@ -441,13 +475,16 @@ impl Run {
             disk.inject(Fault::Dead);
         }
         if rewinds {
-            self.actor.tell("the pool returns to its checkpoint".into());
+            self.actor.tell(format!("the pool goes back: {back:?}"));
             self.promised = 0;
-            self.course.rewinds += 1;
+            match back {
+                Back::By(_) => self.count("return to a txg"),
+                _ => self.course.rewinds += 1,
+            }
             // Another disk may be out of use there, or lack something, until all are put right again.
             self.victims.clear();
         }
-        let boot = Boot { number: boot, rewinds };
+        let boot = Boot { number: boot, back };
         let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot, &Known::default())?;
         let before = std::mem::replace(&mut self.actor, resumed);
         self.actor.told = before.told;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blkdev::Device;
-use engine::spa::{ImportOptions, OpenOptions, Spa, import};
+use engine::spa::{ImportOptions, OpenOptions, Reach, Spa, import};
 use ondisk::Blkptr;
 use stdx::rng::Rng;
 
@@ -13,18 +13,30 @@ use crate::model::{Known, Model, Tree, compare, read_dataset};
 use crate::promise::{Promises, is_kept};
 use crate::world;
 
+/// The state that a pool returns to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Back {
+    /// The newest.
+    #[default]
+    Nowhere,
+    /// That of its checkpoint.
+    Checkpoint,
+    /// That of so many txgs before (`zpool import -T`).
+    By(u64),
+}
+
 /// A start of the machine.
 #[derive(Debug, Clone, Copy)]
 pub struct Boot {
     /// A number that no earlier start had; names of logs must not repeat.
     pub number: u64,
-    /// The pool returns to its checkpoint.
-    pub rewinds: bool,
+    /// The state that the pool returns to.
+    pub back: Back,
 }
 
 impl From<u64> for Boot {
     fn from(number: u64) -> Self {
-        Self { number, rewinds: false }
+        Self { number, back: Back::Nowhere }
     }
 }
 
@@ -130,8 +142,16 @@ impl Timeline {
 /// The pool on `devices`, imported for writing.
 fn started(devices: &[Device], boot: Boot) -> Result<Arc<Spa>, String> {
     let source = world::found(devices).ok_or("no pool is found")?;
+    let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
+    let open = match boot.back {
+        Back::Nowhere => OpenOptions::default(),
+        Back::Checkpoint => OpenOptions { checkpoint: true, ..OpenOptions::default() },
+        Back::By(txgs) => {
+            OpenOptions { txg: Some(newest - txgs), reach: Reach::Extreme, ..OpenOptions::default() }
+        }
+    };
     let options = ImportOptions {
-        open: OpenOptions { checkpoint: boot.rewinds, ..OpenOptions::default() },
+        open,
         hostid: 1,
         hostname: "sim".into(),
         needs_logs: true,

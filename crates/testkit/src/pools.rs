@@ -53,11 +53,25 @@ pub fn import_at(dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Resu
 /// # Errors
 /// Errors of [`engine::spa::import()`].
 pub fn import_in(env: &Env, dir: &Path, pool: &str, open: engine::spa::OpenOptions) -> Result<Arc<Spa>> {
-    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
-    let candidate = select(candidates(&[dir.to_path_buf()]), pool)?;
     // One of them was not exported by its creator. The one with a checkpoint was, although its checkpoint is
     // of an active pool.
     let force = !open.checkpoint;
+    import_forced(env, dir, pool, open, force)
+}
+
+/// Like [`import_in`]; `force`: although another machine seems to use it.
+///
+/// # Errors
+/// Errors of [`engine::spa::import()`].
+pub fn import_forced(
+    env: &Env,
+    dir: &Path,
+    pool: &str,
+    open: engine::spa::OpenOptions,
+    force: bool,
+) -> Result<Arc<Spa>> {
+    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
+    let candidate = select(candidates(&[dir.to_path_buf()]), pool)?;
     let how = ImportOptions { open, hostid: 7, hostname: "elsewhere".into(), force, ..Default::default() };
     import(env, source_with(&candidate, options), &how)
 }

@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use blkdev::{Device, Fault, FaultyDevice};
+use blkdev::{BlockDevice, Device, Event, Fault, FaultyDevice, Geometry, Io, IoKind, RecordingDevice};
 use engine::arc::l2arc::{Fed, L2arc};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
@@ -232,6 +234,120 @@ fn freed_blocks_and_small_devices_and_datasets_without_secondarycache_are_left_o
     assert_eq!((bench.count(L2::Asize), bench.count(L2::LogBlkCount)), (0, 0));
     assert_eq!(bench.spa.pool.env.memory.second(), 0);
     assert_eq!(bench.l2().feed(&mut |_, _| true), Fed::NoDevice);
+}
+
+/// With `l2arc_trim_ahead` a device without contents is trimmed as a whole, and a full one ahead of the writes.
+#[test]
+fn devices_are_trimmed_ahead_of_the_writes() {
+    let bench = Bench::new();
+    bench.spa.export().unwrap();
+    let Bench { dir, spa, file, cache } = bench;
+    let mut file = file;
+    drop(spa);
+    let path = dir.path().join("cache1");
+    let env = Env::system(64 << 20).unwrap();
+    for (limit, value) in [(Limit::L2RebuildMinSize, 0), (Limit::L2TrimAhead, 100)] {
+        env.memory.set(limit, value).unwrap();
+    }
+    let spa = pools::import_in(&env, dir.path(), POOL, engine::spa::OpenOptions::default()).unwrap();
+    let recording = Arc::new(RecordingDevice::new(pools::open(&path)));
+    assert!(spa.use_cache(cache, "cache1", Arc::clone(&recording) as Device));
+    let trims = || {
+        let events = recording.take().into_iter();
+        events
+            .filter_map(|event| match event {
+                Event::Trim(range) => Some((range.start, range.end)),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    let mut bench = Bench { dir, spa, file, cache };
+    bench.l2().settle();
+    let end = (128 << 20) - (512 << 10);
+    assert_eq!(trims(), [(4 << 20, end)], "the whole device, from its header on");
+    if let Some(text) = zdb(&path) {
+        assert!(text.contains("trim_state: 4"), "{text}");
+    }
+    let mut trimmed = Vec::new();
+    for _ in 0..60 {
+        file.1 = bench.fill();
+        bench.file = file;
+        bench.read_all();
+        bench.feed();
+        bench.read_all();
+        trimmed.extend(trims());
+        if trimmed.len() > 1 {
+            break;
+        }
+    }
+    assert!(trimmed.first().is_some_and(|first| first.0 == (4 << 20) + 512), "{trimmed:?}");
+    assert_eq!(bench.count(L2::CksumBad), 0);
+    bench.spa.export().unwrap();
+    if testkit::zdb::installed() {
+        testkit::zdb::verify(bench.dir.path(), POOL).unwrap();
+    }
+}
+
+/// A device whose writes take a while.
+#[derive(Debug)]
+struct Slow {
+    inner: Device,
+    begun: Arc<AtomicUsize>,
+    ended: Arc<AtomicUsize>,
+}
+
+impl BlockDevice for Slow {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&self, io: Io) {
+        if io.kind != IoKind::Write {
+            return self.inner.submit(io);
+        }
+        self.begun.fetch_add(1, Ordering::SeqCst);
+        let (inner, ended) = (Arc::clone(&self.inner), Arc::clone(&self.ended));
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(300));
+            let theirs = io.done;
+            let done = Box::new(move |result, buf| {
+                ended.fetch_add(1, Ordering::SeqCst);
+                theirs(result, buf);
+            });
+            inner.submit(Io { done, ..io });
+        });
+    }
+}
+
+/// The header of a device without a usable one is replaced in the background.
+#[test]
+fn an_export_waits_for_the_header_of_an_empty_device() {
+    for waits in [true, false] {
+        let bench = Bench::new();
+        bench.spa.export().unwrap();
+        let Bench { dir, spa, cache, .. } = bench;
+        drop(spa);
+        let path = dir.path().join("cache1");
+        let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, &[0; 4096], 4 << 20).unwrap();
+        let spa = pools::import_dir(dir.path(), POOL).unwrap();
+        let (begun, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
+        let slow = Slow { inner: pools::open(&path), begun: Arc::clone(&begun), ended: Arc::clone(&ended) };
+        assert!(spa.use_cache(cache, "cache1", Arc::new(slow)));
+        // With the write under way, and perhaps before it begins.
+        while waits && begun.load(Ordering::SeqCst) == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        spa.export().unwrap();
+        let (first, done) = (begun.load(Ordering::SeqCst), ended.load(Ordering::SeqCst));
+        assert_eq!(first, done, "a write was under way when the pool was exported");
+        std::thread::sleep(Duration::from_millis(500));
+        assert_eq!(begun.load(Ordering::SeqCst), first, "the device was written after the export");
+    }
 }
 
 #[test]

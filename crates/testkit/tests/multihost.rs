@@ -9,7 +9,11 @@ use std::time::Duration;
 
 use engine::Kind;
 use engine::dsl::props::PropValue;
-use engine::spa::{ImportOptions, Spa, import};
+use engine::env::Env;
+use engine::memory::Limit;
+use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::{ImportOptions, OpenOptions, Reach, Spa, import};
+use engine::vdev::config::AllocBias;
 use testkit::pools;
 use zutil::import::{candidates, select, source_with};
 
@@ -43,9 +47,13 @@ fn import_elsewhere(dir: &Path) -> engine::Result<Arc<Spa>> {
 }
 
 fn import_on(dir: &Path, hostid: u64, force: bool) -> engine::Result<Arc<Spa>> {
+    import_with(dir, hostid, ImportOptions { force, ..Default::default() })
+}
+
+fn import_with(dir: &Path, hostid: u64, how: ImportOptions) -> engine::Result<Arc<Spa>> {
     let options = blkdev::OpenOptions { mode: blkdev::OpenMode::ReadWrite, ..Default::default() };
     let source = source_with(&select(candidates(&[dir.to_path_buf()]), POOL)?, options);
-    let how = ImportOptions { hostid, hostname: "other".into(), force, ..Default::default() };
+    let how = ImportOptions { hostid, hostname: "other".into(), ..how };
     import(&engine::env::Env::system(64 << 20)?, source, &how)
 }
 
@@ -110,6 +118,76 @@ fn a_pool_that_was_left_is_imported_after_a_wait() {
     if testkit::zdb::installed() {
         testkit::zdb::verify(other.path(), POOL).unwrap();
     }
+}
+
+/// A pool of two disks, a mirror if `mirrored`, that a machine left without an export; heartbeats came every 100 ms.
+fn left(mirrored: bool) -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    for (limit, value) in [(Limit::MultihostInterval, 100), (Limit::MultihostFail, 2)] {
+        env.memory.set(limit, value).unwrap();
+    }
+    let leaves = ["disk1", "disk2"].map(|name| pools::leaf(&dir.path().join(name), 128 << 20));
+    let tops = match mirrored {
+        true => vec![VdevSpec::Mirror(leaves.into())],
+        false => leaves.into_iter().map(VdevSpec::Leaf).collect(),
+    };
+    let tops =
+        tops.into_iter().map(|vdev| TopSpec { vdev, class: AllocBias::Normal, ashift: None }).collect();
+    let spa = pools::create_pool(&env, POOL, tops, &|_, _| Ok(())).unwrap();
+    let on = vec![("multihost".to_owned(), PropValue::Number(1))];
+    spa.sync_task(move |spa, tx| spa.set_props(&on, tx)).unwrap();
+    dir
+}
+
+/// Both wait for as long, and neither finds a heartbeat of the other.
+#[test]
+fn of_two_machines_that_import_at_once_one_gets_the_pool_at_most() {
+    let mut winners = 0;
+    for mirrored in [true, false, true, false] {
+        let dir = left(mirrored);
+        let at = dir.path();
+        let both = std::thread::scope(|scope| {
+            let threads = [98, 99].map(|host| scope.spawn(move || import_on(at, host, true)));
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let won = both.iter().filter(|result| result.is_ok()).count();
+        assert!(won < 2, "both imported it");
+        winners += won;
+        for result in both {
+            match result {
+                Ok(spa) => spa.export().unwrap(),
+                Err(why) => assert_eq!(why.kind(), Kind::Busy, "{why}"),
+            }
+        }
+        if testkit::zdb::installed() {
+            testkit::zdb::verify(dir.path(), POOL).unwrap();
+        }
+    }
+    assert!(winners > 0, "each refused for the other's sake");
+}
+
+/// Another machine may use the pool with the half that this one does not see.
+#[test]
+fn half_a_mirror_is_claimed_on_request_only() {
+    let dir = left(true);
+    std::fs::remove_file(dir.path().join("disk2")).unwrap();
+    let before = std::fs::read(dir.path().join("disk1")).unwrap();
+    let refused = import_on(dir.path(), 99, true).unwrap_err();
+    assert!(refused.kind() == Kind::NoDevice && refused.to_string().contains("-FX"), "{refused}");
+    // The claim was taken back.
+    let newest = |dir: &Path| {
+        let source = zutil::import::source(&select(candidates(&[dir.to_path_buf()]), POOL).unwrap());
+        source.uberblocks.iter().map(|found| found.uberblock).max_by(ondisk::Uberblock::preference).unwrap()
+    };
+    let after = newest(dir.path());
+    std::fs::write(dir.path().join("disk1"), before).unwrap();
+    assert_eq!(after.mmp_seq(), newest(dir.path()).mmp_seq());
+    let open = OpenOptions { reach: Reach::Extreme, ..OpenOptions::default() };
+    import_with(dir.path(), 99, ImportOptions { open, force: true, ..Default::default() })
+        .unwrap()
+        .export()
+        .unwrap();
 }
 
 /// A clock that advances on request.

@@ -8,7 +8,7 @@ use clikit::ctx::Ctx;
 use clikit::verb::Failure;
 use engine::dsl::{Dataset, Dsl};
 use engine::env::Env;
-use engine::spa::{OpenOptions, Pool};
+use engine::spa::{OpenOptions, Pool, Reach};
 use engine::{Error, Kind};
 use zutil::import;
 
@@ -74,9 +74,14 @@ impl Session {
 /// Finds and opens a pool according to the options.
 pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
     let env = Env::system(ARC_MAX)?;
+    let reach = match (options.has('X'), options.has('F')) {
+        (true, _) => Reach::Extreme,
+        (false, true) => Reach::Safe,
+        (false, false) => Reach::Newest,
+    };
     let how = OpenOptions {
         txg: options.txg,
-        rewind: options.has('F') || options.has('X'),
+        reach,
         checkpoint: options.has('k'),
         force: options.level('A') > 1,
         ..OpenOptions::default()

@@ -47,9 +47,13 @@ pub fn assess(root: &mut VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) {
     root.health = root_health(root);
 }
 
-/// Sets `health` of a spare or cache device, which stands outside the tree.
+/// Sets `health` of a spare or cache device, which stands outside the tree. A missing label counts as a wrong one there.
+#[doc(alias = "vdev_validate_aux")]
 pub fn assess_aux(vdev: &mut VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) {
-    descend(vdev, 0, 0, locate);
+    descend(vdev, 0, 0, &|leaf| match locate(leaf) {
+        Presence::Unlabelled => Presence::Foreign,
+        found => found,
+    });
 }
 
 fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNode) -> Presence) {

@@ -176,6 +176,10 @@ impl Verb for Online {
             let health = spa.online(guid, reopened, self.expand).map_err(cannot)?;
             if health.state != VdevState::Healthy {
                 let worked = before.is_some_and(|before| before.is_readable());
+                if pool.is_ahead(guid) {
+                    writeln!(ctx.out, "{}", later_state(word))?;
+                    return Ok(());
+                }
                 remains_faulty(word, health, self.expand.then_some(worked), ctx)?;
                 failed = self.expand && worked;
             }
@@ -189,6 +193,26 @@ impl Verb for Online {
 fn is_cache(pool: &Imported, word: &str) -> bool {
     let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
     facts.is_some_and(|facts| words::find(facts.l2cache.iter(), word).is_some())
+}
+
+/// Warns of devices out of use that have a later state of the pool.
+pub fn warn_of_later_states(pool: &Imported, leaves: &[u64], ctx: &mut Ctx) -> std::io::Result<()> {
+    let tree = match pool.spa() {
+        Ok(spa) => spa.pool.tree(),
+        Err(_) => return Ok(()),
+    };
+    for leaf in leaves.iter().filter(|guid| pool.is_ahead(**guid)).filter_map(|guid| tree.leaf(*guid)) {
+        writeln!(ctx.out, "{}", later_state(&leaf.path))?;
+    }
+    Ok(())
+}
+
+/// Why a device is not taken back, and what can be done.
+fn later_state(word: &str) -> String {
+    format!(
+        "warning: device '{word}' has a later state of the pool, which another system wrote, and is not used\n\
+         use 'zpool labelclear -f' and 'zpool replace' to give up that state and copy the device anew"
+    )
 }
 
 /// Warns that a device that was brought online is not healthy; with `expand`, also whether it worked before.
@@ -235,7 +259,11 @@ impl Verb for Clear {
             devices.push((leaf.guid, is_out.then(|| pool.reopen(leaf.guid))));
         }
         let name = self.device.as_deref().unwrap_or(&self.pool);
+        let reopened: Vec<u64> =
+            devices.iter().filter(|(_, new)| new.is_some()).map(|(guid, _)| *guid).collect();
         spa.clear(devices).map_err(|e| cannot(name, &why(&e)))?;
+        warn_of_later_states(&pool, &reopened, ctx)?;
+        ctx.registry()?.open_aux(&pool);
         ctx.registry()?.note(&pool);
         ctx.log(&pool)?;
         Ok(Exit::OK)

@@ -53,7 +53,7 @@ pub struct Import {
     #[arg(short = 'N')]
     pub no_mount: bool,
 
-    /// Go back to an older state when the newest can't be opened
+    /// Go back to an older state when the newest can't be opened, at most by the few transaction groups whose blocks are kept
     #[arg(short = 'F')]
     pub rewind: bool,
 
@@ -61,7 +61,7 @@ pub struct Import {
     #[arg(short = 'n')]
     pub dry: bool,
 
-    /// With -F: go back as far as there are states (it always does)
+    /// With -F: go back as far as there are states; all blocks of one are read first, which may take hours
     #[arg(short = 'X')]
     pub extreme: bool,
 

@@ -16,7 +16,7 @@ use clikit::verb::Failure;
 use engine::dmu::Objset;
 use engine::dsl::Dataset;
 use engine::env::Env;
-use engine::spa::{ImportSource, OpenOptions, Pool, Purpose};
+use engine::spa::{ImportSource, OpenOptions, Pool, Purpose, Reach};
 use engine::zio::Form;
 use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
@@ -38,7 +38,7 @@ pub(super) fn say(
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let source = zutil::import::source(candidate);
-    let options = OpenOptions { rewind: true, force: true, purpose, ..OpenOptions::default() };
+    let options = OpenOptions { reach: Reach::Extreme, force: true, purpose, ..OpenOptions::default() };
     let Ok(pool) = engine::spa::open(env, source.clone(), options) else { return Ok(()) };
     let Some(rewind) = &pool.rewind else { return Ok(()) };
     let at = |txg: u64| source.uberblocks.iter().find(|u| u.uberblock.txg == txg).map(|u| u.uberblock);
@@ -60,9 +60,13 @@ pub(super) fn say(
     )?;
     changes(&pool, &source, ctx)?;
     let name = printable(&candidate.name);
+    // Without -X a rewind ends before states whose blocks may be overwritten.
+    let safe = OpenOptions { reach: Reach::Safe, ..options };
+    let is_safe = engine::spa::open(env, source.clone(), safe).is_ok();
+    let extreme = if is_safe { "" } else { "X" };
     writeln!(
         ctx.out,
-        "\tUse 'zpool import -o readonly=on -T {txg} {name}' to look at it, and\n\t'zpool import -F {name}' or \
+        "\tUse 'zpool import -o readonly=on -T {txg} {name}' to look at it, and\n\t'zpool import -F{extreme} {name}' or \
          'zpool import -T {txg} {name}' to go back to it for good.",
         txg = opened.txg
     )?;

@@ -13,7 +13,7 @@ use daemon::registry::Manner;
 use engine::Kind;
 use engine::dsl::props::PropValue;
 use engine::spa::rebuild::Derived;
-use engine::spa::{FoundUberblock, OpenOptions, Pool, Purpose};
+use engine::spa::{FoundUberblock, OpenOptions, Pool, Purpose, Reach};
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zutil::PoolCandidate;
@@ -103,7 +103,7 @@ impl Import {
         if let Some(new) = &rename {
             check_new_pool(new).map_err(|e| cannot(&e.to_string()))?;
         }
-        if !self.force && !wishes.read_only {
+        if !self.force {
             check_host(candidate)?;
         }
         let registry = ctx.registry()?;
@@ -144,11 +144,11 @@ impl Import {
             writeln!(ctx.out, "The space maps of {name}, and its damaged tables, were written anew.")?;
         }
         if self.rewind || self.txg.is_some() {
-            let (opened, newest) = match pool.spa() {
+            let reached = match pool.spa() {
                 Ok(spa) => reached(&spa.pool),
                 Err(_) => reached(&*pool.view()?),
             };
-            say_rewind(&states, (opened, newest), &name, false, ctx)?;
+            say_rewind(&states, reached, &name, false, ctx)?;
         }
         if !pool.is_read_only() {
             let stored = wishes.stored.clone();
@@ -179,7 +179,7 @@ impl Import {
             temporary: self.temporary && rename.is_some(),
             rename,
             read_only: wishes.read_only,
-            force: self.force || self.destroyed,
+            force: self.force,
             missing_log: self.missing_log,
             open: self.state(),
             manner: wishes.manner.clone(),
@@ -214,7 +214,11 @@ impl Import {
     pub(super) fn state(&self) -> OpenOptions {
         OpenOptions {
             txg: self.txg,
-            rewind: self.rewind || self.txg.is_some(),
+            reach: match (self.extreme || self.txg.is_some(), self.rewind) {
+                (true, _) => Reach::Extreme,
+                (false, true) => Reach::Safe,
+                (false, false) => Reach::Newest,
+            },
             checkpoint: self.rewind_to_checkpoint,
             ..OpenOptions::default()
         }
@@ -242,12 +246,15 @@ impl Import {
         };
         let (props, options) = props_and_mount_options(&self.options);
         let mut wishes = Wishes { manner, read_only: false, stored: Vec::new(), options };
-        for (name, value) in settings::split(&props)? {
+        let props = settings::split(&props)?;
+        let has_cachefile = props.iter().any(|(name, _)| name == "cachefile");
+        for (name, value) in props {
             match of_pool(&name, &value, When::Import)? {
                 PoolSetting::Readonly(on) => wishes.read_only = on,
                 PoolSetting::Altroot(root) => {
                     wishes.manner.altroot = Some(root);
-                    wishes.manner.cached = false;
+                    // A cache file that is asked for is kept.
+                    wishes.manner.cached &= has_cachefile;
                 }
                 PoolSetting::Stored(name, value) => wishes.stored.push((name, value)),
                 PoolSetting::Cachefile(path) => wishes.manner.set_cachefile(&path),
@@ -265,17 +272,28 @@ pub(super) fn props_and_mount_options(words: &[String]) -> (Vec<String>, Vec<Str
     (props, options.iter().flat_map(|word| word.split(',')).map(str::to_owned).collect())
 }
 
-/// The txg that a pool was opened at, and the newest one that is known to have been there.
-fn reached(pool: &Pool) -> (u64, u64) {
-    let opened = pool.uberblock.txg;
-    (opened, pool.rewind.as_ref().map_or(opened, |rewind| rewind.newest))
+/// The result of a rewind.
+#[derive(Debug, Clone, Copy)]
+struct Reached {
+    /// The txg that a pool was opened at.
+    opened: u64,
+    /// The newest one that is known to have been there.
+    newest: u64,
+    /// Blocks of data that cannot be read in the state that was opened.
+    lost_data: u64,
+}
+
+fn reached(pool: &Pool) -> Reached {
+    let (opened, rewind) = (pool.uberblock.txg, pool.rewind.as_ref());
+    let newest = rewind.map_or(opened, |rewind| rewind.newest);
+    Reached { opened, newest, lost_data: rewind.map_or(0, |rewind| rewind.lost_data) }
 }
 
 /// Reports the cost of a rewind to a txg, if there is one.
 #[doc(alias = "zpool_rewind_exclaim")]
 fn say_rewind(
     all: &[FoundUberblock],
-    (opened, newest): (u64, u64),
+    Reached { opened, newest, lost_data }: Reached,
     name: &str,
     dry: bool,
     ctx: &mut Ctx,
@@ -307,14 +325,18 @@ fn say_rewind(
         1..=120 => writeln!(ctx.out, "{verb} approximately {lost} seconds of transactions.")?,
         _ => writeln!(ctx.out, "{verb} approximately {} minutes of transactions.", (lost + 30) / 60)?,
     }
+    match lost_data {
+        0 => {}
+        1 => writeln!(ctx.out, "One block of data cannot be read in that state.")?,
+        many => writeln!(ctx.out, "{many} blocks of data cannot be read in that state.")?,
+    }
     Ok(())
 }
 
 /// Refuses a pool that another machine may be using.
 #[doc(alias = "zfs_force_import_required")]
 fn check_host(candidate: &PoolCandidate) -> Result<(), Failure> {
-    let active = candidate.state == PoolState::Active;
-    if !active || candidate.hostid == system_hostid() {
+    if candidate.state == PoolState::Exported || candidate.hostid == system_hostid() {
         return Ok(());
     }
     let host = if candidate.hostname.is_empty() { "<unknown>" } else { &candidate.hostname };

@@ -5,6 +5,7 @@ use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use zcommon::vdev::VdevState;
 
+use super::device::warn_of_later_states;
 use super::simple::named_or_all;
 
 /// Open all devices anew: those that are back are used, and those that have grown show it.
@@ -26,8 +27,11 @@ impl Verb for Reopen {
             pool.validate().map_err(cannot)?;
             let tree = spa.pool.tree();
             let missing = tree.leaves().filter(|leaf| leaf.health().state == VdevState::CantOpen);
-            let devices = missing.map(|leaf| (leaf.guid, pool.reopen(leaf.guid))).collect();
+            let missing: Vec<u64> = missing.map(|leaf| leaf.guid).collect();
+            let devices = missing.iter().map(|leaf| (*leaf, pool.reopen(*leaf))).collect();
             spa.reopen(devices).map_err(cannot)?;
+            warn_of_later_states(pool, &missing, ctx)?;
+            ctx.registry()?.open_aux(pool);
             ctx.registry()?.note(pool);
             ctx.log(pool)?;
         }

@@ -213,6 +213,17 @@ impl Spa {
         })
     }
 
+    /// Notes that the device of a leaf out of use has a label of `txg`. If another system wrote it since the leaf went out of use,
+    /// blocks that the leaf had may be overwritten: it lacks everything then, and a resilver copies all of it.
+    ///
+    /// Differs from OpenZFS, which then copies what was written here meanwhile, and leaves the rest to checksums.
+    pub fn doubt_returned(&self, guid: u64, txg: u64) {
+        let tree = self.pool.zio.tree();
+        if let Some(leaf) = tree.leaf(guid).filter(|leaf| leaf.was_changed(txg)) {
+            leaf.miss_all(crate::txg::INITIAL, self.txgs.open().saturating_add(1));
+        }
+    }
+
     #[doc(alias = "vdev_reopen")]
     fn take_back(&self, leaf: &Leaf, reopened: Reopened, tx: &Tx) {
         let before = leaf.health();

@@ -266,6 +266,7 @@ impl Spa {
     pub(super) fn set_health(&self, leaf: &Leaf, health: Health, keep: Keep) {
         let before = leaf.health();
         if before.is_readable() && !health.is_readable() {
+            leaf.leaves_at(self.txgs.synced() + 1);
             (self.txgs.synced() + 1..=self.txgs.open()).for_each(|txg| leaf.miss(txg));
         }
         leaf.set_health(health);

@@ -27,13 +27,13 @@ use super::config::PoolConfig;
 use super::create::{all_vdev_zaps, forms, vdev_zaps};
 use super::feature_set::FeatureSet;
 use super::layout::config::edit;
-use super::load::open_owned;
-use super::multihost::check_activity;
+use super::load::{open, open_owned};
 use super::pool::Pool;
 use super::rebuild::{self, Derived};
+use super::remote::check_activity;
 use super::removal;
 use super::shared::Shared;
-use super::source::{ImportSource, OpenOptions, Purpose};
+use super::source::{ImportSource, OpenOptions, Purpose, Reach};
 use super::vdev_props;
 use crate::dmu::dirty::policy::Policy;
 use crate::dmu::tx::Dirty;
@@ -42,6 +42,7 @@ use crate::dsl::write::{Hooks as _, MosTx};
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
+use crate::memory::Limit;
 use crate::metaslab::{SpaceAllocator, SpaceMapSource};
 use crate::txg::Txgs;
 use crate::vdev::config::AllocBias;
@@ -127,6 +128,34 @@ pub(super) fn import_split(
 /// Makes the first txg of a pool.
 pub(super) type First<'a> = &'a dyn Fn(&Spa) -> Result<()>;
 
+/// Opens the pool that `source` describes for an import that only reads. As for writing, a pool that another machine did not let
+/// go is refused without `force`, and one with multihost protection is watched first.
+///
+/// # Errors
+/// `Busy` for a pool that another machine has or may have; those of [`super::open`].
+pub fn import_read_only(
+    env: &Env,
+    source: ImportSource,
+    options: OpenOptions,
+    hostid: u64,
+    force: bool,
+) -> Result<Arc<Pool>> {
+    let name = source.name.clone();
+    let refuse = |e: Error| e.in_pool(&name);
+    check_activity(env, &source, hostid).map_err(refuse)?;
+    check_host(&source.config, force, hostid).map_err(refuse)?;
+    let pool = open(env, source, options)?;
+    let missing = pool.tree().tops().filter(|top| is_lost(top)).count();
+    match env.memory.limits.get(Limit::MaxMissingTops) {
+        most if most > 0 && u64::try_from(missing).unwrap_or(u64::MAX) > most => {
+            let what =
+                format!("{missing} top-level vdevs are missing, more than zfs_max_missing_tvds allows");
+            Err(refuse(Error::new(Kind::NoDevice, what)))
+        }
+        _ => Ok(pool),
+    }
+}
+
 fn import_some(
     env: &Env,
     source: ImportSource,
@@ -135,7 +164,7 @@ fn import_some(
     first: Option<First<'_>>,
 ) -> Result<Arc<Spa>> {
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
-    check_activity(&source, options.hostid, &env.memory.limits)?;
+    let unclaimed = check_activity(env, &source, options.hostid)?;
     let labels = ImportSource { devices: Devices::new(), newest: None, ..source.clone() };
     let purpose = if derived.is_some() { Purpose::Rebuild } else { Purpose::Write };
     let mut pool = open_owned(env, source, OpenOptions { purpose, ..options.open })?;
@@ -147,7 +176,10 @@ fn import_some(
     let newest = labels.lost_state(&pool.tree(), newest).unwrap_or(newest);
     // An older state names the host that used the pool then.
     let is_newest = pool.uberblock.txg >= newest;
-    check_host(if is_newest { &pool.config } else { &labels.config }, options)?;
+    check_host(if is_newest { &pool.config } else { &labels.config }, options.force, options.hostid)?;
+    if let Some(unclaimed) = unclaimed.filter(|_| options.open.reach != Reach::Extreme) {
+        unclaimed.claim(env, &pool.tree())?;
+    }
     let policy = mos_policy(|f| pool.features.is_active(f.info().guid));
     let mos = LiveObjset::open(&pool.arc, 0, &pool.uberblock.rootbp, Form::Logical, policy)?;
     let features = FeatureSet::load(&mos)?;
@@ -275,10 +307,11 @@ pub(super) fn mos_policy(is_active: impl Fn(Feature) -> bool) -> Policy {
 }
 
 /// Refuses a pool that another machine did not let go.
-fn check_host(config: &NvList, options: &ImportOptions) -> Result<()> {
+#[doc(alias = "zfs_force_import_required")]
+fn check_host(config: &NvList, force: bool, hostid: u64) -> Result<()> {
     let number = |name: &str| config.u64(name).unwrap_or(0);
     let (host, state) = (number("hostid"), number("state"));
-    if options.force || state != PoolState::Active as u64 || host == 0 || host == options.hostid {
+    if force || state == PoolState::Exported as u64 || host == 0 || host == hostid {
         return Ok(());
     }
     let name = config.str("hostname").unwrap_or("another machine");
@@ -322,12 +355,14 @@ pub(super) fn check_writable(pool: &Pool) -> Result<()> {
     check_devices(&pool.tree())
 }
 
+/// Whether a top-level vdev lacks more devices than it can do without. A log can be done without.
+fn is_lost(top: &Top) -> bool {
+    top.leaves().next().is_some() && top.bias != AllocBias::Log && !top.is_usable()
+}
+
 /// Refuses a pool that lacks more devices than it can do without.
 pub(super) fn check_devices(tree: &Tree) -> Result<()> {
-    // A log can be done without.
-    let is_lost =
-        |top: &&Arc<Top>| top.leaves().next().is_some() && top.bias != AllocBias::Log && !top.is_usable();
-    match tree.tops().find(is_lost) {
+    match tree.tops().find(|top| is_lost(top)) {
         None => Ok(()),
         Some(top) => {
             let what = "one or more devices is currently unavailable";

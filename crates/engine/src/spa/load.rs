@@ -7,9 +7,10 @@ use ondisk::{Blkptr, Uberblock, names};
 
 use super::features::PoolFeatures;
 use super::import::{advise, check_devices, check_writable};
+use super::load_verify;
 use super::mapping;
 use super::pool::{Pool, Rewind};
-use super::source::{ImportSource, OpenOptions, Purpose};
+use super::source::{ImportSource, OpenOptions, Purpose, Reach, is_kept};
 use crate::arc::ArcCache;
 use crate::dmu::{Object, Objset};
 use crate::dsl::Dsl;
@@ -33,17 +34,22 @@ pub fn open(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Arc
 }
 
 /// As [`open`], for a caller that continues with the pool.
+#[doc(alias = "spa_load_best")]
 pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) -> Result<Pool> {
     let candidates = candidates(&source, options)?;
     let newest = candidates.first().map_or(0, |u| u.txg);
-    let tries = if options.rewind { MAX_TRIES } else { 1 };
-    let mut failed: Vec<(u64, Error)> = Vec::new();
-    for uberblock in candidates.iter().take(tries) {
+    let rewinds = options.reach != Reach::Newest;
+    let (mut failed, mut left): (Vec<(u64, Error)>, usize) = (Vec::new(), candidates.len());
+    for uberblock in candidates.iter().take(MAX_TRIES) {
+        if failed.last().is_some_and(|(tried, _)| !options.reach.goes_below(*tried, newest)) {
+            break;
+        }
+        left -= 1;
         match open_at(env, &source, uberblock, options) {
             Ok(mut pool) => {
                 match check_for(&pool, options.purpose) {
                     // An older state may be whole.
-                    Err(e) if options.rewind && is_damage(&e) => {
+                    Err(e) if rewinds && is_damage(&e) => {
                         failed.push((uberblock.txg, e));
                         continue;
                     }
@@ -53,17 +59,27 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                     // Going back would not help, and lose what a rebuild keeps.
                     metaslab::check::maps(&pool.mos, &pool.tree().config).map_err(advise)?;
                 }
+                let mut lost_data = 0;
+                if rewinds && options.purpose == Purpose::Write && !options.checkpoint {
+                    let all = options.txg.is_some() || !is_kept(uberblock.txg, newest);
+                    let found = load_verify::verify(&pool, all);
+                    lost_data = found.data;
+                    if found.metadata > 0 {
+                        failed.push((uberblock.txg, lacks_metadata(found)));
+                        continue;
+                    }
+                }
                 let lost = source.lost_state(&pool.tree(), newest).filter(|_| options.txg.is_none());
                 if let Some(txg) = lost {
                     let why = uberblocks_are_gone(txg, newest);
-                    if !options.rewind {
+                    if !rewinds {
                         return Err(why);
                     }
                     failed.insert(0, (txg, why));
                 }
                 if !failed.is_empty() {
                     let newest = lost.unwrap_or(newest);
-                    pool.rewind = Some(Rewind { newest, opened: uberblock.txg, failed });
+                    pool.rewind = Some(Rewind { newest, opened: uberblock.txg, failed, lost_data });
                 }
                 return Ok(pool);
             }
@@ -76,10 +92,26 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
     }
     let (txg, error) =
         failed.into_iter().next().ok_or_else(|| Error::new(Kind::Corrupt, "no valid uberblock was found"))?;
-    Err(match options.rewind || error.kind() == Kind::Unsupported {
-        true => error,
-        false => Error::new(error.kind(), format!("the pool can't be opened at txg {txg}")).because(error),
+    Err(match options.reach {
+        _ if error.kind() == Kind::Unsupported => error,
+        Reach::Newest => {
+            Error::new(error.kind(), format!("the pool can't be opened at txg {txg}")).because(error)
+        }
+        Reach::Safe if left > 0 => {
+            let what = "no state can be opened whose blocks are all kept; -FX tries older ones";
+            Error::new(error.kind(), what).because(error)
+        }
+        _ => error,
     })
+}
+
+fn lacks_metadata(found: load_verify::UnreadBlocks) -> Error {
+    let what = format!("{} blocks of metadata cannot be read (see spa_load_verify_metadata)", found.metadata);
+    let why = Error::corrupt(what);
+    match found.first {
+        Some(first) => why.because(first),
+        None => why,
+    }
 }
 
 fn check_for(pool: &Pool, purpose: Purpose) -> Result<()> {

@@ -1,10 +1,10 @@
 //! Multihost protection: a heartbeat shows other machines that the pool is in use.
 //!
 //! While the property `multihost` is on, an uberblock with the time and a sequence number goes to a reserved slot of one
-//! label at a time, about once a second for all devices together. An import of a pool that another machine
-//! used last waits, forced or not, and refuses the pool when such a heartbeat appears; a machine without hostid cannot
-//! import it. When no heartbeat could be written for long enough that another machine may believe the pool abandoned, the pool is suspended. The
-//! time counts from the last heartbeat, whatever the reason for the missing one: a device, a suspension, or
+//! label at a time, about once a second for all devices together. Imports look for it ([`super::remote`]).
+//!
+//! When no heartbeat could be written for long enough that another machine may believe the pool abandoned, the pool is
+//! suspended. The time counts from the last heartbeat, whatever the reason for the missing one: a device, a suspension, or
 //! this process, which may have been stopped and continued (a paused virtual machine). So the time is checked
 //! before writing a heartbeat, a txg, its uberblock, or the intent log, and before a suspended pool is
 //! resumed.
@@ -15,16 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use nvpair::NvList;
 use ondisk::Uberblock;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use parking_lot::Mutex;
-use zcommon::vdev::PoolState;
 
 use super::Spa;
-use super::source::ImportSource;
 use crate::error::{Error, Kind, Result};
-use crate::memory::{Limit, Limits};
+use crate::memory::Limit;
 use crate::vdev::label::write_heartbeat;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::tree::Tree;
@@ -32,22 +29,9 @@ use crate::zap::Zap;
 
 /// The property's name.
 const PROPERTY: &str = "multihost";
-/// Default of the time between two heartbeats of a device, which an import assumes at least.
-const INTERVAL: Duration = Duration::from_secs(1);
 /// Least time between two heartbeats.
 #[doc(alias = "MMP_MIN_INTERVAL")]
-const MIN_INTERVAL: Duration = Duration::from_millis(100);
-/// Safety factor of an import's wait over the time after which the owner gives up.
-#[doc(alias = "MMP_IMPORT_SAFETY_FACTOR")]
-const SAFETY: u64 = 2;
-/// Time between two looks at the labels.
-const POLL: Duration = Duration::from_secs(1);
-/// Longest wait of an import.
-const MAX_POLLS: u64 = 3600;
-/// Without a hostid a machine cannot be told from others.
-#[doc(alias = "MMP_STATE_NO_HOSTID")]
-const NO_HOSTID: &str = "pool has the multihost property on and the\nsystem's hostid is not set. Set a unique system hostid \
-                         with the zgenhostid(8) command.";
+pub(super) const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The heartbeat of an imported pool.
 #[derive(Debug, Default)]
@@ -186,101 +170,10 @@ fn leaves(tree: &Tree) -> Vec<(Arc<Leaf>, u32)> {
     all
 }
 
-fn nanos(time: Duration) -> u64 {
+pub(super) fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// Waits for signs that another machine has the pool, where that may be.
-///
-/// # Errors
-/// `Busy` when there is one, and when multihost is on and this machine has no hostid.
-#[doc(alias = "spa_activity_check")]
-#[expect(clippy::disallowed_methods, reason = "another machine writes in real time")]
-pub(super) fn check_activity(source: &ImportSource, hostid: u64, limits: &Limits) -> Result<()> {
-    let (Some(first), Some(newest)) = (best(source.uberblocks.iter().map(|f| f.uberblock)), &source.newest)
-    else {
-        return Ok(());
-    };
-    if !has_heartbeats(&first) {
-        return Ok(());
-    }
-    if hostid == 0 {
-        return Err(Error::new(Kind::Busy, NO_HOSTID));
-    }
-    if !may_be_in_use(&source.config, hostid) {
-        return Ok(());
-    }
-    let seen = |u: &Uberblock| (u.txg, u.timestamp, u.mmp_seq());
-    for _ in 0..polls(&first, limits.get(Limit::MultihostImport)) {
-        std::thread::sleep(POLL);
-        if best(newest.read().into_iter()).is_some_and(|now| seen(&now) != seen(&first)) {
-            let name = source.config.str("hostname").unwrap_or("another machine");
-            let what = format!("the pool is imported by {name} now (multihost is on): export it there first");
-            return Err(Error::new(Kind::Busy, what));
-        }
-    }
-    Ok(())
-}
-
-fn best(all: impl Iterator<Item = Uberblock>) -> Option<Uberblock> {
-    all.max_by(Uberblock::preference)
-}
-
-/// Whether multihost was on when the uberblock was written.
-pub fn has_heartbeats(uberblock: &Uberblock) -> bool {
-    uberblock.mmp_valid() && uberblock.mmp_delay != 0
-}
-
-/// Whether another machine may have the pool. One that was exported may be imported by two others at the same time.
-///
-/// Differs from OpenZFS 2.4: a pool that this machine has not exported is imported again at once.
-#[doc(alias = "spa_activity_check_required")]
-fn may_be_in_use(labels: &NvList, hostid: u64) -> bool {
-    let number = |name: &str| labels.u64(name).unwrap_or(0);
-    number("state") != PoolState::Destroyed as u64 && number("hostid") != hostid
-}
-
-/// Returns how often the labels are read, so that a living owner is noticed, or has given up. Waits for
-/// `intervals` heartbeats of the owner where its uberblock does not record the number after which it gives
-/// up.
-#[doc(alias = "spa_activity_check_duration")]
-fn polls(uberblock: &Uberblock, intervals: u64) -> u64 {
-    let interval = uberblock.mmp_interval_ms().unwrap_or(millis(INTERVAL)).max(millis(INTERVAL));
-    let delay = uberblock.mmp_delay / 1_000_000;
-    let wait = match uberblock.mmp_fail_intervals() {
-        Some(fails) if fails > 0 => interval.saturating_mul(fails).saturating_mul(SAFETY),
-        _ => interval.saturating_add(delay).saturating_mul(intervals),
-    };
-    wait.div_ceil(millis(POLL)).clamp(1, MAX_POLLS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_import_waits_longer_than_an_owner_holds_out() {
-        let mut uberblock = Uberblock::from_bytes(&{
-            let mut bytes = vec![0; 1024];
-            bytes[..8].copy_from_slice(&0x00ba_b10c_u64.to_le_bytes());
-            bytes
-        })
-        .unwrap();
-        let mut labels = NvList::default();
-        labels.add("state", PoolState::Active as u64).add("hostid", 7_u64);
-        assert!(!has_heartbeats(&uberblock));
-        uberblock.set_mmp(1_000_000_000, 1000, 3, 10);
-        assert!(has_heartbeats(&uberblock));
-        assert!(may_be_in_use(&labels, 8) && !may_be_in_use(&labels, 7));
-        let mut exported = NvList::default();
-        exported.add("state", PoolState::Exported as u64).add("hostid", 7_u64);
-        assert!(may_be_in_use(&exported, 8) && !may_be_in_use(&exported, 7));
-        assert_eq!(polls(&uberblock, 20), 20);
-        uberblock.set_mmp(1_000_000_000, 1000, 3, 0);
-        assert_eq!(polls(&uberblock, 20), 40);
-    }
 }

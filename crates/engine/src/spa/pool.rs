@@ -24,6 +24,9 @@ pub struct Rewind {
     pub opened: u64,
     /// States tried before, and why each could not be opened.
     pub failed: Vec<(u64, Error)>,
+    /// Blocks of data that were found unreadable in the state that was opened, if it was to be written.
+    #[doc(alias = "spa_load_data_errors")]
+    pub lost_data: u64,
 }
 
 /// A pool open for reading.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use nvpair::NvList;
 use ondisk::Uberblock;
 
+use crate::metaslab::DEFER;
 use crate::vdev::config::AllocBias;
 use crate::vdev::tree::{Devices, Tree};
 
@@ -87,13 +88,45 @@ pub enum Purpose {
     Rebuild,
 }
 
+/// How far an open may go back.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Reach {
+    /// Not at all.
+    #[default]
+    Newest,
+    /// To states of which no block can be overwritten yet, because freed space is kept for some txgs.
+    #[doc(alias = "ZPOOL_DO_REWIND")]
+    Safe,
+    /// As far as there are uberblocks. Blocks of such a state may be overwritten.
+    #[doc(alias = "ZPOOL_EXTREME_REWIND")]
+    Extreme,
+}
+
+impl Reach {
+    /// Whether an older state is tried after that of `tried`; `newest`: the newest uberblock. OpenZFS asks this of the state that
+    /// was tried last, so one state below the kept ones is tried, too.
+    #[doc(alias = "safe_rewind_txg")]
+    pub(super) fn goes_below(self, tried: u64, newest: u64) -> bool {
+        match self {
+            Self::Newest => false,
+            Self::Safe => is_kept(tried, newest),
+            Self::Extreme => true,
+        }
+    }
+}
+
+/// Whether no block of the state of `txg` can be overwritten yet.
+pub(super) fn is_kept(txg: u64, newest: u64) -> bool {
+    txg >= newest.saturating_sub(DEFER)
+}
+
 /// Which state of the pool to open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenOptions {
     /// The newest state at or before this txg.
     pub txg: Option<u64>,
-    /// When the newest can't be opened, try older ones.
-    pub rewind: bool,
+    /// Which older states are tried when the newest can't be opened.
+    pub reach: Reach,
     /// The state at the pool's checkpoint.
     pub checkpoint: bool,
     /// Continue although a feature that reading needs is unknown, or the MOS config can't be read.

@@ -273,6 +273,27 @@ pub(crate) fn write_heartbeat(
     write_all(executor, vec![LeafWrite { leaf: Arc::clone(leaf), offset, data }]) == [true]
 }
 
+/// Writes an uberblock to the first slot of heartbeats of each leaf, whose sector shift is given, and flushes them; how many took
+/// it.
+#[doc(alias = "mmp_claim_uberblock_sync")]
+pub(crate) fn write_claim(
+    leaves: &[(Arc<Leaf>, u32)],
+    uberblock: &Uberblock,
+    executor: &dyn Executor,
+) -> usize {
+    let write = |(leaf, ashift): &(Arc<Leaf>, u32)| {
+        let slot = uberblock_count(*ashift).saturating_sub(MMP_BLOCKS_PER_LABEL);
+        let offset = place(leaf, 0, uberblock_offset(*ashift, slot))?;
+        let data = sealed(&uberblock.to_bytes(), 1 << uberblock_shift(*ashift), offset);
+        Some(LeafWrite { leaf: Arc::clone(leaf), offset, data })
+    };
+    let writes: Vec<LeafWrite> = leaves.iter().filter_map(write).collect();
+    let written: Vec<Arc<Leaf>> = writes.iter().map(|write| Arc::clone(&write.leaf)).collect();
+    let good = write_all(executor, writes);
+    let flushed = flush_all(executor, &written, uberblock.txg.saturating_add(1));
+    good.into_iter().zip(flushed).filter(|both| *both == (true, true)).count()
+}
+
 /// Where byte `at` of a label stands on the device.
 pub(super) fn place(leaf: &Leaf, index: u32, at: u64) -> Option<u64> {
     label_offset(leaf.size(), index)?.checked_add(at)

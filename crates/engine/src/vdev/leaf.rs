@@ -137,6 +137,8 @@ pub struct LeafState {
     pub dtl: RwLock<Dtl>,
     /// The DTL has changed since it was last written to the pool.
     dtl_changed: AtomicBool,
+    /// The first txg that was not written to it since it went out of use; 0: that is unknown; `u64::MAX`: it is in use.
+    out_since: AtomicU64,
     /// Error counters.
     pub errors: LeafErrors,
     /// How long requests took.
@@ -173,6 +175,7 @@ impl Leaf {
         let health = if device.is_some() { Health::ONLINE } else { Health::cant_open(VdevAux::OpenFailed) };
         let stats = Arc::<LeafStats>::default();
         let size = device.as_ref().map_or(0, |device| device.geometry().size);
+        let out_since = AtomicU64::new(if device.is_some() { u64::MAX } else { 0 });
         let queue = device.map(|device| Queue::new(device, Arc::clone(&stats)));
         let state = LeafState {
             distributed,
@@ -186,6 +189,7 @@ impl Leaf {
             failed_flushes: AtomicU64::new(0),
             dtl: RwLock::default(),
             dtl_changed: AtomicBool::new(false),
+            out_since,
             errors: LeafErrors::default(),
             reads: LeafTraffic::default(),
             writes: LeafTraffic::default(),
@@ -230,6 +234,8 @@ impl Leaf {
         slot.health = health;
         if !health.is_readable() {
             slot.queue = None;
+            // Unless it was noted since when, that is unknown.
+            let _ = self.out_since.compare_exchange(u64::MAX, 0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
@@ -247,6 +253,22 @@ impl Leaf {
         }
         slot.queue = Some(Queue::new(device, Arc::clone(&self.stats)));
         slot.health = health;
+        self.out_since.store(u64::MAX, Ordering::Release);
+    }
+
+    /// Notes that it goes out of use before `txg` is written.
+    pub(crate) fn leaves_at(&self, txg: u64) {
+        self.out_since.store(txg, Ordering::Release);
+    }
+
+    /// Whether a label of `txg` was written to the device while it was out of use here. The labels are written when a system
+    /// takes the pool into use. Where it is unknown since when it is out of use, the writes that it lacks tell that.
+    pub(crate) fn was_changed(&self, txg: u64) -> bool {
+        let since = match self.out_since.load(Ordering::Acquire) {
+            0 => self.dtl.read().ranges().first().map_or(u64::MAX, |range| range.0),
+            since => since,
+        };
+        txg > since.saturating_add(1)
     }
 
     /// Bytes of its device when it was last measured: its labels stand at the end of these. 0: it was never there.

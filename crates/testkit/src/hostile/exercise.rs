@@ -13,7 +13,7 @@ use engine::dsl::{Dataset, props};
 use engine::env::Env;
 use engine::scan::account;
 use engine::send::SendFlags;
-use engine::spa::{ImportSource, OpenOptions, Pool};
+use engine::spa::{ImportSource, OpenOptions, Pool, Reach};
 use engine::zap::Zap;
 use engine::zio::Form;
 use ondisk::ObjectType;
@@ -78,7 +78,8 @@ impl Report {
 pub fn everything(env: &Env, source: &ImportSource) -> Report {
     let mut report = Report::default();
     for (rewind, checkpoint) in [(true, true), (true, false), (false, false)] {
-        let options = OpenOptions { rewind, checkpoint, ..OpenOptions::default() };
+        let reach = if rewind { Reach::Extreme } else { Reach::Newest };
+        let options = OpenOptions { reach, checkpoint, ..OpenOptions::default() };
         let opened = report.timed("open", |r| r.ok(engine::spa::open(env, source.clone(), options)));
         if let (Some(pool), false) = (opened, checkpoint || rewind) {
             report.opened = true;

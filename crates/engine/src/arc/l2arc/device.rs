@@ -53,7 +53,7 @@ pub(super) enum Mode {
     Rebuilding,
     /// It waits for the next round.
     Idle,
-    /// A round is under way.
+    /// A round is under way, or an empty header is being written.
     Writing,
     /// It failed too often, and is not used until it is taken into use again.
     Failed,
@@ -128,8 +128,8 @@ impl CacheDevice {
         }
     }
 
-    /// Makes room for a round of `distance` bytes: blocks and log blocks that it will overwrite are forgotten.
-    pub(super) fn make_room(&mut self, distance: u64, index: &mut Index, stats: &L2Stats) {
+    /// Makes room for `distance` bytes: blocks and log blocks there are forgotten. Returns the ranges that had been kept until now.
+    pub(super) fn make_room(&mut self, distance: u64, index: &mut Index, stats: &L2Stats) -> Vec<(u64, u64)> {
         let mut lost = Vec::new();
         let mut hands = self.hands;
         hands.make_room(self.place, distance, |at, from, to| {
@@ -140,8 +140,19 @@ impl CacheDevice {
                 self.logs.pop_front();
             }
         });
-        self.hands = hands;
+        let before = std::mem::replace(&mut self.hands, hands);
         lost.iter().for_each(|id| self.remove(id, index, stats));
+        let mut free = match hands.hand == before.hand {
+            true => vec![(before.evict, hands.evict)],
+            // The hand has gone round.
+            false => vec![(before.evict.max(before.hand), self.place.end), (self.place.start, hands.evict)],
+        };
+        // Behind the hand of the first sweep there never was anything.
+        if before.first {
+            free.remove(0);
+        }
+        free.retain(|(from, to)| from < to);
+        free
     }
 
     /// Records a block. One that has the same identity, or the same place, is forgotten.

@@ -30,6 +30,8 @@ use crate::zio::stored::Second;
 const RUN: usize = 1 << 20;
 /// Buffers of one write.
 const PARTS: usize = 256;
+/// Bytes that are trimmed ahead of a round at least.
+const LEAST_TRIM: u64 = 64 << 20;
 
 /// Result of a call of [`L2arc::feed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -201,7 +203,7 @@ impl L2arc {
         (held, now): (Held, Duration),
     ) -> Fed {
         let stats = &self.memory.stats.second;
-        let (round, runs) = {
+        let ((round, runs), trims) = {
             let mut state = self.state.lock();
             let state = &mut *state;
             let Some(device) = state.devices.get_mut(&guid).filter(|device| device.mode == Mode::Idle) else {
@@ -213,7 +215,9 @@ impl L2arc {
             let blocks: u64 = chosen.iter().map(|(_, staged, _)| device.place.asize(staged.bp.psize())).sum();
             let logs = (device.pending.len() + chosen.len()).checked_div(device.log_entries).unwrap_or(0);
             let distance = blocks + u64::try_from(logs).unwrap_or(0) * LOG_BLOCK_SIZE;
-            device.make_room(distance, &mut state.index, stats);
+            let ahead = self.trims_ahead(device, distance);
+            let free = device.make_room(distance + ahead.unwrap_or(0), &mut state.index, stats);
+            let trims = if ahead.is_some() { free } else { Vec::new() };
             device.mode = Mode::Writing;
             let wrote_much = blocks > self.write_size().min(device.place.size() / 4) / 2;
             if wrote_much && self.limit(Limit::L2FeedAgain) != 0 {
@@ -221,7 +225,7 @@ impl L2arc {
             }
             let planned = plan(device, chosen, stats);
             self.recount(state);
-            planned
+            (planned, trims)
         };
         let (leaf, entries, bytes, logs) = round;
         let count = entries.len();
@@ -230,12 +234,23 @@ impl L2arc {
         let (left, failed) = (AtomicUsize::new(runs.0.len()), AtomicBool::new(false));
         let l2 = Arc::clone(self);
         let round = Arc::new(Round { l2, leaf, entries, logs, left, failed, _held: held });
-        for run in runs.0 {
-            let theirs = Arc::clone(&round);
-            let done = Box::new(move |result: std::io::Result<()>| theirs.written(result.is_ok()));
-            round.leaf.write_parts(run.offset, run.parts, IoClass::AsyncWrite, done);
-        }
+        round.trim(trims, runs);
         Fed::Blocks(count)
+    }
+
+    /// Bytes ahead of a round's `distance` that are to be trimmed; `None`: nothing is.
+    #[doc(alias = "l2arc_trim_ahead")]
+    fn trims_ahead(&self, device: &CacheDevice, distance: u64) -> Option<u64> {
+        let percent = self.trim_ahead_of(&device.leaf)?;
+        let ahead = (distance.saturating_mul(percent) / 100).max(LEAST_TRIM);
+        Some(ahead.min((device.place.size() / 4).saturating_sub(distance)))
+    }
+
+    /// The setting, for a device that can trim; `None` when it is 0.
+    pub(super) fn trim_ahead_of(&self, leaf: &Leaf) -> Option<u64> {
+        let percent = self.limit(Limit::L2TrimAhead);
+        let can_trim = leaf.device().is_some_and(|device| device.trim_support().trim);
+        (percent > 0 && can_trim).then_some(percent)
     }
 }
 
@@ -283,6 +298,25 @@ fn plan(
 }
 
 impl Round {
+    /// Trims the ranges, whether that succeeds or not, and then starts the writes.
+    fn trim(self: Arc<Self>, mut ranges: Vec<(u64, u64)>, runs: Runs) {
+        let Some((from, to)) = ranges.pop() else { return self.start(runs) };
+        let round = Arc::clone(&self);
+        let executor = Arc::clone(&self.l2.env.executor);
+        let done = Box::new(move |_: std::io::Result<()>| {
+            executor.spawn(Box::new(move || round.trim(ranges, runs)));
+        });
+        self.leaf.trim(from, to - from, false, done);
+    }
+
+    fn start(self: Arc<Self>, runs: Runs) {
+        for run in runs.0 {
+            let theirs = Arc::clone(&self);
+            let done = Box::new(move |result: std::io::Result<()>| theirs.written(result.is_ok()));
+            self.leaf.write_parts(run.offset, run.parts, IoClass::AsyncWrite, done);
+        }
+    }
+
     /// A write has ended; the last one ends the round.
     fn written(self: Arc<Self>, ok: bool) {
         if !ok {

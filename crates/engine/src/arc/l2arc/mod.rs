@@ -23,7 +23,8 @@
 //!
 //! Differs from OpenZFS: memory holds decoded blocks, so blocks to write are taken from reads as they arrive,
 //! not from the tails of the lists ("headroom" has no meaning here); a block that was written and never read
-//! from a device is not fed. Each pool feeds its own devices. Devices are not trimmed ahead.
+//! from a device is not fed. Each pool feeds its own devices. What a round
+//! trims ahead of its writes (`l2arc_trim_ahead`) does not make the round larger.
 //!
 //! Source: arc.c (`l2arc_*`), arc_impl.h, OpenZFS 2.4.
 

@@ -25,6 +25,12 @@ use crate::memory::stats::L2;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::stats::IoClass;
 
+/// State of a device that was trimmed as a whole.
+#[doc(alias = "VDEV_TRIM_COMPLETE")]
+const TRIMMED: u64 = 4;
+/// Bytes of one trim of a whole device, which an export waits for.
+const MOST_TRIM: u64 = 1 << 30;
+
 /// The end of a rebuild, in the words of the pool's history; restored log blocks are counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Rebuilt {
@@ -89,7 +95,7 @@ impl L2arc {
                 if found.is_some() {
                     stats.add(L2::RebuildUnsupported, 1);
                 }
-                self.reset(guid);
+                self.trim_all(guid, LABEL_START_SIZE);
             }
         }
     }
@@ -112,6 +118,7 @@ impl L2arc {
             && header.end == place.end
             && header.start == place.start
             && overlaps(place.start, place.end, header.evict)
+            && (header.trim_state == TRIMMED || self.trim_ahead_of(&device.leaf).is_none())
             && entries > 0;
         // The sector of the header holds for everything behind it.
         (device.place, device.log_entries, device.hands) = (place, entries, Hands::of_empty(place));
@@ -135,13 +142,44 @@ impl L2arc {
         Some(header.start_lbps)
     }
 
-    /// Drops the contents, on the device too.
+    /// Trims a device without a usable header from `at` on, if devices are trimmed at all, and gives it a header then.
+    #[doc(alias("l2ad_trim_all", "vdev_trim_l2arc"))]
+    fn trim_all(self: &Arc<Self>, guid: u64, at: u64) {
+        let (leaf, len) = {
+            let mut state = self.state.lock();
+            let is_closed = state.is_closed;
+            let Some(device) = state.devices.get_mut(&guid) else { return };
+            let end = device.place.end;
+            if is_closed || at >= end || self.trim_ahead_of(&device.leaf).is_none() {
+                if at >= end {
+                    device.trim = (self.env.now(), TRIMMED);
+                }
+                drop(state);
+                return self.reset(guid);
+            }
+            device.mode = Mode::Writing;
+            (Arc::clone(&device.leaf), (end - at).min(MOST_TRIM))
+        };
+        let (l2, executor) = (Arc::clone(self), Arc::clone(&self.env.executor));
+        let done = Box::new(move |_: std::io::Result<()>| {
+            executor.spawn(Box::new(move || l2.trim_all(guid, at + len)));
+        });
+        leaf.trim(at, len, false, done);
+    }
+
+    /// Drops the contents, on the device too. An export or removal waits for that write as for those of a round, and after it
+    /// began nothing is written.
     fn reset(self: &Arc<Self>, guid: u64) {
         let header = {
             let mut state = self.state.lock();
             let state = &mut *state;
             let Some(device) = state.devices.get_mut(&guid) else { return };
             device.clear(&mut state.index, &self.memory.stats.second);
+            if state.is_closed {
+                device.mode = Mode::Idle;
+                return;
+            }
+            device.mode = Mode::Writing;
             (Arc::clone(&device.leaf), header_block(&device.header(self.pool_guid()), device.place.sector))
         };
         let (l2, (leaf, block)) = (Arc::clone(self), header);
@@ -160,7 +198,11 @@ impl L2arc {
         let [at, _] = starts;
         let leaf = {
             let state = self.state.lock();
-            let Some(device) = state.devices.get(&guid).filter(|_| !state.is_closed) else { return };
+            let Some(device) = state.devices.get(&guid) else { return };
+            if state.is_closed {
+                drop(state);
+                return self.finish_rebuild(guid, End::Aborted);
+            }
             // Each log block is for as many blocks, of a sector at least.
             let place = device.place;
             let span = u64::try_from(device.log_entries).unwrap_or(u64::MAX).saturating_mul(place.sector);

@@ -223,6 +223,18 @@ pub enum Limit {
     /// Whether a scrub follows the expansion of a raidz.
     #[doc(alias = "zfs_scrub_after_expand")]
     ScrubAfterExpand,
+    /// Whether a rewind reads metadata of a state first.
+    #[doc(alias = "spa_load_verify_metadata")]
+    LoadVerifyMetadata,
+    /// Whether it reads data, too.
+    #[doc(alias = "spa_load_verify_data")]
+    LoadVerifyData,
+    /// Percentage of a round of a cache device that is trimmed ahead of it.
+    #[doc(alias = "l2arc_trim_ahead")]
+    L2TrimAhead,
+    /// Top-level vdevs that a pool which is only read may lack.
+    #[doc(alias = "zfs_max_missing_tvds")]
+    MaxMissingTops,
 }
 
 /// The description of a setting.

@@ -34,7 +34,7 @@ const fn bytes(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 93] = [
+pub const LIMITS: [Info; 97] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -736,5 +736,33 @@ pub const LIMITS: [Info; 93] = [
         "zfs_scrub_after_expand",
         true,
         "0: no scrub begins when the expansion of a raidz has ended. Default: 1.",
+    ),
+    switch(
+        Limit::LoadVerifyMetadata,
+        "spa_load_verify_metadata",
+        true,
+        "0: a rewind (zpool import -F, -X, -T) reads no blocks of a state before it goes back to it. Default: 1.",
+    ),
+    switch(
+        Limit::LoadVerifyData,
+        "spa_load_verify_data",
+        true,
+        "0: of such a state it reads metadata only. Default: 1.",
+    ),
+    number(
+        Limit::L2TrimAhead,
+        "l2arc_trim_ahead",
+        (0, U32),
+        0,
+        "Share of a round of writes to a cache device that is trimmed ahead of it, in percent, at least 64 MiB; a device without \
+                contents is trimmed as a whole. 0: cache devices are not trimmed. Default: 0.",
+    ),
+    number(
+        Limit::MaxMissingTops,
+        "zfs_max_missing_tvds",
+        (0, U32),
+        0,
+        "Top-level vdevs, apart from logs, without which a pool is imported with -o readonly=on. 0: any number (none in OpenZFS). \
+                Default: 0.",
     ),
 ];
