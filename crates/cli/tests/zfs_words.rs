@@ -1,0 +1,88 @@
+//! Words and exit codes of `zfs` that programs look for, compared with the sources of OpenZFS 2.4.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
+
+mod live;
+
+use live::Live;
+
+/// A pool `tank` without mounts.
+fn pool() -> Live {
+    let live = Live::new();
+    let disk = live.disk("a", 128);
+    live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
+    live
+}
+
+/// Runs lines of which each gives the exit code and begins standard error as stated.
+fn said(live: &Live, lines: &[(&str, i32, &str)]) {
+    for (line, code, err) in lines {
+        let run = live.run(line);
+        assert_eq!((run.code, run.err.as_str()), (*code, *err), "{line}: {}", run.out);
+    }
+}
+
+/// zrepl looks for the first, and takes the names of the snapshots that stay from the others.
+#[test]
+fn snapshots_that_cannot_be_destroyed_together_are_all_named() {
+    let live = pool();
+    let run = live.run("zfs destroy");
+    assert!(run.code == 2 && run.err.contains("<filesystem|volume>@<snap>[%<snap>][,...]"), "{}", run.err);
+    live.ok("zfs create tank/a");
+    for name in ["1", "2", "3", "4"] {
+        live.ok(&format!("zfs snapshot tank/a@{name}"));
+    }
+    live.ok("zfs hold keep tank/a@2 tank/a@4");
+    let held = |name: &str| {
+        format!(
+            "cannot destroy snapshot {name}: it's being held. Run 'zfs holds -r {name}' to see holders.\n"
+        )
+    };
+    let both = [held("tank/a@2"), held("tank/a@4")].concat();
+    assert_eq!(live.fails("zfs destroy tank/a@1,2,3,4"), both);
+    assert_eq!(live.fails("zfs destroy -r tank@2,4"), both);
+    assert_eq!(live.ok("zfs list -H -o name -t snapshot"), "tank/a@1\ntank/a@2\ntank/a@3\ntank/a@4\n");
+    live.ok("zfs destroy tank/a@1,none,3");
+    live.ok("zfs release keep tank/a@2 tank/a@4");
+    live.ok("zfs clone tank/a@2 tank/c");
+    live.ok("zfs clone tank/a@4 tank/d");
+    let cloned = "cannot destroy 'tank/a@2': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n\
+                  tank/c\ncannot destroy 'tank/a@4': snapshot has dependent clones\nuse '-R' to destroy the following \
+                  datasets:\ntank/d\n";
+    said(
+        &live,
+        &[
+            ("zfs destroy tank/a@2,4", 1, cloned),
+            ("zfs destroy tank/a@", 1, "could not find any snapshots to destroy; check snapshot names.\n"),
+            ("zfs destroy -d tank/a", 1, "cannot open 'tank/a': missing '@' delimiter in snapshot name\n"),
+        ],
+    );
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn a_destroy_tells_the_space_of_snapshots_only() {
+    let live = pool();
+    live.ok("zfs create tank/a");
+    for name in ["1", "2"] {
+        live.ok(&format!("zfs snapshot -r tank@{name}"));
+    }
+    live.ok("zfs clone tank/a@2 tank/c");
+    let list = "would destroy tank@1\nwould destroy tank/a@1\nwould reclaim 0B\n";
+    assert_eq!(live.ok("zfs destroy -rnv tank@1"), list);
+    assert_eq!(
+        live.ok("zfs destroy -nv tank@%"),
+        "would destroy tank@1\nwould destroy tank@2\nwould reclaim 0B\n"
+    );
+    assert_eq!(live.ok("zfs destroy -np tank@1%2"), "destroy\ttank@1\ndestroy\ttank@2\nreclaim\t0\n");
+    assert_eq!(live.ok("zfs destroy -n tank@1"), "");
+    assert_eq!(live.ok("zfs destroy -Rnp tank/a@2"), "destroy\ttank/c\ndestroy\ttank/a@2\nreclaim\t0\n");
+    assert_eq!(live.ok("zfs destroy -nv tank/c"), "would destroy tank/c\n");
+    live.ok("zfs destroy tank/c");
+    let list = "destroy\ttank/a@1\ndestroy\ttank/a@2\ndestroy\ttank/a\n";
+    assert_eq!(live.ok("zfs destroy -rnp tank/a"), list);
+    live.ok("zfs destroy tank/a@1,2");
+    live.ok("zfs destroy tank/a");
+    // Without the word "reclaim": the pool's own file system is a file system, too.
+    assert_eq!(live.ok("zfs destroy -rnv tank"), "would destroy tank@1\nwould destroy tank@2\n");
+    live.export_and_verify("tank");
+}
