@@ -86,3 +86,38 @@ fn a_destroy_tells_the_space_of_snapshots_only() {
     assert_eq!(live.ok("zfs destroy -rnv tank"), "would destroy tank@1\nwould destroy tank@2\n");
     live.export_and_verify("tank");
 }
+
+#[test]
+fn snapshots_of_nothing_are_refused_with_the_usage() {
+    let live = pool();
+    live.ok("zfs snapshot tank@a");
+    live.ok("zfs create tank/b");
+    live.ok("zfs snapshot tank/b@a");
+    let usage = "usage:\n\tsnapshot [-r] [-o property=value] ... <snapshot> ...\n";
+    said(
+        &live,
+        &[
+            (
+                "zfs snapshot tank/none@x",
+                2,
+                &format!("cannot open 'tank/none': dataset does not exist\n{usage}"),
+            ),
+            ("zfs snapshot none@x", 2, &format!("cannot open 'none': dataset does not exist\n{usage}")),
+            ("zfs snapshot tank", 2, usage),
+            ("zfs snapshot tank@a", 1, "cannot create snapshot 'tank@a': dataset already exists\n"),
+            (
+                "zfs snapshot -r tank@a",
+                1,
+                "cannot create snapshot 'tank/b@a': dataset already exists\ncannot create snapshot 'tank@a': dataset already \
+                 exists\nno snapshots were created\n",
+            ),
+            ("zfs snapshot tank@x/y", 1, "cannot create snapshot 'tank@x/y': trailing slash in name\n"),
+            (
+                "zfs snapshot -o compression=on tank@x",
+                1,
+                "cannot create snapshots : this property can not be modified for snapshots\n",
+            ),
+        ],
+    );
+    live.export_and_verify("tank");
+}
