@@ -121,3 +121,52 @@ fn snapshots_of_nothing_are_refused_with_the_usage() {
     );
     live.export_and_verify("tank");
 }
+
+#[test]
+fn sharing_takes_openzfs_words() {
+    let live = pool();
+    live.ok("zfs create -s -V 4M tank/v");
+    for line in ["share -a", "share -a nfs", "share -l -a smb", "unshare -a", "unshare -a nfs"] {
+        assert_eq!(live.ok(&format!("zfs {line}")), "", "{line}");
+    }
+    for (line, code, why) in [
+        (
+            "zfs share",
+            2,
+            "missing filesystem argument (specify -a for all)\nusage:\n\tshare [-l] <-a [nfs|smb] | filesystem>\n",
+        ),
+        ("zfs share -a tank", 2, "share type must be one of: nfs, smb\nusage:\n\tshare"),
+        ("zfs share -a nfs tank", 2, "too many arguments\nusage:\n\tshare"),
+        ("zfs share nfs tank", 2, "too many arguments\nusage:\n\tshare"),
+        ("zfs share none", 1, "cannot open 'none': dataset does not exist\n"),
+        ("zfs share tank/v", 1, "cannot open 'tank/v': operation not applicable to datasets of this type\n"),
+        (
+            "zfs share tank",
+            1,
+            "cannot share 'tank': legacy share\nuse exports(5) or smb.conf(5) to share this filesystem, or set the sharenfs or \
+             sharesmb property\n",
+        ),
+        (
+            "zfs unshare",
+            2,
+            "missing filesystem argument\nusage:\n\tunshare <-a [nfs|smb] | filesystem|mountpoint>\n",
+        ),
+        (
+            "zfs unshare tank",
+            1,
+            "cannot unshare 'tank': legacy share\nuse exports(5) or smb.conf(5) to unshare this filesystem\n",
+        ),
+        ("zfs unshare /none", 1, "cannot unshare '/none': not a ZFS filesystem\n"),
+    ] {
+        let run = live.run(line);
+        assert!(run.code == code && run.err.starts_with(why), "{line}: {}: {}", run.code, run.err);
+    }
+    live.ok("zfs set sharenfs=on tank");
+    said(
+        &live,
+        &[
+            ("zfs share tank", 1, "zfs share: not supported yet: sharing over NFS or SMB\n"),
+            ("zfs unshare tank", 1, "cannot unshare 'tank': not currently shared\n"),
+        ],
+    );
+}
