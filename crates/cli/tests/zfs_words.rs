@@ -3,6 +3,9 @@
 
 mod live;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
 use live::Live;
 
 /// A pool `tank` without mounts.
@@ -169,4 +172,96 @@ fn sharing_takes_openzfs_words() {
             ("zfs unshare tank", 1, "cannot unshare 'tank': not currently shared\n"),
         ],
     );
+}
+
+#[test]
+fn values_are_refused_in_openzfs_words() {
+    let live = pool();
+    live.ok("zfs snapshot tank@a");
+    live.ok("zfs create -s -V 4M tank/v");
+    for (words, why) in [
+        ("recordsize=3k tank", "'recordsize' must be power of 2 from 512B to 16M"),
+        ("recordsize=none tank", "'recordsize' must be power of 2 from 512B to 16M"),
+        (
+            "compression=foo tank",
+            "'compression' must be one of 'on | off | lzjb | gzip | gzip-[1-9] | zle | lz4 | zstd | zstd-[1-19] | zstd-fast | \
+             zstd-fast-[1-10,20,30,40,50,60,70,80,90,100,500,1000]'",
+        ),
+        ("quota=bad tank", "bad numeric value 'bad'"),
+        ("quota=1X tank", "invalid numeric suffix 'X'"),
+        ("quota=0 tank", "use 'none' to disable quota/refquota"),
+        ("quota=auto tank", "'auto' is invalid value for 'quota'"),
+        ("refreservation=auto tank", "'refreservation=auto' only allowed on volumes"),
+        ("mountpoint=rel tank", "'mountpoint' must be an absolute path, 'none', or 'legacy'"),
+        ("readonly=on tank@a", "this property can not be modified for snapshots"),
+        ("foo=1 tank@a", "this property can not be modified for snapshots"),
+        ("foo=1 tank", "invalid property 'foo'"),
+        ("used=1 tank", "'used' is readonly"),
+        ("utf8only=on tank", "'utf8only' is readonly"),
+        ("written@a=1 tank", "'written@a' is readonly"),
+        ("atime=maybe tank", "'atime' must be one of 'on | off'"),
+        ("copies=4 tank", "'copies' must be one of '1 | 2 | 3'"),
+        ("atime=on tank/v", "'atime' does not apply to datasets of this type"),
+        ("volsize=1 tank/v", "'volsize' must be a multiple of volume block size (16K)"),
+        ("volsize=0 tank/v", "'volsize' cannot be zero"),
+        (
+            "special_small_blocks=17M tank",
+            "invalid 'special_small_blocks' property: must be between zero and 16M",
+        ),
+        ("keylocation=x tank", "invalid keylocation"),
+        ("keylocation=prompt tank", "keylocation must be 'none' for unencrypted datasets"),
+        ("mlslabel=x tank", "mlslabels are unsupported"),
+        ("userquota@no_such_user=1 tank", "'userquota@no_such_user' has an invalid user/group name"),
+        ("userused@0=1 tank", "'userused@0' is readonly"),
+        ("version=4 tank", "Can not downgrade; already at version 5"),
+    ] {
+        let run = live.run(&format!("zfs set {words}"));
+        let name = words.split(' ').nth(1).unwrap();
+        let expected = format!("cannot set property for '{name}': {why}\n");
+        assert_eq!((run.code, run.err), (255, expected), "{words}");
+    }
+    for (words, code, why) in [
+        ("", 2, "missing arguments\nusage:\n\tset [-u] "),
+        ("atime=on", 2, "missing dataset name(s)\nusage:\n\tset [-u] "),
+        ("tank", 2, "missing property=value argument(s)\nusage:\n\tset [-u] "),
+        ("atime=on tank atime=off", 2, "invalid argument order\nusage:\n\tset [-u] "),
+        ("atime=on atime=off tank tank/v", 255, "property 'atime' specified multiple times\n"),
+        ("atime=on none", 1, "cannot open 'none': dataset does not exist\n"),
+    ] {
+        let run = live.run(&format!("zfs set {words}"));
+        assert!(run.code == code && run.err.starts_with(why), "{words}: {}: {}", run.code, run.err);
+    }
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn words_that_are_not_utf8_are_refused_as_such() {
+    let live = pool();
+    let word = OsStr::from_bytes(b"tank/caf\xe9");
+    for line in [
+        "zfs",
+        "zfs list",
+        "zfs get all",
+        "zfs create",
+        "zfs destroy",
+        "zfs snapshot",
+        "zfs set atime=on",
+        "zfs mount",
+        "zfs program tank",
+        "zfs receive",
+        "zpool",
+        "zpool status",
+        "zpool list",
+        "zpool import",
+        "zpool add tank",
+        "zdb",
+        "ls",
+        "",
+    ] {
+        let run = live.command(line).arg(word).output().unwrap();
+        let err = String::from_utf8_lossy(&run.stderr);
+        assert!(matches!(run.status.code(), Some(1 | 2 | 255)), "{line}: {:?}: {err}", run.status);
+        assert!(!err.is_empty() && !err.contains("panicked"), "{line}: {err}");
+    }
+    live.ok("zfs list tank");
 }
