@@ -265,3 +265,21 @@ fn words_that_are_not_utf8_are_refused_as_such() {
     }
     live.ok("zfs list tank");
 }
+
+#[test]
+fn channel_programs_are_refused() {
+    let live = pool();
+    let usage = "usage:\n\tprogram [-jn] [-t <instruction limit>] [-m <memory limit (b)>]\n\t    <pool> <program file> [lua args...]\n";
+    said(
+        &live,
+        &[
+            ("zfs program tank", 2, &format!("invalid number of arguments\n{usage}")),
+            (
+                "zfs program -t x tank /dev/null",
+                2,
+                &format!("invalid argument 'x': expected integer\n{usage}"),
+            ),
+            ("zfs program tank /dev/null", 1, "zfs program: not supported yet: channel programs\n"),
+        ],
+    );
+}
