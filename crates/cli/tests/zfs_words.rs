@@ -1,12 +1,18 @@
-//! Words and exit codes of `zfs` that programs look for, compared with the sources of OpenZFS 2.4.
+//! Words and exit codes of `zfs` and `zpool` that programs look for, compared with the sources of OpenZFS 2.4.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+use std::time::Duration;
 
 use live::Live;
+
+/// The length of the last record of a stream.
+const RECORD: usize = 312;
 
 /// A pool `tank` without mounts.
 fn pool() -> Live {
@@ -282,4 +288,70 @@ fn channel_programs_are_refused() {
             ("zfs program tank /dev/null", 1, "zfs program: not supported yet: channel programs\n"),
         ],
     );
+}
+
+#[test]
+fn a_dataset_that_is_being_received_is_busy() {
+    let live = pool();
+    live.ok("zfs create -s -V 4M tank/v");
+    live.ok("zfs snapshot tank/v@1");
+    live.ok("zfs snapshot tank/v@2");
+    let stream = |line: &str| live.command(line).output().unwrap().stdout;
+    let (full, more) = (stream("zfs send tank/v@1"), stream("zfs send -i @1 tank/v@2"));
+    // Begins to receive a stream, without its last record.
+    let begun = |line: &str, stream: &[u8], is_begun: &dyn Fn() -> bool| {
+        let mut child = live.command(line).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        child.stdin.as_mut().unwrap().write_all(&stream[..stream.len() - RECORD]).unwrap();
+        while !is_begun() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        child
+    };
+    let second = |line: &str, stream: &[u8]| {
+        let mut child = live.command(line).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A refused receive reads no more.
+        let _ = child.stdin.as_mut().unwrap().write_all(stream);
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let exists = || live.run("zfs list tank/x").code == 0;
+    let mut first = begun("zfs receive tank/x", &full, &exists);
+    let why = "cannot receive new filesystem stream: destination 'tank/x' exists\nmust specify -F to overwrite it\n";
+    assert_eq!(second("zfs receive tank/x", &full), (Some(1), why.to_owned()));
+    let why = "cannot receive new filesystem stream: dataset is busy\n";
+    assert_eq!(second("zfs receive -F tank/x", &full), (Some(1), why.to_owned()));
+    assert_eq!(live.fails("zfs destroy tank/x"), "cannot destroy 'tank/x': dataset is busy\n");
+    first.stdin.take().unwrap().write_all(&full[full.len() - RECORD..]).unwrap();
+    assert!(first.wait().unwrap().success());
+    // What is received is a clone of the snapshot.
+    let has_clone = || live.run("zfs destroy -n tank/x@1").code != 0;
+    for (line, why) in [
+        ("zfs receive tank/x", "dataset is busy\n"),
+        (
+            "zfs receive -s tank/x",
+            "destination tank/x contains partially-complete state from \"zfs receive -s\".\n",
+        ),
+    ] {
+        let mut first = begun(line, &more, &has_clone);
+        let busy = format!("cannot receive incremental stream: {why}");
+        assert_eq!(second("zfs receive tank/x", &more), (Some(1), busy), "{line}");
+        drop(first.stdin.take());
+        assert!(!first.wait().unwrap().success());
+    }
+}
+
+#[test]
+fn removed_vdevs_are_listed_with_the_others() {
+    let live = pool();
+    let second = live.disk("b", 128);
+    live.ok(&format!("zpool add tank {second}"));
+    live.ok("zpool remove -w tank a");
+    let removed = |line: &str| {
+        let out = live.ok(line);
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        out.lines().find(|line| line.contains("indirect-0")).map(words)
+    };
+    assert_eq!(removed("zpool iostat -Hv tank").unwrap(), ["indirect-0", "-", "-", "0", "0", "0", "0"]);
+    assert!(removed("zpool list -v tank").is_some() && removed("zpool status tank").is_none());
+    live.export_and_verify("tank");
 }
