@@ -131,8 +131,8 @@ fn of_zfs(zfs: &Zfs) -> (Deed, Vec<String>) {
         ZfsVerb::Allow(v) => (Change, v.words.last().cloned().into_iter().collect()),
         ZfsVerb::Unallow(v) => (Change, v.words.last().cloned().into_iter().collect()),
         ZfsVerb::Wait(v) => (Change, one(&v.name)),
-        ZfsVerb::Share(v) => (Change, v.names.clone()),
-        ZfsVerb::Unshare(v) => (Change, v.names.clone()),
+        ZfsVerb::Share(v) => (Change, v.datasets().to_vec()),
+        ZfsVerb::Unshare(v) => (Change, v.datasets().to_vec()),
         ZfsVerb::Other(words) => (Change, other(words)),
         ZfsVerb::Project(_) | ZfsVerb::Rewrite(_) | ZfsVerb::Version(_) => (Change, Vec::new()),
     }

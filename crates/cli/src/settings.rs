@@ -5,6 +5,7 @@
 use daemon::registry::DEFAULT_CACHE;
 use engine::dsl::props::PropValue;
 use zcommon::features::Feature;
+use zcommon::names::MAX_NAME_LEN;
 use zcommon::props::{
     DatasetTypes, PropDefault, PropInfo, PropName, PropType, VdevProp, ZfsProp, ZpoolProp, is_user_property,
 };
@@ -60,11 +61,12 @@ pub fn of_dataset(
     when: When,
 ) -> Result<(String, PropValue), String> {
     match PropName::parse(name) {
+        Some(PropName::User(user)) => of_user(&user, value),
+        _ if types == DatasetTypes::SNAPSHOT => {
+            Err("this property can not be modified for snapshots".to_owned())
+        }
         Some(PropName::Native(prop)) => {
             let info = prop.info();
-            if types == DatasetTypes::SNAPSHOT {
-                return Err("this property can not be modified for snapshots".to_owned());
-            }
             if !info.types.intersects(types) {
                 return Err(format!("'{name}' does not apply to datasets of this type"));
             }
@@ -72,11 +74,13 @@ pub fn of_dataset(
             if fixed && prop != ZfsProp::Volsize {
                 return Err(format!("'{}' is readonly", info.name));
             }
+            if value == "auto" && prop == ZfsProp::Refreservation && types != DatasetTypes::VOLUME {
+                return Err(format!("'{name}=auto' only allowed on volumes"));
+            }
             let value = native(info, value)?;
             check(prop, &value)?;
             Ok((info.name.to_owned(), value))
         }
-        Some(PropName::User(user)) => of_user(&user, value),
         Some(PropName::UserQuota(kind, _)) if !kind.is_quota() => Err(format!("'{name}' is readonly")),
         Some(PropName::UserQuota(..)) if types == DatasetTypes::FILESYSTEM => {
             let number = number(value, true)?;
@@ -94,7 +98,7 @@ fn of_user(name: &str, value: &str) -> Result<(String, PropValue), String> {
         return Err(format!("property name '{name}' is too long"));
     }
     if value.len() >= MAX_VALUE {
-        return Err(format!("property value '{value}' is too long"));
+        return Err("property value too long".to_owned());
     }
     Ok((name.to_owned(), PropValue::Text(value.to_owned())))
 }
@@ -112,23 +116,18 @@ fn native(info: &PropInfo, value: &str) -> Result<PropValue, String> {
         }
         PropType::Number => {
             let is_table_quota = info.name == "dedup_table_quota";
-            let may_be_none = is_table_quota || info.values.is_some_and(|values| values.contains("none"));
-            let limit = matches!(info.name, "filesystem_limit" | "snapshot_limit");
             match value {
-                "none" if limit => Ok(PropValue::Number(u64::MAX)),
-                "none" if may_be_none => Ok(PropValue::Number(0)),
-                "none" => Err(format!("'{}' must be a number", info.name)),
-                "auto" if is_table_quota || info.name == "refreservation" => Ok(PropValue::Number(u64::MAX)),
-                _ => {
-                    let number = number(value, false)?;
-                    if number == 0 && matches!(info.name, "quota" | "refquota") {
-                        return Err(format!(
-                            "use 'none' to disable {}",
-                            info.name.trim_start_matches("quota/")
-                        ));
-                    }
-                    Ok(PropValue::Number(number))
+                "none" if matches!(info.name, "filesystem_limit" | "snapshot_limit") => {
+                    Ok(PropValue::Number(u64::MAX))
                 }
+                "none" => Ok(PropValue::Number(0)),
+                "auto" if is_table_quota || info.name == "refreservation" => Ok(PropValue::Number(u64::MAX)),
+                "auto" => Err(format!("'auto' is invalid value for '{}'", info.name)),
+                _ => match (number(value, false)?, info.name) {
+                    (0, "quota" | "refquota") => Err("use 'none' to disable quota/refquota".to_owned()),
+                    (0, "dedup_table_quota") => Err("use 'none' to disable ddt table quota".to_owned()),
+                    (number, _) => Ok(PropValue::Number(number)),
+                },
             }
         }
     }
@@ -152,29 +151,30 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
             Err(format!("'{name}' must be power of 2 from 512B to 16M"))
         }
         (P::SpecialSmallBlocks, PropValue::Number(n)) if *n > 16 << 20 => {
-            Err(format!("invalid '{name}={n}' property: must be between zero and 16M"))
+            Err(format!("invalid '{name}' property: must be between zero and 16M"))
         }
         (P::Volsize, PropValue::Number(0)) => Err(format!("'{name}' cannot be zero")),
         (P::Mountpoint, PropValue::Text(text)) => match text.as_str() {
             "none" | "legacy" => Ok(()),
             path if path.starts_with('/') && path.len() >= MAX_PATH => Err(format!("'{name}' is too long")),
-            path if path.starts_with('/') => Ok(()),
-            path => {
-                Err(format!("'{name}' must be an absolute path, 'none', or 'legacy'").replace("{path}", path))
+            path if path.split('/').any(|part| part.len() >= MAX_NAME_LEN) => {
+                Err(format!("component of '{name}' is too long"))
             }
+            path if path.starts_with('/') => Ok(()),
+            _ => Err(format!("'{name}' must be an absolute path, 'none', or 'legacy'")),
         },
         (P::Keylocation, PropValue::Text(text)) => {
             let uri = ["file://", "https://", "http://"].iter().any(|scheme| text.starts_with(scheme));
             match text.as_str() {
                 "prompt" | "none" => Ok(()),
                 _ if uri => Ok(()),
-                _ => Err(format!("invalid keylocation '{text}'")),
+                _ => Err("invalid keylocation".to_owned()),
             }
         }
         (P::Sharenfs, PropValue::Text(text)) if !is_share(text) => {
             Err(format!("'{name}' cannot be set to invalid options"))
         }
-        (P::Mlslabel, _) => Err(format!("'{name}' is not supported here")),
+        (P::Mlslabel, _) => Err("mlslabels are unsupported".to_owned()),
         _ => Ok(()),
     }
 }

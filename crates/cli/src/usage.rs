@@ -171,21 +171,33 @@ fn usage(command: &str) -> Option<String> {
     let name = words.next().filter(|name| is_ours(name))?;
     let tree = tree_of(name);
     let word = words.next().unwrap_or_default();
-    let known = tree.find_subcommand(word).map(synopsis);
+    let known = tree.find_subcommand(word).map(|verb| synopsis(name, verb));
     let lines = known.or_else(|| Some(unsupported_usage::find(name, word)?.synopsis()));
     Some(lines.map_or_else(|| everything(&tree), |lines| format!("usage:\n{lines}")))
 }
 
 fn everything(tree: &Command) -> String {
     let name = tree.get_name();
-    let verbs: String = tree.get_subcommands().filter(|verb| !verb.is_hide_set()).map(synopsis).collect();
+    let shown = tree.get_subcommands().filter(|verb| !verb.is_hide_set());
+    let verbs: String = shown.map(|verb| synopsis(name, verb)).collect();
     format!(
         "usage: {name} command args ...\nThe commands:\n\n{verbs}\nMore about one of them: {name} help command\n"
     )
 }
 
-/// Synopses that programs search for words: zrepl decides by them whether transfers can be resumed.
+/// Synopses of `zfs` that programs search for words: zrepl decides by them whether transfers can be resumed and whether
+/// snapshots can be destroyed together.
 const SEARCHED: &[(&str, &[&str])] = &[
+    (
+        "destroy",
+        &[
+            "destroy [-fnpRrv] <filesystem|volume>",
+            "destroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]",
+            "destroy <filesystem|volume>#<bookmark>",
+        ],
+    ),
+    ("share", &["share [-l] <-a [nfs|smb] | filesystem>"]),
+    ("unshare", &["unshare <-a [nfs|smb] | filesystem|mountpoint>"]),
     (
         "send",
         &[
@@ -210,9 +222,9 @@ const SEARCHED: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// One verb's lines.
-fn synopsis(verb: &Command) -> String {
-    if let Some(lines) = searched(verb) {
+/// The lines of one verb of `name`.
+fn synopsis(name: &str, verb: &Command) -> String {
+    if let Some(lines) = searched(name, verb) {
         return lines.iter().map(|line| format!("\t{line}\n")).collect();
     }
     let mut text = format!("\t{}", verb.get_name());
@@ -230,9 +242,10 @@ fn synopsis(verb: &Command) -> String {
     text
 }
 
-/// The fixed lines of a verb of `zfs`; `zpool` has no verb of these names.
-fn searched(verb: &Command) -> Option<&'static [&'static str]> {
-    SEARCHED.iter().find(|(name, _)| *name == verb.get_name()).map(|(_, lines)| *lines)
+/// The fixed lines of a verb of `zfs`.
+fn searched(name: &str, verb: &Command) -> Option<&'static [&'static str]> {
+    let word = verb.get_name();
+    SEARCHED.iter().find(|(known, _)| name == "zfs" && *known == word).map(|(_, lines)| *lines)
 }
 
 fn parts(verb: &Command) -> Vec<String> {

@@ -384,7 +384,7 @@ fn quotas_and_classes_are_there_from_the_beginning() {
     let refused = live.fails(&format!("zpool create tank {a} cache mirror {b} {c}"));
     assert_eq!(refused, "invalid vdev specification: cache requires at least 1 devices\n");
     let nobody = live.fails(&format!("zpool create -O userquota@no-such-user=1G tank {a}"));
-    assert_eq!(nobody, "cannot create 'tank': unable to find 'no-such-user'\n");
+    assert_eq!(nobody, "cannot create 'tank': 'userquota@no-such-user' has an invalid user/group name\n");
     assert_eq!(live.run("zpool list").out, "no pools available\n");
     let quotas = "-O userquota@7=1G -O groupquota@8=2G -O projectquota@9=3G";
     live.ok(&format!("zpool create -fO mountpoint=none {quotas} tank {a} special raidz {b} {c} {d}"));

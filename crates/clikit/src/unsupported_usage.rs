@@ -133,8 +133,9 @@ impl Form {
             }
             line.options.push(letter);
             if value_of(letter) {
-                let here = word.get(at + letter.len_utf8()..).is_some_and(|rest| !rest.is_empty());
-                return if here || next().is_some() { Ok(()) } else { Err(lacks(letter)) };
+                let here = word.get(at + letter.len_utf8()..).filter(|rest| !rest.is_empty());
+                let value = here.map(str::to_owned).or_else(&mut *next).ok_or_else(|| lacks(letter))?;
+                return check_number(&value);
             }
         }
         Ok(())
@@ -143,6 +144,20 @@ impl Form {
     /// The synopsis of the verb.
     pub fn synopsis(&self) -> String {
         format!("\t{} {}\n", self.verb, self.usage)
+    }
+}
+
+/// Checks the value of an option: all of them are numbers, decimal, octal or hexadecimal as in C.
+#[doc(alias = "strtoull")]
+fn check_number(value: &str) -> Result<(), Failure> {
+    let (digits, base) = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None if value.starts_with('0') => (value, 8),
+        None => (value, 10),
+    };
+    match u64::from_str_radix(digits, base) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Failure::usage(format!("invalid argument '{value}': expected integer"))),
     }
 }
 
@@ -171,6 +186,8 @@ mod tests {
             ("program --what p", "invalid option '--what'"),
             ("program p -t", "missing argument for 't' option"),
             ("program p", "invalid number of arguments"),
+            ("program -t x p file", "invalid argument 'x': expected integer"),
+            ("program -m1K p file", "invalid argument '1K': expected integer"),
         ] {
             assert_eq!(read(line), Err(why.to_owned()), "{line}");
         }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::PoolSpec;
 use engine::spa::rebuild::Derived;
 use engine::spa::{ImportOptions, NewPool, OpenOptions, Spa};
+use engine::vdev::leaf::Leaf;
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
 use ondisk::names::{DEFAULT_QUOTAS, master_node};
@@ -33,6 +34,8 @@ use crate::server::{Caller, Commands, STACK};
 
 /// Maximum wait of a starting daemon for the pools of its cache file before it serves requests.
 const GRACE: Duration = Duration::from_secs(20);
+/// Maximum wait of an export for requests to the pool's devices: one that takes longer may never end.
+const LAST_REQUEST: Duration = Duration::from_secs(30);
 /// The reason why a pool of the cache file is not imported, if the import of others may change that.
 const MISSING: &str = "its devices are not where the cache file says";
 
@@ -484,7 +487,11 @@ impl Registry {
         };
         let config = recorded::config(&pool);
         // Devices are closed before the name becomes free.
+        let leaves = leaves_of(&pool);
         drop(pool);
+        if keep != Keep::Own {
+            wait_for_last_request(&leaves);
+        }
         if let Some(path) = cachefile.filter(|_| keep != Keep::Named) {
             self.forget_in(&Cache::at(path), name);
         }
@@ -606,6 +613,20 @@ impl Registry {
             derived: None,
         };
         self.import_at(place, new)
+    }
+}
+
+/// The leaves of a pool that is about to end.
+fn leaves_of(pool: &Imported) -> Vec<Weak<Leaf>> {
+    pool.spa().map_or_else(|_| Vec::new(), |spa| spa.pool.tree().leaves().map(Arc::downgrade).collect())
+}
+
+/// Requests that nothing waits for, such as reads ahead, keep their device open until they end, and nothing else can use it.
+#[doc(alias = "spa_unload")]
+fn wait_for_last_request(leaves: &[Weak<Leaf>]) {
+    let until = Instant::now() + LAST_REQUEST;
+    while leaves.iter().any(|leaf| leaf.strong_count() > 0) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(5));
     }
 }
 

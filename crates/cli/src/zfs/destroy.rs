@@ -79,7 +79,7 @@ impl Verb for Destroy {
 impl Destroy {
     fn head(&self, ctx: &mut Ctx) -> Outcome {
         if self.defer {
-            return Err(Failure::usage("option '-d' is only for snapshots"));
+            return Err(Failure::cannot("open", &self.name, "missing '@' delimiter in snapshot name"));
         }
         let target = Target::of(&self.name, ctx)?;
         let dataset = target.dataset()?;
@@ -101,6 +101,10 @@ impl Destroy {
             plan.steps.iter().filter(|step| step.name() != self.name).cloned().collect();
         self.refuse_dependents(&dataset, &dependents)?;
         let steps = if root { dependents } else { plan.steps };
+        let of_one = |a: &Step, b: &Step| both_snapshots(a, b) && owner(a) == owner(b);
+        // OpenZFS lists the oldest snapshot of a dataset first.
+        let shown: Vec<Step> = steps.chunk_by(of_one).flat_map(|run| run.iter().rev()).cloned().collect();
+        self.say(&shown, ctx)?;
         self.carry_out(&target, steps, &plan.held, ctx)
     }
 
@@ -135,21 +139,18 @@ impl Destroy {
 
     fn snapshots(&self, ctx: &mut Ctx) -> Outcome {
         let (dataset, spec) = self.name.split_once('@').unwrap_or_default();
-        if spec.is_empty() {
-            return Err(Failure::cannot(
-                "open",
-                &self.name,
-                "empty component or misplaced '@' or '#' delimiter in name",
-            ));
-        }
         let target = Target { name: dataset.to_owned(), ..Target::of(dataset, ctx)? };
         target.dataset()?;
         let dirs = if self.recurse || self.clones { target.tree()? } else { vec![target.dir()?] };
         let mut plan = Plan::new(&target, true);
+        let (mut named, mut refusals) = (Vec::new(), Vec::new());
         let quiet = target.pool.quiet();
         for dir in &dirs {
             for snapshot in chosen(&dir.head()?, spec)? {
+                let before = plan.steps.len();
                 plan.snapshot(&snapshot)?;
+                refusals.extend(clones_first(&snapshot.name, plan.steps.get(before..).unwrap_or_default()));
+                named.push(snapshot.name);
             }
         }
         drop(quiet);
@@ -157,27 +158,17 @@ impl Destroy {
             let what = "could not find any snapshots to destroy; check snapshot names.";
             return Err(Failure::failed(what));
         }
-        let clones = plan.clones.clone();
-        if !clones.is_empty() && !self.clones && !self.defer {
-            let with_clones = plan.with_clones.first().cloned().unwrap_or_default();
-            let mut names: Vec<&str> = plan
-                .steps
-                .iter()
-                .map(Step::name)
-                .filter(|name| clones.iter().any(|clone| is_at_or_below(name, clone)))
-                .collect();
-            names.sort_unstable();
-            let text = format!(
-                "snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n{}",
-                names.join("\n")
-            );
-            return Err(Failure::cannot("destroy", with_clones, text));
+        if !refusals.is_empty() && !self.clones && !self.defer {
+            return Err(Failure::failed(refusals.join("\n")));
         }
+        let clones = plan.clones.clone();
         let keep = |step: &Step| {
             self.clones
                 || matches!(step, Step::Snapshot(name) if !clones.iter().any(|c| is_at_or_below(name, c)))
         };
         let steps: Vec<Step> = plan.steps.into_iter().filter(keep).collect();
+        self.say(&steps, ctx)?;
+        self.say_reclaimed(&target, &named, ctx)?;
         self.carry_out(&target, steps, &plan.held, ctx)
     }
 
@@ -200,7 +191,6 @@ impl Destroy {
     }
 
     fn carry_out(&self, target: &Target, steps: Vec<Step>, held: &HashSet<String>, ctx: &mut Ctx) -> Outcome {
-        self.say(target, &steps, ctx)?;
         if self.dry || steps.is_empty() {
             return Ok(Exit::OK);
         }
@@ -243,40 +233,51 @@ impl Destroy {
         }
     }
 
-    fn say(&self, target: &Target, steps: &[Step], ctx: &mut Ctx) -> Result<(), Failure> {
-        if !self.verbose && !self.dry && !self.parsable {
-            return Ok(());
-        }
-        let lead = if self.dry { "would destroy" } else { "will destroy" };
+    /// Lists the datasets and snapshots.
+    fn say(&self, steps: &[Step], ctx: &mut Ctx) -> Result<(), Failure> {
         for step in steps {
-            match self.parsable {
-                true => writeln!(ctx.out, "destroy\t{}", step.name())?,
-                false if self.verbose => writeln!(ctx.out, "{lead} {}", step.name())?,
-                false => {}
-            }
-        }
-        let snapshots: Vec<&Step> = steps.iter().filter(|step| matches!(step, Step::Snapshot(_))).collect();
-        let only_snapshots = snapshots.len() == steps.len();
-        if only_snapshots {
-            let bytes = reclaimed(target, &snapshots)?;
-            match self.parsable {
-                true => writeln!(ctx.out, "reclaim\t{bytes}")?,
-                false if self.verbose => {
-                    let lead = if self.dry { "would reclaim" } else { "will reclaim" };
-                    writeln!(ctx.out, "{lead} {}", nicebytes(bytes))?;
-                }
-                false => {}
+            match (self.parsable, self.verbose) {
+                (true, _) => writeln!(ctx.out, "destroy\t{}", step.name())?,
+                (false, true) => writeln!(ctx.out, "{} destroy {}", self.lead(), step.name())?,
+                (false, false) => {}
             }
         }
         Ok(())
     }
+
+    /// Tells the space of the named snapshots; that of file systems and volumes is told by OpenZFS neither.
+    fn say_reclaimed(&self, target: &Target, named: &[String], ctx: &mut Ctx) -> Result<(), Failure> {
+        match (self.parsable, self.verbose) {
+            (true, _) => writeln!(ctx.out, "reclaim\t{}", reclaimed(target, named)?)?,
+            (false, true) => {
+                writeln!(ctx.out, "{} reclaim {}", self.lead(), nicebytes(reclaimed(target, named)?))?;
+            }
+            (false, false) => {}
+        }
+        Ok(())
+    }
+
+    fn lead(&self) -> &'static str {
+        if self.dry { "would" } else { "will" }
+    }
+}
+
+/// The refusal to destroy a snapshot before its clones, from the steps of its destroy.
+fn clones_first(snapshot: &str, steps: &[Step]) -> Option<String> {
+    let (_, dependents) = steps.split_last()?;
+    let names: Vec<&str> = dependents.iter().map(Step::name).collect();
+    let text = format!(
+        "cannot destroy '{snapshot}': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n{}",
+        names.join("\n")
+    );
+    (!names.is_empty()).then_some(text)
 }
 
 /// Bytes that only these snapshots refer to, what neighbours share included.
 #[doc(alias = "lzc_snaprange_space")]
-fn reclaimed(target: &Target, snapshots: &[&Step]) -> Result<u64, Failure> {
+fn reclaimed(target: &Target, snapshots: &[String]) -> Result<u64, Failure> {
     let _quiet = target.pool.quiet();
-    let opened = snapshots.iter().map(|step| target.view.dsl.dataset(step.name()));
+    let opened = snapshots.iter().map(|name| target.view.dsl.dataset(name));
     let mut all: Vec<Dataset> = opened.collect::<engine::Result<_>>()?;
     all.sort_by_key(|snapshot| (snapshot.phys.dir_obj, snapshot.phys.creation_txg));
     let mut bytes: u64 = 0;
@@ -324,28 +325,30 @@ impl<'a, F: Fn(&str) -> bool> Uses<'a, F> {
     }
 }
 
-/// Returns the steps that can run before a snapshot that is held or in use, and the reason to stop there: as in
-/// OpenZFS snapshots are destroyed together, descendants before them, and no file system is unmounted whose snapshots stay.
+/// Returns the steps that can run before snapshots that are held or in use, and the reasons to stop there: as in OpenZFS
+/// snapshots are destroyed together or not at all, and each that cannot be is named; descendants are destroyed before them, and no
+/// file system is unmounted whose snapshots stay.
 fn before_used(
     target: &Target,
     mut steps: Vec<Step>,
     held: impl Fn(&str) -> bool,
 ) -> Result<(Vec<Step>, Option<String>), Failure> {
     let uses = Uses::new(target, &steps, held);
-    let (mut together, mut stop) = (0, None);
+    let (mut together, mut reasons) = (0, Vec::new());
     for (index, step) in steps.iter().enumerate() {
         if matches!(step, Step::Head(_)) {
+            if !reasons.is_empty() {
+                break;
+            }
             together = index + 1;
         }
-        stop = uses.of(step)?;
-        if stop.is_some() {
-            break;
-        }
+        reasons.extend(uses.of(step)?);
     }
-    if stop.is_some() {
-        steps.truncate(together);
+    if reasons.is_empty() {
+        return Ok((steps, None));
     }
-    Ok((steps, stop))
+    steps.truncate(together);
+    Ok((steps, Some(reasons.join("\n"))))
 }
 
 /// Destroys in the order of the steps, a bounded number of file systems and volumes in each txg: the changes
@@ -481,6 +484,11 @@ pub(super) fn is_held(snapshot: &Dataset) -> engine::Result<bool> {
     Ok(holds.is_some_and(|holds| !holds.is_empty()))
 }
 
+/// The file system or volume of a step.
+pub(super) fn owner(step: &Step) -> &str {
+    step.name().split('@').next().unwrap_or_default()
+}
+
 pub(super) fn is_at_or_below(name: &str, top: &str) -> bool {
     name.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '@']))
 }
@@ -514,8 +522,6 @@ pub(super) struct Plan<'a> {
     only_snapshots: bool,
     /// Clones that go with their origin.
     clones: Vec<String>,
-    /// Snapshots that have clones.
-    with_clones: Vec<String>,
     /// Snapshots that have holds.
     held: HashSet<String>,
 }
@@ -523,7 +529,7 @@ pub(super) struct Plan<'a> {
 impl<'a> Plan<'a> {
     pub(super) fn new(target: &'a Target, only_snapshots: bool) -> Self {
         let (steps, seen, held) = (Vec::new(), HashSet::new(), HashSet::new());
-        Self { target, steps, seen, only_snapshots, clones: Vec::new(), with_clones: Vec::new(), held }
+        Self { target, steps, seen, only_snapshots, clones: Vec::new(), held }
     }
 
     /// Everything below a directory, its snapshots, then itself. As in OpenZFS a hidden child is reached only as the clone
@@ -564,7 +570,6 @@ impl<'a> Plan<'a> {
             let named = !self.only_snapshots && is_at_or_below(&name, &self.target.name);
             if !named && !self.seen.contains(&dir.phys.head_dataset_obj) {
                 self.clones.push(name);
-                self.with_clones.push(snapshot.name.clone());
             }
             self.head(&dir)?;
         }

@@ -10,7 +10,7 @@ use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome};
 use engine::Kind;
 
-use super::destroy::{Step, Uses, destroy_next, heads_of, is_at_or_below, refused, step_of};
+use super::destroy::{Step, Uses, destroy_next, heads_of, is_at_or_below, owner, refused, step_of};
 use super::mount::cannot_unmount;
 use super::remount::{Left, mount_again, warn};
 
@@ -56,11 +56,6 @@ pub(super) fn destroy_rest(
 /// Whether other datasets cannot be destroyed for the same reason.
 fn ends_all(e: &engine::Error) -> bool {
     matches!(e.kind(), Kind::Suspended | Kind::Io | Kind::NoDevice | Kind::ReadOnly | Kind::Interrupted)
-}
-
-/// The file system or volume of a step.
-fn owner(step: &Step) -> &str {
-    step.name().split('@').next().unwrap_or_default()
 }
 
 /// Datasets and snapshots that stay.

@@ -35,6 +35,7 @@ pub mod rows;
 pub mod select;
 pub(crate) mod send;
 mod set;
+mod share;
 mod simple;
 pub(crate) mod snapshot;
 pub mod unheeded;
@@ -136,9 +137,9 @@ pub enum ZfsVerb {
     /// Wait until something is done
     Wait(simple::Wait),
     /// Share file systems
-    Share(simple::Share),
+    Share(share::Share),
     /// Stop sharing file systems
-    Unshare(simple::Unshare),
+    Unshare(share::Unshare),
     /// Print the version
     Version(Version),
     /// A verb that has no module here.
@@ -163,6 +164,7 @@ impl ZfsVerb {
     pub fn names_or_places(&self) -> &[String] {
         match self {
             Self::Unmount(v) => &v.names,
+            Self::Unshare(v) => v.datasets(),
             _ => &[],
         }
     }

@@ -331,7 +331,7 @@ pub(super) fn mountpoint(target: &Target) -> Result<String, Failure> {
     property(target, ZfsProp::Mountpoint)
 }
 
-fn property(target: &Target, prop: ZfsProp) -> Result<String, Failure> {
+pub(super) fn property(target: &Target, prop: ZfsProp) -> Result<String, Failure> {
     let node = Node::Dataset(target.dataset()?, DatasetKind::Filesystem);
     let _quiet = target.pool.quiet();
     let found = Props::new(&node, 0).native(prop);

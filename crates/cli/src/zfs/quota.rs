@@ -42,7 +42,7 @@ pub fn resolve(kind: UserQuotaProp, who: &str) -> Result<(QuotaKind, u64), Strin
         _ => return Err("it can't be set".to_owned()),
     };
     let id = names.and_then(|names| names.id(who)).or_else(|| UserQuotaProp::id(who));
-    let id = id.ok_or_else(|| format!("unable to find '{who}'"))?;
+    let id = id.ok_or_else(|| format!("'{}{who}' has an invalid user/group name", kind.prefix()))?;
     // Higher numbers are those of Windows identities, which have no name here.
     let is_project = matches!(quota, QuotaKind::Project | QuotaKind::ProjectObjects);
     match u32::try_from(id) {

@@ -32,24 +32,25 @@ impl Verb for Set {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         // A dataset's name has no '='.
         let split = self.words.iter().position(|word| !word.contains('=')).unwrap_or(self.words.len());
-        let (settings, names) = self.words.split_at_checked(split).unwrap_or_default();
-        if settings.is_empty() {
+        let (words, names) = self.words.split_at_checked(split).unwrap_or_default();
+        if words.is_empty() {
             return Err(Failure::usage("missing property=value argument(s)"));
         }
         if names.is_empty() {
             return Err(Failure::usage("missing dataset name(s)"));
         }
-        if let Some(late) = names.iter().find(|name| name.contains('=')) {
-            return Err(Failure::usage(format!("invalid dataset name '{late}'")));
+        if names.iter().any(|name| name.contains('=')) {
+            return Err(Failure::usage("invalid argument order"));
         }
+        let settings = crate::settings::split(words).map_err(Failure::MinusOne)?;
         let mut exit = Exit::OK;
         for name in names {
             let target = Target::of(name, ctx).and_then(|target| Ok((target.types()?, target)));
             let (done, code) = match target {
                 Ok((types, target)) => {
-                    let done = self.one(settings, &target, types, ctx);
+                    let done = self.one(&settings, &target, types, ctx);
                     if let Ok(code) = done {
-                        remark(settings, &target, ctx);
+                        remark(words, &target, ctx);
                         exit = exit.worse(code);
                     }
                     (done, Exit::MINUS_ONE)
@@ -69,13 +70,20 @@ impl Verb for Set {
 type Work<'a> = Box<dyn FnOnce(&mut Ctx) -> Result<(), Failure> + 'a>;
 
 impl Set {
-    fn one(&self, settings: &[String], target: &Target, types: DatasetTypes, ctx: &mut Ctx) -> Outcome {
+    fn one(
+        &self,
+        settings: &[(String, String)],
+        target: &Target,
+        types: DatasetTypes,
+        ctx: &mut Ctx,
+    ) -> Outcome {
         let name = target.name.as_str();
         let cannot = |what: String| Failure::cannot("set property for", name, what);
         let mut stored = Vec::new();
-        for (prop, value) in crate::settings::split(settings).map_err(Failure::usage)? {
-            stored.push(of_dataset(&prop, &value, types, When::Later).map_err(cannot)?);
+        for (prop, value) in settings {
+            stored.push(of_dataset(prop, value, types, When::Later).map_err(cannot)?);
         }
+        check_location(target, &stored).map_err(cannot)?;
         OfContent::take(&mut stored).set(target, &mut stored, ctx).map_err(cannot)?;
         let stored = stored.into_iter().map(|(prop, value)| auto(target, prop, value));
         let stored = stored.collect::<Result<Vec<_>, _>>().map_err(cannot)?;
@@ -102,6 +110,26 @@ impl Set {
         };
         let ((), mounted) = with(ctx, Box::new(work))?;
         Ok(remount(target, mounted, ctx))
+    }
+}
+
+/// Refuses a `keylocation` that the dataset cannot have, in OpenZFS's words.
+#[doc(alias("zfs_valid_proplist", "zfs_setprop_error"))]
+fn check_location(target: &Target, settings: &[(String, PropValue)]) -> Result<(), String> {
+    let Some((_, PropValue::Text(location))) = settings.iter().find(|(prop, _)| prop == "keylocation") else {
+        return Ok(());
+    };
+    let dir = target.dir().map_err(|e| e.message().unwrap_or_default())?;
+    let root = target.view.dsl.keys.root_of(&dir).map_err(|e| e.what().to_owned())?;
+    match root {
+        None if location != "none" => Err("keylocation must be 'none' for unencrypted datasets".to_owned()),
+        Some(_) if location == "none" => {
+            Err("keylocation must not be 'none' for encrypted datasets".to_owned())
+        }
+        Some(root) if root.dir != dir.number => {
+            Err("keylocation may only be set on encryption roots".to_owned())
+        }
+        _ => Ok(()),
     }
 }
 

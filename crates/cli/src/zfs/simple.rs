@@ -1,4 +1,4 @@
-//! Verbs of `zfs` that have little to do: `wait`, `share`, `unshare`.
+//! Verbs of `zfs` that have little to do: `wait`.
 
 use clap::Args;
 use clikit::ctx::Ctx;
@@ -25,50 +25,5 @@ impl Verb for Wait {
         // Files that were removed while open go when they are closed; nothing is left to work off later.
         target.pool.spa()?.sync()?;
         Ok(Exit::OK)
-    }
-}
-
-/// Share file systems: none are.
-#[derive(Debug, Args)]
-pub struct Share {
-    /// All file systems.
-    #[arg(short = 'a')]
-    pub all: bool,
-    /// Load keys that are needed.
-    #[arg(short = 'l')]
-    pub load_keys: bool,
-    /// File systems.
-    #[arg(value_name = "FILESYSTEM")]
-    pub names: Vec<String>,
-}
-
-impl Verb for Share {
-    fn run(self, _: &mut Ctx) -> Outcome {
-        match self.names.first() {
-            None if self.all => Ok(Exit::OK),
-            None => Err(Failure::usage("missing filesystem argument")),
-            Some(_) => Err(Failure::failed("zfs share: not supported yet: sharing over NFS or SMB")),
-        }
-    }
-}
-
-/// Stop sharing file systems: none are shared.
-#[derive(Debug, Args)]
-pub struct Unshare {
-    /// All file systems.
-    #[arg(short = 'a')]
-    pub all: bool,
-    /// File systems.
-    #[arg(value_name = "FILESYSTEM")]
-    pub names: Vec<String>,
-}
-
-impl Verb for Unshare {
-    fn run(self, _: &mut Ctx) -> Outcome {
-        match self.names.first() {
-            None if self.all => Ok(Exit::OK),
-            None => Err(Failure::usage("missing filesystem argument")),
-            Some(name) => Err(Failure::cannot("unshare", name, "not currently shared")),
-        }
     }
 }

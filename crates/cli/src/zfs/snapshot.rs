@@ -10,8 +10,8 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::dsl::Dir;
 use engine::dsl::props::PropValue;
-use zcommon::names::{check_component, check_snapshot};
-use zcommon::props::{PropName, is_user_property};
+use zcommon::names::{check_component, check_entity, check_snapshot};
+use zcommon::props::{DatasetTypes, PropName};
 
 use crate::settings;
 
@@ -36,53 +36,79 @@ pub struct Snapshot {
 
 impl Verb for Snapshot {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let settings = self.settings()?;
+        let settings = settings::split(&self.props).map_err(Failure::failed)?;
         let mut by_pool: BTreeMap<String, (Target, Vec<String>)> = BTreeMap::new();
         for name in &self.names {
-            let cannot = |what: String| Failure::cannot("create snapshot", name, what);
-            let Some((dataset, snap)) = name.split_once('@') else {
-                // The usage suffices.
-                return Err(Failure::usage(""));
-            };
-            check_snapshot(name).and_then(|()| check_component(snap)).map_err(|e| cannot(e.to_string()))?;
-            let target = Target::of(dataset, ctx)?;
-            target.dataset()?;
-            let heads = if self.recurse { finished(&target)? } else { vec![target.dir()?] };
-            let entry = by_pool.entry(target.pool.name()).or_insert_with(|| (target.clone(), Vec::new()));
-            for dir in heads {
-                let whole = format!("{}@{snap}", dir.name);
-                check_snapshot(&whole).map_err(|e| Failure::cannot("create snapshot", &whole, e))?;
-                entry.1.push(whole);
-            }
+            // The usage suffices.
+            let (dataset, snap) = name.split_once('@').ok_or_else(|| Failure::usage(""))?;
+            let (target, heads) = self.heads(dataset, ctx).map_err(with_usage)?;
+            let entry = by_pool.entry(target.pool.name()).or_insert_with(|| (target, Vec::new()));
+            entry.1.extend(heads.iter().map(|dir| format!("{}@{snap}", dir.name)));
         }
-        if by_pool.len() > 1 {
-            return Err(Failure::failed(ONE_BY_ONE));
-        }
-        for (target, mut names) in by_pool.into_values() {
-            names.sort();
-            names.dedup();
-            let of = |name: &String| name.split('@').next().unwrap_or_default().to_owned();
-            if names.windows(2).any(|pair| matches!(pair, [a, b] if of(a) == of(b))) {
-                return Err(Failure::failed(ONE_BY_ONE));
-            }
-            take(&target, names, &settings, ctx)?;
-        }
-        Ok(Exit::OK)
+        let done = take_all(by_pool, settings, ctx);
+        let several = self.recurse || self.names.len() > 1;
+        done.map(|()| Exit::OK).map_err(|failure| match failure {
+            Failure::Failed(why) if several => Failure::Failed(format!("{why}\nno snapshots were created")),
+            other => other,
+        })
     }
 }
 
 impl Snapshot {
-    fn settings(&self) -> Result<Vec<(String, PropValue)>, Failure> {
-        let mut all = Vec::new();
-        for (name, value) in settings::split(&self.props).map_err(Failure::failed)? {
-            if !matches!(PropName::parse(&name), Some(PropName::User(_))) || !is_user_property(&name) {
-                let what = format!("cannot create snapshots: invalid property '{name}'");
-                return Err(Failure::failed(what));
-            }
-            all.push((name, PropValue::Text(value)));
-        }
-        Ok(all)
+    /// The datasets that a name stands for.
+    fn heads(&self, dataset: &str, ctx: &mut Ctx) -> Result<(Target, Vec<Dir>), Failure> {
+        check_entity(dataset).map_err(|e| Failure::cannot("open", dataset, e))?;
+        let target = Target::of(dataset, ctx)?;
+        target.dataset()?;
+        let heads = if self.recurse { finished(&target)? } else { vec![target.dir()?] };
+        Ok((target, heads))
     }
+}
+
+/// As in OpenZFS the synopsis follows when a dataset cannot be opened.
+fn with_usage(failure: Failure) -> Failure {
+    match failure {
+        Failure::Failed(why) => Failure::usage(why),
+        other => other,
+    }
+}
+
+fn take_all(
+    by_pool: BTreeMap<String, (Target, Vec<String>)>,
+    settings: Vec<(String, String)>,
+    ctx: &mut Ctx,
+) -> Result<(), Failure> {
+    for name in by_pool.values().flat_map(|(_, names)| names) {
+        let part = name.split_once('@').map_or("", |(_, part)| part);
+        let checked = check_snapshot(name).and_then(|()| check_component(part));
+        checked.map_err(|e| Failure::cannot("create snapshot", name, e))?;
+    }
+    let settings = user_props(settings)?;
+    if by_pool.len() > 1 {
+        return Err(Failure::failed(ONE_BY_ONE));
+    }
+    for (target, mut names) in by_pool.into_values() {
+        names.sort();
+        names.dedup();
+        let of = |name: &String| name.split('@').next().unwrap_or_default().to_owned();
+        if names.windows(2).any(|pair| matches!(pair, [a, b] if of(a) == of(b))) {
+            return Err(Failure::failed(ONE_BY_ONE));
+        }
+        take(&target, names, &settings, ctx)?;
+    }
+    Ok(())
+}
+
+/// The settings of snapshots, which have user properties only.
+fn user_props(settings: Vec<(String, String)>) -> Result<Vec<(String, PropValue)>, Failure> {
+    let checked = settings.into_iter().map(|(name, value)| match PropName::parse(&name) {
+        Some(PropName::User(_)) => {
+            settings::of_dataset(&name, &value, DatasetTypes::SNAPSHOT, settings::When::New)
+        }
+        _ => Err("this property can not be modified for snapshots".to_owned()),
+    });
+    let checked: Result<Vec<_>, String> = checked.collect();
+    checked.map_err(|why| Failure::failed(format!("cannot create snapshots : {why}")))
 }
 
 /// The datasets at and below the target, without those whose receive is unfinished and all below them.
@@ -123,15 +149,22 @@ fn take(
         })
     });
     done.map_err(|e| {
+        let there = if e.kind() == Kind::Exists { existing(target, &names) } else { Vec::new() };
+        if !there.is_empty() {
+            let lines = there.iter().map(|n| format!("cannot create snapshot '{n}': dataset already exists"));
+            return Failure::failed(lines.collect::<Vec<_>>().join("\n"));
+        }
         let name = e.place().dataset.clone().unwrap_or_default();
         let name = names.iter().find(|n| n.split('@').next() == name.split('@').next());
         let name = name.or(names.first()).cloned().unwrap_or_default();
-        let what = match e.kind() {
-            Kind::Exists => "dataset already exists".to_owned(),
-            _ => why(&e),
-        };
-        Failure::cannot("create snapshot", name, what)
+        Failure::cannot("create snapshot", name, why(&e))
     })
+}
+
+/// The snapshots that exist, each of which OpenZFS names.
+fn existing<'a>(target: &Target, names: &'a [String]) -> Vec<&'a str> {
+    let exists = |name: &&String| Target { name: (*name).clone(), ..target.clone() }.exists();
+    names.iter().filter(exists).map(String::as_str).collect()
 }
 
 /// Makes a snapshot, once more when another of the same dataset was made in the same txg: as OpenZFS does, until it

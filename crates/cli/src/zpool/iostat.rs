@@ -350,8 +350,10 @@ impl Report<'_, '_> {
             return;
         }
         let of = |class: Option<&str>| -> Vec<&VdevNode> {
+            // A removed vdev is listed unless it had a class.
+            let is_left_out = |kind: &str| kind == "hole" || (kind == "indirect" && class.is_some());
             let tops = view.tree.children.iter();
-            tops.filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect") && class_of(v) == class).collect()
+            tops.filter(|v| !is_left_out(v.kind.as_str()) && class_of(v) == class).collect()
         };
         of(None).into_iter().for_each(|top| self.vdev(top, 2));
         for class in ["dedup", "special", "logs"] {

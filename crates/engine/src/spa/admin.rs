@@ -51,6 +51,10 @@ impl Spa {
             }
             spa.list_spares(&layout, tx)?;
             spa.notify("vdev_add");
+            if layout.tops.is_empty() {
+                // The labels stay, so that no later step of this txg tells of the new configuration.
+                spa.notify("config_sync");
+            }
             Ok(())
         })
     }

@@ -208,11 +208,12 @@ impl FsWriter {
     /// `Invalid` for a version that there is not, or that it is beyond.
     #[doc(alias = "zfs_set_version")]
     pub fn set_version(&self, to: u64) -> Result<()> {
-        if to < self.version() || to > MAX_VERSION {
-            return Err(Error::new(
-                Kind::Invalid,
-                "there is no such version, or the file system is beyond it",
-            ));
+        if to < self.version() {
+            let what = format!("Can not downgrade; already at version {}", self.version());
+            return Err(Error::new(Kind::Invalid, what));
+        }
+        if to > MAX_VERSION {
+            return Err(Error::new(Kind::Invalid, "there is no such version"));
         }
         let tx = self.begin()?;
         let _names = self.names.write();

@@ -311,10 +311,17 @@ impl Tasks<'_> {
             return Err(refuse(Kind::Invalid, "a clone can't be received into an existing dataset"));
         }
         let dir = self.at.dir(found.dir)?;
-        if self.at.zap_word(dir.child_dir_zapobj, RECEIVE_CHILD)?.is_some()
-            || has_resume_state(&self.at, found.head)?
-        {
+        let child = self.at.zap_word(dir.child_dir_zapobj, RECEIVE_CHILD)?;
+        let receiving = match child {
+            Some(child) => self.at.dir(child)?.head_dataset_obj,
+            None => found.head,
+        };
+        if has_resume_state(&self.at, receiving)? {
             return Err(partial(target));
+        }
+        if child.is_some() {
+            // Another receive is under way that could not be resumed.
+            return Err(refuse(Kind::Busy, "dataset is busy"));
         }
         let head = self.at.dataset(found.head)?;
         if head.flags & DslDataset::FLAG_INCONSISTENT != 0 {

@@ -38,6 +38,9 @@ impl Spa {
         if complete && func == ScanFunc::Scrub {
             at.zap_set(MOS_DIRECTORY_OBJECT, mos::LAST_SCRUBBED_TXG, scan.max_txg)?;
         }
+        let details = format!("errors={}", self.log_size(at)?);
+        // Before others see that the scan has ended: they may look at the errors then.
+        self.rotate_errlog(at)?;
         scan_state::store(at, scan)?;
         self.scanning.active.store(false, Ordering::Release);
         self.scanning.forget_live(&self.pool.env.memory);
@@ -55,8 +58,6 @@ impl Spa {
         *self.scanning.kept.lock() =
             self.mendable().filter(|(_, newest)| !complete || is_whole && *newest <= scan.max_txg);
         self.undefer_resilvers(at, scan.errors)?;
-        let details = format!("errors={}", self.log_size(at)?);
-        self.rotate_errlog(at)?;
         let what = if complete { "scan done" } else { "scan cancelled" };
         self.log(what, "", 0, &details, at.tx)?;
         let word = if complete { "finish" } else { "abort" };
