@@ -320,3 +320,21 @@ fn a_replaced_key_stops_no_receive() {
     assert_eq!(open(), "three");
     live.export_and_verify("tank");
 }
+
+/// New file systems of a package are mounted in their parents, which are mounted for that.
+#[test]
+fn a_package_mounts_what_is_above_its_new_file_systems() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create -p tank/s/a");
+    live.ok("zfs snapshot -r tank/s@1");
+    live.ok("zfs create tank/s/a/new");
+    live.ok("zfs snapshot -r tank/s@2");
+    piped(&live, "zfs send -R tank/s@1", "zfs receive tank/d");
+    live.ok("zfs unmount tank/d");
+    piped(&live, "zfs send -R -i @1 tank/s@2", "zfs receive -F tank/d");
+    assert_eq!(live.ok("zfs list -Ho mounted -r tank/d"), "yes\nyes\nyes\n");
+    fs::write(at.join("d/a/new/file"), b"here").unwrap();
+    live.ok("zfs destroy -r tank/d");
+    live.ok("zpool destroy tank");
+}

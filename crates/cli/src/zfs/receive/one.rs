@@ -37,6 +37,8 @@ pub struct Listed<'s> {
     pub recursive: bool,
     /// The dataset's encryption root is in the package.
     pub has_root: bool,
+    /// The dataset that the topmost one of the package becomes.
+    pub top: &'s str,
 }
 
 /// A stream whose first record has been read.
@@ -129,6 +131,9 @@ pub fn receive(
     report(verb, (started, input.offset().saturating_sub(from)), ctx)?;
     if is_new && !is_volume && !verb.unmounted {
         if unmounted.is_empty() {
+            if let Some(listed) = listed {
+                mount_above(&place.dataset, listed.top, ctx)?;
+            }
             mount_created(&place.dataset, ctx)?;
         } else if let Some(failure) = mount_again(&unmounted, ctx).into_iter().next() {
             return Err(failure);
@@ -139,6 +144,19 @@ pub fn receive(
     let head = target.view.dsl.dataset(&place.dataset).ok().map(|dataset| dataset.number);
     let is_new = !place.exists || place.resumes && begin.fromguid == 0;
     Ok(head.map(|head| Received { head, is_new }))
+}
+
+/// Mounts file systems of a package that are above a new one and not mounted: they would hide its mount later.
+#[doc(alias = "CL_GATHER_MOUNT_ALWAYS")]
+fn mount_above(dataset: &str, top: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+    let ends = dataset.match_indices('/').map(|(at, _)| at);
+    for above in ends.filter_map(|end| dataset.get(..end)) {
+        let is_below = above.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        if is_below && Target::of(above, ctx)?.pool.mounts.at(above).is_none() {
+            mount_created(above, ctx)?;
+        }
+    }
+    Ok(())
 }
 
 /// Properties of a stream, and those of the command line for a dataset of this type.

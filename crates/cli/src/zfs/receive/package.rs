@@ -110,6 +110,7 @@ pub fn receive(
     }
     let with_holds = !verb.no_holds
         && matches!(&head.drr.body, DrrBody::Begin(begin) if begin.features() & stream_feature::HOLDS != 0);
+    let top = top(verb, head)?;
     let mut root = None;
     let mut received = Vec::new();
     while let Some(item) = next(input)? {
@@ -133,6 +134,7 @@ pub fn receive(
                 .and_then(|all| all.nvlist(&found.snapshot)),
             recursive: package.is_recursive(),
             has_root: package.has_root(found.dataset),
+            top: &top,
         });
         let is_first = root == dataset;
         // Below the first dataset properties of the command line are inherited.
@@ -145,7 +147,7 @@ pub fn receive(
     // Received datasets may be new parents of existing ones.
     let done = reconcile.map_or(Ok(true), |mut reconcile| reconcile.run(ctx))?;
     if package.list.contains("raw") && !verb.dry {
-        roots::restore(&package, &top(verb, head)?, &received, ctx)?;
+        roots::restore(&package, &top, &received, ctx)?;
     }
     match done {
         true => Ok(Exit::OK),
