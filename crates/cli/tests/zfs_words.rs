@@ -343,7 +343,7 @@ fn a_dataset_that_is_being_received_is_busy() {
 #[test]
 fn removed_vdevs_are_listed_with_the_others() {
     let live = pool();
-    let second = live.disk("b", 128);
+    let second = live.disk("b", 512);
     live.ok(&format!("zpool add tank {second}"));
     live.ok("zpool remove -w tank a");
     let removed = |line: &str| {
