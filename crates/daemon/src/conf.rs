@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use engine::memory::limits::MINUS_ONE;
@@ -85,7 +86,8 @@ pub fn save(path: &Path, limit: Limit, value: u64) -> io::Result<()> {
         other => other?,
     };
     if let Some(dir) = path.parent() {
-        fs::create_dir_all(dir)?;
+        // The run folder is the daemon's alone.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     }
     let new = path.with_extension("conf.new");
     fs::write(&new, with(&text, limit, value))?;
@@ -96,6 +98,16 @@ pub fn save(path: &Path, limit: Limit, value: u64) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The daemon refuses a run folder that others may enter.
+    #[test]
+    fn a_folder_for_the_file_is_its_owners() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let run = dir.path().join("run");
+        save(&run.join("aquifer.conf"), Limit::TxgTimeout, 7).unwrap();
+        assert_eq!(fs::metadata(&run).unwrap().permissions().mode() & 0o777, 0o700);
+    }
 
     #[test]
     fn both_forms_are_read_and_slips_are_told() {
