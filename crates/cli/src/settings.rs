@@ -2,7 +2,7 @@
 //!
 //! Source: `zfs_valid_proplist`, `zpool_valid_proplist`, `zprop_parse_value`, libzfs, OpenZFS 2.3.
 
-use daemon::registry::DEFAULT_CACHE;
+use daemon::imported::DEFAULT_CACHE;
 use engine::dsl::props::PropValue;
 use zcommon::features::Feature;
 use zcommon::names::MAX_NAME_LEN;

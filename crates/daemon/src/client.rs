@@ -16,16 +16,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::paths::{RunPaths, connect_as_guest};
-use crate::server::is_harmless;
-use crate::wire::{self, Request};
+pub use crate::wire::READY;
+use crate::wire::{self, Request, is_harmless};
 
 /// Memory settings for the C library: with an arena for each thread it would keep a pool's memory long after the
 /// export (measured: 60 MiB more with each import and export; none with this).
 pub const MALLOC: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "2"), ("MALLOC_MMAP_THRESHOLD_", "4194304"), ("MALLOC_TRIM_THRESHOLD_", "1048576")];
 
-/// The daemon's message on its standard output once it accepts connections.
-pub const READY: &[u8] = b"ready\n";
 /// The environment variables that a command sees.
 const WORDS: [&str; 14] = [
     "TZ",

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -69,6 +69,14 @@ pub fn reopen(pool: &PoolCandidate, config: &NvList, leaf: u64) -> Reopened {
     }
     let path = OsStr::from_bytes(node.path.as_deref().unwrap_or_default());
     open(Path::new(path)).map_err(|_| absent)
+}
+
+/// The pool of this guid on the devices at `paths`.
+pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate> {
+    if paths.is_empty() {
+        return None;
+    }
+    zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid)
 }
 
 /// Whether a device has a later state of the pool than the present one, so that another system wrote it. `present` is asked after

@@ -13,7 +13,8 @@ use engine::spa::sparing::SpareSource;
 use parking_lot::Mutex;
 
 use crate::devices::{self, InUse};
-use crate::registry::{Imported, Registry};
+use crate::imported::Imported;
+use crate::registry::Registry;
 
 /// Spares that pools are taking, by guid: the number of the pool's import, and the number of its attempts.
 #[derive(Debug, Default)]

@@ -18,6 +18,7 @@
 pub mod access;
 mod bad_logs;
 pub mod cache;
+pub mod cached;
 pub mod client;
 pub mod conf;
 mod connections;
@@ -25,6 +26,7 @@ pub mod deleg;
 pub mod devices;
 pub mod events;
 pub mod foreign;
+pub mod imported;
 pub mod lending;
 pub mod memory;
 pub mod mounts;
@@ -38,5 +40,6 @@ mod rings;
 pub mod server;
 mod wire;
 
-pub use registry::{Imported, Registry};
+pub use imported::Imported;
+pub use registry::Registry;
 pub use server::{Call, Caller, Commands};

@@ -11,8 +11,8 @@ use engine::{Error, Kind, Result};
 use parking_lot::Mutex;
 use zcommon::props::ZfsProp;
 
+use crate::imported::Imported;
 use crate::parallel;
-use crate::registry::Imported;
 
 /// Maximum concurrent mounts and unmounts: each waits for the kernel and a child.
 const AT_ONCE: usize = 8;

@@ -1,9 +1,9 @@
 //! Operations on whole pools: create, import, export, destroy.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStringExt;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak, mpsc};
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,18 +26,14 @@ use zutil::import_status::system_hostid;
 use zutil::tree::VdevNode;
 
 use crate::cache::Cache;
-use crate::devices;
-use crate::paths::RunPaths;
+use crate::devices::{self, candidate_at};
+use crate::imported::{Imported, Manner, leaf_paths};
 use crate::recorded;
-use crate::registry::{Imported, Manner, Registry, Reservation, leaf_paths};
-use crate::server::{Caller, Commands, STACK};
+use crate::registry::{Registry, Reservation};
+use crate::server::Caller;
 
-/// Maximum wait of a starting daemon for the pools of its cache file before it serves requests.
-const GRACE: Duration = Duration::from_secs(20);
 /// Maximum wait of an export for requests to the pool's devices: one that takes longer may never end.
 const LAST_REQUEST: Duration = Duration::from_secs(30);
-/// The reason why a pool of the cache file is not imported, if the import of others may change that.
-const MISSING: &str = "its devices are not where the cache file says";
 
 /// A pool to be created.
 #[derive(Debug)]
@@ -144,73 +140,6 @@ pub fn hostname() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// The pool of this guid on the devices at `paths`.
-pub(crate) fn candidate_at(paths: &[PathBuf], guid: u64) -> Option<PoolCandidate> {
-    if paths.is_empty() {
-        return None;
-    }
-    zutil::import::candidates(paths).into_iter().find(|found| found.guid == guid)
-}
-
-/// The pools of a cache file. Its paths, and all files in their folders, are searched: devices were perhaps renamed,
-/// added or replaced since the file was written.
-///
-/// # Errors
-/// If the file cannot be read.
-#[doc(alias("zpool_find_import_cached", "discover_cached_paths"))]
-pub fn cached_in(file: &Path) -> std::io::Result<Vec<PoolCandidate>> {
-    std::fs::File::open(file)?;
-    let pools = Cache::at(file.to_owned()).pools()?;
-    let (mut paths, mut guids) = (Vec::new(), HashSet::new());
-    for (_, config) in pools {
-        let Some(guid) = config.u64("pool_guid") else { continue };
-        guids.insert(guid);
-        paths.extend(leaf_paths(&config));
-    }
-    Ok(found_near(paths, &guids))
-}
-
-/// The pools of these guids on devices at `paths` and beside them.
-fn found_near(mut places: Vec<PathBuf>, guids: &HashSet<u64>) -> Vec<PoolCandidate> {
-    let mut folders: Vec<_> = places.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
-    folders.sort();
-    folders.dedup();
-    places.retain(|path| path.exists());
-    places.extend(folders.into_iter().filter(|folder| folder.is_dir()));
-    // Without a place, `discover` searches the standard folders.
-    if places.is_empty() {
-        return Vec::new();
-    }
-    let found = zutil::search(&zutil::discover(&places).devices);
-    found.into_iter().filter(|pool| guids.contains(&pool.guid)).collect()
-}
-
-/// The pool of a cached configuration: where its devices were last or, if one is not there, anywhere beside them, because
-/// the system may have renamed its disks.
-fn located(config: &NvList) -> Option<PoolCandidate> {
-    let guid = config.u64("pool_guid").unwrap_or(0);
-    let paths = leaf_paths(config);
-    let there = candidate_at(&paths, guid);
-    let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config);
-    let has_all = |pool: &PoolCandidate| {
-        let mut leaves = tree.iter().flat_map(VdevNode::walk).filter(|vdev| vdev.is_leaf());
-        leaves.all(|leaf| leaf.kind == "dspare" || pool.members.contains_key(&leaf.guid))
-    };
-    if there.as_ref().is_some_and(has_all) {
-        return there;
-    }
-    let near = found_near(paths, &HashSet::from([guid])).pop();
-    let count = |pool: &Option<PoolCandidate>| pool.as_ref().map_or(0, |pool| pool.members.len());
-    if count(&near) > count(&there) { near } else { there }
-}
-
-/// The pool with this name in the cache file of the machine's daemon, at its present location.
-pub fn cached(name: &str) -> Option<PoolCandidate> {
-    let pools = Cache::at(RunPaths::of_process().cache()).pools().ok()?;
-    let (_, config) = pools.into_iter().find(|(cached, _)| cached == name)?;
-    candidate_at(&leaf_paths(&config), config.u64("pool_guid")?)
-}
-
 /// Adds a command to the history.
 pub fn log_command(spa: &Spa, tasks: &Tasks<'_>, command: &str, caller: Caller) -> Result<()> {
     let origin = HistoryOrigin { who: caller.uid.into(), host: hostname() };
@@ -309,7 +238,11 @@ impl Registry {
         self.import_at(self.reserve(&name)?, new)
     }
 
-    fn import_at(self: &Arc<Self>, place: Reservation, mut new: ImportPool) -> Result<Arc<Imported>> {
+    pub(crate) fn import_at(
+        self: &Arc<Self>,
+        place: Reservation,
+        mut new: ImportPool,
+    ) -> Result<Arc<Imported>> {
         let env = self.env()?;
         if new.open.txg.is_some() {
             new.candidate.readmit();
@@ -526,93 +459,6 @@ impl Registry {
                 eprintln!("pool {name} cannot be exported: {e}");
             }
         }
-    }
-
-    /// Imports the pools of the cache file, each in a thread of its own, and notifies `commands` of each. The wait
-    /// for them is limited: a pool whose devices do not answer keeps its name reserved, without delaying the
-    /// others. Failures are logged, and the pool stays in the file. A pool with missing devices is retried after
-    /// other imports: they may be files in a mount of those pools.
-    pub fn import_cached(self: &Arc<Self>, commands: &Arc<dyn Commands>) {
-        let until = Instant::now() + GRACE;
-        let cached = self.cache.pools().unwrap_or_else(|e| {
-            eprintln!("no pool is imported: {e}; import pools with 'zpool import'");
-            self.note_damage(e.to_string());
-            Vec::new()
-        });
-        let mut wanted: Vec<_> =
-            cached.into_iter().map(|(name, config)| (name, config, String::new())).collect();
-        loop {
-            let tried = wanted.len();
-            wanted = self.import_round(wanted, commands, until);
-            if wanted.is_empty() || wanted.len() == tried {
-                break;
-            }
-        }
-        for (name, _, why) in wanted {
-            eprintln!("pool {name} cannot be imported: {why}");
-            self.note_failed(&name, why);
-        }
-    }
-
-    /// Tries to import pools; returns those whose devices are missing, with the reason.
-    fn import_round(
-        self: &Arc<Self>,
-        wanted: Vec<(String, NvList, String)>,
-        commands: &Arc<dyn Commands>,
-        until: Instant,
-    ) -> Vec<(String, NvList, String)> {
-        let (ended, ends) = mpsc::channel();
-        for (name, config, _) in wanted {
-            let Ok(place) = self.reserve(&name) else { continue };
-            let (registry, commands, ended) = (Arc::clone(self), Arc::clone(commands), ended.clone());
-            let work = move || match registry.import_one(&name, &config, place) {
-                Ok(pool) => commands.imported(&pool, &registry),
-                Err(e) if e.kind() == Kind::NoDevice => {
-                    // After the timeout the receiver is gone.
-                    let _ = ended.send((name, config, e.to_string()));
-                }
-                Err(e) => {
-                    eprintln!("pool {name} cannot be imported: {e}");
-                    registry.note_failed(&name, e.to_string());
-                }
-            };
-            if let Err(e) = thread::Builder::new().name("import".into()).stack_size(STACK).spawn(work) {
-                eprintln!("no thread for the import of a pool: {e}");
-            }
-        }
-        drop(ended);
-        // The channel closes when the last of them has ended.
-        let left = || until.saturating_duration_since(Instant::now());
-        std::iter::from_fn(|| ends.recv_timeout(left()).ok()).collect()
-    }
-
-    fn import_one(
-        self: &Arc<Self>,
-        name: &str,
-        config: &NvList,
-        place: Reservation,
-    ) -> Result<Arc<Imported>> {
-        let candidate = located(config);
-        let missing = || Error::new(Kind::NoDevice, MISSING);
-        let candidate = candidate.ok_or_else(missing)?;
-        recorded::check(config, &candidate)?;
-        let temporary = candidate.name != name;
-        let rename = temporary.then(|| name.to_owned());
-        let manner = Manner { cached: true, ..Manner::default() };
-        let open = OpenOptions::default();
-        let (read_only, force, missing_log) = (false, false, false);
-        let new = ImportPool {
-            candidate,
-            rename,
-            temporary,
-            read_only,
-            force,
-            missing_log,
-            open,
-            manner,
-            derived: None,
-        };
-        self.import_at(place, new)
     }
 }
 

@@ -3,7 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use crate::server::STACK;
+/// Stack of a command: trees of datasets are walked recursively, and clones of clones can be as deep as there are
+/// datasets. Only the used part takes memory.
+pub(crate) const STACK: usize = 256 << 20;
 
 /// Returns the results of `work` for each item, in the order of the items. At most `threads` threads work, the caller's
 /// included; if the system refuses to start one, the others do its work. A panic of `work` is passed on.

@@ -13,7 +13,7 @@ use zcommon::vdev::PoolState;
 use zutil::PoolCandidate;
 
 use crate::devices;
-use crate::registry::Imported;
+use crate::imported::Imported;
 
 /// Entry of a configuration in the cache file of a daemon that records the state in which it left the pool. Files of earlier
 /// versions say that each pool is active.

@@ -21,21 +21,19 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, FlockOperation};
+use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
 use crate::access::Guest;
-use crate::client::READY;
 use crate::connections;
+use crate::imported::Imported;
+use crate::parallel::STACK;
 use crate::paths::{RunPaths, SOCKET};
-use crate::registry::{Imported, Registry};
+use crate::registry::Registry;
 use crate::wire;
 
 /// Interval of checking for the end.
 const TICK: Duration = Duration::from_millis(100);
-/// Stack of a command: trees of datasets are walked recursively, and clones of clones can be as deep as there are
-/// datasets. Only the used part takes memory.
-pub(crate) const STACK: usize = 256 << 20;
 /// Maximum concurrent commands before delegated users are refused, and the timeout for their requests.
 const GUESTS: usize = 32;
 /// Maximum concurrent commands of one such user, so that none can exclude the others.
@@ -192,7 +190,7 @@ fn take(lock: &File) -> io::Result<bool> {
 fn announce() -> io::Result<()> {
     let mut out = io::stdout();
     // If the daemon was started by hand, the pipe may have no reader.
-    let _ = out.write_all(READY).and_then(|()| out.flush());
+    let _ = out.write_all(wire::READY).and_then(|()| out.flush());
     let null = OpenOptions::new().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     tell_systemd("READY=1");
@@ -350,7 +348,7 @@ impl Server {
             place => place,
         };
         let Some((request, streams)) = wire::receive(&mut stream, guest.is_some())? else { return Ok(()) };
-        if guest.is_some() && !streams.iter().all(is_harmless) {
+        if guest.is_some() && !streams.iter().all(wire::is_harmless) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "streams of a kind that is not written to",
@@ -447,19 +445,6 @@ impl Drop for Turn<'_> {
         if left == Some(0) {
             counts.remove(&self.uid);
         }
-    }
-}
-
-/// Whether writing to another user's stream has no effect beyond that user's rights: this process writes to a file
-/// with its own rights (quotas and set-id bits do not apply to root), and a socket may reveal to its other
-/// end that root wrote. So the stream must be a pipe or a terminal; a client with another stream copies from
-/// a pipe.
-pub(crate) fn is_harmless(stream: &OwnedFd) -> bool {
-    let kind = rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode));
-    match kind {
-        Ok(FileType::Fifo) => true,
-        Ok(FileType::CharacterDevice) => rustix::termios::isatty(stream),
-        _ => false,
     }
 }
 

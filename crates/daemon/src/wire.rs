@@ -16,11 +16,14 @@ use std::path::PathBuf;
 
 use nvpair::{NvList, NvString};
 use parking_lot::Mutex;
+use rustix::fs::FileType;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
 };
 
+/// The daemon's message on its standard output once it accepts connections.
+pub const READY: &[u8] = b"ready\n";
 /// Maximum bytes of a request: more than any command line may have.
 const MAX: usize = 4 << 20;
 /// The same for users other than the owner: a request takes many times its bytes in memory while it is decoded.
@@ -137,6 +140,19 @@ pub(crate) fn receive(
     match request.argv.len() + request.env.len() > WORDS_OF_GUEST {
         true => Err(bad("a request that is too long")),
         false => Ok(Some((request, streams))),
+    }
+}
+
+/// Whether writing to another user's stream has no effect beyond that user's rights: this process writes to a file
+/// with its own rights (quotas and set-id bits do not apply to root), and a socket may reveal to its other
+/// end that root wrote. So the stream must be a pipe or a terminal; a client with another stream copies from
+/// a pipe.
+pub(crate) fn is_harmless(stream: &OwnedFd) -> bool {
+    let kind = rustix::fs::fstat(stream).map(|stat| FileType::from_raw_mode(stat.st_mode));
+    match kind {
+        Ok(FileType::Fifo) => true,
+        Ok(FileType::CharacterDevice) => rustix::termios::isatty(stream),
+        _ => false,
     }
 }
 

@@ -89,7 +89,7 @@ pub fn open_pool(options: &Options, name: &str) -> Result<Arc<Pool>, Failure> {
     let cannot = |e: Error| Failure::failed(format!("zdb: can't open '{name}': {e}"));
     // An imported pool takes precedence over others of its name.
     let here = !options.has('e') && options.paths.is_empty();
-    let candidate = match here.then(|| daemon::ops::cached(pool_of(name))).flatten() {
+    let candidate = match here.then(|| daemon::cached::cached(pool_of(name))).flatten() {
         Some(candidate) => candidate,
         None => import::select(import::candidates(&options.paths), name).map_err(cannot)?,
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use clikit::ctx::Ctx;
 use clikit::output::status::KnownErrors;
 use clikit::paths::Paths;
-use daemon::registry::Imported;
+use daemon::imported::Imported;
 use engine::dmu::Objset;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::{Dataset, DatasetKind};

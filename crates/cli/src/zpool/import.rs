@@ -164,7 +164,7 @@ impl Import {
     pub(super) fn found(&self, ctx: &mut Ctx) -> Result<Vec<PoolCandidate>, Failure> {
         let here = |path: &PathBuf| ctx.session.as_ref().map_or_else(|| path.clone(), |s| s.path(path));
         if let Some(file) = self.cachefile.as_ref().map(here) {
-            return daemon::ops::cached_in(&file).map_err(|e| {
+            return daemon::cached::cached_in(&file).map_err(|e| {
                 Failure::failed(format!("failed to open cache file: {}", clikit::verb::strerror(&e)))
             });
         }
