@@ -171,6 +171,34 @@ fn a_delayed_device_makes_a_sync_slow() {
     fails(&live, "zinject -p spa_vdev_exit tank");
 }
 
+/// Each slow request is an event, unless that is switched off for the disk.
+#[test]
+fn slow_requests_are_events() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    let (a, b) = (disk(&live, "a"), disk(&live, "b"));
+    live.ok("set zio_slow_io_ms=50");
+    live.ok(&format!("zpool set slow_io_events=off tank {b}"));
+    for disk in [&a, &b] {
+        live.ok(&format!("zinject -d {disk} -D 100:1 -T write tank"));
+    }
+    fs::write(at.join("file"), vec![0x5a; 1 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    live.ok("zinject -c all");
+    let mut events = String::new();
+    for _ in 0..50 {
+        events = live.ok("zpool events -v tank");
+        if events.contains("ereport.fs.zfs.delay") {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let delays = events.split("class = \"ereport.fs.zfs.delay\"").skip(1);
+    let of_disks: Vec<bool> = delays.map(|event| event.contains(&a)).collect();
+    assert!(!of_disks.is_empty() && of_disks.iter().all(|is_a| *is_a), "{events}");
+    assert!(events.contains("zio_delay = "), "{events}");
+}
+
 #[test]
 fn damaged_files_of_clones_are_named_by_their_mountpoints() {
     let live = Live::new();

@@ -181,6 +181,16 @@ impl Spa {
         self.events.post(&self.pool.env, class.to_owned(), list);
     }
 
+    /// Reports a request that took too long.
+    pub(super) fn report_delay(&self, leaf: &Leaf) {
+        let class = "ereport.fs.zfs.delay";
+        let mut list = self.ereport(class, Some(leaf));
+        device(&mut list, leaf);
+        surroundings(&mut list, leaf, &self.pool.zio.tree());
+        list.add("zio_delay", leaf.stats.last_slow.load(Ordering::Relaxed));
+        self.events.post(&self.pool.env, class.to_owned(), list);
+    }
+
     /// Registers the pool for reports of its reads.
     pub(super) fn watch(self: &Arc<Self>) {
         self.pool.zio.set_faults(Arc::new(Sink(Arc::downgrade(self))));

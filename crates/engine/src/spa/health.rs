@@ -50,7 +50,7 @@ const LIMITS: [&str; 6] = ["io_n", "io_t", "checksum_n", "checksum_t", "slow_io_
 
 /// Maximum error reports of a device per second.
 #[doc(alias = "zfs_checksum_events_per_second")]
-const REPORTS: u32 = 20;
+const REPORTS: u64 = 20;
 
 /// When the last errors were.
 #[derive(Debug, Default)]
@@ -109,23 +109,24 @@ struct Record {
     checksum: Serd,
     slow: Serd,
     reports: Rate,
+    slow_reports: Rate,
 }
 
 /// How many reports there were in a second.
 #[derive(Debug, Default)]
 struct Rate {
     since: Duration,
-    count: u32,
+    count: u64,
 }
 
 impl Rate {
     #[doc(alias = "zfs_ratelimit")]
-    fn allows(&mut self, now: Duration) -> bool {
+    fn allows(&mut self, now: Duration, most: u64) -> bool {
         if now.saturating_sub(self.since) >= Duration::from_secs(1) {
             *self = Self { since: now, count: 0 };
         }
         self.count = self.count.saturating_add(1);
-        self.count <= REPORTS
+        self.count <= most
     }
 }
 
@@ -176,10 +177,17 @@ impl Diagnosis {
         slow != seen
     }
 
+    /// The number of `new` slow requests that may be reported: `most` per second.
+    fn slow_to_report(&self, guid: u64, new: u64, now: Duration, most: u64) -> usize {
+        let mut all = self.0.lock();
+        let rate = &mut all.entry(guid).or_default().slow_reports;
+        (0..new.min(most)).take_while(|_| rate.allows(now, most)).count()
+    }
+
     /// Whether one more error of the device may be reported now: a bad device must not push all other events
     /// out of the list.
     pub(crate) fn may_report(&self, guid: u64, now: Duration) -> bool {
-        self.0.lock().entry(guid).or_default().reports.allows(now)
+        self.0.lock().entry(guid).or_default().reports.allows(now, REPORTS)
     }
 
     /// Drops the record of a device.
@@ -226,6 +234,7 @@ impl Spa {
             }
             return;
         }
+        self.report_slow(leaf);
         let limits = Limits::of(self.set_numbers(leaf.guid, LIMITS));
         match self.diagnosis.judge(leaf, limits, self.pool.env.clock.monotonic()) {
             _ if !self.limits().is_on(crate::memory::Limit::FaultAgents) => {}
@@ -233,6 +242,20 @@ impl Spa {
             Verdict::Fails => drop(self.lose(leaf, top, VdevAux::ErrorsExceeded, false)),
             Verdict::IsPoor => self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
         }
+    }
+
+    /// Posts an event for each slow request of a device, unless its property `slow_io_events` is off.
+    ///
+    /// Differs from OpenZFS: the events do not say where on the device the requests were.
+    #[doc(alias = "FM_EREPORT_ZFS_DELAY")]
+    fn report_slow(&self, leaf: &Leaf) {
+        let new = leaf.stats.unreported.swap(0, Ordering::Relaxed);
+        if new == 0 || self.set_numbers(leaf.guid, ["slow_io_events"]) == [Some(0)] {
+            return;
+        }
+        let most = self.limits().get(crate::memory::Limit::SlowIoEvents);
+        let now = self.pool.env.clock.monotonic();
+        (0..self.diagnosis.slow_to_report(leaf.guid, new, now, most)).for_each(|_| self.report_delay(leaf));
     }
 
     /// Takes a device out of use, or, when something depends on it, only calls it degraded; whether it is out.
@@ -322,7 +345,8 @@ mod tests {
     #[test]
     fn twenty_errors_are_told_in_a_second() {
         let mut rate = Rate::default();
-        let told = |rate: &mut Rate, ms| (0..50).filter(|_| rate.allows(Duration::from_millis(ms))).count();
+        let told =
+            |rate: &mut Rate, ms| (0..50).filter(|_| rate.allows(Duration::from_millis(ms), REPORTS)).count();
         assert_eq!([told(&mut rate, 5000), told(&mut rate, 5999), told(&mut rate, 6000)], [20, 0, 20]);
     }
 }

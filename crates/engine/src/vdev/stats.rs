@@ -158,6 +158,10 @@ pub struct LeafStats {
     kinds: [KindStats; 2],
     /// Requests that took very long.
     pub slow: AtomicU64,
+    /// Those that no event has reported yet.
+    pub(crate) unreported: AtomicU64,
+    /// How long the last of them took, in nanoseconds.
+    pub(crate) last_slow: AtomicU64,
     /// The settings that say how long.
     settings: OnceLock<Arc<Memory>>,
     watch: LatencyWatch,
@@ -251,13 +255,19 @@ impl LeafStats {
         Departure { at: now, watched: self.watch.now() }
     }
 
+    fn was_slow(&self, took: Duration) {
+        self.last_slow.store(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        self.unreported.fetch_add(1, Ordering::Relaxed);
+        self.slow.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// The completion of a request is held back by an injected delay, which the device's own time does not include.
     pub(super) fn held_back(&self, delay: Duration, is_read: bool) {
         if is_read && self.watch.on.load(Ordering::Relaxed) {
             self.watch.add(0, delay);
         }
         if delay > self.slow_after() {
-            self.slow.fetch_add(1, Ordering::Relaxed);
+            self.was_slow(delay);
         }
     }
 
@@ -270,7 +280,7 @@ impl LeafStats {
             self.class(arrival.class).active.fetch_sub(1, Ordering::Relaxed);
             let took = now.duration_since(arrival.at);
             if took > slow {
-                self.slow.fetch_add(1, Ordering::Relaxed);
+                self.was_slow(took);
             }
             if arrival.class == IoClass::Trim {
                 continue;

@@ -84,6 +84,8 @@ pub enum Limit {
     ScanSuspend,
     /// Milliseconds after which a request counts as slow.
     SlowIoMs,
+    /// Maximum events of slow requests per second and disk.
+    SlowIoEvents,
     /// Seconds for which a slow disk sits out; 0: none does.
     #[doc(alias = "vdev_read_sit_out_secs")]
     SitOutSecs,

@@ -34,7 +34,7 @@ const fn bytes(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 97] = [
+pub const LIMITS: [Info; 98] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -332,6 +332,13 @@ pub const LIMITS: [Info; 97] = [
         (1, u32::MAX as u64),
         30_000,
         "Milliseconds after which a request counts as slow (zpool status -s). Default: 30000.",
+    ),
+    number(
+        Limit::SlowIoEvents,
+        "zfs_slow_io_events_per_second",
+        (0, u32::MAX as u64),
+        20,
+        "Maximum events 'delay' of slow requests per second and disk. Default: 20.",
     ),
     number(
         Limit::SitOutSecs,
