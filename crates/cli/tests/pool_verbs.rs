@@ -435,28 +435,38 @@ fn an_import_goes_back_and_sets_what_is_asked_for() {
 #[test]
 fn an_import_goes_back_to_before_a_device_was_replaced_or_removed() {
     for change in ["replace", "remove"] {
-        let live = Live::new();
-        let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 512));
-        live.ok(&format!("zpool create -O mountpoint=none tank {a} {b}"));
-        live.ok("zfs create tank/before");
-        live.ok("zpool sync tank");
-        let json: serde_json::Value =
-            serde_json::from_str(&live.ok("zpool list -j --json-int tank")).unwrap();
-        let txg = json["pools"]["tank"]["txg"].as_u64().unwrap();
-        match change {
-            "replace" => live.ok(&format!("zpool replace -w tank {b} {c}")),
-            _ => live.ok(&format!("zpool remove -w tank {b}")),
-        };
-        live.ok("zpool export tank");
-        if change == "replace" {
-            std::fs::remove_file(&c).unwrap();
-        }
-        live.ok(&format!("zpool import -d {} -T {txg} tank", live.disks().display()));
-        let status = live.ok("zpool status -P tank");
-        assert!(status.contains(&a) && status.contains(&b) && !status.contains(&c), "{change}: {status}");
-        assert!(live.ok("zfs list -H -o name").contains("tank/before"));
-        live.export_and_verify("tank");
+        // Blocks of a state older than the last three may have been overwritten: then another pool is tried.
+        assert!((0..5).any(|_| goes_back(change)), "{change}");
     }
+}
+
+/// Whether a pool could be imported in its state before the change; false when that was overwritten.
+fn goes_back(change: &str) -> bool {
+    let live = Live::new();
+    let [a, b, c] = ["a", "b", "c"].map(|name| live.disk(name, 512));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} {b}"));
+    live.ok("zfs create tank/before");
+    live.ok("zpool sync tank");
+    let json: serde_json::Value = serde_json::from_str(&live.ok("zpool list -j --json-int tank")).unwrap();
+    let txg = json["pools"]["tank"]["txg"].as_u64().unwrap();
+    match change {
+        "replace" => live.ok(&format!("zpool replace -w tank {b} {c}")),
+        _ => live.ok(&format!("zpool remove -w tank {b}")),
+    };
+    live.ok("zpool export tank");
+    if change == "replace" {
+        std::fs::remove_file(&c).unwrap();
+    }
+    let run = live.run(&format!("zpool import -d {} -T {txg} tank", live.disks().display()));
+    if run.code != 0 && run.err.contains("matches its checksum") {
+        return false;
+    }
+    assert_eq!(run.code, 0, "{change}: {}", run.err);
+    let status = live.ok("zpool status -P tank");
+    assert!(status.contains(&a) && status.contains(&b) && !status.contains(&c), "{change}: {status}");
+    assert!(live.ok("zfs list -H -o name").contains("tank/before"));
+    live.export_and_verify("tank");
+    true
 }
 
 #[test]

@@ -385,12 +385,49 @@ fn judge(
     }
 }
 
+/// A top-level vdev whose content one of these leaves has.
+fn stand_in(id: usize, ashift: u64, leaves: &[(u64, PathBuf)]) -> NvList {
+    let number = |at: usize| u64::try_from(at).unwrap_or(u64::MAX);
+    let leaf = |(at, (guid, path)): (usize, &(u64, PathBuf))| {
+        let mut leaf = NvList::new();
+        leaf.add("type", "disk").add("id", number(at)).add("guid", *guid);
+        leaf.add("path", NvValue::String(path.clone().into_os_string().into_vec().into()));
+        leaf
+    };
+    let mut top = NvList::new();
+    top.add("type", "mirror").add("id", number(id)).add("guid", 0u64).add("ashift", ashift);
+    top.add("children", NvValue::ListArray(leaves.iter().enumerate().map(leaf).collect()));
+    top
+}
+
 impl PoolCandidate {
     /// For an import of an older state: devices that have left the pool since then are found again, by their guids. They hold
     /// what they held when they left.
+    ///
+    /// Until the older state's own configuration has been read, they stand in for the one top-level vdev of the newest one that has no
+    /// device: a hole, or a disk that is not there. Some blocks of that configuration may be on it alone, and checksums tell which
+    /// device has them.
     pub fn readmit(&mut self) {
-        for member in std::mem::take(&mut self.left) {
+        let left = std::mem::take(&mut self.left);
+        let leaves: Vec<_> = left.iter().map(|member| (member.guid, member.path.clone())).collect();
+        for member in left {
             self.members.entry(member.guid).or_insert(member);
+        }
+        let Some(NvValue::List(root)) = self.config.get_mut("vdev_tree") else { return };
+        let Some(NvValue::ListArray(tops)) = root.get_mut("children") else { return };
+        let lacks = |top: &NvList| match top.str("type") {
+            Some("hole" | "missing") => true,
+            _ => {
+                let is_there = |guid| self.members.contains_key(&guid);
+                top.nvlist_array("children").is_none() && !top.u64("guid").is_some_and(is_there)
+            }
+        };
+        let lacking: Vec<usize> = (0..tops.len()).filter(|at| tops.get(*at).is_some_and(lacks)).collect();
+        let ashift = tops.iter().find_map(|top| top.u64("ashift"));
+        if let [at] = *lacking
+            && let (false, Some(ashift), Some(top)) = (leaves.is_empty(), ashift, tops.get_mut(at))
+        {
+            *top = stand_in(at, ashift, &leaves);
         }
     }
 

@@ -179,6 +179,31 @@ fn a_device_that_has_left_is_a_member_only_for_older_states() {
     assert_eq!(pool.member(12).unwrap().path, dir.path().join("b"));
 }
 
+/// Blocks that lead to the older state's configuration may be on such a device alone.
+#[test]
+fn a_device_that_has_left_stands_in_for_a_hole() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut top = leaf(0, 11, "/x");
+    top.add("ashift", 9u64);
+    let mut newest = label("tank", 7, 50, 1, 11, &top);
+    newest.remove("vdev_children");
+    newest.add("vdev_children", 2u64).add("hole_array", vec![1u64]);
+    write_labels(&dir.path().join("a"), &newest, &ALL);
+    write_labels(&dir.path().join("b"), &label("tank", 7, 0, 1, 12, &leaf(0, 12, "/y")), &ALL);
+    let mut pool = one(dir.path());
+    let second = |pool: &PoolCandidate| {
+        let tops = pool.config.nvlist("vdev_tree").unwrap().nvlist_array("children").unwrap().to_vec();
+        let leaves = tops[1].nvlist_array("children").unwrap_or_default();
+        (
+            tops[1].str("type").unwrap().to_owned(),
+            leaves.iter().filter_map(|leaf| leaf.u64("guid")).collect::<Vec<_>>(),
+        )
+    };
+    assert_eq!(second(&pool), ("hole".to_owned(), vec![]));
+    pool.readmit();
+    assert_eq!(second(&pool), ("mirror".to_owned(), vec![12]));
+}
+
 #[test]
 fn a_device_at_its_expected_path_is_found_outside_the_search() {
     let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
