@@ -1,5 +1,7 @@
 //! LZ4 with ZFS's length prefix: the prefix separates the stream from the padding behind it.
 
+mod encoder;
+
 use std::cell::RefCell;
 
 use lzzzz::lz4;
@@ -40,7 +42,7 @@ pub(crate) fn compress(src: &[u8], capacity: usize) -> Option<Vec<u8>> {
 /// Returns the length of the result.
 fn compress_into(src: &[u8], out: &mut [u8]) -> Option<usize> {
     let (prefix, room) = out.split_first_chunk_mut::<PREFIX>()?;
-    let len = lz4::compress(src, room, lz4::ACC_LEVEL_DEFAULT).ok().filter(|len| *len > 0)?;
+    let len = encoder::encode(src, room)?;
     *prefix = u32::try_from(len).ok()?.to_be_bytes();
     Some(PREFIX + len)
 }

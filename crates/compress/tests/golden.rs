@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, clippy::panic, reason = "helpers of tests")]
 
-use compress::{Algorithm, decompress, zstd};
+use compress::{Algorithm, compress_as_openzfs, decompress, zstd};
 use sha2::{Digest, Sha256};
 
 fn algorithm(name: &str) -> Algorithm {
@@ -46,4 +46,18 @@ fn zstd_headers_of_either_byte_order() {
         assert_eq!((header.version, header.level), (10405, level), "{name}");
     }
     assert_eq!(zstd::Level::fast(5).unwrap().number(), 107);
+}
+
+#[test]
+fn the_bytes_of_openzfs() {
+    for (name, level) in
+        [("lz4.0", 0), ("lz4.1", 0), ("gzip-1.0", 1), ("gzip-1.1", 1), ("gzip-9.0", 9), ("gzip-9.1", 9)]
+    {
+        let (stored, len) = (block(name), 128 << 10);
+        let mut logical = vec![0; len];
+        decompress(algorithm(name), &stored, &mut logical).unwrap();
+        let again = compress_as_openzfs(algorithm(name), level, &logical, len - len / 8).unwrap();
+        assert_eq!(again, stored[..again.len()], "{name}");
+        assert!(stored[again.len()..].iter().all(|byte| *byte == 0), "{name}");
+    }
 }

@@ -74,19 +74,31 @@ impl Zio {
     }
 }
 
-/// The stored forms that the logical bytes of a block can have had, by the pointer's compression. zstd has
-/// levels, which a pointer does not record.
+type Encode = fn(compress::Algorithm, u8, &[u8], usize) -> Option<Vec<u8>>;
+
+/// The stored forms that the logical bytes of a block can have had, by the pointer's compression: as OpenZFS compresses
+/// them, and as our faster encoder of gzip does. zstd has levels, which a pointer does not record.
 pub(crate) fn stored_forms(bp: &Blkptr, logical: &[u8]) -> impl Iterator<Item = AlignedBuf> {
     /// Levels of zstd and fast zstd, the default first; levels unknown to the encoder are skipped.
     const LEVELS: std::ops::RangeInclusive<u8> = 0..=123;
-    let (psize, kind) = (usize::try_from(bp.psize()).unwrap_or(0), bp.compress());
-    let levels = if kind == Some(ondisk::CompressType::Zstd) { LEVELS } else { 0..=0 };
-    levels.filter_map(move |level| {
-        let Some((algorithm, level)) = super::write::algorithm(kind?, level) else {
-            return padded(logical, psize);
-        };
-        padded(&compress::compress(algorithm, level, logical, psize)?, psize)
-    })
+    const THEIRS: &[Encode] = &[compress::compress_as_openzfs];
+    const BOTH: &[Encode] = &[compress::compress_as_openzfs, compress::compress];
+    let psize = usize::try_from(bp.psize()).unwrap_or(0);
+    let coded = bp
+        .compress()
+        .and_then(|kind| super::write::algorithm(kind, 0).map(|(algorithm, _)| (kind, algorithm)));
+    let whole = if coded.is_none() { padded(logical, psize) } else { None };
+    let (levels, encoders) = match coded {
+        Some((_, compress::Algorithm::Zstd)) => (LEVELS, THEIRS),
+        Some((_, compress::Algorithm::Gzip)) => (0..=0, BOTH),
+        _ => (0..=0, THEIRS),
+    };
+    let forms = levels.flat_map(move |level| encoders.iter().map(move |encode| (level, encode)));
+    whole.into_iter().chain(forms.filter_map(move |(level, encode)| {
+        let (algorithm, level) = super::write::algorithm(coded?.0, level)?;
+        // Encoders give up early where room is scarce, and the writer had more of it than the block needs.
+        padded(&encode(algorithm, level, logical, logical.len())?, psize)
+    }))
 }
 
 /// `bytes`, followed by zeros up to `size` bytes; `None` if they are longer.

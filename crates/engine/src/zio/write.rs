@@ -278,7 +278,13 @@ impl Zio {
         }
         let Some((algorithm, level)) = algorithm(props.compress, props.complevel) else { return whole() };
         let limit = self.compressed_limit(props.compress, data.len());
-        let Some(small) = self.compress(algorithm, level, data, limit) else { return whole() };
+        // A block that is to be shared equals those that OpenZFS has written, with their checksums.
+        let small = if props.dedup.is_sought() && algorithm == compress::Algorithm::Gzip {
+            compress::compress_as_openzfs(algorithm, level, data, limit)
+        } else {
+            self.compress(algorithm, level, data, limit)
+        };
+        let Some(small) = small else { return whole() };
         let kind = if props.compress == CompressType::On { CompressType::Lzjb } else { props.compress };
         let may_embed = props.embed && !props.encrypt && props.level == 0 && !props.object_type.has_fill();
         if may_embed && small.len() <= blkptr::EMBEDDED_PAYLOAD_SIZE && !small.is_empty() {

@@ -122,3 +122,30 @@ fn a_stream_of_another_snapshot_repairs_nothing() {
     let e = healed(place.spa(), &read(&golden, "full-a"), "ours/src@none").expect_err("no snapshot");
     assert_eq!(e.kind(), Kind::NotFound, "{e}");
 }
+
+/// A plain stream has the logical bytes only: they are compressed again, and must become the kernel's bytes.
+#[test]
+fn blocks_that_a_kernel_compressed_are_repaired_by_a_plain_stream() {
+    let Some(golden) = golden::get("compress") else { return };
+    let place = tempfile::tempdir().unwrap();
+    testkit::pools::copy(&golden.dir, place.path());
+    let spa = import_dir(place.path(), "tank").expect("imported");
+    let all = ["lz4", "gzip-1", "gzip-9", "lzjb", "zle"].map(|codec| {
+        let snapshot = format!("tank/compression-{codec}@heal");
+        let name = snapshot.clone();
+        spa.dsl_task(move |tasks| tasks.snapshot(&[&name], &[])).expect("a snapshot");
+        let plain = stream(&spa.pool, &snapshot, None, SendFlags::default());
+        let small: Vec<_> =
+            files(&spa, &snapshot).into_iter().filter(|(_, bp)| bp.psize() < bp.lsize()).collect();
+        assert!(!small.is_empty(), "{codec}");
+        (snapshot, plain, small)
+    });
+    spa.export().expect("exported");
+    drop(spa);
+    all.iter().flat_map(|(.., small)| small).for_each(|(_, bp)| damage(place.path(), bp));
+    let spa = import_dir(place.path(), "tank").expect("imported");
+    for (snapshot, plain, small) in all {
+        assert_eq!(healed(&spa, &plain, &snapshot).expect(&snapshot), small.len() as u64, "{snapshot}");
+        assert_same(&stream(&spa.pool, &snapshot, None, SendFlags::default()), &plain);
+    }
+}
