@@ -234,6 +234,11 @@ impl<T> Promise<T> {
         self.0.1.notify_all();
     }
 
+    /// Whether the value is there, and not taken.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.0.lock().is_some()
+    }
+
     /// Waits for the value and leaves it there: cheaper than one wait for each of several values is a first one for
     /// the last of them. Panics like [`Promise::wait`].
     pub(crate) fn wait_until_set(&self, executor: &dyn Executor) {

@@ -124,22 +124,32 @@ pub struct Dnode {
     spill: Option<Blkptr>,
 }
 
-impl Dnode {
-    /// Decodes and checks the dnode at the start of `bytes`, which must hold all its slots.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+/// A dnode in use as its bytes hold it, checked: for those of which little is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct DnodeRef<'a> {
+    phys: &'a DnodePhys,
+    pointers: &'a [u8],
+    bonus: &'a [u8],
+    behind_bonus: &'a [u8],
+    spill: Option<Blkptr>,
+}
+
+impl<'a> DnodeRef<'a> {
+    /// Checks the dnode at the start of `bytes`, which must hold all its slots; `None`: the slot is free.
+    pub fn from_bytes(bytes: &'a [u8]) -> Result<Option<Self>, Malformed> {
         let (phys, _) = DnodePhys::ref_from_prefix(bytes)
             .map_err(|_| Malformed::short("dnode", bytes.len(), DNODE_CORE_SIZE))?;
         if phys.object_type == ObjectType::NONE.raw() {
-            return Ok(Self::default());
+            return Ok(None);
         }
         verify(phys)?;
         let size = (usize::from(phys.extra_slots) + 1) * DNODE_MIN_SIZE;
         let slots = bytes.get(..size).ok_or_else(|| Malformed::short("dnode", bytes.len(), size))?;
         let (_, tail) = slots.split_at_checked(DNODE_CORE_SIZE).unwrap_or((&[], &[]));
-        Self::from_parts(phys, tail)
+        Self::from_parts(phys, tail).map(Some)
     }
 
-    fn from_parts(phys: &DnodePhys, tail: &[u8]) -> Result<Self, Malformed> {
+    fn from_parts(phys: &'a DnodePhys, tail: &'a [u8]) -> Result<Self, Malformed> {
         let flags = DnodeFlags(phys.flags);
         let mut nblkptr = phys.nblkptr;
         if flags.has(DnodeFlags::SPILL_BLKPTR)
@@ -153,10 +163,6 @@ impl Dnode {
         let (pointers, mut bonus) = tail
             .split_at_checked(usize::from(nblkptr) * BLKPTR_SIZE)
             .ok_or_else(|| Malformed::new("dnode", "pointers past its end"))?;
-        let mut blkptr = [Blkptr::default(); MAX_NBLKPTR];
-        for (bp, raw) in blkptr.iter_mut().zip(pointers.chunks_exact(BLKPTR_SIZE)) {
-            *bp = Blkptr::from_bytes(raw).unwrap_or_default();
-        }
         let mut spill = None;
         if flags.has(DnodeFlags::SPILL_BLKPTR) {
             let at = bonus.len().checked_sub(BLKPTR_SIZE);
@@ -172,16 +178,55 @@ impl Dnode {
                 format!("bonus of {bonuslen} bytes where {} fit", bonus.len()),
             ));
         }
-        let (bonus, behind) = bonus.split_at_checked(bonuslen).unwrap_or((bonus, &[]));
+        let (bonus, behind_bonus) = bonus.split_at_checked(bonuslen).unwrap_or((bonus, &[]));
+        Ok(Self { phys, pointers, bonus, behind_bonus, spill })
+    }
+
+    /// Its fields.
+    pub const fn phys(&self) -> &'a DnodePhys {
+        self.phys
+    }
+
+    /// Size of a data block in bytes.
+    pub fn datablksz(&self) -> u64 {
+        u64::from(self.phys.datablkszsec.get()) << MIN_BLOCK_SHIFT
+    }
+
+    /// One past the last byte of its last block.
+    pub fn max_offset(&self) -> u64 {
+        self.phys.maxblkid.get().saturating_add(1).saturating_mul(self.datablksz())
+    }
+
+    /// Number of top block pointers.
+    pub const fn nblkptr(&self) -> usize {
+        self.pointers.len() / BLKPTR_SIZE
+    }
+
+    /// Its top block pointers.
+    pub fn blkptrs(&self) -> impl Iterator<Item = Blkptr> + use<'a> {
+        self.pointers.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes)
+    }
+
+    /// The spill block's pointer.
+    pub const fn spill(&self) -> Option<&Blkptr> {
+        self.spill.as_ref()
+    }
+
+    /// The dnode in core.
+    pub fn to_dnode(&self) -> Dnode {
+        let phys = self.phys;
+        let mut blkptr = [Blkptr::default(); MAX_NBLKPTR];
+        blkptr.iter_mut().zip(self.blkptrs()).for_each(|(to, bp)| *to = bp);
+        let behind = self.behind_bonus;
         let behind = if behind.iter().all(|&byte| byte == 0) { &[] } else { behind };
-        Ok(Self {
+        Dnode {
             object_type: ObjectType(phys.object_type),
             indblkshift: phys.indblkshift,
             nlevels: phys.nlevels,
             bonustype: ObjectType(phys.bonustype),
             checksum: phys.checksum,
             compress: phys.compress,
-            flags,
+            flags: DnodeFlags(phys.flags),
             datablkszsec: phys.datablkszsec.get(),
             bonuslen: phys.bonuslen.get(),
             extra_slots: phys.extra_slots,
@@ -189,12 +234,19 @@ impl Dnode {
             maxblkid: phys.maxblkid.get(),
             used: phys.used.get(),
             pad3: phys.pad3.map(U64::get),
-            nblkptr,
+            nblkptr: u8::try_from(self.nblkptr()).unwrap_or(0),
             blkptr,
-            bonus: bonus.into(),
+            bonus: self.bonus.into(),
             behind_bonus: behind.into(),
-            spill,
-        })
+            spill: self.spill,
+        }
+    }
+}
+
+impl Dnode {
+    /// Decodes and checks the dnode at the start of `bytes`, which must hold all its slots.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, Malformed> {
+        Ok(DnodeRef::from_bytes(bytes)?.map_or_else(Self::default, |found| found.to_dnode()))
     }
 
     /// Whether the slot is free.

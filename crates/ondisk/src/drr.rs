@@ -395,6 +395,21 @@ pub struct Drr {
     pub checksum: Option<[u64; 4]>,
 }
 
+impl DrrBody {
+    /// Appends the 312 bytes of its record.
+    pub fn put(&self, payloadlen: u32, checksum: Option<[u64; 4]>, endian: Endian, out: &mut Vec<u8>) {
+        let start = out.len();
+        self.raw_type().write(out, endian);
+        payloadlen.write(out, endian);
+        self.write(out, endian);
+        if let Some(checksum) = checksum {
+            out.resize(start + DRR_CHECKSUM_OFFSET, 0);
+            checksum.write(out, endian);
+        }
+        out.resize(start + DRR_SIZE, 0);
+    }
+}
+
 impl Drr {
     /// The byte order of a stream that begins with these bytes.
     pub fn detect(bytes: &[u8]) -> Result<Endian, Malformed> {
@@ -425,14 +440,7 @@ impl Drr {
     /// Its 312 bytes.
     pub fn to_bytes(&self, endian: Endian) -> Vec<u8> {
         let mut out = Vec::with_capacity(DRR_SIZE);
-        self.body.raw_type().write(&mut out, endian);
-        self.payloadlen.write(&mut out, endian);
-        self.body.write(&mut out, endian);
-        if let Some(checksum) = self.checksum {
-            out.resize(DRR_CHECKSUM_OFFSET, 0);
-            checksum.write(&mut out, endian);
-        }
-        out.resize(DRR_SIZE, 0);
+        self.body.put(self.payloadlen, self.checksum, endian, &mut out);
         out
     }
 

@@ -44,7 +44,7 @@ pub use blkptr::{Blkptr, BlkptrLimits, BlkptrPhys, Dva, DvaPhys, EmbeddedType};
 pub use bookmark::{Bookmark, ErrBookmark};
 pub use cursor::{Cursor, Endian};
 pub use dmu_type::{Byteswap, ObjectType};
-pub use dnode::{Dnode, DnodeFlags, DnodePhys};
+pub use dnode::{Dnode, DnodeFlags, DnodePhys, DnodeRef};
 pub use error::Malformed;
 pub use fields::{Field, Raw};
 pub use label::{Eck, EckPhys};

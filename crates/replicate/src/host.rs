@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
+use stdx::wake::Naps;
+
 use crate::Around;
 use crate::place::{Place, Reach};
 
@@ -134,6 +136,7 @@ impl Host {
 
     /// Waits until a command ends, and ends it when the run is stopped. Returns whether it succeeded.
     pub fn wait(&self, child: &mut Child) -> Result<bool, Failed> {
+        let mut naps = Naps::up_to(TICK);
         loop {
             match child.try_wait() {
                 Ok(Some(status)) => return Ok(status.success()),
@@ -142,7 +145,7 @@ impl Host {
                     let _ = child.wait();
                     return Err(Failed::stopped());
                 }
-                Ok(None) => thread::sleep(TICK),
+                Ok(None) => thread::sleep(naps.pause()),
                 Err(e) => return Err(Failed::new(e.to_string())),
             }
         }

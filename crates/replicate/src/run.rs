@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use stdx::wake::{Naps, Watch};
+
 use crate::host::{Failed, Host, is_lost, said, text_of};
 use crate::look::{Dataset, Snapshot, Tree};
 use crate::marks::{AT_ONCE, Marks, hold, keep, mark};
@@ -345,12 +347,14 @@ impl Run<'_> {
         let rate = self.job.rate;
         let stop: &AtomicBool = &self.around.stop;
         let end = thread::scope(|scope| {
-            let copying = scope.spawn(|| {
+            let (wake, watch) = Watch::new();
+            let done = &done;
+            let copying = scope.spawn(move || {
+                let _wake = wake;
                 let (Some(mut from), Some(mut to)) = (from, to) else { return End::NoSource };
-                copy(&mut from, &mut to, rate, &done, stop)
+                copy(&mut from, &mut to, rate, done, stop)
             });
-            while !copying.is_finished() {
-                thread::sleep(TICK);
+            while watch.goes_on(TICK) {
                 self.report.progress(done.load(Ordering::Relaxed));
                 if stop.load(Ordering::Relaxed) {
                     // A copy that waits for the sender ends with it.
@@ -380,7 +384,7 @@ impl Run<'_> {
     }
 
     fn wait_receiver(&self, receiver: &mut std::process::Child) -> bool {
-        let began = Instant::now();
+        let (began, mut naps) = (Instant::now(), Naps::up_to(TICK));
         loop {
             match receiver.try_wait() {
                 Ok(Some(status)) => return status.success(),
@@ -389,7 +393,7 @@ impl Run<'_> {
                     let _ = receiver.wait();
                     return false;
                 }
-                Ok(None) => thread::sleep(TICK),
+                Ok(None) => thread::sleep(naps.pause()),
                 Err(_) => return false,
             }
         }

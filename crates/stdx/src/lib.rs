@@ -9,6 +9,7 @@ pub mod rng;
 mod secret;
 mod shelf;
 mod sized_ranges;
+pub mod wake;
 
 pub use buf::{AlignedBuf, Buf};
 pub use range_set::RangeSet;

@@ -41,6 +41,11 @@ impl Share {
         self.memory.ahead.0.fetch_sub(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes that the stream holds.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// Whether the stream holds more than it may.
     pub(crate) fn is_over(&self) -> bool {
         let free = LIMIT.saturating_sub(self.memory.ahead.0.load(Ordering::Relaxed));

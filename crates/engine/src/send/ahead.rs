@@ -1,7 +1,9 @@
 //! Reads what events will need before their turn comes, within a bound of memory.
 //!
 //! Events wait in a queue, each with the read that it began; the oldest is turned into records as soon as the
-//! queue needs more memory than its share ([`Share`]). Blocks bypass the cache: a stream reads each once, and the blocks
+//! queue needs more memory than its share ([`Share`]), or when it waits for nothing: a long queue of events that are ready
+//! falls out of the processor's cache. Blocks that were read stay up to [`KEPT`], so that reads go on while
+//! the reader of the stream pauses. Blocks bypass the cache: a stream reads each once, and the blocks
 //! cached before are worth more.
 //!
 //! A read that failed is done once more by a reader that waits for a suspended pool.
@@ -14,15 +16,16 @@ use stdx::{AlignedBuf, Buf};
 use super::event::{Event, Sink};
 use super::records::Sender;
 use super::until::Until;
-use crate::dmu::Object;
 use crate::error::Result;
 use crate::memory::ahead::Share;
 use crate::taskq::Promise;
 use crate::types::Bookmark;
 use crate::zio::{ReadOptions, ReadOutcome};
 
-/// Memory charged for an event beside the bytes of its block: a read under way has a plan and a promise.
+/// Memory charged for an event beside the bytes of its block: its object, and the plan and promise of a read under way.
 const EVENT: u64 = 2048;
+/// Bytes of queued events below which blocks that were read wait for the next ones.
+const KEPT: u64 = 4 << 20;
 /// Buffers begin at pages, so a small one costs a page.
 const PAGE: u64 = 4096;
 
@@ -59,23 +62,31 @@ impl<'a> Ahead<'a> {
         Ok(self.sender)
     }
 
+    /// Whether the oldest event waits for nothing.
+    fn is_ready(&self) -> bool {
+        self.queue.front().is_some_and(|first| match &first.read {
+            Some(read) => self.share.bytes() > KEPT && read.is_set(),
+            None => true,
+        })
+    }
+
     fn write(&mut self, waiting: Waiting) -> Result<()> {
         let Waiting { event, read, .. } = waiting;
         let block = self.sender.wants(&event);
         let data = match (read, block) {
-            (Some(read), Some((object, bp, blkid))) => Some(self.read(&read, object, &bp, blkid)?),
-            (None, Some((_, bp, _))) => Some(self.zeros(&bp)),
+            (Some(read), Some((bp, object, blkid))) => Some(self.read(&read, &bp, (object, blkid))?),
+            (None, Some((bp, ..))) => Some(self.zeros(&bp)),
             _ => None,
         };
         self.sender.write(&event, data.as_ref())
     }
 
-    fn read(&self, read: &Promise<ReadOutcome>, object: &Object, bp: &Blkptr, blkid: u64) -> Result<Buf> {
-        let zio = object.objset.arc().zio();
+    fn read(&self, read: &Promise<ReadOutcome>, bp: &Blkptr, at: (u64, u64)) -> Result<Buf> {
+        let zio = self.sender.objset().arc().zio();
         if let Ok(data) = read.wait(&**zio.executor()).data {
             return Ok(data);
         }
-        zio.read_wait(bp, place(object, blkid), self.options(bp)).data
+        zio.read_wait(bp, self.place(at), self.options(bp)).data
     }
 
     fn zeros(&self, bp: &Blkptr) -> Buf {
@@ -87,17 +98,17 @@ impl<'a> Ahead<'a> {
         ReadOptions { form: self.sender.form_of(bp), ..ReadOptions::default() }
     }
 
-    fn start(&self, object: &Object, bp: &Blkptr, blkid: u64) -> Promise<ReadOutcome> {
+    fn place(&self, (object, blkid): (u64, u64)) -> Bookmark {
+        Bookmark::new(self.sender.objset().id, object, 0, blkid)
+    }
+
+    fn start(&self, bp: &Blkptr, at: (u64, u64)) -> Promise<ReadOutcome> {
         let promise = Promise::default();
         let theirs = promise.clone();
         let done = Box::new(move |outcome| theirs.set(outcome));
-        object.objset.arc().zio().read(bp, place(object, blkid), self.options(bp), done);
+        self.sender.objset().arc().zio().read(bp, self.place(at), self.options(bp), done);
         promise
     }
-}
-
-fn place(object: &Object, blkid: u64) -> Bookmark {
-    Bookmark::new(object.objset.id, object.number, 0, blkid)
 }
 
 impl Sink for Ahead<'_> {
@@ -107,14 +118,18 @@ impl Sink for Ahead<'_> {
             None => Some(event),
         };
         let Some(event) = event else { return Ok(()) };
+        let block = self.sender.wants(&event);
+        if block.is_none() && self.queue.is_empty() {
+            return self.sender.write(&event, None);
+        }
         let (mut read, mut cost) = (None, EVENT);
-        if let Some((object, bp, blkid)) = self.sender.wants(&event).filter(|_| !self.dry) {
+        if let Some((bp, object, blkid)) = block.filter(|_| !self.dry) {
             cost += bp.lsize().next_multiple_of(PAGE);
-            read = Some(self.start(object, &bp, blkid));
+            read = Some(self.start(&bp, (object, blkid)));
         }
         self.share.add(cost);
         self.queue.push_back(Waiting { event, read, cost });
-        while self.share.is_over()
+        while (self.share.is_over() || self.is_ready())
             && let Some(first) = self.queue.pop_front()
         {
             self.share.remove(first.cost);

@@ -1,19 +1,21 @@
 //! Events of a walk, in the order of objects and offsets.
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use ondisk::Blkptr;
+use ondisk::{Blkptr, DnodeRef};
+use stdx::Buf;
 
 use crate::dmu::Object;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// One thing that a walk met. Blocks are counted in the object's own block size; `end` is one past the last.
 #[derive(Debug, Clone)]
 pub(super) enum Event {
     /// A block of dnodes, before its objects.
     Dnodes { bp: Blkptr, blkid: u64, slots: u64 },
-    /// An object: its dnode, as `slots` hold it in the block that `bp` names.
-    Object { object: Arc<Object>, bp: Blkptr, slots: Vec<u8> },
+    /// An object.
+    Object(Found),
     /// The object number is free.
     NoObject { number: u64 },
     /// Object numbers are free: those in blocks `start..end` of dnodes.
@@ -26,6 +28,40 @@ pub(super) enum Event {
     Redact { object: u64, start: u64, end: u64, size: u64 },
     /// A spill block, after all data of its object.
     Spill { object: Arc<Object>, bp: Blkptr },
+}
+
+/// An object as its block of dnodes holds it: most of those that a stream names have nothing else to tell.
+#[derive(Debug, Clone)]
+pub(super) struct Found {
+    pub number: u64,
+    pub dnodes: Arc<Dnodes>,
+    /// The bytes of its slots.
+    pub slots: Range<usize>,
+}
+
+/// A block of dnodes.
+#[derive(Debug)]
+pub(super) struct Dnodes {
+    pub bp: Blkptr,
+    pub bytes: Buf,
+}
+
+impl Found {
+    /// The bytes of its slots.
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.dnodes.bytes.get(self.slots.clone()).unwrap_or_default()
+    }
+
+    /// Its dnode. The walk has checked it.
+    pub(super) fn dnode(&self) -> Result<DnodeRef<'_>> {
+        let found = DnodeRef::from_bytes(self.bytes()).map_err(|e| Error::corrupt(e.to_string()))?;
+        found.ok_or_else(|| Error::corrupt("a free dnode in place of an object"))
+    }
+
+    /// The pointer of its spill block.
+    pub(super) fn spill(&self) -> Option<Blkptr> {
+        self.dnode().ok()?.spill().copied()
+    }
 }
 
 /// Takes events in order.

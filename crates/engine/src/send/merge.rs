@@ -83,7 +83,7 @@ impl Range {
         let (key, blocks) = match &event {
             Event::Dnodes { blkid, .. } => ((blkid.saturating_mul(PER_BLOCK), 0, 0), None),
             Event::NoObjects { start, .. } => ((start.saturating_mul(PER_BLOCK), 2, 0), None),
-            Event::Object { object, .. } => ((object.number, 1, 0), None),
+            Event::Object(found) => ((found.number, 1, 0), None),
             Event::NoObject { number } => ((*number, 1, 0), None),
             Event::Hole { object, start, end: e, .. } => {
                 ((object.number, 2, *start), Some((object.number, *start, end(*e))))

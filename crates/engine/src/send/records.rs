@@ -12,10 +12,11 @@ use ondisk::drr::{
     DrrWriteEmbedded, drr_flag, stream_feature as feature,
 };
 use ondisk::{
-    Blkptr, Byteswap, ChecksumType, CompressType, DnodeFlags, EmbeddedType, OLD_MAX_BLOCK_SIZE, Raw, dnode,
+    Blkptr, Byteswap, ChecksumType, CompressType, DnodeFlags, DnodeRef, EmbeddedType, OLD_MAX_BLOCK_SIZE,
+    Raw, dnode,
 };
 
-use super::event::Event;
+use super::event::{Event, Found};
 use super::stream::Stream;
 use crate::dmu::{Object, Objset};
 use crate::error::Result;
@@ -50,14 +51,16 @@ impl<'a> Sender<'a> {
         Self { stream, objset: Arc::clone(objset), features, toguid, from_txg, resume_object, pending: None }
     }
 
-    /// The block that an event's record holds: its object, pointer and number.
-    pub(super) fn wants<'e>(&self, event: &'e Event) -> Option<(&'e Object, Blkptr, u64)> {
-        let unmodified = |bp: &&Blkptr| !bp.is_hole() && bp.logical_birth() <= self.from_txg;
+    /// The block that an event's record holds: its pointer, object and number.
+    pub(super) fn wants(&self, event: &Event) -> Option<(Blkptr, u64, u64)> {
+        let unmodified = |bp: &Blkptr| !bp.is_hole() && bp.logical_birth() <= self.from_txg;
         match event {
-            Event::Data { object, bp, blkid } if !self.stays_embedded(bp) => Some((object, *bp, *blkid)),
-            Event::Spill { object, bp } if !bp.is_hole() => Some((object, *bp, SPILL_BLKID)),
-            Event::Object { object, .. } if object.number >= self.resume_object => {
-                object.dnode.spill().filter(unmodified).map(|bp| (&**object, *bp, SPILL_BLKID))
+            Event::Data { object, bp, blkid } if !self.stays_embedded(bp) => {
+                Some((*bp, object.number, *blkid))
+            }
+            Event::Spill { object, bp } if !bp.is_hole() => Some((*bp, object.number, SPILL_BLKID)),
+            Event::Object(found) if found.number >= self.resume_object => {
+                found.spill().filter(unmodified).map(|bp| (bp, found.number, SPILL_BLKID))
             }
             _ => None,
         }
@@ -67,11 +70,11 @@ impl<'a> Sender<'a> {
     pub(super) fn write(&mut self, event: &Event, data: Option<&Buf>) -> Result<()> {
         match event {
             Event::Dnodes { bp, blkid, slots } => self.object_range(bp, *blkid, *slots),
-            Event::Object { object, .. } if object.number < self.resume_object => Ok(()),
-            Event::Object { object, bp, slots } => {
-                self.object(object, bp, slots)?;
-                match (object.dnode.spill(), data) {
-                    (Some(spill), Some(data)) => self.spill(object, spill, data),
+            Event::Object(found) if found.number < self.resume_object => Ok(()),
+            Event::Object(found) => {
+                self.object(found)?;
+                match (found.spill(), data) {
+                    (Some(spill), Some(data)) => self.spill(found.number, &spill, data),
                     _ => Ok(()),
                 }
             }
@@ -86,10 +89,15 @@ impl<'a> Sender<'a> {
             Event::Data { object, bp, blkid } => self.data(object, bp, *blkid, data),
             Event::Redact { object, start, end, size } => self.redacted(*object, (*start, *end), *size),
             Event::Spill { object, bp } => match data {
-                Some(data) => self.spill(object, bp, data),
+                Some(data) => self.spill(object.number, bp, data),
                 None => Ok(()),
             },
         }
+    }
+
+    /// The object set that is sent.
+    pub(super) fn objset(&self) -> &Arc<Objset> {
+        &self.objset
     }
 
     fn has(&self, bit: u64) -> bool {
@@ -97,13 +105,14 @@ impl<'a> Sender<'a> {
     }
 
     fn flush(&mut self) -> Result<()> {
-        match self.pending.take() {
-            Some(body) => self.stream.record(body, &[]),
-            None => Ok(()),
+        if let Some(body) = &self.pending {
+            self.stream.record(body, &[])?;
+            self.pending = None;
         }
+        Ok(())
     }
 
-    fn record(&mut self, body: DrrBody, payload: &[u8]) -> Result<()> {
+    fn record(&mut self, body: &DrrBody, payload: &[u8]) -> Result<()> {
         self.flush()?;
         self.stream.record(body, payload)
     }
@@ -147,7 +156,7 @@ impl<'a> Sender<'a> {
         self.flush()?;
         let run = DrrBody::Free(DrrFree { object, offset, length, toguid: self.toguid });
         if length == TO_END {
-            return self.stream.record(run, &[]);
+            return self.stream.record(&run, &[]);
         }
         self.pending = Some(run);
         Ok(())
@@ -194,50 +203,57 @@ impl<'a> Sender<'a> {
             flags: byteswap_flag(bp),
             ..Default::default()
         };
-        self.record(DrrBody::ObjectRange(body), &[])
+        self.record(&DrrBody::ObjectRange(body), &[])
     }
 
-    /// An object: its dnode, as `slots` hold it in the block that `bp` names.
-    fn object(&mut self, object: &Object, bp: &Blkptr, slots: &[u8]) -> Result<()> {
-        let dnode = &object.dnode;
+    /// An object, without its blocks.
+    fn object(&mut self, found: &Found) -> Result<()> {
+        let dnode = found.dnode()?;
+        let (phys, number) = (dnode.phys(), found.number);
         let blksz = u32::try_from(dnode.datablksz()).unwrap_or(u32::MAX);
         let most = u32::try_from(OLD_MAX_BLOCK_SIZE).unwrap_or(u32::MAX);
         // The MAC of the block of dnodes covers the block size: a raw stream has it as it is, also where all large
         // blocks are holes, for which OpenZFS does not count the feature as used.
         let mut body = DrrObject {
-            object: object.number,
-            object_type: u32::from(dnode.object_type.raw()),
-            bonustype: u32::from(dnode.bonustype.raw()),
+            object: number,
+            object_type: u32::from(phys.object_type),
+            bonustype: u32::from(phys.bonustype),
             blksz: if self.has(feature::LARGE_BLOCKS | feature::RAW) { blksz } else { blksz.min(most) },
-            bonuslen: u32::from(dnode.bonuslen),
-            dn_slots: u8::try_from(dnode.slots()).unwrap_or(u8::MAX),
-            checksumtype: dnode.checksum,
-            compress: dnode.compress,
+            bonuslen: u32::from(phys.bonuslen.get()),
+            dn_slots: phys.extra_slots.saturating_add(1),
+            checksumtype: phys.checksum,
+            compress: phys.compress,
             toguid: self.toguid,
             ..Default::default()
         };
-        let mut bonuslen = usize::from(dnode.bonuslen).next_multiple_of(8);
+        let mut bonuslen = usize::from(phys.bonuslen.get()).next_multiple_of(8);
         if self.has(feature::RAW) {
-            body.flags |= byteswap_flag(bp);
-            body.maxblkid = dnode.maxblkid;
-            body.indblkshift = dnode.indblkshift;
-            body.nlevels = dnode.nlevels;
+            body.flags |= byteswap_flag(&found.dnodes.bp);
+            body.maxblkid = phys.maxblkid.get();
+            body.indblkshift = phys.indblkshift;
+            body.nlevels = phys.nlevels;
             body.nblkptr = u8::try_from(dnode.nblkptr()).unwrap_or(0);
             if bonuslen != 0 {
                 // All of it was encrypted, not only the part in use.
-                bonuslen = bonus_room(object);
+                bonuslen = bonus_room(&dnode, found.slots.len());
                 body.raw_bonuslen = u32::try_from(bonuslen).unwrap_or(0);
             }
         }
-        if dnode.flags.has(DnodeFlags::SPILL_BLKPTR) {
+        if DnodeFlags(phys.flags).has(DnodeFlags::SPILL_BLKPTR) {
             body.flags |= drr_flag::OBJECT_SPILL;
         }
         let start = DNODE_CORE_SIZE + dnode.nblkptr() * BLKPTR_SIZE;
-        let mut bonus = slots.get(start..).unwrap_or_default().to_vec();
-        bonus.resize(bonuslen, 0);
-        self.record(DrrBody::Object(body), &bonus)?;
+        let stored = found.bytes().get(start..).unwrap_or_default();
+        match stored.get(..bonuslen) {
+            Some(bonus) => self.record(&DrrBody::Object(body), bonus)?,
+            None => {
+                let mut bonus = stored.to_vec();
+                bonus.resize(bonuslen, 0);
+                self.record(&DrrBody::Object(body), &bonus)?;
+            }
+        }
         // Whatever the receiver has beyond the end of the object goes.
-        self.free(object.number, dnode.max_offset(), TO_END)
+        self.free(number, dnode.max_offset(), TO_END)
     }
 
     /// How a block is read for the stream.
@@ -256,9 +272,8 @@ impl<'a> Sender<'a> {
     }
 
     /// A spill block.
-    fn spill(&mut self, object: &Object, bp: &Blkptr, data: &Buf) -> Result<()> {
-        let mut body =
-            DrrSpill { object: object.number, length: bp.lsize(), toguid: self.toguid, ..Default::default() };
+    fn spill(&mut self, object: u64, bp: &Blkptr, data: &Buf) -> Result<()> {
+        let mut body = DrrSpill { object, length: bp.lsize(), toguid: self.toguid, ..Default::default() };
         if bp.logical_birth() <= self.from_txg {
             body.flags |= drr_flag::SPILL_UNMODIFIED;
         }
@@ -268,7 +283,7 @@ impl<'a> Sender<'a> {
             body.compressed_size = bp.psize();
             (body.salt, body.iv, body.mac) = crypt(bp);
         }
-        self.record(DrrBody::Spill(body), data)
+        self.record(&DrrBody::Spill(body), data)
     }
 
     /// A data block.
@@ -300,7 +315,7 @@ impl<'a> Sender<'a> {
         }
         let sums = self.known_sums(bp, data);
         self.flush()?;
-        self.stream.summed(DrrBody::Write(body), data, sums)
+        self.stream.summed(&DrrBody::Write(body), data, sums)
     }
 
     /// The Fletcher-4 sums of the bytes of a block, where its pointer has them: the read has compared them.
@@ -332,7 +347,7 @@ impl<'a> Sender<'a> {
             let length = u64::try_from(piece.len()).unwrap_or(0);
             let mut body = self.write_body(object, at, length);
             body.checksumtype = ChecksumType::Off.raw();
-            self.record(DrrBody::Write(body), piece)?;
+            self.record(&DrrBody::Write(body), piece)?;
             at = at.saturating_add(length);
         }
         Ok(())
@@ -367,7 +382,7 @@ impl<'a> Sender<'a> {
         let payload = bp.embedded_payload();
         let mut bytes = payload.get(..psize).unwrap_or(&payload).to_vec();
         bytes.resize(psize.next_multiple_of(8), 0);
-        self.record(DrrBody::WriteEmbedded(body), &bytes)
+        self.record(&DrrBody::WriteEmbedded(body), &bytes)
     }
 }
 
@@ -375,11 +390,11 @@ fn bp_size(bp: &Blkptr) -> u64 {
     if bp.is_embedded() { bp.embedded_lsize() } else { bp.lsize() }
 }
 
-/// Room for a bonus buffer in a dnode.
-fn bonus_room(object: &Object) -> usize {
-    let dnode = &object.dnode;
-    let pointers = dnode.nblkptr() + usize::from(dnode.flags.has(DnodeFlags::SPILL_BLKPTR));
-    dnode.size().saturating_sub(DNODE_CORE_SIZE + pointers * BLKPTR_SIZE)
+/// Room for a bonus buffer in a dnode of `size` bytes.
+fn bonus_room(dnode: &DnodeRef<'_>, size: usize) -> usize {
+    let pointers =
+        dnode.nblkptr() + usize::from(DnodeFlags(dnode.phys().flags).has(DnodeFlags::SPILL_BLKPTR));
+    size.saturating_sub(DNODE_CORE_SIZE + pointers * BLKPTR_SIZE)
 }
 
 fn byteswap_flag(bp: &Blkptr) -> u8 {

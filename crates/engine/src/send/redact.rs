@@ -18,9 +18,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use ondisk::ObjsetType;
 use ondisk::dsl::RedactBlock;
 use ondisk::names::{MASTER_NODE_OBJECT, master_node};
+use ondisk::{Dnode, ObjsetType};
 
 use super::Meter;
 use super::event::{Event, Sink};
@@ -288,22 +288,20 @@ impl<'a> Found<'a> {
         }
     }
 
-    fn begins(&mut self, object: &Object) -> Result<()> {
+    fn begins(&mut self, number: u64, dnode: &Dnode) -> Result<()> {
         self.object_ends()?;
-        let number = object.number;
         if (number, 0) >= self.limit {
             return Err(self.stop(self.limit));
         }
         let is_gone = self.changed.unlinked.contains(&number);
         let is_other = || match self.search.of.object(number) {
-            Ok(old) => Ok(old.dnode.datablksz() != object.dnode.datablksz()),
+            Ok(old) => Ok(old.dnode.datablksz() != dnode.datablksz()),
             Err(e) if e.kind() == Kind::NotFound => Ok(false),
             Err(e) => Err(e),
         };
         let is_changed = is_gone || is_other()?;
-        let below =
-            u32::from(object.dnode.nlevels.saturating_sub(1)) * object.dnode.blocks_per_indirect_shift();
-        let pointers = u64::try_from(object.dnode.blkptrs().len()).unwrap_or(0);
+        let below = u32::from(dnode.nlevels.saturating_sub(1)) * dnode.blocks_per_indirect_shift();
+        let pointers = u64::try_from(dnode.blkptrs().len()).unwrap_or(0);
         let reach = if below < pointers.leading_zeros() { pointers << below } else { u64::MAX };
         self.object = Some((number, reach, is_changed));
         Ok(())
@@ -337,7 +335,7 @@ impl Sink for Found<'_> {
     fn take(&mut self, event: Event) -> Result<()> {
         match event {
             Event::Dnodes { .. } | Event::Spill { .. } => Ok(()),
-            Event::Object { object, .. } => self.begins(&object),
+            Event::Object(found) => self.begins(found.number, &found.dnode()?.to_dnode()),
             Event::NoObject { number } => {
                 self.object_ends()?;
                 self.range((number, 0), (number.saturating_add(1), 0))

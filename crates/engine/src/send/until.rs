@@ -32,9 +32,9 @@ impl Until {
             Event::Dnodes { blkid, slots, .. } => {
                 (blkid.saturating_mul(slots) <= self.object).then_some(event)
             }
-            Event::Object { ref object, .. } => {
-                let is_begun = object.number == self.object && self.offset > 0;
-                (object.number < self.object || is_begun).then_some(event)
+            Event::Object(ref found) => {
+                let is_begun = found.number == self.object && self.offset > 0;
+                (found.number < self.object || is_begun).then_some(event)
             }
             Event::NoObject { number } => (number < self.object).then_some(event),
             Event::NoObjects { start, end } => {

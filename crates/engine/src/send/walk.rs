@@ -5,16 +5,17 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ondisk::blkptr::BLKPTR_SIZE;
-use ondisk::{Blkptr, Dnode, Dva, dnode};
+use ondisk::{Blkptr, DnodeRef, Dva, dnode};
 
 use super::Meter;
-use super::event::{Event, Sink};
+use super::event::{Dnodes, Event, Found, Sink};
 use crate::dmu::{Object, Objset, SpecialObject};
 use crate::error::{Error, Kind, Result};
+use crate::taskq::start_reads;
 use crate::types::Bookmark;
 
 /// Pointers of an indirect block whose targets are read before they are wanted.
-const AHEAD: usize = 16;
+const AHEAD: usize = 32;
 
 /// Start of a walk, and the parts that it skips.
 #[derive(Debug, Clone, Copy, Default)]
@@ -122,25 +123,34 @@ impl Walk<'_> {
             return Err(Error::new(Kind::Loop, what).at_block(at));
         }
         let block = object.indirect(bp, level, blkid)?;
-        let children: Vec<Blkptr> = block.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes).collect();
-        let shift = object.dnode.blocks_per_indirect_shift();
-        for (slot, child) in children.iter().enumerate() {
-            if (level > 1 || object.number == 0) && slot % AHEAD == 0 {
-                self.ahead(object, children.iter().skip(slot).take(2 * AHEAD));
+        let first = blkid.checked_shl(object.dnode.blocks_per_indirect_shift()).unwrap_or(u64::MAX);
+        let children = (0_u64..).zip(block.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes));
+        let young: Vec<(u64, Blkptr)> = children.filter(|(_, bp)| !self.is_old(bp)).collect();
+        for (at, (slot, child)) in young.iter().enumerate() {
+            if (level > 1 || object.number == 0) && at % AHEAD == 0 {
+                self.ahead(object, young.iter().skip(at).take(2 * AHEAD).map(|(_, bp)| bp));
             }
-            let first = blkid.checked_shl(shift).unwrap_or(u64::MAX);
-            self.visit(object, child, level - 1, first.saturating_add(u64::try_from(slot).unwrap_or(0)))?;
+            self.visit(object, child, level - 1, first.saturating_add(*slot))?;
         }
         Ok(())
     }
 
-    /// Starts reading blocks that lead to others; data are read by the one that writes records.
+    /// Starts reading blocks that lead to others; data are read by the one that writes records. Many are started by
+    /// another thread: to start a read takes about as long as to write the records of an object.
     fn ahead<'c>(&self, object: &Object, pointers: impl Iterator<Item = &'c Blkptr>) {
-        let form = object.objset.form();
-        for bp in pointers.filter(|bp| !self.is_old(bp)) {
-            if bp.level() > 0 || object.number == 0 {
-                let at = Bookmark::new(object.objset.id, object.number, i64::from(bp.level()), 0);
-                object.objset.arc().prefetch(bp, at, form);
+        let wanted = pointers.filter(|bp| !self.is_old(bp) && (bp.level() > 0 || object.number == 0));
+        let wanted: Vec<Blkptr> = wanted.copied().collect();
+        let (arc, form) = (Arc::clone(object.objset.arc()), object.objset.form());
+        let (objset, number) = (object.objset.id, object.number);
+        let start = move |bp: &Blkptr| {
+            arc.prefetch(bp, Bookmark::new(objset, number, i64::from(bp.level()), 0), form);
+        };
+        match wanted.as_slice() {
+            [] => {}
+            [one] => start(one),
+            _ => {
+                let executor = Arc::clone(object.objset.arc().zio().executor());
+                executor.spawn(Box::new(move || start_reads(|| wanted.iter().for_each(start))));
             }
         }
     }
@@ -181,22 +191,26 @@ impl Walk<'_> {
     fn dnodes(&mut self, meta: &Object, bp: &Blkptr, blkid: u64) -> Result<()> {
         let per_block = meta.dnode.datablksz() >> dnode::DNODE_SHIFT;
         self.to.take(Event::Dnodes { bp: *bp, blkid, slots: per_block })?;
-        let block = meta.block(blkid)?;
-        for (slot, bytes) in dnode::slots(&block) {
+        let block = Arc::new(Dnodes { bp: *bp, bytes: meta.block(blkid)? });
+        for (slot, bytes) in dnode::slots(&block.bytes) {
             let number = blkid.saturating_mul(per_block).saturating_add(u64::try_from(slot).unwrap_or(0));
             if number < self.begin.resume.0.max(1) {
                 continue;
             }
             let at = Bookmark::new(meta.objset.id, number, 0, 0);
-            let dnode = Dnode::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
-            if dnode.is_free() {
+            let found =
+                DnodeRef::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
+            let Some(found) = found else {
                 self.to.take(Event::NoObject { number })?;
                 continue;
+            };
+            let start = slot * dnode::DNODE_MIN_SIZE;
+            let (dnodes, slots) = (Arc::clone(&block), start..start + bytes.len());
+            self.to.take(Event::Object(Found { number, dnodes, slots }))?;
+            // Most objects of a block have not changed.
+            if found.blkptrs().chain(found.spill().copied()).any(|bp| !self.is_old(&bp)) {
+                self.object(&Arc::new(Object::stored(&meta.objset, number, found.to_dnode())))?;
             }
-            let object = Arc::new(Object::stored(&meta.objset, number, dnode));
-            let found = Event::Object { object: Arc::clone(&object), bp: *bp, slots: bytes.to_vec() };
-            self.to.take(found)?;
-            self.object(&object)?;
         }
         Ok(())
     }

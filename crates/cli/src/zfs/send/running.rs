@@ -12,6 +12,7 @@ use clikit::verb::Failure;
 use engine::dsl::Dataset;
 use engine::send::{Meter, Options, send_with};
 use engine::{Error, Kind};
+use stdx::wake::Watch;
 use zcommon::units::{nicebytes, nicenum};
 
 use crate::stream_out::StreamOut;
@@ -110,14 +111,17 @@ pub(in crate::zfs) fn watched<T: Send>(
     // Work that waits for this command must not wait for the stream.
     ctx.let_sync();
     thread::scope(|scope| {
-        let working = scope.spawn(|| work(meter));
+        let (wake, watch) = Watch::new();
+        let working = scope.spawn(move || {
+            let _wake = wake;
+            work(meter)
+        });
         if report.progress && !report.parsable {
             let blocks = if report.verbosity >= 2 { "   BLOCKS    " } else { "" };
             let _ = writeln!(ctx.err, "TIME        SENT   {blocks}SNAPSHOT {name}");
         }
         let mut last = Instant::now();
-        while !working.is_finished() {
-            thread::sleep(TICK);
+        while watch.goes_on(TICK) {
             if ctx.interrupt.is_set() {
                 meter.stop();
             }
