@@ -15,7 +15,7 @@ pub(super) enum Event {
     /// A block of dnodes, before its objects.
     Dnodes { bp: Blkptr, blkid: u64, slots: u64 },
     /// An object.
-    Object(Found),
+    Object(DnodeAt),
     /// The object number is free.
     NoObject { number: u64 },
     /// Object numbers are free: those in blocks `start..end` of dnodes.
@@ -32,7 +32,7 @@ pub(super) enum Event {
 
 /// An object as its block of dnodes holds it: most of those that a stream names have nothing else to tell.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct DnodeAt {
     pub number: u64,
     pub dnodes: Arc<Dnodes>,
     /// The bytes of its slots.
@@ -46,7 +46,7 @@ pub(super) struct Dnodes {
     pub bytes: Buf,
 }
 
-impl Found {
+impl DnodeAt {
     /// The bytes of its slots.
     pub(super) fn bytes(&self) -> &[u8] {
         self.dnodes.bytes.get(self.slots.clone()).unwrap_or_default()

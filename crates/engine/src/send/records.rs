@@ -16,7 +16,7 @@ use ondisk::{
     Raw, dnode,
 };
 
-use super::event::{Event, Found};
+use super::event::{DnodeAt, Event};
 use super::stream::Stream;
 use crate::dmu::{Object, Objset};
 use crate::error::Result;
@@ -207,7 +207,7 @@ impl<'a> Sender<'a> {
     }
 
     /// An object, without its blocks.
-    fn object(&mut self, found: &Found) -> Result<()> {
+    fn object(&mut self, found: &DnodeAt) -> Result<()> {
         let dnode = found.dnode()?;
         let (phys, number) = (dnode.phys(), found.number);
         let blksz = u32::try_from(dnode.datablksz()).unwrap_or(u32::MAX);

@@ -8,7 +8,7 @@ use ondisk::blkptr::BLKPTR_SIZE;
 use ondisk::{Blkptr, DnodeRef, Dva, dnode};
 
 use super::Meter;
-use super::event::{Dnodes, Event, Found, Sink};
+use super::event::{DnodeAt, Dnodes, Event, Sink};
 use crate::dmu::{Object, Objset, SpecialObject};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::start_reads;
@@ -206,7 +206,7 @@ impl Walk<'_> {
             };
             let start = slot * dnode::DNODE_MIN_SIZE;
             let (dnodes, slots) = (Arc::clone(&block), start..start + bytes.len());
-            self.to.take(Event::Object(Found { number, dnodes, slots }))?;
+            self.to.take(Event::Object(DnodeAt { number, dnodes, slots }))?;
             // Most objects of a block have not changed.
             if found.blkptrs().chain(found.spill().copied()).any(|bp| !self.is_old(&bp)) {
                 self.object(&Arc::new(Object::stored(&meta.objset, number, found.to_dnode())))?;
