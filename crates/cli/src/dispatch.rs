@@ -79,16 +79,18 @@ impl Commands for Verbs {
     }
 
     fn imported(&self, pool: &Arc<Imported>, registry: &Registry) {
-        let Some(mounter) = registry.mounter() else { return };
-        let mounted = pool
-            .view()
-            .map_err(Failure::from)
-            .and_then(|view| crate::zfs::mount::mount_below(&Target::root(pool, view), &*mounter));
-        match mounted {
-            Ok(failures) => failures.iter().for_each(|why| eprintln!("{why}")),
-            Err(why) => eprintln!("{}: {}", pool.name(), why.message().unwrap_or_default()),
-        }
+        mount_imported(pool, registry).iter().for_each(|why| eprintln!("{why}"));
     }
+}
+
+/// Mounts the file systems of a pool that the daemon has imported by itself. Returns what failed.
+pub(crate) fn mount_imported(pool: &Arc<Imported>, registry: &Registry) -> Vec<String> {
+    let Some(mounter) = registry.mounter() else { return Vec::new() };
+    let mounted = pool
+        .view()
+        .map_err(Failure::from)
+        .and_then(|view| crate::zfs::mount::mount_below(&Target::root(pool, view), &*mounter));
+    mounted.unwrap_or_else(|why| vec![format!("{}: {}", pool.name(), why.message().unwrap_or_default())])
 }
 
 /// Prints the names of the pools, a line each, for a client that queries more than one daemon.

@@ -15,7 +15,8 @@ fn left() -> Live {
 }
 
 fn refused(live: &Live, what: &str) {
-    let why = live.fails("zpool list");
+    let why = live.ok("zpool status");
+    assert!(live.fails("zpool clear tank").contains(what));
     assert!(why.contains("tank") && why.contains(what) && why.contains("zpool import"), "{why}");
 }
 

@@ -192,7 +192,7 @@ fn times_sizes_and_queues_of_requests() {
     assert_eq!(live.run("zpool iostat -rl tank").code, 2);
 }
 
-/// The reason why a pool can't be imported again is shown by the usual commands.
+/// The reason why a pool can't be imported again is shown by the usual commands, which try again when its disk is back.
 #[test]
 fn a_pool_whose_disk_is_gone_is_not_forgotten() {
     let live = Live::new();
@@ -201,13 +201,37 @@ fn a_pool_whose_disk_is_gone_is_not_forgotten() {
     live.signal("-KILL");
     let aside = live.dir.path().join("aside");
     std::fs::rename(&a, &aside).unwrap();
-    let run = live.run("zpool status tank");
-    let why = "pool 'tank' could not be imported when the daemon started: ";
-    assert!(run.err.contains("no such pool") && run.err.contains(why), "{}", run.err);
-    assert!(live.run("zpool status").err.contains(why));
+    for words in ["zpool status", "zpool status tank", "zpool status -x"] {
+        let text = live.ok(words);
+        let parts = [" state: UNAVAIL\n", "could not be imported when the daemon started: ", "cannot open"];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
+    assert_eq!(live.ok("zpool list -Ho name,size,health"), "tank\t-\tUNAVAIL\n");
+    assert!(
+        live.ok("zpool status -j").contains(r#""state": "UNAVAIL""#)
+            || live.ok("zpool status -j").contains(r#""state":"UNAVAIL""#)
+    );
+    assert!(live.run("zpool get all tank").err.contains("could not be imported when the daemon started: "));
+    let run = live.run("zpool clear tank");
+    assert!(run.code == 1 && run.err.contains("cannot open 'tank': "), "{}", run.err);
     std::fs::rename(&aside, &a).unwrap();
+    live.ok("zpool clear tank");
+    assert_eq!(live.ok("zpool list -Ho name,health"), "tank\tONLINE\n");
+
+    // The import of such a pool needs no -d, and an export forgets it.
+    live.signal("-KILL");
+    std::fs::rename(&a, &aside).unwrap();
+    assert_eq!(live.ok("zpool list -Ho health"), "UNAVAIL\n");
+    std::fs::rename(&aside, &a).unwrap();
+    assert!(live.ok("zpool import").contains("tank"));
+    live.ok("zpool import tank");
+    live.signal("-KILL");
+    std::fs::rename(&a, &aside).unwrap();
+    live.ok("zpool export tank");
+    assert_eq!(live.ok("zpool list -H"), "");
+    std::fs::rename(&aside, &a).unwrap();
+    assert_eq!(live.ok("zpool list -H"), "");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
-    assert_eq!(live.run("zpool status").err, "");
     live.export_and_verify("tank");
 }
 

@@ -1,9 +1,11 @@
 //! Arguments shared by all verbs on a pool that is not imported: the pool, its devices, its txg and its keys.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
+use daemon::cached::Unavailable;
 use engine::Kind;
 use engine::env::Env;
 use engine::spa::{OpenOptions, Pool, Reach};
@@ -187,6 +189,32 @@ impl PoolSource {
         none: impl FnOnce(&mut Ctx) -> Result<(), Failure>,
         mut visit: impl FnMut(&Arc<Pool>, &PoolCandidate, &mut Ctx) -> Outcome,
     ) -> Outcome {
+        self.each_known(names, ctx, none, |seen, ctx| match seen {
+            Seen::Pool(pool, candidate) => visit(pool, candidate, ctx),
+            Seen::Unavailable(name, pool) => {
+                if !names.is_empty() {
+                    ctx.warn(format!("cannot open '{name}': no such pool"));
+                }
+                ctx.warn(not_imported(name, pool));
+                Ok(Exit::FAILED)
+            }
+        })
+    }
+
+    /// As [`Self::each_or`], also with the pools of the daemon's cache file that could not be imported: they come last.
+    pub fn each_known(
+        &self,
+        names: &[String],
+        ctx: &mut Ctx,
+        none: impl FnOnce(&mut Ctx) -> Result<(), Failure>,
+        mut visit: impl FnMut(Seen<'_>, &mut Ctx) -> Outcome,
+    ) -> Outcome {
+        let failed = match self.is_live(ctx) {
+            true => ctx.registry().map(|registry| registry.failed()).unwrap_or_default(),
+            false => BTreeMap::new(),
+        };
+        let is_named = |name: &String| names.is_empty() || names.contains(name);
+        let failed: Vec<_> = failed.into_iter().filter(|(name, _)| is_named(name)).collect();
         let mut found = self.candidates(ctx);
         found.sort_by(|a, b| a.name.cmp(&b.name));
         let mut exit = Exit::OK;
@@ -199,9 +227,10 @@ impl PoolSource {
                     Ok(candidate) if chosen.iter().any(|c| c.guid == candidate.guid) => {}
                     Ok(candidate) => chosen.push(candidate),
                     Err(e) if e.kind() == Kind::NotFound => {
-                        ctx.warn(format!("cannot open '{name}': no such pool"));
-                        self.explain(name, ctx);
-                        exit = Exit::FAILED;
+                        if !failed.iter().any(|(other, _)| other == name) {
+                            ctx.warn(format!("cannot open '{name}': no such pool"));
+                            exit = Exit::FAILED;
+                        }
                     }
                     Err(e) => return Err(Failure::failed(e.what())),
                 }
@@ -210,17 +239,13 @@ impl PoolSource {
             chosen.sort_by(|a, b| a.name.cmp(&b.name));
             chosen
         };
-        if chosen.is_empty() && names.is_empty() {
+        if chosen.is_empty() && names.is_empty() && failed.is_empty() {
             none(ctx)?;
         }
         if names.is_empty() && self.is_live(ctx) {
-            let of = |registry: &daemon::Registry| (registry.failed(), registry.damage());
-            let (failed, damage) = ctx.registry().map(|registry| of(&registry)).unwrap_or_default();
-            failed.keys().for_each(|name| self.explain(name, ctx));
+            let damage = ctx.registry().ok().and_then(|registry| registry.damage());
             if let Some(why) = &damage {
                 ctx.warn(format!("{why}; import the pools that it names with 'zpool import'"));
-            }
-            if damage.is_some() || !failed.is_empty() {
                 exit = Exit::FAILED;
             }
         }
@@ -228,7 +253,8 @@ impl PoolSource {
             if ctx.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
-            let done = self.open_candidate(candidate, ctx).and_then(|pool| visit(&pool, candidate, ctx));
+            let opened = self.open_candidate(candidate, ctx);
+            let done = opened.and_then(|pool| visit(Seen::Pool(&pool, candidate), ctx));
             match done {
                 Ok(done) => exit = exit.worse(done),
                 Err(Failure::Failed(message)) => {
@@ -238,14 +264,17 @@ impl PoolSource {
                 Err(e) => return Err(e),
             }
         }
+        for (name, pool) in &failed {
+            exit = exit.worse(visit(Seen::Unavailable(name, pool), ctx)?);
+        }
         Ok(exit)
     }
 
     /// Reports why the daemon could not import a pool when it started.
     pub fn explain(&self, name: &str, ctx: &mut Ctx) {
         let failed = ctx.registry().map(|registry| registry.failed()).unwrap_or_default();
-        if let Some(why) = failed.get(name).filter(|_| self.is_live(ctx)) {
-            ctx.warn(format!("pool '{name}' could not be imported when the daemon started: {why}"));
+        if let Some(pool) = failed.get(name).filter(|_| self.is_live(ctx)) {
+            ctx.warn(not_imported(name, pool));
         }
     }
 
@@ -254,6 +283,19 @@ impl PoolSource {
         let bad = |t: &str| Failure::usage(format!("invalid txg value '{t}'"));
         self.txg.as_deref().map(|t| t.parse::<u64>().map_err(|_| bad(t))).transpose()
     }
+}
+
+/// One of the pools of [`PoolSource::each_known`].
+#[derive(Debug, Clone, Copy)]
+pub enum Seen<'a> {
+    /// An imported pool, or one on the given devices.
+    Pool(&'a Arc<Pool>, &'a PoolCandidate),
+    /// A pool of the cache file that is not imported, by name.
+    Unavailable(&'a str, &'a Unavailable),
+}
+
+fn not_imported(name: &str, pool: &Unavailable) -> String {
+    format!("pool '{name}' could not be imported when the daemon started: {}", pool.why)
 }
 
 /// How `-T` prints the time before each report.

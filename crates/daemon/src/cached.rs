@@ -86,7 +86,36 @@ pub fn cached(name: &str) -> Option<PoolCandidate> {
     candidate_at(&leaf_paths(&config), config.u64("pool_guid")?)
 }
 
+/// A pool of the cache file that could not be imported.
+#[derive(Debug, Clone)]
+pub struct Unavailable {
+    /// The reason.
+    pub why: String,
+    /// The pool as the cache file describes it.
+    config: NvList,
+}
+
+impl Unavailable {
+    /// The pool as its devices are now.
+    pub fn candidate(&self) -> PoolCandidate {
+        located(&self.config).unwrap_or_else(|| PoolCandidate::absent(&self.config))
+    }
+}
+
 impl Registry {
+    /// Tries again to import a pool of the cache file that could not be imported; `None`: there is no such pool.
+    ///
+    /// # Errors
+    /// As [`Registry::import`].
+    pub fn retry(self: &Arc<Self>, name: &str) -> Option<Result<Arc<Imported>>> {
+        let Unavailable { config, .. } = self.failed().remove(name)?;
+        let imported = self.reserve(name).and_then(|place| self.import_one(name, &config, place));
+        if let Err(e) = &imported {
+            self.note_failed(name, Unavailable { why: e.to_string(), config });
+        }
+        Some(imported)
+    }
+
     /// Imports the pools of the cache file, each in a thread of its own, and notifies `commands` of each. The wait
     /// for them is limited: a pool whose devices do not answer keeps its name reserved, without delaying the
     /// others. Failures are logged, and the pool stays in the file. A pool with missing devices is retried after
@@ -107,9 +136,9 @@ impl Registry {
                 break;
             }
         }
-        for (name, _, why) in wanted {
+        for (name, config, why) in wanted {
             eprintln!("pool {name} cannot be imported: {why}");
-            self.note_failed(&name, why);
+            self.note_failed(&name, Unavailable { why, config });
         }
     }
 
@@ -132,7 +161,7 @@ impl Registry {
                 }
                 Err(e) => {
                     eprintln!("pool {name} cannot be imported: {e}");
-                    registry.note_failed(&name, e.to_string());
+                    registry.note_failed(&name, Unavailable { why: e.to_string(), config });
                 }
             };
             if let Err(e) = thread::Builder::new().name("import".into()).stack_size(STACK).spawn(work) {

@@ -12,6 +12,7 @@ use engine::{Error, Kind, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::cache::Cache;
+use crate::cached::Unavailable;
 use crate::imported::Imported;
 use crate::lending::Promised;
 use crate::mounts::Mounter;
@@ -37,7 +38,7 @@ pub struct Registry {
     pub epoch: u64,
     mounter: RwLock<Option<Arc<dyn Mounter>>>,
     /// Pools of the cache file that could not be imported, with the reason.
-    failed: Mutex<BTreeMap<String, String>>,
+    failed: Mutex<BTreeMap<String, Unavailable>>,
     /// Why the cache file could not be read.
     damage: Mutex<Option<String>>,
     /// Changes of cache files that failed since the user was last told.
@@ -73,12 +74,25 @@ impl Registry {
     }
 
     /// Pools that should be imported and are not, with the reason.
-    pub fn failed(&self) -> BTreeMap<String, String> {
+    pub fn failed(&self) -> BTreeMap<String, Unavailable> {
         self.failed.lock().clone()
     }
 
-    pub(crate) fn note_failed(&self, name: &str, why: String) {
-        self.failed.lock().insert(name.to_owned(), why);
+    pub(crate) fn note_failed(&self, name: &str, found: Unavailable) {
+        self.failed.lock().insert(name.to_owned(), found);
+    }
+
+    /// Forgets a pool of the cache file that is not imported. Returns whether there was one.
+    ///
+    /// # Errors
+    /// If the cache file cannot be written.
+    pub fn forget_failed(&self, name: &str) -> io::Result<bool> {
+        let is_one = self.failed.lock().contains_key(name);
+        if is_one {
+            self.cache.remove(name)?;
+            self.failed.lock().remove(name);
+        }
+        Ok(is_one)
     }
 
     /// Why the cache file could not be read, until it is replaced: it may name pools that should be imported and are not.

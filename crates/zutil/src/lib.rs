@@ -11,6 +11,7 @@
 //! Nothing here changes a device, and nothing trusts one: labels may be torn, forged or from another
 //! pool, so every count from them is bounded and every contradiction becomes a note.
 
+mod absent;
 pub mod assess;
 pub mod discover;
 pub mod environment;

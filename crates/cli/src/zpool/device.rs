@@ -16,7 +16,7 @@ use zcommon::vdev::VdevState;
 use zutil::tree::VdevNode;
 use zutil::words;
 
-use super::simple::named;
+use super::simple::{named, named_or_retried};
 
 /// Take devices out of use.
 #[derive(Debug, Args)]
@@ -157,7 +157,7 @@ impl Verb for Online {
         if self.power {
             return Err(Failure::failed(NO_POWER));
         }
-        let pool = named(&self.pool, ctx)?;
+        let pool = named_or_retried(&self.pool, ctx)?;
         let verb = if self.expand { "expand" } else { "online" };
         let mut failed = false;
         let exit = each(&self.devices, &pool, ctx, |word, ctx| {
@@ -236,7 +236,7 @@ impl Verb for Clear {
         if self.power {
             return Err(Failure::failed(NO_POWER));
         }
-        let pool = named(&self.pool, ctx)?;
+        let pool = named_or_retried(&self.pool, ctx)?;
         if self.dry {
             // It is imported, so nothing has to be gone back to.
             return Ok(Exit::OK);

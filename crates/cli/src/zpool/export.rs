@@ -51,7 +51,13 @@ impl Verb for Export {
 
 impl Export {
     fn one(&self, wanted: &str, ctx: &mut Ctx) -> Result<(), Failure> {
-        let pool = ctx.pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
+        let Some(pool) = ctx.pool(wanted) else {
+            return match ctx.registry()?.forget_failed(wanted) {
+                Ok(true) => Ok(()),
+                Ok(false) => Err(Failure::cannot("open", wanted, "no such pool")),
+                Err(e) => Err(Failure::cannot("export", wanted, e)),
+            };
+        };
         let name = pool.name();
         if !pool.is_read_only() {
             // A suspended pool can't record its history, and must be exported all the same.

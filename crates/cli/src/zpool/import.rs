@@ -174,7 +174,18 @@ impl Import {
                 self.note(ctx, &format!("{}: {}", skipped.path.display(), skipped.why));
             }
         }
-        Ok(zutil::search(&found.devices))
+        let mut found = zutil::search(&found.devices);
+        // Devices of the daemon's cache file may lie where no search looks.
+        if self.device.is_empty()
+            && let Ok(registry) = ctx.registry()
+        {
+            let cached = registry.failed().into_values().map(|pool| pool.candidate());
+            let cached = cached.filter(|pool| !pool.members.is_empty());
+            let fresh: Vec<_> =
+                cached.filter(|pool| found.iter().all(|other| other.guid != pool.guid)).collect();
+            found.extend(fresh);
+        }
+        Ok(found)
     }
 
     /// Reports a remark: to the user with `--moments`, else to the log. Programs that parse OpenZFS' list

@@ -5,11 +5,11 @@ use std::io::{self, Write};
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::output::json::{JsonStyle, document, print};
-use clikit::output::row::Prop;
+use clikit::output::row::{Prop, Source};
 use clikit::output::table::Column;
 use clikit::output::value::width;
 use clikit::repeat::{Repeat, Report};
-use clikit::source::PoolSource;
+use clikit::source::{PoolSource, Seen};
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use serde_json::{Map, Value};
 use zcommon::features::FEATURES;
@@ -17,6 +17,7 @@ use zcommon::props::ZpoolProp;
 
 use super::list_vdevs::VdevCells;
 use super::prop::{PoolView, dash, is_of_feature};
+use super::unavailable::Absent;
 use super::vdev_names::VdevNames;
 use crate::listing::{Lines, PoolJson};
 
@@ -86,7 +87,22 @@ impl List {
             }
             Ok(())
         };
-        let exit = self.source.each_or(&self.pools, ctx, none, |pool, candidate, ctx| {
+        let exit = self.source.each_known(&self.pools, ctx, none, |seen, ctx| {
+            let (pool, candidate) = match seen {
+                Seen::Pool(pool, candidate) => (pool, candidate),
+                Seen::Unavailable(name, pool) => {
+                    let pool = Absent::new(name, pool);
+                    let cells: Vec<String> = wanted.iter().map(|w| absent(&pool, name, w)).collect();
+                    let values = wanted.iter().zip(&cells).filter(|(w, _)| w.prop != Some(ZpoolProp::Name));
+                    let values =
+                        values.map(|(w, text)| (w.key(), style.prop(&Prop::text(text, Source::None), false)));
+                    let mut item = pool.object(&style);
+                    item.insert("properties".into(), Map::from_iter(values).into());
+                    pools.insert(pool.key(&style), item.into());
+                    lines.push(Line::Pool(cells));
+                    return Ok(Exit::OK);
+                }
+            };
             let view = PoolView::new(pool, candidate, ctx);
             let props = named(&view, &wanted)?;
             let mut item = super::pool_object(&view, &style);
@@ -136,6 +152,16 @@ fn columns_of(word: &str) -> Vec<String> {
     let features = FEATURES.iter().map(|feature| format!("feature@{}", feature.info().name));
     let native = native.map(|prop| prop.name().to_owned());
     std::iter::once("name".to_owned()).chain(native).chain(features).collect()
+}
+
+/// The cell of a pool that is not imported: little of it is known.
+fn absent(pool: &Absent, name: &str, wanted: &Wanted) -> String {
+    match wanted.prop {
+        Some(ZpoolProp::Name) => name.to_owned(),
+        Some(ZpoolProp::Health) => pool.state().to_owned(),
+        Some(ZpoolProp::Guid) => pool.guid().to_string(),
+        _ => "-".to_owned(),
+    }
 }
 
 fn named(view: &PoolView<'_>, wanted: &[Wanted]) -> Result<Vec<Prop>, Failure> {

@@ -45,6 +45,7 @@ mod split;
 pub mod status;
 mod status_json;
 mod sweep;
+mod unavailable;
 mod upgrade;
 pub mod vdev_names;
 pub mod vdevs;

@@ -23,10 +23,27 @@ pub struct Sync {
 }
 
 /// These pools; all that are imported, without any.
+/// As [`named`]; a pool of the daemon's cache file that could not be imported is tried again: its devices may be back.
+pub(super) fn named_or_retried(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
+    if let Some(pool) = ctx.pool(name) {
+        return Ok(pool);
+    }
+    let registry = ctx.registry()?;
+    match registry.retry(name) {
+        None => named(name, ctx),
+        Some(Err(e)) => Err(Failure::cannot("open", name, e)),
+        Some(Ok(pool)) => {
+            crate::dispatch::mount_imported(&pool, &registry).iter().for_each(|why| ctx.warn(why));
+            drop(pool);
+            named(name, ctx)
+        }
+    }
+}
+
 pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Vec<Arc<Imported>>, Failure> {
     match names.is_empty() {
         true => Ok(ctx.pools()),
-        false => names.iter().map(|name| named(name, ctx)).collect(),
+        false => names.iter().map(|name| named_or_retried(name, ctx)).collect(),
     }
 }
 

@@ -11,7 +11,7 @@ use clikit::output::json::{JsonStyle, document, print};
 use clikit::output::status::{KnownErrors, StatusReport, StatusVdev};
 use clikit::repeat::{Repeat, Report};
 use clikit::session::Home;
-use clikit::source::PoolSource;
+use clikit::source::{PoolSource, Seen};
 use clikit::verb::{Exit, Outcome, Verb};
 use serde_json::{Map, Value};
 use zcommon::status::PoolStatus;
@@ -29,6 +29,7 @@ use super::redundancy;
 use super::scripts::mark::Mark;
 use super::scripts::{Scripts, power};
 use super::status_json;
+use super::unavailable::Absent;
 use super::vdev_names::VdevNames;
 use crate::listing::PoolJson;
 use crate::zfs::unheeded;
@@ -126,7 +127,27 @@ impl Status {
         let mut printed = 0_usize;
         let mut seen = 0_usize;
         let style = self.json_style();
-        let exit = self.source.each(&self.pools, ctx, |pool, candidate, ctx| {
+        let none = |ctx: &mut Ctx| {
+            ctx.warn("no pools available");
+            Ok(())
+        };
+        let exit = self.source.each_known(&self.pools, ctx, none, |found, ctx| {
+            let (pool, candidate) = match found {
+                Seen::Pool(pool, candidate) => (pool, candidate),
+                Seen::Unavailable(name, pool) => {
+                    let pool = Absent::new(name, pool);
+                    if self.json.style.json {
+                        pools.insert(pool.key(&style), pool.status_object(&style));
+                        return Ok(Exit::OK);
+                    }
+                    if printed > 0 || !first {
+                        writeln!(ctx.out)?;
+                    }
+                    printed += 1;
+                    pool.report(self.names.style(), self.literal).print(&mut *ctx.out)?;
+                    return Ok(Exit::OK);
+                }
+            };
             let view = PoolView::new(pool, candidate, ctx);
             let errors = known_errors(pool, view.imported(), self.verbose, ctx);
             let condition = condition(&view, candidate, &errors);
