@@ -10,8 +10,7 @@ use clikit::clean::cleaned;
 use clikit::ctx::Ctx;
 use clikit::interrupt::Interrupt;
 use clikit::session::{HeldPools, NAMES, Session};
-use clikit::target::Target;
-use clikit::verb::{Exit, Failure, Outcome, Verb};
+use clikit::verb::{Exit, Outcome, Verb};
 use daemon::{Call, Commands, Imported, Registry};
 
 use crate::daemon::Daemon;
@@ -79,18 +78,8 @@ impl Commands for Verbs {
     }
 
     fn imported(&self, pool: &Arc<Imported>, registry: &Registry) {
-        mount_imported(pool, registry).iter().for_each(|why| eprintln!("{why}"));
+        crate::zfs::mount::mount_imported(pool, registry).iter().for_each(|why| eprintln!("{why}"));
     }
-}
-
-/// Mounts the file systems of a pool that the daemon has imported by itself. Returns what failed.
-pub(crate) fn mount_imported(pool: &Arc<Imported>, registry: &Registry) -> Vec<String> {
-    let Some(mounter) = registry.mounter() else { return Vec::new() };
-    let mounted = pool
-        .view()
-        .map_err(Failure::from)
-        .and_then(|view| crate::zfs::mount::mount_below(&Target::root(pool, view), &*mounter));
-    mounted.unwrap_or_else(|why| vec![format!("{}: {}", pool.name(), why.message().unwrap_or_default())])
 }
 
 /// Prints the names of the pools, a line each, for a client that queries more than one daemon.

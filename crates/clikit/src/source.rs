@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use daemon::cached::Unavailable;
+use daemon::Unavailable;
 use engine::Kind;
 use engine::env::Env;
 use engine::spa::{OpenOptions, Pool, Reach};

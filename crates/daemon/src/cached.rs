@@ -1,7 +1,7 @@
 //! The pools of the cache file: where their devices are, and their import when the daemon starts.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,11 +10,11 @@ use engine::spa::OpenOptions;
 use engine::{Error, Kind, Result};
 use nvpair::NvList;
 use zutil::PoolCandidate;
-use zutil::tree::VdevNode;
 
 use crate::cache::Cache;
 use crate::devices::candidate_at;
 use crate::imported::{Imported, Manner, leaf_paths};
+use crate::located::{Unavailable, found_near, located};
 use crate::ops::ImportPool;
 use crate::parallel::STACK;
 use crate::paths::RunPaths;
@@ -45,61 +45,11 @@ pub fn cached_in(file: &Path) -> std::io::Result<Vec<PoolCandidate>> {
     Ok(found_near(paths, &guids))
 }
 
-/// The pools of these guids on devices at `paths` and beside them.
-fn found_near(mut places: Vec<PathBuf>, guids: &HashSet<u64>) -> Vec<PoolCandidate> {
-    let mut folders: Vec<_> = places.iter().filter_map(|path| path.parent().map(Path::to_owned)).collect();
-    folders.sort();
-    folders.dedup();
-    places.retain(|path| path.exists());
-    places.extend(folders.into_iter().filter(|folder| folder.is_dir()));
-    // Without a place, `discover` searches the standard folders.
-    if places.is_empty() {
-        return Vec::new();
-    }
-    let found = zutil::search(&zutil::discover(&places).devices);
-    found.into_iter().filter(|pool| guids.contains(&pool.guid)).collect()
-}
-
-/// The pool of a cached configuration: where its devices were last or, if one is not there, anywhere beside them, because
-/// the system may have renamed its disks.
-fn located(config: &NvList) -> Option<PoolCandidate> {
-    let guid = config.u64("pool_guid").unwrap_or(0);
-    let paths = leaf_paths(config);
-    let there = candidate_at(&paths, guid);
-    let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config);
-    let has_all = |pool: &PoolCandidate| {
-        let mut leaves = tree.iter().flat_map(VdevNode::walk).filter(|vdev| vdev.is_leaf());
-        leaves.all(|leaf| leaf.kind == "dspare" || pool.members.contains_key(&leaf.guid))
-    };
-    if there.as_ref().is_some_and(has_all) {
-        return there;
-    }
-    let near = found_near(paths, &HashSet::from([guid])).pop();
-    let count = |pool: &Option<PoolCandidate>| pool.as_ref().map_or(0, |pool| pool.members.len());
-    if count(&near) > count(&there) { near } else { there }
-}
-
 /// The pool with this name in the cache file of the machine's daemon, at its present location.
 pub fn cached(name: &str) -> Option<PoolCandidate> {
     let pools = Cache::at(RunPaths::of_process().cache()).pools().ok()?;
     let (_, config) = pools.into_iter().find(|(cached, _)| cached == name)?;
     candidate_at(&leaf_paths(&config), config.u64("pool_guid")?)
-}
-
-/// A pool of the cache file that could not be imported.
-#[derive(Debug, Clone)]
-pub struct Unavailable {
-    /// The reason.
-    pub why: String,
-    /// The pool as the cache file describes it.
-    config: NvList,
-}
-
-impl Unavailable {
-    /// The pool as its devices are now.
-    pub fn candidate(&self) -> PoolCandidate {
-        located(&self.config).unwrap_or_else(|| PoolCandidate::absent(&self.config))
-    }
 }
 
 impl Registry {

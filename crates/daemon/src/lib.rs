@@ -28,6 +28,7 @@ pub mod events;
 pub mod foreign;
 pub mod imported;
 pub mod lending;
+mod located;
 pub mod memory;
 pub mod mounts;
 pub mod ops;
@@ -41,5 +42,6 @@ pub mod server;
 mod wire;
 
 pub use imported::Imported;
+pub use located::Unavailable;
 pub use registry::Registry;
 pub use server::{Call, Caller, Commands};

@@ -12,9 +12,9 @@ use engine::{Error, Kind, Result};
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::cache::Cache;
-use crate::cached::Unavailable;
 use crate::imported::Imported;
 use crate::lending::Promised;
+use crate::located::Unavailable;
 use crate::mounts::Mounter;
 use crate::paths::RunPaths;
 use crate::rings::Rings;

@@ -11,8 +11,8 @@ use clikit::ctx::Ctx;
 use clikit::output::json::{document, print};
 use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb, each};
-use daemon::Imported;
 use daemon::mounts::{Made, Mounter, Stays, at_once, rounds};
+use daemon::{Imported, Registry};
 use engine::dsl::{Dataset, DatasetKind};
 use serde_json::{Value, json};
 use zcommon::props::{DatasetTypes, ZfsProp};
@@ -550,4 +550,11 @@ pub fn place_of(dataset: &Dataset, how: Asked) -> Result<Option<String>, String>
         _ if !at.starts_with('/') => Err("no mountpoint set".to_owned()),
         _ => Ok(Some(at)),
     }
+}
+/// Mounts the file systems of a pool that the daemon has imported by itself. Returns what failed.
+pub(crate) fn mount_imported(pool: &Arc<Imported>, registry: &Registry) -> Vec<String> {
+    let Some(mounter) = registry.mounter() else { return Vec::new() };
+    let mounted =
+        pool.view().map_err(Failure::from).and_then(|view| mount_below(&Target::root(pool, view), &*mounter));
+    mounted.unwrap_or_else(|why| vec![format!("{}: {}", pool.name(), why.message().unwrap_or_default())])
 }

@@ -33,7 +33,7 @@ pub(super) fn named_or_retried(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported
         None => named(name, ctx),
         Some(Err(e)) => Err(Failure::cannot("open", name, e)),
         Some(Ok(pool)) => {
-            crate::dispatch::mount_imported(&pool, &registry).iter().for_each(|why| ctx.warn(why));
+            crate::zfs::mount::mount_imported(&pool, &registry).iter().for_each(|why| ctx.warn(why));
             drop(pool);
             named(name, ctx)
         }

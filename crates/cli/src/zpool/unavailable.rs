@@ -5,7 +5,7 @@
 
 use clikit::output::json::JsonStyle;
 use clikit::output::status::{StatusReport, StatusVdev};
-use daemon::cached::Unavailable;
+use daemon::Unavailable;
 use serde_json::{Map, Value, json};
 use zcommon::vdev::VdevState;
 use zutil::PoolCandidate;
