@@ -8,6 +8,7 @@ pub mod kept_log;
 pub mod live;
 pub mod manifest;
 pub mod pools;
+pub mod streams;
 pub mod targets;
 pub mod tree;
 mod unpack;

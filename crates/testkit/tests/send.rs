@@ -1,7 +1,12 @@
 //! Send streams of golden pools beside those that OpenZFS made of them: full, with all of `-Lec`, incremental from a
-//! snapshot and from a bookmark, redacted, raw; and streams that continue where a receive stopped.
+//! snapshot and from a bookmark, redacted, raw, of volumes; and streams that continue where a receive stopped.
 
-#![allow(clippy::expect_used, clippy::indexing_slicing, reason = "a test that can't go on must say so")]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test that can't go on must say so"
+)]
 
 use engine::dsl::props::bookmarks::bookmarks;
 use engine::send::{From, Meter, Options, SendFlags, send, send_with};
@@ -9,6 +14,8 @@ use engine::spa::OpenOptions;
 use ondisk::Endian;
 use ondisk::drr::{Drr, DrrBody, stream_feature};
 use testkit::golden::{self, Golden};
+use testkit::hostile::streams::{encode, items};
+use testkit::zdb;
 
 /// Bytes of a record without its payload.
 const RECORD: usize = 312;
@@ -85,6 +92,57 @@ fn a_raw_stream_is_openzfs_byte_for_byte() {
     let flags = SendFlags { raw: true, ..SendFlags::default() };
     let ours = stream(&pool, "tank/pass@s", None, flags);
     assert_eq!((first_difference(&real, &ours), ours.len()), (None, real.len()));
+}
+
+/// OpenZFS received `tank/r` from these streams of `src/e` (the one that is not raw was made of `src/e`, too). The name is the only
+/// difference; with it, the checksums of all records.
+#[test]
+fn what_openzfs_received_raw_is_sent_as_it_came() {
+    let Some(pool) = golden::get("raw-received") else { return };
+    let raw = SendFlags { raw: true, ..SendFlags::default() };
+    let compressed = SendFlags { compressed: true, ..SendFlags::default() };
+    let cases = [
+        ("raw-a", "tank/r@a", None, raw),
+        ("raw-a-b", "tank/r@b", Some("tank/r@a"), raw),
+        ("plain-c-b", "tank/r@b", None, compressed),
+    ];
+    let opened = pool.open_with_keys(OpenOptions::default()).expect("the pool opens");
+    for (file, to, from, flags) in cases {
+        let real = std::fs::read(pool.dir.join(format!("{file}.zstream"))).expect("a golden stream");
+        let from = from.map(|name| From::snapshot(&opened.dsl.dataset(name).expect("from")).expect("from"));
+        let mut ours = Vec::new();
+        send(&opened.dsl.dataset(to).expect("to"), from, flags, &mut ours).expect("a stream");
+        let (mut ours, theirs) = (items(&ours), items(&real));
+        let (DrrBody::Begin(one), DrrBody::Begin(two)) = (&mut ours[0].drr.body, &theirs[0].drr.body) else {
+            panic!("no BEGIN")
+        };
+        assert!(one.name() == to.as_bytes() && two.name() == to.replace("tank/r", "src/e").as_bytes());
+        one.toname = two.toname;
+        let ours = encode(&ours, Endian::Little, &mut |_, _, _| ());
+        assert!(real == ours, "{file}: they differ from byte {:?} on", first_difference(&real, &ours));
+    }
+}
+
+/// The real sender, in OpenZFS's zdb, makes the same streams of a volume.
+#[test]
+fn streams_of_volumes_are_openzfs_byte_for_byte() {
+    let Some(pool) = golden::get("zvol") else { return };
+    if !zdb::installed() {
+        return;
+    }
+    let opened = pool.open().expect("the pool opens");
+    let number = opened.dsl.dataset("tank/vol@s").expect("the snapshot").number;
+    for letters in ["", "c", "eLc", "w"] {
+        let has = |letter| letters.contains(letter);
+        let flags =
+            SendFlags { embed: has('e'), large_blocks: has('L'), compressed: has('c'), raw: has('w') };
+        let mut theirs = zdb::command("zdb");
+        theirs.args(["-e", "-p"]).arg(&pool.dir).args(["-B", &format!("tank/{number}"), letters]);
+        let theirs = theirs.output().expect("zdb runs").stdout;
+        let ours = stream(&pool, "tank/vol@s", None, flags);
+        assert!(theirs.len() > 1 << 20, "{letters}: {} bytes", theirs.len());
+        assert_eq!((first_difference(&theirs, &ours), ours.len()), (None, theirs.len()), "{letters}");
+    }
 }
 
 /// The records of a stream with their payloads, without BEGIN and END.
