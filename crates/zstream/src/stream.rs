@@ -129,7 +129,8 @@ impl<'a> Output<'a> {
         Self { to, sum: Fletcher4::new(false) }
     }
 
-    /// Writes a record with its payload. Checksums are recomputed, except where the sender left them out.
+    /// Writes a record with its payload. Each but BEGIN gets a checksum, as OpenZFS's tool writes it, also the ENDs of packages, which
+    /// their sender wrote without one. The checksum of a stream that an END repeats is left out where the sender left it out.
     #[doc(alias = "dump_record")]
     pub(super) fn put(&mut self, mut drr: Drr, payload: &[u8], endian: Endian) -> io::Result<()> {
         if matches!(drr.body, DrrBody::Begin(_)) {
@@ -142,10 +143,14 @@ impl<'a> Output<'a> {
         }
         let bytes = drr.to_bytes(endian);
         self.sum.update(bytes.get(..DRR_CHECKSUM_OFFSET).unwrap_or_default());
-        drr.checksum = drr.checksum.map(|said| if said == [0; 4] { said } else { self.sum.finish() });
+        drr.checksum = drr.checksum.map(|_| self.sum.finish());
         let bytes = drr.to_bytes(endian);
         self.sum.update(bytes.get(DRR_CHECKSUM_OFFSET..).unwrap_or_default());
         self.sum.update(payload);
+        if matches!(drr.body, DrrBody::End(_)) {
+            // The END of a package follows that of its last stream.
+            self.sum = Fletcher4::new(endian == Endian::Big);
+        }
         self.to.write_all(&bytes)?;
         self.to.write_all(payload)
     }
