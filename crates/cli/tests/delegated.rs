@@ -304,6 +304,46 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     house.live.export_and_verify("tank");
 }
 
+/// `receive:append` admits new datasets and incremental streams, and takes nothing away.
+#[test]
+fn a_receive_that_may_append_destroys_nothing() {
+    if !is_root() {
+        return;
+    }
+    let house = House::new();
+    let disk = house.live.disk("a", 128);
+    house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
+    for line in
+        ["zfs create tank/src", "zfs snapshot tank/src@1", "zfs snapshot tank/src@2", "zfs create tank/in"]
+    {
+        house.owner(line);
+    }
+    let full = house.stream("full", "zfs send tank/src@1");
+    let more = house.stream("more", "zfs send -i @1 tank/src@2");
+    house.owner(&format!("zfs allow -u {GUEST} receive:append,create,mount tank/in"));
+    for stream in [&full, &more] {
+        let run = house.guest_fed("zfs receive tank/in/x", stream);
+        assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    }
+    house.owner("zfs snapshot tank/in/x@own");
+    house.owner("zfs destroy tank/in/x@2");
+    let guids = "zfs get -Hp -t all -r -o name,value guid tank/in";
+    let before = house.owner(guids);
+    for (stream, line) in [
+        (&more, "zfs receive -F tank/in/x"),
+        (&full, "zfs receive -F tank/in/x"),
+        (&full, "zfs receive -F tank/in/new"),
+    ] {
+        let run = house.guest_fed(line, stream);
+        assert!(run.code == 1 && run.err.contains("permission denied"), "{line}: {run:?}");
+    }
+    assert_eq!(house.owner(guids), before);
+    house.owner(&format!("zfs allow -u {GUEST} receive tank/in"));
+    let run = house.guest_fed("zfs receive -F tank/in/x", &more);
+    assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
+    house.live.export_and_verify("tank");
+}
+
 /// `rollback -R` needs `destroy` on each clone that goes.
 #[test]
 fn a_rollback_destroys_the_clones_that_its_user_may_destroy() {
