@@ -338,3 +338,36 @@ fn a_package_mounts_what_is_above_its_new_file_systems() {
     live.ok("zfs destroy -r tank/d");
     live.ok("zpool destroy tank");
 }
+
+/// A package leaves the whole tree of its target mounted, also file systems that it does not contain; not those with mount points of
+/// their own, and none with `-u`.
+#[test]
+fn a_package_mounts_the_tree_of_its_target() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    live.ok("zfs create -p tank/s/a");
+    live.ok("zfs create tank/s/b");
+    live.ok("zfs snapshot -r tank/s@1");
+    piped(&live, "zfs send -R tank/s@1", "zfs receive tank/d");
+    live.ok("zfs create -u tank/d/own");
+    live.ok("zfs create -u -o canmount=noauto tank/d/noauto");
+    live.ok("zfs create -u -o canmount=off tank/d/off");
+    live.ok(&format!("zfs create -u -o mountpoint={} tank/d/elsewhere", at.join("elsewhere").display()));
+    live.ok("zfs unmount tank/d");
+    live.ok("zfs snapshot -r tank/s@2");
+    let shown = || live.ok("zfs list -Ho name,mounted -r tank/d");
+    piped(&live, "zfs send -R -i @1 tank/s@2", "zfs receive -u tank/d");
+    assert!(!shown().contains("yes"), "{}", shown());
+    // A package without a list of datasets mounts nothing that was there.
+    live.ok("zfs snapshot tank/s@3");
+    piped(&live, "zfs send -I @2 tank/s@3", "zfs receive tank/d");
+    assert!(!shown().contains("yes"), "{}", shown());
+    live.ok("zfs snapshot -r tank/s@4");
+    piped(&live, "zfs send -R -I @2 tank/s@4", "zfs receive tank/d");
+    let all = ["", "/a", "/b", "/elsewhere", "/noauto", "/off", "/own"];
+    let is = ["yes", "yes", "yes", "no", "yes", "no", "yes"];
+    let want: Vec<String> =
+        all.iter().zip(is).map(|(name, mounted)| format!("tank/d{name}\t{mounted}\n")).collect();
+    assert_eq!(shown(), want.concat());
+    live.ok("zpool destroy tank");
+}

@@ -2,9 +2,12 @@
 //! each snapshot, then an END.
 
 use clikit::ctx::Ctx;
+use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome};
+use engine::dsl::DatasetKind;
 use engine::recv::{Input, Item};
 use nvpair::{NvList, NvValue};
+use ondisk::ObjsetType;
 use ondisk::drr::{DrrBody, stream_feature};
 
 use super::one::{self, Listed, Stream};
@@ -12,6 +15,7 @@ use super::place::appended;
 use super::props::Wishes;
 use super::reconcile::Reconcile;
 use super::{PLAIN, Receive, failed, of_stream, roots, sent_name};
+use crate::zfs::remount::{mount_again, waiting_followers};
 
 /// The list at the head of a package.
 #[derive(Debug, Default)]
@@ -111,7 +115,7 @@ pub fn receive(
     let with_holds = !verb.no_holds
         && matches!(&head.drr.body, DrrBody::Begin(begin) if begin.features() & stream_feature::HOLDS != 0);
     let top = top(verb, head)?;
-    let mut root = None;
+    let (mut root, mut has_mountable) = (None, false);
     let mut received = Vec::new();
     while let Some(item) = next(input)? {
         let begin = match item.drr.body {
@@ -120,6 +124,8 @@ pub fn receive(
             _ => return Err(failed(PLAIN, "invalid stream (bad record type)")),
         };
         let sent = sent_name(&begin)?;
+        let is_fs = ObjsetType::from_raw(begin.objset_type.into()) == Some(ObjsetType::Zfs);
+        has_mountable |= is_fs && begin.features() & stream_feature::REDACTED == 0;
         // The first stream is of the dataset named in the send command.
         let dataset = sent.split('@').next().unwrap_or_default();
         let root = root.get_or_insert_with(|| dataset.to_owned()).clone();
@@ -149,10 +155,27 @@ pub fn receive(
     if package.list.contains("raw") && !verb.dry {
         roots::restore(&package, &top, &received, ctx)?;
     }
-    match done {
-        true => Ok(Exit::OK),
-        false => Ok(Exit::FAILED),
+    if !done {
+        // OpenZFS fails without a word here.
+        ctx.warn(format!("{PLAIN}: not everything in {top} could be renamed, promoted or destroyed as at the sender"));
+        return Ok(Exit::FAILED);
     }
+    if has_mountable && package.list.contains("fss") && !verb.dry && !verb.unmounted {
+        mount_tree(&top, ctx)?;
+    }
+    Ok(Exit::OK)
+}
+
+/// Mounts the received tree: the file systems whose mount points follow from that of the topmost dataset, also those that were
+/// there and not mounted.
+#[doc(alias = "CL_GATHER_MOUNT_ALWAYS")]
+fn mount_tree(top: &str, ctx: &mut Ctx) -> Result<(), Failure> {
+    let target = Target::of(top, ctx)?;
+    if !target.exists() || target.dataset()?.kind()? != DatasetKind::Filesystem {
+        return Ok(());
+    }
+    let waiting = waiting_followers(&target)?;
+    mount_again(&waiting, ctx).into_iter().next().map_or(Ok(()), Err)
 }
 
 /// The dataset that the topmost dataset of a package becomes.
