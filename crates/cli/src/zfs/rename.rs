@@ -144,7 +144,8 @@ impl Rename {
             None if !self.new.contains('/') => self.new.as_str(),
             None => return Err(to("missing '@' delimiter in snapshot name")),
         };
-        check_component(new).map_err(|e| to(&e.to_string()))?;
+        let checked = check_component(new).and_then(|()| check_entity(&format!("{dataset}@{new}")));
+        checked.map_err(|e| to(&e.to_string()))?;
         let above = Target { name: dataset.to_owned(), ..target.clone() };
         let dirs = if self.recurse { above.tree()? } else { vec![above.dir()?] };
         let names: Vec<String> = dirs.into_iter().map(|dir| dir.name).collect();

@@ -157,7 +157,9 @@ pub fn receive(
     }
     if !done {
         // OpenZFS fails without a word here.
-        ctx.warn(format!("{PLAIN}: not everything in {top} could be renamed, promoted or destroyed as at the sender"));
+        ctx.warn(format!(
+            "{PLAIN}: not everything in {top} could be renamed, promoted or destroyed as at the sender"
+        ));
         return Ok(Exit::FAILED);
     }
     if has_mountable && package.list.contains("fss") && !verb.dry && !verb.unmounted {

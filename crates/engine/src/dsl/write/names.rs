@@ -172,7 +172,8 @@ pub(super) fn check_length(len: usize) -> Result<()> {
 
 /// Refuses a last component that breaks the rules.
 pub(super) fn check_part(part: &str) -> Result<()> {
-    checked(part, names::check_component(part))
+    // The rules of whole names also exclude `.` and `..`.
+    checked(part, names::check_component(part).and_then(|()| names::check_entity(part)))
 }
 
 fn checked(name: &str, result: std::result::Result<(), names::NameError>) -> Result<()> {
