@@ -30,7 +30,7 @@ for target in "${targets[@]}"; do
   # An image is opened and read in every way at each run: it may take its time and memory.
   args=(-max_len=16384 -timeout=10 -rss_limit_mb=1024)
   [ "$target" != whole_image ] || args=(-max_len=144 -timeout=30 -rss_limit_mb=2048)
-  [ "$target" != receive ] || args=(-max_len=96 -timeout=60 -rss_limit_mb=2048)
+  [ "$target" != receive ] || args=(-max_len=97 -timeout=60 -rss_limit_mb=2048)
   echo "== $target"
   status=ok
   mkdir -p "corpus/$target" "artifacts/$target"

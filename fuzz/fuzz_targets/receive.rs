@@ -1,4 +1,5 @@
-//! Changes of a golden stream, received into a pool: the input tells the changes, the checksums are made right.
+//! Changes of a golden stream, received into a pool: the first byte chooses the stream, the rest tells the changes, and the checksums
+//! are made right.
 #![no_main]
 
 use std::sync::Mutex;
@@ -8,21 +9,27 @@ use testkit::hostile::streams::{Victim, head};
 
 /// Receives of one pool; what they leave fills it.
 const RUNS: u32 = 200;
+/// The streams: pool, full stream that one builds on, stream.
+const STREAMS: [(&str, Option<&str>, &str); 4] = [
+    ("streams", Some("full-a"), "incr-a-b"),
+    ("streams", None, "full-b-Lec"),
+    ("raw-received", None, "raw-a"),
+    ("raw-received", Some("raw-a"), "raw-a-b"),
+];
 
-static POOL: Mutex<Option<(Victim, u32)>> = Mutex::new(None);
+static POOLS: Mutex<[Option<(Victim, u32)>; STREAMS.len()]> = Mutex::new([const { None }; STREAMS.len()]);
 
-fn victim() -> Victim {
-    let golden = golden::get("streams").expect("the golden pool is needed");
+fn victim((pool, base, file): (&str, Option<&str>, &str)) -> Victim {
+    let golden = golden::get(pool).expect("the golden pool is needed");
     let stream = |name: &str| std::fs::read(golden.dir.join(format!("{name}.zstream"))).expect("a golden stream");
-    match std::env::var("AQUIFER_FUZZ_FULL").is_ok() {
-        true => Victim::new(None, head(&stream("full-b-Lec"), 100)),
-        false => Victim::new(Some(&stream("full-a")), head(&stream("incr-a-b"), 100)),
-    }
+    Victim::new(base.map(stream).as_deref(), head(&stream(file), 100))
 }
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    let mut pool = POOL.lock().expect("no run panicked");
-    let (mut used, runs) = pool.take().unwrap_or_else(|| (victim(), 0));
-    used.attack(bytes).expect("a promise is kept");
-    *pool = (runs < RUNS).then_some((used, runs + 1));
+    let Some((first, changes)) = bytes.split_first() else { return };
+    let which = usize::from(*first) % STREAMS.len();
+    let mut pools = POOLS.lock().expect("no run panicked");
+    let (mut used, runs) = pools[which].take().unwrap_or_else(|| (victim(STREAMS[which]), 0));
+    used.attack(changes).expect("a promise is kept");
+    pools[which] = (runs < RUNS).then_some((used, runs + 1));
 });

@@ -73,7 +73,10 @@ fn main() -> std::io::Result<()> {
     }
     for seed in 0..64 {
         save(folder, "whole_image", &format!("seed-{seed}"), &testkit::hostile::mutate::from_seed(seed))?;
-        save(folder, "receive", &format!("seed-{seed}"), &testkit::hostile::streams::changes(seed, 3))?;
+        // The first byte chooses one of four streams.
+        let choice = u8::try_from(seed % 4).unwrap_or(0);
+        let bytes = [vec![choice], testkit::hostile::streams::changes(seed, 3)].concat();
+        save(folder, "receive", &format!("seed-{seed}"), &bytes)?;
     }
     Ok(())
 }
