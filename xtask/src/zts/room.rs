@@ -47,7 +47,7 @@ mkdir -p "$room/mem/up" "$room/mem/work" "$root"
 mount -t overlay overlay -o "lowerdir=$tree,upperdir=$room/mem/up,workdir=$room/mem/work" "$root"
 for part in proc sys; do mount --rbind /$part "$root/$part"; done
 mount -t tmpfs -o mode=755 tmpfs "$root/dev"
-for node in null zero full random urandom tty ptmx fuse kmsg $nodes; do cp -a "/dev/$node" "$root/dev/"; done
+for node in null zero full random urandom tty ptmx console fuse kmsg $nodes; do cp -a "/dev/$node" "$root/dev/"; done
 mkdir -m 1777 "$root/dev/shm"
 mkdir "$root/dev/pts"
 mount --rbind /dev/pts "$root/dev/pts"
