@@ -406,13 +406,23 @@ fn same_package(ours: &[u8], real: &[u8], words: &str) {
         all[0].drr.payloadlen = 0;
         let mut list =
             if payload.is_empty() { NvList::new() } else { NvList::decode(&payload).expect("a list") };
-        // Datasets are listed by the guids of their heads, which a copy has of its own.
+        // Datasets are listed by the guids of their heads, which a copy has of its own; properties in the order of a hash with a salt.
         let datasets = list.remove("fss");
-        let of = |all: &NvList| all.iter().map(|pair| pair.value.clone()).collect::<Vec<_>>();
+        let of = |all: &NvList| all.iter().map(|pair| sorted(&pair.value)).collect::<Vec<_>>();
         let datasets = datasets.map(|all| if let NvValue::List(all) = all { of(&all) } else { Vec::new() });
         (list, datasets)
     });
     assert_eq!(lists[0], lists[1], "{words}");
     let [ours, real] = [ours, real].map(|all| encode(&all, Endian::Little, &mut |_, _, _| ()));
     assert_same(&ours, &real);
+}
+
+/// The same with the pairs of lists by their names.
+fn sorted(value: &NvValue) -> NvValue {
+    let NvValue::List(list) = value else { return value.clone() };
+    let mut pairs: Vec<_> = list.iter().collect();
+    pairs.sort_by_key(|pair| pair.name.as_bytes());
+    let mut sorted_list = NvList::with_flags(list.flags());
+    pairs.into_iter().for_each(|pair| sorted_list.push(pair.name.clone(), sorted(&pair.value)));
+    NvValue::List(sorted_list)
 }

@@ -106,6 +106,82 @@ fn a_receive_that_openzfs_began_is_finished() {
     );
 }
 
+/// Cuts a stream at the beginning of each record and once within each, goes on with the rest, and sends the result again.
+fn at_every_record((pool, file): (&str, &str), (to, from): (&str, Option<&str>), flags: SendFlags) {
+    let Some(golden) = golden::get(pool) else { return };
+    let whole = read(&golden, file);
+    let source = golden.open_with_keys(engine::spa::OpenOptions::default()).expect("the sender's pool");
+    let from = from.map(|name| From::snapshot(&source.dsl.dataset(name).unwrap()).unwrap());
+    let mut place = Place::new();
+    let all = boundaries(&whole);
+    let ends = all.iter().skip(1).copied().chain([whole.len()]);
+    let cuts: Vec<usize> = all.iter().zip(ends).flat_map(|(at, end)| [*at, at + (end - at) / 2]).collect();
+    let (base, mut resumed) = ("ours/base", 0);
+    if from.is_some() {
+        place.receive(&read(&golden, "full-a"), &format!("{base}@a"), &|_| ()).expect("the base");
+    }
+    for (number, cut) in cuts.iter().enumerate() {
+        let full = format!("ours/part{number}");
+        let (dataset, filled, old) = match from {
+            Some(_) => (base, "ours/base/%recv", Some("ours/base@a")),
+            None => (full.as_str(), full.as_str(), None),
+        };
+        let target = format!("{dataset}@s");
+        // The content of the last round gives way.
+        let wish = |wish: &mut engine::recv::Wish| (wish.resumable, wish.force) = (true, old.is_some());
+        place.receive(&whole[..*cut], &target, &wish).expect_err("a part is not the whole");
+        let spa = place.spa();
+        spa.sync().unwrap();
+        let left = spa.pool.dsl.dataset(filled).ok().and_then(|head| resume::state(&head).unwrap());
+        let rest = match left {
+            Some(state) => {
+                let at = (state.u64("object").unwrap(), state.u64("offset").unwrap());
+                let options = Options {
+                    flags,
+                    from: from.clone(),
+                    resume: (at != (0, 0)).then_some(at),
+                    ..Options::default()
+                };
+                let mut out = Vec::new();
+                send_with(&source.dsl.dataset(to).unwrap(), &options, &mut out, &Meter::default())
+                    .expect("the rest");
+                resumed += 1;
+                out
+            }
+            None => whole.clone(),
+        };
+        place.receive(&rest, &target, &wish).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
+        assert_same(&stream(&place.spa().pool, &target, old, flags), &whole);
+        let gone = [Some(target.clone()), old.is_none().then(|| full.clone())];
+        for name in gone.into_iter().flatten() {
+            place.spa().dsl_task(move |tasks| tasks.destroy(&name, false)).unwrap();
+        }
+    }
+    println!("{file}: {} cuts, {resumed} continued", cuts.len());
+    assert!(resumed + 4 >= cuts.len(), "{resumed} of {}", cuts.len());
+    place.exported();
+}
+
+#[test]
+#[ignore = "minutes"]
+fn a_full_stream_goes_on_from_every_record() {
+    at_every_record(("streams", "full-a"), ("tank/src@a", None), SendFlags::default());
+}
+
+#[test]
+#[ignore = "minutes"]
+fn an_incremental_stream_goes_on_from_every_record() {
+    let (to, from) = ("tank/src@b", Some("tank/src@a"));
+    at_every_record(("streams", "incr-a-b"), (to, from), SendFlags::default());
+}
+
+#[test]
+#[ignore = "minutes"]
+fn a_raw_stream_goes_on_from_every_record() {
+    let flags = SendFlags { raw: true, ..SendFlags::default() };
+    at_every_record(("raw-received", "raw-a"), ("tank/r@a", None), flags);
+}
+
 /// The stream of a partial receive ends where that receive stopped: another pool goes on from there and lacks nothing.
 #[test]
 fn a_saved_stream_ends_where_its_receive_stopped() {
