@@ -2,7 +2,7 @@
 exec 2>&1
 . /share/lib.sh
 mkfs.ext4 -q -F /dev/vdb; mkdir -p /mnt; mount /dev/vdb /mnt
-tar -C /mnt -xSf /share/pools.tar
+case " $PARTS " in *" pools "*) tar -C /mnt -xSf /share/pools.tar ;; esac
 modprobe zfs; zfs version; uname -r
 rm -rf /share/back; mkdir -p /share/back
 
@@ -48,7 +48,7 @@ check() { # POOL
   zfs unmount -a; zpool sync "$1"
   accounts "$1" > "/share/back/$1.accounts"
   zpool export "$1" && mkdir "/share/back/$1" && cp --sparse=always "$at"/d* "/share/back/$1/"
-  case $1 in twins* | cloned) tables_end "$1" "$at" "$mnt" ;; esac
+  case $1 in twins* | cloned | g-*) tables_end "$1" "$at" "$mnt" ;; esac
 }
 
 # The cache device's log leads the kernel to the blocks that we wrote there.
@@ -76,12 +76,22 @@ receives() { # DIR MOUNTPOINT
   zfs mount received/public; manifest "$2/public" > /tmp/found; same "$1/stream.increment.files" /tmp/found "redacted stream and its increment"
   zfs receive -o mountpoint="$2/part" received/part < "$1/stream.rest"; zfs mount received/part
   manifest "$2/part" > /tmp/found; same "$1/stream.rest.files" /tmp/found "rest of a stream that broke off"
-  for made in public redacted locked tree part; do zfs destroy -r "received/$made" || echo "FAIL  destroy of received/$made"; done
+  zfs receive -F received/locked < "$1/stream.raw2"; manifest "$2/locked" > /tmp/found; same "$1/stream.raw2.files" /tmp/found "raw increment"
+  # What we received in part: an increment, a raw stream, and a raw increment.
+  zfs receive received/inc < "$1/stream.inc"; zfs set mountpoint="$2/inc" received/inc; zfs mount received/inc
+  manifest "$2/inc" > /tmp/found; same "$1/stream.inc.files" /tmp/found "rest of an increment that broke off"
+  zfs receive received/rawpart < "$1/stream.rawpart"; zfs receive received/rawinc < "$1/stream.rawinc"
+  for made in rawpart rawinc; do
+    echo password1 | zfs load-key "received/$made"; zfs set mountpoint="$2/$made" "received/$made"; zfs mount "received/$made" 2> /dev/null
+    manifest "$2/$made" > /tmp/found; same "$1/stream.$made.files" /tmp/found "rest of a raw $made that broke off"
+  done
+  for made in public redacted locked tree part inc rawpart rawinc; do zfs destroy -r "received/$made" || echo "FAIL  destroy of received/$made"; done
 }
 
 # All files go: the tables of deduplicated and cloned blocks come to nothing.
 tables_end() { # POOL DIR MOUNTPOINT
-  zpool import -d "$2" "$1" && rm -rf "${3:?}"/* && for snap in $(zfs list -H -t snapshot -o name -r "$1"); do zfs destroy -R "$snap"; done
+  zpool import -d "$2" "$1" || { echo "FAIL  import of $1"; return; }
+  rm -rf "${3:?}"/* "$3"/*/* 2> /dev/null; for snap in $(zfs list -H -t snapshot -o name -r "$1"); do zfs destroy -R "$snap"; done
   zfs destroy -r "$1/received" 2> /dev/null; zpool sync "$1"; zpool wait -t free "$1"; zpool sync "$1"
   local clones; clones=$(zpool get -Hp -o value bcloneused "$1")
   # The log of a dedup table is flushed over some txgs.
@@ -109,7 +119,11 @@ change() { # POOL DIR
   zpool sync "$1"
 }
 
-for pool in $(ls /mnt/pools); do echo "== $pool"; check "$pool"; done
-. /share/begun.sh
+for part in $PARTS; do
+  case $part in
+    pools) for pool in $(ls /mnt/pools); do echo "== $pool"; check "$pool"; done ;;
+    *) echo "== $part"; . "/share/$part.sh" ;;
+  esac
+done
 dmesg | grep -vE 'MP-BIOS|ommand line:' | grep -iE 'verify|panic|bug:|call trace' && echo "FAIL  the kernel complained"
 echo "== end"

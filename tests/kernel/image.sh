@@ -27,7 +27,8 @@ printf '#!/bin/sh\nexit 101\n' > "$root/usr/sbin/policy-rc.d"
 chmod +x "$root/usr/sbin/policy-rc.d"
 mount --bind /proc "$root/proc"
 trap 'umount "$root/proc"' EXIT
-apt_() { chroot "$root" apt-get -qq "$@"; }
+# A directory for temporary files outside is none inside.
+apt_() { TMPDIR=/tmp chroot "$root" apt-get -qq "$@"; }
 apt_ update
 apt_ install -y --no-install-recommends linux-image-amd64 linux-headers-amd64 initramfs-tools nfs-kernel-server \
   nfs-common attr acl gcc make python3

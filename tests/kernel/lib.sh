@@ -24,7 +24,7 @@ accounts() {
 fill() {
   local d=$1 i
   cp -a "$2" "$d/src"
-  mkdir "$d/d" "$d/$(printf 'n%.0s' $(seq 200))"
+  mkdir -p "$d/d" "$d/$(printf 'n%.0s' $(seq 200))"
   for i in $(seq 300); do echo "file $i" > "$d/d/f$i"; done
   head -c 5000000 /dev/urandom > "$d/rand"
   ln "$d/rand" "$d/hard"; ln -s rand "$d/soft"; mkfifo "$d/fifo"; mknod "$d/null" c 1 3

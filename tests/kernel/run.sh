@@ -3,28 +3,28 @@
 # middle of a job: the kernel must show the files, attributes and space that our mounts showed, its scrub must find nothing,
 # and our program must read its changes.
 # A machine of its own (qemu, without hardware's help) has the kernel; root, a Debian, 12 GiB; made once in DIR.
-# RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. POOLS="a b" takes only these of our pools,
-# POOLS=none takes none of them.
+# RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. PARTS="a b" runs only these parts: pools (ours there
+# and back; POOLS="a b" takes only these of them, POOLS=none takes none), begun (the kernel's jobs), streams (the kernel's and ours, byte
+# for byte), replicate (aquifer replicate with the kernel as the far side).
 set -uo pipefail
 binary=$(realpath "$1") dir=$(realpath -m "${2:-target/kernel}") here=$(cd "$(dirname "$0")" && pwd)
-share=$dir/share
+share=$dir/share PARTS=${PARTS:-pools begun streams replicate}
+has() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
 "$here/image.sh" "$dir" ${3:+"$3"} > "$dir.log" 2>&1 || { tail -5 "$dir.log"; exit 1; }
 mkdir -p "$share"
 # OpenZFS 2.3 can only read a pool in which a feature of 2.4 is used.
 [ "${3:-}" = trixie ] && compatibility=off || compatibility=openzfs-2.3-linux
-if [ "${POOLS:-}" = none ]; then rm -rf "$share/pools"; mkdir -p "$share/pools"
+rm -rf "$share/back" "$share"/*.tar
+if ! has pools || [ "${POOLS:-}" = none ]; then rm -rf "$share/pools"; mkdir -p "$share/pools"
 else compatibility=$compatibility "$here/pools.sh" "$binary" "$share" || exit 1; fi
-if [ -n "${POOLS:-}" ]; then
-  for made in "$share"/pools/*; do case " $POOLS " in *" ${made##*/} "*) ;; *) rm -rf "$made" ;; esac; done
-fi
 # The guest reads the share slowly: the holes of the images stay out of it.
 tar -C "$share" -cSf "$share/pools.tar" pools
-cp "$here/lib.sh" "$here/guest.sh" "$here/begun.sh" "$share/"
-echo "bash -c '. /share/guest.sh' > /share/log" > "$share/run.sh"; : > "$share/log"
+cp "$here"/{lib,guest,begun,streams,replicate}.sh "$share/"; cp "$binary" "$share/aquifer"
+echo "PARTS='$PARTS' compatibility=$compatibility bash -c '. /share/guest.sh' > /share/log" > "$share/run.sh"; : > "$share/log"
 cp --sparse=always "$dir/root.img" "$dir/run.img"
 rm -f "$dir/scratch.img"; truncate -s 12G "$dir/scratch.img"
 nice -n 3 timeout "${LIMIT:-3600}" qemu-system-x86_64 -accel tcg,thread=multi -cpu Nehalem -smp 2 -m 3000 -nographic -no-reboot -nic none \
-  -kernel "$dir/vmlinuz" -initrd "$dir/initrd.img" -append "root=/dev/vda rw console=ttyS0 quiet no_timer_check panic=1" \
+  -kernel "$dir/vmlinuz" -initrd "$dir/initrd.img" -append "root=/dev/vda rw console=ttyS0 quiet no_timer_check panic=1 modprobe.blacklist=floppy" \
   -drive file="$dir/run.img",format=raw,if=virtio,cache=unsafe -drive file="$dir/scratch.img",format=raw,if=virtio,cache=unsafe \
   -virtfs local,path="$share",mount_tag=share,security_model=none > "$dir/console" 2>&1 < /dev/null
 cat "$share/log"
@@ -37,6 +37,7 @@ for name in zpool zfs; do ln -s "$binary" "$work/bin/$name"; done
 export AQUIFER_RUN=$work/run PATH=$work/bin:$PATH
 failed=0
 for at in "$share"/back/*/; do
+  [ -d "$at" ] || continue
   pool=$(basename "$at") key=$share/pools/$pool/key
   zpool import -N -d "$at" "$pool" || { echo "FAIL  $pool back"; failed=1; continue; }
   [ -e "$key" ] && zfs load-key "$pool" < "$key"
@@ -52,9 +53,10 @@ for at in "$share"/back/*/; do
     { echo "FAIL  verify $pool"; tail -5 "$work/verify"; failed=1; }
 done
 # What the kernel began is carried to its end.
-rm -rf "$share/begun"; tar -C "$share" -xSf "$share/begun.tar" 2>/dev/null
+rm -rf "$share/begun"; ! has begun || tar -C "$share" -xSf "$share/begun.tar"
 mnt=/run/aquifer-kernel-test
 for at in "$share"/begun/*/; do
+  [ -d "$at" ] || continue
   pool=$(basename "$at") force= bad=; [ "$pool" = b-log ] && force=-f
   zpool import -d "$at" $force "$pool" || { echo "FAIL  import of $pool"; failed=1; continue; }
   for kept in "$at"manifest*; do
@@ -78,6 +80,7 @@ for at in "$share"/begun/*/; do
   fi
   [ -z "$bad" ] && echo "ok    what the kernel began in $pool" || failed=1
 done
+! has streams || . "$here/sent.sh"
 kill "$(cat "$work/run/lock" 2>/dev/null)" 2>/dev/null
 rm -rf "$work"
 grep -q '^FAIL' "$share/log" && failed=1
