@@ -256,6 +256,30 @@ fn a_saved_stream_builds_on_the_snapshot_of_its_dataset() {
         assert!(File::open(side.stream()).and_then(|file| file.metadata()).expect("a stream").len() > 4096);
         live.ok(&format!("zfs receive -A tank/{name}"));
     }
+    // What will be a clone is sent as one: its base is another dataset's, so the receiver makes a dataset for it.
+    std::fs::write(side.stream(), partial).expect("a stream");
+    assert_eq!(side.receive("zfs receive -s -u -o origin=tank/one@a tank/clone").code, 1);
+    side.send("zfs send --saved tank/clone");
+    let run = side.receive("zfs receive -s -u tank/again");
+    assert!(run.code == 1 && run.err.contains("Partially received snapshot is saved."), "{}", run.err);
+    live.export_and_verify("tank");
+}
+
+/// What a package leaves out stays at the target, though `-F` destroys what the sender lacks.
+#[test]
+fn excluded_datasets_stay_at_the_target() {
+    let side = Side::new();
+    let live = &side.live;
+    ["s", "s/kid", "s/gone"].iter().for_each(|name| drop(live.ok(&format!("zfs create tank/{name}"))));
+    live.ok("zfs snapshot -r tank/s@a");
+    side.send("zfs send -R tank/s@a");
+    side.received("zfs receive -u tank/t");
+    live.ok("zfs destroy -r tank/s/gone");
+    live.ok("zfs snapshot -r tank/s@b");
+    side.send("zfs send -R -X tank/s/kid -I @a tank/s@b");
+    side.received("zfs receive -F -u tank/t");
+    let there = "tank/t\ntank/t@a\ntank/t@b\ntank/t/kid\ntank/t/kid@a\n";
+    assert_eq!(live.ok("zfs list -H -o name -t all -r tank/t"), there);
     live.export_and_verify("tank");
 }
 

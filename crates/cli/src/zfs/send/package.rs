@@ -265,6 +265,10 @@ impl Package<'_> {
         plan: &mut Plan,
         ctx: &mut Ctx,
     ) -> Result<(), Failure> {
+        if !self.wanted(name) {
+            plan.found = true;
+            return Ok(());
+        }
         let _quiet = self.scene.quiet();
         let head = self.scene.pool.dsl.dataset(name)?;
         let snapshots = head.snapshots()?;

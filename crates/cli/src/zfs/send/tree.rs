@@ -110,9 +110,6 @@ impl Gather<'_> {
     }
 
     fn filesystem(&self, dir: &Dir, above: Above, fss: &mut NvList, ctx: &mut Ctx) -> Result<(), Failure> {
-        if !(self.wanted)(&dir.name) {
-            return Ok(());
-        }
         if ctx.interrupt.is_set() {
             return Err(Failure::Interrupted);
         }
@@ -122,6 +119,12 @@ impl Gather<'_> {
         let txg_of =
             |wanted: &str| snapshots.iter().find(|s| part_of(s) == wanted).map(|s| s.phys.creation_txg);
         let to_txg = txg_of(self.to);
+        // The list has excluded datasets, too, or `receive -F` would destroy them at the target. Unlike in OpenZFS one that could not
+        // be sent is no reason to fail.
+        let is_wanted = (self.wanted)(&dir.name);
+        if !is_wanted && to_txg.is_none() {
+            return Ok(());
+        }
         if to_txg.is_none() {
             drop(quiet);
             return self.without_snapshot(&head, above, ctx);
@@ -141,7 +144,7 @@ impl Gather<'_> {
             if root.name == dir.name {
                 entry.add("is_encroot", NvValue::Boolean);
             }
-            if !o.raw {
+            if !o.raw && is_wanted {
                 return Err(Failure::failed(format!(
                     "cannot send {}@{}: encrypted dataset {} may not be sent with properties without the raw flag",
                     self.top, self.to, dir.name
