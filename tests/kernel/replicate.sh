@@ -4,7 +4,7 @@ mkdir -p "$rep/bin" "$rep/near" "$rep/far" "$rep/run" "$mnt"; chmod 700 "$rep/ru
 cp /share/aquifer "$rep/bin/aquifer"; export AQUIFER_RUN=$rep/run
 via='env PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -c'
 a() { "$rep/bin/aquifer" "$@"; }
-bad() { echo "FAIL  $1"; [ -s /tmp/said ] && tail -5 /tmp/said; }
+bad() { echo "FAIL  $1"; [ -s /tmp/said ] && tail -30 /tmp/said; }
 good() { echo "ok    $1"; }
 truncate -s 400M "$rep/near/d1" "$rep/far/d1"
 a zpool create -f ${compatibility:+-o compatibility=$compatibility} -O mountpoint="$mnt/near" -O acltype=posix near "$rep/near/d1"
@@ -26,28 +26,26 @@ later() { # ZFS MOUNTPOINT DATASET
 there() { # WHAT FROM TO: the same files at both mount points
   manifest "$2" > /tmp/kept; manifest "$3" > /tmp/found; same /tmp/kept /tmp/found "$1"
 }
-run_() { # WHAT WORDS…
-  local what=$1; shift
-  a replicate "$@" > /tmp/said 2>&1 && good "$what" || bad "$what"
-}
-cut_() { # WHAT ZFS ROOT SIGNAL WORDS…: broken off amid a stream, which leaves a token
-  local what=$1 zfs=$2 root=$3 signal=$4 pid; shift 4
-  a replicate --rate 150K "$@" > /tmp/said 2>&1 & pid=$!
-  for _ in $(seq 120); do $zfs list -H -o name,receive_resume_token -r "$root" 2> /dev/null | awk '$2 != "-" { found = 1 } END { exit !found }' && break; sleep 0.5; done
-  sleep 4; kill -"$signal" $pid; wait $pid; echo "      ended with $?"
-  for _ in $(seq 40); do pgrep -f 'zfs.receive' > /dev/null || break; sleep 0.5; done
-  $zfs list -H -o name,receive_resume_token -r "$root" | awk '$2 != "-" { found = 1 } END { exit !found }' && good "$what" || bad "$what"
+cut_() { # WHAT ZFS ROOT SIGNAL SNAPSHOT WORDS…: broken off amid the stream of that snapshot of the largest dataset, which leaves a token
+  local what=$1 zfs=$2 root=$3 signal=$4 snap=$5 pid; shift 5
+  # A shell without job control has its background jobs ignore SIGINT.
+  env --default-signal=INT "$rep/bin/aquifer" replicate --rate 150K "$@" > /tmp/said 2>&1 & pid=$!
+  for _ in $(seq 120); do grep -q "send .*/large@$snap" /tmp/said && break; sleep 0.5; done
+  sleep 10; kill -"$signal" $pid; wait $pid; echo "      ended with $?"
+  for _ in $(seq 60); do pgrep -f 'zfs receive' > /dev/null || break; sleep 0.5; done
+  $zfs list -H -o name,receive_resume_token -r "$root" > /tmp/tokens; awk '$2 != "-" { found = 1 } END { exit !found }' /tmp/tokens && good "$what" ||
+    { bad "$what"; cat /tmp/tokens; }
 }
 both() { # WAY, ZFS and dataset and its mount point of the source, the same of the target, options: one direction
   local way=$1 zfs=$2 from=$3 at=$4 far=$5 to=$6 there=$7; shift 7
   tree "$zfs" "$at" "$from"
   a replicate -n -r "$@" "$from" "$to" > /tmp/said 2>&1 && grep -q "would send" /tmp/said && good "$way: plan" || bad "$way: plan"
-  cut_ "$way: interrupted (INT)" "$far" "${to%/*}" INT -r "$@" "$from" "$to"
+  cut_ "$way: interrupted (INT)" "$far" "${to%/*}" INT one -r "$@" "$from" "$to"
   a replicate -r --verify "$@" "$from" "$to" > /tmp/said 2>&1 && grep -q 'continue the receive' /tmp/said && good "$way: resumed" || bad "$way: resumed"
   grep -c 'both sides are equal' /tmp/said | sed 's/^/      equal datasets: /'
   later "$zfs" "$at" "$from"
   a replicate status -r "$@" "$from" "$to" > /tmp/said 2>&1; [ $? = 3 ] && good "$way: status of a target that is behind" || bad "$way: status"
-  cut_ "$way: increment interrupted (KILL)" "$far" "${to%/*}" KILL -r "$@" "$from" "$to"
+  cut_ "$way: increment interrupted (KILL)" "$far" "${to%/*}" KILL two -r "$@" "$from" "$to"
   a replicate -r --verify "$@" "$from" "$to" > /tmp/said 2>&1 && grep -q 'continue the receive' /tmp/said && good "$way: increment resumed and verified" || bad "$way: increment resumed"
   [ "$(grep -c 'both sides are equal' /tmp/said)" = 4 ] && good "$way: all four datasets are equal" || bad "$way: equal"
   a replicate status -r "$@" "$from" "$to" > /tmp/said 2>&1 && good "$way: status" || bad "$way: status at the end"

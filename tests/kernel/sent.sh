@@ -31,8 +31,8 @@ while IFS=$'\t' read -ra words <&3; do
   elif [[ $name = red.i* && $compatibility != off ]]; then is_part "$name" || differs_in "$name" "${words[*]}"
   else cmp -s "$work/stream" "$sent/sent/$name" || differs_in "$name" "${words[*]}"; fi
   cmp -s "$work/said" "$sent/sent/$name.said" || differs "messages of zfs send ${words[*]}" "$work/said" "$sent/sent/$name.said"
-  # Of a partial receive OpenZFS tells no size.
-  if [ -e "$sent/sent/$name.size" ] && [[ $name != *-S ]]; then
+  # Of a partial receive OpenZFS tells no size, and that of the stream above lacks those blocks.
+  if [ -e "$sent/sent/$name.size" ] && [[ $name != *-S && ( $name != red.i* || $compatibility = off ) ]]; then
     zfs send -nP -d "$sent/image" "${keys[@]}" "${words[@]}" > "$work/size" 2> "$work/told"
     for kind in size told; do cmp -s "$work/$kind" "$sent/sent/$name.$kind" || differs "$kind by zfs send -nP ${words[*]}" "$work/$kind" "$sent/sent/$name.$kind"; done
   fi

@@ -12,7 +12,7 @@ value() { bytes "$1" | base64 -w 0; }
 # Objects of all kinds: embedded blocks, holes, levels of indirect blocks, both kinds of directories, attributes beside the dnode.
 first() { # DIR
   local d=$1 i
-  echo tiny > "$d/tiny"; : > "$d/empty"; bytes 200000 > "$d/random"; head -c 400000 /dev/zero | tr '\0' x > "$d/equal"
+  echo tiny > "$d/tiny"; : > "$d/empty"; bytes 300000 > "$d/random"; head -c 400000 /dev/zero | tr '\0' x > "$d/equal"
   cat /usr/lib/python3*/json/*.py > "$d/text"; bytes 700 > "$d/short"; bytes 60000 > "$d/replaced"
   truncate -s 40M "$d/sparse"; echo mid | at_byte "$d/sparse" 20000000; bytes 5000 | at_byte "$d/sparse" 39000000
   mkdir "$d/names" "$d/dir"; for i in $(seq 60); do : > "$d/names/$(printf 'n%.0s' $(seq 60))$i"; done
@@ -87,7 +87,7 @@ for name in $(datasets) src/kid; do third "$mnt/fresh/$name"; done
 zfs set copies=2 fresh/src/bits; zfs set com.example:note=other fresh/src/old
 sync; zpool sync fresh; zfs snapshot -r fresh@c
 zfs destroy fresh/miss/two@c; zfs create fresh/miss/after; zfs create fresh/src/after; zfs set com.example:late=1 fresh/src/large
-third "$mnt/fresh/head"; zfs unmount fresh/head
+second "$mnt/fresh/head"; third "$mnt/fresh/head"; zfs unmount fresh/head
 
 # What came from streams.
 zfs send -p fresh/src/old@a | zfs receive -u -o compression=off -x com.example:note fresh/recd; zfs set com.example:note=local fresh/recd
