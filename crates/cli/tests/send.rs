@@ -332,7 +332,8 @@ fn excluded_datasets_are_left_out() {
     // The list at the head names it nevertheless, as OpenZFS's does.
     let real = std::fs::read(pool.dir.join("replicate-c.zstream")).expect("a golden stream");
     let ours = zfs_send(&pool, &["-R", "-X", "tank/src/kid", "tank/src@c"]).stdout;
-    let payload = real.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes).expect("a record");
+    let payload =
+        real.get(4..8).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes).expect("a record");
     let head = ondisk::drr::DRR_SIZE + usize::try_from(payload).expect("a length");
     assert!(ours.len() < real.len() && ours.get(..head) == real.get(..head));
 }

@@ -91,7 +91,8 @@ fn redaction(scene: &Scene, to: &Dataset, book: &str) -> Result<u64, Failure> {
         return Err(cannot(&to.name, "cannot do a redacted send to a filesystem"));
     };
     let name = format!("{dataset}#{name}");
-    let mark = scene.bookmark(&name).map_err(|_| Failure::cannot("open", &name, "no such pool or dataset"))?;
+    let mark =
+        scene.bookmark(&name).map_err(|_| Failure::cannot("open", &name, "no such pool or dataset"))?;
     match mark.phys.redaction_obj {
         0 => Err(cannot(&to.name, "not a redaction bookmark")),
         list if engine::send::Redaction::open(&scene.pool.dsl, list)?.is_complete() => Ok(list),
@@ -414,7 +415,8 @@ pub(super) fn saved(source: &PoolSource, o: &Options, name: &str, ctx: &mut Ctx)
         let found = from_by_guid(&scene, &state, &to)?;
         (base, from_name) = (found.0, Some(found.2));
         // The hidden child stands for the dataset that it will be part of; only another dataset's snapshot makes it a clone.
-        stream.from = Some(From { is_clone: dataset_of(from_name.as_deref().unwrap_or(name)) != name, ..found.1 });
+        stream.from =
+            Some(From { is_clone: dataset_of(from_name.as_deref().unwrap_or(name)) != name, ..found.1 });
     }
     scene.ready(&to, stream.flags.raw, ctx)?;
     if o.verbose > 0 || o.parsable {
