@@ -91,7 +91,7 @@ receives() { # DIR MOUNTPOINT
 # All files go: the tables of deduplicated and cloned blocks come to nothing.
 tables_end() { # POOL DIR MOUNTPOINT
   zpool import -d "$2" "$1" || { echo "FAIL  import of $1"; return; }
-  rm -rf "${3:?}"/* "$3"/*/* 2> /dev/null; for snap in $(zfs list -H -t snapshot -o name -r "$1"); do zfs destroy -R "$snap"; done
+  rm -rf "${3:?}"/* "$3"/*/* 2> /dev/null; for snap in $(zfs list -H -t snapshot -o name -r "$1"); do zfs destroy -R "$snap" 2> /dev/null; done
   zfs destroy -r "$1/received" 2> /dev/null; zpool sync "$1"; zpool wait -t free "$1"; zpool sync "$1"
   local clones; clones=$(zpool get -Hp -o value bcloneused "$1")
   # The log of a dedup table is flushed over some txgs.
