@@ -131,7 +131,8 @@ pub struct DnodeRef<'a> {
     pointers: &'a [u8],
     bonus: &'a [u8],
     behind_bonus: &'a [u8],
-    spill: Option<Blkptr>,
+    /// The bytes of the spill pointer.
+    spill: Option<&'a [u8]>,
 }
 
 impl<'a> DnodeRef<'a> {
@@ -169,7 +170,7 @@ impl<'a> DnodeRef<'a> {
             let (head, raw) = at
                 .and_then(|at| bonus.split_at_checked(at))
                 .ok_or_else(|| Malformed::new("dnode", "no room for its spill pointer"))?;
-            (bonus, spill) = (head, Blkptr::from_bytes(raw));
+            (bonus, spill) = (head, Some(raw));
         }
         let bonuslen = usize::from(phys.bonuslen.get());
         if spill.is_none() && bonuslen > bonus.len() {
@@ -208,8 +209,8 @@ impl<'a> DnodeRef<'a> {
     }
 
     /// The spill block's pointer.
-    pub const fn spill(&self) -> Option<&Blkptr> {
-        self.spill.as_ref()
+    pub fn spill(&self) -> Option<Blkptr> {
+        self.spill.and_then(Blkptr::from_bytes)
     }
 
     /// The dnode in core.
@@ -238,7 +239,7 @@ impl<'a> DnodeRef<'a> {
             blkptr,
             bonus: self.bonus.into(),
             behind_bonus: behind.into(),
-            spill: self.spill,
+            spill: self.spill(),
         }
     }
 }

@@ -27,10 +27,10 @@ macro_rules! int_field {
                 })
             }
             fn write(&self, out: &mut Vec<u8>, endian: Endian) {
-                match endian {
-                    Endian::Little => out.extend(self.to_le_bytes()),
-                    Endian::Big => out.extend(self.to_be_bytes()),
-                }
+                out.extend_from_slice(&match endian {
+                    Endian::Little => self.to_le_bytes(),
+                    Endian::Big => self.to_be_bytes(),
+                });
             }
         }
     )*};

@@ -37,6 +37,8 @@ pub(super) struct DnodeAt {
     pub dnodes: Arc<Dnodes>,
     /// The bytes of its slots.
     pub slots: Range<usize>,
+    /// Whether it has a spill block: few do, and each object is asked.
+    pub has_spill: bool,
 }
 
 /// A block of dnodes.
@@ -60,7 +62,7 @@ impl DnodeAt {
 
     /// The pointer of its spill block.
     pub(super) fn spill(&self) -> Option<Blkptr> {
-        self.dnode().ok()?.spill().copied()
+        if self.has_spill { self.dnode().ok()?.spill() } else { None }
     }
 }
 

@@ -206,9 +206,10 @@ impl Walk<'_> {
             };
             let start = slot * dnode::DNODE_MIN_SIZE;
             let (dnodes, slots) = (Arc::clone(&block), start..start + bytes.len());
-            self.to.take(Event::Object(DnodeAt { number, dnodes, slots }))?;
+            let spill = found.spill();
+            self.to.take(Event::Object(DnodeAt { number, dnodes, slots, has_spill: spill.is_some() }))?;
             // Most objects of a block have not changed.
-            if found.blkptrs().chain(found.spill().copied()).any(|bp| !self.is_old(&bp)) {
+            if found.blkptrs().chain(spill).any(|bp| !self.is_old(&bp)) {
                 self.object(&Arc::new(Object::stored(&meta.objset, number, found.to_dnode())))?;
             }
         }
