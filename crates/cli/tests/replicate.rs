@@ -119,6 +119,19 @@ fn a_comparison_moves_checksums_where_the_other_side_can_make_them() {
     two.finish();
 }
 
+/// The plan of a first run, whose snapshot is still to be taken.
+#[test]
+fn a_dry_run_plans_with_the_snapshot_that_it_does_not_take() {
+    let Some(two) = Two::new("streams") else { return };
+    two.near.ok("zfs create tank/new");
+    let plan = two.ok("-n --snapshot tank/new far/new");
+    for part in ["would take snapshot tank/new@", "would send tank/new@aquifer_replicate_", " in 1 steps"] {
+        assert!(plan.contains(part), "{plan}");
+    }
+    assert_eq!(two.near.ok("zfs list -H -t snapshot -o name -r tank/new"), "");
+    two.finish();
+}
+
 #[test]
 fn a_tree_is_copied_continued_and_compared() {
     let Some(two) = Two::new("streams") else { return };

@@ -30,6 +30,7 @@ mod look;
 mod marks;
 pub mod place;
 mod plan;
+mod pretended;
 mod pump;
 pub mod report;
 pub mod retention;

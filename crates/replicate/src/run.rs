@@ -20,6 +20,7 @@ use crate::host::{Failed, Host, is_lost, said, text_of};
 use crate::look::{Dataset, Snapshot, Tree};
 use crate::marks::{AT_ONCE, Marks, hold, keep, mark};
 use crate::plan::{Act, Stand, Step, plan, stands};
+use crate::pretended::Pretended;
 use crate::pump::{End, copy};
 use crate::report::{Report, size};
 use crate::retention::Rule;
@@ -57,6 +58,7 @@ pub fn run(job: &Job, around: &Around, dry: bool, report: &mut Report) -> Result
         failed: BTreeSet::new(),
         told: BTreeSet::new(),
         sealed: BTreeSet::new(),
+        pretended: Pretended::default(),
         rolled_back: BTreeSet::new(),
         marks: None,
     };
@@ -77,6 +79,8 @@ struct Run<'a> {
     told: BTreeSet<(String, String)>,
     /// Datasets that are encrypted at the target, or will be, by relative name.
     sealed: BTreeSet<String>,
+    /// The snapshot that a dry run does not take.
+    pretended: Pretended,
     /// Datasets whose target was rolled back, by relative name.
     rolled_back: BTreeSet<String>,
     /// Names of its holds and bookmarks, once the target has been looked at.
@@ -119,12 +123,13 @@ impl Run<'_> {
     }
 
     fn whole(&mut self, dry: bool) -> Result<Done, Failed> {
-        if self.job.snapshot {
-            self.snapshot(dry)?;
-        }
+        let taken = if self.job.snapshot { Some(self.snapshot(dry)?) } else { None };
         for _ in 0..ROUNDS {
-            let (source, target) = self.look()?;
+            let (mut source, target) = self.look()?;
             self.learn_marks()?;
+            if let Some(name) = taken.as_ref().filter(|_| dry) {
+                self.pretended = Pretended::take(&mut source, name);
+            }
             let found = plan(self.job, &source, target.as_ref());
             for (dataset, text) in found.problems {
                 self.problem(&dataset, text);
@@ -192,8 +197,8 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Takes the job's own snapshot.
-    fn snapshot(&mut self, dry: bool) -> Result<(), Failed> {
+    /// Takes the job's own snapshot, and returns its name.
+    fn snapshot(&mut self, dry: bool) -> Result<String, Failed> {
         let name = format!("{}{}", self.job.prefix(), stamp(now()));
         let root = &self.job.source.dataset;
         let mut words = vec!["snapshot".to_owned()];
@@ -208,9 +213,10 @@ impl Run<'_> {
         }
         if dry {
             self.report.line(&format!("would take snapshot {root}@{name}"));
-            return Ok(());
+            return Ok(name);
         }
-        run_words(self.source(), &words).map(drop)
+        run_words(self.source(), &words)?;
+        Ok(name)
     }
 
     /// Reports the plan of a dry run.
@@ -234,6 +240,9 @@ impl Run<'_> {
 
     /// Bytes of a step's stream, as the source expects them.
     fn estimate(&self, step: &Step) -> Result<u64, Failed> {
+        if let Some(bytes) = self.pretended.estimate(step) {
+            return Ok(bytes);
+        }
         let Some(words) = self.send(step) else { return Ok(0) };
         let (verb, rest) = words.split_first().map_or(("", &[][..]), |(verb, rest)| (verb.as_str(), rest));
         let mut dry = vec![verb.to_owned(), "-nP".to_owned()];
