@@ -59,7 +59,12 @@ impl Registry {
     /// As [`Registry::import`].
     pub fn retry(self: &Arc<Self>, name: &str) -> Option<Result<Arc<Imported>>> {
         let Unavailable { config, .. } = self.failed().remove(name)?;
-        let imported = self.reserve(name).and_then(|place| self.import_one(name, &config, place));
+        let place = match self.reserve(name) {
+            Ok(place) => place,
+            // Another command has imported it meanwhile.
+            Err(e) => return Some(Err(e)),
+        };
+        let imported = self.import_one(name, &config, place);
         if let Err(e) = &imported {
             self.note_failed(name, Unavailable { why: e.to_string(), config });
         }

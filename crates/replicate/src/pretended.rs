@@ -27,7 +27,7 @@ impl Pretended {
         Self { name: name.to_owned(), written }
     }
 
-    /// The bytes of a step that sends it: what was written since the newest snapshot that is there.
+    /// The bytes of a step that sends it: those written since the newest snapshot that exists.
     pub fn estimate(&self, step: &Step) -> Option<u64> {
         let Act::Send { to, .. } = &step.act else { return None };
         if *to == self.name { self.written.get(&step.dataset).copied() } else { None }

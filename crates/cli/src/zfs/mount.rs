@@ -551,6 +551,7 @@ pub fn place_of(dataset: &Dataset, how: Asked) -> Result<Option<String>, String>
         _ => Ok(Some(at)),
     }
 }
+
 /// Mounts the file systems of a pool that the daemon has imported by itself. Returns what failed.
 pub(crate) fn mount_imported(pool: &Arc<Imported>, registry: &Registry) -> Vec<String> {
     let Some(mounter) = registry.mounter() else { return Vec::new() };

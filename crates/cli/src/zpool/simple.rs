@@ -22,7 +22,6 @@ pub struct Sync {
     pub pools: Vec<String>,
 }
 
-/// These pools; all that are imported, without any.
 /// As [`named`]; a pool of the daemon's cache file that could not be imported is tried again: its devices may be back.
 pub(super) fn named_or_retried(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
     if let Some(pool) = ctx.pool(name) {
@@ -40,6 +39,7 @@ pub(super) fn named_or_retried(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported
     }
 }
 
+/// These pools; all that are imported, without any.
 pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Vec<Arc<Imported>>, Failure> {
     match names.is_empty() {
         true => Ok(ctx.pools()),

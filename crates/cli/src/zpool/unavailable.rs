@@ -80,7 +80,7 @@ impl Absent {
         let of_class = |class: Option<&str>| -> Vec<StatusVdev> {
             let tops = self.tree.children.iter().filter(|top| class_of(top) == class);
             tops.filter(|top| !matches!(top.kind.as_str(), "hole" | "indirect"))
-                .map(|top| vdev(top, names))
+                .map(|top| branch(top, names))
                 .collect()
         };
         let classes = ["dedup", "special", "logs"].map(|class| (class.to_owned(), of_class(Some(class))));
@@ -102,9 +102,9 @@ impl Absent {
     }
 }
 
-fn vdev(vdev_: &VdevNode, names: NameStyle) -> StatusVdev {
-    let children = vdev_.children.iter().map(|child| vdev(child, names)).collect();
-    StatusVdev { children, ..line(vdev_name(vdev_, names, true), vdev_) }
+fn branch(vdev: &VdevNode, names: NameStyle) -> StatusVdev {
+    let children = vdev.children.iter().map(|child| branch(child, names)).collect();
+    StatusVdev { children, ..line(vdev_name(vdev, names, true), vdev) }
 }
 
 fn line(name: String, vdev: &VdevNode) -> StatusVdev {

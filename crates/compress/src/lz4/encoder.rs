@@ -271,3 +271,31 @@ fn equal(bytes: &[u8], from: usize, at: usize, end: usize) -> usize {
     }
     to - at
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// FNV-1a, so that whole streams need not stand here.
+    fn hash(bytes: &[u8]) -> u64 {
+        bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))
+    }
+
+    /// Lengths and hashes are those of `lz4_zfs.c` of OpenZFS 2.3.2, for both tables and at the border between them.
+    #[test]
+    fn streams_are_those_of_openzfs() {
+        let digits = (0_u32..400_000).flat_map(|i| (i.wrapping_mul(i) % 9973).to_string().into_bytes());
+        let text: Vec<u8> = digits.take(300_000).collect();
+        for (len, stream, expected) in [
+            (16_384, 13_639, 0x469a_a22e_7409_a6ba_u64),
+            (65_546, 31_237, 0x39c8_7788_702e_043e),
+            (65_547, 31_943, 0x68cb_c9e9_8c18_03ef),
+            (300_000, 64_519, 0xacce_5b4d_f1f6_b7a0),
+        ] {
+            let mut out = vec![0; len];
+            let got = super::super::compress_into(&text[..len], &mut out);
+            assert_eq!((got, hash(&out[..stream])), (Some(stream), expected), "{len}");
+            assert_eq!(super::super::compress_into(&text[..len], &mut out[..stream - 1]), None, "{len}");
+        }
+    }
+}
