@@ -305,12 +305,22 @@ fn pulled_disks_are_removed_and_the_last_one_is_not_given_up() {
 
 /// Changes a part of the file, and asks for the txg; how that ended.
 fn change(bench: &mut Bench, byte: u8) -> engine::Result<()> {
+    change_then(bench, byte, |_| ())
+}
+
+/// Like `change`; `fails` comes between the change, which may read an indirect block, and the txg.
+fn change_then(bench: &mut Bench, byte: u8, fails: impl FnOnce(&Bench)) -> engine::Result<()> {
     let tx = bench.spa.begin().unwrap();
     let bytes = vec![byte; FILE / 2];
     bench.data().objset.handle(bench.file.1).unwrap().write(&tx, 0, &bytes).unwrap();
     bench.model[..FILE / 2].copy_from_slice(&bytes);
     drop(tx);
+    fails(bench);
     bench.spa.sync()
+}
+
+fn all_gone(bench: &Bench) {
+    bench.disks.iter().for_each(|disk| disk.inject(Fault::Gone));
 }
 
 /// All disks go away in the middle of a txg: it waits, and continues when they are back.
@@ -321,8 +331,7 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
     for mut bench in [Bench::new(1, one), Bench::mirror(), Bench::new(3, raidz)] {
         bench.spa.start_thread().unwrap();
         for round in 0..2 {
-            bench.disks.iter().for_each(|disk| disk.inject(Fault::Gone));
-            assert_eq!(change(&mut bench, 10 + round).unwrap_err().kind(), Kind::Suspended);
+            assert_eq!(change_then(&mut bench, 10 + round, all_gone).unwrap_err().kind(), Kind::Suspended);
             assert_eq!(bench.spa.begin().unwrap_err().kind(), Kind::Suspended);
             drop(bench.spa.quiet());
             // They are still away.
@@ -451,8 +460,7 @@ fn a_change_that_failed_at_a_suspension_does_not_come_later() {
     let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
     let mut bench = Bench::new(1, one);
     bench.spa.start_thread().unwrap();
-    bench.disks[0].inject(Fault::Gone);
-    assert_eq!(change(&mut bench, 7).unwrap_err().kind(), Kind::Suspended);
+    assert_eq!(change_then(&mut bench, 7, all_gone).unwrap_err().kind(), Kind::Suspended);
     let suspension = bench.spa.suspension().unwrap();
     assert!(!suspension.is_ours, "{suspension:?}");
     let name = format!("{POOL}/later");
