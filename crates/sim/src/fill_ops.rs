@@ -133,9 +133,10 @@ impl Files {
         Self { made, dirs, record, named: 0, long: None, growing: None, sparse: None, clone: None }
     }
 
-    /// The same for thread `number`, whose names differ.
-    pub fn beside(&self, number: u64) -> Self {
-        let (made, dirs) = (Vec::new(), self.dirs.clone());
+    /// The same for thread `number`, whose names differ. It does not use the directories of this one, which may
+    /// remove them.
+    pub fn beside(&self, fs: &FsWriter, number: u64) -> Self {
+        let (made, dirs) = (Vec::new(), vec![fs.root]);
         let named = number << 32;
         Self { made, dirs, record: self.record, named, long: None, growing: None, sparse: None, clone: None }
     }

@@ -251,7 +251,7 @@ impl Full {
         }
         let [quota, refquota] = case.quotas;
         set(&spa, &name, [("quota", quota), ("refquota", refquota)])?;
-        let others = (1..case.threads).map(|n| files.beside(n)).collect();
+        let others = (1..case.threads).map(|n| files.beside(&fs, n)).collect();
         let volume = Volume::new(&name, case.recordsize);
         let (snapshots, filled, tasks) = (Vec::new(), Filled::default(), Made::default());
         Ok(Self { spa, case, random, name, fs, files, others, volume, snapshots, tasks, filled })

@@ -241,10 +241,7 @@ fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
         Some(folders) => folders.map(|dir| dir.join(word)).collect(),
         None => DEVICE_DIRS.iter().map(|dir| Path::new(dir).join(word)).collect(),
     };
-    // A bare name is a device's; a path from here begins with a dot.
-    let relative = word.starts_with("./") || word.starts_with("../");
-    let here = session.filter(|_| relative).and_then(|session| session.path(word).canonicalize().ok());
-    known.into_iter().find(|path| path.exists()).or(here).ok_or_else(|| {
+    known.into_iter().find(|path| path.exists()).ok_or_else(|| {
         Failure::failed(format!(
             "cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"
         ))
