@@ -10,6 +10,8 @@ use rustix::io::Errno;
 /// Length of the header of a message to the kernel.
 #[doc(alias = "fuse_out_header")]
 pub const OUT_HEADER: usize = 16;
+/// The notification that asks for pages of a file.
+const NOTIFY_RETRIEVE: i32 = 5;
 /// Parts of an answer that are sent without an allocation.
 const PARTS: usize = 4;
 
@@ -74,6 +76,17 @@ impl Device {
             }
         }
         Ok(())
+    }
+
+    /// Has the kernel send a request without content ([`Opcode::NotifyReply`]) to the queue of the calling thread's
+    /// core. `file`: a regular file that the kernel knows.
+    ///
+    /// [`Opcode::NotifyReply`]: crate::Opcode::NotifyReply
+    #[doc(alias = "FUSE_NOTIFY_RETRIEVE")]
+    pub fn ask_for_request(&self, unique: u64, file: u64) -> io::Result<()> {
+        // No bytes of the file: number of the reply, inode, offset, length.
+        let retrieve = [unique, file, 0, 0].map(u64::to_ne_bytes).concat();
+        self.send(0, NOTIFY_RETRIEVE, &[&retrieve])
     }
 
     /// Its descriptor's number, for commands of a ring.

@@ -70,6 +70,7 @@ impl Lane {
             | Opcode::Init
             | Opcode::Interrupt
             | Opcode::Destroy
+            | Opcode::NotifyReply
             | Opcode::Other => return None,
         })
     }
@@ -77,8 +78,10 @@ impl Lane {
     /// Maximum working threads of one mount in this lane.
     pub fn threads(self) -> usize {
         match self {
-            // As many as a disk can use.
-            Self::Names | Self::Read => 16,
+            // More than this delay names that are in memory.
+            Self::Names => 64,
+            // As many as disks can use.
+            Self::Read => 32,
             // All requests that wait for space wait for the same event: more threads gain nothing.
             Self::Write | Self::Change => 8,
             // One log write serves all that wait.

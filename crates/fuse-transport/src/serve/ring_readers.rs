@@ -15,6 +15,7 @@ use super::lane::Lane;
 use super::line::Kept;
 use super::seat::{Seat, Source};
 use super::{Held, Work};
+use crate::header::Opcode;
 use crate::reply::Reply;
 use crate::uring::{self, Arrival, Reserved, Ring, Slot};
 
@@ -101,6 +102,11 @@ impl Hall {
     fn take_from_ring(&'static self, ring: &'static Ring, seat: &Seat, slot: &Arc<Slot>) -> bool {
         let queues = slot.queues();
         let Some((header, body, half)) = slot.arrived() else { return true };
+        queues.grow(slot, &header);
+        if header.opcode == Opcode::NotifyReply {
+            half.send(header.unique, 0, &[]);
+            return true;
+        }
         let line = Arc::clone(&queues.line);
         let held = Held { header, body, reply: Reply::in_entry(half, header.unique) };
         let Some(lane) = Lane::of(header.opcode) else {

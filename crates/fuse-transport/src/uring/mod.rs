@@ -14,12 +14,14 @@
 //! completion queues, and every command of a ring is submitted by one of its readers. These threads never end, because
 //! the kernel cancels the commands of a thread that ends.
 //!
-//! **A held entry** is out of service for its queue. A queue has [`ENTRIES`] from the start and never more: an entry that
-//! is registered later is not given the requests that wait in the queue already (Linux 6.18), only later ones. So more
-//! waiting requests of processes on one core than that delay all others of the core to this mount, until one of them is
-//! answered. An answer that waits for the kernel to drop pages, whose reads may be among those others, holds one, too; the
-//! kernel has at most [`MAX_BACKGROUND`] asynchronous writes in progress. A thread's command is completed by that
-//! thread, so a reader must not sleep uninterruptibly for long.
+//! **A held entry** is out of service for its queue. A queue begins with [`ENTRIES`]; when fewer than [`SPARE`] are free,
+//! it gets [`MORE`] others, up to [`MOST`] and [`ALL_MORE`] in all queues, and keeps them: the kernel takes the last
+//! used one first, so unused ones cost no memory. They come before the last is taken, because an entry that is
+//! registered later is not given the requests that wait in the queue already (Linux 6.18), until an answer is
+//! committed; only later ones. For those of a burst, an answer is provoked ([`Queues::grow`]). At the bounds, more waiting requests of processes on one core delay all others of the
+//! core to this mount, until one of them is answered. An answer that waits for the kernel to drop pages, whose reads
+//! may be among those others, holds an entry, too; the kernel has at most [`MAX_BACKGROUND`] asynchronous writes in
+//! progress. A thread's command is completed by that thread, so a reader must not sleep uninterruptibly for long.
 //!
 //! **States of an entry's buffers** ([`slot`], which contains the crate's `unsafe` code):
 //!
@@ -56,17 +58,27 @@ pub use slot::{Body, Half, Slot};
 
 /// Bytes of the largest request or answer over a ring: one buffer of an entry.
 pub const PAYLOAD: usize = 256 << 10;
-/// Entries of a queue.
+/// Entries of a queue at first.
 const ENTRIES: usize = 64;
 /// Entries of all connections up to which another connection gets queues.
 const ALL_ENTRIES: usize = 8192;
+/// Free entries of a queue below which it gets more.
+const SPARE: usize = 16;
+/// Entries that it then gets at once.
+const MORE: usize = 32;
+/// Entries of a queue at most.
+const MOST: usize = 1024;
+/// Entries in all queues beyond those that queues have at first.
+const ALL_MORE: usize = 2048;
 /// The most background requests that a connection over rings should have: fewer than a queue has entries.
 pub const MAX_BACKGROUND: u16 = 32;
 
 /// Whether new connections use rings.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// Entries of all connections.
+/// Entries that queues of all connections have at first.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
+/// Entries that they got later.
+static TAKEN_LATER: AtomicUsize = AtomicUsize::new(0);
 
 /// Sets whether new connections use io_uring where the kernel offers it. Existing connections stay as they are.
 pub fn use_io_uring(wanted: bool) {
@@ -80,19 +92,28 @@ pub fn uses_io_uring() -> bool {
 
 /// The right to one entry; dropped, it is free again.
 #[derive(Debug)]
-pub struct Ticket(());
+pub struct Ticket(&'static AtomicUsize);
 
 impl Ticket {
     /// Takes one while there are any.
     fn take() -> Option<Self> {
-        let one = |now: usize| (now < ALL_ENTRIES).then(|| now.saturating_add(1));
-        TAKEN.fetch_update(Ordering::AcqRel, Ordering::Acquire, one).ok().map(|_| Self(()))
+        Self::of(&TAKEN, ALL_ENTRIES)
+    }
+
+    /// Takes one of those for queues that need more.
+    fn take_later() -> Option<Self> {
+        Self::of(&TAKEN_LATER, ALL_MORE)
+    }
+
+    fn of(taken: &'static AtomicUsize, most: usize) -> Option<Self> {
+        let one = |now: usize| (now < most).then(|| now.saturating_add(1));
+        taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, one).ok().map(|_| Self(taken))
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        TAKEN.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -14,6 +14,7 @@ use rustix::io::Errno;
 use rustix::thread::CpuSet;
 use std::cell::Cell;
 
+use super::queues::Queues;
 use super::slot::Slot;
 use super::sys;
 
@@ -40,6 +41,8 @@ pub enum Post {
     Register(Arc<Slot>),
     /// Commits an answer.
     Commit(Arc<Slot>),
+    /// Asks for a request ([`Queues::grow`]), once what was posted before is submitted.
+    Ask(Arc<Queues>),
 }
 
 /// A completion.
@@ -215,6 +218,11 @@ impl Ring {
             let (slot, new) = match post {
                 Post::Register(slot) => (slot, true),
                 Post::Commit(slot) => (slot, false),
+                Post::Ask(queues) => {
+                    self.enter(0);
+                    queues.ask();
+                    continue;
+                }
             };
             let device = slot.queues().line.device.number();
             let entry = if new {

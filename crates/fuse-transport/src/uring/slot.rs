@@ -13,7 +13,7 @@ use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -120,6 +120,8 @@ pub struct Slot {
     buffers: [libc::iovec; 2],
     queues: Arc<Queues>,
     queue: u16,
+    /// Its last request was one that was asked for.
+    asked: AtomicBool,
     key: AtomicU64,
     /// Users of the buffers other than the kernel.
     users: AtomicU8,
@@ -147,6 +149,7 @@ impl Slot {
             memory,
             queues: Arc::clone(queues),
             queue,
+            asked: AtomicBool::new(false),
             key: AtomicU64::new(0),
             users: AtomicU8::new(0),
             commit: AtomicU64::new(0),
@@ -162,6 +165,11 @@ impl Slot {
     /// The queue's number.
     pub fn queue(&self) -> u16 {
         self.queue
+    }
+
+    /// Notes whether its present request was asked for; returns what the last note said.
+    pub fn note_asked(&self, is_asked: bool) -> bool {
+        self.asked.swap(is_asked, Ordering::Relaxed)
     }
 
     /// The number of the slot in its ring.
@@ -188,6 +196,7 @@ impl Slot {
     /// such completion. Returns `None` for a request that makes no sense, which is answered.
     pub fn arrived(self: &Arc<Self>) -> Option<(Header, Body, Half)> {
         self.users.store(2, Ordering::Release);
+        self.queues.holds(self.queue);
         let mut body = Body { slot: Arc::clone(self), op: 0, payload: 0 };
         let half = Half(Some(Arc::clone(self)));
         // SAFETY: the kernel has passed the buffers to us with the completion; until `Body` and `Half` are gone nothing
