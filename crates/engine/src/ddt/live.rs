@@ -12,7 +12,7 @@ use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DdtHistogram, Dd
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
 use ondisk::{Blkptr, ChecksumType};
 
-use super::known::Known;
+use super::fingerprints::Fingerprints;
 use super::log_sync::Sides;
 use super::stored::{FLAT, Pending, Places, Stored};
 use super::{Class, STORE_TYPE, Table, stats};
@@ -44,8 +44,8 @@ pub(super) struct Live {
     /// ZAPs open for reading until the next sync.
     pub(crate) opened: BTreeMap<Class, Zap>,
     pub(crate) dirty: bool,
-    /// The index of the ZAPs' keys; `None`: not kept for this checksum.
-    pub(crate) known: Option<Known>,
+    /// The index of the ZAPs' keys.
+    pub(crate) known: Fingerprints,
     /// Look-ups in ZAPs, since the last slice of them was read.
     pub(crate) looked_up: u64,
     /// Why it changes no more.
@@ -68,7 +68,7 @@ impl Live {
             pending: BTreeMap::new(),
             opened: BTreeMap::new(),
             dirty: false,
-            known: checksum.is_dedup_strong().then(Known::complete),
+            known: Fingerprints::complete(checksum),
             looked_up: 0,
             damage: None,
         }
@@ -76,7 +76,7 @@ impl Live {
 
     /// A table that is damaged.
     pub(super) fn damaged(checksum: ChecksumType, why: Error) -> Self {
-        Self { damage: Some(why), known: None, ..Self::fresh(checksum, false) }
+        Self { damage: Some(why), known: Fingerprints::default(), ..Self::fresh(checksum, false) }
     }
 
     /// An existing table.
@@ -103,8 +103,13 @@ impl Live {
                 live.objects.insert(class, object);
             }
         }
-        if !live.objects.is_empty() && live.known.is_some() {
-            live.known = Some(Known::nothing());
+        if !live.objects.is_empty() {
+            let mut salts = Vec::new();
+            for (class, object) in &live.objects {
+                let zap = Zap::open(&mos.object(*object)?)?;
+                salts.push((*class, zap.fat_header().map_or(0, |header| header.salt)));
+            }
+            live.known = Fingerprints::nothing(live.checksum, salts.into_iter());
         }
         for store in table.stores {
             let histogram = match store.histogram {
@@ -147,7 +152,7 @@ impl Live {
 
     /// Whether a ZAP may have the key.
     pub(crate) fn may_have(&self, key: &DdtKey) -> bool {
-        self.known.as_ref().and_then(|known| known.has(key)).unwrap_or(true)
+        self.objects.keys().any(|class| self.known.may_have(*class, key))
     }
 
     /// Where the entry of a key may be.
@@ -156,10 +161,8 @@ impl Live {
         let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
         let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
         let damage = self.damage.clone();
-        let zaps = match logged.is_none() && self.may_have(key) {
-            true => self.objects.iter().map(zap).collect(),
-            false => Vec::new(),
-        };
+        let may_have = |(class, _): &(&Class, &u64)| logged.is_none() && self.known.may_have(**class, key);
+        let zaps: Vec<_> = self.objects.iter().filter(may_have).map(zap).collect();
         self.looked_up += u64::from(!zaps.is_empty());
         let is_active = self.sides.as_ref().is_some_and(|sides| sides.active.entries.contains_key(key));
         Places { flat: self.flat, logged, is_active, has_log: self.has_log, zaps, damage }

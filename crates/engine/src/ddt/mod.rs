@@ -9,6 +9,7 @@
 
 mod counts;
 mod entries;
+mod fingerprints;
 pub(crate) mod host;
 pub(crate) mod index;
 mod known;
@@ -35,6 +36,7 @@ pub(crate) use counts::Counted;
 pub use entries::{Entries, Entry};
 pub use log::{Log, LogEntry};
 pub use lookup::LookupCounts;
+pub use pace::ENTRY_BYTES as LOG_ENTRY_BYTES;
 pub use stats::{Totals, of_block};
 
 use crate::dmu::Objset;

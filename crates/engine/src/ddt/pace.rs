@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use crate::memory::{Limit, Limits};
 
-/// Bytes of memory that an entry takes, about.
-pub(super) const ENTRY_BYTES: u64 = 220;
+/// Bytes of memory that an entry of a log takes, about.
+pub const ENTRY_BYTES: u64 = 220;
 /// Pressure of a log below its cap, in tenths.
 const NO_PRESSURE: u64 = 10;
 /// Txgs of a moving average.

@@ -191,7 +191,7 @@ impl Live {
         }
         zap.remove(words.as_slice())?;
         drop(edit);
-        self.known.iter_mut().for_each(|known| known.remove(key));
+        self.known.remove(Class::Unique, key);
         self.count(host, Class::Unique, (key, &phys), true);
         self.close();
         self.dirty = true;

@@ -4,10 +4,10 @@ use ondisk::ddt::{
     DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DdtHistogram, DdtKey, DdtPhys, compress_value, encode_value,
 };
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT, ddt_dir, mos};
-use ondisk::zap::ZapFlags;
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
+use super::fingerprints::Fingerprints;
 use super::host::Host;
 use super::live::{Live, is_damage};
 use super::stored::{Changed, Pending, Stored, class_of, no_copies, references};
@@ -100,31 +100,23 @@ impl Live {
         let references = references(&stay);
         let class = class_of(&stay);
         let words = key.to_words();
-        let mut is_known = from.is_some();
-        if let Some(object) = from.filter(|from| references == 0 || *from != class) {
-            let object = self.objects.get(&object).copied().unwrap_or(0);
+        if let Some(from) = from.filter(|from| references == 0 || *from != class) {
+            let object = self.objects.get(&from).copied().unwrap_or(0);
             let removed = ZapEdit::open(&mut *host.objects().edit(object)?)?.remove(words.as_slice());
             match removed {
                 // The entry stays, and no look-up gets past it: the block leaks.
                 Err(e) if e.kind() != Kind::NotFound && is_damage(&e) => return Ok(()),
-                removed => {
-                    is_known = removed.is_ok();
-                    may_be_absent(removed)?;
-                }
+                Ok(()) => self.known.remove(from, key),
+                absent => may_be_absent(absent)?,
             }
         }
         freed.extend(gone);
         if references == 0 {
-            self.known.iter_mut().filter(|_| is_known).for_each(|known| known.remove(key));
             return Ok(());
         }
-        // Known first: a place that takes no entry must be looked up in vain.
-        match &mut self.known {
-            Some(known) if is_known => known.ensure(key),
-            Some(known) => known.insert(key),
-            None => {}
-        }
         let object = self.object(host, class)?;
+        // Known first: a place that takes no entry must be looked up in vain.
+        self.known.put(class, key, from == Some(class));
         let value = compress_value(&encode_value(self.flat, &stay));
         let mut edit = host.objects().edit(object)?;
         let mut zap = ZapEdit::open(&mut *edit)?;
@@ -147,9 +139,12 @@ impl Live {
             return Ok(*object);
         }
         let root = self.directory(host)?;
-        let hashed = if self.checksum.is_dedup_strong() { ZapFlags::PRE_HASHED_KEY.0 } else { 0 };
-        let flags = ZapFlags(ZapFlags::HASH64.0 | ZapFlags::UINT64_KEY.0 | hashed);
-        let object = create_zap(host, ObjectType::DDT_ZAP, ZAP_BLOCK, flags, (root, &self.name(class)))?;
+        // As the ZAP has it.
+        let salt = host.salt() | 1;
+        let hashing = Fingerprints::hashing(self.checksum, salt);
+        let new = NewZap { flags: hashing.flags(), salt, ..NewZap::default() };
+        let object = create_zap(host, (ObjectType::DDT_ZAP, ZAP_BLOCK), new, (root, &self.name(class)))?;
+        self.known.add(class, hashing);
         self.objects.insert(class, object);
         Ok(object)
     }
@@ -162,7 +157,7 @@ impl Live {
         }
         let name = names::ddt_directory(self.checksum.name());
         let within = (MOS_DIRECTORY_OBJECT, name.as_str());
-        let root = create_zap(host, DIRECTORY, 512, ZapFlags::default(), within)?;
+        let root = create_zap(host, (DIRECTORY, 512), plain(host), within)?;
         let mut edit = host.objects().edit(root)?;
         let mut zap = ZapEdit::open(&mut *edit)?;
         zap.insert(ddt_dir::VERSION, DDT_VERSION_FDT)?;
@@ -187,7 +182,7 @@ impl Live {
         let statistics = match statistics {
             None if entries > 0 => {
                 let within = (MOS_DIRECTORY_OBJECT, mos::DDT_STATS);
-                Some(create_zap(host, ObjectType::DDT_STATS, 512, ZapFlags::default(), within)?)
+                Some(create_zap(host, (ObjectType::DDT_STATS, 512), plain(host), within)?)
             }
             known => known,
         };
@@ -217,17 +212,19 @@ impl Live {
     }
 }
 
+fn plain(host: &dyn Host) -> NewZap {
+    NewZap { salt: host.salt(), ..NewZap::default() }
+}
+
 /// A new ZAP, named in another one.
 fn create_zap(
     host: &dyn Host,
-    kind: ObjectType,
-    block: u64,
-    flags: ZapFlags,
+    (kind, block): (ObjectType, u64),
+    new: NewZap,
     (within, name): (u64, &str),
 ) -> Result<u64> {
     let objects = host.objects();
     let object = objects.create(&NewObject::plain(kind, block))?;
-    let new = NewZap { flags, salt: host.salt(), ..NewZap::default() };
     ZapEdit::create(&mut *objects.edit(object)?, &new)?;
     ZapEdit::open(&mut *objects.edit(within)?)?.insert(name, object)?;
     Ok(object)
