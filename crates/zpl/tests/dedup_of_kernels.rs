@@ -6,6 +6,7 @@ use std::sync::Arc;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Encryption;
 use engine::dsl::write::props::Source;
+use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::zio::Form;
 use ondisk::{Blkptr, ObjectType};
@@ -66,7 +67,7 @@ fn blocks_of_legacy_tables_are_shared() {
     shares("dedup-legacy");
 }
 
-/// No golden pool has gzip and dedup: the stored bytes are compared with those of zlib.
+/// No golden pool has gzip and dedup: the stored bytes are compared with those of zlib. A setting gives those of the fast encoder.
 #[test]
 fn deduplicated_gzip_has_the_bytes_of_openzfs() {
     let dir = tempfile::tempdir().unwrap();
@@ -76,18 +77,21 @@ fn deduplicated_gzip_has_the_bytes_of_openzfs() {
     let fs = mount(&spa, "ours", Overrides::default()).unwrap();
     let text: Vec<u8> =
         (0..40_000_u32).flat_map(|i| (i * i % 9973).to_string().into_bytes()).take(128 << 10).collect();
-    let number = new(&fs, "text", &text);
-    spa.sync().unwrap();
-    let bp = first_block(&spa, "ours", number).unwrap();
-    assert!(bp.dedup() && bp.compress() == Some(ondisk::CompressType::Gzip6), "{bp:?}");
-    let (dva, size) = (bp.dvas().next().unwrap(), usize::try_from(bp.psize()).unwrap());
-    let stored = spa.pool.zio.read_physical(u64::from(dva.vdev), dva.offset, bp.psize()).unwrap();
-    let gzip = |encode: fn(compress::Algorithm, u8, &[u8], usize) -> Option<Vec<u8>>| {
+    let gzip = |encode: fn(compress::Algorithm, u8, &[u8], usize) -> Option<Vec<u8>>, size: usize| {
         let mut bytes = encode(compress::Algorithm::Gzip, 6, &text, text.len()).unwrap();
         bytes.resize(size, 0);
         bytes
     };
-    assert!(stored[..] == gzip(compress::compress_as_openzfs)[..]);
-    assert!(stored[..] != gzip(compress::compress)[..], "the encoders differ for this block");
+    for (name, is_fast) in [("as OpenZFS", false), ("fast", true)] {
+        spa.pool.env.memory.limits.set(Limit::DedupFastGzip, u64::from(is_fast)).unwrap();
+        let number = new(&fs, name, &text);
+        spa.sync().unwrap();
+        let bp = first_block(&spa, "ours", number).unwrap();
+        assert!(bp.dedup() && bp.compress() == Some(ondisk::CompressType::Gzip6), "{bp:?}");
+        let (dva, size) = (bp.dvas().next().unwrap(), usize::try_from(bp.psize()).unwrap());
+        let stored = spa.pool.zio.read_physical(u64::from(dva.vdev), dva.offset, bp.psize()).unwrap();
+        assert_eq!(stored[..] == gzip(compress::compress_as_openzfs, size)[..], !is_fast, "{name}");
+        assert_eq!(stored[..] == gzip(compress::compress, size)[..], is_fast, "{name}");
+    }
     fs.unmount().unwrap();
 }

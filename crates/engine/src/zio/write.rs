@@ -279,7 +279,8 @@ impl Zio {
         let Some((algorithm, level)) = algorithm(props.compress, props.complevel) else { return whole() };
         let limit = self.compressed_limit(props.compress, data.len());
         // A block that is to be shared equals those that OpenZFS has written, with their checksums.
-        let small = if props.dedup.is_sought() && algorithm == compress::Algorithm::Gzip {
+        let is_shared = props.dedup.is_sought() && !self.memory.limits.is_on(Limit::DedupFastGzip);
+        let small = if is_shared && algorithm == compress::Algorithm::Gzip {
             compress::compress_as_openzfs(algorithm, level, data, limit)
         } else {
             self.compress(algorithm, level, data, limit)

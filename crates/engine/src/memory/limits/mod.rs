@@ -58,6 +58,8 @@ pub enum Limit {
     CondenseMaxObsolete,
     /// Maximum bytes of indices of dedup tables.
     DedupIndexMax,
+    /// gzip by the fast encoder with dedup, too.
+    DedupFastGzip,
     /// Maximum bytes written to a cache device in one interval.
     L2WriteMax,
     /// Bytes added to that until blocks are evicted from memory.

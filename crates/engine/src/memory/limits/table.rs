@@ -34,7 +34,7 @@ const fn bytes(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 98] = [
+pub const LIMITS: [Info; 99] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -243,6 +243,13 @@ pub const LIMITS: [Info; 98] = [
         about: "Bytes of memory for the keys of dedup tables, of all pools together, 5 for each key: a new block whose key is \
                 not in a table costs no look-up there. Default: a 64th of the machine's memory, 16 MiB to 512 MiB.",
     },
+    switch(
+        Limit::DedupFastGzip,
+        "zfs_dedup_fast_gzip",
+        false,
+        "1: with dedup, too, gzip is the fast encoder, whose blocks are not those of OpenZFS: they are not shared with blocks \
+         that OpenZFS has written, or Aquifer with 0. Default: 0.",
+    ),
     bytes(
         Limit::L2WriteMax,
         "l2arc_write_max",
