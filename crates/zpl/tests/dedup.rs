@@ -732,3 +732,56 @@ fn two_pools_share_the_memory_for_keys() {
     assert_eq!(held(), 0);
     dirs.iter().for_each(|dir| drop(judged(dir.path(), &[Judge::NEWEST])));
 }
+
+/// `zfs_dedup_log_mem_max` bounds the log of each table by itself, as in OpenZFS: a long log of one pool, or of another table, does
+/// not hasten the flush of others.
+#[test]
+fn each_log_has_its_own_limit() {
+    use engine::memory::Limit;
+    const MOST: u64 = 1 << 20;
+    const BLOCKS: usize = 1500;
+    let env = Env::system(64 << 20).unwrap();
+    // Nothing is flushed but for the memory.
+    for (limit, value) in [(Limit::DedupLogMemMax, MOST), (Limit::DedupLogTxgMax, 1 << 30)] {
+        env.memory.limits.set(limit, value).unwrap();
+    }
+    let beds = [Bed::within(&env, true), Bed::within(&env, true)];
+    let mounted = beds.each_ref().map(|bed| {
+        bed.set("recordsize", 512);
+        bed.mount(POOL)
+    });
+    let (mut seed, mut most) = (0, [[0; 2]; 2]);
+    for round in 0..6 {
+        for (table, dedup) in [SHA256, SHA512].into_iter().enumerate() {
+            for (pool, (bed, fs)) in beds.iter().zip(&mounted).enumerate() {
+                // The second pool does less.
+                let blocks = if pool == 0 { BLOCKS } else { BLOCKS / 10 };
+                seed += 1;
+                let mut bytes = vec![0; blocks * 512];
+                Rng::new(seed).fill(&mut bytes);
+                bed.set("dedup", dedup);
+                let name = format!("{round} {table}");
+                let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+                let file = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+                fs.write(file, 0, &bytes, true).unwrap();
+                bed.spa.sync().unwrap();
+                let tables = ddt::tables(&bed.spa.mos.view(), &mut Vec::new());
+                for (most, table) in most[pool].iter_mut().zip(&tables) {
+                    let entries = table.logs.iter().map(|log| log.entries.len()).sum::<usize>();
+                    *most = entries.max(*most);
+                }
+            }
+        }
+    }
+    // Half of it for each side, and what one txg adds.
+    let side = usize::try_from(MOST / ddt::LOG_ENTRY_BYTES / 2).unwrap();
+    let [busy, quiet] = most;
+    assert!(busy.iter().all(|most| (side..=2 * side + BLOCKS).contains(most)), "{most:?}");
+    assert!(busy.iter().sum::<usize>() > 2 * side, "two tables have more than one limit: {most:?}");
+    assert_eq!(quiet, [6 * BLOCKS / 10; 2], "nothing is flushed");
+    for (bed, fs) in beds.iter().zip(&mounted) {
+        fs.unmount().unwrap();
+        bed.spa.export().unwrap();
+        judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
+    }
+}
