@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use sim::crash::{Plan, STEPS, Start, survive};
 use sim::world::{Machine, Shape};
+use testkit::zdb::Judge;
 
 /// Images of each workload.
 const IMAGES: u64 = 180;
@@ -26,7 +27,7 @@ fn run(machine: Machine, seed: u64, images: u64) -> u64 {
     let outcome = survive(&plan, &mut |image| {
         shown += 1;
         if shown % SHOWN == 0 {
-            common::show(image);
+            common::show(image, &[Judge::NEWEST]);
         }
     });
     let outcome = outcome.unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));

@@ -6,6 +6,7 @@ mod common;
 use sim::fill_ops::Kind;
 use sim::full::{Case, Effort, fill_and_empty, fill_case};
 use sim::world::{Machine, Shape};
+use testkit::zdb::Judge;
 
 /// A pool whose properties are the defaults, and holds nothing that is removed.
 fn plain(machine: Machine, recordsize: u64) -> Case {
@@ -40,7 +41,7 @@ fn what_is_no_data_counts_too() {
             fill_case(1, case, &kinds, effort).unwrap_or_else(|why| panic!("{case:?}: {why}"));
         println!("{case:?}: {filled:?}");
         assert!(filled.rounds.iter().any(|(_, _, refused)| *refused > 0), "{filled:?}");
-        common::show(&disks);
+        common::show(&disks, &[Judge::NEWEST]);
     }
 }
 
@@ -49,7 +50,7 @@ fn a_pool_of_a_seed_is_filled_and_emptied() {
     let (filled, disks) =
         fill_and_empty(15, Effort { rounds: 4, most: 2000, tasks: 1 }).unwrap_or_else(|why| panic!("{why}"));
     println!("{filled:?}");
-    common::show(&disks);
+    common::show(&disks, &[Judge::NEWEST]);
 }
 
 #[test]
@@ -60,7 +61,7 @@ fn pools_of_many_seeds_are_filled_and_emptied() {
             fill_and_empty(seed, Effort::default()).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
         println!("seed {seed}: {filled:?}");
         if seed % 10 == 0 {
-            common::show(&disks);
+            common::show(&disks, &[Judge::NEWEST]);
         }
     }
 }

@@ -23,6 +23,7 @@ use sim::model::{Known, compare};
 use sim::world::{Shape, as_devices, disks_of, env, new_pool};
 use stdx::rng::Rng;
 use testkit::hostile::forge::seal;
+use testkit::zdb::Judge;
 
 /// Blocks of as many bytes are gangs, and their larger pieces are, too.
 const SMALLEST: u64 = 1024;
@@ -46,7 +47,7 @@ fn the_mos_of_a_fragmented_pool_is_written_to_an_end() {
         check::whole(&pool).unwrap();
         let gangs = pool.mos.phys.meta_dnode.blkptrs().iter().filter(|bp| bp.is_gang()).count();
         assert!(gangs > 0, "{shape:?}: no block of the MOS is a gang");
-        common::show(&pages);
+        common::show(&pages, &[Judge::NEWEST]);
     }
 }
 

@@ -17,6 +17,7 @@ use sim::image::{Pages, Replay};
 use sim::world::{self, Machine, POOL, Shape};
 use stdx::rng::Rng;
 use testkit::golden;
+use testkit::zdb::Judge;
 use zpl::FileKind;
 use zpl::write::{NewNode, Overrides, mount};
 
@@ -210,7 +211,7 @@ fn cut(name: &str, case: &Case, seed: u64, images: u64, shown: u64) {
                 Ok((was, image)) => {
                     (due, tried, resumed) = (due - 1.0, tried + 1, resumed + u64::from(was));
                     if tried % shown == 0 {
-                        common::show(&image);
+                        common::show(&image, &[Judge::NEWEST]);
                     }
                 }
                 Err(why) => {

@@ -23,6 +23,7 @@ use sim::model::{Head, Model};
 use sim::world::{self, POOL};
 use sim::{check, keys};
 use stdx::rng::Rng;
+use testkit::zdb::Judge;
 use zcommon::features::Feature;
 use zpl::write::{
     CloneFrom, Finish, FsWriter, NewNode, Overrides, Reblocked, RewriteHow, Rewriting, Which, create_fs,
@@ -433,7 +434,7 @@ fn cut(bed: &Bed, written: &Written, images: u64) {
         let failed = |why| panic!("{form:?} {case:?} event {at} variant {variant}: {why}");
         let disks = written.checked(&image, replay.promised as usize).unwrap_or_else(failed);
         if tried + 1 == images {
-            common::show(&disks);
+            common::show(&disks, &[Judge::NEWEST]);
         }
         (due, tried) = (due - 1.0, tried + 1);
     }

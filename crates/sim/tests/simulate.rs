@@ -8,6 +8,7 @@ use std::sync::Mutex;
 
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::{Machine, Shape};
+use testkit::zdb::Judge;
 
 const ROUNDS: u64 = 50;
 
@@ -18,7 +19,7 @@ fn run(seed: u64, machine: Machine, counts: &Counts) {
     let (course, disks) =
         simulate(seed, machine, ROUNDS).unwrap_or_else(|why| panic!("{machine:?} seed {seed}: {why}"));
     println!("{machine:?} seed {seed}: {course:?}");
-    common::show(&disks);
+    common::show(&disks, &[Judge::NEWEST]);
     let rare = [("panic", course.panics), ("return to a checkpoint", course.rewinds)];
     for (what, count) in course.jobs.into_iter().chain(rare) {
         *counts.lock().unwrap().entry(what).or_default() += count;
