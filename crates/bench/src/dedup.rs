@@ -102,6 +102,21 @@ impl Bench {
             start.elapsed().as_secs_f64(),
             processor().saturating_sub(cpu).as_secs_f64(),
             ARC >> 20
+        ))?;
+        self.memory()
+    }
+
+    /// What the entries take in memory.
+    fn memory(&self) -> Result<()> {
+        let spa = &self.pool.spa;
+        let counters = spa.shared.dedup_counters();
+        let logs = counters.iter().flat_map(|(_, all)| all).filter(|(name, ..)| name.ends_with("_entries"));
+        let logged: u64 = logs.map(|(.., count)| *count).sum();
+        let held = spa.pool.env.memory.dedup_index_held();
+        say(&format!(
+            "memory: {:.2} bytes for each entry of the table; {logged} entries in its log, {} bytes each",
+            held as f64 / ENTRIES as f64,
+            engine::ddt::LOG_ENTRY_BYTES
         ))
     }
 

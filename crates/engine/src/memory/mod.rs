@@ -224,6 +224,11 @@ impl Memory {
         u64::try_from(most).unwrap_or(u64::MAX).saturating_sub(others)
     }
 
+    /// Bytes that the indices of all pools' dedup tables hold.
+    pub fn dedup_index_held(&self) -> u64 {
+        self.indices.load(Ordering::Relaxed)
+    }
+
     /// Counts bytes that are held for cache devices from now on: blocks have as much less space.
     pub(crate) fn hold_second(&self, bytes: u64) {
         self.second.fetch_add(bytes, Ordering::Relaxed);
