@@ -176,7 +176,7 @@ impl Visitor for Pass<'_, '_> {
         let stats = &mut self.account.stats;
         match met {
             Met::Deduplicated => {
-                stats.dedup_asize += bp.asize();
+                stats.dedup_asize += bp.asize().saturating_sub(self.space.further);
                 stats.dedup_blocks += 1;
             }
             Met::Cloned => {

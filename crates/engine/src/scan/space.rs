@@ -171,6 +171,8 @@ pub(crate) struct SpaceCheck<'p> {
     pub(crate) findings: Findings,
     /// Gang headers and mappings that could not be read.
     pub(crate) notes: Vec<Error>,
+    /// Bytes that the last block claimed beyond those of its first pointer.
+    pub(crate) further: u64,
 }
 
 impl<'p> SpaceCheck<'p> {
@@ -195,7 +197,7 @@ impl<'p> SpaceCheck<'p> {
         maps.replay(pool, &wanted, &mut fill);
         maps.checkpointed(pool, &mut |vdev, start, end| fill(vdev, start, end, false));
         let (clones, findings) = (Clones::new(pool), Findings::default());
-        Self { pool, clones, tops, compares: true, findings, notes: Vec::new() }
+        Self { pool, clones, tops, compares: true, findings, notes: Vec::new(), further: 0 }
     }
 
     /// A pass that only gathers the space in use; the space maps are not read.
@@ -209,7 +211,7 @@ impl<'p> SpaceCheck<'p> {
             tops.insert(top.id, Sectors { ashift, ms_shift, start, end, allocated, used });
         }
         let (clones, findings) = (Clones::new(pool), Findings::default());
-        Self { pool, clones, tops, compares: false, findings, notes: Vec::new() }
+        Self { pool, clones, tops, compares: false, findings, notes: Vec::new(), further: 0 }
     }
 
     /// Marks all locations of a block as in use. Returns whether the first of them was in use, in this pass's window.
@@ -250,19 +252,33 @@ impl<'p> SpaceCheck<'p> {
         all
     }
 
-    /// Counts a reference to a block, and claims its locations if it is the first.
+    /// Counts a reference to a block, and claims its locations if it is the first. A block of a dedup table may have got more copies
+    /// since other pointers to it were written.
     pub(crate) fn meet(&mut self, bp: &Blkptr) -> Met {
         let Some(first) = bp.dva(0) else { return Met::First };
-        match self.is_used(&first, 0) {
-            None => {
-                self.claim(bp, &mut Claiming::default(), 0);
-                Met::Elsewhere
-            }
+        let met = match self.is_used(&first, 0) {
+            None => Met::Elsewhere,
             Some(true) if bp.dedup() => Met::Deduplicated,
             Some(true) if self.clones.references(&first) > 0 => Met::Cloned,
-            Some(_) => {
-                self.claim(bp, &mut Claiming::default(), 0);
-                Met::First
+            Some(_) => Met::First,
+        };
+        let is_shared = bp.dedup() || self.clones.references(&first) > 0;
+        match met {
+            Met::Deduplicated => self.claim_further(bp),
+            Met::Elsewhere if is_shared && !bp.is_gang() => self.claim_further(bp),
+            Met::Cloned => {}
+            Met::First | Met::Elsewhere => self.claim(bp, &mut Claiming::default(), 0),
+        }
+        met
+    }
+
+    /// Claims the copies of a block, in this window, that no pointer named before.
+    fn claim_further(&mut self, bp: &Blkptr) {
+        self.further = 0;
+        for dva in bp.dvas().filter(|dva| !dva.gang) {
+            if self.is_used(&dva, 0) == Some(false) {
+                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, &mut Claiming::default(), 0);
+                self.further = self.further.saturating_add(dva.asize);
             }
         }
     }
