@@ -86,6 +86,8 @@ pub struct Actor {
     pub syncs_splits: bool,
     /// The txg of this step was closed in its middle.
     pub was_split: bool,
+    /// Entries pruned from dedup tables.
+    pub pruned: u64,
     pub(crate) random: Rng,
     /// A file system that must not be mounted in this step.
     pub(crate) barred: Option<String>,
@@ -174,6 +176,7 @@ impl Actor {
             may_split: false,
             syncs_splits: false,
             was_split: false,
+            pruned: 0,
             barred: None,
             random,
             named,

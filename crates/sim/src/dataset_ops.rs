@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crypt::Suite;
+use engine::ddt;
+use engine::ddt::prune::Prune;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
 use engine::dsl::write::crypto::{Cipher, Encryption};
@@ -77,7 +79,7 @@ impl Actor {
         let below: Vec<String> = all.iter().filter(|name| *name != POOL).cloned().collect();
         let (Some(any), child) = (self.pick(&all), self.pick(&below)) else { return Ok(()) };
         let above = if self.tree(&any).is_volume() { POOL.to_owned() } else { any.clone() };
-        let what = self.random.below(24);
+        let what = self.random.below(28);
         self.tell(format!("dataset operation {what} on {any} or {child:?}"));
         if let (7 | 10, Some(child)) = (what, &child) {
             // A file system must be unmounted for a rollback or destroy.
@@ -104,8 +106,46 @@ impl Actor {
             }
             (20, _) => self.resize(),
             (21 | 22, Some(child)) => self.change_key(&child),
+            (24..27, _) => self.prune(),
+            (27, _) => self.limit_tables(),
             _ => self.spa.sync(),
         }
+    }
+
+    /// Takes entries with one reference from the dedup tables; has them made from now on if there are none.
+    fn prune(&mut self) -> Result<()> {
+        if self.listed() == 0 {
+            return self.set_to(POOL, ("dedup", 1));
+        }
+        // Those of logs stay: often all are in their tables.
+        for _ in 0..self.random.below(3) * 12 {
+            self.spa.sync()?;
+        }
+        let which = match self.random.below(2) {
+            0 => Prune::Age(0),
+            _ => Prune::Percentage(1 + self.random.below(100)),
+        };
+        let before = self.listed();
+        match self.spa.prune_ddt(which) {
+            Err(e) if e.kind() == Kind::Unsupported || is_refusal(&e) => {}
+            done => done?,
+        }
+        self.pruned += before.saturating_sub(self.listed());
+        self.spa.sync()
+    }
+
+    /// Entries of the dedup tables.
+    fn listed(&self) -> u64 {
+        let tables = ddt::tables(&self.spa.mos.view(), &mut Vec::new());
+        tables.iter().flat_map(|table| &table.stores).map(|store| store.count).sum()
+    }
+
+    /// Limits the size of the dedup tables, or no longer does.
+    fn limit_tables(&mut self) -> Result<()> {
+        let quota = self.pick(&[0, u64::MAX, 1, 64 << 10]).unwrap_or(0);
+        let settings = [("dedup_table_quota".to_owned(), PropValue::Number(quota))];
+        self.spa.sync_task(move |spa, tx| spa.set_props(&settings, tx))?;
+        self.spa.sync()
     }
 
     /// Creates a file system, encrypted like its parent, or with a key of its own.
@@ -299,6 +339,10 @@ impl Actor {
     fn set(&mut self, name: &str) -> Result<()> {
         let Some((prop, values)) = self.pick(&SETTINGS) else { return Ok(()) };
         let Some(value) = self.pick(values) else { return Ok(()) };
+        self.set_to(name, (prop, value))
+    }
+
+    fn set_to(&mut self, name: &str, (prop, value): (&'static str, u64)) -> Result<()> {
         let Some(head) = self.model.heads.get(name) else { return Ok(()) };
         if (head.tree.is_volume() && OF_FILES.contains(&prop))
             || (head.encrypted && (prop, value) == ("copies", 3))

@@ -488,6 +488,7 @@ impl Run {
         let resumed = self.past.resume(&devices_of(&self.faulty), self.promised, boot, &Known::default())?;
         let before = std::mem::replace(&mut self.actor, resumed);
         self.actor.told = before.told;
+        self.actor.pruned = before.pruned;
         self.actor.syncs_splits = true;
         self.past.forget_after(&self.actor);
         self.equip()?;
@@ -515,6 +516,9 @@ impl Run {
 
     /// Checks that everything is present when the machine is off and all disks have recovered.
     fn finish(&mut self) -> Result<Vec<Pages>, String> {
+        if self.actor.pruned > 0 {
+            self.count("pruned dedup table");
+        }
         self.faulty.iter().for_each(|disk| disk.clear());
         self.export()?;
         let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();

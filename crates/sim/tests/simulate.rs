@@ -44,8 +44,13 @@ fn disks_fail_and_lie_and_the_power_goes_and_all_is_right() {
     println!("{counts:?}");
     let jobs =
         ["add", "remove", "expand", "checkpoint", "initialize", "trim", "pause", "remove log", "split"];
-    let aux =
-        ["spare in use", "spare out of use", "cache device after a restart", "blocks from a cache device"];
+    let aux = [
+        "pruned dedup table",
+        "spare in use",
+        "spare out of use",
+        "cache device after a restart",
+        "blocks from a cache device",
+    ];
     for what in jobs.into_iter().chain(aux).chain(["panic", "return to a checkpoint", "return to a txg"]) {
         assert!(counts.get(what).is_some_and(|count| *count > 0), "never: {what}");
     }
