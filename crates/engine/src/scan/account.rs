@@ -78,6 +78,8 @@ pub struct Account {
     pub(crate) checkpoint: u64,
     /// Bytes copied by a removal in progress.
     pub(crate) removing: u64,
+    /// Bytes of copies that only dedup tables name.
+    pub(crate) listed: u64,
     /// Bytes that log space maps add to the metaslabs' counts.
     pub(crate) unflushed: i64,
     /// Leaks and double use; `None` if not checked, or if the walk was stopped.
@@ -103,7 +105,7 @@ impl Account {
     /// Bytes that the walk found in use.
     pub fn total_found(&self) -> i64 {
         let stats = &self.stats;
-        let more = self.removing.saturating_add(self.checkpoint);
+        let more = self.removing.saturating_add(self.checkpoint).saturating_add(self.listed);
         let found = stats.total().asize.saturating_add(more);
         let found = found.saturating_sub(stats.dedup_asize + stats.clone_asize);
         i64::try_from(found).unwrap_or(i64::MAX)
@@ -142,7 +144,10 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
             first: i == 0,
         };
         let stopped = traverse(pool, &mut pass).is_err();
-        let space = pass.space;
+        let mut space = pass.space;
+        if options.leaks && !stopped {
+            account.listed = account.listed.saturating_add(space.claim_listed());
+        }
         let (found, notes) = space.finish(&maps);
         findings.merge(found);
         account.notes.extend(notes);

@@ -20,6 +20,7 @@ use stdx::RangeSet;
 use super::bitmap::Bitmap;
 use super::clones::Clones;
 use super::space_maps::SpaceMaps;
+use crate::ddt;
 use crate::error::{Error, Kind};
 use crate::spa::Pool;
 use crate::vdev::indirect::MAX_HOPS;
@@ -281,6 +282,30 @@ impl<'p> SpaceCheck<'p> {
                 self.further = self.further.saturating_add(dva.asize);
             }
         }
+    }
+
+    /// Claims the copies that only entries of dedup tables name, after all pointers: those that were written before a block got
+    /// them have fewer. Returns their bytes.
+    #[doc(alias = "zdb_count_block")]
+    pub(crate) fn claim_listed(&mut self) -> u64 {
+        let mut bytes = 0_u64;
+        // What cannot be read is told by the check of tables.
+        let tables = ddt::tables(&self.pool.mos, &mut Vec::new());
+        for table in tables.iter().filter(|table| table.is_flat()) {
+            let stored = table.stores.iter().flat_map(|store| store.entries()).filter_map(Result::ok);
+            let logged = table.logs.iter().flat_map(|log| &log.entries);
+            let logged = logged.map(|(key, entry)| (*key, entry.phys.clone()));
+            for (key, all) in stored.map(|entry| (entry.key, entry.phys)).chain(logged) {
+                for bp in all.iter().filter(|p| p.phys_birth != 0).map(|p| p.blkptr(&key, table.checksum)) {
+                    let is_met = bp.dva(0).is_some_and(|first| self.is_used(&first, 0) != Some(false));
+                    if is_met && bp.dvas().nth(1).is_some() {
+                        self.claim_further(&bp);
+                        bytes = bytes.saturating_add(self.further);
+                    }
+                }
+            }
+        }
+        bytes
     }
 
     /// Whether the first sector of a copy is already in use; `None` outside of the window.
