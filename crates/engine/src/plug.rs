@@ -4,6 +4,9 @@
 //! While a thread is inside [`plugged`], a queue that got a write registers its start by [`hold_back`]; all registered
 //! queues start when the thread leaves, or before it waits for anything ([`release`]): a thread never waits for a write
 //! that it holds back itself. Another thread may start the queue earlier; that is harmless.
+//!
+//! The threads of an executor hold back the requests of scans between their jobs as well ([`hold_scans_back`]): each of a scan's jobs starts
+//! a small repair.
 #![doc(alias("blk_start_plug", "blk_finish_plug"))]
 
 use std::cell::RefCell;
@@ -14,6 +17,20 @@ type Held = (usize, Box<dyn FnOnce()>);
 thread_local! {
     /// `None`: the thread holds nothing back.
     static HELD: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
+    /// The same for scans only, until the next [`release`].
+    static SCANS: RefCell<Option<Vec<Held>>> = const { RefCell::new(None) };
+}
+
+/// From now on this thread holds back what it starts for scans. It calls [`release`] after a few jobs, and before it rests.
+pub(crate) fn hold_scans_back() {
+    SCANS.with_borrow_mut(|held| {
+        held.get_or_insert_default();
+    });
+}
+
+/// Whether the thread holds back something for scans.
+pub(crate) fn holds_scans() -> bool {
+    SCANS.with_borrow(|held| held.as_ref().is_some_and(|held| !held.is_empty()))
 }
 
 /// Runs `work`; the writes that it starts reach their devices at its end.
@@ -33,21 +50,29 @@ pub(crate) fn plugged<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Registers a queue to be started later, once for each `identity`. Returns false, and the caller starts the queue
-/// itself, outside of [`plugged`].
-pub(crate) fn hold_back<F: FnOnce() + 'static>(identity: usize, start: impl FnOnce() -> F) -> bool {
-    HELD.with_borrow_mut(|held| {
-        let Some(held) = held else { return false };
-        if !held.iter().any(|(other, _)| *other == identity) {
-            held.push((identity, Box::new(start())));
-        }
-        true
-    })
+/// itself, outside of [`plugged`], unless it is for a scan on an executor's thread.
+pub(crate) fn hold_back<F: FnOnce() + 'static>(
+    identity: usize,
+    is_scan: bool,
+    start: impl FnOnce() -> F,
+) -> bool {
+    let is_plugged = HELD.with_borrow(Option::is_some);
+    let place = if is_plugged { &HELD } else { &SCANS };
+    (is_plugged || is_scan)
+        && place.with_borrow_mut(|held| {
+            let Some(held) = held else { return false };
+            if !held.iter().any(|(other, _)| *other == identity) {
+                held.push((identity, Box::new(start())));
+            }
+            true
+        })
 }
 
 /// Starts what the thread holds back: to be called before it waits.
 pub(crate) fn release() {
-    let held = HELD.with_borrow_mut(|held| held.as_mut().map(std::mem::take));
-    start(held);
+    for place in [&HELD, &SCANS] {
+        start(place.with_borrow_mut(|held| held.as_mut().map(std::mem::take)));
+    }
 }
 
 fn start(held: Option<Vec<Held>>) {
@@ -67,7 +92,7 @@ mod tests {
         let count = Rc::new(Cell::new(0));
         let begin = |identity| {
             let count = Rc::clone(&count);
-            hold_back(identity, || move || count.set(count.get() + 1))
+            hold_back(identity, false, || move || count.set(count.get() + 1))
         };
         assert!(!begin(1));
         plugged(|| {
@@ -80,5 +105,20 @@ mod tests {
         });
         assert_eq!(count.get(), 3);
         assert!(!begin(1));
+    }
+
+    #[test]
+    fn an_executors_thread_holds_back_scans_only() {
+        let count = Rc::new(Cell::new(0));
+        let begin = |identity, is_scan| {
+            let count = Rc::clone(&count);
+            hold_back(identity, is_scan, || move || count.set(count.get() + 1))
+        };
+        hold_scans_back();
+        assert!(!begin(1, false) && begin(1, true) && begin(2, true) && holds_scans());
+        plugged(|| assert!(begin(3, false)));
+        assert_eq!(count.get(), 1);
+        release();
+        assert!(count.get() == 3 && !holds_scans());
     }
 }

@@ -11,7 +11,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::plug;
 
 /// A piece of CPU work that never waits.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -111,10 +113,15 @@ impl ThreadPool {
         let (shared, waiting, width) = (queue(), queue(), width.max(1));
         let mut threads = Vec::new();
         for i in 0..width {
-            for (name, queue) in [("zio", &shared), ("zio-w", &waiting)] {
+            for (name, queue, waits) in [("zio", &shared, false), ("zio-w", &waiting, true)] {
                 let queue = Arc::clone(queue);
-                let thread =
-                    std::thread::Builder::new().name(format!("{name}-{i}")).spawn(move || work(&queue))?;
+                let work = move || {
+                    if !waits {
+                        plug::hold_scans_back();
+                    }
+                    work(&queue);
+                };
+                let thread = std::thread::Builder::new().name(format!("{name}-{i}")).spawn(work)?;
                 threads.push(thread);
             }
         }
@@ -122,13 +129,21 @@ impl ThreadPool {
     }
 }
 
+/// Jobs after which requests that were held back start.
+const JOBS: u32 = 16;
+
 fn work(shared: &(Mutex<Queue>, Condvar)) {
+    let mut done: u32 = 0;
     loop {
         let job = {
             let mut queue = shared.0.lock();
             loop {
                 if let Some(job) = queue.jobs.pop_front() {
                     break job;
+                }
+                if plug::holds_scans() {
+                    MutexGuard::unlocked(&mut queue, plug::release);
+                    continue;
                 }
                 if queue.stop {
                     return;
@@ -138,6 +153,10 @@ fn work(shared: &(Mutex<Queue>, Condvar)) {
         };
         // A job that panics has reported itself; its waiter notices its end. Other jobs continue.
         let _ = catch_unwind(AssertUnwindSafe(job));
+        done = done.wrapping_add(1);
+        if done.is_multiple_of(JOBS) {
+            plug::release();
+        }
     }
 }
 
@@ -249,13 +268,13 @@ impl<T> Promise<T> {
     /// Waits for the value and takes it. Panics if the setter is gone: it has panicked, and waiting would never
     /// end.
     pub fn wait(&self, executor: &dyn Executor) -> T {
-        crate::plug::release();
+        plug::release();
         let mut slot = self.0.0.lock();
         loop {
             if let Some(value) = slot.take() {
                 return value;
             }
-            let helped = parking_lot::MutexGuard::unlocked(&mut slot, || executor.help());
+            let helped = MutexGuard::unlocked(&mut slot, || executor.help());
             if !helped && slot.is_none() {
                 assert!(Arc::strong_count(&self.0) > 1, "the job that was waited for is gone");
                 self.0.1.wait_for(&mut slot, std::time::Duration::from_millis(50));

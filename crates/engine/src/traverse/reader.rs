@@ -15,6 +15,7 @@ use std::time::Duration;
 use ondisk::Blkptr;
 use parking_lot::{Condvar, Mutex};
 
+use crate::plug::plugged;
 use crate::types::Bookmark;
 use crate::zio::{Form, ReadOptions, ReadOutcome, Zio};
 
@@ -53,8 +54,25 @@ struct State {
     queued: u64,
     inflight: u64,
     done: u64,
-    /// Waiting requests go out however few they are: no more will come, or few may wait.
+    /// Waiting requests go out however few they are: no more will come.
     draining: bool,
+    /// Few requests may wait; a batch of them is as small.
+    bounded: bool,
+    /// A batch is being started.
+    going: bool,
+    /// Bytes and requests that may be left waiting when a thread wakes that waits for room.
+    room: Option<(u64, usize)>,
+}
+
+impl State {
+    /// Whether at most so many bytes and requests wait.
+    fn has(&self, (bytes, requests): (u64, usize)) -> bool {
+        self.queued <= bytes && self.waiting.len() <= requests
+    }
+
+    fn is_over(&self) -> bool {
+        self.waiting.is_empty() && self.inflight == 0
+    }
 }
 
 /// The requests of a top-level vdev.
@@ -100,27 +118,30 @@ impl Reader {
 
     /// Takes a block; waits while too many wait.
     pub(crate) fn push(self: &Arc<Self>, request: Request) {
+        self.add(request, false, (u64::MAX, MAX_WAITING));
+    }
+
+    /// As [`Reader::push`]; waits until at most so many bytes and requests wait, so that draining takes little time.
+    pub(crate) fn push_within(self: &Arc<Self>, request: Request, bytes: u64, requests: usize) {
+        self.add(request, true, (bytes, requests));
+    }
+
+    fn add(self: &Arc<Self>, request: Request, bounded: bool, most: (u64, usize)) {
         let Some(dva) = request.bp.dva(0) else { return };
-        let ready = {
+        let is_full = {
             let mut state = self.state.lock();
             state.arrivals += 1;
             let key = (dva.vdev, dva.offset, state.arrivals);
             state.waiting.insert(key, request);
             state.queued = state.queued.saturating_add(cost(&request));
             state.tops.entry(dva.vdev).or_default().waiting += cost(&request);
-            state.draining || state.waiting.len() >= MIN_WAITING
+            (state.draining, state.bounded) = (false, bounded);
+            !state.has(most)
         };
-        if ready {
-            self.pump();
-            self.wait_until(|state| state.waiting.len() < MAX_WAITING);
+        self.pump();
+        if is_full {
+            self.wait_for((most.0 / 2, most.1 / 2));
         }
-    }
-
-    /// As [`Reader::push`]; waits until at most so many bytes and requests wait, so that draining takes little time.
-    pub(crate) fn push_within(self: &Arc<Self>, request: Request, bytes: u64, requests: usize) {
-        self.state.lock().draining = true;
-        self.push(request);
-        self.wait_until(|state| state.queued <= bytes && state.waiting.len() <= requests);
     }
 
     /// Bytes of the requests of a top-level vdev, waiting and under way.
@@ -139,34 +160,40 @@ impl Reader {
         state.waiting.clear();
         state.queued = 0;
         state.tops.values_mut().for_each(|load| load.waiting = 0);
+        self.change.notify_all();
     }
 
     /// Waits until everything is read, calling `meanwhile` now and then; it may cancel.
     pub(crate) fn drain(self: &Arc<Self>, mut meanwhile: impl FnMut(&Self)) {
         self.state.lock().draining = true;
         self.pump();
+        while !self.state.lock().is_over() {
+            meanwhile(self);
+            self.pause(State::is_over);
+        }
+    }
+
+    fn wait_for(self: &Arc<Self>, room: (u64, usize)) {
         loop {
             {
-                let state = self.state.lock();
-                if state.waiting.is_empty() && state.inflight == 0 {
+                let mut state = self.state.lock();
+                state.room = (!state.has(room)).then_some(room);
+                if state.room.is_none() {
                     return;
                 }
             }
-            meanwhile(self);
-            self.pause();
+            self.pump();
+            self.pause(|state| state.has(room));
         }
     }
 
-    fn wait_until(&self, fine: impl Fn(&State) -> bool) {
-        while !fine(&self.state.lock()) {
-            self.pause();
-        }
-    }
-
-    fn pause(&self) {
+    /// Waits a moment, or until something is so.
+    fn pause(&self, is_so: impl Fn(&State) -> bool) {
         if !self.zio.executor().help() {
             let mut state = self.state.lock();
-            self.change.wait_for(&mut state, Duration::from_millis(50));
+            if !is_so(&state) {
+                self.change.wait_for(&mut state, Duration::from_millis(50));
+            }
         }
     }
 
@@ -178,12 +205,14 @@ impl Reader {
         }
         let mut seen = 1;
         loop {
-            while let Some(request) = self.next() {
-                let me = Arc::clone(self);
-                let done = Box::new(move |outcome| me.finish(&request, outcome));
-                let options = ReadOptions { lead: request.lead, ..self.options };
-                self.zio.read(&request.bp, request.at, options, done);
-            }
+            plugged(|| {
+                while let Some(request) = self.next() {
+                    let me = Arc::clone(self);
+                    let done = Box::new(move |outcome| me.finish(&request, outcome));
+                    let options = ReadOptions { lead: request.lead, ..self.options };
+                    self.zio.read(&request.bp, request.at, options, done);
+                }
+            });
             match self.pumps.compare_exchange(seen, 0, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => return,
                 Err(now) => seen = now,
@@ -193,8 +222,12 @@ impl Reader {
 
     fn next(&self) -> Option<Request> {
         let mut state = self.state.lock();
-        let enough = state.draining || state.inflight > 0 || state.waiting.len() >= MIN_WAITING;
-        if state.inflight >= self.limit || !enough {
+        state.going = if state.going {
+            state.inflight < self.limit && !state.waiting.is_empty()
+        } else {
+            state.inflight <= self.limit / 2 && self.has_enough(&state)
+        };
+        if !state.going {
             return None;
         }
         // The vdev with least under way, so that all have work.
@@ -216,6 +249,15 @@ impl Reader {
         Some(request)
     }
 
+    /// Whether enough requests wait to start some.
+    fn has_enough(&self, state: &State) -> bool {
+        let is_enough = match state.bounded {
+            true => state.queued >= self.limit / 4,
+            false => state.inflight > 0,
+        };
+        is_enough || state.draining || state.room.is_some() || state.waiting.len() >= MIN_WAITING
+    }
+
     fn finish(self: &Arc<Self>, request: &Request, outcome: ReadOutcome) {
         (self.told)(request, outcome);
         {
@@ -228,7 +270,11 @@ impl Reader {
             state.done += request.bp.asize();
         }
         self.pump();
-        self.change.notify_all();
+        let mut state = self.state.lock();
+        if state.is_over() || state.room.is_some_and(|room| state.has(room)) {
+            state.room = None;
+            self.change.notify_all();
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 //! Requests of scans yield to all others ([`super::lanes`]).
 //!
 //! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
-//! that fails is split. The writes of blocks that one thread starts together are issued together ([`crate::plug`]). Reads go first: while any wait, one write at most is on the device.
+//! that fails is split. The requests that one thread starts together are issued together ([`crate::plug`]). Reads go first: while any wait, one write at most is on the device.
 //!
 //! Flushes run one at a time; those that arrive meanwhile share the next one. Linux reports a failed write-back to one
 //! `fdatasync` only, so of two flushes at once the one that succeeds could be the one whose bytes are lost.
@@ -155,20 +155,29 @@ impl Queue {
     fn enqueue(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: ReadDone) {
         let arrival = self.stats.arrived(class);
         self.state.lock().lanes.reads(class.is_scan()).push(offset, LeafRead { len, arrival, done });
-        self.issue();
+        if class == IoClass::SyncRead {
+            self.issue();
+        } else {
+            self.issue_soon(class);
+        }
     }
 
-    /// Writes `parts` at the device offset `offset`.
-    pub fn write(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, class: IoClass, done: WriteDone) {
-        let arrival = self.stats.arrived(class);
-        self.state.lock().lanes.writes(class.is_scan()).push(offset, parts, arrival, done);
-        let held = plug::hold_back(Arc::as_ptr(self).addr(), || {
+    /// Issues requests, if the thread does not hold them back.
+    fn issue_soon(self: &Arc<Self>, class: IoClass) {
+        let held = plug::hold_back(Arc::as_ptr(self).addr(), class.is_scan(), || {
             let queue = Arc::clone(self);
             move || queue.issue()
         });
         if !held {
             self.issue();
         }
+    }
+
+    /// Writes `parts` at the device offset `offset`.
+    pub fn write(self: &Arc<Self>, offset: u64, parts: Vec<Buf>, class: IoClass, done: WriteDone) {
+        let arrival = self.stats.arrived(class);
+        self.state.lock().lanes.writes(class.is_scan()).push(offset, parts, arrival, done);
+        self.issue_soon(class);
     }
 
     /// Makes the writes durable that have completed.

@@ -30,7 +30,7 @@ use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 /// Bytes and blocks met by the walk that are read in the same slice and may wait to be read in device order.
 const WAITING: (u64, usize) = (64 << 20, 1 << 14);
 /// The same of gathered blocks, which are sorted already: enough for the devices to have work.
-const SORTED: (u64, usize) = (4 << 20, 1 << 10);
+const SORTED: (u64, usize) = (8 << 20, 1 << 11);
 /// Repairs that may be under way, and bytes of their blocks, which are in memory: a shared device takes few of them at a time, and the
 /// txg waits for all. A device that the scan has for itself finds neighbours to join among them.
 const MENDING: (u64, u64) = (128, 32 << 20);
