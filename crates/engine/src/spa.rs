@@ -26,6 +26,7 @@ mod balance;
 mod cache;
 pub mod checkpoint;
 pub(crate) mod config;
+pub mod copy_pass;
 pub mod create;
 mod detach;
 pub mod devices;

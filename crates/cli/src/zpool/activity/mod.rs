@@ -1,6 +1,6 @@
 //! Past and present activities of a pool: scrub and resilver, removal, checkpoint, expansion.
 //!
-//! Differs from OpenZFS: the time left is shown at any speed, from the first seconds on; a paused scrub of a
+//! Differs from OpenZFS: the time left is shown at any speed, from the first seconds on, by what this import has done; a paused scrub of a
 //! pool that is not imported is taken to have been paused when the pool was last written.
 
 mod errors;
@@ -11,7 +11,7 @@ mod text;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use engine::Result;
-use engine::spa::Pool;
+use engine::spa::copy_pass::CopyPass;
 use engine::spa::scrub::ScanPass;
 use engine::zap::Zap;
 use ondisk::names::{mos, vdev_top};
@@ -84,6 +84,7 @@ struct Removal {
     to_copy: u64,
     copied: u64,
     mapping_memory: u64,
+    pass: CopyPass,
 }
 
 /// The checkpoint.
@@ -107,6 +108,7 @@ struct Expansion {
     reflowed: u64,
     /// It waits for a disk that is absent, or lacks something.
     waits: bool,
+    pass: CopyPass,
 }
 
 impl Activity {
@@ -116,7 +118,7 @@ impl Activity {
             scan: Scan::of(view).ok().flatten(),
             errors: ErrorScrub::of(view).ok().flatten(),
             rebuilds: Rebuild::all(view).unwrap_or_default(),
-            removal: Removal::of(view.pool).ok().flatten(),
+            removal: Removal::of(view).ok().flatten(),
             checkpoint: Checkpoint::of(view).ok().flatten(),
             expansion: Expansion::of(view).ok().flatten(),
         }
@@ -175,10 +177,12 @@ fn rates(pass: &ScanPass, running: bool) -> [u64; 2] {
 }
 
 impl Removal {
-    fn of(pool: &Pool) -> Result<Option<Self>> {
+    fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
+        let pool = view.pool;
         let Some(value) = pool.directory()?.lookup(mos::REMOVING.as_bytes())? else { return Ok(None) };
         let Ok(removal) = SpaRemoving::from_words(&value.ints) else { return Ok(None) };
         let tree = pool.tree();
+        let pass = view.imported().and_then(|live| live.spa().ok()?.removal_pass());
         let entries = tree.tops().filter_map(|top| top.mapping()).map(|m| m.entries().len());
         Ok((removal.state != 0).then(|| Self {
             state: removal.state,
@@ -188,6 +192,7 @@ impl Removal {
             to_copy: removal.to_copy,
             copied: removal.copied,
             mapping_memory: u64::try_from(entries.sum::<usize>()).unwrap_or(0).saturating_mul(MAPPING_ENTRY),
+            pass: pass.unwrap_or(CopyPass { start: removal.start_time, before: 0 }),
         }))
     }
 }
@@ -207,13 +212,15 @@ impl Expansion {
     fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
         let mut found: Vec<Self> = Vec::new();
         let spa = view.imported().and_then(|live| live.spa().ok());
-        let waits = spa.is_some_and(|spa| spa.expansion_waits());
+        let waits = spa.as_ref().is_some_and(|spa| spa.expansion_waits());
+        let pass = spa.and_then(|spa| spa.expansion_pass());
         for top in &view.pool.tree().config.children {
             let Some(zap) = view.pool.dsl.zap(top.top_zap)? else { continue };
             found.extend(Self::of_vdev(&zap, top.id, view.sizes.get(top.guid).allocated)?);
         }
         let last = found.into_iter().max_by_key(|e| (e.state == state::SCANNING, e.end));
-        Ok(last.map(|e| Self { waits: waits && e.state == state::SCANNING, ..e }))
+        let under_way = |e: Self| Self { waits, pass: pass.unwrap_or(e.pass), ..e };
+        Ok(last.map(|e| if e.state == state::SCANNING { under_way(e) } else { e }))
     }
 
     fn of_vdev(zap: &Zap, vdev: u64, to_reflow: u64) -> Result<Option<Self>> {
@@ -221,14 +228,16 @@ impl Expansion {
             return Ok(None);
         };
         let number = |entry: &str| Ok::<u64, engine::Error>(zap.u64(entry)?.unwrap_or(0));
+        let start = number(vdev_top::RAIDZ_EXPAND_START_TIME)?;
         Ok(Some(Self {
             state,
             vdev,
-            start: number(vdev_top::RAIDZ_EXPAND_START_TIME)?,
+            start,
             end: number(vdev_top::RAIDZ_EXPAND_END_TIME)?,
             to_reflow,
             reflowed: number(vdev_top::RAIDZ_EXPAND_BYTES_COPIED)?,
             waits: false,
+            pass: CopyPass { start, before: 0 },
         }))
     }
 }

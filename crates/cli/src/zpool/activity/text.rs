@@ -3,6 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clikit::output::time::{clock, duration};
+use engine::spa::copy_pass::CopyPass;
 use zcommon::units::{nicebytes, nicenum};
 use zutil::names::{NameStyle, vdev_name};
 
@@ -55,6 +56,23 @@ impl Activity {
 
 /// Hours from which on no time is shown.
 const SLOW_HOURS: u64 = 30 * 24;
+
+/// In place of a time left that takes longer.
+const TOO_SLOW: &str = ", (copy is slow, no estimated time)";
+/// The same while nothing has been measured.
+const UNKNOWN: &str = ", no estimated completion time";
+
+/// Bytes that a pass copies each second; 0: it has copied none. `copied`: bytes of earlier passes as well.
+fn rate(pass: CopyPass, copied: u64, now: u64) -> u64 {
+    match copied.saturating_sub(pass.before) {
+        0 => 0,
+        bytes => (bytes / now.saturating_sub(pass.start).max(1)).max(1),
+    }
+}
+
+fn at(rate: u64) -> String {
+    if rate > 0 { format!(" at {}/s", nicenum(rate)) } else { String::new() }
+}
 
 fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
@@ -148,17 +166,18 @@ impl Removal {
 
     /// Progress of the copy at `now`, in seconds since 1970.
     fn progress(&self, now: u64) -> String {
-        let rate = (self.copied.max(1) / now.saturating_sub(self.start).max(1)).max(1);
-        let minutes = self.to_copy.saturating_sub(self.copied) / rate / 60;
-        let end = match minutes / 60 {
-            hours if hours < SLOW_HOURS => format!(", {hours}h{}m to go", minutes % 60),
-            _ => ", (copy is slow, no estimated time)".to_owned(),
+        let rate = rate(self.pass, self.copied, now);
+        let left = self.to_copy.saturating_sub(self.copied).checked_div(rate).map(|seconds| seconds / 60);
+        let end = match left.map(|minutes| (minutes / 60, minutes % 60)) {
+            None => UNKNOWN.to_owned(),
+            Some((hours, minutes)) if hours < SLOW_HOURS => format!(", {hours}h{minutes}m to go"),
+            Some(_) => TOO_SLOW.to_owned(),
         };
         format!(
-            "\t{} copied out of {} at {}/s, {:.2}% done{end}",
+            "\t{} copied out of {}{}, {:.2}% done{end}",
             nicenum(self.copied.max(1)),
             nicenum(self.to_copy),
-            nicenum(rate),
+            at(rate),
             percent(self.copied.max(1), self.to_copy)
         )
     }
@@ -197,18 +216,18 @@ impl Expansion {
     /// Progress of the copy at `now`, in seconds since 1970.
     fn progress(&self, now: u64) -> String {
         let copied = self.reflowed.max(1);
-        let rate = (copied / now.saturating_sub(self.start).max(1)).max(1);
-        let seconds = self.to_reflow.saturating_sub(copied) / rate;
-        let end = match seconds / 3600 {
+        let rate = rate(self.pass, self.reflowed, now);
+        let end = match self.to_reflow.saturating_sub(copied).checked_div(rate) {
             _ if self.waits => ", paused for resilver or clear".to_owned(),
-            hours if hours < SLOW_HOURS => format!(", {} to go", duration(seconds)),
-            _ => ", (copy is slow, no estimated time)".to_owned(),
+            None => UNKNOWN.to_owned(),
+            Some(seconds) if seconds / 3600 < SLOW_HOURS => format!(", {} to go", duration(seconds)),
+            Some(_) => TOO_SLOW.to_owned(),
         };
         format!(
-            "\t{} / {} copied at {}/s, {:.2}% done{end}",
+            "\t{} / {} copied{}, {:.2}% done{end}",
             nicenum(copied),
             nicenum(self.to_reflow),
-            nicenum(rate),
+            at(rate),
             percent(copied, self.to_reflow)
         )
     }
@@ -219,6 +238,8 @@ mod tests {
     use engine::spa::scrub::ScanPass;
 
     use super::*;
+
+    const FIRST: CopyPass = CopyPass { start: 100, before: 0 };
 
     #[test]
     fn expansions_say_rate_and_time_left() {
@@ -231,11 +252,16 @@ mod tests {
             to_reflow: all,
             reflowed: copied,
             waits: false,
+            pass: FIRST,
         };
         // The kernel's line 16 seconds after the start (`expand-cut`).
         assert_eq!(expansion.progress(116), "\t564K / 11.3M copied at 35.2K/s, 4.87% done, 00:05:12 to go");
         let slow = Expansion { to_reflow: 1 << 40, reflowed: 1, ..expansion };
         assert!(slow.progress(200).ends_with("% done, (copy is slow, no estimated time)"));
+        let later = Expansion { pass: CopyPass { start: 10_000, before: copied }, ..expansion };
+        assert_eq!(later.progress(10_001), "\t564K / 11.3M copied, 4.87% done, no estimated completion time");
+        let later = Expansion { reflowed: copied + (2 << 20), ..later };
+        assert_eq!(later.progress(10_002), "\t2.55M / 11.3M copied at 1M/s, 22.55% done, 00:00:08 to go");
         let waits = Expansion { waits: true, ..expansion };
         assert!(waits.progress(116).ends_with(" at 35.2K/s, 4.87% done, paused for resilver or clear"));
     }
@@ -292,6 +318,7 @@ mod tests {
             to_copy: 9_000_000,
             copied: 55,
             mapping_memory: 48,
+            pass: FIRST,
         };
         let lines = removal.lines("mirror-2");
         assert!(
@@ -311,7 +338,11 @@ mod tests {
         assert_eq!(line, "\t3.81M copied out of 8.58M at 39.1K/s, 44.44% done, 0h2m to go");
         let slow = Removal { copied: 1, to_copy: 1 << 40, ..running }.progress(1 << 20);
         assert!(slow.ends_with("at 1/s, 0.00% done, (copy is slow, no estimated time)"), "{slow}");
+        let pass = CopyPass { start: 10_000, before: 4_000_000 };
+        let later = Removal { copied: 5_000_000, pass, ..running }.progress(10_010);
+        assert_eq!(later, "\t4.77M copied out of 8.58M at 97.7K/s, 55.56% done, 0h0m to go");
         let reflow = Expansion {
+            pass: CopyPass { start: 1, before: 0 },
             state: 1,
             vdev: 0,
             start: 1,

@@ -50,6 +50,7 @@ pub(super) use self::start::BUSY;
 use self::copy::Form;
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
+use super::copy_pass::{CopyPace, CopyPass};
 use super::layout::config::{TOP_ZAP, edit};
 use super::scrub::ScanFunc;
 use super::vdev_change::{NOT_YET, VdevChange};
@@ -89,6 +90,7 @@ pub(super) struct Expanding {
     rest_until: Mutex<Duration>,
     /// Value for the uberblock of the txg being written.
     next: Mutex<Option<u64>>,
+    pace: CopyPace,
     /// The first txg whose blocks have the new width, of the expansion that ended last; 0: none has ended.
     wider_from: AtomicU64,
 }
@@ -180,7 +182,16 @@ impl Spa {
 
     /// Continues an expansion that an earlier import began.
     pub(super) fn continue_expansion(&self) {
-        self.expanding.active.store(self.expanding_top().is_some(), Ordering::Release);
+        let top = self.expanding_top();
+        self.expanding.active.store(top.is_some(), Ordering::Release);
+        // The pace is only shown.
+        let copied = top.and_then(|top| self.copied_bytes(top.id).ok()).unwrap_or(0);
+        self.expanding.pace.begins(self.pool.env.now(), copied);
+    }
+
+    /// What the expansion under way has copied since this import, or since it waited for devices.
+    pub fn expansion_pass(&self) -> Option<CopyPass> {
+        self.is_expanding().then(|| self.expanding.pace.pass())
     }
 
     /// Returns `ub_raidz_reflow_info` for the uberblock of the txg; `last` is the one of the uberblock
@@ -255,7 +266,9 @@ impl Spa {
         top.open_gate();
         match done {
             Ok(bytes) => {
-                self.expanding.paused.store(false, Ordering::Release);
+                if self.expanding.paused.swap(false, Ordering::AcqRel) {
+                    self.expanding.pace.begins(self.pool.env.now(), self.copied_bytes(top.id)?);
+                }
                 *self.expanding.next.lock() = Some(next.to_uberblock());
                 self.note_copied_bytes(top.id, bytes, tx)
             }
@@ -308,11 +321,15 @@ impl Spa {
         zap.ok_or_else(|| Error::corrupt(format!("vdev {vdev} has no ZAP")))
     }
 
+    fn copied_bytes(&self, vdev: u64) -> Result<u64> {
+        let object = self.mos.view().object(self.expanding_zap(vdev)?)?;
+        Ok(Zap::open(&object)?.u64(vdev_top::RAIDZ_EXPAND_BYTES_COPIED)?.unwrap_or(0))
+    }
+
     fn note_copied_bytes(&self, vdev: u64, bytes: u64, tx: &Tx) -> Result<()> {
-        let number = self.expanding_zap(vdev)?;
-        let name = vdev_top::RAIDZ_EXPAND_BYTES_COPIED;
-        let before = Zap::open(&self.mos.view().object(number)?)?.u64(name)?.unwrap_or(0);
-        ZapEdit::open(&mut self.mos.handle(number)?.edit(tx))?.update(name, before.saturating_add(bytes))
+        let copied = self.copied_bytes(vdev)?.saturating_add(bytes);
+        let object = self.mos.handle(self.expanding_zap(vdev)?)?;
+        ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_BYTES_COPIED, copied)
     }
 
     /// Ends the expansion when everything has moved according to the uberblock on disk.

@@ -95,6 +95,7 @@ impl Spa {
             ZapEdit::open(&mut object.edit(tx))?.update(old, 0_u64)?;
             ZapEdit::open(&mut object.edit(tx))?.remove(old)?;
         }
+        self.expanding.pace.begins(now, 0);
         self.expanding.active.store(true, Ordering::Release);
         Ok(())
     }

@@ -54,6 +54,7 @@ use parking_lot::Mutex;
 
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
+use super::copy_pass::{CopyPace, CopyPass};
 use crate::dmu::Tx;
 use crate::dsl::write::MosView;
 use crate::error::Result;
@@ -80,6 +81,7 @@ pub(super) const REMOVING: &str = "removing";
 pub(super) struct Removing {
     /// Ranges are copied.
     active: AtomicBool,
+    pace: CopyPace,
     /// A command begins a removal.
     starting: AtomicBool,
     /// A mapping is being condensed.
@@ -126,6 +128,11 @@ impl Spa {
         Ok(running.map(|removal| removal.to_copy.saturating_sub(removal.copied)))
     }
 
+    /// What the removal under way has copied since this import.
+    pub fn removal_pass(&self) -> Option<CopyPass> {
+        self.removing.active.load(Ordering::Acquire).then(|| self.removing.pace.pass())
+    }
+
     /// Whether a top-level vdev is being removed, or about to be.
     pub(super) fn is_removing(&self) -> bool {
         self.removing.active.load(Ordering::Acquire) || self.removing.starting.load(Ordering::Acquire)
@@ -153,6 +160,7 @@ impl Spa {
         if let Some(removal) = state::running(&view)? {
             let births = self.births_of(removal.removing_vdev)?;
             *self.removing.births.lock() = births;
+            self.removing.pace.begins(self.pool.env.now(), removal.copied);
             self.removing.active.store(true, Ordering::Release);
         }
         self.end_log_removals()?;

@@ -277,6 +277,7 @@ impl Spa {
         let details = format!("{} vdev {vdev} {path}", self.pool.name);
         self.log("vdev remove started", "", 0, &details, at.tx)?;
         self.removing.births.lock().clear();
+        self.removing.pace.begins(removal.start_time, 0);
         self.removing.active.store(true, Ordering::Release);
         Ok(())
     }
