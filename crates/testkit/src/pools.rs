@@ -146,9 +146,17 @@ pub fn create_in(env: &Env, dir: &Path, name: &str, size: u64) -> Result<Arc<Spa
 /// # Errors
 /// Errors of [`engine::spa::create_encrypted()`].
 pub fn create_fs_dir(dir: &Path, name: &str, size: u64, encryption: Encryption) -> Result<Arc<Spa>> {
+    create_fs_on(one_image(dir, size), name, encryption)
+}
+
+/// Like [`create_fs_dir`], on other vdevs.
+///
+/// # Errors
+/// Errors of [`engine::spa::create_encrypted()`].
+pub fn create_fs_on(tops: Vec<TopSpec>, name: &str, encryption: Encryption) -> Result<Arc<Spa>> {
     let env = Env::system(64 << 20)?;
     let fs = new_fs(&env);
-    create_with(&env, name, one_image(dir, size), encryption, &|objset, tx| create_fs(objset, tx, &fs))
+    create_with(&env, name, tops, encryption, &|objset, tx| create_fs(objset, tx, &fs))
 }
 
 fn one_image(dir: &Path, size: u64) -> Vec<TopSpec> {

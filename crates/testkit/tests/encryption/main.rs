@@ -23,6 +23,7 @@ use zcommon::features::Feature;
 use zpl::FileKind;
 use zpl::write::{FsWriter, NewNode, Options, Overrides, RenameKind, Rewriting, XattrMode, create_fs, mount};
 
+mod keyless;
 mod keys;
 mod secrecy;
 mod suites;
