@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod deferral;
+mod golden_jobs;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,18 +12,17 @@ use blkdev::Device;
 use engine::Kind;
 use engine::dmu::NewObject;
 use engine::env::Env;
+use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
 use engine::spa::sparing::SpareSource;
-use engine::spa::{OpenOptions, Pool, Spa};
 use engine::vdev::config::AllocBias;
 use ondisk::names::vdev_top;
 use ondisk::pool::{DslScan, VdevRebuild};
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
-use testkit::golden::Golden;
-use testkit::{golden, pools, tree, zdb};
+use testkit::{pools, zdb};
 use zcommon::features::Feature;
 use zcommon::health::Health;
 
@@ -115,7 +115,7 @@ impl Bench {
 
     fn settle(&self) {
         for _ in 0..1000 {
-            let is_busy = self.spa.is_scanning() || self.spa.is_rebuilding();
+            let is_busy = self.spa.is_scanning() || self.spa.is_rebuilding() || self.is_moving();
             if !is_busy && !self.spa.is_replacing() {
                 self.spa.sync().unwrap();
                 return;
@@ -123,6 +123,11 @@ impl Bench {
             self.spa.sync().unwrap();
         }
         panic!("the resilver does not end: {}", self.shape());
+    }
+
+    fn is_moving(&self) -> bool {
+        let sweeps = self.spa.run_steps();
+        sweeps || self.spa.is_expanding() || self.spa.removal_left().unwrap().is_some()
     }
 
     fn shape(&self) -> String {
@@ -491,130 +496,4 @@ fn a_spare_returns_when_the_errors_of_a_disk_in_use_are_cleared() {
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3)");
     bench.end();
-}
-
-/// A golden pool, imported for writing in a copy of its directory.
-fn imported(golden: &Golden) -> Bench {
-    let dir = tempfile::tempdir().unwrap();
-    pools::copy(&golden.dir, dir.path());
-    let spa = pools::import_dir(dir.path(), golden.pool_name()).unwrap();
-    Bench { dir, spa, file: (0, 0) }
-}
-
-/// Carries a golden pool's job to its end: `wanted` is the shape then. A scrub finds nothing to repair, both zdbs find
-/// neither error nor leak, and every file equals its manifest entry. Returns the pool, opened again
-/// read-only.
-fn to_its_end(golden: &Golden, bench: Bench, wanted: &str) -> Arc<Pool> {
-    bench.spa.sync().unwrap();
-    bench.spa.sync().unwrap();
-    bench.settle();
-    assert_eq!(bench.shape(), wanted, "{}", golden.name);
-    bench.scrub_is_clean();
-    bench.spa.export().unwrap();
-    let Bench { dir, spa, .. } = bench;
-    drop(spa);
-    for judge in [zdb::Judge::USUAL, zdb::Judge::NEWEST] {
-        if judge.installed() {
-            judge.verify(dir.path(), golden.pool_name()).unwrap();
-        }
-    }
-    let dirs = [dir.path().to_owned()];
-    let env = Env::system(64 << 20).unwrap();
-    let pool = zutil::import::open_pool(&env, &dirs, golden.pool_name(), OpenOptions::default()).unwrap();
-    for (name, covers) in golden.manifests() {
-        let label = format!("{}/{name}", golden.name);
-        let excuse = |path: &[u8], have: &mut _, want: &_| tree::excuse_golden(&label, path, have, want);
-        let manifest = golden.manifest(&name).unwrap();
-        assert!(!manifest.files.is_empty(), "{label}");
-        let wrong = tree::Tree::read(&pool, &covers).unwrap().differences(&label, &manifest, &excuse);
-        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    }
-    pool
-}
-
-/// The pool that the kernel left in the middle of a job, carried to its end.
-fn carried_on(name: &str, wanted: &str) {
-    let Some(golden) = golden::get(name) else { return };
-    to_its_end(&golden, imported(&golden), wanted);
-}
-
-#[test]
-fn what_the_kernel_began_is_carried_on() {
-    carried_on("resilver-cut", "raidz(disk1 disk5 disk3 disk4)");
-    carried_on("resilver-due", "raidz(disk1 disk2 disk3 disk4)");
-    carried_on("spare-in-use", "raidz(disk1 disk2 spare(disk3 disk5) disk4)");
-    carried_on("draid-spare-in-use", "draid(disk1 disk2 disk3 spare(disk4 draid1-0-0) disk5 disk6)");
-}
-
-#[test]
-fn a_rebuild_that_the_kernel_began_is_continued() {
-    let Some(golden) = golden::get("rebuild-cut") else { return };
-    let state = |pool: &Arc<Pool>| {
-        let active = pool.features.is_active("org.openzfs:device_rebuild");
-        (active, zutil::load::facts(pool).unwrap().rebuilding)
-    };
-    assert_eq!(state(&golden.open().unwrap()), (true, true));
-    let bench = imported(&golden);
-    let before = bench.record("disk1");
-    assert!(before.rebuild_state == 1 && before.last_offset > 0, "{before:?}");
-    bench.spa.sync().unwrap();
-    let after = bench.record("disk1");
-    assert_eq!(
-        (after.rebuild_state, after.start_time, after.max_txg),
-        (1, before.start_time, before.max_txg)
-    );
-    assert!(
-        after.last_offset > before.last_offset && after.bytes_scanned > before.bytes_scanned,
-        "{after:?}"
-    );
-    while bench.spa.is_rebuilding() {
-        bench.spa.sync().unwrap();
-    }
-    let record = bench.record("disk1");
-    assert_eq!((record.rebuild_state, record.errors), (3, 0), "{record:?}");
-    let pool = to_its_end(&golden, bench, "mirror(disk1 disk2 disk3)");
-    assert_eq!(state(&pool), (false, false));
-    let tree = pool.config.nvlist("vdev_tree").unwrap();
-    let leaves = tree.nvlist_array("children").unwrap()[0].nvlist_array("children").unwrap();
-    for leaf in leaves {
-        assert!(!leaf.contains("rebuild_txg") && !leaf.contains("resilver_txg"), "{leaf:?}");
-    }
-}
-
-#[test]
-fn a_stale_disk_of_the_kernels_pool_comes_back_or_is_replaced() {
-    let Some(golden) = golden::get("replacing") else { return };
-    let disk2 = |bench: &Bench| {
-        let tree = bench.spa.pool.tree();
-        let all = tree.config.walk();
-        let found = all.into_iter().find(|v| v.path.as_ref().is_some_and(|path| path.ends_with("/disk2")));
-        found.unwrap().guid
-    };
-    let back = imported(&golden);
-    let device = pools::open(&back.dir.path().join("disk2"));
-    assert_eq!(back.spa.online(disk2(&back), Some(Ok(device)), false).unwrap(), Health::ONLINE);
-    to_its_end(&golden, back, "raidz(disk1 disk2 disk3)");
-    let replaced = imported(&golden);
-    let size = std::fs::metadata(replaced.path("disk1")).unwrap().len();
-    replaced.join(disk2(&replaced), replaced.new_leaf("fresh", size), true).unwrap();
-    assert_eq!(replaced.shape(), "raidz(disk1 replacing(disk2 fresh) disk3)");
-    to_its_end(&golden, replaced, "raidz(disk1 fresh disk3)");
-}
-
-#[test]
-fn a_pool_that_the_kernel_removed_a_disk_from_gets_a_mirrored_one() {
-    let Some(golden) = golden::get("removed") else { return };
-    let bench = imported(&golden);
-    let shape = bench.shape();
-    let size = std::fs::metadata(bench.path("disk1")).unwrap().len();
-    let first = bench.spa.pool.tree().config.children[0].guid;
-    bench.join(first, bench.new_leaf("fresh", size), false).unwrap();
-    // Blocks of the removed disk are read through its mapping, and resilvered where they are now.
-    let wanted = shape.replacen("disk1", "mirror(disk1 fresh)", 1);
-    assert_ne!(wanted, shape);
-    bench.settle();
-    for leaf in bench.spa.pool.tree().leaves() {
-        assert!(leaf.dtl.read().is_empty(), "{} lacks {:?}", leaf.path, leaf.dtl.read());
-    }
-    to_its_end(&golden, bench, &wanted);
 }
