@@ -428,16 +428,17 @@ fn a_disk_that_forgot_its_writes_is_noticed() {
 
 /// A flush fails once, and the system drops the pages that it could not write: the txg is not committed over
 /// it. Blocks still in memory are written again; a mirror continues at once, and the DTL of the failed side
-/// gets the txg.
+/// gets the txg. Where the flushes of all disks fail the pool is suspended, and `zpool clear` resumes it without loss.
 #[test]
 fn what_a_failed_flush_has_lost_is_not_committed() {
     let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
-    for is_mirror in [false, true] {
+    for (is_mirror, failing) in [(false, 1), (true, 1), (true, 2)] {
         let mut bench = if is_mirror { Bench::mirror() } else { Bench::new(1, one) };
         bench.spa.start_thread().unwrap();
-        bench.disks[0].inject(Fault::FlushErrors { count: 1, lost: 1000 });
+        let fault = Fault::FlushErrors { count: 1, lost: 1000 };
+        bench.disks.iter().take(failing).for_each(|disk| disk.inject(fault.clone()));
         let changed = change(&mut bench, 77);
-        if is_mirror {
+        if failing < bench.disks.len() {
             changed.unwrap();
             assert!(bench.was_stale(0) && bench.leaf(1).dtl.read().is_empty());
         } else {
