@@ -13,7 +13,7 @@ use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::errlog::LoggedError;
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
-use engine::spa::{OpenOptions, Spa};
+use engine::spa::{OpenOptions, Reach, Spa};
 use engine::vdev::config::AllocBias;
 use ondisk::pool::DslScan;
 use ondisk::{ObjectType, ObjsetType};
@@ -323,6 +323,42 @@ fn an_expansion_waits_for_a_disk_that_loses_copies() {
     bench.finish();
     bench.cycle();
     bench.compare();
+}
+
+/// A state from before blocks were moved can be looked at, and not be gone back to.
+#[test]
+fn states_before_the_end_of_an_expansion_are_not_gone_back_to() {
+    let mut bench = Bench::new(1, 3, 9);
+    bench.fill(2, 60);
+    bench.spa().sync().unwrap();
+    bench.attach("new", SIZE).unwrap();
+    let txg = |bench: &Bench| bench.spa().uberblock().txg;
+    let before = txg(&bench);
+    (0..5).for_each(|_| bench.spa().sync().unwrap());
+    let amid = txg(&bench);
+    assert!(bench.spa().is_expanding() && amid > before);
+    bench.finish();
+    bench.scrubbed();
+    bench.spa().sync().unwrap();
+    let after = txg(&bench);
+    bench.fill(4, 1);
+    bench.close();
+    let at = |txg: u64| OpenOptions { txg: Some(txg), reach: Reach::Extreme, ..OpenOptions::default() };
+    for old in [before, amid] {
+        let why = pools::import_at(bench.dir.path(), POOL, at(old)).unwrap_err();
+        assert!(why.to_string().contains("the expansion of raidz1-0 has moved blocks since"), "{why}");
+    }
+    let (env, dirs) = (Env::system(0).unwrap(), [bench.dir.path().to_owned()]);
+    let open = OpenOptions { txg: Some(amid), ..OpenOptions::default() };
+    zutil::import::open_pool(&env, &dirs, POOL, open).unwrap();
+    // The newest state is as it was, and the ones since the end can be gone back to.
+    bench.open();
+    bench.compare();
+    bench.close();
+    bench.written.pop();
+    bench.spa = Some(pools::import_at(bench.dir.path(), POOL, at(after)).unwrap());
+    bench.compare();
+    bench.cycle();
 }
 
 #[test]

@@ -255,7 +255,10 @@ fn moments(ctx: &mut Ctx, env: &Env, pool: &PoolCandidate) -> Result<(), Failure
 fn opens(env: &Env, source: &ImportSource, txg: u64) -> String {
     let options = OpenOptions { txg: Some(txg), ..OpenOptions::default() };
     match engine::spa::open(env, source.clone(), options) {
-        Ok(_) => "yes".to_owned(),
+        Ok(pool) => match engine::spa::overtaken(source, &pool) {
+            Some(why) => format!("in part: {why}"),
+            None => "yes".to_owned(),
+        },
         Err(err) => format!("no: {err}"),
     }
 }

@@ -9,6 +9,7 @@ use super::features::PoolFeatures;
 use super::import::{advise, check_devices, check_writable};
 use super::load_verify;
 use super::mapping;
+use super::overtaken::overtaken;
 use super::pool::{Pool, Rewind};
 use super::source::{ImportSource, OpenOptions, Purpose, Reach, is_kept};
 use crate::arc::ArcCache;
@@ -58,6 +59,13 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                 if options.purpose == Purpose::Write {
                     // Going back would not help, and lose what a rebuild keeps.
                     metaslab::check::maps(&pool.mos, &pool.tree().config).map_err(advise)?;
+                }
+                if options.purpose != Purpose::Read
+                    && options.txg.is_some()
+                    && !options.checkpoint
+                    && let Some(why) = overtaken(&source, &pool)
+                {
+                    return Err(why);
                 }
                 let mut lost_data = 0;
                 if rewinds && options.purpose == Purpose::Write && !options.checkpoint {
