@@ -14,6 +14,7 @@ use clikit::session::Home;
 use clikit::source::{PoolSource, Seen};
 use clikit::verb::{Exit, Outcome, Verb};
 use serde_json::{Map, Value};
+use zcommon::features::Feature;
 use zcommon::status::PoolStatus;
 use zutil::import_listing::class_of;
 use zutil::names::vdev_name;
@@ -185,7 +186,9 @@ impl Status {
             printed += 1;
             let mut report = self.report(&view, condition, errors);
             if lacking && is_fine(condition) {
-                (report.status, report.action) = (Some(wrap(LACKING)), Some(wrap(LACKING_ACTION)));
+                let is_kept = view.pool.features.is_active(Feature::ZpoolCheckpoint.info().guid);
+                let action = if is_kept { KEPT_ACTION } else { LACKING_ACTION };
+                (report.status, report.action) = (Some(wrap(LACKING)), Some(wrap(action)));
             }
             if let (Some(status), Some(more)) = (&mut report.status, redundancy::sentence(&view)) {
                 *status += &format!("\n\t{more}");
@@ -215,6 +218,9 @@ impl Status {
 const LACKING: &str = "One or more devices lack data that was written while they were out of use.\nThey are not \
     read for it, so the pool has less redundancy than its layout gives.";
 const LACKING_ACTION: &str = "Wait for the resilver, or begin it anew with 'zpool resilver'.";
+/// The same where a checkpoint has blocks that no resilver meets.
+const KEPT_ACTION: &str = "Discard the checkpoint with 'zpool checkpoint -d': until then the devices may lack blocks of it,\nand no \
+    resilver makes them whole.";
 
 const UNHEEDED: &str = "Some settings have no effect in this build:";
 const UNHEEDED_ACTION: &str = "None: they are kept for OpenZFS, which heeds them. 'zfs inherit' clears them.";
