@@ -174,6 +174,36 @@ fn pools_share_a_hot_spare() {
     live.export_and_verify("two");
 }
 
+/// A spare that failed where it was used, and one whose pool was destroyed, have that pool's label still: the other pools that share it use
+/// it all the same.
+#[test]
+fn a_shared_spare_is_free_though_its_label_says_otherwise() {
+    let live = Live::new();
+    let [a, b, c, d, n, s] = ["a", "b", "c", "d", "n", "s"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none one mirror {a} {b} spare {s}"));
+    live.ok(&format!("zpool create -O mountpoint=none two mirror {c} {d} spare {s}"));
+    let state = |pool: &str| spare_line(&live.ok(&format!("zpool status {pool}")), &s);
+    let is_used = |status: &str| spare_line(status, &s) == "INUSE currently in use";
+    live.ok(&format!("zpool offline -f one {a}"));
+    wait_for(&live, "one", is_used);
+    live.ok("zpool wait -t resilver one");
+    live.ok(&format!("zpool offline -f one {s}"));
+    live.ok(&format!("zpool detach one {s}"));
+    assert_eq!([state("one"), state("two")], ["AVAIL", "AVAIL"]);
+    live.ok(&format!("zpool offline -f two {c}"));
+    wait_for(&live, "two", is_used);
+    live.ok(&format!("zpool replace -w two {c} {n}"));
+    assert_eq!([state("one"), state("two")], ["AVAIL", "AVAIL"]);
+    live.ok(&format!("zpool replace -w one {a} {s}"));
+    assert!(is_used(&live.ok("zpool status one")));
+    live.ok("zpool destroy one");
+    assert_eq!(state("two"), "AVAIL");
+    live.ok(&format!("zpool offline -f two {d}"));
+    wait_for(&live, "two", is_used);
+    live.ok("zpool wait -t resilver two");
+    live.export_and_verify("two");
+}
+
 /// A device that leaves a pool by any verb is closed when the verb returns, and free for another use.
 #[test]
 fn a_device_that_has_left_is_free_at_once() {

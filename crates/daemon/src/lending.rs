@@ -1,6 +1,6 @@
 //! Hot spares that pools share: each may list the same device, and one pool at a time uses it.
 //!
-//! The label of a spare says whether a pool uses it, and so do the trees of the pools; but a pool that was given the spare
+//! The label of a spare says whether a pool uses it (unless the spare failed there and could not be written), and so do the trees of the pools; but a pool that was given the spare
 //! appears in neither until its change of vdevs is made. Until then the spare is noted as promised to that pool.
 
 use std::collections::BTreeMap;
@@ -11,6 +11,7 @@ use blkdev::Device;
 use engine::Result;
 use engine::spa::sparing::SpareSource;
 use parking_lot::Mutex;
+use zutil::search::is_leftover_label;
 
 use crate::devices::{self, InUse};
 use crate::imported::Imported;
@@ -111,12 +112,23 @@ impl Registry {
     fn spare_of(&self, load_guid: u64, guid: u64, path: &Path) -> Option<Device> {
         let uses = |pool: &Arc<Imported>| pool.load_guid != load_guid && pool.uses(guid);
         self.promised.to(load_guid, guid, || {
-            let is_free = devices::in_use(path) == Some(InUse::Spare(guid));
+            let is_free = devices::in_use(path) == Some(InUse::Spare(guid)) || self.is_left_over(path, guid);
             if !is_free || self.all().iter().any(uses) {
                 return None;
             }
             self.held(path).or_else(|| devices::open(path).ok())
         })
+    }
+
+    /// Whether a pool is imported and has no vdev of this guid in its tree.
+    pub fn has_left(&self, pool_guid: u64, guid: u64) -> bool {
+        self.all().iter().any(|pool| pool.guid() == pool_guid && !pool.uses(guid))
+    }
+
+    /// Whether a spare's label is that of a pool that does not use it any more: it failed there, and the label could not be written.
+    fn is_left_over(&self, path: &Path, guid: u64) -> bool {
+        let label = devices::label_of(path);
+        label.is_some_and(|label| is_leftover_label(&label, guid, &|pool| self.has_left(pool, guid)))
     }
 
     /// Has hot spares take over by themselves.

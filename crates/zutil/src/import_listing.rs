@@ -109,7 +109,7 @@ impl<'a> Listing<'a> {
         let facts = match outcome {
             // A pool that can't be opened never got to the point where it knows these.
             LoadOutcome::Loaded(facts) if tree.health.state != VdevState::CantOpen => {
-                Some(assessed_aux(pool, facts))
+                Some(assessed_aux(pool, facts, &|_, _| false))
             }
             _ => None,
         };
@@ -291,11 +291,11 @@ fn needs_missing(tree: &VdevNode) -> bool {
 }
 
 /// Spares and cache devices where they are now, and whether they are there.
-pub fn assessed_aux(pool: &PoolCandidate, facts: &MosFacts) -> MosFacts {
+pub fn assessed_aux(pool: &PoolCandidate, facts: &MosFacts, has_left: &dyn Fn(u64, u64) -> bool) -> MosFacts {
     let mut facts = facts.clone();
     for vdev in facts.spares.iter_mut().chain(&mut facts.l2cache) {
         pool.fix_node_paths(vdev);
-        assess_aux(vdev, &|leaf| pool.locate(leaf));
+        assess_aux(vdev, &|leaf| pool.locate_aux(leaf, &|other| has_left(other, leaf.guid)));
     }
     facts
 }

@@ -463,6 +463,21 @@ impl PoolCandidate {
         }
     }
 
+    /// As [`PoolCandidate::locate`], for a spare or cache device. `has_left` returns whether a pool, by its guid, is known not to have
+    /// the device any more: that could not be written into a label while the device failed.
+    #[doc(alias = "vdev_validate_aux")]
+    pub fn locate_aux(&self, leaf: &VdevNode, has_left: &dyn Fn(u64) -> bool) -> Presence {
+        match self.locate(leaf) {
+            Presence::Foreign => {}
+            found => return found,
+        }
+        let path = leaf.path.as_deref().map(OsStr::from_bytes).map(Path::new);
+        match path.and_then(|path| probe(path).ok().flatten()) {
+            Some(device) if is_left_over(&device, leaf.guid, has_left) => device.presence(),
+            _ => Presence::Foreign,
+        }
+    }
+
     /// Leaves that no search found but that stand where the configuration expects them.
     fn adopt_strays(&mut self, tree: &NvList) {
         for (guid, path) in paths_by_guid(tree) {
@@ -520,6 +535,18 @@ impl FoundDevice {
         let (size, physical_sector) = (self.geometry.size, self.geometry.physical_sector);
         Presence::Present { size, physical_sector }
     }
+}
+
+/// Whether a label names a spare or cache device as part of a pool that does not have it any more.
+fn is_left_over(device: &FoundDevice, guid: u64, has_left: &dyn Fn(u64) -> bool) -> bool {
+    device.labels.best().is_some_and(|label| is_leftover_label(label, guid, has_left))
+}
+
+/// As for a device, of its label.
+pub fn is_leftover_label(label: &NvList, guid: u64, has_left: &dyn Fn(u64) -> bool) -> bool {
+    let state = label.u64("state").and_then(PoolState::from_number);
+    let is_over = || state == Some(PoolState::Destroyed) || label.u64("pool_guid").is_some_and(has_left);
+    label.u64("guid") == Some(guid) && is_over()
 }
 
 fn speaks_of(device: &FoundDevice, pool: u64, guid: u64) -> bool {

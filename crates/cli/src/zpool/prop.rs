@@ -99,7 +99,8 @@ impl<'a> PoolView<'a> {
         });
         let facts = zutil::load::facts(pool);
         let tree = pool_state::tree(pool, candidate, facts.as_ref(), live.is_some());
-        let facts = facts.map(|facts| assessed_aux(candidate, &facts));
+        let has_left = |pool, guid| ctx.registry().is_ok_and(|registry| registry.has_left(pool, guid));
+        let facts = facts.map(|facts| assessed_aux(candidate, &facts, &has_left));
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         let devices = live.is_some().then(|| pool.tree());
         let mut sizes = Sizes::of(&tree, facts.as_ref(), &space, candidate, devices.as_deref());
