@@ -1,5 +1,5 @@
-//! Power cuts amid each job of a pool: scrub, resilver, sequential reconstruction, removal, expansion, initialization, trim.
-//! The job goes on after the import and ends, the data is as it was, and the pool is whole.
+//! Power cuts amid each job of a pool: scrubs, resilvers, reconstructions, spares, removals and condensing, expansion, splits, the discard
+//! of a checkpoint, initialization, trim. The job goes on after the import and ends, the data is as it was, and the pool is whole.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;
@@ -7,20 +7,30 @@ use std::sync::Arc;
 use blkdev::Device;
 use engine::dmu::NewObject;
 use engine::dsl::write::{MosView, scan_state};
+use engine::memory::Limit;
+use engine::metaslab::policy::Limits;
 use engine::spa::attach::{Attach, NewDevice};
-use engine::spa::layout::LeafSpec;
+use engine::spa::checkpoint::CheckpointState;
+use engine::spa::errlog;
+use engine::spa::layout::{LeafSpec, PoolSpec};
 use engine::spa::scrub::{ScanCommand, ScanFunc};
+use engine::spa::sparing::SpareSource;
+use engine::spa::split::Split;
 use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
 use engine::spa::{ImportOptions, Spa, import};
+use engine::vdev::config::AllocBias;
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ObjectType, ObjsetType};
-use sim::check::{opened, whole};
+use sim::check::{opened, opened_from, whole};
 use sim::disk::Record;
 use sim::image::{Pages, Replay};
-use sim::world::{self, Machine, Shape, as_devices, disks_of, env, found, pool_on, recorded};
+use sim::world::{self, Machine, Shape, as_devices, disks_of, env, found, found_as, pool_on, recorded};
 use stdx::rng::Rng;
 
 const BLOCK: usize = 8 << 10;
 const BLOCKS: usize = 600;
+/// Labels and boot space at the front of a disk.
+const FRONT: u64 = 4 << 20;
 /// Txgs within which every job ends.
 const MOST: usize = 4000;
 
@@ -32,9 +42,29 @@ enum Job {
     Removal,
     Expansion,
     Sweep(SweepKind),
+    Discard,
+    Condense,
+    ErrorScrub,
+    Split,
+    /// A distributed spare takes over.
+    DraidSpare,
+    /// The disk that it stands for is back.
+    DraidReturn,
+    HotSpare,
+    RemoveLog,
+    RemoveCache,
 }
 
-const JOBS: [Job; 7] = [
+const JOBS: [Job; 16] = [
+    Job::Discard,
+    Job::Condense,
+    Job::ErrorScrub,
+    Job::Split,
+    Job::DraidSpare,
+    Job::DraidReturn,
+    Job::HotSpare,
+    Job::RemoveLog,
+    Job::RemoveCache,
     Job::Scrub,
     Job::Resilver,
     Job::Rebuild,
@@ -66,49 +96,171 @@ fn imported(devices: &[Device], seed: u64) -> Arc<Spa> {
     import(&env(seed), found(devices).unwrap(), &options).unwrap()
 }
 
+/// The other half of a split pool.
+const HALF: &str = "half";
+
+/// Spares by the names of their devices.
+#[derive(Debug)]
+struct Shelf(Vec<Device>);
+
+impl SpareSource for Shelf {
+    fn device(&self, _: u64, path: &str) -> Option<Device> {
+        self.0.iter().find(|device| device.name() == path).cloned()
+    }
+}
+
+type File = (u64, u64);
+
+/// Writes the blocks of a file that are chosen.
+fn write(spa: &Spa, file: File, chosen: impl Fn(usize) -> bool) {
+    let data = spa.datasets.open(spa, file.0).unwrap();
+    let handle = data.objset.handle(file.1).unwrap();
+    let tx = spa.begin().unwrap();
+    let chosen = (0..BLOCKS).filter(|n| chosen(*n));
+    chosen.for_each(|n| handle.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
+    drop(tx);
+    spa.sync().unwrap();
+}
+
+fn is_right(spa: &Spa, file: File) -> bool {
+    let data = spa.datasets.open(spa, file.0).unwrap();
+    let stored = data.objset.view().object(file.1).unwrap();
+    (0..BLOCKS).all(|n| stored.read_vec((n * BLOCK) as u64, BLOCK).unwrap() == body(n))
+}
+
+fn is_condensing(spa: &Spa) -> bool {
+    let state = MosView { mos: &spa.mos }.zap_get(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT).unwrap();
+    state.is_some_and(|state| state.ints.iter().any(|word| *word != 0))
+}
+
 impl Job {
-    fn shape(self) -> Shape {
-        match self {
-            Self::Removal => Shape::Stripe,
+    fn machine(self) -> Machine {
+        let shape = match self {
+            Self::Removal | Self::Condense => Shape::Stripe,
             Self::Expansion => Shape::Raidz(1),
+            Self::Discard | Self::ErrorScrub => Shape::Single,
+            Self::DraidSpare | Self::DraidReturn => Shape::Draid,
             _ => Shape::Mirror,
+        };
+        Machine { log_device: self == Self::RemoveLog, ..Machine::from(shape) }
+    }
+
+    /// Brings a pool with the file into the state in which the job begins.
+    fn prepare(self, spa: &Arc<Spa>, file: File, members: &[Device], idle: &Device) {
+        let tops = spa.pool.tree().config.children.clone();
+        match self {
+            Self::Discard => {
+                // Space maps of many blocks.
+                spa.space.set_limits(Limits { logged_block: 512, ..Limits::default() });
+                spa.checkpoint().unwrap();
+                (0..12).for_each(|part| write(spa, file, |n| n % 12 == part));
+                (0..3).for_each(|_| spa.sync().unwrap());
+                assert!(spa.space.checkpoint_space() > (BLOCKS * BLOCK) as u64);
+            }
+            Self::Condense => {
+                spa.remove(tops[1].guid).unwrap();
+                self.end(spa);
+                (0..3).for_each(|part| write(spa, file, |n| n % 4 == part));
+                (0..3).for_each(|_| spa.sync().unwrap());
+            }
+            Self::ErrorScrub => {
+                let objset = spa.datasets.open(&**spa, file.0).unwrap();
+                let view = objset.objset.view();
+                let put = |n: usize, bytes: &[u8]| {
+                    let bp = errlog::block_at(&view, file.1, 0, n as u64).unwrap().unwrap();
+                    let at = bp.dvas().next().unwrap().offset + FRONT;
+                    blkdev::write_at(&*members[0], at, bytes).unwrap();
+                    spa.pool.tree().leaves().for_each(|leaf| leaf.changed(at, BLOCK as u64));
+                };
+                (0..BLOCKS / 4).for_each(|n| put(n, &[0x5a; BLOCK]));
+                spa.scan(ScanCommand::Scrub).unwrap();
+                self.end(spa);
+                (0..BLOCKS / 4).for_each(|n| put(n, &body(n)));
+                assert!(errlog::errors(&spa.pool, &mut Vec::new()).len() > 100);
+            }
+            Self::DraidReturn => {
+                Self::DraidSpare.start(spa, members, idle);
+                self.end(spa);
+                write(spa, file, |n| n % 2 == 0);
+            }
+            Self::HotSpare => {
+                spa.add(PoolSpec { spares: vec![leaf(idle)], ..PoolSpec::default() }, true).unwrap();
+            }
+            Self::RemoveCache => {
+                spa.add(PoolSpec { cache: vec![leaf(idle)], ..PoolSpec::default() }, true).unwrap();
+            }
+            _ => {}
         }
     }
 
-    /// The disks of a pool, and an empty one; the number of the file's dataset and its own.
-    fn pool(self) -> (Vec<Pages>, (u64, u64)) {
-        let mut images = Machine::from(self.shape()).blank();
-        if self == Self::Removal {
+    /// Settings of an import.
+    fn set(self, spa: &Spa, devices: &[Device]) {
+        let set = |limit, value| spa.pool.env.memory.limits.set(limit, value).unwrap();
+        match self {
+            Self::Discard => set(Limit::DiscardMemory, 1),
+            Self::Condense => {
+                set(Limit::CondenseMinMapping, 1);
+                set(Limit::CondenseObsoletePercent, 1);
+            }
+            Self::ErrorScrub => set(Limit::ScrubErrorBlocks, 20),
+            Self::HotSpare => spa.set_spares(Arc::new(Shelf(devices.to_vec()))),
+            _ => {}
+        }
+    }
+
+    /// What only the end of this job has.
+    fn check(self, spa: &Spa, devices: &[Device], file: File) {
+        match self {
+            Self::Discard => assert_ne!(spa.checkpoint_state().unwrap(), CheckpointState::Discarding),
+            Self::Condense => assert!(!is_condensing(spa)),
+            Self::ErrorScrub => assert_eq!(errlog::errors(&spa.pool, &mut Vec::new()), []),
+            Self::Split => {
+                // Until it can be found there is no other pool.
+                let Some(half) = found_as(devices, HALF, HALF) else { return };
+                let options = ImportOptions { force: true, ..ImportOptions::default() };
+                let half = import(&env(3), half, &options).unwrap();
+                assert!(is_right(&half, file));
+                half.export().unwrap();
+                drop(half);
+                whole(&opened_from(found_as(devices, HALF, HALF).unwrap()).unwrap()).unwrap();
+            }
+            _ => {}
+        }
+    }
+
+    /// The disks of a pool, and an idle one; the number of the file's dataset and its own.
+    fn pool(self) -> (Vec<Pages>, File) {
+        let machine = self.machine();
+        let mut images = machine.blank();
+        if matches!(self, Self::Removal | Self::Condense) {
             // The rest has room for what is left of the pool.
             images.fill(Pages::empty(3 * world::DISK_SIZE));
         }
+        images.push(Pages::empty(images[0].size));
         let disks = disks_of(&images);
-        let spa =
-            pool_on(&env(1), (world::POOL, self.shape()), as_devices(&disks), &[], &|_, _| Ok(())).unwrap();
+        let devices = as_devices(&disks);
+        let (idle, members) = devices.split_last().unwrap();
+        let spa = pool_on(&env(1), (world::POOL, machine), members.to_vec(), &[], &|_, _| Ok(())).unwrap();
         let dataset =
             spa.dsl_task(|t| t.create("sim/data", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
         let data = spa.datasets.open(&*spa, dataset).unwrap();
         let tx = spa.begin().unwrap();
         let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-        let object = data.objset.create_object(&tx, new).unwrap();
-        (0..BLOCKS).for_each(|n| object.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
-        let number = object.number;
-        drop((tx, object, data));
-        spa.sync().unwrap();
+        let file = (dataset, data.objset.create_object(&tx, new).unwrap().number);
+        drop((tx, data));
+        write(&spa, file, |_| true);
+        self.prepare(&spa, file, members, idle);
         spa.export().unwrap();
         drop(spa);
         if self == Self::Scrub {
             // It has something to repair.
             let bad = vec![0x5a; 1 << 20];
-            (4..60).for_each(|mib| blkdev::write_at(&*as_devices(&disks)[1], mib << 20, &bad).unwrap());
+            (4..60).for_each(|mib| blkdev::write_at(&*members[1], mib << 20, &bad).unwrap());
         }
-        let empty = Pages::empty(images[0].size);
-        images = disks.iter().map(|disk| disk.pages()).collect();
-        images.push(empty);
-        (images, (dataset, number))
+        (disks.iter().map(|disk| disk.pages()).collect(), file)
     }
 
-    fn start(self, spa: &Spa, idle: &Device) {
+    fn start(self, spa: &Spa, members: &[Device], idle: &Device) {
         let children = spa.pool.tree().config.children.clone();
         let attach = |target: u64, replacing: bool, sequential: bool| {
             let device = NewDevice::Fresh { leaf: leaf(idle), ashift: None };
@@ -125,12 +277,48 @@ impl Job {
                 let refused = spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &leaves).unwrap();
                 assert!(refused.is_empty(), "{kind:?}");
             }
+            Self::Discard => spa.discard_checkpoint().unwrap(),
+            // Its settings begin it.
+            Self::Condense => {
+                spa.sync().unwrap();
+                assert!(is_condensing(spa));
+            }
+            Self::ErrorScrub => spa.scan(ScanCommand::ScrubErrors).unwrap(),
+            Self::Split => {
+                let leaves = vec![children[0].children[1].guid];
+                spa.split(Split { name: HALF.to_owned(), leaves, props: Vec::new() }).map(drop).unwrap();
+            }
+            Self::DraidSpare => {
+                let target = children[0].children[0].guid;
+                spa.offline(target, false).unwrap();
+                let guid = spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+                let device = NewDevice::Spare { guid, device: None };
+                spa.attach(Attach { target, device, replacing: true, sequential: true }).unwrap();
+            }
+            Self::DraidReturn => {
+                let all = children[0].walk();
+                let disk = all.iter().find(|v| v.path.as_deref() == Some(members[0].name())).unwrap();
+                spa.online(disk.guid, Some(Ok(Arc::clone(&members[0]))), false).unwrap();
+            }
+            Self::HotSpare => {
+                spa.fault(children[0].children[0].guid, false).unwrap();
+            }
+            Self::RemoveLog => {
+                let tree = spa.pool.tree();
+                let log = tree.tops().find(|top| top.bias == AllocBias::Log).unwrap().id;
+                spa.remove(children.iter().find(|top| top.id == log).unwrap().guid).unwrap();
+            }
+            Self::RemoveCache => {
+                let cache = spa.cache_entries().unwrap()[0].u64("guid").unwrap();
+                spa.remove(cache).unwrap();
+            }
         }
     }
 
     /// Txgs until no job is under way.
     fn end(self, spa: &Spa) {
         let leaves: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
+        let mut quiet = 0;
         for _ in 0..MOST {
             spa.sync().unwrap();
             let steps = spa.run_steps();
@@ -138,17 +326,40 @@ impl Job {
             let moves = spa.removal_left().unwrap().is_some() || spa.is_expanding();
             let sweeps = [SweepKind::Initialize, SweepKind::Trim];
             let sweeps = sweeps.iter().any(|kind| spa.sweep_left(*kind, &leaves).is_some());
-            if scans == [None, None] && !moves && !sweeps && !steps {
+            let others = spa.is_replacing() || spa.discard_left().is_some() || is_condensing(spa);
+            let is_busy = scans != [None, None] || moves || sweeps || steps || others;
+            quiet = if is_busy { 0 } else { quiet + 1 };
+            // Some follow others a few txgs later.
+            if quiet > 3 {
                 return;
             }
         }
         panic!("{self:?} does not end");
     }
 
+    /// Whether a job that nothing cut has come to its end.
+    fn has_ended(self, spa: &Spa) -> bool {
+        let tree = spa.pool.tree();
+        let has = |kind: &str| tree.config.walk().iter().any(|vdev| vdev.kind.name() == kind);
+        match self {
+            Self::Discard => spa.checkpoint_state().unwrap() == CheckpointState::None,
+            Self::Split => !has("mirror"),
+            Self::DraidSpare | Self::HotSpare => has("spare"),
+            Self::DraidReturn => !has("spare"),
+            Self::Resilver => !has("replacing"),
+            Self::RemoveLog => tree.tops().all(|top| top.bias != AllocBias::Log),
+            Self::RemoveCache => spa.cache_entries().unwrap().is_empty(),
+            Self::Removal | Self::Condense => tree.tops().any(|top| top.mapping().is_some()),
+            _ => true,
+        }
+    }
+
     /// The job goes on after a power cut.
-    fn goes_on(self, image: &[Pages], file: (u64, u64)) {
+    fn goes_on(self, image: &[Pages], file: File) {
         let disks = disks_of(image);
-        let spa = imported(&as_devices(&disks), 2);
+        let devices = as_devices(&disks);
+        let spa = imported(&devices, 2);
+        self.set(&spa, &devices);
         self.end(&spa);
         if self != Self::Removal {
             spa.scan(ScanCommand::Scrub).unwrap();
@@ -156,15 +367,11 @@ impl Job {
             let again = scan_state::load(&MosView { mos: &spa.mos }).unwrap().unwrap();
             assert_eq!((again.state, again.errors, again.processed), (2, 0, 0), "{self:?}");
         }
-        let data = spa.datasets.open(&*spa, file.0).unwrap();
-        let stored = data.objset.view().object(file.1).unwrap();
-        (0..BLOCKS).for_each(|n| {
-            assert_eq!(stored.read_vec((n * BLOCK) as u64, BLOCK).unwrap(), body(n), "{self:?}, block {n}");
-        });
-        drop((stored, data));
+        assert!(is_right(&spa, file), "{self:?}");
+        self.check(&spa, &devices, file);
         spa.export().unwrap();
         drop(spa);
-        whole(&opened(&as_devices(&disks)).unwrap()).unwrap();
+        whole(&opened(&devices).unwrap()).unwrap();
     }
 
     fn cut(self, moments: usize) {
@@ -172,10 +379,13 @@ impl Job {
         let record = Arc::new(Record::default());
         let devices = as_devices(&recorded(&images, &record));
         let (idle, members) = devices.split_last().unwrap();
-        let spa = imported(members, 1);
-        self.start(&spa, idle);
+        // With the seed that made the pool, new vdevs would get the guids of old ones.
+        let spa = imported(members, 4);
+        self.set(&spa, &devices);
+        self.start(&spa, members, idle);
         let begun = record.len();
         self.end(&spa);
+        assert!(self.has_ended(&spa), "{self:?}");
         drop(spa);
         let (events, mut replay, mut random) = (record.take(), Replay::new(images), Rng::new(7));
         let every = (events.len() / moments).max(1);
@@ -193,7 +403,7 @@ impl Job {
 
 #[test]
 fn jobs_survive_power_cuts() {
-    JOBS.iter().for_each(|job| job.cut(5));
+    JOBS.iter().for_each(|job| job.cut(4));
 }
 
 #[test]
