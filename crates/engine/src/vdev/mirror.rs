@@ -92,7 +92,7 @@ impl MirrorPlan {
     /// Names the sides that were never asked because of a known fault, where that matters: always
     /// when all copies were wanted, else only when none was good.
     fn finish(&mut self, children: &dyn Children) -> Step {
-        if self.depth == Depth::All || self.good.is_none() {
+        if self.depth != Depth::First || self.good.is_none() {
             for side in 0..children.sides(0, self.offset) {
                 let read = self.read(side);
                 if let Some(fault) = children.fault(0, side, self.offset)
@@ -181,7 +181,7 @@ impl ReadPlan for MirrorPlan {
             return Step::Done(Outcome::default());
         }
         self.line_up(children);
-        if self.depth == Depth::First {
+        if self.depth != Depth::All {
             return self.next(children);
         }
         let fresh = |side: &u32| children.fault(0, *side, self.offset).is_none();

@@ -144,6 +144,8 @@ pub enum Depth {
     /// Read no more than good bytes need.
     #[default]
     First,
+    /// The same of each copy, and name the sides that lack it: a resilver's read.
+    Lacking,
     /// Read every copy, every side and all parity, and report each that is bad.
     All,
 }

@@ -10,12 +10,13 @@
 //!   sectors are unreadable.
 //! - `Stale`: add the bytes of leaves that are known to lack writes, and search again.
 //!
-//! A thorough read starts in `Fresh`. At the end all bytes that were read are compared with the expected ones
+//! A thorough read starts in `Fresh`. A resilver's starts in `Known`: the checksum judges the block, and columns that neither serve nor are
+//! lacking are a scrub's work. At the end all bytes that were read are compared with the expected ones
 //! ([`super::compare`]).
 //!
 //! Differs from OpenZFS: as many children as parity replaces sit out, where OpenZFS does without one per row; the search looks at each row of
 //! sectors by itself, so it also recovers blocks whose damage is spread over more columns than there
-//! is parity, and gives up at once when the parity shows that no assumption can help.
+//! is parity, and gives up at once when the parity shows that no assumption can help; OpenZFS's resilver reads all columns.
 
 use super::compare;
 use super::gather::{Bytes, GAP, Gather};
@@ -184,7 +185,7 @@ impl StripePlan {
         loop {
             let (gather, faults) = (&mut self.gather, &self.faults);
             let wanted = match self.phase {
-                Phase::Known => known(grid, gather, faults, &mut self.degraded),
+                Phase::Known => known(grid, gather, faults, self.depth, &mut self.degraded),
                 Phase::Fresh | Phase::Pieces => everything(grid, gather, faults, self.depth, false),
                 Phase::Stale => everything(grid, gather, faults, self.depth, true),
             };
@@ -227,12 +228,13 @@ impl StripePlan {
     }
 
     fn bad_copies(&self, grid: &Grid, data: Option<&[u8]>) -> Vec<BadCopy> {
-        if self.phase == Phase::Known && !self.degraded {
+        let is_lacking = self.depth == Depth::Lacking;
+        if self.phase == Phase::Known && !self.degraded && !is_lacking {
             return Vec::new();
         }
-        // Without parity the columns that `Known` read made up a good block, so none of them is wrong.
-        let compared = data.filter(|_| self.phase != Phase::Known || self.degraded);
-        let thorough = self.depth == Depth::All || data.is_none();
+        // Without more parity than it takes, the columns that `Known` read made up a good block, so none of them is wrong.
+        let compared = data.filter(|_| self.phase != Phase::Known || self.degraded && !is_lacking);
+        let thorough = self.depth != Depth::First || data.is_none();
         compare::bad_copies(grid, &self.gather, &self.faults, compared, thorough, data.is_none())
     }
 }
@@ -243,7 +245,13 @@ pub(super) fn is_doubtful(fault: Option<Fault>) -> bool {
 }
 
 /// Returns the reads that `Known` still has to issue.
-fn known(grid: &Grid, gather: &Gather, children: &dyn Children, degraded: &mut bool) -> Vec<ChildRead> {
+fn known(
+    grid: &Grid,
+    gather: &Gather,
+    children: &dyn Children,
+    depth: Depth,
+    degraded: &mut bool,
+) -> Vec<ChildRead> {
     let mut wanted = Vec::new();
     let sits_out = |column: &Column| children.sits_out(column.child, column.offset);
     for stripe in grid.stripes() {
@@ -264,8 +272,10 @@ fn known(grid: &Grid, gather: &Gather, children: &dyn Children, degraded: &mut b
         let left_out = ready.saturating_sub(missing).min(sitting.len());
         wanted.extend(sitting.into_iter().rev().skip(left_out));
         let needed = missing + left_out;
-        // All parity, as in OpenZFS: some of it serves, and the rest is compared with the block.
-        for column in parity.iter().filter(|column| needed > 0 && (!sits_out(column) || needed > ready)) {
+        // All parity, as in OpenZFS: some of it serves, and the rest is compared with the block. A resilver reads only what serves.
+        let most = if depth == Depth::Lacking { needed } else { parity.len() };
+        let wants = parity.iter().filter(|column| needed > 0 && (!sits_out(column) || needed > ready));
+        for column in wants.filter(can_serve).take(most) {
             if let Source::Ask(read) = source(gather, children, column) {
                 wanted.push(read);
             }

@@ -92,6 +92,7 @@ impl Case<'_> {
     /// Every set of children, up to the parity, is absent, fails, or lies: the block is found, and
     /// those that matter are named.
     fn survives_all_losses(&self, rng: &mut Rng, most: u32) {
+        self.is_resilvered_from_few_columns(rng, most);
         let mut leaves = self.leaves(rng);
         for lost in sets(self.width, most) {
             let columns = columns_of(&self.grid, &lost);
@@ -117,6 +118,29 @@ impl Case<'_> {
             leaves.forgive();
             spoil(&mut leaves);
         }
+    }
+
+    /// Every set of children, up to the parity, lacks the block: each is named, and as many columns are read as hold data.
+    fn is_resilvered_from_few_columns(&self, rng: &mut Rng, most: u32) {
+        let mut leaves = self.leaves(rng);
+        let width = self.grid.width;
+        let holds_data = |(n, c): &(usize, &Column)| n % width >= self.grid.nparity && c.len > 0;
+        let bytes: u64 = self.grid.columns.iter().enumerate().filter(holds_data).map(|(_, c)| c.len).sum();
+        for lacking in sets(self.width, most) {
+            leaves.forgive();
+            lacking.iter().for_each(|&child| leaves.set_fault(child, 0, Fault::Stale));
+            leaves.take_log();
+            let outcome = run((self.plan)(Depth::Lacking).as_mut(), &leaves, &self.block);
+            assert!(outcome.data.is_some(), "{lacking:?} lack it");
+            self.check_named(&outcome.bad, &lacking, Fault::Stale, Depth::All);
+            let log = leaves.take_log();
+            assert!(log.iter().all(|read| !lacking.contains(&read.child)), "{lacking:?} lack it");
+            let read: u64 = log.iter().map(|read| read.len).sum();
+            // Parity is as long as the longest column, and a read may reach over a gap.
+            let slack = u64::from(most + 1) * u64::from(self.width) * 4096;
+            assert!(read <= bytes + slack, "{read} bytes read of {bytes}, {lacking:?} lack it");
+        }
+        leaves.forgive();
     }
 
     /// Every set of children, up to the parity, sits out: the block is found without them, also when another one is wrong or
@@ -145,7 +169,7 @@ impl Case<'_> {
     fn check_named(&self, bad: &[BadCopy], lost: &[u32], fault: Fault, depth: Depth) {
         let named = children_of(bad, fault);
         assert_eq!(named, children_of_all(bad), "other faults: {bad:?}");
-        let padding = depth == Depth::All && fault == Fault::Unreadable;
+        let padding = depth == Depth::All && fault != Fault::Wrong;
         let touched: Vec<u32> = lost
             .iter()
             .copied()

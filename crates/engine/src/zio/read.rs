@@ -365,7 +365,7 @@ pub(crate) fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judg
                 done(result);
             });
             // Only scrubs and their kin look at all copies.
-            let class = (depth == Depth::All).then_some(IoClass::Scrub);
+            let class = (depth != Depth::First).then_some(IoClass::Scrub);
             Box::new(Drive { top, txg: range.birth, plan, judge, class, executor, done }).start();
         }
     }

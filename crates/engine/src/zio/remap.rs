@@ -52,7 +52,7 @@ pub(crate) fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge:
         }
         result.data = combine(&versions, &judge);
         match &result.data {
-            Some(data) if depth == Depth::All => {
+            Some(data) if depth != Depth::First => {
                 let data = data.clone();
                 compare(&again.0, again.1, &data, result, done);
             }

@@ -107,8 +107,12 @@ impl<'a> Slice<'a> {
                 theirs.failed.lock().extend(written_in(&zio, &request.bp));
             }
         });
+        let depth = match func {
+            ScanFunc::Scrub => Depth::All,
+            ScanFunc::Resilver => Depth::Lacking,
+        };
         let read = ReadOptions {
-            depth: Depth::All,
+            depth,
             form: Form::Physical,
             heal: true,
             // A scrub, too, restores blocks that leaves lack: its end removes their txgs from the DTLs.
