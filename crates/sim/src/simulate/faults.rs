@@ -19,9 +19,14 @@ fn bring_back(spa: &Arc<Spa>, disk: &Arc<FaultyDevice>) -> Result<(), String> {
     let device = || Ok(Arc::clone(disk) as Device);
     let back = spa.online(guid, Some(device()), false);
     match back.and_then(|_| spa.clear(vec![(guid, Some(device()))])) {
-        // A resilver that ended meanwhile detached the disk: another one has replaced it.
-        Err(_) if guid_of(spa, disk).is_none() => Ok(()),
-        done => done.map_err(|e| e.to_string()),
+        done @ Err(_) => match guid_of(spa, disk) {
+            // A resilver that ended meanwhile detached the disk: another one has replaced it.
+            None => Ok(()),
+            // It detached the other side of a mirror: the disk has the mirror's guid now.
+            Some(now) if now != guid => bring_back(spa, disk),
+            Some(_) => done.map_err(|e| e.to_string()),
+        },
+        Ok(()) => Ok(()),
     }
 }
 
