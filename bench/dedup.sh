@@ -32,7 +32,8 @@ end() {
   cd /
   ours zpool destroy -f bmdedup >/dev/null 2>&1 || true
   if [ -n "${daemon[zfs-fuse]:-}" ]; then
-    zfs_fuse zpool destroy -f bmpeer >/dev/null 2>&1 || true
+    # Its cache file outlives it: a pool left there would be in the way of the next run.
+    zfs_fuse zpool destroy -f bmpeer >/dev/null 2>&1 || { sleep 2; zfs_fuse zpool destroy -f bmpeer >/dev/null 2>&1 || true; }
     kill "${daemon[zfs-fuse]}" 2>/dev/null || true
     wait "${daemon[zfs-fuse]}" 2>/dev/null || true
   fi
@@ -94,6 +95,8 @@ measured() {
   t=$(($(date +%s%N) - t))
   settle "$1"
   echo "$t $(($(cpu "$1") - c))" >> "$dir/results/$1.$3.$2"
+  rm "$dir/mnt/$1/$3.$2.$seed"
+  settle "$1"
 }
 
 median() { cut -d' ' -f"$2" "$dir/results/$1" | sort -n | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }'; }
