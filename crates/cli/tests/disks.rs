@@ -174,6 +174,25 @@ fn pools_share_a_hot_spare() {
     live.export_and_verify("two");
 }
 
+/// No scan meets the blocks that only a checkpoint has, so a disk that missed some lacks them until the checkpoint is gone.
+#[test]
+fn a_disk_that_lacks_data_beside_a_checkpoint_is_whole_without_it() {
+    let live = Live::new();
+    let [a, b] = ["a", "b"].map(|name| live.disk(name, 80));
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b}"));
+    live.ok("zpool checkpoint tank");
+    live.ok(&format!("zpool offline tank {a}"));
+    live.ok("zfs create tank/new");
+    live.ok(&format!("zpool online tank {a}"));
+    let status = wait_for(&live, "tank", |status| status.contains("scan: resilvered"));
+    assert!(status.contains("(awaiting resilver)"), "{status}");
+    assert!(status.contains("action: Discard the checkpoint with 'zpool checkpoint -d'"), "{status}");
+    live.ok("zpool checkpoint -d -w tank");
+    let whole = |status: &str| !status.contains("action:") && !status.contains("resilver)");
+    wait_for(&live, "tank", whole);
+    live.export_and_verify("tank");
+}
+
 /// A spare that failed where it was used, and one whose pool was destroyed, have that pool's label still: the other pools that share it use
 /// it all the same.
 #[test]
