@@ -829,3 +829,30 @@ fn copies_that_came_later_are_no_leak() {
         judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
     }
 }
+
+/// The pointer that is left may name fewer copies than the entry: without that the others would be lost.
+#[test]
+fn entries_with_several_copies_are_not_pruned() {
+    let bed = Bed::new(true);
+    bed.set("dedup", ON);
+    let fs = bed.mount(POOL);
+    let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
+    for (copies, tags) in [(1, 0..20), (3, 10..20)] {
+        bed.set("copies", copies);
+        let number = fs.create(fs.root, format!("f{copies}").as_bytes(), &node).unwrap();
+        fs.write(number, 0, &tags.flat_map(block).collect::<Vec<u8>>(), true).unwrap();
+        bed.spa.sync().unwrap();
+    }
+    fs.unlink(fs.root, b"f3").unwrap();
+    (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
+    assert_eq!(bed.counts(), (20, 20));
+    bed.spa.prune_ddt(Prune::Age(0)).unwrap();
+    assert_eq!(bed.counts(), (10, 10));
+    fs.unlink(fs.root, b"f1").unwrap();
+    (0..8).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
+    assert_eq!(bed.counts(), (0, 0));
+    fs.unmount().unwrap();
+    drop(fs);
+    bed.spa.export().unwrap();
+    judged(bed.dir.path(), &[Judge::USUAL, Judge::NEWEST]);
+}

@@ -3,6 +3,9 @@
 //! A pruned block stays where it is. Its pointer still has the dedup bit; when it is freed and no entry names
 //! its place, it is freed as any other ([`super::write::Tables::free`]).
 //!
+//! Differs from OpenZFS: entries of blocks with several copies stay. Pointers that were written before such a block got all of them
+//! name fewer, and the others would leak with the entry.
+//!
 //! Crash argument: each batch is a sync task; a batch that is not on disk has not happened.
 //!
 //! Source: `ddt_prune_walk`, ddt.c, OpenZFS 2.3.
@@ -187,6 +190,10 @@ impl Live {
         let phys = decode(self.flat, &value)?;
         // Freed like an ordinary block by its first owner, a block with a second one would be lost to that.
         if phys.iter().map(|p| p.refcnt).fold(0, u64::saturating_add) > 1 {
+            return Ok(false);
+        }
+        // Its pointer may be from before the block got further copies: only the entry names those then.
+        if phys.iter().any(|p| p.dvas(key.crypt()).nth(1).is_some()) {
             return Ok(false);
         }
         zap.remove(words.as_slice())?;
