@@ -251,12 +251,14 @@ fn a_device_that_cannot_be_opened_is_unavailable_once_it_is_opened_anew() {
 fn a_disk_that_a_scrub_repairs_is_marked() {
     let live = Live::new();
     let Some(at) = mirror(&live) else { return };
+    // More blocks than a scrub repairs at one time.
+    live.ok("zfs set recordsize=16K tank");
     fs::write(at.join("file"), vec![7; 20 << 20]).unwrap();
     live.ok("zpool sync tank");
     live.ok("set aquifer_fault_agents=0");
     live.ok("set zfs_scan_vdev_limit=131072");
     live.ok(&format!("zinject -d {} -e io -T read -f 100 tank", disk(&live, "a")));
-    live.ok(&format!("zinject -d {} -D 10:1 tank", disk(&live, "a")));
+    live.ok(&format!("zinject -d {} -D 2:1 tank", disk(&live, "a")));
     live.ok("zpool scrub tank");
     let marked = || {
         let status = live.ok("zpool status tank");
