@@ -133,6 +133,29 @@ fn a_rewrite_keeps_to_its_limit() {
     }
 }
 
+/// What waits to be written is planned, too; a pool of a version without dedup gets no table.
+#[test]
+fn a_plan_counts_what_was_just_written_and_old_pools_get_no_table() {
+    let live = Live::new();
+    let Some(at) = mounted_pool(&live, 128, "-o version=20 -O compression=off") else { return };
+    let file = at.join("file");
+    std::fs::write(&file, noise(3, 3 << 20)).unwrap();
+    assert_eq!(live.ok(&format!("zfs rewrite -n --undedup {}", file.display())), "0 of 0 files to write\n");
+    let line = format!("zfs rewrite --dedup {}", file.display());
+    let run = live.run(&line);
+    assert!(run.code != 0 && run.err.contains("pool must be upgraded to have dedup tables"), "{}", run.err);
+    live.ok("zpool upgrade -V 21 tank");
+    std::fs::write(at.join("new"), noise(4, 3 << 20)).unwrap();
+    assert_eq!(
+        live.ok(&format!("zfs rewrite -n --dedup {}", at.join("new").display())),
+        "3M of 1 file to write\n"
+    );
+    live.ok(&line);
+    live.ok("zpool sync tank");
+    assert!(live.ok("zpool status -D tank").contains("DDT entries 24"));
+    live.export_and_verify("tank");
+}
+
 /// A pool with file systems mounted below the returned place; `None` where nothing can be mounted.
 fn mounted_pool(live: &Live, mib: u64, options: &str) -> Option<std::path::PathBuf> {
     let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", mib));

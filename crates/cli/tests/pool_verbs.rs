@@ -649,6 +649,7 @@ fn words_are_looked_at_first() {
     for (line, code, why) in [
         ("zpool scrub none", 1, "cannot open 'none': no such pool"),
         ("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub"),
+        ("zpool ddtprune -p 5 none", 255, "cannot open 'none': no such pool"),
         ("zpool trim none", 255, "cannot open 'none': no such pool"),
         ("zpool checkpoint", 2, "missing pool argument\nusage:\n\tcheckpoint "),
         ("zpool remove tank /x", 1, "cannot remove /x: no such device in pool"),

@@ -72,6 +72,14 @@ impl Failure {
         Self::Failed(format!("cannot {action} '{name}': {why}"))
     }
 
+    /// A failure, in a command that returns -1 in OpenZFS.
+    pub fn as_minus_one(self) -> Self {
+        match self {
+            Self::Failed(what) => Self::MinusOne(what),
+            other => other,
+        }
+    }
+
     /// The exit code of this failure.
     pub fn exit(&self) -> Exit {
         match self {

@@ -46,8 +46,9 @@ impl Verb for Ddtprune {
             (None, None) => return Err(Failure::usage("missing amount option (-d|-p <value>)")),
         };
         let name = one_pool(&self.pools, "missing pool argument")?;
-        let pool = named(&name, ctx)?;
-        let cannot = |e: engine::Error| Failure::cannot("prune dedup table on", &name, e.what());
+        let pool = named(&name, ctx).map_err(Failure::as_minus_one)?;
+        let cannot =
+            |e: engine::Error| Failure::cannot("prune dedup table on", &name, e.what()).as_minus_one();
         pool.spa().map_err(cannot)?.prune_ddt(which).map_err(cannot)?;
         ctx.log(&pool)?;
         Ok(Exit::OK)
@@ -76,7 +77,9 @@ impl Verb for Prefetch {
         };
         let pool = named(&name, ctx)?;
         for kind in kinds {
-            let cannot = |e: engine::Error| Failure::cannot(&format!("prefetch {kind} in"), &name, e.what());
+            let cannot = |e: engine::Error| {
+                Failure::cannot(&format!("prefetch {kind} in"), &name, e.what()).as_minus_one()
+            };
             let spa = pool.spa().map_err(cannot)?;
             match *kind {
                 "ddt" => spa.prefetch_ddt(),

@@ -21,6 +21,7 @@ use engine::{Error, Result};
 use ondisk::Blkptr;
 use stdx::Buf;
 use zcommon::features::Feature;
+use zcommon::version::SPA_VERSION_DEDUP;
 
 use super::fs::FsWriter;
 use super::node::Node;
@@ -175,6 +176,10 @@ impl FsWriter {
     pub fn rewrite_some(&self, number: u64, offset: u64, len: u64, how: RewriteHow) -> Result<Tally> {
         let node = self.file(number)?;
         self.check_rewrite(how)?;
+        // What waits to be written has no blocks yet that could be counted.
+        if how.dry && node.handle.has_waiting_blocks() {
+            self.txs.sync()?;
+        }
         let end = if len == 0 { u64::MAX } else { offset.saturating_add(len) };
         let (mut at, mut tally) = (offset, Tally::default());
         loop {
@@ -201,6 +206,9 @@ impl FsWriter {
     fn check_rewrite(&self, how: RewriteHow) -> Result<()> {
         if how.which.is_for_places() && self.spa().is_none() {
             return Err(Error::unsupported("the file system is not mounted"));
+        }
+        if how.which == Which::Dedup && self.spa().is_some_and(|spa| spa.version() < SPA_VERSION_DEDUP) {
+            return Err(Error::unsupported("pool must be upgraded to have dedup tables"));
         }
         let feature = Feature::PhysicalRewrite;
         if how.births == Rewriting::Logical || self.spa().is_some_and(|spa| spa.feature(feature).is_some()) {
