@@ -99,7 +99,7 @@ impl SpaceThrottles {
     #[doc(alias("dsl_dir_tempreserve_space", "dmu_tx_assign"))]
     pub fn wait(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<()> {
         let mut in_quota = true;
-        let (mut last, mut unhelped) = (0, 0);
+        let (mut last, mut unhelped, mut last_deferred) = (0, 0, 0);
         for tried in 0..LONG_PATIENCE {
             let known = self.as_of(pool, dataset)?;
             let Known { synced, deferred, worst, .. } = known;
@@ -120,9 +120,12 @@ impl SpaceThrottles {
             }
             // Background frees help later, if they are within the limit at hand.
             let now = if in_quota { free } else { room.quota };
-            unhelped = if now > last { 0 } else { unhelped + 1 };
-            last = now;
-            let freeing = unhelped < PATIENCE && pool.is_freeing();
+            // What was freed meanwhile is deferred for two txgs before it helps, if it is enough.
+            let helps = in_quota && deferred > 0 && may_take(0).max(needed) < free.saturating_add(deferred);
+            unhelped = if now > last || helps && deferred > last_deferred { 0 } else { unhelped + 1 };
+            (last, last_deferred) = (now, deferred);
+            let is_coming = pool.is_freeing() || helps;
+            let freeing = unhelped < PATIENCE && is_coming;
             let hopeless = !freeing && (!in_quota || may_take(0) >= free);
             if hopeless && tried >= PATIENCE {
                 break;
