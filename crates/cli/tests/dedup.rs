@@ -153,6 +153,12 @@ fn a_plan_counts_what_was_just_written_and_old_pools_get_no_table() {
     live.ok(&line);
     live.ok("zpool sync tank");
     assert!(live.ok("zpool status -D tank").contains("DDT entries 24"));
+    // Tables at their quota take no block: a run would write all blocks in vain, and the next one again.
+    live.ok("zpool set dedup_table_quota=1 tank");
+    let plan = format!("zfs rewrite -n --dedup {}", at.join("new").display());
+    assert_eq!(live.ok(&plan), "0 of 0 files to write\n");
+    live.ok("zpool set dedup_table_quota=none tank");
+    assert_eq!(live.ok(&plan), "3M of 1 file to write\n");
     live.export_and_verify("tank");
 }
 

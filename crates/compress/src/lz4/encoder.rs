@@ -274,8 +274,6 @@ fn equal(bytes: &[u8], from: usize, at: usize, end: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-
     /// FNV-1a, so that whole streams need not stand here.
     fn hash(bytes: &[u8]) -> u64 {
         bytes.iter().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x100_0000_01b3))

@@ -349,7 +349,7 @@ impl Spa {
 
     /// Whether the dedup tables have all the space that they may take.
     #[doc(alias = "ddt_over_quota")]
-    fn is_over_quota(&self) -> bool {
+    pub fn is_over_quota(&self) -> bool {
         let is_full = |class: Class| {
             let stats = self.space.class_stats(class);
             let limit = (stats.space / 100 * FULL).max(stats.space.saturating_sub(LARGE_REST));

@@ -112,6 +112,8 @@ struct Chooser<'a> {
     spa: Option<&'a Spa>,
     /// The txg of the newest snapshot.
     snapshot: u64,
+    /// The dedup tables take no more blocks.
+    is_full: bool,
     /// Bytes that vdevs have to give.
     surplus: BTreeMap<u64, u64>,
     txg: u64,
@@ -133,7 +135,7 @@ impl Chooser<'_> {
                 };
                 bp.dvas().any(|dva| !dva.gang && narrower(dva.vdev, dva.asize))
             }
-            Which::Dedup => !bp.is_embedded() && !bp.dedup(),
+            Which::Dedup => !bp.is_embedded() && !bp.dedup() && !self.is_full,
             Which::Undedup => !bp.is_embedded() && bp.dedup(),
         }
     }
@@ -225,7 +227,9 @@ impl FsWriter {
             None => 0,
         };
         let surplus = spa.filter(|_| which == Which::Balance).map(Spa::surplus).unwrap_or_default();
-        Ok(Chooser { which, spa, snapshot, surplus, txg: spa.map_or(0, |spa| spa.txgs.open()) })
+        // Blocks that the tables refuse would stay outside of them, and be written again by each run.
+        let is_full = which == Which::Dedup && spa.is_some_and(Spa::is_over_quota);
+        Ok(Chooser { which, spa, snapshot, is_full, surplus, txg: spa.map_or(0, |spa| spa.txgs.open()) })
     }
 
     /// The blocks to be rewritten, with their pointers.
