@@ -274,12 +274,7 @@ impl<T> Promise<T> {
             if let Some(value) = slot.take() {
                 return value;
             }
-            let helped = MutexGuard::unlocked(&mut slot, || {
-                let helped = executor.help();
-                // A job that this thread ran may have held something back.
-                plug::release();
-                helped
-            });
+            let helped = MutexGuard::unlocked(&mut slot, || executor.help());
             if !helped && slot.is_none() {
                 assert!(Arc::strong_count(&self.0) > 1, "the job that was waited for is gone");
                 self.0.1.wait_for(&mut slot, std::time::Duration::from_millis(50));
