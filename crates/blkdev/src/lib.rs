@@ -165,7 +165,8 @@ fn wait(dev: &dyn BlockDevice, kind: IoKind, offset: u64, buf: AlignedBuf) -> io
         // The receiver waits below until this is sent.
         let _ = tx.send((result, buf));
     });
-    dev.submit(Io { kind, offset, buf, done });
+    // Not by a thread of the device: this may be one, and the others may wait here, too.
+    dev.serve(Io { kind, offset, buf, done });
     let (result, buf) = rx.recv().map_err(|_| io::Error::other("device dropped a request"))?;
     result.map(|()| buf)
 }

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::expect_used, clippy::panic, reason = "tests")]
 
 use std::io::{ErrorKind, Write};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use blkdev::{
-    BlockDevice, CacheMode, FileDevice, Io, IoKind, OpenMode, OpenOptions, flush, read_at, trim, write_at,
+    BlockDevice, CacheMode, Fault, FaultyDevice, FileDevice, Io, IoKind, OpenMode, OpenOptions, flush,
+    read_at, trim, write_at,
 };
 use stdx::AlignedBuf;
 use stdx::rng::Rng;
@@ -195,4 +197,31 @@ fn what_is_in_memory_is_read_at_once_and_nothing_past_the_end_is() {
     assert!(ask(199_999, 2).0.is_some(), "the request is returned, to fail in the ordinary way");
     dev.read_past_caches(true);
     assert!(ask(0, 512).0.is_some());
+}
+
+/// A completion may wait for another request of its device: the caller serves that itself, so that as many completions as the
+/// device has threads do not wait for each other.
+#[test]
+fn completions_may_wait_for_their_device() {
+    let (file, bytes) = file(1 << 20);
+    let options = options(OpenMode::ReadWrite, CacheMode::Auto);
+    let device: Arc<dyn BlockDevice> = Arc::new(FileDevice::open(file.path(), options).unwrap());
+    let faulty = Arc::new(FaultyDevice::new(device, 1));
+    // Each write reads what it overwrites.
+    faulty.inject(Fault::FlushErrors { count: 1, lost: 1000 });
+    let (told, heard) = mpsc::channel();
+    for at in (0..bytes.len()).step_by(4096) {
+        let (dev, told) = (Arc::clone(&faulty), told.clone());
+        let offset = u64::try_from(at).unwrap();
+        let done = Box::new(move |result: std::io::Result<()>, buf| {
+            result.unwrap();
+            let done = Box::new(move |result: std::io::Result<()>, _| told.send(result).unwrap());
+            dev.submit(Io { kind: IoKind::Write, offset, buf, done });
+        });
+        faulty.submit(Io { kind: IoKind::Read, offset, buf: AlignedBuf::zeroed(4096), done });
+    }
+    drop(told);
+    for _ in 0..bytes.len() / 4096 {
+        heard.recv_timeout(Duration::from_secs(30)).expect("all threads of the device wait").unwrap();
+    }
 }
