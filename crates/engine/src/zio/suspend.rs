@@ -75,18 +75,18 @@ impl SuspendedIo {
 
     /// Returns errors to the callers from now on, those of held requests first.
     pub(crate) fn close(&self) {
-        let requests = self.turn(|state| state.sink = None);
+        let requests = self.next_turn(|state| state.sink = None);
         requests.into_iter().for_each(|request| request(false));
     }
 
     /// Reissues the held requests. `before` runs while no new request can be held yet.
     #[doc(alias = "zio_resume")]
     pub(crate) fn resume(&self, before: impl FnOnce()) {
-        let requests = self.turn(|_| before());
+        let requests = self.next_turn(|_| before());
         requests.into_iter().for_each(|request| request(true));
     }
 
-    fn turn(&self, change: impl FnOnce(&mut State)) -> Vec<Reissue> {
+    fn next_turn(&self, change: impl FnOnce(&mut State)) -> Vec<Reissue> {
         let mut state = self.state.lock();
         change(&mut state);
         state.turns += 1;
@@ -94,13 +94,20 @@ impl SuspendedIo {
         std::mem::take(&mut state.requests)
     }
 
-    /// Keeps a request, or ends it when nothing is kept.
+    /// How often the pool was resumed, for [`SuspendedIo::hold`].
+    pub(super) fn turn(&self) -> u64 {
+        self.state.lock().turns
+    }
+
+    /// Keeps a request that was started in the turn `began`, or ends it when nothing is kept. One that the devices failed
+    /// before the pool was resumed says nothing about them now: it is reissued at once.
     #[doc(alias = "zio_suspend")]
-    pub(super) fn hold(&self, why: &Error, request: Reissue) {
+    pub(super) fn hold(&self, why: &Error, began: u64, request: Reissue) {
         let mut state = self.state.lock();
-        let Some(sink) = state.sink.clone() else {
+        let is_open = state.sink.is_some();
+        let Some(sink) = state.sink.clone().filter(|_| state.turns == began) else {
             drop(state);
-            return request(false);
+            return request(is_open);
         };
         state.requests.push(request);
         sink(why);
@@ -362,10 +369,11 @@ mod tests {
     fn requests_wait_for_their_turn() {
         let queue = SuspendedIo::default();
         let ends = Arc::new(Mutex::new(Vec::new()));
-        let hold = || {
+        let hold_of = |turn: u64| {
             let ends = Arc::clone(&ends);
-            queue.hold(&Error::corrupt("gone"), Box::new(move |again| ends.lock().push(again)));
+            queue.hold(&Error::corrupt("gone"), turn, Box::new(move |again| ends.lock().push(again)));
         };
+        let hold = || hold_of(queue.turn());
         hold();
         assert_eq!((ends.lock().as_slice(), queue.wait(&Error::corrupt("gone"))), (&[false][..], false));
         let told = Arc::new(Mutex::new(0));
@@ -373,9 +381,13 @@ mod tests {
         queue.open(Arc::new(move |_| *count.lock() += 1));
         hold();
         assert_eq!((ends.lock().len(), *told.lock()), (1, 1));
+        let before = queue.turn();
         queue.resume(|| ());
+        // It failed before the pool was resumed.
+        hold_of(before);
+        assert_eq!((ends.lock().as_slice(), *told.lock()), (&[false, true, true][..], 1));
         hold();
         queue.close();
-        assert_eq!(*ends.lock(), [false, true, false]);
+        assert_eq!(*ends.lock(), [false, true, true, false]);
     }
 }

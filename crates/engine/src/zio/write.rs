@@ -254,6 +254,7 @@ impl Zio {
         let held = why.clone();
         self.suspended.hold(
             &held,
+            self.suspended.turn(),
             Box::new(move |again| match again {
                 true => zio.write(request, done),
                 false => done(Err(why.at_block(request.at))),
@@ -381,7 +382,8 @@ impl Zio {
         // A failed write may leave parts of the old block and of the new one.
         self.suspended.forget(job.bp.dvas());
         let dvas: Vec<Dva> = job.bp.dvas().collect();
-        let left = Mutex::new(Left { copies: dvas.len(), failed: Vec::new(), end: Some((job, done)) });
+        let turn = self.suspended.turn();
+        let left = Mutex::new(Left { copies: dvas.len(), failed: Vec::new(), turn, end: Some((job, done)) });
         let left = Arc::new(left);
         let (data, txg, class) = match &left.lock().end {
             Some((job, _)) => (job.data.clone(), job.txg, io_class(&job.bp)),
@@ -398,7 +400,7 @@ impl Zio {
     }
 
     fn copy_done(self: &Arc<Self>, left: &Mutex<Left>, index: usize, outcome: Result<Vec<u64>>) {
-        let end = {
+        let (end, turn) = {
             let mut left = left.lock();
             left.copies -= 1;
             if let Err(e) = outcome {
@@ -407,7 +409,7 @@ impl Zio {
             if left.copies > 0 {
                 return;
             }
-            left.end.take().map(|(job, done)| (job, done, std::mem::take(&mut left.failed)))
+            (left.end.take().map(|(job, done)| (job, done, std::mem::take(&mut left.failed))), left.turn)
         };
         let Some((job, done, failed)) = end else { return };
         if failed.is_empty() {
@@ -418,16 +420,16 @@ impl Zio {
         }
         // A new place may need a space map to be read: not on a device's thread.
         let zio = Arc::clone(self);
-        self.executor().spawn_waiting(Box::new(move || zio.retry(job, failed, done)));
+        self.executor().spawn_waiting(Box::new(move || zio.retry(job, (failed, turn), done)));
     }
 
     /// Copies that could not be written get another place.
-    fn retry(self: &Arc<Self>, mut job: Job, failed: Vec<(usize, Error)>, done: WriteDone) {
+    fn retry(self: &Arc<Self>, mut job: Job, (failed, turn): (Vec<(usize, Error)>, u64), done: WriteDone) {
         let why = failed.into_iter().next().map(|(_, e)| e);
         let why = why.unwrap_or_else(|| Error::new(Kind::Io, "a block could not be written"));
         job.tries += 1;
         if job.tries > TRIES || job.bp.is_gang() {
-            return self.give_up(job, why, done);
+            return self.give_up(job, (why, turn), done);
         }
         let old: Vec<Dva> = job.bp.dvas().collect();
         let psize = job.bp.psize();
@@ -441,13 +443,13 @@ impl Zio {
                 job.bp.set_dvas(&dvas);
                 self.write_copies(job, done);
             }
-            _ => self.give_up(job, why, done),
+            _ => self.give_up(job, (why, turn), done),
         }
     }
 
     /// No device takes the block: it waits until the pool is resumed, if it may. A writer of an intent-log
     /// block can wait for the txg instead; such a block keeps its space, others free theirs.
-    fn give_up(self: &Arc<Self>, mut job: Job, why: Error, done: WriteDone) {
+    fn give_up(self: &Arc<Self>, mut job: Job, (why, turn): (Error, u64), done: WriteDone) {
         let is_log = job.bp.object_type() == ObjectType::INTENT_LOG;
         if is_log || !is_of_devices(&why) {
             return done(Err(why));
@@ -461,6 +463,7 @@ impl Zio {
         let (zio, held) = (Arc::clone(self), why.clone());
         self.suspended.hold(
             &held,
+            turn,
             Box::new(move |again| {
                 if !again {
                     return done(Err(why));
@@ -500,6 +503,8 @@ pub(super) struct Job {
 struct Left {
     copies: usize,
     failed: Vec<(usize, Error)>,
+    /// The turn of suspensions in which it began.
+    turn: u64,
     end: Option<(Job, WriteDone)>,
 }
 
