@@ -43,6 +43,9 @@ impl LogSink for Opener {
     fn settle(&self, _: u64) -> zpl::Result<()> {
         Ok(())
     }
+    fn expect(&self, _: u64) -> Option<std::time::Duration> {
+        None
+    }
     fn commit(&self, _: u64) -> zpl::Result<()> {
         Ok(())
     }

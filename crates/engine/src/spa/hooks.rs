@@ -2,6 +2,7 @@
 //! intent logs need.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ondisk::{Blkptr, ObjsetType};
 use zcommon::features::Feature;
@@ -248,6 +249,10 @@ impl LogHost for LogsOf {
 
     fn random(&self) -> u64 {
         self.0.upgrade().map_or(0, |spa| spa.pool.env.guid())
+    }
+
+    fn now(&self) -> Duration {
+        self.0.upgrade().map_or(Duration::ZERO, |spa| spa.pool.env.clock.monotonic())
     }
 
     /// The feature `zilsaxattr` is in use from here on, so that the first record of an extended attribute needs no txg of its

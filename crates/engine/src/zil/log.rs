@@ -38,11 +38,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use ondisk::Blkptr;
 use ondisk::zil::LrWrite;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
+use super::commit_time::CommitTime;
 use super::itx::{Itx, Itxs};
 use super::policy::{LogPolicy, SyncMode};
 use super::sync::{Destroy, Filled, Space, places, space_of};
@@ -83,6 +85,8 @@ pub trait LogHost: Send + Sync + std::fmt::Debug {
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()>;
     /// Any number.
     fn random(&self) -> u64;
+    /// Monotonic time.
+    fn now(&self) -> Duration;
     /// With `tx` begins the first chain of an object set.
     fn begins(&self, _objset: &LiveObjset, _tx: &Tx) {}
     /// The pool's version.
@@ -168,6 +172,7 @@ pub struct Zil {
     objset: Weak<LiveObjset>,
     pub(super) itxs: Mutex<Itxs>,
     turns: Turns,
+    average: CommitTime,
     pub(super) chain: Mutex<ChainState>,
     pub(super) policy: RwLock<LogPolicy>,
     /// The txg with which it is closed.
@@ -208,6 +213,7 @@ impl Zil {
             objset: Arc::downgrade(objset),
             itxs: Mutex::default(),
             turns: Turns::default(),
+            average: CommitTime::default(),
             chain: Mutex::new(chain),
             policy: RwLock::default(),
             closing: Mutex::default(),
@@ -312,13 +318,19 @@ impl Zil {
         };
         let Some(mut turn) = self.turns.commit(ticket) else { return Ok(()) };
         self.count(ZilStat::Writers, 1);
+        let begun = self.host.now();
         let (covered, batch) = {
             let Some(mut itxs) = self.logged()? else {
                 turn.done = self.whole_txg()?;
+                self.average.record(self.host.now().saturating_sub(begun));
                 return Ok(());
             };
             (itxs.requested, itxs.take(self.host.synced()))
         };
+        if batch.is_empty() && self.is_usable() {
+            turn.done = covered;
+            return Ok(());
+        }
         let newest = batch.iter().map(|itx| itx.txg).max().unwrap_or(0);
         let written = self.write(batch);
         if let Err(why) = &written {
@@ -333,8 +345,14 @@ impl Zil {
             itxs.unlogged = itxs.unlogged.max(newest);
             return Err(lost.because(why));
         }
+        self.average.record(self.host.now().saturating_sub(begun));
         turn.done = covered;
         Ok(())
+    }
+
+    /// The average time of the last commits; `None` before the first one.
+    pub fn commit_time(&self) -> Option<Duration> {
+        self.average.get()
     }
 
     /// The lists, once all changes without records are on disk; `None` when there are more by then.

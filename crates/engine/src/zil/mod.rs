@@ -14,9 +14,11 @@
 //! Every block is read from its device, bypassing the cache: each is needed once.
 
 pub(crate) mod claim;
+mod commit_time;
 mod dmu_sync;
 mod itx;
 mod log;
+
 mod policy;
 pub mod replay;
 mod sync;

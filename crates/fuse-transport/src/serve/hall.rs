@@ -343,6 +343,12 @@ impl Work {
 }
 
 impl Held {
+    /// Announces it; returns the time that the answer takes, if it is known.
+    pub(super) fn announce(&self, line: &Line) -> Option<Duration> {
+        let service = line.files()?;
+        catch_unwind(AssertUnwindSafe(|| service.announce(&self.header))).ok().flatten()
+    }
+
     /// Answers it.
     pub(super) fn answer(self, line: &Line) {
         let Self { header, body, reply } = self;

@@ -13,7 +13,7 @@ use super::{Service, Work};
 use crate::device::Device;
 
 /// Time after which a request is taken for one that has waited.
-const LONG: Duration = Duration::from_micros(300);
+pub(super) const LONG: Duration = Duration::from_micros(300);
 /// Requests after two such ones in succession that are expected to wait, too. A single one has rather lost its processor than
 /// waited for something: handing the next ones to other threads would cost more than it saves.
 const WARY: u32 = 16;

@@ -23,6 +23,7 @@
 //!
 //! **Order**: FUSE requires none. The kernel sends dependent requests after the answer.
 
+mod aside;
 mod crew;
 mod hall;
 mod lane;
@@ -33,6 +34,7 @@ mod seat;
 mod spin;
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 pub use crew::Lane as WorkLane;
 pub use hall::enter;
@@ -52,6 +54,12 @@ pub const MAX_WRITE: usize = 1 << 20;
 pub trait Service: Debug + Send + Sync {
     /// Answers a request, on this thread or later on another one. `words` are the bytes after the header.
     fn answer(&self, header: &Header, words: Words<'_>, reply: Reply);
+
+    /// This request, `FSYNC` or the like, will be answered soon, and others that are announced before: they can share their work. Returns
+    /// the time that the answer takes, if it is known. Does not wait.
+    fn announce(&self, _header: &Header) -> Option<Duration> {
+        None
+    }
 }
 
 /// A request in the buffers of an entry.

@@ -3,16 +3,18 @@
 //! The reader of a ring answers what arrives, as the reader of a connection does ([`super::hall`]), with these differences:
 //! its answers are submitted by the system call in which it waits for the next request, it cannot leave the source
 //! unread, because a queue of the kernel has no other, and a request that is expected to wait is answered by a thread of
-//! [`super::crew`], while the reader goes on. When a request waits unexpectedly, the watch appoints another reader.
+//! [`super::crew`], while the reader goes on. When a request waits unexpectedly, the watch appoints another reader. Commits that
+//! arrive together are answered together ([`super::aside`]).
 
 use std::io;
 use std::sync::Arc;
 use std::thread;
 
+use super::aside::{self, Aside, Asides};
 use super::crew;
 use super::hall::{Hall, hall};
 use super::lane::Lane;
-use super::line::Kept;
+use super::line::{Kept, LONG};
 use super::seat::{Seat, Source};
 use super::{Held, Work};
 use crate::header::Opcode;
@@ -38,7 +40,7 @@ pub fn rings() -> io::Result<&'static [Ring]> {
     uring::rings(|ring| if ring.first() { hall.man_ring(ring) } else { Ok(()) })
 }
 
-/// What a connection needs to use rings, if that is wanted and possible.
+/// The parts that a connection needs to use rings, if that is wanted and possible.
 ///
 /// # Errors
 /// The reason why it is not possible.
@@ -81,21 +83,54 @@ impl Hall {
 
     /// Submits answers, waits for requests and answers them. Returns whether this thread is still the reader.
     fn answer_ring(&'static self, ring: &'static Ring, seat: &Seat) -> bool {
-        ring.flush(true);
+        let asides = aside::of_ring(ring.number());
+        // A reader that waits in a request may have left some.
+        ring.flush(asides.is_empty());
         self.watch.sit(seat, Source::Ring(ring));
-        while let Some(arrival) = ring.next() {
-            if let Arrival::Request(slot) = arrival {
-                if !self.take_from_ring(ring, seat, &slot) {
-                    return false;
+        loop {
+            while let Some(arrival) = ring.next() {
+                if let Arrival::Request(slot) = arrival {
+                    if !self.take_from_ring(ring, seat, &slot) {
+                        return false;
+                    }
+                    if asides.arrived() {
+                        break;
+                    }
+                    if ring.has_more() {
+                        // The process need not wait for the other requests.
+                        ring.flush(false);
+                    }
                 }
-                if ring.has_more() {
-                    // The process need not wait for the other requests.
-                    ring.flush(false);
-                }
+            }
+            if asides.may_get_company() {
+                ring.flush(false);
+                thread::yield_now();
+                continue;
+            }
+            if !self.answer_asides(ring, seat, asides) {
+                return false;
+            }
+            if !ring.has_more() {
+                break;
             }
         }
         seat.leave();
         true
+    }
+
+    /// Answers the commits that were put aside. Returns whether this thread is still the reader.
+    fn answer_asides(&'static self, ring: &'static Ring, seat: &Seat, asides: &Asides<Aside>) -> bool {
+        let mut is_reader = true;
+        for Aside { line, len, held } in asides.take() {
+            if !is_reader || !ring.has_relief() {
+                crew::run(Box::new(move || self.answer_all(&line, Lane::Sync, len, || held.answer(&line))));
+                continue;
+            }
+            let turn = seat.begin();
+            self.answer_all(&line, Lane::Sync, len, || held.answer(&line));
+            is_reader = seat.end(turn);
+        }
+        is_reader
     }
 
     /// Answers a request, or leaves it to another thread. Returns whether this one is still the reader.
@@ -115,8 +150,13 @@ impl Hall {
         };
         let len = Kept::len(&held);
         let Some(held) = line.take_in(lane, held, &self.load).now else { return true };
-        if line.may_wait(lane) || !ring.has_relief() {
+        let time = if lane == Lane::Sync { held.announce(&line) } else { None };
+        if time.map_or_else(|| line.may_wait(lane), |time| time > LONG) || !ring.has_relief() {
             crew::run(Box::new(move || self.answer_all(&line, lane, len, || held.answer(&line))));
+            return true;
+        }
+        if lane == Lane::Sync {
+            aside::of_ring(ring.number()).push(Aside { line, len, held });
             return true;
         }
         let turn = seat.begin();

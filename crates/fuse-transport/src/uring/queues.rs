@@ -115,7 +115,7 @@ impl Queues {
 
     /// A request is in an entry: its queue gets more entries if few are left.
     ///
-    /// What arrived while all entries were held waits in the kernel until an answer is committed, also when there are free
+    /// A request that arrived while all entries were held waits in the kernel until an answer is committed, also when there are free
     /// entries meanwhile. So a request is asked for that is answered at once; if one that waited takes its place, another
     /// is asked for.
     pub fn grow(self: &Arc<Self>, slot: &Arc<Slot>, header: &Header) {

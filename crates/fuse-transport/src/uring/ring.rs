@@ -135,6 +135,11 @@ impl Ring {
         core.or_else(|| rings.get(queue.checked_rem(rings.len())?))
     }
 
+    /// Its number among [`rings`].
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
     /// Binds the calling thread to the ring's core.
     pub fn sit_down(&self) {
         let mut set = CpuSet::new();
@@ -213,7 +218,7 @@ impl Ring {
 
     /// The reader submits what was posted. `wait`: and waits for a completion.
     pub fn flush(&self, wait: bool) {
-        // What other threads post from now on rings the bell, a completion.
+        // Posts of other threads from now on ring the bell, a completion.
         for post in self.mail.lock().drain(..) {
             let (slot, new) = match post {
                 Post::Register(slot) => (slot, true),

@@ -13,7 +13,7 @@ use fuse_transport::{Device, Header, Line, Opcode, PAYLOAD, Reply, Reserved, Ser
 use parking_lot::{Condvar, Mutex};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// What the kernel offers and the answer takes.
+/// The features that the kernel offers and the answer takes.
 const ASYNC_READ: u64 = 1;
 const BIG_WRITES: u64 = 1 << 5;
 const PARALLEL_DIROPS: u64 = 1 << 18;

@@ -28,7 +28,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::wire::{
     BsdFileFlags, Errno, FileHandle, Filesystem, INodeNo, IoctlFlags, KernelConfig, LockOwner, Notifier,
@@ -234,6 +234,11 @@ impl Filesystem for Front {
         if let Some(live) = self.0.0.try_read() {
             live.removed.forget(ino);
         }
+    }
+
+    fn expect_fsync(&self, ino: INodeNo) -> Option<Duration> {
+        let live = self.0.0.try_read()?;
+        live.object(ino.0).and_then(|object| live.files.expect_fsync(object))
     }
 
     fn write(

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use fuse_transport::{Header, Opcode, Reply, Service, Words};
 
@@ -22,6 +23,11 @@ pub struct Served(pub Arc<dyn Filesystem>);
 impl Service for Served {
     fn answer(&self, header: &Header, words: Words<'_>, reply: Reply) {
         dispatch(&*self.0, header, words, reply);
+    }
+
+    fn announce(&self, header: &Header) -> Option<Duration> {
+        let is_fsync = matches!(header.opcode, Opcode::Fsync | Opcode::Fsyncdir);
+        is_fsync.then(|| self.0.expect_fsync(INodeNo(header.node))).flatten()
     }
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fuse_transport::Header;
 
@@ -75,6 +75,12 @@ pub trait Filesystem: Debug + Send + Sync {
 
     /// The kernel drops a file or directory; it may have looked it up again meanwhile.
     fn forget(&self, _ino: INodeNo) {}
+
+    /// An `fsync` or `fsyncdir` of this file follows soon: one of another file before it may do its work, too. Returns the time that it
+    /// will take, if that is known. Must not wait.
+    fn expect_fsync(&self, _ino: INodeNo) -> Option<Duration> {
+        None
+    }
 
     requests! {
         /// Looks up a name.

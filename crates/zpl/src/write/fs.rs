@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use engine::dmu::{LiveObjset, Object, SpecialObject, Tx};
 use engine::sa::{SaAttrs, SaTables};
@@ -275,6 +276,12 @@ impl FsWriter {
             Some(sink) => sink.commit(object),
             None => self.txs.sync(),
         }
+    }
+
+    /// An [`FsWriter::fsync`] of `object` follows: one of another file before it writes the records of this one, too. Returns the time
+    /// that it takes by those before it, if there were any.
+    pub fn expect_fsync(&self, object: u64) -> Option<Duration> {
+        self.sink.read().as_ref().and_then(|sink| sink.expect(object))
     }
 
     pub(super) fn begin(&self) -> Result<Tx> {

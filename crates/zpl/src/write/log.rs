@@ -9,6 +9,7 @@
 //! after a commit, where OpenZFS loses them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use engine::Result;
 use engine::dmu::Tx;
@@ -203,6 +204,11 @@ impl LogSink for Log {
 
     fn settle(&self, object: u64) -> Result<()> {
         self.zil.settle(object)
+    }
+
+    fn expect(&self, object: u64) -> Option<Duration> {
+        self.zil.want(object);
+        self.zil.commit_time()
     }
 
     fn commit(&self, object: u64) -> Result<()> {

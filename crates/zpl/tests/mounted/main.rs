@@ -1,7 +1,9 @@
 //! Mounted file systems: changes acknowledged by fsync survive a crash unchanged.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
+#[path = "../common/mod.rs"]
 mod common;
+mod full;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -241,6 +243,9 @@ impl LogSink for Told {
     fn settle(&self, _: u64) -> zpl::Result<()> {
         Ok(())
     }
+    fn expect(&self, _: u64) -> Option<std::time::Duration> {
+        None
+    }
     fn commit(&self, _: u64) -> zpl::Result<()> {
         Ok(())
     }
@@ -423,136 +428,6 @@ fn clones_have_no_log_and_rollback_ends_it() {
     spa.export().unwrap();
     let text = bench.zdb(&["-bcc", "wpool"]);
     assert!(text.is_empty() || text.contains("No leaks"), "{text}");
-}
-
-/// A writer without room gets the error at the call, can delete, and continue.
-#[test]
-fn a_full_pool_can_be_emptied() {
-    let bench = Bench::new(80 << 20, |_| {});
-    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let mut rng = Rng::new(6);
-    let mut files = 0;
-    let full = loop {
-        let name = format!("f{files}");
-        let made = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600));
-        files += 1;
-        let written = made.and_then(|number| fs.write(number, 0, &random(&mut rng, 700_000), true));
-        match written {
-            Ok(()) => assert!(files < 200, "more than there is"),
-            Err(e) => break e,
-        }
-    };
-    assert_eq!(full.kind(), zpl::Kind::NoSpace);
-    assert!(files > 20, "{files}");
-    assert!(fs.space().unwrap().available < 8 << 20);
-    for n in 0..files / 2 {
-        let _ = fs.unlink(fs.root, format!("f{n}").as_bytes());
-    }
-    bench.spa.sync().unwrap();
-    let more = fs.create(fs.root, b"more", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.write(more, 0, &random(&mut rng, 2_000_000), true).unwrap();
-    bench.spa.sync().unwrap();
-    bench.set("refquota", fs.space().unwrap().referenced + (1 << 20));
-    let mut grow = || fs.append(more, &random(&mut rng, 300_000), true);
-    let refused = (0..20).find_map(|_| grow().err()).expect("the quota is refused");
-    assert_eq!(refused.kind(), zpl::Kind::Quota);
-    fs.unlink(fs.root, b"more").unwrap();
-    fs.unmount().unwrap();
-    drop(fs);
-    bench.spa.export().unwrap();
-    let text = bench.zdb(&["-bcc", "wpool"]);
-    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
-}
-
-/// Fills a pool with records of `recordsize` until it refuses, with errors at the call only, and empties it.
-fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
-    let what = format!("{layout} ashift {ashift} recordsize {recordsize} copies {copies}");
-    let vdev = |dir: &Path| {
-        let sized = |n: u32, size| (0..n).map(|i| pools::leaf(&dir.join(format!("disk{i}")), size)).collect();
-        let leaves = |n: u32| sized(n, 64 << 20);
-        match layout {
-            "disk" => VdevSpec::Leaf(pools::leaf(&dir.join("disk"), 64 << 20)),
-            "mirror" => VdevSpec::Mirror(leaves(2)),
-            "raidz1" => VdevSpec::Raidz { parity: 1, children: leaves(3) },
-            "raidz2" => VdevSpec::Raidz { parity: 2, children: leaves(4) },
-            "raidz3" => VdevSpec::Raidz { parity: 3, children: leaves(5) },
-            _ => {
-                let config = DraidConfig { parity: 1, data: 2, spares: 1, children: 5 };
-                VdevSpec::Draid { config, children: sized(5, 80 << 20) }
-            }
-        }
-    };
-    println!("{what}");
-    let bench = Bench::on(Some(ashift), vdev, |_| {});
-    bench.set("copies", copies);
-    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let mut rng = Rng::new(8);
-    let mut write = |name: &str, step: u64, most: u64| {
-        let number = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600))?;
-        let bytes = random(&mut rng, step as usize);
-        (0..most).try_for_each(|i| fs.write(number, i * step, &bytes, true))
-    };
-    let full = write("large", 1 << 20, 1000).expect_err(&what);
-    assert_eq!(full.kind(), zpl::Kind::NoSpace, "{what}: {full}");
-    // Room for some thousand small ones, scattered and not.
-    bench.spa.sync().unwrap();
-    let find = |name: &str| fs.lookup(fs.root, name.as_bytes()).unwrap().map(|entry| entry.object);
-    let large = find("large").unwrap();
-    let size = fs.attr(large).unwrap().size;
-    fs.truncate(large, size.saturating_sub(6 << 20)).unwrap();
-    (0..4).for_each(|_| bench.spa.sync().unwrap());
-    bench.set("recordsize", recordsize);
-    fs.refresh().unwrap();
-    for round in 0..3 {
-        let full = write(&format!("small{round}"), recordsize, 40_000);
-        assert!(full.as_ref().is_err_and(|e| e.kind() == zpl::Kind::NoSpace), "{what}: {full:?}");
-        bench.spa.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
-        if let Some(number) = find(&format!("small{round}")) {
-            let size = fs.attr(number).unwrap().size;
-            fs.truncate(number, size / 2).unwrap();
-        }
-        (0..4).for_each(|_| bench.spa.sync().unwrap());
-    }
-    for name in ["large", "small0", "small1", "small2"] {
-        let gone = fs.unlink(fs.root, name.as_bytes());
-        assert!(gone.as_ref().map_or_else(|e| e.kind() == zpl::Kind::NotFound, |_| true), "{what}: {gone:?}");
-    }
-    bench.spa.sync().unwrap();
-    fs.unmount().unwrap();
-    drop(fs);
-    bench.spa.export().unwrap();
-    let text = bench.zdb(&["-bcc", "wpool"]);
-    assert!(text.is_empty() || text.contains("No leaks"), "{what}: {text}");
-}
-
-/// A small record takes a whole sector of each disk that has its data or parity. `AQUIFER_FILL=1` tries every layout
-/// with every size and number of copies.
-#[test]
-fn every_layout_is_full_at_the_call() {
-    fill("raidz3", 12, 512, 1);
-    fill("mirror", 12, 512, 3);
-    if std::env::var_os("AQUIFER_FILL").is_none() {
-        return;
-    }
-    for layout in ["disk", "mirror", "raidz1", "raidz2", "raidz3", "draid"] {
-        for (ashift, recordsize) in [(9, 512), (9, 131_072), (12, 512), (12, 4096), (12, 131_072)] {
-            (1..=3).for_each(|copies| fill(layout, ashift, recordsize, copies));
-        }
-    }
-}
-
-/// fallocate reserves nothing, but it refuses sizes that can't be written anyway.
-#[test]
-fn more_than_there_is_cannot_be_allocated() {
-    let bench = Bench::new(80 << 20, |_| {});
-    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let number = fs.create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
-    let available = fs.space().unwrap().available;
-    assert_eq!(fs.allocate(number, 0, available).unwrap_err().kind(), zpl::Kind::NoSpace);
-    assert_eq!(fs.attr(number).unwrap().size, 0);
-    fs.allocate(number, 0, available / 2).unwrap();
-    assert_eq!(fs.attr(number).unwrap().size, available / 2);
-    fs.unmount().unwrap();
 }
 
 #[test]
