@@ -83,6 +83,8 @@ mod txg_times;
 mod upgrade;
 mod vdev_change;
 pub mod vdev_props;
+mod vdev_zaps;
+mod writable;
 
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;

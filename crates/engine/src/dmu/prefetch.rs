@@ -2,7 +2,7 @@
 //!
 //! Each read is compared with the streams that are known: one that continues a stream forward or backward lets the following
 //! bytes be read, and so does the third of reads at equal distances. The distance doubles with each read of the stream. When three
-//! quarters of it are there already nothing is started, so that devices get long requests. What is read ahead takes part of
+//! quarters of it are there already nothing is started, so that devices get long requests. Blocks that are read ahead take part of
 //! the cache that all files share ([`crate::memory::on_its_way`]); beyond that nothing is started.
 //!
 //! Requests of one reader may arrive in another order than that in which it made them (several threads answer the kernel's own

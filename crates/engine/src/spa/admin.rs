@@ -77,7 +77,7 @@ impl Spa {
         Ok(())
     }
 
-    /// What a top-level vdev serves. A configuration of the MOS names logs only: the class of another vdev stands in its ZAP.
+    /// The allocation class of a top-level vdev. A configuration of the MOS names logs only: the class of another vdev stands in its ZAP.
     #[doc(alias = "vdev_alloc_bias")]
     pub fn bias_of(&self, top: &Top) -> AllocBias {
         self.space.bias(top.id).unwrap_or(top.bias)

@@ -18,17 +18,17 @@ use zcommon::version::SPA_VERSION_RAIDZ_DEFLATE;
 
 use super::Spa;
 use super::config::PoolConfig;
-use super::feature_set::{FeatureSet, ZAP_METADATA};
+use super::feature_set::{FeatureSet, space_map_features};
 use super::features::PoolFeatures;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::hooks::Unborn;
 use super::import::mos_policy;
-use super::layout::config::{LEAF_ZAP, PoolFacts, ROOT_ZAP, TOP_ZAP};
-use super::layout::{ALLOCATION_BIAS, Layout};
+use super::layout::Layout;
+use super::layout::config::PoolFacts;
 use super::pool::Pool;
 use super::shared::Shared;
-use super::space_store::set;
 use super::spares;
+use super::vdev_zaps::{all_vdev_zaps, new_zap, vdev_zaps};
 use crate::arc::ArcCache;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, NewObject, Tx};
@@ -37,13 +37,13 @@ use crate::dsl::write::{Encryption, MosTx, crypto, lists};
 use crate::dsl::{self, Dsl};
 use crate::env::Env;
 use crate::error::Result;
-use crate::metaslab::{SpaceAllocator, SpaceMapFeatures, SpaceMapSource, TopRecord};
+use crate::metaslab::{SpaceAllocator, SpaceMapSource, TopRecord};
 use crate::txg::{self, Txgs};
 use crate::vdev::config::VdevConfig;
 use crate::vdev::label;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::tree::{Change, Tree};
-use crate::zap::{NewZap, Value, Zap, ZapEdit};
+use crate::zap::{Value, Zap, ZapEdit};
 use crate::zio::{Form, Zio};
 
 /// Bytes of an object set's root block in pools of today.
@@ -113,7 +113,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     let policy = mos_policy(|feature| new.features.contains(&feature));
     let mos = LiveObjset::create(&arc, 0, ObjsetType::Meta, OBJSET_SIZE, Form::Logical, policy);
     let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
-    let space = Arc::new(SpaceAllocator::new(forms(&new.features), Some(source)));
+    let space = Arc::new(SpaceAllocator::new(space_map_features(&new.features), Some(source)));
     space.obey(&env.memory);
     let (tree, biases) = (zio.tree(), &new.layout.classes);
     for (config, bias) in tree.config.children.iter().zip(biases) {
@@ -197,17 +197,6 @@ pub(super) fn label_leaves(
     Ok(())
 }
 
-/// Features that the space maps may use.
-pub(super) fn forms(features: &[Feature]) -> SpaceMapFeatures {
-    let has = |feature| features.contains(&feature);
-    SpaceMapFeatures {
-        log: has(Feature::LogSpacemap),
-        two_words: has(Feature::SpacemapV2),
-        histogram: has(Feature::SpacemapHistogram),
-        obsolete_counts: has(Feature::ObsoleteCounts),
-    }
-}
-
 /// Everything in the MOS of a new pool but the space maps.
 fn fill_mos(
     env: &Env,
@@ -219,7 +208,7 @@ fn fill_mos(
 ) -> Result<(FeatureSet, Created)> {
     let directory =
         mos.create_object_at(tx, MOS_DIRECTORY_OBJECT, NewObject::plain(ObjectType::OBJECT_DIRECTORY, 512))?;
-    ZapEdit::create(&mut directory.edit(tx), &zap(env))?;
+    ZapEdit::create(&mut directory.edit(tx), &new_zap(env))?;
     let features = FeatureSet::none(mos);
     let hooks = Unborn { env, version: new.version, features: &features };
     let at = MosTx::new(mos, tx, &hooks);
@@ -249,10 +238,6 @@ fn fill_mos(
     Ok((features, created))
 }
 
-fn zap(env: &Env) -> NewZap {
-    NewZap { salt: env.guid(), ..NewZap::default() }
-}
-
 fn deferred_list(at: &MosTx<'_>) -> Result<u64> {
     let number = lists::alloc(at, DEFERRED_BLOCK)?;
     at.mos.handle(number)?.set_functions(at.tx, 0, CompressType::Off.raw())?;
@@ -265,54 +250,6 @@ pub(super) fn salt(env: &Env, zio: &Arc<Zio>) -> Value {
     env.random.lock().fill(&mut salt);
     zio.set_salt(&salt);
     Value { width: 1, ints: salt.iter().map(|&b| u64::from(b)).collect() }
-}
-
-/// The list of all ZAPs of vdevs.
-pub(super) fn all_vdev_zaps(env: &Env, mos: &Arc<LiveObjset>, tx: &Tx) -> Result<()> {
-    let object = mos.create_object(tx, NewObject::plain(ZAP_METADATA, 512))?;
-    ZapEdit::create(&mut object.edit(tx), &zap(env))?;
-    let directory = mos.handle(MOS_DIRECTORY_OBJECT)?;
-    ZapEdit::open(&mut directory.edit(tx))?.insert(mos::VDEV_ZAP_MAP, object.number)
-}
-
-/// A ZAP for the root (`of_root`: if the pool has such), each top-level vdev and each leaf that has none; vdevs
-/// that were removed need none. `class` returns the allocation class of a top-level vdev.
-#[doc(alias = "vdev_construct_zaps")]
-pub(super) fn vdev_zaps(
-    env: &Env,
-    mos: &Arc<LiveObjset>,
-    config: &Mutex<PoolConfig>,
-    (class, of_root): (&dyn Fn(u64) -> Option<&'static str>, bool),
-    tx: &Tx,
-) -> Result<()> {
-    let view = mos.view();
-    let Some(all) = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::VDEV_ZAP_MAP)? else {
-        return Ok(());
-    };
-    let all = mos.handle(all)?;
-    config.lock().change_all(&mut |vdev, depth| {
-        // A removed vdev is only a place in the tree.
-        if matches!(vdev.str("type"), Some("indirect" | "hole" | "missing")) {
-            return Ok(());
-        }
-        let is_leaf = !vdev.contains("children");
-        let named =
-            [(depth == 0 && of_root, ROOT_ZAP), (depth > 0 && is_leaf, LEAF_ZAP), (depth == 1, TOP_ZAP)];
-        for (_, name) in named.into_iter().filter(|(wanted, _)| *wanted) {
-            if vdev.contains(name) {
-                continue;
-            }
-            let object = mos.create_object(tx, NewObject::plain(ZAP_METADATA, 512))?;
-            ZapEdit::create(&mut object.edit(tx), &zap(env))?;
-            ZapEdit::open(&mut all.edit(tx))?.add_int(object.number)?;
-            set(vdev, name, object.number);
-            let bias = class(vdev.u64("id").unwrap_or(u64::MAX)).filter(|_| name == TOP_ZAP);
-            if let Some(bias) = bias {
-                ZapEdit::open(&mut object.edit(tx))?.insert(ALLOCATION_BIAS, bias)?;
-            }
-        }
-        Ok(())
-    })
 }
 
 type Storage = (Arc<Zio>, Arc<ArcCache>, Arc<LiveObjset>, Arc<SpaceAllocator>);

@@ -15,11 +15,23 @@ use super::features::PoolFeatures;
 use crate::dmu::edit::{NewObject, Objects};
 use crate::dmu::{LiveObjset, Tx};
 use crate::error::{Error, Kind, Result};
+use crate::metaslab::SpaceMapFeatures;
 use crate::zap::{NewZap, Zap, ZapEdit};
 
 /// Type of ZAPs of the MOS that have no type of their own.
 #[doc(alias = "DMU_OTN_ZAP_METADATA")]
 pub(super) const ZAP_METADATA: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
+
+/// Features that space maps may use.
+pub(super) fn space_map_features(features: &[Feature]) -> SpaceMapFeatures {
+    let has = |feature| features.contains(&feature);
+    SpaceMapFeatures {
+        log: has(Feature::LogSpacemap),
+        two_words: has(Feature::SpacemapV2),
+        histogram: has(Feature::SpacemapHistogram),
+        obsolete_counts: has(Feature::ObsoleteCounts),
+    }
+}
 
 /// The ZAPs of enabled features.
 #[derive(Debug, Clone, Copy, Default)]

@@ -24,8 +24,7 @@ use zcommon::vdev::{PoolState, VdevState};
 
 use super::Spa;
 use super::config::PoolConfig;
-use super::create::{all_vdev_zaps, forms, vdev_zaps};
-use super::feature_set::FeatureSet;
+use super::feature_set::{FeatureSet, space_map_features};
 use super::layout::config::edit;
 use super::load::{open, open_owned};
 use super::pool::Pool;
@@ -35,6 +34,8 @@ use super::removal;
 use super::shared::Shared;
 use super::source::{ImportSource, OpenOptions, Purpose, Reach};
 use super::vdev_props;
+use super::vdev_zaps::{all_vdev_zaps, vdev_zaps};
+use super::writable::{advise, is_lost};
 use crate::dmu::dirty::policy::Policy;
 use crate::dmu::tx::Dirty;
 use crate::dmu::{LiveObjset, Objset, Tx};
@@ -47,8 +48,8 @@ use crate::metaslab::{SpaceAllocator, SpaceMapSource};
 use crate::txg::Txgs;
 use crate::vdev::config::AllocBias;
 use crate::vdev::label::settle_found;
-use crate::vdev::top::{Layout, Top};
-use crate::vdev::tree::{Devices, Tree};
+use crate::vdev::top::Top;
+use crate::vdev::tree::Devices;
 use crate::zap::Zap;
 use crate::zil::{self, claim};
 use crate::zio::Form;
@@ -245,7 +246,7 @@ fn allocator(
     let enabled: Vec<Feature> =
         zcommon::features::FEATURES.iter().copied().filter(|f| features.is_enabled(*f)).collect();
     let source: Arc<dyn SpaceMapSource> = Arc::new(mos.view());
-    let (tree, forms) = (pool.tree(), forms(&enabled));
+    let (tree, forms) = (pool.tree(), space_map_features(&enabled));
     let space = match derived {
         Some(derived) => {
             let found = std::mem::take(&mut derived.found);
@@ -331,46 +332,6 @@ pub fn check_logs(pool: &Pool) -> Result<()> {
     Err(Error::new(Kind::NoDevice, "one or more devices is currently unavailable"))
 }
 
-/// Refuses pools that writing would damage.
-pub(super) fn check_writable(pool: &Pool) -> Result<()> {
-    if let Some(why) = pool.notes.first() {
-        let what = "the pool is damaged where writing needs it whole; open it read-only";
-        return Err(Error::new(Kind::Corrupt, what).because(why.clone()));
-    }
-    let refuse = |why: String| {
-        let what = format!("this build can't write the pool: {why}; open it read-only");
-        Err(Error::unsupported(what))
-    };
-    if let Some(guid) = pool.features.unwritable().first() {
-        return refuse(format!("it has the feature {guid}"));
-    }
-    for top in pool.tree().tops() {
-        if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
-            return Err(Error::new(Kind::NoDevice, "a top-level vdev is missing").on_vdev(&top.name));
-        }
-        if top.is_nested() {
-            return refuse(format!("{} is a mirror of raidz or draid vdevs", top.name));
-        }
-    }
-    check_devices(&pool.tree())
-}
-
-/// Whether a top-level vdev lacks more devices than it can do without. A log can be done without.
-fn is_lost(top: &Top) -> bool {
-    top.leaves().next().is_some() && top.bias != AllocBias::Log && !top.is_usable()
-}
-
-/// Refuses a pool that lacks more devices than it can do without.
-pub(super) fn check_devices(tree: &Tree) -> Result<()> {
-    match tree.tops().find(|top| is_lost(top)) {
-        None => Ok(()),
-        Some(top) => {
-            let what = "one or more devices is currently unavailable";
-            Err(Error::new(Kind::NoDevice, what).on_vdev(&top.name))
-        }
-    }
-}
-
 /// Object sets of file systems and volumes whose intent log was never claimed.
 fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
     Ok(all_logs(pool)?.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect())
@@ -397,16 +358,6 @@ fn all_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
         }
     }
     Ok(found)
-}
-
-/// Adds advice to the error of a pool whose space maps or tables can't be read.
-pub(super) fn advise(why: Error) -> Error {
-    if !matches!(why.kind(), Kind::Corrupt | Kind::Checksum | Kind::NotFound | Kind::Loop) {
-        return why;
-    }
-    let what = "space maps or tables of the pool are damaged; its data can be read with 'zpool import -o readonly=on', \
-                and 'zpool import --rebuild' makes them anew from the blocks of the pool";
-    Error::new(Kind::Corrupt, what).because(why)
 }
 
 /// Claims all intent logs, in the first txg, before it allocates anything; in the same txg, `derived`
@@ -505,9 +456,4 @@ fn make_vdev_zaps(spa: &Spa) -> Result<()> {
         all_vdev_zaps(env, &spa.mos, tx)?;
         vdev_zaps(env, &spa.mos, &spa.config, (&|_| None, of_root), tx)
     })
-}
-
-fn is_hole(pool: &Pool, id: u64) -> bool {
-    let tree = pool.tree();
-    tree.config.children.iter().any(|c| c.id == id && c.kind == crate::vdev::config::Kind::Hole)
 }

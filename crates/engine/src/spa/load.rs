@@ -6,12 +6,12 @@ use nvpair::NvList;
 use ondisk::{Blkptr, Uberblock, names};
 
 use super::features::PoolFeatures;
-use super::import::{advise, check_devices, check_writable};
 use super::load_verify;
 use super::mapping;
 use super::overtaken::overtaken;
 use super::pool::{Pool, Rewind};
 use super::source::{ImportSource, OpenOptions, Purpose, Reach, is_kept};
+use super::writable::{advise, check_devices, check_writable};
 use crate::arc::ArcCache;
 use crate::dmu::{Object, Objset};
 use crate::dsl::Dsl;

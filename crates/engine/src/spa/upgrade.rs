@@ -5,8 +5,9 @@ use zcommon::features::Feature;
 use zcommon::version::{SPA_VERSION_BEFORE_FEATURES, SPA_VERSION_FEATURES};
 
 use super::Spa;
-use super::create::{forms, salt};
+use super::create::salt;
 use super::errlog_lists;
+use super::feature_set::space_map_features;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks, pool, version};
 use crate::error::{Error, Kind, Result};
@@ -44,7 +45,7 @@ impl Spa {
             spa.config.lock().change_facts(|_| ());
             let enabled = zcommon::features::FEATURES.iter().copied();
             let enabled: Vec<_> = enabled.filter(|f| spa.features.is_enabled(*f)).collect();
-            spa.space.set_forms(forms(&enabled));
+            spa.space.set_forms(space_map_features(&enabled));
             // Some features change the accounting of objects and the form of new blocks, from now on.
             spa.datasets.refresh_policies(spa)
         })

@@ -36,9 +36,10 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use zcommon::features::Feature;
 
 use super::Spa;
-use super::create::{label_leaves, vdev_zaps};
+use super::create::label_leaves;
 use super::layout::config::{LEAF_ZAP, TOP_ZAP, put_in_order};
 use super::vdev_props::is_closed;
+use super::vdev_zaps::vdev_zaps;
 use crate::dmu::Tx;
 use crate::error::{Error, Result};
 use crate::metaslab::TopRecord;

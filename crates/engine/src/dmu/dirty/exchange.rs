@@ -25,7 +25,7 @@ use crate::dmu::Object;
 use crate::dmu::tx::Tx;
 use crate::error::{Error, Kind, Result};
 
-/// What of a dnode describes its tree of blocks.
+/// The fields of a dnode that describe its tree of blocks.
 fn exchange_trees(a: &mut Dnode, b: &mut Dnode) {
     std::mem::swap(&mut a.nlevels, &mut b.nlevels);
     std::mem::swap(&mut a.indblkshift, &mut b.indblkshift);

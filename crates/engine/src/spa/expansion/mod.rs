@@ -189,7 +189,7 @@ impl Spa {
         self.expanding.pace.begins(self.pool.env.now(), copied);
     }
 
-    /// What the expansion under way has copied since this import, or since it waited for devices.
+    /// Bytes that the expansion under way has copied since this import, or since it waited for devices.
     pub fn expansion_pass(&self) -> Option<CopyPass> {
         self.is_expanding().then(|| self.expanding.pace.pass())
     }

@@ -128,7 +128,7 @@ impl Spa {
         Ok(running.map(|removal| removal.to_copy.saturating_sub(removal.copied)))
     }
 
-    /// What the removal under way has copied since this import.
+    /// Bytes that the removal under way has copied since this import.
     pub fn removal_pass(&self) -> Option<CopyPass> {
         self.removing.active.load(Ordering::Acquire).then(|| self.removing.pace.pass())
     }

@@ -20,7 +20,7 @@ const MAX_SNAPSHOTS: usize = 1 << 12;
 /// Object sets kept open.
 const MAX_OPEN: usize = 64;
 
-/// What is known of a block.
+/// The known facts of a block.
 #[derive(Debug)]
 pub(in crate::spa) enum Found {
     /// No dataset has it any more, or it is a part of its pointer.
