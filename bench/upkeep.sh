@@ -9,7 +9,7 @@
 # for the bytes of the whole pool and `zpool attach`. "reads" and "fsync": random reads of 8 KiB and synchronous appends of 64 KiB,
 # during the job divided by before.
 #
-# Vdevs are files in DIR (default /var/tmp), which needs 2.2 x SIZE. Needs root and FUSE mounts; zfs-fuse is skipped where it is
+# Vdevs are files in DIR (default /var/tmp), which needs 2.2 x SIZE and 8 GiB. Needs root and FUSE mounts; zfs-fuse is skipped where it is
 # not, or is in use.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -66,6 +66,11 @@ raw_read() {
   wait "${jobs[@]}"
 }
 raw_write() { noise raw "$1" | dd of="$dir/raw" bs=1M iflag=fullblock conv=fdatasync status=none; rm -f "$dir/raw"; }
+# Seconds of writing so many bytes, from the rate of at most 8 GiB: the pool leaves no space for more.
+raw_write_time() {
+  local part=$(($1 < 8 << 30 ? $1 : 8 << 30))
+  awk -v t="$(took raw_write "$part")" -v all="$1" -v part="$part" 'BEGIN { printf "%.3f\n", t * all / part }'
+}
 # Returns once the scan or the reflow is over.
 over() { while zpool status bmupkeep | grep -qE 'in progress|to go'; do sleep 0.2; done; }
 job() { zpool "$@" && over; }
@@ -112,7 +117,7 @@ round() {
   beside scrub scrub bmupkeep
   local resilver
   resilver=$(took job replace bmupkeep "$dir/disks/6" "$dir/disks/new")
-  raw=$(took raw_write "$(held "$dir/disks/new")")
+  raw=$(raw_write_time "$(held "$dir/disks/new")")
   record "$1" resilver "$(ratio "$raw" "$resilver")"
   if [ "$1" = ours ]; then
     rm -f "$dir/disks/6"; truncate -s "$((size / 4 * 5 / 4 + 512))M" "$dir/disks/6"
@@ -120,7 +125,7 @@ round() {
     local all expand
     all=$(held "$dir"/disks/{1,2,3,4,6,new})
     expand=$(took job attach bmupkeep raidz2-0 "$dir/disks/more")
-    raw=$(took raw_write "$all")
+    raw=$(raw_write_time "$all")
     record "$1" expand "$(ratio "$raw" "$expand")"
   fi
   stop
