@@ -106,7 +106,7 @@ impl Bench {
         self.memory()
     }
 
-    /// What the entries take in memory.
+    /// The memory that the entries take.
     fn memory(&self) -> Result<()> {
         let spa = &self.pool.spa;
         let counters = spa.shared.dedup_counters();

@@ -1,4 +1,4 @@
-//! What a command line asks for: the pools and datasets it names, and its effect on them.
+//! The request of a command line: the pools and datasets that it names, and its effect on them.
 //!
 //! An ordinary user may have pools of their own beside the system's. This classification selects the daemon of
 //! their commands.

@@ -37,7 +37,7 @@ pub struct PoolJson {
 /// The options `-s` and `-S`, which may be repeated.
 #[derive(Debug, Default)]
 pub struct SortKeys {
-    /// What to sort by, and whether the largest comes first, in the order of the command line: the first key counts most.
+    /// Sort keys with their direction, in the order of the command line: the first key counts most.
     pub(crate) keys: Vec<(String, bool)>,
 }
 

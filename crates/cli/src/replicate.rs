@@ -22,7 +22,7 @@ use ::replicate::{Around, Done, Failed, Job, Raw, State, run, status};
 ///
 /// SOURCE and TARGET are datasets, or ssh://[USER@]HOST[:PORT]/POOL/DATASET. The other side needs only a `zfs` command:
 /// Aquifer's, or that of another OpenZFS. All snapshots that the target lacks are sent, each dataset from the newest
-/// snapshot that both sides have, or from a bookmark of it. What an interruption left is continued.
+/// snapshot that both sides have, or from a bookmark of it. An interrupted stream is continued.
 ///
 /// Exit codes: 0 everything is at the target, 1 something failed, 2 wrong usage, 130 interrupted.
 #[derive(Debug, Args)]

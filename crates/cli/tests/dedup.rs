@@ -133,7 +133,7 @@ fn a_rewrite_keeps_to_its_limit() {
     }
 }
 
-/// What waits to be written is planned, too; a pool of a version without dedup gets no table.
+/// Unsynced data is planned, too; a pool of a version without dedup gets no table.
 #[test]
 fn a_plan_counts_what_was_just_written_and_old_pools_get_no_table() {
     let live = Live::new();
@@ -306,7 +306,7 @@ fn files_are_cloned_between_file_systems() {
     }
 }
 
-/// What of the dedup tables is cached: all after a prefetch, and hardly any after an import. A scrub moves the logs to the tables.
+/// The cached part of dedup tables: all after a prefetch, and hardly any after an import. A scrub moves the logs to the tables.
 #[test]
 fn the_cached_part_of_the_tables_is_told() {
     let live = Live::new();

@@ -144,7 +144,7 @@ fn a_mirror_grows_with_its_disks() {
         };
         list.lines().take(4).map(columns).collect::<Vec<_>>().join(", ")
     };
-    assert_eq!(sizes(), "288M -, 288M -, 300M -, 300M -", "nobody has looked");
+    assert_eq!(sizes(), "288M -, 288M -, 300M -, 300M -", "the size is not probed yet");
     live.ok(&format!("zpool online -e tank {a}"));
     assert_eq!(sizes(), "288M 96M, 288M 96M, 400M -, 400M 96M");
     assert_eq!(live.ok("zpool get -Hpo value expandsize tank"), "100663296\n");
@@ -400,7 +400,7 @@ fn a_word_names_one_device_and_a_vdev_needs_no_parity() {
     assert!(live.ok(&format!("zpool iostat rz {cache}")).contains(&cache));
 }
 
-/// What is asked for is refused before a device is written.
+/// A wrong request is refused before a device is written.
 #[test]
 fn a_pool_whose_encryption_lacks_a_format_leaves_its_devices_alone() {
     let live = Live::new();

@@ -411,7 +411,7 @@ fn streams_within_a_package_do_not_choose_where_they_go() {
     place.live.export_and_verify("tank");
 }
 
-/// What a record claims is not allocated: the daemon's largest use of memory is that of the stream itself.
+/// The claimed length of a record is not allocated: the daemon's largest use of memory is that of the stream itself.
 #[test]
 fn claims_of_hostile_streams_take_no_memory() {
     let place = Place::new();

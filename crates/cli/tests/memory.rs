@@ -139,7 +139,7 @@ fn the_promise_of_memory_is_kept_under_load() {
     (0..1500).for_each(|n| drop(std::fs::read(mount.join(format!("small{n}"))).unwrap()));
     look();
     assert!(most <= ARC + DIRTY + REST, "{} MiB", most / MIB);
-    assert!(most > 2 * MIB, "nobody looked");
+    assert!(most > 2 * MIB, "no listing was read");
     eprintln!("at most {} MiB of own memory", most / MIB);
     let [size, recent, frequent, headers] = kstats(&live, ["size", "mru_size", "mfu_size", "hdr_size"]);
     assert!(size > (ARC / 2) as i64 && size <= ARC as i64, "{size}");

@@ -256,7 +256,7 @@ fn a_saved_stream_builds_on_the_snapshot_of_its_dataset() {
         assert!(File::open(side.stream()).and_then(|file| file.metadata()).expect("a stream").len() > 4096);
         live.ok(&format!("zfs receive -A tank/{name}"));
     }
-    // What will be a clone is sent as one: its base is another dataset's, so the receiver makes a dataset for it.
+    // A future clone is sent as one: its base is another dataset's, so the receiver makes a dataset for it.
     std::fs::write(side.stream(), partial).expect("a stream");
     assert_eq!(side.receive("zfs receive -s -u -o origin=tank/one@a tank/clone").code, 1);
     side.send("zfs send --saved tank/clone");
@@ -265,7 +265,7 @@ fn a_saved_stream_builds_on_the_snapshot_of_its_dataset() {
     live.export_and_verify("tank");
 }
 
-/// What a package leaves out stays at the target, though `-F` destroys what the sender lacks.
+/// Datasets that a package leaves out stay at the target, though `-F` destroys those that the sender lacks.
 #[test]
 fn excluded_datasets_stay_at_the_target() {
     let side = Side::new();

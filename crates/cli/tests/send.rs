@@ -257,7 +257,7 @@ fn forged_tokens_resume_nothing_else() {
     live.export_and_verify("tank");
 }
 
-/// What a tool for streams makes of one on its standard input, and its error output.
+/// The output of a tool for streams with one on its standard input, and its error output.
 fn piped(mut tool: Command, words: &[&str], stream: &Path) -> (Vec<u8>, String) {
     let run = tool.args(words).stdin(File::open(stream).unwrap()).output().expect("it runs");
     (run.stdout, text(&run.stderr))

@@ -323,7 +323,7 @@ fn a_dataset_that_is_being_received_is_busy() {
     assert_eq!(live.fails("zfs destroy tank/x"), "cannot destroy 'tank/x': dataset is busy\n");
     first.stdin.take().unwrap().write_all(&full[full.len() - RECORD..]).unwrap();
     assert!(first.wait().unwrap().success());
-    // What is received is a clone of the snapshot.
+    // The received dataset is a clone of the snapshot.
     let has_clone = || live.run("zfs destroy -n tank/x@1").code != 0;
     for (line, why) in [
         ("zfs receive tank/x", "dataset is busy\n"),

@@ -18,7 +18,7 @@ pub struct Cache {
     lock: Option<(PathBuf, (u64, u64))>,
     /// Held while the file is read, changed and replaced: the content that this process has read or written last.
     last: Mutex<Option<NvList>>,
-    /// What the user must know of a damaged file that was replaced.
+    /// The notice on a damaged file that was replaced.
     replaced: Mutex<Option<String>>,
 }
 
@@ -68,7 +68,7 @@ impl Cache {
         )
     }
 
-    /// What the user must know since the last call: a damaged file was replaced.
+    /// Notices since the last call: a damaged file was replaced.
     pub fn take_note(&self) -> Option<String> {
         self.replaced.lock().take()
     }
@@ -196,7 +196,7 @@ mod tests {
         let again = Cache::at(dir.path().join("zpool.cache"));
         assert_eq!(again.pools().unwrap(), [("tank".to_owned(), config.clone())]);
 
-        // An unreadable file is not an empty one, and is not replaced. What this process knows stays.
+        // An unreadable file is not an empty one, and is not replaced. The entries of this process stay.
         fs::write(dir.path().join("zpool.cache"), b"torn").unwrap();
         let why = again.is_empty().unwrap_err();
         assert!(

@@ -322,7 +322,7 @@ impl Registry {
         }
     }
 
-    /// What the user must know of cache files, once.
+    /// Notices on cache files for the user, each once.
     pub fn cache_notes(&self) -> Vec<String> {
         let replaced = self.cache.take_note().inspect(|_| self.damage_is_over());
         let notes: Vec<String> = replaced.into_iter().chain(self.take_unwritten()).collect();

@@ -15,7 +15,7 @@ pub struct Partition {
     pub len: u64,
 }
 
-/// What a disk has as a table.
+/// The partition table of a disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Table {
     /// No table that can be read.

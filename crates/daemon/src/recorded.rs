@@ -1,4 +1,4 @@
-//! What the cache file records of a pool, compared with its devices, before a daemon that starts takes the pool.
+//! The record of a pool in the cache file, compared with its devices before a daemon that starts takes the pool.
 //!
 //! While the daemon had no control, another system may have imported, exported, renamed or destroyed the pool, and the devices that
 //! are there now may be those that had left it. Such a pool waits for `zpool import`, where its administrator sees its state.

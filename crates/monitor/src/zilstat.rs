@@ -188,7 +188,7 @@ impl Verb for Zilstat {
     }
 }
 
-/// What the counters of a sample have grown by since the samples `before`.
+/// The growth of a sample's counters since the samples `before`.
 fn grown(sample: &ZilSample, before: &[ZilSample]) -> ZilSample {
     let old = before.iter().find(|old| (old.number, &old.dataset) == (sample.number, &sample.dataset));
     // The counters of a dataset that was closed and opened meanwhile begin at 0.

@@ -12,7 +12,7 @@ pub(crate) const AT_ONCE: usize = 100;
 /// The names of one job's marks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marks {
-    /// What the names begin with that earlier versions made, without the target.
+    /// The prefix of names that earlier versions made, without the target.
     old: String,
     /// The target's part.
     target: String,

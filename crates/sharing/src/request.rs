@@ -59,7 +59,7 @@ impl Tally {
 /// An answer.
 #[derive(Debug, Default)]
 pub struct Answer {
-    /// What the request did.
+    /// The result of the request.
     pub tally: Tally,
     /// A word whose meaning depends on the operation.
     pub state: u64,
@@ -127,7 +127,7 @@ fn ask(file: &File, words: [u64; 10]) -> Result<Answer, Refused> {
     Ok(Answer { tally, state: word(&message, 40), ranges: (0..count).map(range).collect() })
 }
 
-/// What a change to records of `record` bytes (0: the property) would write; `None`: nothing.
+/// The bytes that a change to records of `record` bytes (0: the property) would write; `None`: nothing.
 pub fn plan_record(file: &File, record: u64) -> Result<Option<Tally>, Refused> {
     let answer = ask(file, [0, 0, 0, 0, 0, record, 0, 0, 0, 0])?;
     Ok((answer.state != 0).then_some(answer.tally))

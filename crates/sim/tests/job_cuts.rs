@@ -208,7 +208,7 @@ impl Job {
         }
     }
 
-    /// What only the end of this job has.
+    /// A property that only the end of this job has.
     fn check(self, spa: &Spa, devices: &[Device], file: File) {
         match self {
             Self::Discard => assert_ne!(spa.checkpoint_state().unwrap(), CheckpointState::Discarding),

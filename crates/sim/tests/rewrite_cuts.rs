@@ -289,7 +289,7 @@ fn read(fs: &FsWriter, file: u64) -> Vec<u8> {
     bytes
 }
 
-/// What was written, for the checks of images.
+/// The written content, for the checks of images.
 struct Written {
     form: Form,
     case: Case,

@@ -177,7 +177,7 @@ fn turn_embedded(
 pub fn turn(kind: ObjectType, bytes: &mut [u8], tables: Option<&SaTables>) {
     match kind.byteswap().expect("a known type") {
         _ if kind == ObjectType::SA => attributes(bytes, tables.expect("layouts")),
-        // What kind of block it is is looked up in the other order.
+        // The kind of the block is looked up in the other order.
         Byteswap::Zap => {
             words(&mut bytes[..8], Words::U64);
             byteswap::zap(bytes);

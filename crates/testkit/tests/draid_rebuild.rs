@@ -232,7 +232,7 @@ fn distributed_spares_take_over_one_on_another() {
     bench.fill();
     // The disk on which the first spare stands for the first disk.
     bench.spare(&bench.spared(0), 1);
-    // What the first spare has missed since that disk is gone is resilvered after the reconstruction.
+    // Writes that the first spare has missed since that disk is gone are resilvered after the reconstruction.
     bench.calm();
     bench.reimport();
     // Two more may fail: all that stood on the first two is on the spares.

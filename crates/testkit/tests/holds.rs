@@ -1,4 +1,4 @@
-//! What keeps snapshots, and the space that they must leave to others.
+//! Holds of snapshots, and the space that they must leave to others.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;

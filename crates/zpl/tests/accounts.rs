@@ -68,7 +68,7 @@ fn accounts_that_begin_late_are_right_after_a_power_cut() {
     }
     drop(tx);
     spa.sync().unwrap();
-    assert_eq!(used(&spa, Account::User, 7), (bytes, None), "a part is told to nobody");
+    assert_eq!(used(&spa, Account::User, 7), (bytes, None), "a part is not reported");
     let cut = tempfile::tempdir().unwrap();
     pools::copy(dir.path(), cut.path());
     for spa in [spa, pools::import_dir(cut.path(), "old").unwrap()] {

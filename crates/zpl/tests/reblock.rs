@@ -176,7 +176,7 @@ fn a_long_file_changes_in_one_txg_and_its_snapshots_and_clones_stay() {
     fs.unmount().unwrap();
 }
 
-/// What a receiver has after a full and an incremental stream.
+/// The state of a receiver after a full and an incremental stream.
 fn received(bed: &Bed, n: u32, from: Option<&str>, to: &str, flags: SendFlags) {
     let open = |name: &str| bed.spa.pool.dsl.dataset(name).unwrap();
     let mut stream = Vec::new();

@@ -28,7 +28,7 @@ pub struct BinaryRun {
     log: String,
 }
 
-/// What a run leaves.
+/// The results of a run.
 #[derive(Default)]
 struct Ended {
     success: bool,

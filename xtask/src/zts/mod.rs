@@ -15,7 +15,7 @@
 //! ```
 //!
 //! Each group runs as root in a file system of its own: an overlay of the machine's, whose changes are dropped at the
-//! end, with its own mounts, processes, users, loop devices and daemon ([`room`]). What a test asks of a machine with
+//! end, with its own mounts, processes, users, loop devices and daemon ([`room`]). Requests of a test to a machine with
 //! the kernel module and what is put in its place is said in [`room`]; results go to plain lines ([`results`]).
 
 mod inside;
@@ -41,7 +41,7 @@ pub use xxh128sum::main as xxh128sum;
 /// Where the package puts its files.
 const PACKAGE: &str = "/usr/share/zfs";
 
-/// What the command line asks for.
+/// The options of the command line.
 #[derive(Debug)]
 struct Options {
     full: bool,

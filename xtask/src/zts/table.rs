@@ -57,7 +57,7 @@ fn reason(line: &Line) -> String {
     }
 }
 
-/// What the last line of a failed test proves. A test that uses a volume's device, or sets a module parameter that the daemon
+/// The reason that the last line of a failed test proves. A test that uses a volume's device, or sets a module parameter that the daemon
 /// has no setting for, cannot get further; of any other test the line itself is shown.
 fn proved(words: &str) -> String {
     let mut rest = words.split_whitespace();

@@ -25,7 +25,7 @@ pub struct Line {
     pub file: String,
     /// The object.
     pub object: u64,
-    /// What kind of blocks: `data`, `L1`…, `log`, `root`.
+    /// The kind of blocks: `data`, `L1`…, `log`, `root`.
     pub level: String,
     /// First byte.
     pub start: u64,

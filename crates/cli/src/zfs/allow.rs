@@ -19,7 +19,7 @@ use zcommon::props::{PropAttr, ZfsProp};
 /// Columns of a heading.
 const WIDTH: usize = 70;
 
-/// What both verbs take.
+/// The common arguments of both verbs.
 #[derive(Debug, Args)]
 pub struct Options {
     /// On the dataset only.
@@ -37,7 +37,7 @@ pub struct Options {
     /// Everybody.
     #[arg(short = 'e')]
     pub everyone: bool,
-    /// Whoever creates a dataset, there.
+    /// The creator of a dataset, there.
     #[arg(short = 'c')]
     pub create: bool,
     /// A set of that name.

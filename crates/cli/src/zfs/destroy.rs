@@ -294,7 +294,7 @@ pub(super) fn heads_of(steps: &[Step]) -> Vec<String> {
     steps.iter().filter(|step| matches!(step, Step::Head(_))).map(|step| step.name().to_owned()).collect()
 }
 
-/// What keeps snapshots from being destroyed: holds, and mounts unless they go with their file system.
+/// Obstacles to the destruction of snapshots: holds, and mounts unless they go with their file system.
 pub(super) struct Uses<'a, F> {
     target: &'a Target,
     /// Those that are destroyed, too: the use of their snapshots ends with their unmount.

@@ -20,7 +20,7 @@ pub struct Inherit {
     /// Of everything below, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// What was received counts again.
+    /// Return to the received value.
     #[arg(short = 'S')]
     pub received: bool,
     /// The property.

@@ -57,7 +57,7 @@ use crate::version::Version;
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct Zfs {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: ZfsVerb,
 }

@@ -28,7 +28,7 @@ pub struct Rename {
     /// Unmount file systems in use.
     #[arg(short = 'f')]
     pub force: bool,
-    /// What it is called.
+    /// Its present name.
     pub old: String,
     /// The new name.
     pub new: String,

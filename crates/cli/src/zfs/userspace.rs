@@ -17,7 +17,7 @@ use zpl::Filesystem;
 use super::by_path;
 use crate::listing::{Lines, SortKeys};
 
-/// What the three verbs have in common.
+/// The common part of the three verbs.
 #[derive(Debug, Args)]
 pub struct Space {
     #[command(flatten)]

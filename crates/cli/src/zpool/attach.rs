@@ -67,7 +67,7 @@ pub struct Detach {
     pub device: String,
 }
 
-/// What attach and replace have in common.
+/// The common part of attach and replace.
 #[derive(Debug, Args)]
 pub(crate) struct How {
     /// Although the device seems to be in use.

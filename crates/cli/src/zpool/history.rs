@@ -16,7 +16,7 @@ use engine::spa::history::history;
 pub struct History {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// What the pool did by itself, too.
+    /// Also show internally logged events.
     #[arg(short = 'i')]
     pub internal: bool,
     /// User, host and zone of each record.

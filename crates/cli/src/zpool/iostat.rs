@@ -39,7 +39,7 @@ pub struct Iostat {
     /// Exact numbers.
     #[arg(short = 'p')]
     pub literal: bool,
-    /// What scripts say of each device, as columns; without any, a list of the scripts that there are.
+    /// Columns from the output of scripts for each device; without a name, list the scripts.
     #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
     pub scripts: Vec<String>,
     /// List the vdevs, too.

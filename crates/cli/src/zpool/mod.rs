@@ -67,7 +67,7 @@ use crate::version::Version;
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct Zpool {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: ZpoolVerb,
 }

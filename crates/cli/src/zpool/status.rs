@@ -61,13 +61,13 @@ pub struct Status {
     /// Count direct reads and writes whose checksums were wrong, too. Before a folder or device: look for the pool there.
     #[arg(short = 'd', action = ArgAction::Count)]
     pub direct: u8,
-    /// What is in the dedup tables.
+    /// Show the dedup tables' entries.
     #[arg(short = 'D', action = ArgAction::Count)]
     pub dedup: u8,
-    /// What the power of the devices' slots is.
+    /// Show the power state of the devices' slots.
     #[arg(long)]
     pub power: bool,
-    /// What scripts say of each device, as columns; without any, a list of the scripts that there are.
+    /// Columns from the output of scripts for each device; without a name, list the scripts.
     #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
     pub scripts: Vec<String>,
     /// Exact numbers.

@@ -47,7 +47,7 @@ impl Absent {
         }
     }
 
-    /// What an object of it has in every listing.
+    /// The fields of its object in every listing.
     pub fn object(&self, style: &JsonStyle) -> Map<String, Value> {
         let mut map = Map::new();
         map.insert("name".into(), json!(self.name));

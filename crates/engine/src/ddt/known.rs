@@ -12,7 +12,7 @@
 use ondisk::ddt::DdtKey;
 use ondisk::zap::{ZapFlags, hash_words};
 
-/// What the hash of a key in its ZAP is.
+/// The hash of a key in its ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Hashing {
     /// The first word of the checksum: the same in all ZAPs of the table.

@@ -216,7 +216,7 @@ impl Live {
                 |entry: &LogEntry| entry.class == Some(*class) || class_of(&entry.phys) == *class;
             let there = records.clone().filter(|(_, entry)| goes_there(entry));
             let keys: Vec<_> = there.map(|(key, _)| key.to_words()).collect();
-            // What cannot be read is told when it is stored.
+            // An entry that cannot be read is reported when it is stored.
             if let Ok(zap) = view.object(*object).and_then(|object| Zap::open(&object)) {
                 zap.read_ahead(&keys);
             }

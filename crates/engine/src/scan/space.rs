@@ -289,7 +289,7 @@ impl<'p> SpaceCheck<'p> {
     #[doc(alias = "zdb_count_block")]
     pub(crate) fn claim_listed(&mut self) -> u64 {
         let mut bytes = 0_u64;
-        // What cannot be read is told by the check of tables.
+        // The check of tables reports entries that cannot be read.
         let tables = ddt::tables(&self.pool.mos, &mut Vec::new());
         for table in tables.iter().filter(|table| table.is_flat()) {
             let stored = table.stores.iter().flat_map(|store| store.entries()).filter_map(Result::ok);

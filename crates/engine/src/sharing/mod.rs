@@ -127,7 +127,7 @@ impl Amount {
     }
 }
 
-/// What a run found and did in one dataset.
+/// The results of a run in one dataset.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SharingStats {
     /// Data blocks on disk.
@@ -150,7 +150,7 @@ pub struct SharingStats {
     pub unreadable: u64,
 }
 
-/// What a run found and did.
+/// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     /// By dataset, in the order of the targets.

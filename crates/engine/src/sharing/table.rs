@@ -7,7 +7,7 @@ use super::walk::Spot;
 /// Bit of the property word for blocks listed in a dedup table.
 const DEDUP: u64 = 1 << 62;
 
-/// What equal blocks have in common: checksum, sizes, compression, type, byte order, copies.
+/// The common properties of equal blocks: checksum, sizes, compression, type, byte order, copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     checksum: [u64; 4],

@@ -44,7 +44,7 @@ impl<'r> SharingRun<'r> {
     /// Meets the data blocks of all targets that are on disk.
     ///
     /// # Errors
-    /// `Interrupted`, and those of `visit`. What cannot be read is counted in the first walk.
+    /// `Interrupted`, and those of `visit`. The first walk counts blocks that cannot be read.
     pub(super) fn each(&mut self, step: Step, visit: Visit<'_, 'r>) -> Result<()> {
         let mut met = Met { step, bytes: 0, blocks: 0, told: (0, 0) };
         let targets = self.targets;

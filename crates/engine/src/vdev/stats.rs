@@ -42,7 +42,7 @@ pub enum IoClass {
     RebuildRead,
     /// Their writes.
     RebuildWrite,
-    /// What scrubs and healing resilvers write; counted as [`IoClass::AsyncWrite`], as in OpenZFS.
+    /// Writes of scrubs and healing resilvers; counted as [`IoClass::AsyncWrite`], as in OpenZFS.
     Repair,
     /// Reads of the removal of a vdev, and of an expansion.
     RemovalRead,

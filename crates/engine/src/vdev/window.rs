@@ -26,7 +26,7 @@ pub(crate) const SMALL: u64 = 16 << 10;
 const KEPT: usize = 32;
 /// Windows in succession without use, after which reads are plain.
 const LUCK: u32 = 32;
-/// What one use of a window makes up for.
+/// Unused windows that one use makes up for.
 const GAIN: u32 = 4;
 /// Plain reads for each window that is tried without luck.
 const PROBE: u32 = 32;

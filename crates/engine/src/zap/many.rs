@@ -19,7 +19,7 @@ const AT_ONCE: usize = 8;
 /// A key: its hash, and its position among those of the caller.
 type Hashed = (u64, usize);
 
-/// What many look-ups found.
+/// The results of many look-ups.
 #[derive(Debug)]
 pub(crate) struct Looked {
     /// The value of each key, in the order of the caller.
@@ -121,7 +121,7 @@ impl<S: Source + Clone> Zap<S> {
     }
 }
 
-/// What a leaf says about a key; `None` when it does not cover it, or is damaged.
+/// The answer of a leaf for a key; `None` when it does not cover it, or is damaged.
 fn within(leaf: &Leaf<'_>, hash: u64, key: &[u64]) -> Option<Option<Value>> {
     if !leaf.covers(hash) {
         return None;

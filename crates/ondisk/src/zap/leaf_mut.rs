@@ -76,7 +76,7 @@ pub struct LeafMut<'a> {
     header: &'a mut LeafHeaderPhys,
     hash: &'a mut [U16],
     chunks: &'a mut [[u8; CHUNK_SIZE]],
-    /// What the attempt in progress has replaced.
+    /// The bytes that the attempt in progress has replaced.
     before: Option<Before>,
 }
 

@@ -58,7 +58,7 @@ impl Sample {
     }
 }
 
-/// What a sample tells about all blocks.
+/// The estimate of a sample for all blocks.
 struct Estimate {
     /// All blocks that are stored.
     all: u64,

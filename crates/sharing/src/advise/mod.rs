@@ -30,7 +30,7 @@ use stored::Stored;
 /// Files are listed and blocks of them are read in random order until the time is over. DIRECTORY may be in any file system;
 /// a DATASET is a file system or volume of an imported pool, mounted or not. Nothing is changed.
 ///
-/// Blocks have the sizes that files have now. What a dataset shares already, by clones or dedup tables, does not count as a saving. A user
+/// Blocks have the sizes that files have now. Blocks that a dataset shares already, by clones or dedup tables, do not count as a saving. A user
 /// who may not ask the daemon gets advice on the files of a mounted DATASET that the user may read.
 ///
 /// The bounds of compression and recordsize are those of 95 % confidence of the mean of random blocks. Those of dedup hold with
@@ -39,7 +39,7 @@ use stored::Stored;
 /// others, 2000). Once all blocks are read, dedup is exact.
 #[derive(Debug, Args)]
 pub struct Advise {
-    /// What the advice is about.
+    /// The subject of the advice.
     #[arg(value_enum)]
     pub about: About,
     /// Seconds, about.
@@ -233,7 +233,7 @@ impl Verb for Advise {
     }
 }
 
-/// What dedup would save in a dataset of an imported pool, in a sentence, from a sample of about a second.
+/// A sentence with the saving of dedup in a dataset of an imported pool, from a sample of about a second.
 pub(crate) fn on_dedup(target: &Target, ctx: &Ctx) -> Option<String> {
     const TIME: Duration = Duration::from_millis(500);
     let inventory = Stored::open(target).ok()?.list(TIME, &ctx.interrupt);

@@ -65,7 +65,7 @@ impl Stored {
                 is_whole = false;
                 break;
             }
-            // What cannot be read is reported by a scrub.
+            // A scrub reports blocks that cannot be read.
             let Ok(object) = object else { continue };
             let size = object.max_offset();
             let is_stored = object.dnode.blkptrs().iter().any(|bp| !bp.is_hole());
@@ -91,7 +91,7 @@ impl Stored {
 
     /// Whether each block has other references that are counted: clones, or those of a dedup table.
     pub fn are_shared(&self, all: &[Blkptr]) -> Vec<bool> {
-        // What a damaged table counts is unknown, and such blocks cannot be shared anew.
+        // The counts of a damaged table are unknown, and such blocks cannot be shared anew.
         let cloned = self.spa.are_cloned(all).unwrap_or_else(|_| vec![true; all.len()]);
         all.iter().zip(cloned).map(|(bp, cloned)| cloned || bp.dedup()).collect()
     }

@@ -127,7 +127,7 @@ fn bytes_in(top: &Path, recursive: bool, ctx: &Ctx) -> u64 {
     bytes
 }
 
-/// What is in a directory, sorted. The control directory of a file system is no part of it.
+/// The entries of a directory, sorted. The control directory of a file system is no part of it.
 fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut all =
         fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path())).collect::<io::Result<Vec<_>>>()?;

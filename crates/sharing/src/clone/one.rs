@@ -26,7 +26,7 @@ const COPIED: [u8; 8] = [2, 16, 17, 18, 22, 95, 25, 38];
 /// Why a file was not copied.
 #[derive(Debug)]
 pub enum Stopped {
-    /// What failed, and why.
+    /// Failures with their reasons.
     Failed(&'static str, io::Error),
     /// The mount says why.
     Told(String),
@@ -47,7 +47,7 @@ pub struct How {
     pub preserve: bool,
 }
 
-/// What became of a file's bytes.
+/// The result for a file's bytes.
 #[derive(Debug, Default)]
 pub struct Done {
     /// Bytes in shared blocks, and in holes between them.

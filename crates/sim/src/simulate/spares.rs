@@ -18,7 +18,7 @@ use super::jobs::spec_of;
 /// Rounds of feeding after the pool was read.
 const FEEDS: usize = 4;
 
-/// What the best label of a disk says: the state, and the guids of the disk and of its pool.
+/// The content of the best label of a disk: the state, and the guids of the disk and of its pool.
 pub(super) fn label_of(disk: &Arc<FaultyDevice>) -> Option<(PoolState, u64, u64)> {
     let found = from_device(&**disk, 0);
     let label = found.labels.best()?;
@@ -47,7 +47,7 @@ pub(super) fn pairs(spa: &Spa) -> Vec<Vec<u64>> {
 }
 
 impl Run {
-    /// What a host does after an import: spares take over by themselves, and cache devices are used.
+    /// The actions of a host after an import: spares take over by themselves, and cache devices are used.
     pub(super) fn equip(&mut self) -> Result<(), String> {
         let spa = Arc::clone(&self.actor.spa);
         spa.set_spares(Arc::new(Shelf(self.faulty.clone())));

@@ -100,7 +100,7 @@ fn a_scrub_repairs_encrypted_blocks_without_their_keys() {
         let again = bench.scrub();
         assert_eq!((again.processed, again.errors), (0, 0));
         assert!(!bench.is_loaded(NAMES[1]));
-        // What was repaired is all that is left.
+        // Only repaired blocks are left.
         bench.spoil(1);
         bench.end();
     }

@@ -34,7 +34,7 @@ fn full_and_incremental_streams_become_what_was_sent() {
     assert_holds(&opened, &pool, "at-b", "ours/src@b");
 }
 
-/// Compressed and embedded blocks that are not plain bytes are swapped or marked as of the other order. What is sent on is of
+/// Compressed and embedded blocks that are not plain bytes are swapped or marked as of the other order. Streams sent on are of
 /// this machine's order, but for the attributes, which say of themselves what they are.
 #[test]
 fn compressed_and_embedded_blocks_are_received_and_sent_on() {

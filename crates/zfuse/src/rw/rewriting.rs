@@ -35,7 +35,7 @@ const CLONE: u64 = 9;
 /// Longest piece of a file that one request works on.
 const PIECE: u64 = 64 << 20;
 
-/// What an operation answers.
+/// The answer of an operation.
 #[derive(Debug, Default)]
 struct Answer {
     tally: Tally,

@@ -44,7 +44,7 @@ pub struct Found {
     pub hole: Option<Range<u64>>,
 }
 
-/// What a write does to set-id bits.
+/// The effect of a write on set-id bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bits {
     Stay,

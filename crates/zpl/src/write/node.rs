@@ -152,7 +152,7 @@ impl Node {
         self.doomed.load(Ordering::SeqCst)
     }
 
-    /// What becomes of it when there are too many: of an open file only the number of its opens is needed.
+    /// Its reduced form when there are too many: of an open file only the number of its opens is needed.
     pub(super) fn fate(self: &Arc<Self>) -> Fate {
         let opens = self.opens.load(Ordering::SeqCst);
         let is_marked = self.is_reserved() || self.lent.load(Ordering::Acquire) != 0;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The file keeps its object number, attributes, names, handles and locks; only its blocks are others. Readers and writers go
-//! on during copies. What they change meanwhile is found by the births of the file's blocks: each copy is as of a txg, and blocks
+//! on during copies. Their changes meanwhile are found by the births of the file's blocks: each copy is as of a txg, and blocks
 //! that are newer are copied again. The last copy and the exchange happen with the whole file locked.
 //!
 //! Crash argument: the file's blocks are all old or all new in every txg. The hidden file is in the delete queue from its first
@@ -48,7 +48,7 @@ const LAST: u64 = 16 << 20;
 /// Exchanges that are tried before the file counts as busy.
 const TRIES: u32 = 32;
 
-/// What a change of the record size needs, or did.
+/// The bytes that a change of the record size needs, or wrote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reblocked {
     /// The blocks have the wanted size, as far as the file is long enough.
@@ -211,7 +211,7 @@ impl FsWriter {
         }
     }
 
-    /// What a change of file `number` to blocks of `record` bytes writes; `None`: nothing.
+    /// The bytes that a change of file `number` to blocks of `record` bytes writes; `None`: nothing.
     ///
     /// # Errors
     /// Errors of reading indirect blocks.

@@ -55,7 +55,7 @@ pub enum Which {
     Undedup,
 }
 
-/// What a rewrite did, or would do, in bytes of blocks before compression.
+/// The result or the plan of a rewrite, in bytes of blocks before compression.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Written.
@@ -106,7 +106,7 @@ impl Which {
     }
 }
 
-/// What the choice of blocks depends on, as of one transaction.
+/// The state that the choice of blocks depends on, as of one transaction.
 struct Chooser<'a> {
     which: Which,
     spa: Option<&'a Spa>,
@@ -178,7 +178,7 @@ impl FsWriter {
     pub fn rewrite_some(&self, number: u64, offset: u64, len: u64, how: RewriteHow) -> Result<Tally> {
         let node = self.file(number)?;
         self.check_rewrite(how)?;
-        // What waits to be written has no blocks yet that could be counted.
+        // Data that waits to be written has no blocks yet that could be counted.
         if how.dry && node.handle.has_waiting_blocks() {
             self.txs.sync()?;
         }

@@ -203,7 +203,7 @@ impl Verb for Rewrite {
         let quiet = form == Form::Plain && !ctx.err_is_terminal;
         run.progress = Progress::bytes("rewrite", run.bytes, quiet);
         run.rate = (limit > 0).then(|| (limit, Instant::now(), 0));
-        // What failed in the first pass fails again, and is told then.
+        // A failure of the first pass repeats, and is reported then.
         (run.dry, run.failed) = (false, 0);
         let done = run.pass(ctx);
         run.progress.finish();
@@ -224,7 +224,7 @@ impl Run<'_> {
         }
     }
 
-    /// What the first pass found.
+    /// The findings of the first pass.
     fn said(&self) -> String {
         let Tally { written, kept, shared, .. } = self.tally;
         let up_to = if self.form == Form::Some(Choice::Balance) { "up to " } else { "" };
@@ -333,7 +333,7 @@ impl Run<'_> {
         (self.offset.min(end), end)
     }
 
-    /// Counts a file for OpenZFS's form. What cannot be counted is told by the rewrite, or not known to another file system.
+    /// Counts a file for OpenZFS's form. The rewrite reports a file that cannot be counted, or another file system does not know it.
     fn count_plain(&mut self, path: &Path, size: u64) {
         let (start, end) = self.range(size);
         self.bytes += end - start;

@@ -49,7 +49,7 @@ pub struct Send {
 /// Options of a stream.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Options {
-    /// What came after this snapshot or bookmark.
+    /// Send the changes after this snapshot or bookmark.
     #[arg(short = 'i', value_name = "SNAPSHOT|BOOKMARK")]
     pub from: Vec<String>,
     /// All snapshots after this one.
@@ -106,7 +106,7 @@ pub(crate) struct Options {
     /// Go on where a receive stopped.
     #[arg(short = 't', long = "resume", value_name = "RESUME_TOKEN")]
     pub token: Option<String>,
-    /// What a receive left when it stopped.
+    /// Send the state of a receive that stopped.
     #[arg(short = 'S', long = "saved")]
     pub saved: bool,
     /// Read a dataset's encryption key from a file; may be repeated (only with images).

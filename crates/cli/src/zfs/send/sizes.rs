@@ -47,7 +47,7 @@ pub(super) fn of(scene: &Scene, to: &Dataset, base: &Base, options: &Options, ct
             _ => return counted(ctx),
         },
     };
-    // What a receive left is a head.
+    // A partial receive leaves a head.
     if !to.is_snapshot() && options.saved.is_none() {
         return Err(Error::new(Kind::Invalid, "Invalid argument"));
     }

@@ -67,7 +67,7 @@ struct Scan {
     errors: u64,
     /// Since when it is paused; 0: it is not.
     paused: u64,
-    /// What this import did.
+    /// The part of the scan since this import.
     pass: ScanPass,
     /// Bytes met and bytes read in each second of this import; 0: not known.
     rates: [u64; 2],

@@ -142,7 +142,7 @@ pub fn freed_with(first: &Dataset, last: &Dataset) -> Result<Space> {
     let stray = || Error::new(Kind::Invalid, "not an earlier snapshot of it").in_dataset(&first.name);
     let (dsl, since) = (&first.dsl, first.phys.prev_snap_txg);
     let mut freed = Space::default();
-    // What the snapshots share died before one of those that follow, or in the head.
+    // Blocks that the snapshots share died before one of those that follow, or in the head.
     let mut at = Dataset::open(dsl, last.phys.next_snap_obj, last.name.clone())?;
     while at.number != first.number {
         let dead = |max_txg: u64| deadlist_space(dsl, at.phys.deadlist_obj, max_txg);

@@ -42,7 +42,7 @@ pub enum Source {
     NotReceived,
 }
 
-/// What a pool needs for a property's value.
+/// The requirements of a property's value on the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Needs {
     /// At least this version.

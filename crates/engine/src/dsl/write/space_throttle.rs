@@ -120,7 +120,7 @@ impl SpaceThrottles {
             }
             // Background frees help later, if they are within the limit at hand.
             let now = if in_quota { free } else { room.quota };
-            // What was freed meanwhile is deferred for two txgs before it helps, if it is enough.
+            // Space freed meanwhile becomes usable after two txgs; wait for it if it suffices.
             let helps = in_quota && deferred > 0 && may_take(0).max(needed) < free.saturating_add(deferred);
             unhelped = if now > last || helps && deferred > last_deferred { 0 } else { unhelped + 1 };
             (last, last_deferred) = (now, deferred);
