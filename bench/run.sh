@@ -139,6 +139,6 @@ check '1,000 datasets with all properties: a second, divided by it' "$(ratio 1 "
 check 'memory: 512 MiB, divided by the peak' "$(ratio 512 "$( (peak verify; peak verify-first; peak cat; peak open) | sort -n | tail -1)")" 1
 echo
 echo "one core of this machine:"
-(cd "$root" && cargo run -q --release -p checksum --example speed 2>/dev/null | grep -E 'fletcher4 |sha256 ' ;
-  cargo run -q --release -p compress --example speed 2>/dev/null | grep -E 'lzjb|lz4 |zstd-3 ' | sed 's/compress \([a-z0-9-]*\).*decompress/decompress \1/') || true
+(cd "$root" && cargo run -q --release -p checksum --example checksum_speed 2>/dev/null | grep -E 'fletcher4 |sha256 ' ;
+  cargo run -q --release -p compress --example compress_speed 2>/dev/null | grep -E 'lzjb|lz4 |zstd-3 ' | sed 's/compress \([a-z0-9-]*\).*decompress/decompress \1/') || true
 rm -rf "$results"

@@ -1,5 +1,5 @@
 //! Prints how fast blocks are encrypted and decrypted, one thread, 128 KiB blocks:
-//! `cargo run --release -p crypt --example speed`.
+//! `cargo run --release -p crypt --example crypt_speed`.
 
 use std::time::{Duration, Instant};
 
