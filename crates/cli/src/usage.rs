@@ -23,7 +23,7 @@ use crate::pages;
 const WIDTH: usize = 80;
 
 /// OpenZFS's name of a missing argument, where it differs from `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 33] = [
+const MISSING: [(&str, &str, &str); 34] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
@@ -44,6 +44,7 @@ const MISSING: [(&str, &str, &str); 33] = [
     ("zpool offline", "device", "missing device name"),
     ("zpool clear", "pool", "missing pool name"),
     ("zpool labelclear", "device", "missing vdev name"),
+    ("zfs rewrite", "directory", "missing file or directory target(s)"),
     ("zfs set", "property=value", "missing arguments"),
     ("zfs rollback", "snapshot", "missing dataset argument"),
     ("zfs receive", "filesystem", "missing snapshot argument"),
@@ -185,21 +186,23 @@ fn everything(tree: &Command) -> String {
     )
 }
 
-/// Synopses of `zfs` that programs search for words: zrepl decides by them whether transfers can be resumed and whether
-/// snapshots can be destroyed together.
+/// Synopses that the arguments do not give, above all those of `zfs` that programs search for words: zrepl decides by them whether
+/// transfers can be resumed and whether snapshots can be destroyed together.
 const SEARCHED: &[(&str, &[&str])] = &[
+    ("zpool ddtprune", &["ddtprune -d|-p <amount> <pool>"]),
+    ("zpool prefetch", &["prefetch [-t <type>] <pool>"]),
     (
-        "destroy",
+        "zfs destroy",
         &[
             "destroy [-fnpRrv] <filesystem|volume>",
             "destroy [-dnpRrv] <filesystem|volume>@<snap>[%<snap>][,...]",
             "destroy <filesystem|volume>#<bookmark>",
         ],
     ),
-    ("share", &["share [-l] <-a [nfs|smb] | filesystem>"]),
-    ("unshare", &["unshare <-a [nfs|smb] | filesystem|mountpoint>"]),
+    ("zfs share", &["share [-l] <-a [nfs|smb] | filesystem>"]),
+    ("zfs unshare", &["unshare <-a [nfs|smb] | filesystem|mountpoint>"]),
     (
-        "send",
+        "zfs send",
         &[
             "send [-DLPbcehnpsVvw] [-i|-I snapshot]",
             "     [-R [-X dataset[,dataset]...]]     <snapshot>",
@@ -210,7 +213,7 @@ const SEARCHED: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "receive",
+        "zfs receive",
         &[
             "receive [-vMnsFhu] [-o <property>=<value>] ... [-x <property>] ...",
             "    <filesystem|volume|snapshot>",
@@ -242,10 +245,10 @@ fn synopsis(name: &str, verb: &Command) -> String {
     text
 }
 
-/// The fixed lines of a verb of `zfs`.
+/// The fixed lines of a verb.
 fn searched(name: &str, verb: &Command) -> Option<&'static [&'static str]> {
-    let word = verb.get_name();
-    SEARCHED.iter().find(|(known, _)| name == "zfs" && *known == word).map(|(_, lines)| *lines)
+    let of = |known: &str| known.split_once(' ') == Some((name, verb.get_name()));
+    SEARCHED.iter().find(|(known, _)| of(known)).map(|(_, lines)| *lines)
 }
 
 fn parts(verb: &Command) -> Vec<String> {
@@ -350,6 +353,9 @@ mod tests {
             ("zfs get", "missing property argument"),
             ("zfs get all,name tank", "bad property list: invalid property 'all'"),
             ("zpool labelclear", "missing vdev name"),
+            ("zfs rewrite", "missing file or directory target(s)"),
+            ("zpool ddtprune -d 09 tank", "invalid days value"),
+            ("zpool ddtprune -p 0x65 tank", "invalid percentage value"),
             ("zpool split", "Missing pool name"),
             ("zpool scrub -q tank", "invalid option 'q'"),
             ("zfs send", "missing snapshot argument"),
@@ -368,6 +374,9 @@ mod tests {
         let usage = "usage:\n\tsnapshot [-r] [-o property=value] ... <snapshot> ...\n";
         assert_eq!(run.err, format!("missing snapshot argument\n{usage}"));
         assert!(captured(&["zfs", "hold"]).err.starts_with("usage:\n\thold [-r] "));
+        let run = captured(&["zpool", "ddtprune"]);
+        let why = "missing amount option (-d|-p <value>)";
+        assert_eq!(run.err, format!("{why}\nusage:\n\tddtprune -d|-p <amount> <pool>\n"));
     }
 
     #[test]

@@ -339,4 +339,10 @@ fn the_cached_part_of_the_tables_is_told() {
     let stats = json("zpool status -DD -j --json-int tank")["pools"]["tank"]["dedup_stats"].clone();
     assert_eq!((&stats["cspace"], &stats["mspace"]), (&read[3].into(), &read[2].into()), "{stats}");
     live.ok("zpool export tank");
+    // A pool that is only read has tables, too.
+    live.ok(&format!("zpool import -o readonly=on -d {} tank", live.disks().display()));
+    live.ok("zpool prefetch tank");
+    let said = live.fails("zpool ddtprune -p 0x10 tank");
+    assert!(said.contains("read-only") || said.contains("readonly"), "{said}");
+    live.ok("zpool export tank");
 }

@@ -4,6 +4,7 @@ use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::ddt::prune::Prune;
+use engine::{brt, ddt};
 
 use super::simple::named;
 
@@ -24,8 +25,14 @@ pub struct Ddtprune {
     pub pools: Vec<String>,
 }
 
+/// A number, decimal, octal (`010`) or hexadecimal (`0x8`).
 fn number(text: &str, most: u64, what: &str) -> Result<u64, Failure> {
-    let number = text.parse().ok().filter(|n| (1..=most).contains(n));
+    let number = match (text.strip_prefix("0x"), text.strip_prefix('0').filter(|rest| !rest.is_empty())) {
+        (Some(digits), _) => u64::from_str_radix(digits, 16),
+        (None, Some(digits)) => u64::from_str_radix(digits, 8),
+        (None, None) => text.parse(),
+    };
+    let number = number.ok().filter(|n| (1..=most).contains(n));
     number.ok_or_else(|| Failure::usage(format!("invalid {what} value")))
 }
 
@@ -80,10 +87,10 @@ impl Verb for Prefetch {
             let cannot = |e: engine::Error| {
                 Failure::cannot(&format!("prefetch {kind} in"), &name, e.what()).as_minus_one()
             };
-            let spa = pool.spa().map_err(cannot)?;
+            let view = pool.view().map_err(cannot)?;
             match *kind {
-                "ddt" => spa.prefetch_ddt(),
-                _ => spa.prefetch_brt(),
+                "ddt" => ddt::prefetch(&view.mos),
+                _ => brt::prefetch(&view.mos, view.tree().config.children.iter().map(|child| child.id)),
             }
             .map_err(cannot)?;
         }

@@ -53,6 +53,19 @@ pub fn table(mos: &Arc<Objset>, vdev: u64) -> Result<Option<Table>> {
     Ok(Some(Table { vdev, head, zap }))
 }
 
+/// Reads the tables of these top-level vdevs, so that the cache holds them as far as it can.
+///
+/// # Errors
+/// The first entry that cannot be read.
+#[doc(alias = "brt_prefetch_all")]
+pub fn prefetch(mos: &Arc<Objset>, vdevs: impl Iterator<Item = u64>) -> Result<()> {
+    for vdev in vdevs {
+        let Some(table) = table(mos, vdev)? else { continue };
+        table.entries().try_for_each(|entry| entry.map(drop))?;
+    }
+    Ok(())
+}
+
 /// The tables that the MOS directory names: the entry's name, and the object.
 ///
 /// # Errors

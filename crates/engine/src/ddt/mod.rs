@@ -146,6 +146,20 @@ pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<Table> {
     all
 }
 
+/// Reads all tables, so that the cache holds them as far as it can.
+///
+/// # Errors
+/// The first part that cannot be read.
+#[doc(alias = "ddt_prefetch_all")]
+pub fn prefetch(mos: &Arc<Objset>) -> Result<()> {
+    let mut notes = Vec::new();
+    for store in tables(mos, &mut notes).into_iter().flat_map(|table| table.stores) {
+        let object = mos.object(store.object)?;
+        (0..=object.dnode.maxblkid).try_for_each(|blkid| object.block(blkid).map(drop))?;
+    }
+    notes.into_iter().next().map_or(Ok(()), Err)
+}
+
 /// Each checksum that may have a table, its table if it has one, and the errors of its unreadable parts.
 fn each_table(mos: &Arc<Objset>) -> Result<impl Iterator<Item = (ChecksumType, Option<Table>, Vec<Error>)>> {
     let directory = mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object))?;

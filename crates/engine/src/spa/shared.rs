@@ -438,20 +438,6 @@ impl Spa {
         Ok(())
     }
 
-    /// Reads the dedup tables, so that the cache holds them as far as it can.
-    #[doc(alias = "ddt_prefetch_all")]
-    pub fn prefetch_ddt(&self) -> Result<()> {
-        let view = self.mos.view();
-        let mut notes = Vec::new();
-        for table in ddt::tables(&view, &mut notes) {
-            for store in table.stores {
-                let object = view.object(store.object)?;
-                (0..=object.dnode.maxblkid).try_for_each(|blkid| object.block(blkid).map(drop))?;
-            }
-        }
-        notes.into_iter().next().map_or(Ok(()), Err)
-    }
-
     /// Bytes of the dedup tables' blocks that are cached.
     #[doc(alias = "ddt_get_pool_dedup_cached")]
     pub fn dedup_cached(&self) -> u64 {
@@ -462,17 +448,6 @@ impl Spa {
         let cached =
             stores.filter_map(|store| view.object(store.object).ok()).map(|object| object.cached_bytes());
         cached.fold(0, u64::saturating_add)
-    }
-
-    /// Reads the clone tables, so that the cache holds them as far as it can.
-    #[doc(alias = "brt_prefetch_all")]
-    pub fn prefetch_brt(&self) -> Result<()> {
-        let view = self.mos.view();
-        for config in &self.pool.tree().config.children {
-            let Some(table) = brt::table(&view, config.id)? else { continue };
-            table.entries().try_for_each(|entry| entry.map(drop))?;
-        }
-        Ok(())
     }
 
     /// Writes changes of the tables, and frees blocks that lost their last reference.

@@ -29,7 +29,7 @@ fn tables_are_pruned_and_limited() {
         place = next;
     }
     assert_eq!(found, [7, 7, 7, 7, 2]);
-    bed.spa.prefetch_ddt().unwrap();
+    ddt::prefetch(&bed.spa.mos.view()).unwrap();
     bed.spa.prune_ddt(Prune::Percentage(100)).unwrap();
     assert_eq!(bed.counts(), (10, 20));
     check(&fs, &model);
