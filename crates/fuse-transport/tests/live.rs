@@ -104,10 +104,52 @@ fn bind(core: usize) {
 
 #[test]
 fn requests_that_wait_delay_no_other_on_any_core() {
+    wait_beside_others(None);
+}
+
+/// They are put aside, and the first one waits.
+#[test]
+fn commits_that_wait_unexpectedly_delay_no_other() {
+    wait_beside_others(Some(Duration::from_micros(50)));
+}
+
+/// One thread answers those that arrive together, without handing them on.
+#[test]
+fn quick_commits_are_answered_by_the_thread_of_the_ring() {
+    const CALLERS: usize = 16;
+    on_each(|mounted, over_rings| {
+        mounted.toy.gate.open();
+        for (announced, is_quick) in [(50, true), (5000, false)] {
+            *mounted.toy.announced.lock() = Some(Duration::from_micros(announced));
+            let of_ring = || mounted.toy.answered.lock().get("fuse-ring").copied().unwrap_or(0);
+            let all = || mounted.toy.answered.lock().values().sum::<usize>();
+            let files: Vec<fs::File> = (0..CALLERS)
+                .map(|number| fs::File::create(mounted.at().join(format!("{announced}-{number}"))).unwrap())
+                .collect();
+            let before = (of_ring(), all());
+            thread::scope(|scope| {
+                for file in &files {
+                    scope.spawn(move || (0..50).for_each(|_| file.sync_all().unwrap()));
+                }
+            });
+            let (by_ring, by_all) = (of_ring() - before.0, all() - before.1);
+            assert_eq!(by_all, CALLERS * 50);
+            match over_rings && is_quick {
+                // A reader that loses its processor for long hands some on.
+                true => assert!(by_ring > by_all / 2, "{by_ring} of {by_all}"),
+                false => assert_eq!(by_ring, 0),
+            }
+        }
+        mounted.end();
+    });
+}
+
+fn wait_beside_others(announced: Option<Duration>) {
     // More than a queue of io_uring has entries at first: all may come from one core.
     const WAITING: usize = 300;
     const NAMES: usize = WAITING / 10;
     on_each(|mounted, over_rings| {
+        *mounted.toy.announced.lock() = announced;
         let path = &|number: usize| mounted.at().join(format!("file{number}"));
         let cores = thread::available_parallelism().unwrap().get();
         // The kernel lets only one `fsync` of a file and one lookup of a name through.

@@ -4,8 +4,10 @@
 //! the file system, and answers all of them when none is left: the first one commits the changes of all. Where the last ones were
 //! several, their processes are about to ask again: the reader lets them run before it answers, up to [`YIELDS`] times.
 //!
-//! **A waiting request delays none of these**: they belong to the ring, not to the reader, and the next reader answers them.
+//! **A waiting request delays none of these**: they belong to the ring, not to the reader, which takes one at a time; when it waits, the
+//! next reader answers the others.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -32,7 +34,7 @@ pub(super) struct Aside {
 
 #[derive(Debug)]
 struct State<T> {
-    waiting: Vec<T>,
+    waiting: VecDeque<T>,
     /// Requests that arrived since the first of these.
     since: usize,
     /// How often others were let run since then.
@@ -58,11 +60,17 @@ pub(super) fn of_ring(number: usize) -> &'static Asides<Aside> {
 
 impl<T> Asides<T> {
     const fn new() -> Self {
-        Self(Mutex::new(State { waiting: Vec::new(), since: 0, yields: 0, had_company: false, alone: 0 }))
+        Self(Mutex::new(State {
+            waiting: VecDeque::new(),
+            since: 0,
+            yields: 0,
+            had_company: false,
+            alone: 0,
+        }))
     }
 
     pub(super) fn push(&self, aside: T) {
-        self.0.lock().waiting.push(aside);
+        self.0.lock().waiting.push_back(aside);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -90,16 +98,19 @@ impl<T> Asides<T> {
         may
     }
 
-    /// Those that are to be answered now.
-    pub(super) fn take(&self) -> Vec<T> {
+    /// Those that were put aside are answered now.
+    pub(super) fn begin(&self) {
         let mut state = self.0.lock();
-        let taken = std::mem::take(&mut state.waiting);
-        if !taken.is_empty() {
-            state.had_company = taken.len() > 1;
+        if !state.waiting.is_empty() {
+            state.had_company = state.waiting.len() > 1;
             state.alone = if state.had_company || state.alone >= PROBE { 0 } else { state.alone + 1 };
             (state.since, state.yields) = (0, 0);
         }
-        taken
+    }
+
+    /// The next one: each is taken by itself, so that one that waits keeps no other back.
+    pub(super) fn next(&self) -> Option<T> {
+        self.0.lock().waiting.pop_front()
     }
 }
 
@@ -114,14 +125,18 @@ mod tests {
             assert!(!asides.arrived());
         }
         let yields = (0..10).filter(|_| asides.may_get_company()).count();
-        assert_eq!(asides.take().len() as u32, requests);
+        asides.begin();
+        assert_eq!(
+            std::iter::from_fn(|| asides.next()).collect::<Vec<_>>(),
+            (0..requests).collect::<Vec<_>>()
+        );
         yields as u32
     }
 
     #[test]
     fn others_run_where_company_is_likely_and_now_and_then() {
         let asides = Asides::new();
-        assert_eq!((asides.is_empty(), asides.may_get_company(), asides.take().len()), (true, false, 0));
+        assert_eq!((asides.is_empty(), asides.may_get_company(), asides.next()), (true, false, None));
         assert_eq!((0..PROBE).map(|_| answer(&asides, 1)).sum::<u32>(), 0, "a single caller loses nothing");
         assert_eq!((answer(&asides, 1), answer(&asides, 1)), (YIELDS, 0));
         assert_eq!((answer(&asides, 3), answer(&asides, 1), answer(&asides, 1)), (YIELDS, YIELDS, 0));
@@ -134,7 +149,8 @@ mod tests {
         asides.push(1);
         assert_eq!((0..PATIENCE).filter(|_| asides.arrived()).count(), 1);
         assert!(!asides.may_get_company());
-        asides.take();
+        asides.begin();
+        asides.next();
         asides.push(2);
         assert!(!asides.arrived());
     }

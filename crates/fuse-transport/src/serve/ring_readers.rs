@@ -120,17 +120,19 @@ impl Hall {
 
     /// Answers the commits that were put aside. Returns whether this thread is still the reader.
     fn answer_asides(&'static self, ring: &'static Ring, seat: &Seat, asides: &Asides<Aside>) -> bool {
-        let mut is_reader = true;
-        for Aside { line, len, held } in asides.take() {
-            if !is_reader || !ring.has_relief() {
+        asides.begin();
+        while let Some(Aside { line, len, held }) = asides.next() {
+            if !ring.has_relief() {
                 crew::run(Box::new(move || self.answer_all(&line, Lane::Sync, len, || held.answer(&line))));
                 continue;
             }
             let turn = seat.begin();
             self.answer_all(&line, Lane::Sync, len, || held.answer(&line));
-            is_reader = seat.end(turn);
+            if !seat.end(turn) {
+                return false;
+            }
         }
-        is_reader
+        true
     }
 
     /// Answers a request, or leaves it to another thread. Returns whether this one is still the reader.

@@ -54,6 +54,8 @@ impl Gate {
 pub struct Toy {
     files: Mutex<(HashMap<Vec<u8>, u64>, HashMap<u64, Vec<u8>>, u64)>,
     pub gate: Gate,
+    /// The time that an `fsync` is announced to take.
+    pub announced: Mutex<Option<Duration>>,
     /// Requests, and the names of the threads that answered them.
     pub answered: Mutex<HashMap<String, usize>>,
 }
@@ -87,6 +89,10 @@ impl Drop for Opener<'_> {
 }
 
 impl Service for Toy {
+    fn announce(&self, _: &Header) -> Option<Duration> {
+        *self.announced.lock()
+    }
+
     fn answer(&self, header: &Header, mut words: Words<'_>, reply: Reply) {
         let thread = std::thread::current().name().unwrap_or_default().to_owned();
         *self.answered.lock().entry(thread).or_default() += 1;
