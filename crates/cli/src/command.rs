@@ -33,7 +33,7 @@ use crate::zpool::scripts::Scripts;
 
 /// OpenZFS in user space: open pools, inspect them, recover every file.
 ///
-/// Called as zpool, zfs, zdb, zinject, zstream, zed, arcstat or arc_summary (through a link with that name), it acts as that
+/// Called as zpool, zfs, zdb, zinject, zstream, zed, arcstat or arc_summary (through a link with that name), it runs that
 /// command.
 #[derive(Debug, Parser)]
 #[command(
@@ -52,9 +52,9 @@ pub struct Aquifer {
 /// The first word after `aquifer`.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Pools: find, open, describe
+    /// Configure and inspect pools
     Zpool(Zpool),
-    /// Datasets: list, properties, differences
+    /// Configure and inspect datasets
     Zfs(Zfs),
     /// On-disk structures, as OpenZFS's debugger prints them
     Zdb(Zdb),
@@ -69,7 +69,7 @@ pub enum Command {
     Verify(Verify),
     /// Keep a copy of datasets, here or on another machine
     Replicate(Replicate),
-    /// Say what dedup, compression or a record size would save and cost
+    /// Estimate the savings and costs of dedup, compression or a record size
     Advise(Advise),
     /// Measure pools on devices, files or a directory, or an existing pool
     Bench(Bench),
@@ -79,10 +79,10 @@ pub enum Command {
     Dedup(Dedup),
     /// Mount a pool's file systems over FUSE
     Mount(Mount),
-    /// Mount at the place given by `mount -t zfs`
+    /// Mount at the directory given by `mount -t zfs`
     #[command(name = "mount.zfs", alias = "mount.fuse.zfs", hide = true)]
     MountHelper(MountHelper),
-    /// Own imported pools
+    /// Run the daemon that owns imported pools
     Daemon(Daemon),
     /// Print cache statistics at intervals
     #[command(visible_alias = "zarcstat")]
@@ -92,9 +92,9 @@ pub enum Command {
     /// Print a report on the contents and efficiency of the cache
     #[command(name = "arc_summary", visible_alias = "zarcsummary")]
     ArcSummary(ArcSummary),
-    /// Run scripts when something happens to pools
+    /// Run scripts for events of pools
     Zed(Zed),
-    /// Print counters as the kernel's OpenZFS does
+    /// Print counters in the format of the kernel's OpenZFS
     Kstat(Kstat),
     /// Show settings of the daemon
     Get(tunables::Get),

@@ -11,10 +11,10 @@ use daemon::Commands;
 use daemon::client::MALLOC;
 use daemon::paths::RunPaths;
 
-/// Own imported pools and serve commands on them. Commands start it automatically.
+/// Own imported pools and run commands on them. Commands start it automatically.
 ///
 /// It prints "ready" on its standard output once it accepts connections (and notifies systemd), exits when no pool
-/// is imported, and exports all pools on SIGTERM; the next daemon imports them again. AQUIFER_RUN names the
+/// is imported, and exports all pools on SIGTERM; the next daemon imports them again. AQUIFER_RUN sets the
 /// directory of its socket, lock, log, cache file and settings.
 #[derive(Debug, Args)]
 pub struct Daemon {

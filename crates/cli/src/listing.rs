@@ -5,10 +5,10 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 /// The format of lines.
 #[derive(Debug, Args)]
 pub struct Lines {
-    /// No header, tabs between columns.
+    /// Print no header, and separate columns by a single tab.
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers.
+    /// Print exact (parsable) numbers.
     #[arg(short = 'p')]
     pub literal: bool,
 }
@@ -19,7 +19,7 @@ pub struct Json {
     /// Print JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// Numbers as numbers in JSON.
+    /// Print numbers as JSON integers.
     #[arg(long = "json-int", requires = "json")]
     pub json_int: bool,
 }
@@ -29,7 +29,7 @@ pub struct Json {
 pub struct PoolJson {
     #[command(flatten)]
     pub(crate) style: Json,
-    /// Key pools by guid in JSON.
+    /// Use the pools' guids as keys in JSON.
     #[arg(long = "json-pool-key-guid", requires = "json")]
     pub json_pool_key_guid: bool,
 }

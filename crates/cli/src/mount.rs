@@ -37,7 +37,7 @@ pub struct Mount {
     pub foreground: bool,
     /// The pool, a dataset or a snapshot.
     pub what: String,
-    /// Where to mount it.
+    /// The directory to mount it on.
     pub mountpoint: PathBuf,
 }
 

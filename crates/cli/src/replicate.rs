@@ -18,7 +18,7 @@ use ::replicate::report::Report;
 use ::replicate::retention::Rule;
 use ::replicate::{Around, Done, Failed, Job, Raw, State, run, status};
 
-/// Keep a copy of a dataset, or of a tree of them, here or on another machine.
+/// Keep a copy of a dataset, or of a tree of datasets, here or on another machine.
 ///
 /// SOURCE and TARGET are datasets, or ssh://[USER@]HOST[:PORT]/POOL/DATASET. The other side needs only a `zfs` command:
 /// Aquifer's, or that of another OpenZFS. All snapshots that the target lacks are sent, each dataset from the newest
@@ -34,10 +34,10 @@ pub struct Replicate {
     which: Which,
     #[command(flatten)]
     how: How,
-    /// Show what would be sent, and send nothing.
+    /// Print the plan, and send nothing.
     #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Tell only problems.
+    /// Print problems only.
     #[arg(short, long)]
     quiet: bool,
     /// Print JSON.
@@ -48,7 +48,7 @@ pub struct Replicate {
 /// Verbs of `aquifer replicate`.
 #[derive(Debug, Subcommand)]
 enum ReplicateVerb {
-    /// Say whether targets are behind
+    /// Report whether targets are behind
     Status(Status),
     /// Turn a send stream into checksums of its objects and blocks
     Items(Items),
@@ -62,13 +62,13 @@ struct Items {}
 
 /// Say whether the target has all snapshots of the source.
 ///
-/// Exit codes: 0 it is up to date, 3 it is behind, 4 a dataset of it cannot be continued, 1 a side could not be looked at,
+/// Exit codes: 0 it is up to date, 3 it is behind, 4 a dataset of it cannot be continued, 1 a side could not be read,
 /// 2 wrong usage.
 #[derive(Debug, Args)]
 struct Status {
     #[command(flatten)]
     which: Which,
-    /// The target is behind when its newest common snapshot is older: 90m, 36h, 2d.
+    /// The target is behind when its newest common snapshot is older than this: 90m, 36h, 2d.
     #[arg(long, value_name = "AGE", value_parser = config::age)]
     max_age: Option<u64>,
     /// Print JSON.
@@ -79,26 +79,26 @@ struct Status {
 /// Which jobs.
 #[derive(Debug, Args)]
 struct Which {
-    /// SOURCE and TARGET; with --config names of jobs, all without any.
+    /// SOURCE and TARGET; with --config names of jobs (default: all).
     #[arg(value_name = "SOURCE TARGET|JOB")]
     names: Vec<String>,
-    /// Run the jobs of a file, without a value /etc/aquifer/replicate.toml. The file has all their settings.
+    /// Run the jobs of a file (default: /etc/aquifer/replicate.toml). The file has all their settings.
     #[arg(short = 'c', long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = config::PATH)]
     #[arg(conflicts_with_all = ["recursive", "exclude", "via", "source_via", "name"])]
     config: Option<PathBuf>,
-    /// Everything below the source, too.
+    /// Replicate all descendent datasets, too.
     #[arg(short = 'r', long)]
     recursive: bool,
-    /// Leave out a dataset below the source and all below it, by its name relative to the source; may be repeated.
+    /// Exclude a dataset below the source and its descendants, by its name relative to the source; may be repeated.
     #[arg(short = 'X', long, value_name = "DATASET")]
     exclude: Vec<String>,
-    /// Reach the target by this command, which gets a line for a shell as its last argument: 'docker exec -i box sh -c'.
+    /// Reach the target by this command, which gets a shell command line as its last argument: 'docker exec -i box sh -c'.
     #[arg(long, value_name = "COMMAND")]
     via: Option<String>,
     /// Reach the source by this command.
     #[arg(long, value_name = "COMMAND")]
     source_via: Option<String>,
-    /// The job's name, which its snapshots, bookmarks and holds bear.
+    /// The job's name, which is part of the names of its snapshots, bookmarks and holds.
     #[arg(long, default_value = "replicate")]
     name: String,
 }
@@ -113,16 +113,16 @@ struct How {
     /// Send only the newest snapshot, not those before it.
     #[arg(long)]
     newest: bool,
-    /// Own snapshots that stay on the source: 24h,7d,4w,12m,5y keeps one of each hour, day, …; a number alone the newest.
+    /// The job's snapshots to keep on the source: 24h,7d,4w,12m,5y keeps one of each hour, day, …; a number alone the newest.
     #[arg(long, value_name = "RULE")]
     keep: Option<Rule>,
-    /// Own snapshots that stay on the target.
+    /// The job's snapshots to keep on the target.
     #[arg(long, value_name = "RULE")]
     keep_target: Option<Rule>,
-    /// Most bytes a second: 500K, 20M.
+    /// Limit on the bytes sent per second: 500K, 20M.
     #[arg(long, value_name = "BYTES", value_parser = config::bytes)]
     rate: Option<u64>,
-    /// How encrypted datasets are sent: when-encrypted (as they are on disk), always, never (decrypted).
+    /// The datasets to send raw: when-encrypted (as they are on disk), always, never (decrypted).
     #[arg(long, value_parser = config::raw, default_value = "when-encrypted")]
     raw: Raw,
     /// Roll datasets of the target back that were changed or have newer snapshots.
@@ -138,7 +138,7 @@ struct How {
     #[arg(long)]
     no_holds: bool,
     /// Compare the newest common snapshot of each dataset at the end, not the older ones. A machine with Aquifer sends checksums,
-    /// any other one the whole snapshot.
+    /// any other machine sends the whole snapshot.
     #[arg(long)]
     verify: bool,
 }

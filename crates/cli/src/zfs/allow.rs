@@ -22,48 +22,48 @@ const WIDTH: usize = 70;
 /// The common arguments of both verbs.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// On the dataset only.
+    /// Allow for the dataset only, not for its descendants.
     #[arg(short = 'l')]
     pub local: bool,
-    /// On those below only.
+    /// Allow for the descendants only, not for the dataset.
     #[arg(short = 'd')]
     pub descendent: bool,
-    /// Names are users'.
+    /// The names are users.
     #[arg(short = 'u')]
     pub user: bool,
-    /// Names are groups'.
+    /// The names are groups.
     #[arg(short = 'g')]
     pub group: bool,
-    /// Everybody.
+    /// Delegate to everyone.
     #[arg(short = 'e')]
     pub everyone: bool,
-    /// The creator of a dataset, there.
+    /// Create-time permissions: the creator of a descendent dataset gets them on it.
     #[arg(short = 'c')]
     pub create: bool,
-    /// A set of that name.
+    /// Define or change the permission set of this name.
     #[arg(short = 's', value_name = "@SET")]
     pub set: Option<String>,
 }
 
-/// Give permissions, or show them.
+/// Delegate permissions, or show them.
 #[derive(Debug, Args)]
 pub struct Allow {
     #[command(flatten)]
     pub(crate) options: Options,
-    /// Who, what, and where.
+    /// Users or groups, permissions, and the dataset.
     #[arg(value_name = "WHO PERM,… DATASET", required = true)]
     pub words: Vec<String>,
 }
 
-/// Take permissions away.
+/// Remove delegated permissions.
 #[derive(Debug, Args)]
 pub struct Unallow {
     #[command(flatten)]
     pub(crate) options: Options,
-    /// Of everything below, too.
+    /// Remove them from descendent datasets, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// Who, what, and where.
+    /// Users or groups, permissions, and the dataset.
     #[arg(value_name = "WHO [PERM,…] DATASET", required = true)]
     pub words: Vec<String>,
 }

@@ -9,13 +9,13 @@ use engine::dsl::props::bookmarks::bookmarks;
 use engine::{Error, Kind};
 use zcommon::names::{check_bookmark, check_snapshot};
 
-/// Make a bookmark of a snapshot, or of a bookmark.
+/// Create a bookmark of a snapshot or bookmark.
 #[derive(Debug, Args)]
 pub struct Bookmark {
     /// A snapshot or bookmark.
     #[arg(value_name = "SNAPSHOT|BOOKMARK")]
     pub source: String,
-    /// The new bookmark; `#NAME` is enough.
+    /// The new bookmark; `#NAME` suffices.
     #[arg(value_name = "BOOKMARK")]
     pub name: String,
 }

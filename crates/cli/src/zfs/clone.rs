@@ -15,19 +15,19 @@ use super::mount::{mount_new, not_mounted};
 use super::set::{is_auto, reserve_all};
 use crate::settings::{self, When, of_dataset};
 
-/// Make a dataset of a snapshot.
+/// Create a clone of a snapshot.
 #[derive(Debug, Args)]
 pub struct Clone {
-    /// Make parents that are missing.
+    /// Create missing parent datasets.
     #[arg(short = 'p')]
     pub parents: bool,
     /// Do not mount it.
     #[arg(short = 'u')]
     pub unmounted: bool,
-    /// It stays unmounted because the caller may not mount.
+    /// Leave it unmounted because the caller may not mount.
     #[arg(skip)]
     pub stays_unmounted: bool,
-    /// A property; may be repeated.
+    /// Set a property; may be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
     /// The snapshot.
@@ -102,7 +102,7 @@ impl Verb for Clone {
     }
 }
 
-/// A clone and its origin change places.
+/// Promote a clone, so that its origin depends on it.
 #[derive(Debug, Args)]
 pub struct Promote {
     /// The clone.

@@ -39,37 +39,37 @@ const VOLBLOCKSIZE: u64 = 16 << 10;
 /// Create a file system or volume.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Make parents that are missing.
+    /// Create missing parent datasets.
     #[arg(short = 'p')]
     pub parents: bool,
     /// Do not mount it.
     #[arg(short = 'u')]
     pub unmounted: bool,
-    /// It stays unmounted because the caller may not mount.
+    /// Leave it unmounted because the caller may not mount.
     #[arg(skip)]
     pub stays_unmounted: bool,
-    /// Of a volume: reserve no space.
+    /// Create a sparse volume, without a reservation.
     #[arg(short = 's')]
     pub sparse: bool,
     /// Create nothing; with -v, list the datasets.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// Say what is made.
+    /// Print the created datasets.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// For programs.
+    /// Print parsable output.
     #[arg(short = 'P')]
     pub parsable: bool,
-    /// Make a volume of that size.
+    /// Create a volume of this size.
     #[arg(short = 'V', value_name = "SIZE")]
     pub volume: Option<String>,
-    /// Block of the volume.
+    /// Block size of the volume.
     #[arg(short = 'b', value_name = "BLOCKSIZE")]
     pub block: Option<String>,
-    /// A property; may be repeated.
+    /// Set a property; may be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
-    /// Its name.
+    /// The new dataset.
     #[arg(value_name = "FILESYSTEM|VOLUME")]
     pub name: String,
 }

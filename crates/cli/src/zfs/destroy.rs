@@ -23,25 +23,25 @@ use crate::delegated::may_destroy;
 /// Destroy datasets.
 #[derive(Debug, Args)]
 pub struct Destroy {
-    /// With everything below.
+    /// Destroy all children, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// With everything below, and clones.
+    /// Destroy all dependents, too, including clones outside of the tree.
     #[arg(short = 'R')]
     pub clones: bool,
-    /// Unmount file systems in use: on Linux, as with OpenZFS, that changes nothing.
+    /// Forcibly unmount file systems. As in OpenZFS on Linux, this has no effect.
     #[arg(short = 'f')]
     pub force: bool,
     /// Destroy nothing; with -v, list the datasets.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// For programs.
+    /// Print parsable output.
     #[arg(short = 'p')]
     pub parsable: bool,
-    /// Say what goes.
+    /// Print the destroyed datasets.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Snapshots that are in use go later.
+    /// Mark snapshots that are in use for deferred destruction.
     #[arg(short = 'd')]
     pub defer: bool,
     /// A file system, volume, bookmark, or snapshots: `fs@a`, `fs@a,b`, `fs@a%c`.

@@ -12,10 +12,10 @@ use engine::dsl::Dataset;
 use engine::zil::replay::{Waiting, discard, waiting};
 use engine::{Error, Kind};
 
-/// Give up the records of an intent log
+/// Discard the records of an intent log
 ///
-/// Frees the intent log of a file system or volume that is not in use, and lists the records that are lost with it: what
-/// was written synchronously before a crash and could not be replayed. With -n they are listed only.
+/// Frees the intent log of a file system or volume that is not in use, and lists the records that are lost with it:
+/// synchronous writes before a crash that could not be replayed. -n only lists them.
 #[derive(Debug, Args)]
 pub struct DiscardLog {
     /// List the records, and keep them.

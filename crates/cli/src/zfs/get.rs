@@ -18,15 +18,15 @@ use crate::listing::{Json, Lines};
 
 /// Print properties of datasets.
 ///
-/// `-d` takes the depth of recursion, as in OpenZFS, when its value is a number; else a folder or device to
-/// find the pool in.
+/// `-d` limits the depth of recursion, as in OpenZFS, if its value is a number; otherwise it is a directory or device in
+/// which to find the pool.
 #[derive(Debug, Args)]
 pub struct Get {
     #[command(flatten)]
     pub(crate) source: PoolSource,
     #[command(flatten)]
     pub(crate) lines: Lines,
-    /// Descend into the datasets named.
+    /// Include all descendants of the named datasets.
     #[arg(short = 'r')]
     pub recurse: bool,
     #[command(flatten)]
@@ -43,7 +43,7 @@ pub struct Get {
     /// Properties, comma separated, or `all`.
     #[arg(value_name = "PROPERTY,…")]
     pub properties: String,
-    /// Datasets; all, without any.
+    /// Datasets (default: all).
     #[arg(value_name = "DATASET")]
     pub names: Vec<String>,
 }

@@ -8,26 +8,26 @@ use clikit::verb::{Failure, Outcome, Verb, each};
 use engine::dsl::write::names::find_snapshot;
 use engine::{Error, Kind};
 
-/// Keep snapshots from being destroyed.
+/// Hold snapshots, so that they cannot be destroyed.
 #[derive(Debug, Args)]
 pub struct Hold {
-    /// The snapshots of this name of everything below, too.
+    /// Hold the snapshots of this name of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// The hold's name.
+    /// The tag of the hold.
     pub tag: String,
     /// Snapshots.
     #[arg(value_name = "SNAPSHOT", required = true)]
     pub names: Vec<String>,
 }
 
-/// Let go of snapshots.
+/// Remove holds from snapshots.
 #[derive(Debug, Args)]
 pub struct Release {
-    /// The snapshots of this name of everything below, too.
+    /// Release the snapshots of this name of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// The hold's name.
+    /// The tag of the hold.
     pub tag: String,
     /// Snapshots.
     #[arg(value_name = "SNAPSHOT", required = true)]

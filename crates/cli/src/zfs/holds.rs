@@ -19,13 +19,13 @@ use super::select::{Selection, Types, walk};
 pub struct Holds {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// The snapshots of this name in all descendants, too.
+    /// Include the snapshots of this name of all descendants.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// No header, tabs between columns.
+    /// Print no header, and separate columns by a single tab.
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Times in seconds since 1970.
+    /// Print times in seconds since 1970.
     #[arg(short = 'p')]
     pub literal: bool,
     /// Snapshots.

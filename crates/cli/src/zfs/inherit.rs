@@ -14,13 +14,13 @@ use super::quota;
 use super::remount::{mounted_followers, mounted_heads, unmounted, waiting_followers, with_moved};
 use super::set::remount;
 
-/// Clear properties of datasets, so that they are inherited.
+/// Clear properties of datasets, so that they inherit them.
 #[derive(Debug, Args)]
 pub struct Inherit {
-    /// Of everything below, too.
+    /// Clear the property of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// Return to the received value.
+    /// Revert to the received value.
     #[arg(short = 'S')]
     pub received: bool,
     /// The property.

@@ -28,45 +28,45 @@ const MAX_KEY: u64 = 4096;
 /// Load keys of encrypted datasets.
 #[derive(Debug, Args)]
 pub struct LoadKey {
-    /// All keys of all pools.
+    /// Load all keys of all pools.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Only see whether the key is right.
+    /// Only check whether the key is correct.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// Of everything below, too.
+    /// Load the keys of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// Where the key is, whatever the property says.
+    /// Use this location of the key instead of the property `keylocation`.
     #[arg(short = 'L', value_name = "KEYLOCATION")]
     pub location: Option<String>,
     /// The dataset.
     pub name: Option<String>,
 }
 
-/// Forget keys of encrypted datasets.
+/// Unload keys of encrypted datasets.
 #[derive(Debug, Args)]
 pub struct UnloadKey {
-    /// All keys of all pools.
+    /// Unload all keys of all pools.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Of everything below, too.
+    /// Unload the keys of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
     /// The dataset.
     pub name: Option<String>,
 }
 
-/// Give a dataset another key.
+/// Change the key of a dataset.
 #[derive(Debug, Args)]
 pub struct ChangeKey {
-    /// Load the present key first.
+    /// Load the current key first.
     #[arg(short = 'l')]
     pub load: bool,
-    /// Take the parent's key.
+    /// Inherit the parent's key.
     #[arg(short = 'i')]
     pub inherit: bool,
-    /// keylocation, keyformat or pbkdf2iters; may be repeated.
+    /// Set keylocation, keyformat or pbkdf2iters; may be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
     /// The dataset.

@@ -21,20 +21,20 @@ const DEFAULT_COLUMNS: &str = "name,used,available,referenced,mountpoint";
 
 /// List datasets with their properties.
 ///
-/// `-d` takes the depth of recursion, as in OpenZFS, when its value is a number; else a folder or device to
-/// find the pool in.
+/// `-d` limits the depth of recursion, as in OpenZFS, if its value is a number; otherwise it is a directory or device in
+/// which to find the pool.
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
     pub(crate) source: PoolSource,
     #[command(flatten)]
     pub(crate) lines: Lines,
-    /// Descend into the datasets named.
+    /// Include all descendants of the named datasets.
     #[arg(short = 'r')]
     pub recurse: bool,
     #[command(flatten)]
     pub(crate) json: Json,
-    /// Properties to print, comma separated; `all`, `space`.
+    /// Properties to print, comma separated, or `all`, `space`.
     #[arg(short = 'o', value_name = "PROPERTY,…")]
     pub columns: Vec<String>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub struct List {
     /// Types to print, comma separated: filesystem, volume, snapshot, bookmark, all.
     #[arg(short = 't', value_name = "TYPE,…")]
     pub types: Vec<String>,
-    /// Datasets; all, without any.
+    /// Datasets (default: all).
     #[arg(value_name = "DATASET")]
     pub names: Vec<String>,
 }

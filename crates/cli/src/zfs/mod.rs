@@ -53,7 +53,7 @@ use clikit::verb::{Outcome, Verb};
 
 use crate::version::Version;
 
-/// Datasets: list, properties, differences.
+/// Configure and inspect datasets.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct Zfs {
@@ -69,7 +69,7 @@ pub enum ZfsVerb {
     List(list::List),
     /// Print properties of datasets
     Get(get::Get),
-    /// Print what changed between snapshots
+    /// Print the differences between snapshots
     Diff(diff::Diff),
     /// List holds of snapshots
     Holds(holds::Holds),
@@ -81,7 +81,7 @@ pub enum ZfsVerb {
     Projectspace(userspace::Projectspace),
     /// List, check and set projects of files
     Project(project::Project),
-    /// Write blocks of files again, with today's properties
+    /// Write blocks of files again, with the current properties
     Rewrite(rewrite::Rewrite),
     /// Create a file system or volume
     Create(create::Create),
@@ -95,13 +95,13 @@ pub enum ZfsVerb {
     /// Unmount file systems
     #[command(alias = "umount")]
     Unmount(mount::Unmount),
-    /// Take a dataset back to a snapshot
+    /// Roll a dataset back to a snapshot
     Rollback(rollback::Rollback),
-    /// Make a dataset of a snapshot
+    /// Create a clone of a snapshot
     Clone(clone::Clone),
-    /// A clone and its origin change places
+    /// Promote a clone
     Promote(clone::Promote),
-    /// Give up the records of an intent log
+    /// Discard the records of an intent log
     DiscardLog(discard_log::DiscardLog),
     /// Receive a stream
     #[command(alias = "recv")]
@@ -110,31 +110,31 @@ pub enum ZfsVerb {
     Rename(rename::Rename),
     /// Set properties of datasets
     Set(set::Set),
-    /// Clear properties of datasets
+    /// Clear properties of datasets, so that they inherit them
     Inherit(inherit::Inherit),
-    /// Keep snapshots from being destroyed
+    /// Hold snapshots
     Hold(hold::Hold),
-    /// Let go of snapshots
+    /// Remove holds from snapshots
     Release(hold::Release),
-    /// Make a bookmark
+    /// Create a bookmark
     Bookmark(bookmark::Bookmark),
-    /// Make a bookmark that lists the blocks that a redacted stream omits
+    /// Create a bookmark that lists the blocks that a redacted stream omits
     Redact(redact::Redact),
     /// Load keys
     LoadKey(keys::LoadKey),
-    /// Forget keys
+    /// Unload keys
     UnloadKey(keys::UnloadKey),
-    /// Give a dataset another key
+    /// Change the key of a dataset
     ChangeKey(keys::ChangeKey),
     /// Write a stream of a snapshot
     Send(send::Send),
-    /// Give permissions, or show them
+    /// Delegate permissions, or show them
     Allow(allow::Allow),
-    /// Take permissions away
+    /// Remove delegated permissions
     Unallow(allow::Unallow),
-    /// List file systems of older versions
+    /// List or upgrade file systems of older versions
     Upgrade(upgrade::Upgrade),
-    /// Wait until something is done
+    /// Wait until an activity completes
     Wait(simple::Wait),
     /// Share file systems
     Share(share::Share),

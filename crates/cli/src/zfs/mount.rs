@@ -32,31 +32,31 @@ pub(super) const LEGACY: &str = "legacy";
 /// Option by which a place may have files.
 const OVERLAY: &str = "overlay";
 
-/// Mount file systems, or list those that are mounted.
+/// Mount file systems, or list the mounted ones.
 #[derive(Debug, Args)]
 pub struct Mount {
-    /// All file systems.
+    /// Mount all file systems.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Although the place has files.
+    /// Mount although the directory is not empty.
     #[arg(short = 'O')]
     pub overlay: bool,
     /// Force.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Load keys that are needed.
+    /// Load the keys of encrypted file systems.
     #[arg(short = 'l')]
     pub load_keys: bool,
-    /// Say what is done.
+    /// Print the progress.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// With everything below.
+    /// Mount all descendants, too.
     #[arg(short = 'R')]
     pub recurse: bool,
-    /// List what is mounted as JSON.
+    /// List the mounted file systems as JSON.
     #[arg(short = 'j', long = "json")]
     pub json: bool,
-    /// Options, comma separated.
+    /// Mount options, comma separated.
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     pub options: Vec<String>,
     /// The file system.
@@ -180,16 +180,16 @@ fn refuse_all(all: &[Target], ctx: &mut Ctx) -> Outcome {
 /// Unmount file systems.
 #[derive(Debug, Args)]
 pub struct Unmount {
-    /// All file systems.
+    /// Unmount all file systems.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Close it although files are open, if it is detached (umount -l). Otherwise this changes nothing, as on Linux.
+    /// Close a detached file system (umount -l) although files are open. Otherwise this has no effect, as on Linux.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Forget keys that are not needed any more.
+    /// Unload the keys of encryption roots that are unmounted.
     #[arg(short = 'u')]
     pub unload_keys: bool,
-    /// A file system, or where it is mounted.
+    /// A file system, or its mount point.
     #[arg(value_name = "FILESYSTEM|MOUNTPOINT")]
     pub names: Vec<String>,
 }

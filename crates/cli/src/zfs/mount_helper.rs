@@ -33,19 +33,19 @@ const OF_FUSE: [&str; 8] = [
 /// Asks for other options of a mount that stands.
 const REMOUNT: &str = "remount";
 
-/// Mount a file system whose mount point is `legacy`, or a snapshot, where it is asked for.
+/// Mount a file system with mountpoint=legacy, or a snapshot, on a given directory.
 #[derive(Debug, Args)]
 pub struct MountHelper {
-    /// Options that are not known are passed over.
+    /// Ignore unknown options.
     #[arg(short = 's')]
     pub sloppy: bool,
     /// Mount nothing.
     #[arg(short = 'f')]
     pub fake: bool,
-    /// Do not note the mount.
+    /// Do not record the mount in /etc/mtab.
     #[arg(short = 'n')]
     pub unnoted: bool,
-    /// Say what is done.
+    /// Print the progress.
     #[arg(short = 'v')]
     pub verbose: bool,
     /// The type of the file system, with that of FUSE in front.
@@ -59,7 +59,7 @@ pub struct MountHelper {
     pub options: Vec<String>,
     /// The file system or snapshot, or a device of a pool, which means its root file system.
     pub dataset: String,
-    /// The folder.
+    /// The directory.
     pub mountpoint: PathBuf,
 }
 

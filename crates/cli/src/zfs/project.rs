@@ -17,28 +17,28 @@ use stdx::os::{FileAttributes, PROJECT_INHERIT};
 /// List, check and set projects of files.
 #[derive(Debug, Args)]
 pub struct Project {
-    /// Check: name what has another project or does not hand it on.
+    /// Check: list files with another project, and directories that do not pass their project on.
     #[arg(short = 'c')]
     pub check: bool,
-    /// Clear: no project, and it is not handed on.
+    /// Clear: reset the project to 0, and do not pass it on.
     #[arg(short = 'C')]
     pub clear: bool,
-    /// When clearing: the project stays.
+    /// With -C: keep the project.
     #[arg(short = 'k')]
     pub keep: bool,
-    /// When checking: only names, each followed by a NUL.
+    /// With -c: print only names, each followed by a NUL.
     #[arg(short = '0')]
     pub nul: bool,
-    /// Directories themselves, not what is in them.
+    /// Change directories themselves, not their contents.
     #[arg(short = 'd', overrides_with = "recurse")]
     pub directory: bool,
-    /// Everything below, too.
+    /// Include everything below directories.
     #[arg(short = 'r', overrides_with = "directory", action = ArgAction::SetTrue)]
     pub recurse: bool,
     /// The project to set, or to compare with.
     #[arg(short = 'p', value_name = "ID")]
     pub project: Option<String>,
-    /// Directories hand their project on to new files.
+    /// Let directories pass their project on to new files.
     #[arg(short = 's')]
     pub inherit: bool,
     /// Files and directories.

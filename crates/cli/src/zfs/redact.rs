@@ -24,7 +24,7 @@ use super::send::running::{Report, watched};
 #[doc(alias = "ZFS_MAX_DATASET_NAME_LEN")]
 const MAX_NAME: usize = 256;
 
-/// Make a bookmark that lists the blocks that a redacted stream omits.
+/// Create a bookmark that lists the blocks that a redacted stream omits.
 #[derive(Debug, Args)]
 pub struct Redact {
     /// The snapshot that is to be sent redacted.

@@ -16,19 +16,19 @@ use super::remount::{Left, mount_again, mounted_below, unmount_all, warn};
 /// Rename a dataset.
 #[derive(Debug, Args)]
 pub struct Rename {
-    /// Make parents that are missing.
+    /// Create missing parent datasets.
     #[arg(short = 'p')]
     pub parents: bool,
-    /// The snapshots of this name of everything below, too.
+    /// Rename the snapshots of this name of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// Leave mounts as they are.
+    /// Do not remount file systems.
     #[arg(short = 'u')]
     pub unmounted: bool,
-    /// Unmount file systems in use.
+    /// Forcibly unmount file systems.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Its present name.
+    /// The current name.
     pub old: String,
     /// The new name.
     pub new: String,

@@ -19,7 +19,7 @@ use super::mount::unmount;
 use super::remount::{mount_in_turn, mount_lost, mounted_below, with_unmounted};
 use crate::delegated::may_destroy;
 
-/// Take a dataset back to a snapshot.
+/// Roll a dataset back to a snapshot.
 #[derive(Debug, Args)]
 pub struct Rollback {
     /// Destroy newer snapshots and bookmarks.
@@ -28,7 +28,7 @@ pub struct Rollback {
     /// Destroy clones of newer snapshots, too.
     #[arg(short = 'R')]
     pub clones: bool,
-    /// Unmount clones that are in use.
+    /// Forcibly unmount clones that are destroyed.
     #[arg(short = 'f')]
     pub force: bool,
     /// The snapshot.

@@ -20,7 +20,7 @@ use crate::settings::{When, of_dataset};
 /// Set properties of datasets.
 #[derive(Debug, Args)]
 pub struct Set {
-    /// Leave mounts as they are.
+    /// Do not remount file systems.
     #[arg(short = 'u')]
     pub unmounted: bool,
     /// Properties and their values, then datasets.

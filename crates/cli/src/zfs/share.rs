@@ -10,13 +10,13 @@ use zcommon::props::{DatasetTypes, ZfsProp};
 
 use super::mount::property;
 
-/// Share file systems: none are.
+/// Share file systems: no file system is shared.
 #[derive(Debug, Args)]
 pub struct Share {
     /// All file systems; a protocol may follow: `nfs` or `smb`.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Load keys that are needed.
+    /// Load the keys of encrypted file systems.
     #[arg(short = 'l')]
     pub load_keys: bool,
     /// A file system.
@@ -24,7 +24,7 @@ pub struct Share {
     pub names: Vec<String>,
 }
 
-/// Stop sharing file systems: none are shared.
+/// Stop sharing file systems: no file system is shared.
 #[derive(Debug, Args)]
 pub struct Unshare {
     /// All file systems; a protocol may follow: `nfs` or `smb`.

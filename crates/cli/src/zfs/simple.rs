@@ -5,7 +5,7 @@ use clikit::ctx::Ctx;
 use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 
-/// Wait until something is done.
+/// Wait until an activity completes.
 #[derive(Debug, Args)]
 pub struct Wait {
     /// Activities, comma separated: deleteq.

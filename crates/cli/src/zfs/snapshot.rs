@@ -20,13 +20,13 @@ const ONE_BY_ONE: &str = "cannot create snapshots : multiple snapshots of same f
 /// Maximum attempts of a snapshot: each time at least one other of the same dataset is created.
 const TRIES: u32 = 10_000;
 
-/// Create snapshots, all of a pool's at the same moment.
+/// Create snapshots; those of one pool are created atomically.
 #[derive(Debug, Args)]
 pub struct Snapshot {
-    /// Of everything below, too.
+    /// Create snapshots of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// A user property; may be repeated.
+    /// Set a user property; may be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
     /// Snapshots.

@@ -17,16 +17,16 @@ const NEWEST: u64 = 5;
 /// List file systems of older versions, or upgrade them.
 #[derive(Debug, Args)]
 pub struct Upgrade {
-    /// List the versions.
+    /// List the supported versions.
     #[arg(short = 'v')]
     pub list: bool,
-    /// All file systems.
+    /// Upgrade all file systems.
     #[arg(short = 'a')]
     pub all: bool,
-    /// With everything below.
+    /// Upgrade all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// The version.
+    /// Upgrade to this version.
     #[arg(short = 'V', value_name = "VERSION", value_parser = version_of)]
     pub version: Option<u64>,
     /// File systems.

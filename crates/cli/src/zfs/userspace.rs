@@ -24,7 +24,7 @@ pub struct Space {
     pub(crate) source: PoolSource,
     #[command(flatten)]
     pub(crate) lines: Lines,
-    /// Ids instead of names.
+    /// Print numeric ids instead of names.
     #[arg(short = 'n')]
     pub numeric: bool,
     /// Columns, comma separated: type, name, used, quota, objused, objquota.
@@ -32,7 +32,7 @@ pub struct Space {
     pub fields: Vec<String>,
     #[command(flatten)]
     pub(crate) sort: SortKeys,
-    /// The file system or snapshot, or a path in the former.
+    /// A file system or snapshot, or a path in a mounted file system.
     #[arg(value_name = "FILESYSTEM|SNAPSHOT|PATH")]
     pub name: String,
 }
@@ -42,7 +42,7 @@ pub struct Space {
 pub struct OwnerSpace {
     #[command(flatten)]
     pub(crate) space: Space,
-    /// Show users and groups of this machine in place of those of Windows; nothing here knows which are the same.
+    /// Show users and groups of this machine instead of SMB users and groups; the mapping between them is not known.
     #[arg(short = 'i')]
     pub translate: bool,
     /// Types, comma separated: posixuser, smbuser, posixgroup, smbgroup, all.

@@ -35,13 +35,13 @@ pub struct Zinject {
     /// Flush the cache first.
     #[arg(short = 'a')]
     pub flush: bool,
-    /// degrade or fault the device.
+    /// Degrade or fault the device.
     #[arg(short = 'A', value_name = "ACTION")]
     pub action: Option<String>,
     /// A block: objset:object:level:start[-end], hexadecimal.
     #[arg(short = 'b', value_name = "BOOKMARK")]
     pub bookmark: Option<String>,
-    /// Cancel the handler of that number, or all.
+    /// Cancel the handler of this number, or all.
     #[arg(short = 'c', value_name = "ID")]
     pub cancel: Option<String>,
     /// Fail only these DVAs: 0-based, separated by commas.
@@ -59,7 +59,7 @@ pub struct Zinject {
     /// Delay of the pipeline: not supported.
     #[arg(short = 'E', value_name = "DELAY", hide = true)]
     pub ready_delay: Option<String>,
-    /// Percentage of matched requests that is injected: 0.0001 to 100.
+    /// Percentage of matching requests to fail: 0.0001 to 100.
     #[arg(short = 'f', value_name = "FREQUENCY")]
     pub frequency: Option<String>,
     /// Fail only requests that are not retried: accepted; no request is retried here.
@@ -80,7 +80,7 @@ pub struct Zinject {
     /// Part of the labels: nvlist, uber, pad1 or pad2.
     #[arg(short = 'L', value_name = "PART")]
     pub label: Option<String>,
-    /// Remount the file system: the kernel's pages of the file are dropped, which has the same effect.
+    /// Remount the file system: drops the kernel's pages of the file, which has the same effect.
     #[arg(short = 'm')]
     pub remount: bool,
     /// Panic in a function: not supported.
@@ -104,7 +104,7 @@ pub struct Zinject {
     /// Requests: read, write, free, claim, flush, trim, probe or all.
     #[arg(short = 'T', value_name = "IO")]
     pub io: Option<String>,
-    /// Unload the pool first: its cached blocks are dropped, which has the same effect.
+    /// Unload the pool first: drops its cached blocks, which has the same effect.
     #[arg(short = 'u')]
     pub unload: bool,
     /// The object of a file; added by the client.

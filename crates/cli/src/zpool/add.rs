@@ -24,24 +24,24 @@ use crate::settings::{self, PoolSetting, When, of_pool};
 /// Add vdevs to a pool.
 #[derive(Debug, Args)]
 pub struct Add {
-    /// Although devices seem to be in use, or protect less than the pool.
+    /// Force the use of vdevs, even if they appear to be in use or specify a conflicting replication level.
     #[arg(short = 'f')]
     pub force: bool,
     #[command(flatten)]
     pub(crate) names: VdevNames,
-    /// Show what would be.
+    /// Print the resulting layout without adding the vdevs.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// Although devices seem to be in use.
+    /// Allow vdevs that appear to be in use.
     #[arg(long = "allow-in-use", conflicts_with = "force")]
     pub allow_in_use: bool,
-    /// Although the vdevs protect less than the pool.
+    /// Allow vdevs with a conflicting replication level.
     #[arg(long = "allow-replication-mismatch", conflicts_with = "force")]
     pub allow_replication_mismatch: bool,
-    /// Although the vdevs have another ashift than those of the pool.
+    /// Allow vdevs with another ashift than the pool's.
     #[arg(long = "allow-ashift-mismatch", conflicts_with = "force")]
     pub allow_ashift_mismatch: bool,
-    /// `ashift=N`.
+    /// Set `ashift=N`.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
     /// The pool.

@@ -30,14 +30,14 @@ use super::simple::named;
 use super::vdevs::{self, Group, Objections, Silenced, Vdevs};
 use crate::settings::{PoolSetting, When, of_pool};
 
-/// Attach a device to one of a pool.
+/// Attach a device to a device of a pool.
 #[derive(Debug, Args)]
 pub struct Attach {
     #[command(flatten)]
     pub(crate) how: How,
     /// The pool.
     pub pool: String,
-    /// The device, or raidz vdev, that it is attached to.
+    /// The device, or raidz vdev, to attach to.
     pub device: String,
     /// The new device.
     #[arg(value_name = "NEW-DEVICE")]
@@ -53,7 +53,7 @@ pub struct Replace {
     pub pool: String,
     /// The device to replace.
     pub device: String,
-    /// The new device; without, the one that stands at the old one's path now.
+    /// The new device (default: the device that is now at the path of the old one).
     #[arg(value_name = "NEW-DEVICE")]
     pub new_device: Option<String>,
 }
@@ -70,16 +70,16 @@ pub struct Detach {
 /// The common part of attach and replace.
 #[derive(Debug, Args)]
 pub(crate) struct How {
-    /// Although the device seems to be in use.
+    /// Force the use of the device, even if it appears to be in use.
     #[arg(short = 'f')]
     force: bool,
-    /// Reconstruct sequentially (mirrors and draid): without verifying checksums, which a scrub does afterwards.
+    /// Reconstruct sequentially (mirrors and draid), without verifying checksums; a scrub verifies them afterwards.
     #[arg(short = 's')]
     sequential: bool,
-    /// Return when the device has been filled.
+    /// Wait until the new device is filled.
     #[arg(short = 'w')]
     wait: bool,
-    /// `ashift=N`.
+    /// Set `ashift=N`.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     props: Vec<String>,
 }

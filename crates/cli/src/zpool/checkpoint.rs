@@ -7,13 +7,13 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use super::simple::named;
 use super::wait::until;
 
-/// Keep the whole pool as it is now, to go back to with zpool import --rewind-to-checkpoint.
+/// Checkpoint the current state of a pool, to return to it with zpool import --rewind-to-checkpoint.
 #[derive(Debug, Args)]
 pub struct Checkpoint {
     /// Discard the checkpoint.
     #[arg(short = 'd', long = "discard")]
     pub discard: bool,
-    /// Return when the checkpoint is discarded completely.
+    /// Wait until the checkpoint is discarded completely.
     #[arg(short = 'w', long = "wait")]
     pub wait: bool,
     /// The pool.

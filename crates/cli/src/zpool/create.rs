@@ -33,33 +33,33 @@ const TNAME: &str = "tname";
 /// Create a pool.
 #[derive(Debug, Args)]
 pub struct Create {
-    /// Although devices seem to be in use, or protect less than others.
+    /// Force the use of vdevs, even if they appear to be in use or specify a conflicting replication level.
     #[arg(short = 'f')]
     pub force: bool,
     /// Print the layout of the pool without creating it.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// Enable no features but those that are asked for.
+    /// Enable only the features that are set explicitly.
     #[arg(short = 'd')]
     pub bare: bool,
-    /// A property of the pool; may be repeated.
+    /// Set a property of the pool; may be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub pool_props: Vec<String>,
-    /// A property of its root file system; may be repeated.
+    /// Set a property of the root file system; may be repeated.
     #[arg(short = 'O', value_name = "PROPERTY=VALUE")]
     pub fs_props: Vec<String>,
-    /// Where its root file system is mounted.
+    /// Mount point of the root file system.
     #[arg(short = 'm', value_name = "MOUNTPOINT")]
     pub mountpoint: Option<String>,
-    /// A folder that all mount points are below.
+    /// Alternate root: a directory that is prepended to all mount points.
     #[arg(short = 'R', value_name = "ROOT")]
     pub root: Option<String>,
-    /// Another name for as long as it is imported.
+    /// A temporary name until the pool is exported.
     #[arg(short = 't', value_name = "TNAME")]
     pub tname: Option<String>,
-    /// Its name.
+    /// The new pool.
     pub pool: String,
-    /// Its vdevs.
+    /// The vdevs.
     #[arg(value_name = "VDEV", required = true)]
     pub vdevs: Vec<String>,
 }

@@ -14,10 +14,10 @@ const DAY: u64 = 86_400;
 /// Remove old entries with one reference from the dedup tables; their blocks stay.
 #[derive(Debug, Args)]
 pub struct Ddtprune {
-    /// Entries that have not changed for so many days.
+    /// Remove entries that have not changed for this many days.
     #[arg(short = 'd', value_name = "DAYS")]
     pub days: Option<String>,
-    /// The oldest entries, in percent of all with one reference.
+    /// Remove the oldest entries: a percentage of all entries with one reference.
     #[arg(short = 'p', value_name = "PERCENTAGE")]
     pub percentage: Option<String>,
     /// The pool.
@@ -62,10 +62,10 @@ impl Verb for Ddtprune {
     }
 }
 
-/// Read the dedup and clone tables, so that they are in memory when they are needed.
+/// Load the dedup and clone tables into memory.
 #[derive(Debug, Args)]
 pub struct Prefetch {
-    /// ddt or brt; both when none is given.
+    /// ddt or brt (default: both).
     #[arg(short = 't', value_name = "TYPE")]
     pub kind: Option<String>,
     /// The pool.

@@ -11,7 +11,7 @@ use crate::zfs::remount::Left;
 /// Destroy a pool.
 #[derive(Debug, Args)]
 pub struct Destroy {
-    /// Unmount file systems that are in use.
+    /// Forcibly unmount active file systems.
     #[arg(short = 'f')]
     pub force: bool,
     /// The pool.

@@ -21,13 +21,13 @@ use super::simple::{named, named_or_retried};
 /// Take devices out of use.
 #[derive(Debug, Args)]
 pub struct Offline {
-    /// Declare them faulted.
+    /// Fault the devices.
     #[arg(short = 'f')]
     pub fault: bool,
-    /// Turn off the power of their slots.
+    /// Turn off the power of the devices' slots.
     #[arg(long)]
     pub power: bool,
-    /// Until the pool is exported only.
+    /// Take the devices offline until the pool is exported.
     #[arg(short = 't')]
     pub temporary: bool,
     /// The pool.
@@ -37,13 +37,13 @@ pub struct Offline {
     pub devices: Vec<String>,
 }
 
-/// Bring devices back that were out of use.
+/// Bring devices online.
 #[derive(Debug, Args)]
 pub struct Online {
-    /// Grow to what the device has.
+    /// Expand the device to use all available space.
     #[arg(short = 'e')]
     pub expand: bool,
-    /// Turn on the power of their slots first.
+    /// Turn on the power of the devices' slots first.
     #[arg(long)]
     pub power: bool,
     /// The pool.
@@ -53,13 +53,13 @@ pub struct Online {
     pub devices: Vec<String>,
 }
 
-/// Forget errors that devices had, and try faulted devices again.
+/// Clear the errors of devices, and open faulted devices again.
 #[derive(Debug, Args)]
 pub struct Clear {
-    /// Go back to an older state when the newest can't be opened.
+    /// Rewind to an older state if the newest cannot be opened.
     #[arg(short = 'F')]
     pub rewind: bool,
-    /// With -F: only see whether that would help.
+    /// With -F: only check whether a rewind would help.
     #[arg(short = 'n')]
     pub dry: bool,
     /// Turn on the power of the devices' slots first.
@@ -67,7 +67,7 @@ pub struct Clear {
     pub power: bool,
     /// The pool.
     pub pool: String,
-    /// One device of it.
+    /// A device of the pool (default: all).
     pub device: Option<String>,
 }
 

@@ -24,22 +24,22 @@ const ZIO_TYPES: [&str; 7] = ["NULL", "READ", "WRITE", "FREE", "CLAIM", "FLUSH",
 /// Interval of checks for new events.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Print what happened to pools.
+/// Print the events of pools.
 #[derive(Debug, Args)]
 pub struct Events {
-    /// All that is known of each.
+    /// Print all fields of each event.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// No header, tabs between columns.
+    /// Print no header, and separate columns by a single tab.
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Go on, and print what happens.
+    /// Follow mode: continue, and print new events.
     #[arg(short = 'f')]
     pub follow: bool,
-    /// Forget all events.
+    /// Clear all events.
     #[arg(short = 'c', conflicts_with_all = ["verbose", "scripted", "follow", "pool"])]
     pub clear: bool,
-    /// The pool; all, without one.
+    /// The pool (default: all).
     pub pool: Option<String>,
 }
 

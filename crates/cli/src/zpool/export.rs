@@ -7,16 +7,16 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use super::destroy::gone;
 use crate::zfs::remount::Left;
 
-/// Export pools, so that others can import them.
+/// Export pools, so that other systems can import them.
 #[derive(Debug, Args)]
 pub struct Export {
-    /// All pools.
+    /// Export all pools.
     #[arg(short = 'a')]
     pub all: bool,
-    /// Unmount file systems that are in use.
+    /// Forcibly unmount active file systems.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Leave labels and cache file as if the machine had stopped.
+    /// Leave labels and the cache file as after a crash of the machine.
     #[arg(short = 'F', hide = true)]
     pub hard: bool,
     /// Pools.

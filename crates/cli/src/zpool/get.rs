@@ -32,7 +32,7 @@ pub struct Get {
     /// Properties, comma separated, or `all`.
     #[arg(value_name = "PROPERTY,…")]
     pub properties: String,
-    /// Pools; all that are found, without any. Or one pool and some of its vdevs, or `all-vdevs`.
+    /// Pools (default: all that are found), or one pool and some of its vdevs, or `all-vdevs`.
     #[arg(value_name = "POOL [VDEV]")]
     pub pools: Vec<String>,
 }

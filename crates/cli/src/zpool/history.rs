@@ -11,18 +11,18 @@ use clikit::verb::{Exit, Outcome, Verb};
 use engine::spa::Pool;
 use engine::spa::history::history;
 
-/// Print what was done to pools.
+/// Print the command history of pools.
 #[derive(Debug, Args)]
 pub struct History {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// Also show internally logged events.
+    /// Print internally logged events, too.
     #[arg(short = 'i')]
     pub internal: bool,
-    /// User, host and zone of each record.
+    /// Print user, host and zone of each record.
     #[arg(short = 'l')]
     pub long: bool,
-    /// Pools; all that are found, without any.
+    /// Pools (default: all that are found).
     #[arg(value_name = "POOL")]
     pub pools: Vec<String>,
 }

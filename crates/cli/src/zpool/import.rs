@@ -26,96 +26,96 @@ use super::vdev_names::VdevNames;
 /// Bytes of cache while a pool's metadata is looked at.
 const CACHE: u64 = 64 << 20;
 
-/// Import pools, or list those that can be
+/// Import pools, or list the importable ones
 #[derive(Debug, Args)]
 pub struct Import {
-    /// Look for devices in this folder, or take this device or file; may be repeated
+    /// Search for devices in this directory, or use this device or file; may be repeated
     #[arg(short = 'd', value_name = "DIR|DEVICE")]
     pub device: Vec<PathBuf>,
 
-    /// Take the pools that this cache file names, from where it says
+    /// Import the pools that this cache file lists, from the devices that it names
     #[arg(short = 'c', value_name = "CACHEFILE", conflicts_with = "device")]
     pub cachefile: Option<PathBuf>,
 
-    /// Destroyed pools only
+    /// Import or list destroyed pools only
     #[arg(short = 'D')]
     pub destroyed: bool,
 
-    /// Although another machine seems to use it
+    /// Force the import, even if the pool appears to be in use by another system
     #[arg(short = 'f')]
     pub force: bool,
 
-    /// Although a log device is missing, and with it what was written last
+    /// Allow a missing log device; the most recent synchronous writes are lost
     #[arg(short = 'm')]
     pub missing_log: bool,
 
-    /// Mount nothing
+    /// Do not mount file systems
     #[arg(short = 'N')]
     pub no_mount: bool,
 
-    /// Go back to an older state when the newest can't be opened, at most by the few transaction groups whose blocks are kept
+    /// Rewind to an older state if the newest cannot be opened, at most by the few transaction groups whose blocks are kept
     #[arg(short = 'F')]
     pub rewind: bool,
 
-    /// With -F: only see whether that would help; with --rebuild: only say what it would do
+    /// With -F: only check whether a rewind would help; with --rebuild: only print the planned repairs
     #[arg(short = 'n')]
     pub dry: bool,
 
-    /// With -F: go back as far as there are states; all blocks of one are read first, which may take hours
+    /// With -F: try all older states; all blocks of a state are read first, which may take hours
     #[arg(short = 'X')]
     pub extreme: bool,
 
-    /// Go back to the newest state at or before this transaction group
+    /// Rewind to the newest state at or before this transaction group
     #[arg(short = 'T', value_name = "TXG")]
     pub txg: Option<u64>,
 
-    /// Go back to the pool's checkpoint, for good unless the pool is imported read-only
+    /// Rewind to the pool's checkpoint, for good unless the pool is imported read-only
     #[arg(long)]
     pub rewind_to_checkpoint: bool,
 
-    /// Make space maps, and damaged dedup and clone tables, anew from the pool's blocks; with -n, only say what is damaged
+    /// Rebuild space maps, and damaged dedup and clone tables, from the pool's blocks; with -n, only list the damage
     #[arg(long, alias = "rebuild-space", requires = "pool", conflicts_with = "rewind_to_checkpoint")]
     pub rebuild: bool,
 
-    /// With --rebuild: give up all that unreadable blocks refer to
+    /// With --rebuild: give up everything that unreadable blocks refer to
     #[arg(long, requires = "rebuild")]
     pub accept_unreadable: bool,
 
-    /// Load keys, and ask for those that are not available otherwise
+    /// Load the keys of encrypted datasets, and prompt for those that are not available otherwise
     #[arg(short = 'l')]
     pub load_keys: bool,
 
-    /// A folder that all mount points are below
+    /// Alternate root: a directory that is prepended to all mount points
     #[arg(short = 'R', value_name = "ROOT")]
     pub root: Option<String>,
 
-    /// The new name is for as long as it is imported
+    /// Use the new name until the pool is exported
     #[arg(short = 't')]
     pub temporary: bool,
 
-    /// A property of the pool, or an option for its mounts; may be repeated
+    /// Set a property of the pool, or an option of its mounts; may be repeated
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub options: Vec<String>,
 
     #[command(flatten)]
     pub(crate) names: VdevNames,
 
-    /// Search the standard folders (they always are, without -d)
+    /// Search the default directories (also without this option, unless -d is given)
     #[arg(short = 's')]
     pub scan: bool,
 
-    /// Import every pool found
+    /// Import all pools that are found
     #[arg(short = 'a')]
     pub all: bool,
 
-    /// List the moments at which each pool can be opened (with -T TXG of other verbs), newest first
+    /// List the states that each pool can be opened at (with -T TXG of other verbs), newest first
     #[arg(long)]
     pub moments: bool,
 
-    /// The pool to import, by name or guid; with --moments, the pool to look at
+    /// The pool to import, by name or guid; with --moments, the pool to examine
     pub pool: Option<String>,
 
-    /// A new name for it
+    /// A new name for the pool
     #[arg(value_name = "NEWPOOL")]
     pub new_name: Option<String>,
 }

@@ -28,48 +28,48 @@ use super::vdev_names::VdevNames;
 /// Least width of names.
 const NAME_WIDTH: usize = 10;
 
-/// Print how much is read and written.
+/// Print I/O statistics of pools.
 #[derive(Debug, Args)]
 pub struct Iostat {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// No header, tabs between columns.
+    /// Print no header, and separate columns by a single tab.
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers.
+    /// Print exact (parsable) numbers.
     #[arg(short = 'p')]
     pub literal: bool,
     /// Columns from the output of scripts for each device; without a name, list the scripts.
     #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
     pub scripts: Vec<String>,
-    /// List the vdevs, too.
+    /// Print statistics of the vdevs, too.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// How long requests take on average.
+    /// Print average latencies.
     #[arg(short = 'l')]
     pub latency: bool,
-    /// How many requests wait.
+    /// Print the lengths of the queues.
     #[arg(short = 'q')]
     pub queues: bool,
-    /// Histograms of how long requests take.
+    /// Print latency histograms.
     #[arg(short = 'w')]
     pub latencies: bool,
-    /// Histograms of how large requests are.
+    /// Print request size histograms.
     #[arg(short = 'r')]
     pub sizes: bool,
-    /// Leave out the report of the time since the import.
+    /// Omit the first report, with the statistics since the import.
     #[arg(short = 'y')]
     pub skip_first: bool,
-    /// Print the header once only.
+    /// Print the header only once.
     #[arg(short = 'n')]
     pub header_once: bool,
     #[command(flatten)]
     pub(crate) names: VdevNames,
-    /// Pools, or a pool and vdevs of it, or vdevs; all pools that are imported, without any. Numbers behind them: every so
-    /// many seconds, so many times.
+    /// Pools, or a pool and vdevs of it, or vdevs (default: all imported pools); then an interval in seconds and a
+    /// number of reports.
     #[arg(value_name = "POOL… | [POOL] VDEV… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
-    /// Of the words: vdevs, which are shown instead of pools.
+    /// Those of the words that are vdevs, which are shown instead of pools.
     #[arg(skip)]
     vdevs: Vec<String>,
 }

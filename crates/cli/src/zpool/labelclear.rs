@@ -14,10 +14,10 @@ use ondisk::label::{LABEL_SIZE, LABELS, NVLIST_SIZE, PHYS_OFFSET, label_offset};
 
 use super::members::{aux_of, read_only_pool_of, spare_at};
 
-/// Clear the labels of a device that is in no pool.
+/// Clear the labels of a device that belongs to no pool.
 #[derive(Debug, Args)]
 pub struct Labelclear {
-    /// Although it was part of a pool, or is an offline disk of one.
+    /// Clear them even if the device was part of a pool, or is an offline device of one.
     #[arg(short = 'f')]
     pub force: bool,
     /// The device.

@@ -41,7 +41,7 @@ pub struct List {
     /// Properties to print, comma separated.
     #[arg(short = 'o', value_name = "PROPERTY,…", value_delimiter = ',')]
     pub columns: Vec<String>,
-    /// Pools; all that are found, without any. Numbers behind them: every so many seconds, so many times.
+    /// Pools (default: all that are found); then an interval in seconds and a number of reports.
     #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
 }

@@ -63,7 +63,7 @@ use serde_json::{Map, Value, json};
 
 use crate::version::Version;
 
-/// Pools: find, open, describe.
+/// Configure and inspect pools.
 #[derive(Debug, Args)]
 #[command(arg_required_else_help = true)]
 pub struct Zpool {
@@ -77,15 +77,15 @@ pub struct Zpool {
 pub enum ZpoolVerb {
     /// List pools
     List(list::List),
-    /// Print how pools and their devices are
+    /// Print the health of pools and their devices
     Status(status::Status),
-    /// Print how much is read and written
+    /// Print I/O statistics of pools
     Iostat(iostat::Iostat),
     /// Print properties of pools
     Get(get::Get),
-    /// Print what was done to pools
+    /// Print the command history of pools
     History(history::History),
-    /// Import pools, or list those that can be
+    /// Import pools, or list the importable ones
     Import(import::Import),
     /// Create a pool
     Create(create::Create),
@@ -93,19 +93,19 @@ pub enum ZpoolVerb {
     Destroy(destroy::Destroy),
     /// Add vdevs to a pool
     Add(add::Add),
-    /// Attach a device to one of a pool
+    /// Attach a device to a device of a pool
     Attach(attach::Attach),
     /// Replace a device
     Replace(attach::Replace),
     /// Detach a device from a mirror
     Detach(attach::Detach),
-    /// Make a new pool of one device of each mirror
+    /// Split one device of each mirror into a new pool
     Split(split::Split),
     /// Export pools
     Export(export::Export),
     /// Set a property of a pool
     Set(set::Set),
-    /// Write what was changed so far
+    /// Write all changes to disk
     Sync(simple::Sync),
     /// Give a pool a new guid
     Reguid(simple::Reguid),
@@ -116,31 +116,31 @@ pub enum ZpoolVerb {
     Upgrade(upgrade::Upgrade),
     /// Read all blocks, and repair bad ones
     Scrub(scrub::Scrub),
-    /// Begin a resilver anew
+    /// Restart a resilver
     Resilver(scrub::Resilver),
     /// Remove devices from a pool
     Remove(remove::Remove),
-    /// Wait until something is done
+    /// Wait until an activity completes
     Wait(wait::Wait),
     /// Write to the free space of devices
     Initialize(sweep::Initialize),
-    /// Tell devices which space is free
+    /// Trim the free space of devices
     Trim(sweep::Trim),
-    /// Take or discard a checkpoint of a pool
+    /// Create or discard a checkpoint of a pool
     Checkpoint(checkpoint::Checkpoint),
     /// Remove old entries with one reference from the dedup tables
     Ddtprune(ddt::Ddtprune),
     /// Read dedup and clone tables into memory
     Prefetch(ddt::Prefetch),
-    /// Forget errors that devices had
+    /// Clear the errors of devices
     Clear(device::Clear),
-    /// Take devices out of use
+    /// Take devices offline
     Offline(device::Offline),
-    /// Bring devices back
+    /// Bring devices online
     Online(device::Online),
-    /// Open devices anew
+    /// Reopen all devices of pools
     Reopen(reopen::Reopen),
-    /// Print what happened to pools
+    /// Print the events of pools
     Events(events::Events),
     /// Clear the labels of a device
     Labelclear(labelclear::Labelclear),

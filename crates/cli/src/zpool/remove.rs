@@ -12,19 +12,19 @@ use super::device;
 use super::simple::named;
 use super::wait::until;
 
-/// Remove devices from a pool: spares, cache and log devices at once, disks and mirrors by copying what they hold.
+/// Remove devices from a pool: spares, cache and log devices at once, disks and mirrors by copying their data.
 #[derive(Debug, Args)]
 pub struct Remove {
-    /// Only print how much memory the mapping of the removed device would take.
+    /// Only print the memory that the mapping of the removed device would take.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// With -n: exact numbers.
+    /// With -n: print exact (parsable) numbers.
     #[arg(short = 'p')]
     pub parsable: bool,
-    /// Stop the removal in progress; what was copied is freed.
+    /// Cancel the removal in progress; the copied blocks are freed.
     #[arg(short = 's')]
     pub stop: bool,
-    /// Return when the removal is complete.
+    /// Wait until the removal completes.
     #[arg(short = 'w')]
     pub wait: bool,
     /// The pool.

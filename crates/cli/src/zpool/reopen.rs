@@ -8,13 +8,13 @@ use zcommon::vdev::VdevState;
 use super::device::warn_of_later_states;
 use super::simple::named_or_all;
 
-/// Open all devices anew: those that are back are used, and those that have grown show it.
+/// Reopen all devices: uses devices that have returned, and detects those that have grown.
 #[derive(Debug, Args)]
 pub struct Reopen {
-    /// A scrub that is under way is not begun again. None is ever.
+    /// Do not restart a scrub in progress (it is never restarted).
     #[arg(short = 'n')]
     pub keep_scrub: bool,
-    /// Pools; all that are imported, without any.
+    /// Pools (default: all imported ones).
     #[arg(value_name = "POOL")]
     pub pools: Vec<String>,
 }

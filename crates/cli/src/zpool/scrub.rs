@@ -18,25 +18,25 @@ pub struct Scrub {
     /// Stop the scrub.
     #[arg(short = 's')]
     pub stop: bool,
-    /// Pause the scrub; it goes on when it is started again.
+    /// Pause the scrub; starting a scrub resumes it.
     #[arg(short = 'p')]
     pub pause: bool,
-    /// Return when the scrub has ended.
+    /// Wait until the scrub completes.
     #[arg(short = 'w')]
     pub wait: bool,
-    /// Only blocks that were written since the last complete scrub.
+    /// Scrub only blocks that were written since the last complete scrub.
     #[arg(short = 'C')]
     pub from_last: bool,
-    /// Only blocks in the log of errors.
+    /// Scrub only blocks in the error log.
     #[arg(short = 'e')]
     pub errors_only: bool,
-    /// Only blocks that were written since then.
+    /// Scrub only blocks that were written since this date.
     #[arg(short = 'S', value_name = "DATE")]
     pub since: Option<String>,
-    /// Only blocks that were written until then.
+    /// Scrub only blocks that were written until this date.
     #[arg(short = 'E', value_name = "DATE")]
     pub until: Option<String>,
-    /// All imported pools.
+    /// Scrub all imported pools.
     #[arg(short = 'a', long = "all")]
     pub all: bool,
     /// The pools.
@@ -44,7 +44,7 @@ pub struct Scrub {
     pub pools: Vec<String>,
 }
 
-/// Begin the resilver of a pool anew.
+/// Restart the resilver of a pool.
 #[derive(Debug, Args)]
 pub struct Resilver {
     /// The pools.

@@ -23,7 +23,7 @@ pub struct Set {
     pub setting: String,
     /// The pool.
     pub pool: String,
-    /// A vdev of it.
+    /// A vdev of the pool.
     pub vdev: Option<String>,
 }
 

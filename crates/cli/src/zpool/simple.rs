@@ -11,13 +11,13 @@ pub(super) fn named(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure>
     ctx.pool(name).ok_or_else(|| Failure::cannot("open", name, "no such pool"))
 }
 
-/// Write what was changed so far.
+/// Write all changes to disk.
 #[derive(Debug, Args)]
 pub struct Sync {
-    /// Also when nothing was changed.
+    /// Write a txg even if nothing was changed.
     #[arg(short = 'f')]
     pub force: bool,
-    /// Pools; all that are imported, without any.
+    /// Pools (default: all imported ones).
     #[arg(value_name = "POOL")]
     pub pools: Vec<String>,
 }

@@ -33,28 +33,28 @@ use crate::zfs::keys::LoadKey;
 /// Words that stand for several devices.
 const GROUPS: [&str; 8] = ["mirror", "raidz", "draid", "spare", "log", "cache", "special", "dedup"];
 
-/// Make a new pool of one device of each mirror of a pool.
+/// Split one device of each mirror of a pool into a new pool.
 #[derive(Debug, Args)]
 pub struct Split {
     #[command(flatten)]
     pub(crate) names: VdevNames,
-    /// Only show the layout of the new pool.
+    /// Only print the layout of the new pool.
     #[arg(short = 'n')]
     pub dry: bool,
     /// Load the keys of the new pool (with -R).
     #[arg(short = 'l')]
     pub load_keys: bool,
-    /// Import the new pool with this folder as its root; without, it is left exported.
+    /// Import the new pool with this alternate root (default: leave it exported).
     #[arg(short = 'R', value_name = "ALTROOT")]
     pub root: Option<String>,
-    /// A property of the new pool, or (with -R) mount options.
+    /// Set a property of the new pool, or (with -R) mount options.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE|MNTOPTS")]
     pub options: Vec<String>,
     /// The pool.
     pub pool: String,
     /// Name of the new pool.
     pub newpool: String,
-    /// Its devices, at most one of each mirror; of the other mirrors the last one.
+    /// Devices of the new pool, at most one of each mirror (default: the last one).
     #[arg(value_name = "DEVICE")]
     pub devices: Vec<String>,
 }

@@ -35,52 +35,52 @@ use super::vdev_names::VdevNames;
 use crate::listing::PoolJson;
 use crate::zfs::unheeded;
 
-/// Print how pools and their devices are.
+/// Print the health of pools and their devices.
 #[derive(Debug, Args)]
 pub struct Status {
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// Name damaged files.
+    /// List damaged files.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Only pools with something the matter.
+    /// Print only pools that have problems or errors.
     #[arg(short = 'x')]
     pub exceptions: bool,
-    /// Only vdevs with something the matter.
+    /// Print only vdevs that are unhealthy or have errors.
     #[arg(short = 'e')]
     pub unhealthy: bool,
-    /// Count requests that took very long, too.
+    /// Print the numbers of slow requests.
     #[arg(short = 's')]
     pub slow: bool,
-    /// How far devices are initialized.
+    /// Print the initialization status of devices.
     #[arg(short = 'i')]
     pub initialized: bool,
-    /// How far devices are trimmed.
+    /// Print the TRIM status of devices.
     #[arg(short = 't')]
     pub trimmed: bool,
-    /// Count direct reads and writes whose checksums were wrong, too. Before a folder or device: look for the pool there.
+    /// Print the numbers of checksum errors of direct I/O. Before a directory or device: find the pool there.
     #[arg(short = 'd', action = ArgAction::Count)]
     pub direct: u8,
-    /// Show the dedup tables' entries.
+    /// Print a histogram of the dedup tables.
     #[arg(short = 'D', action = ArgAction::Count)]
     pub dedup: u8,
-    /// Show the power state of the devices' slots.
+    /// Print the power status of the devices' slots.
     #[arg(long)]
     pub power: bool,
     /// Columns from the output of scripts for each device; without a name, list the scripts.
     #[arg(short = 'c', value_name = "SCRIPT,…", num_args = 0..=1, default_missing_value = "")]
     pub scripts: Vec<String>,
-    /// Exact numbers.
+    /// Print exact (parsable) numbers.
     #[arg(short = 'p')]
     pub literal: bool,
     #[command(flatten)]
     pub(crate) names: VdevNames,
     #[command(flatten)]
     pub(crate) json: PoolJson,
-    /// Vdevs in one map instead of a tree in JSON.
+    /// Print vdevs in JSON as one map instead of a tree.
     #[arg(long = "json-flat-vdevs", requires = "json")]
     pub json_flat_vdevs: bool,
-    /// Pools; all that are found, without any. Numbers behind them: every so many seconds, so many times.
+    /// Pools (default: all that are found); then an interval in seconds and a number of reports.
     #[arg(value_name = "POOL… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
 }

@@ -15,51 +15,51 @@ use super::prop::is_trimmable;
 use super::simple::named;
 use super::wait::until;
 
-/// Write to all free space of devices, so that thin storage allocates all of it.
+/// Write to all free space of devices, so that thinly provisioned storage allocates all of it.
 #[derive(Debug, Args)]
 pub struct Initialize {
-    /// End it for good.
+    /// Cancel the initialization.
     #[arg(short = 'c', long = "cancel")]
     pub cancel: bool,
-    /// Stop until it is started again.
+    /// Suspend the initialization until it is started again.
     #[arg(short = 's', long = "suspend")]
     pub suspend: bool,
-    /// Forget that it was done, so that it can be done again.
+    /// Clear the initialization state, so that the devices can be initialized again.
     #[arg(short = 'u', long = "uninit")]
     pub uninit: bool,
-    /// Return when it has ended.
+    /// Wait until the initialization completes.
     #[arg(short = 'w', long = "wait")]
     pub wait: bool,
-    /// All imported pools.
+    /// Initialize all imported pools.
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// The pool, and devices of it; all of its devices, without any.
+    /// The pool, and devices of it (default: all of its devices).
     #[arg(value_name = "POOL [DEVICE ...]")]
     pub names: Vec<String>,
 }
 
-/// Tell devices which space is free.
+/// Trim the free space of devices.
 #[derive(Debug, Args)]
 pub struct Trim {
-    /// End it for good.
+    /// Cancel the trim.
     #[arg(short = 'c', long = "cancel")]
     pub cancel: bool,
-    /// Have the device make the data unreadable.
+    /// Use secure TRIM, which makes the data unreadable.
     #[arg(short = 'd', long = "secure")]
     pub secure: bool,
-    /// Bytes a second on each device.
+    /// Bytes to trim per second on each device.
     #[arg(short = 'r', long = "rate", value_name = "RATE")]
     pub rate: Option<String>,
-    /// Stop until it is started again.
+    /// Suspend the trim until it is started again.
     #[arg(short = 's', long = "suspend")]
     pub suspend: bool,
-    /// Return when it has ended.
+    /// Wait until the trim completes.
     #[arg(short = 'w', long = "wait")]
     pub wait: bool,
-    /// All imported pools.
+    /// Trim all imported pools.
     #[arg(short = 'a', long = "all")]
     pub all: bool,
-    /// The pool, and devices of it; all of its devices, without any.
+    /// The pool, and devices of it (default: all of its devices).
     #[arg(value_name = "POOL [DEVICE ...]")]
     pub names: Vec<String>,
 }

@@ -17,13 +17,13 @@ use crate::settings::compatible;
 /// Enable the features that a pool lacks.
 #[derive(Debug, Args)]
 pub struct Upgrade {
-    /// All pools.
+    /// Upgrade all pools.
     #[arg(short = 'a')]
     pub all: bool,
-    /// List the versions and features that this program knows.
+    /// List the supported versions and features.
     #[arg(short = 'v')]
     pub list: bool,
-    /// To this version, not to features.
+    /// Upgrade to this version, not to features.
     #[arg(short = 'V', value_name = "VERSION")]
     pub version: Option<String>,
     /// Pools.

@@ -32,13 +32,13 @@ fn of_environment(get: impl Fn(&str) -> Option<String>) -> NameStyle {
 /// `-g`, `-L` and `-P`.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub struct VdevNames {
-    /// Guids instead of names of vdevs.
+    /// Print guids instead of names of vdevs.
     #[arg(short = 'g')]
     pub guids: bool,
-    /// Where symbolic links lead.
+    /// Print the targets of symbolic links.
     #[arg(short = 'L')]
     pub follow_links: bool,
-    /// Whole paths of disks.
+    /// Print full paths of devices.
     #[arg(short = 'P')]
     pub full_paths: bool,
 }

@@ -39,24 +39,24 @@ pub(super) fn until(
     }
 }
 
-/// Wait until something is done.
+/// Wait until an activity completes.
 #[derive(Debug, Args)]
 pub struct Wait {
     /// Activities, comma separated.
     #[arg(short = 't', value_name = "ACTIVITY,…", value_delimiter = ',')]
     pub activities: Vec<String>,
-    /// No header, tabs between columns.
+    /// Print no header, and separate columns by a single tab.
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Exact numbers.
+    /// Print exact (parsable) numbers.
     #[arg(short = 'p')]
     pub literal: bool,
-    /// The time before each report: d as date prints it, u in seconds.
+    /// Print the time before each report: d as date prints it, u in seconds since 1970.
     #[arg(short = 'T', value_name = "d|u", value_parser = ["d", "u"])]
     pub timestamp: Option<String>,
     /// The pool.
     pub pool: String,
-    /// Report what is left every so many seconds.
+    /// Report the remaining work at this interval in seconds.
     pub interval: Option<f64>,
 }
 

@@ -32,7 +32,7 @@ use self::changes::{Change, Side};
 use super::prop::{Node, Props};
 use super::snapshot::of_its_own_group;
 
-/// Print what changed between a snapshot and a later one, or the file system as it is.
+/// Print the differences between a snapshot and a later snapshot, or the current file system.
 #[derive(Debug, Args)]
 #[command(disable_help_flag = true)]
 pub struct Diff {
@@ -41,22 +41,22 @@ pub struct Diff {
     pub help: Option<bool>,
     #[command(flatten)]
     pub(crate) source: PoolSource,
-    /// Say what kind of file each is.
+    /// Print the type of each file.
     #[arg(short = 'F')]
     pub classify: bool,
-    /// No arrows, tabs between columns.
+    /// Print tabs between columns, and no arrows.
     #[arg(short = 'H')]
     pub scripted: bool,
-    /// Time of each change.
+    /// Print the time of each change.
     #[arg(short = 't')]
     pub times: bool,
-    /// Names as they are, without escapes.
+    /// Print names without escapes.
     #[arg(short = 'h')]
     pub raw_names: bool,
     /// The earlier snapshot.
     #[arg(value_name = "SNAPSHOT")]
     pub from: String,
-    /// The later snapshot or the file system; the snapshot's own file system, without.
+    /// The later snapshot or the file system (default: the snapshot's file system).
     #[arg(value_name = "SNAPSHOT|FILESYSTEM")]
     pub to: Option<String>,
 }

@@ -37,47 +37,47 @@ use ondisk::drr::{DRR_SIZE, DrrBegin, DrrBody};
 #[derive(Debug, Clone, Default, Args)]
 #[command(disable_help_flag = true)]
 pub struct Receive {
-    /// Set a property on the received datasets, whatever the stream says; `origin=SNAPSHOT` receives a full stream as a clone.
+    /// Set a property on the received datasets instead of the stream's; `origin=SNAPSHOT` receives a full stream as a clone.
     /// May be repeated.
     #[arg(short = 'o', value_name = "PROPERTY=VALUE")]
     pub props: Vec<String>,
-    /// Leave a property as it would be without the stream. May be repeated.
+    /// Ignore the stream's value of a property. May be repeated.
     #[arg(short = 'x', value_name = "PROPERTY")]
     pub exclude: Vec<String>,
-    /// Append the stream's dataset without its pool to the name.
+    /// Append the name of the sent dataset, without its pool, to the target's name.
     #[arg(short = 'd')]
     pub without_pool: bool,
-    /// Append only the last part of the stream's dataset to the name.
+    /// Append only the last element of the sent dataset's name to the target's name.
     #[arg(short = 'e')]
     pub last_part: bool,
     /// Receive no holds.
     #[arg(short = 'h')]
     pub no_holds: bool,
-    /// Unmount by force where a mounted file system must go.
+    /// Force an unmount of mounted file systems that must be removed or replaced.
     #[arg(short = 'M')]
     pub force_unmount: bool,
     /// Change nothing.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// Do not mount what is received.
+    /// Do not mount received file systems.
     #[arg(short = 'u')]
     pub unmounted: bool,
-    /// Say what is received.
+    /// Print information on the stream and the time of the receive.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Go back to the snapshot that the stream builds on; with -R, destroy what the sender no longer has.
+    /// Roll back to the snapshot that the stream is based on; with -R, destroy datasets that the sender has destroyed.
     #[arg(short = 'F')]
     pub force: bool,
-    /// Keep the received part when the stream breaks off, so that it can be resumed.
+    /// Keep the received part if the stream is interrupted, so that it can be resumed.
     #[arg(short = 's')]
     pub resumable: bool,
-    /// Destroy what an interrupted receive has kept.
+    /// Discard the state of an interrupted receive.
     #[arg(short = 'A')]
     pub abort: bool,
-    /// Repair damaged blocks of an existing snapshot with the stream's.
+    /// Repair damaged blocks of an existing snapshot with blocks of the stream.
     #[arg(short = 'c')]
     pub heal: bool,
-    /// Where to receive.
+    /// The target dataset or snapshot.
     #[arg(value_name = "FILESYSTEM|VOLUME|SNAPSHOT")]
     pub name: String,
 }

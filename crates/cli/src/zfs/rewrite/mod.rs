@@ -29,46 +29,46 @@ const LEAST_PIECE: u64 = 1 << 20;
 /// `ZFS_REWRITE_PHYSICAL`.
 const PHYSICAL: u64 = 1;
 
-/// Write blocks of files again, with today's properties.
+/// Write blocks of files again, with the current properties.
 #[derive(Debug, Args)]
 pub struct Rewrite {
-    /// Blocks keep their birth: incremental streams leave them out.
+    /// Keep the logical birth of blocks, so that incremental streams omit them.
     #[arg(short = 'P')]
     pub physical: bool,
-    /// Work on the files in directories, and in directories there; a directory is passed over otherwise.
+    /// Process directories recursively; without this option they are skipped.
     #[arg(short = 'r')]
     pub recurse: bool,
     /// Print the names of rewritten files.
     #[arg(short = 'v')]
     pub verbose: bool,
-    /// Stay in the file system of the directory.
+    /// Do not cross into other file systems.
     #[arg(short = 'x')]
     pub one_fs: bool,
-    /// At most so many bytes of each file.
+    /// Rewrite at most this many bytes of each file.
     #[arg(short = 'l', value_name = "LENGTH")]
     pub length: Option<String>,
-    /// From this byte on.
+    /// Start at this byte.
     #[arg(short = 'o', value_name = "OFFSET")]
     pub offset: Option<String>,
-    /// Give files blocks of this size; without a size: of the property's.
+    /// Change the block size of files; without a size, to the property recordsize.
     #[arg(long, value_name = "SIZE", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     pub recordsize: Option<String>,
-    /// Only blocks whose move makes top-level vdevs equally full.
+    /// Rewrite only blocks whose move makes top-level vdevs equally full.
     #[arg(long, conflicts_with = "recordsize")]
     pub balance: bool,
-    /// Only blocks that take fewer sectors since their raidz was expanded.
+    /// Rewrite only blocks that take fewer sectors since their raidz was expanded.
     #[arg(long, conflicts_with_all = ["recordsize", "balance"])]
     pub compact: bool,
-    /// Only blocks outside of dedup tables, which enter one.
+    /// Rewrite only blocks outside of dedup tables, so that they enter one.
     #[arg(long, conflicts_with_all = ["recordsize", "balance", "compact"])]
     pub dedup: bool,
-    /// Only blocks of dedup tables, which get copies of their own.
+    /// Rewrite only blocks of dedup tables, so that they leave them.
     #[arg(long, conflicts_with_all = ["recordsize", "balance", "compact", "dedup"])]
     pub undedup: bool,
-    /// At most so many bytes a second.
+    /// Write at most this many bytes per second.
     #[arg(long, value_name = "RATE")]
     pub limit: Option<String>,
-    /// Say what would be written and what snapshots would keep.
+    /// Only print the amount to write and the part that snapshots keep.
     #[arg(short = 'n')]
     pub dry: bool,
     /// Files and directories.

@@ -41,7 +41,7 @@ pub struct Send {
     /// A snapshot; without -I and -R also a file system or volume.
     #[arg(value_name = "SNAPSHOT")]
     pub names: Vec<String>,
-    /// Where images are, from `-d`.
+    /// The location of images, from `-d`.
     #[arg(skip)]
     source: PoolSource,
 }
@@ -49,64 +49,64 @@ pub struct Send {
 /// Options of a stream.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct Options {
-    /// Send the changes after this snapshot or bookmark.
+    /// Send the changes since this snapshot or bookmark.
     #[arg(short = 'i', value_name = "SNAPSHOT|BOOKMARK")]
     pub from: Vec<String>,
-    /// All snapshots after this one.
+    /// Send all snapshots since this one.
     #[arg(short = 'I', value_name = "SNAPSHOT")]
     pub all_from: Vec<String>,
-    /// Everything below, with properties, snapshots and clones.
+    /// Send all descendants, with properties, snapshots and clones.
     #[arg(short = 'R', long = "replicate")]
     pub replicate: bool,
-    /// With -R: a dataset without the snapshot is passed over.
+    /// With -R: skip datasets without the snapshot.
     #[arg(short = 's', long = "skip-missing")]
     pub skip_missing: bool,
-    /// With -R: leave out these datasets, separated by commas, and what is below them.
+    /// With -R: exclude these datasets, comma separated, and their descendants.
     #[arg(short = 'X', long = "exclude", value_name = "DATASET[,DATASET]...")]
     pub exclude: Vec<String>,
-    /// Leave out the blocks that a redaction bookmark lists; or look for the pool in a folder or device.
+    /// Omit the blocks that a redaction bookmark lists; or the directory or device in which to find the pool.
     #[arg(short = 'd', long = "redact", value_name = "BOOKMARK|DIR|DEVICE")]
     pub redact: Vec<String>,
-    /// Properties, too.
+    /// Include properties.
     #[arg(short = 'p', long = "props")]
     pub props: bool,
-    /// Received properties only.
+    /// Send received properties only.
     #[arg(short = 'b', long = "backup")]
     pub backup: bool,
-    /// Holds, too.
+    /// Include holds.
     #[arg(short = 'h', long = "holds")]
     pub holds: bool,
-    /// Blocks larger than 128 KiB stay whole.
+    /// Send blocks larger than 128 KiB unsplit.
     #[arg(short = 'L', long = "large-block")]
     pub large_block: bool,
-    /// Blocks that are embedded in their pointers stay so.
+    /// Send embedded blocks as embedded.
     #[arg(short = 'e', long = "embed")]
     pub embed: bool,
-    /// Compressed blocks stay compressed.
+    /// Send compressed blocks as compressed.
     #[arg(short = 'c', long = "compressed")]
     pub compressed: bool,
-    /// Blocks as they are on disk; encrypted ones stay encrypted.
+    /// Send blocks as they are on disk; encrypted blocks stay encrypted.
     #[arg(short = 'w', long = "raw")]
     pub raw: bool,
-    /// Taken, and does nothing: streams are not deduplicated any more.
+    /// Accepted and without effect: streams are not deduplicated any more.
     #[arg(short = 'D', long = "dedup", hide = true)]
     pub dedup: bool,
-    /// Say how long the stream would be, and send nothing.
+    /// Estimate the size of the stream, and send nothing.
     #[arg(short = 'n', long = "dryrun")]
     pub dry: bool,
-    /// For scripts: tabs and plain numbers.
+    /// Print parsable output.
     #[arg(short = 'P', long = "parsable")]
     pub parsable: bool,
-    /// Say how long the stream will be, and each second how far it is.
+    /// Print the estimated size, and the progress each second.
     #[arg(short = 'v', long = "verbose", action = clap::ArgAction::Count)]
     pub verbose: u8,
-    /// Taken for scripts' sake.
+    /// Accepted and without effect.
     #[arg(short = 'V', long = "proctitle")]
     pub title: bool,
-    /// Go on where a receive stopped.
+    /// Resume an interrupted receive by its token.
     #[arg(short = 't', long = "resume", value_name = "RESUME_TOKEN")]
     pub token: Option<String>,
-    /// Send the state of a receive that stopped.
+    /// Send the state of an interrupted receive.
     #[arg(short = 'S', long = "saved")]
     pub saved: bool,
     /// Read a dataset's encryption key from a file; may be repeated (only with images).
