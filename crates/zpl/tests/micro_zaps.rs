@@ -11,11 +11,17 @@ use common::Bench;
 use engine::Kind;
 use engine::dmu::edit::{Edit, MemObject};
 use engine::dmu::{Handle, NewObject};
+use engine::env::Env;
+use engine::memory::Limit;
+use engine::spa::OpenOptions;
 use engine::zap::{NewZap, TOUPPER, Zap, ZapEdit};
 use ondisk::ObjectType;
 use ondisk::zap::{HASH_POLY, ZapFlags, hash_name};
 use stdx::AlignedBuf;
 use stdx::rng::Rng;
+use zcommon::features::Feature;
+use zpl::FileKind;
+use zpl::write::{NewNode, Overrides, mount};
 
 const SALT: u64 = 0x1234_5678_9abd;
 
@@ -215,4 +221,38 @@ fn indexes_take_bounded_memory_and_those_that_went_come_back() {
     assert_eq!(zap.remove("n7").map_err(|e| e.kind()), Err(Kind::NotFound));
     zap.insert("n7", 8).unwrap();
     assert_eq!(zap.insert("n2046", 8).map_err(|e| e.kind()), Err(Kind::Exists));
+}
+
+/// A directory may stay a micro ZAP beyond 128 KiB, with the feature `large_microzap`, and remains whole when that is no longer set.
+#[test]
+fn large_directories_stay_micro_where_that_is_set() {
+    let bench = Bench::new(256 << 20, |_| ());
+    let limits = &bench.env.memory.limits;
+    limits.set(Limit::MicroZapMax, 1 << 20).unwrap();
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let make = |dir: u64, name: String| {
+        fs.create(dir, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap()
+    };
+    let dir = fs.create(fs.root, b"dir", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    for number in 0..3000 {
+        make(dir, format!("name-{number}"));
+    }
+    fs.unlink(dir, b"name-77").unwrap();
+    let handle = fs.objset.handle(dir).unwrap();
+    assert!(handle.block_size() > 128 << 10 && handle.max_block() == 0, "{}", handle.block_size());
+    limits.set(Limit::MicroZapMax, 128 << 10).unwrap();
+    let last = make(dir, "one-more".into());
+    let found = |name: &[u8]| fs.lookup(dir, name).unwrap().map(|entry| entry.object);
+    assert_eq!(
+        (found(b"one-more"), found(b"name-77"), found(b"name-78").is_some()),
+        (Some(last), None, true)
+    );
+    fs.unmount().unwrap();
+    drop((handle, fs));
+    bench.spa.export().unwrap();
+    bench.zdb(&["-bcc", "wpool"]);
+    let dirs = vec![bench.dir.path().to_owned()];
+    let env = Env::system(32 << 20).unwrap();
+    let pool = zutil::import::open_pool(&env, &dirs, "wpool", OpenOptions::default()).unwrap();
+    assert!(pool.features.is_active(Feature::LargeMicrozap.info().guid));
 }
