@@ -13,6 +13,7 @@ use engine::dmu::NewObject;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::LiveDataset;
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
@@ -352,6 +353,32 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
         let dir = bench.export(&[]);
         drop(reimported(dir.path(), file, &model));
     }
+}
+
+/// A disk that was away while the pool was suspended may have lost what a resilver had restored before: another one follows.
+#[test]
+fn what_was_restored_before_a_suspension_is_restored_again() {
+    let mut bench = Bench::mirror();
+    let guids = [bench.guid(0), bench.guid(1)];
+    bench.spa.offline(guids[1], true).unwrap();
+    bench.write();
+    let suspend = |bench: &Bench, on| bench.spa.pool.env.memory.limits.set(Limit::ScanSuspend, on).unwrap();
+    suspend(&bench, 1);
+    bench.spa.online(guids[1], Some(Ok(bench.device(1))), false).unwrap();
+    bench.spa.start_thread().unwrap();
+    while !bench.spa.is_scanning() {
+        bench.spa.sync().unwrap();
+    }
+    assert_eq!(change_then(&mut bench, 9, all_gone).unwrap_err().kind(), Kind::Suspended);
+    bench.disks.iter().for_each(|disk| disk.clear());
+    bench.spa.resume(&|guid| Ok(bench.device(usize::from(guid == guids[1])))).unwrap();
+    suspend(&bench, 0);
+    while !bench.leaf(1).dtl.read().is_empty() {
+        bench.spa.sync().unwrap();
+    }
+    assert_eq!(bench.told("resilver_finish"), 2);
+    bench.read();
+    bench.export(&[]);
 }
 
 /// Two of four disks of a raidz1 fail while blocks that the txg wrote before are written anew in their place: half of the

@@ -218,6 +218,14 @@ pub(crate) fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
     flush_all(executor, &leaves, next);
 }
 
+/// Makes durable what leaves were filled with, before their DTLs say that they have it. A leaf whose flush fails keeps its
+/// DTL, see [`Leaf::doubt_restored`].
+pub(crate) fn settle_filled(tree: &Tree, executor: &dyn Executor, next: u64) {
+    let is_filled = |leaf: &&Arc<Leaf>| leaf.is_writable() && !leaf.dtl.read().is_empty();
+    let leaves: Vec<Arc<Leaf>> = tree.leaves().filter(is_filled).map(Arc::clone).collect();
+    flush_all(executor, &leaves, next);
+}
+
 /// Labels a device that joins a pool: all four labels at once, with empty uberblock rings and boot environments.
 /// The first 8 KiB of the device, where a partition table is that no longer holds, become zeros as well (OpenZFS's
 /// `zpool` does the same in `zero_label`, for 4 KiB); those of the other labels and the boot loader area stay as they

@@ -424,6 +424,7 @@ impl Leaf {
             if result.is_err() {
                 leaf.doubted.fetch_max(next, Ordering::AcqRel);
                 leaf.failed_flushes.fetch_add(1, Ordering::AcqRel);
+                leaf.doubt_restored(next);
             }
             done(result);
         });
@@ -505,6 +506,15 @@ impl Leaf {
     pub fn miss(&self, txg: u64) {
         if self.dtl.write().add(txg) {
             self.dtl_changed.store(true, Ordering::Release);
+        }
+    }
+
+    /// What a resilver has restored may be lost again. The end of one that began before the txg after `next` does not make the leaf
+    /// whole.
+    pub(crate) fn doubt_restored(&self, next: u64) {
+        let is_filled = !self.dtl.read().is_empty();
+        if is_filled {
+            self.miss(next.saturating_add(1));
         }
     }
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
 mod deferral;
+mod flushes;
 mod golden_jobs;
 
 use std::path::Path;

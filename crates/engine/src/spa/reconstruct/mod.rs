@@ -66,6 +66,7 @@ use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, MosTx, MosView};
 use crate::error::Result;
 use crate::memory::Limit;
+use crate::vdev::label::settle_filled;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::top::{Layout, Top};
 
@@ -482,6 +483,8 @@ impl Spa {
         }
         if how == state::COMPLETE {
             if top.record.errors == 0 {
+                let next = at.tx.txg().max(top.record.max_txg.saturating_add(1));
+                settle_filled(&self.pool.zio.tree(), &*self.pool.env.executor, next);
                 self.excise_rebuilt(&top);
             }
             self.reconstruction.unchecked.store(true, Ordering::Release);

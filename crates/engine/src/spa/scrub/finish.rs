@@ -11,6 +11,7 @@ use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::Result;
 use crate::spa::Spa;
 use crate::spa::layout::config::{RESILVER_DEFER, edit, find};
+use crate::vdev::label::settle_filled;
 use crate::vdev::leaf::Leaf;
 
 /// `dsl_scan_state_t`.
@@ -48,15 +49,23 @@ impl Spa {
         // Those that an earlier import could not restore are not known.
         let is_ranged = func == ScanFunc::Scrub && self.scanning.ranged.load(Ordering::Acquire);
         let is_whole = complete && !is_ranged && !self.scanning.blind.swap(false, Ordering::AcqRel);
+        // A scrub reads the MOS as of the txg before the one that began it, and does not know what leaves missed of that one.
+        let until = match func {
+            ScanFunc::Scrub => scan.max_txg.saturating_sub(1),
+            ScanFunc::Resilver => scan.max_txg,
+        };
         // A scan does not meet blocks that were freed and belong to the checkpoint: leaves may lack these still.
         if is_whole && !at.active(Feature::ZpoolCheckpoint) {
-            self.excise(scan.min_txg, scan.max_txg);
+            // Otherwise a flush that fails at the end of this txg could lose what the leaves then have for their DTLs.
+            let next = at.tx.txg().max(until.saturating_add(1));
+            settle_filled(&self.pool.zio.tree(), &*self.pool.env.executor, next);
+            self.excise(scan.min_txg, until);
         }
         self.scanning.forget_failed();
         self.scanning.pass.lock().paused_at = 0;
         // A leaf that missed something since the scan began, or was away meanwhile, gets another one.
         *self.scanning.kept.lock() =
-            self.mendable().filter(|(_, newest)| !complete || is_whole && *newest <= scan.max_txg);
+            self.mendable().filter(|(_, newest)| !complete || is_whole && *newest <= until);
         self.undefer_resilvers(at, scan.errors)?;
         let what = if complete { "scan done" } else { "scan cancelled" };
         self.log(what, "", 0, &details, at.tx)?;
