@@ -41,7 +41,7 @@ fn main() {
 
 /// Words drawn with a bias from a small vocabulary, numbers between them, and a gap of zeros.
 fn text() -> Vec<u8> {
-    let words: Vec<&str> = include_str!("speed.rs").split_whitespace().collect();
+    let words: Vec<&str> = include_str!("compress_speed.rs").split_whitespace().collect();
     let mut out = Vec::with_capacity(BLOCK + 64);
     let mut x = 1u64;
     while out.len() < BLOCK {
