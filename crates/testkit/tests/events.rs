@@ -75,3 +75,29 @@ fn what_happens_is_told_and_what_is_lost_is_logged() {
         testkit::zdb::run(dir.path(), POOL, &["-b", "-L"]).unwrap();
     }
 }
+
+/// The guid that a pool got while it is imported is that of its events at once.
+#[test]
+fn a_report_after_a_change_of_the_guid_has_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_dir(dir.path(), POOL, 128 << 20).unwrap();
+    let (objset, object) = spoil(&spa, &dir.path().join("disk1"));
+    spa.export().unwrap();
+    drop(spa);
+    let spa = pools::import_dir(dir.path(), POOL).unwrap();
+    let old = spa.guid();
+    let new = spa.reguid(None).unwrap();
+    assert!(new != old && spa.guid() == new);
+    let dataset = spa.datasets.open(&*spa, objset).unwrap();
+    assert!(dataset.objset.view().object(object).unwrap().read_vec(0, 4096).is_err());
+    for class in ["ereport.fs.zfs.checksum", "ereport.fs.zfs.data"] {
+        let report = spa.events().after(0).into_iter().find(|event| event.class == class).unwrap();
+        let detector = report.payload.nvlist("detector").unwrap();
+        assert_eq!(
+            (report.payload.u64("pool_guid"), detector.u64("pool")),
+            (Some(new), Some(new)),
+            "{report:?}"
+        );
+    }
+    spa.export().unwrap();
+}

@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use blkdev::{FileDevice, OpenMode, OpenOptions};
 use engine::dmu::{NewObject, Tx};
+use engine::dsl::props::PropValue;
+use engine::dsl::write::Hooks;
 use engine::env::Env;
 use engine::metaslab::policy::Limits;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::space::PoolSpace;
 use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
 use stdx::rng::Rng;
@@ -158,4 +161,37 @@ fn classes_and_raidz() {
         ]
     };
     run(tops, &[], 20, Limits::default());
+}
+
+/// The space that writers may use is what a reader of the pool shows: vdevs on which nothing is allocated, their part of the embedded log
+/// (which is more than the smallest slop here), and other classes count in the same way.
+#[test]
+fn writers_and_readers_count_the_same_space() {
+    const SIZE: u64 = 16 << 30;
+    let dir = tempfile::tempdir().unwrap();
+    let env = Env::system(64 << 20).unwrap();
+    let normal = |name| top(one(dir.path(), name, SIZE), AllocBias::Normal, 12);
+    let special = top(one(dir.path(), "special", 1 << 30), AllocBias::Special, 12);
+    pool(&env, vec![normal("disk1"), normal("disk2"), special], &[]).export().unwrap();
+    let mut seen = Vec::new();
+    for closed in [false, true] {
+        let spa = testkit::pools::import_dir(dir.path(), "space").unwrap();
+        let guid = spa.pool.tree().leaves().find(|leaf| leaf.path.ends_with("disk2")).unwrap().guid;
+        let set = [("allocating".to_owned(), PropValue::Number(u64::from(!closed)))];
+        spa.sync_task(move |spa, tx| spa.set_vdev_props(guid, &set, tx)).unwrap();
+        // What was freed last is deferred for some txgs.
+        (0..4).for_each(|_| spa.sync().unwrap());
+        let [of_writers, slop] = [false, true].map(|netfree| Hooks::pool_space(&*spa, netfree));
+        spa.export().unwrap();
+        drop(spa);
+        let dirs = [dir.path().to_owned()];
+        let read = zutil::import::open_pool(&env, &dirs, "space", Default::default()).unwrap();
+        let mut notes = Vec::new();
+        let space = PoolSpace::of(&read, &mut notes);
+        assert_eq!((space.usable(), PoolSpace::usable_of(&read, None, &mut notes)), (of_writers, of_writers));
+        assert_eq!(space.slop() - space.slop() / 2, slop - of_writers);
+        assert!(notes.is_empty(), "{notes:?}");
+        seen.push((of_writers, space.slop()));
+    }
+    assert!(seen[0].0 > seen[1].0 + SIZE / 2 && seen[0].1 > 128 << 20, "{seen:?}");
 }

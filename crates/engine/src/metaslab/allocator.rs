@@ -141,7 +141,7 @@ pub struct SpaceAllocator {
     tables: RwLock<Arc<Tables>>,
     rotors: Mutex<BTreeMap<Class, Rotor>>,
     /// Metaslabs that changed, by the txg's last two bits.
-    pub(super) dirty: [Mutex<SlabNames>; 4],
+    pub(super) dirty: [Mutex<SlabNames>; txg::SIZE],
     pub(super) sync: Mutex<SyncState>,
     checkpoint_txg: AtomicU64,
     /// Freed space is noted for [`SpaceAllocator::with_freed`].

@@ -5,7 +5,7 @@
 //! is asked when that copy is missing or wrong. Sides that are known to lack the block come last.
 //!
 //! When no copy is right as a whole, unreadable parts are read again in pieces, and the block is put together
-//! from all of them ([`super::blend`]).
+//! from all of them ([`super::mirror_sectors`]).
 //!
 //! Differs from OpenZFS: that last step; the load of a side's queue and whether it rotates are not considered, and
 //! in [`Depth::All`] a copy equal to the accepted one is not checksummed again.

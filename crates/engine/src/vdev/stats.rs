@@ -215,7 +215,10 @@ impl LeafStats {
     }
 
     /// A request comes into the queue.
-    #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "times of real devices: statistics, and slow requests, of which a simulated device has none"
+    )]
     pub(super) fn arrived(&self, class: IoClass) -> Arrival {
         self.class(class).waiting.fetch_add(1, Ordering::Relaxed);
         Arrival { class, at: Instant::now() }
@@ -236,7 +239,10 @@ impl LeafStats {
     }
 
     /// These requests go to the device, as one of `len` bytes.
-    #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "times of real devices: statistics, and slow requests, of which a simulated device has none"
+    )]
     pub(super) fn started<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, len: u64) -> Departure {
         let now = Instant::now();
         let (mut count, mut last) = (0, None);
@@ -272,7 +278,10 @@ impl LeafStats {
     }
 
     /// The device has finished the requests that it started `then`.
-    #[expect(clippy::disallowed_methods, reason = "latencies are only shown")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "times of real devices: statistics, and slow requests, of which a simulated device has none"
+    )]
     pub(super) fn finished<'a>(&self, arrivals: impl Iterator<Item = &'a Arrival>, then: Departure) {
         let (now, slow) = (Instant::now(), self.slow_after());
         let mut kind = None;

@@ -101,8 +101,9 @@ impl PoolSpace {
         self.normal().filter(|v| !v.closed).map(of).fold(0, u64::saturating_add)
     }
 
+    /// Deflated bytes reserved for the intent log, also on vdevs on which nothing is allocated.
     fn embedded_log_dspace(&self) -> u64 {
-        self.normal().filter(|v| !v.closed).map(|v| v.deflated(v.embedded_log())).fold(0, u64::saturating_add)
+        self.normal().map(|v| v.deflated(v.embedded_log())).fold(0, u64::saturating_add)
     }
 
     /// Deflated bytes that the vdevs hold, plus those that dedup and cloning save.
