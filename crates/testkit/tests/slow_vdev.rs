@@ -61,9 +61,17 @@ enum Joins {
 
 #[test]
 fn a_slow_vdev_gets_less() {
-    for joins in [Joins::AtCreation, Joins::SlowLater, Joins::FastLater] {
-        write_beside_slow(joins);
-    }
+    write_beside_slow(Joins::AtCreation);
+}
+
+#[test]
+fn a_slow_vdev_that_was_added_gets_less() {
+    write_beside_slow(Joins::SlowLater);
+}
+
+#[test]
+fn a_slow_vdev_gets_less_than_one_that_was_added() {
+    write_beside_slow(Joins::FastLater);
 }
 
 fn write_beside_slow(joins: Joins) {
