@@ -3,7 +3,7 @@
 # parity of raidz (eight data columns of 16 KiB) and its reconstruction. GB of data a second of processor time; the raidz figures of
 # OpenZFS are of the clock (raidz_test -B), so the machine must be idle.
 #
-#   bench/primitives.sh     RUNS=3, the best of each
+#   bench/primitives.sh     RUNS=3, the best of each; raidz_test -B takes some minutes each time
 #
 # LIBZPOOL (libzpool.so.7, else .6) and RAIDZ_TEST are OpenZFS's; LOADER starts programs with its libraries, where these are not the
 # system's. Needs a C compiler.
@@ -35,15 +35,15 @@ for _ in $(seq "$runs"); do
   "$raidz_test" -B 2>/dev/null | awk -F', *' '
     BEGIN {
       n["gen_p"] = "generate-P"; n["gen_pq"] = "generate-PQ"; n["gen_pqr"] = "generate-PQR"
-      n["rec_p"] = "rebuild-1-data-of-raidz1"; n["rec_q"] = "rebuild-1-data-of-raidz2-by-Q"; n["rec_pq"] = "rebuild-2-data-of-raidz2"
-      n["rec_pr"] = "rebuild-2-data-of-raidz3-by-PR"; n["rec_pqr"] = "rebuild-3-data-of-raidz3"
+      n["rec_p"] = "rebuild-1-data-of-raidz1 rebuild-1-data-of-raidz2"
+      n["rec_pq"] = "rebuild-2-data-of-raidz2 rebuild-2-data-of-raidz3"; n["rec_pqr"] = "rebuild-3-data-of-raidz3"
     }
     { gsub(/ /, "", $2) }
-    ($2 in n) && $4 == 131072 { print "raidz-" n[$2], $5 * 8 * 1.048576 / 1000 }' >> "$dir/theirs"
+    ($2 in n) && $4 == 131072 { k = split(n[$2], of, " "); for (i = 1; i <= k; i++) print "raidz-" of[i], $5 * 8 * 1.048576 / 1000 }' >> "$dir/theirs"
 done
 best() { awk -v row="$1" '$1 == row && $2 > most { most = $2 } END { printf "%.2f", most }' "$2"; }
 printf '%-34s %10s %10s %8s\n' 'GB a second' ours OpenZFS ratio
 for row in $(awk '{ print $1 }' "$dir/ours" | awk '!seen[$0]++'); do
   ours=$(best "$row" "$dir/ours") theirs=$(best "$row" "$dir/theirs")
-  printf '%-34s %10s %10s %8s\n' "$row" "$ours" "$theirs" "$(awk -v a="$ours" -v b="$theirs" 'BEGIN { print b > 0 ? sprintf("%.2f", a / b) : "-" }')"
+  printf '%-34s %10s %10s %8s\n' "$row" "$ours" "$theirs" "$(awk -v a="$ours" -v b="$theirs" 'BEGIN { print (b + 0 ? sprintf("%.2f", a / b) : "-") }')"
 done
