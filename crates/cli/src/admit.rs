@@ -159,7 +159,7 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Set(v) => {
             let (words, names): (Vec<_>, Vec<_>) =
                 v.words.iter().cloned().partition(|word| word.contains('='));
-            let perms = settings(&words)?;
+            let perms = settings(&words).map_err(Failure::as_minus_one)?;
             names.iter().map(|name| Need { perms: perms.clone(), ..need_on(name, &[]) }).collect()
         }
         ZfsVerb::Inherit(v) => inherited(&v.property, &v.names, v.recurse, ctx)?,

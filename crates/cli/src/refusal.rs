@@ -10,8 +10,43 @@ use crate::refused::{DENIED, mount, plain, quoted};
 use crate::zfs::ZfsVerb;
 use crate::zpool::ZpoolVerb;
 
-/// The refusal of a command.
+/// The refusal of a command, with the exit code that OpenZFS's command has where the kernel refuses it.
 pub(crate) fn refusal(command: &Command) -> Failure {
+    let failure = words(command);
+    if is_minus_one(command) { failure.as_minus_one() } else { failure }
+}
+
+/// Whether OpenZFS's command returns the -1 of the failed system call. Others return 1: those that go over their operands with
+/// `for_each_pool`, `zpool set` among them, and those that compare the result with 0.
+fn is_minus_one(command: &Command) -> bool {
+    match command {
+        Command::Zpool(zpool) => matches!(
+            &zpool.verb,
+            ZpoolVerb::Attach(_)
+                | ZpoolVerb::Replace(_)
+                | ZpoolVerb::Detach(_)
+                | ZpoolVerb::Reguid(_)
+                | ZpoolVerb::Initialize(_)
+                | ZpoolVerb::Trim(_)
+                | ZpoolVerb::Ddtprune(_)
+                | ZpoolVerb::Prefetch(_)
+                | ZpoolVerb::Events(_)
+        ),
+        Command::Zfs(zfs) => matches!(
+            &zfs.verb,
+            ZfsVerb::Set(_)
+                | ZfsVerb::LoadKey(_)
+                | ZfsVerb::UnloadKey(_)
+                | ZfsVerb::ChangeKey(_)
+                | ZfsVerb::Userspace(_)
+                | ZfsVerb::Groupspace(_)
+                | ZfsVerb::Projectspace(_)
+        ),
+        _ => false,
+    }
+}
+
+fn words(command: &Command) -> Failure {
     match command {
         Command::Zpool(zpool) => of_zpool(&zpool.verb),
         Command::Zfs(zfs) => of_zfs(&zfs.verb, Asked::by(command).names.first().map_or("", String::as_str)),

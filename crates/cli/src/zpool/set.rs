@@ -87,7 +87,7 @@ impl Verb for Set {
 
 impl Set {
     fn cannot(&self, what: &str) -> Failure {
-        Failure::MinusOne(format!("cannot set property for '{}': {what}", self.pool))
+        Failure::failed(format!("cannot set property for '{}': {what}", self.pool))
     }
 
     /// Refuses a feature that the pool's property `compatibility` excludes: enabling it cannot be undone.
@@ -97,11 +97,11 @@ impl Set {
         let lead = format!("Error: cannot enable feature '{}' on pool '{}'", feature.info().name, self.pool);
         match settings::compatible(&files) {
             Ok(allowed) if allowed.contains(&feature) => Ok(()),
-            Ok(_) => Err(Failure::MinusOne(format!(
+            Ok(_) => Err(Failure::failed(format!(
                 "{lead}\nas it is not specified in this pool's current compatibility set.\n\
                  Consider setting 'compatibility' to a less restrictive set, or to 'off'."
             ))),
-            Err(_) => Err(Failure::MinusOne(format!(
+            Err(_) => Err(Failure::failed(format!(
                 "{lead}\nbecause the pool's 'compatibility' property cannot be parsed."
             ))),
         }

@@ -92,9 +92,10 @@ impl Verb for Reguid {
         let guid = self.guid.as_deref().map(guid_of).transpose()?;
         let pool = named(&self.pool, ctx)?;
         if ctx.pools().iter().any(|other| Some(other.guid()) == guid) {
-            return Err(Failure::cannot("reguid", &self.pool, "a pool with that guid already exists"));
+            let why = "a pool with that guid already exists";
+            return Err(Failure::cannot("reguid", &self.pool, why).as_minus_one());
         }
-        let cannot = |e: engine::Error| Failure::cannot("reguid", &self.pool, e.what());
+        let cannot = |e: engine::Error| Failure::cannot("reguid", &self.pool, e.what()).as_minus_one();
         pool.spa().and_then(|spa| spa.reguid(guid)).map_err(cannot)?;
         pool.look_again();
         ctx.registry()?.note(&pool);
