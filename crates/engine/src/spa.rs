@@ -63,6 +63,7 @@ pub mod reconstruct;
 mod remote;
 pub(crate) mod removal;
 mod resume;
+mod room;
 pub mod scrub;
 mod set_props;
 pub(crate) mod shared;
@@ -187,6 +188,7 @@ pub struct Spa {
     removing: Arc<Removing>,
     expanding: Arc<self::expansion::Expanding>,
     reconstruction: Arc<self::reconstruct::Reconstruction>,
+    room: self::room::JobRoom,
     sweeps: Arc<self::sweep::Sweeps>,
     autotrim: Arc<self::autotrim::Autotrim>,
     feeding: Arc<self::cache::Feeding>,
@@ -286,6 +288,7 @@ impl Spa {
             removing,
             expanding,
             reconstruction,
+            room: self::room::JobRoom::default(),
             sweeps,
             autotrim: Arc::default(),
             feeding: Arc::default(),

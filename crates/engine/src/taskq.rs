@@ -41,6 +41,26 @@ thread_local! {
     static MAY_SERVE: Cell<bool> = const { Cell::new(false) };
     /// This thread has nothing else to do than the reads it is starting.
     static READS: Cell<bool> = const { Cell::new(false) };
+    /// This thread does a part of a job in the background.
+    static BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does a part of a job in the background: the requests that this thread starts are the job's, not those of others for whom a job makes
+/// room.
+pub(crate) fn in_background<T>(work: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            BACKGROUND.set(self.0);
+        }
+    }
+    let _restored = Restore(BACKGROUND.replace(true));
+    work()
+}
+
+/// Whether this thread does a part of a job in the background.
+pub(crate) fn is_in_background() -> bool {
+    BACKGROUND.get()
 }
 
 /// Starts reads that nothing waits for, on a thread of its own for that: those of bytes in the system's memory are served on it.

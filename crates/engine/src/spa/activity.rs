@@ -41,6 +41,7 @@ use parking_lot::{Condvar, Mutex};
 use super::Spa;
 use crate::dmu::Tx;
 use crate::error::Result;
+use crate::taskq::in_background;
 
 /// How long a thread rests after a step that failed, and how often it looks whether the pool is still there.
 const REST: Duration = Duration::from_millis(200);
@@ -230,7 +231,7 @@ impl Spa {
 
     /// Calls all activities in syncing context.
     pub(super) fn sync_activities(&self, tx: &Tx, moment: Moment) -> Result<()> {
-        self.activities.all.iter().try_for_each(|activity| activity.sync(self, tx, moment))
+        in_background(|| self.activities.all.iter().try_for_each(|activity| activity.sync(self, tx, moment)))
     }
 
     /// Has a thread do the activity's steps until one returns [`Step::Done`]. To be called once for each such run.
@@ -268,7 +269,7 @@ impl Spa {
     fn do_step(&self, activity: &Arc<dyn Activity>) -> bool {
         let step = match self.txgs.suspended() {
             Some(why) => Err(why),
-            None => activity.step(),
+            None => in_background(|| activity.step()),
         };
         match step {
             Ok(Step::Done) => self.activities.steps.done(activity.pace()),

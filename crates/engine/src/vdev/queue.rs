@@ -182,6 +182,7 @@ impl Queue {
 
     /// Makes the writes durable that have completed.
     pub fn flush(self: &Arc<Self>, done: WriteDone) {
+        let done = self.stats.watching_flush(done);
         {
             let mut state = self.state.lock();
             state.lanes.note(false);

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use blkdev::WriteDone;
 use stdx::clock::Clock;
 
 use crate::memory::{Limit, Memory};
+use crate::taskq::is_in_background;
 
 /// Buckets for nanoseconds.
 #[doc(alias = "VDEV_L_HISTO_BUCKETS")]
@@ -143,6 +145,24 @@ impl LatencyWatch {
     }
 }
 
+/// Requests of others than jobs in the background, flushes among them.
+#[derive(Debug, Default)]
+struct OtherRequests {
+    came: AtomicU64,
+    pending: AtomicU64,
+}
+
+impl OtherRequests {
+    fn begin(&self) {
+        self.came.fetch_add(1, Ordering::Relaxed);
+        self.pending.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// When requests went to the device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Departure {
@@ -165,6 +185,7 @@ pub struct LeafStats {
     /// The settings that say how long.
     settings: OnceLock<Arc<Memory>>,
     watch: LatencyWatch,
+    others: OtherRequests,
 }
 
 /// A request in the queue.
@@ -172,6 +193,8 @@ pub struct LeafStats {
 pub(super) struct Arrival {
     class: IoClass,
     at: Instant,
+    /// It is not of a job in the background.
+    other: bool,
 }
 
 impl Arrival {
@@ -221,7 +244,30 @@ impl LeafStats {
     )]
     pub(super) fn arrived(&self, class: IoClass) -> Arrival {
         self.class(class).waiting.fetch_add(1, Ordering::Relaxed);
-        Arrival { class, at: Instant::now() }
+        let other = !class.is_scan() && class != IoClass::Trim && !is_in_background();
+        if other {
+            self.others.begin();
+        }
+        Arrival { class, at: Instant::now(), other }
+    }
+
+    /// A flush begins; `done` is called at its end.
+    pub(super) fn watching_flush(self: &Arc<Self>, done: WriteDone) -> WriteDone {
+        if is_in_background() {
+            return done;
+        }
+        self.others.begin();
+        let stats = Arc::clone(self);
+        Box::new(move |result| {
+            stats.others.end();
+            done(result);
+        })
+    }
+
+    /// The number of requests that have come of others than jobs in the background, and whether one is under way.
+    pub(crate) fn others(&self) -> (u64, bool) {
+        let pending = self.others.pending.load(Ordering::Relaxed) > 0;
+        (self.others.came.load(Ordering::Relaxed), pending)
     }
 
     /// Measures the reads of the device by this clock from now on, or no more.
@@ -287,6 +333,9 @@ impl LeafStats {
         let mut kind = None;
         for arrival in arrivals {
             self.class(arrival.class).active.fetch_sub(1, Ordering::Relaxed);
+            if arrival.other {
+                self.others.end();
+            }
             let took = now.duration_since(arrival.at);
             if took > slow {
                 self.was_slow(took);

@@ -4,6 +4,7 @@
 
 mod changes;
 mod error_log;
+mod room;
 mod sorted;
 
 use std::collections::BTreeSet;

@@ -239,6 +239,8 @@ pub enum Limit {
     /// Top-level vdevs that a pool which is only read may lack.
     #[doc(alias = "zfs_max_missing_tvds")]
     MaxMissingTops,
+    /// Percent of the time that jobs in the background work beside others.
+    JobShare,
 }
 
 /// The description of a setting.

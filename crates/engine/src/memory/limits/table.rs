@@ -34,7 +34,7 @@ const fn bytes(
 }
 
 /// All settings.
-pub const LIMITS: [Info; 99] = [
+pub const LIMITS: [Info; 100] = [
     Info {
         limit: Limit::ArcMax,
         name: "zfs_arc_max",
@@ -778,5 +778,13 @@ pub const LIMITS: [Info; 99] = [
         0,
         "Top-level vdevs, apart from logs, without which a pool is imported with -o readonly=on. 0: any number (none in OpenZFS). \
                 Default: 0.",
+    ),
+    number(
+        Limit::JobShare,
+        "aquifer_job_share",
+        (1, 100),
+        40,
+        "Percent of the time for which scrubs, resilvers, reconstructions, removals, expansions, trims and initializations work while \
+                others use the pool's devices: 100 never rests. Default: 40.",
     ),
 ];

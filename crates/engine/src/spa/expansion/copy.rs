@@ -199,7 +199,8 @@ fn compare_all(executor: &dyn Executor, top: &Top, copies: &[ChildCopy]) -> Resu
     let past_caches = PastCaches::of(copies.iter().map(|copy| Arc::clone(&copy.leaf)).collect());
     let reads = copies.iter().map(|copy| {
         let len = u64::try_from(copy.bytes.len()).unwrap_or(u64::MAX);
-        let start: Start<'_, io::Result<Buf>> = Box::new(move |told| copy.leaf.read(copy.at, len, told));
+        let start: Start<'_, io::Result<Buf>> =
+            Box::new(move |told| copy.leaf.read_as(copy.at, len, Some(IoClass::RemovalRead), told));
         start
     });
     let mut kept = true;

@@ -72,6 +72,8 @@ const EXPAND_TXGS: &str = "raidz_expand_txgs";
 const FINISHED: u64 = 2;
 /// Bytes that a txg copies, about.
 const STEP: u64 = 64 << 20;
+/// The same beside others: their writes wait less.
+const SHARED_STEP: u64 = 8 << 20;
 /// The same where nothing else advances while a txg is written.
 const SMALL_STEP: u64 = 1 << 20;
 /// How long a paused expansion rests before it looks at its devices again.
@@ -241,7 +243,11 @@ impl Spa {
         let width = u64::try_from(top.children().len()).ok()?.checked_sub(1)?;
         let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
         let limit = limit.min(self.space.end_of_slabs(top.id));
-        let most = if self.is_threaded() { STEP } else { SMALL_STEP };
+        let most = match self.is_threaded() {
+            true if self.room.is_shared() => SHARED_STEP,
+            true => STEP,
+            false => SMALL_STEP,
+        };
         let (_, offset) = self.space.not_allocatable(top.id, synced.offset..limit, most);
         (offset > synced.offset).then_some((Moved { offset, scratch: false }, Vec::new()))
     }
@@ -259,11 +265,12 @@ impl Spa {
         };
         let Some((next, ranges)) = step else { return self.pause_expansion(&top, synced) };
         let from = if synced.offset == next.offset { 0 } else { synced.offset };
-        let state = ReflowState { next: Some(next), ..synced };
+        let (state, mut turn) = (ReflowState { next: Some(next), ..synced }, self.turn());
         let range = from..next.offset;
         let Some(top) = self.set_reflow(&top, state, Some(range.clone())) else { return Ok(()) };
         let done = self.copy_step(&top, synced.synced(), (next, range), ranges, tx);
         top.open_gate();
+        self.make_room(&mut turn, || {});
         match done {
             Ok(bytes) => {
                 if self.expanding.paused.swap(false, Ordering::AcqRel) {

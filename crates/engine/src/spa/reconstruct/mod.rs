@@ -74,6 +74,8 @@ use crate::vdev::top::{Layout, Top};
 const REBUILD_TXG: &str = "rebuild_txg";
 /// Bytes whose writes are held back at once, about.
 const STEP: u64 = 64 << 20;
+/// The same beside others: their writes wait less.
+const SHARED_STEP: u64 = 8 << 20;
 /// The same where nothing else advances while a txg is written, which is then all that a txg copies.
 const SMALL_STEP: u64 = 1 << 20;
 /// How long a txg copies, at most.
@@ -394,12 +396,13 @@ impl Spa {
             return Ok(Slice::Stalled);
         }
         let clock = || self.pool.env.clock.monotonic();
-        let began = clock();
+        let (began, mut turn) = (clock(), self.turn());
         while top.record.last_offset < self.space.end_of_slabs(top.id) {
             let Ok(copied) = self.rebuild_range(&mut top, &work, at.tx.txg()) else {
                 return self.end_rebuild(at, top, state::CANCELED);
             };
             self.note_rebuilt(&mut top, copied);
+            self.make_room(&mut turn, || {});
             if clock().saturating_sub(began) > LONGEST || !self.is_threaded() || self.is_txg_wanted() {
                 break;
             }
@@ -412,16 +415,17 @@ impl Spa {
 
     /// Whether something waits for the txg.
     fn is_txg_wanted(&self) -> bool {
-        self.txgs.wanted()
-            || self.dirty.memory() > self.limits().dirty_share(Limit::DirtySyncPercent)
-            || self.stop.load(Ordering::Acquire)
-            || self.is_suspended()
+        self.is_txg_awaited() || self.is_suspended()
     }
 
     /// Copies the next range of a vdev while writes to it wait.
     #[doc(alias("vdev_rebuild_ranges", "vdev_rebuild_range"))]
     fn rebuild_range(&self, top: &mut Recorded, work: &Work, txg: u64) -> std::io::Result<Copied> {
-        let most = if self.is_threaded() { STEP } else { SMALL_STEP };
+        let most = match self.is_threaded() {
+            true if self.room.is_shared() => SHARED_STEP,
+            true => STEP,
+            false => SMALL_STEP,
+        };
         let (from, end) = (top.record.last_offset, self.space.end_of_slabs(top.id));
         let (_, reached) = self.space.not_allocatable(top.id, from..end, most);
         let reached = match work {

@@ -20,6 +20,8 @@ use crate::zio::alloc::{AllocRequest, Class};
 const BATCH: u64 = 16 << 20;
 /// Ranges that are copied at once.
 const MAX_RANGES: usize = 1 << 12;
+/// The same beside others.
+const SHARED_BATCH: u64 = 4 << 20;
 /// Bytes of a txg where no thread of the pool measures time.
 const STEP: u64 = 256 << 10;
 
@@ -40,13 +42,14 @@ impl Spa {
         };
         let vdev = removal.removing_vdev;
         let started = self.pool.env.clock.monotonic();
-        let mut any = false;
+        let (mut any, mut turn) = (false, self.turn());
         let outcome = loop {
             match self.copy_batch(&at, vdev) {
                 Ok(0) => break Ok(()),
                 Ok(bytes) => {
                     any = true;
                     removal.copied = removal.copied.saturating_add(bytes);
+                    self.make_room(&mut turn, || {});
                     if self.has_copied_enough(started) {
                         break Ok(());
                     }
@@ -76,17 +79,18 @@ impl Spa {
         let elapsed = self.pool.env.clock.monotonic().saturating_sub(started);
         let least = Duration::from_millis(self.limits().get(Limit::ScrubMinTime));
         let most = Duration::from_secs(self.limits().get(Limit::TxgTimeout));
-        let awaited = self.txgs.wanted()
-            || self.dirty.memory() > self.limits().dirty_share(Limit::DirtySyncPercent)
-            || self.stop.load(Ordering::Acquire);
-        elapsed >= most || elapsed >= least && awaited
+        elapsed >= most || elapsed >= least && self.is_txg_awaited()
     }
 
     /// Copies the next ranges; returns their bytes, 0 when nothing is left.
     fn copy_batch(&self, at: &MosTx<'_>, vdev: u64) -> Result<u64> {
         let tree = self.pool.zio.tree();
         let top = tree.top(vdev).ok_or_else(|| Error::corrupt("the vdev that is being removed is gone"))?;
-        let most = if self.is_threaded() { BATCH } else { STEP };
+        let most = match self.is_threaded() {
+            true if self.room.is_shared() => SHARED_BATCH,
+            true => BATCH,
+            false => STEP,
+        };
         let (mut entries, mut bytes) = (Vec::new(), 0_u64);
         let segment = self.limits().get(Limit::RemoveMaxSegment).next_multiple_of(1 << top.ashift.min(16));
         while bytes < most && entries.len() < MAX_RANGES {

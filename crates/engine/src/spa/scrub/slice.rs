@@ -18,6 +18,7 @@ use crate::dsl::write::{MosTx, freeing, scan_state};
 use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::spa::Spa;
+use crate::spa::room::JobTurn;
 use crate::traverse::reader::{Reader, Request};
 use crate::traverse::{Stop, Visit, Visitor};
 use crate::types::Bookmark;
@@ -36,21 +37,15 @@ const SORTED: (u64, usize) = (8 << 20, 1 << 11);
 const MENDING: (u64, u64) = (128, 32 << 20);
 /// Blocks of a slice where no thread of the pool measures time.
 const STEP: u64 = 256;
-/// How often time and memory are looked at, in blocks.
+/// How often time and memory are looked at, in blocks, and how often beside others.
 const LOOK: u64 = 64;
+const SHARED_LOOK: u64 = 16;
 
 /// Whether a top-level vdev is out of reach: its blocks are not lost, they can be read when it is back.
 pub(super) fn is_any_vdev_away(tree: &Tree) -> bool {
     // Logs can be done without, and nothing is scanned there.
     let counts = |top: &Arc<Top>| !matches!(top.layout, Layout::Absent) && top.bias != AllocBias::Log;
     tree.tops().any(|top| counts(top) && !top.is_readable())
-}
-
-/// Whether something waits for the txg.
-pub(super) fn is_txg_awaited(spa: &Spa) -> bool {
-    spa.txgs.wanted()
-        || spa.dirty.memory() > spa.limits().dirty_share(Limit::DirtySyncPercent)
-        || spa.stop.load(Ordering::Acquire)
 }
 
 /// Results of the reads of a slice.
@@ -71,6 +66,7 @@ pub(super) struct Slice<'a> {
     least: Duration,
     most: Duration,
     is_sorted: bool,
+    turn: JobTurn,
     txg: u64,
     /// Bytes that gathered blocks may take.
     gathered_most: u64,
@@ -133,6 +129,7 @@ impl<'a> Slice<'a> {
             least: Duration::from_millis(spa.limits().get(least)),
             most: Duration::from_secs(spa.limits().get(Limit::TxgTimeout)),
             is_sorted: !spa.limits().is_on(Limit::ScanLegacy),
+            turn: spa.turn(),
             txg,
             gathered_most: spa.gathered_most(),
             met: 0,
@@ -164,8 +161,18 @@ impl<'a> Slice<'a> {
         if self.met < self.next_look {
             return;
         }
-        self.next_look = self.met + if self.met == 0 { 1 } else { LOOK };
         let spa = self.spa;
+        let (reader, zio) = (&self.reader, &spa.pool.zio);
+        spa.make_room(&mut self.turn, || {
+            reader.drain(|_| {});
+            zio.wait_mended();
+        });
+        self.next_look = self.met
+            + match self.met {
+                0 => 1,
+                _ if spa.room.is_shared() => SHARED_LOOK,
+                _ => LOOK,
+            };
         self.full |= spa.scanning.gathered().charge(&spa.pool.env.memory, self.gathered_most);
         self.over =
             self.over || is_any_vdev_away(&self.tree) || spa.is_threaded() && self.has_worked_enough();
@@ -174,7 +181,7 @@ impl<'a> Slice<'a> {
 
     fn has_worked_enough(&self) -> bool {
         let elapsed = self.now().saturating_sub(self.started);
-        elapsed >= self.most || elapsed >= self.least && is_txg_awaited(self.spa)
+        elapsed >= self.most || elapsed >= self.least && self.spa.is_txg_awaited()
     }
 
     /// Whether the scan reads the block: a resilver reads only blocks that some leaf may lack.

@@ -56,13 +56,13 @@ impl Sweep {
         };
         self.meet_freed(spa)?;
         let clock = || spa.pool.env.clock.monotonic();
-        let began = clock();
+        let (began, mut turn) = (clock(), spa.turn());
         for _ in 0..RANGES {
             if self.is_too_fast(clock()) {
                 return Ok(Step::Later);
             }
             match self.range(spa, (leaf, &top, child)) {
-                Some(Done::On) => {}
+                Some(Done::On) => spa.make_room(&mut turn, || {}),
                 Some(Done::Away) => return Ok(Step::Later),
                 None => {
                     self.end(spa, SweepState::Complete)?;

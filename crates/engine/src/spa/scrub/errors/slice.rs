@@ -17,7 +17,7 @@ use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::spa::errlog::LoggedError;
 use crate::spa::faults::{is_errlog, log_entry, log_of};
-use crate::spa::scrub::slice::{is_any_vdev_away, is_txg_awaited};
+use crate::spa::scrub::slice::is_any_vdev_away;
 use crate::traverse::reader::{Reader, Request};
 use crate::types::Bookmark;
 use crate::vdev::plan::Depth;
@@ -215,6 +215,7 @@ impl Spa {
         let least = Duration::from_millis(self.limits().get(Limit::ScrubMinTime));
         let most = Duration::from_secs(self.limits().get(Limit::TxgTimeout));
         let mut left = usize::try_from(self.limits().get(Limit::ScrubErrorBlocks)).unwrap_or(BATCH);
+        let mut turn = self.turn();
         loop {
             let within = *self.scanning.errors.within.lock();
             let mut batch = next_batch(at, state.cursor, within, BATCH.min(left))?;
@@ -233,8 +234,10 @@ impl Spa {
                 return Ok(true);
             }
             left = left.saturating_sub(batch.entries.len());
+            // The batch has no requests under way.
+            self.make_room(&mut turn, || {});
             let elapsed = self.pool.env.clock.monotonic().saturating_sub(started);
-            let enough = elapsed >= most || elapsed >= least && is_txg_awaited(self);
+            let enough = elapsed >= most || elapsed >= least && self.is_txg_awaited();
             if left == 0 || enough || !self.is_threaded() {
                 return Ok(false);
             }
