@@ -126,6 +126,23 @@ fn a_disk_is_declared_faulted_and_cleared() {
     live.export_and_verify("tank");
 }
 
+#[test]
+fn a_cache_device_goes_offline_and_comes_back() {
+    let live = Live::new();
+    let [a, cache] = ["a", "cache"].map(|name| live.disk(name, 128));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} cache {cache}"));
+    let state = || state_of(&live.ok("zpool status tank"), &cache).to_owned();
+    assert_eq!(state(), "ONLINE");
+    assert_eq!(live.ok(&format!("zpool offline tank {cache}")), "");
+    assert_eq!(state(), "OFFLINE");
+    live.ok("zpool export tank");
+    live.ok(&format!("zpool import -d {} tank", live.disks().display()));
+    assert_eq!(state(), "OFFLINE");
+    assert_eq!(live.ok(&format!("zpool online tank {cache}")), "");
+    assert_eq!(state(), "ONLINE");
+    live.export_and_verify("tank");
+}
+
 /// The figures are those of the kernel's OpenZFS 2.3.2 for the same steps.
 #[test]
 fn a_mirror_grows_with_its_disks() {

@@ -142,6 +142,11 @@ impl Verb for Offline {
         let pool = named(&self.pool, ctx)?;
         let verb = if self.fault { "fault" } else { "offline" };
         each(&self.devices, &pool, ctx, |word, _| {
+            // Differs from OpenZFS: -t is not heeded, a cache device stays offline until it is brought back.
+            if let Some(guid) = cache(&pool, word).filter(|_| !self.fault) {
+                let done = pool.spa().and_then(|spa| spa.offline_cache(guid));
+                return done.map_err(|e| cannot(verb, word, &why(&e)));
+            }
             let guid = device(&pool, verb, word)?;
             let done = pool.spa().and_then(|spa| match self.fault {
                 true => spa.fault(guid, self.temporary),
@@ -164,8 +169,14 @@ impl Verb for Online {
             if failed {
                 return Ok(());
             }
-            if self.expand && is_cache(&pool, word) {
-                return Err(cannot(verb, word, "cannot expand cache devices"));
+            if let Some(guid) = cache(&pool, word) {
+                if self.expand {
+                    return Err(cannot(verb, word, "cannot expand cache devices"));
+                }
+                let done = pool.spa().and_then(|spa| spa.online_cache(guid));
+                done.map_err(|e| cannot(verb, word, &why(&e)))?;
+                ctx.registry()?.open_aux(&pool);
+                return Ok(());
             }
             let guid = device(&pool, "online", word)?;
             let cannot = |e: engine::Error| cannot(verb, word, &why(&e));
@@ -189,10 +200,11 @@ impl Verb for Online {
     }
 }
 
-/// Whether a word means a cache device.
-fn is_cache(pool: &Imported, word: &str) -> bool {
-    let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
-    facts.is_some_and(|facts| words::find(facts.l2cache.iter(), word).is_some())
+/// The guid of the cache device that a word means.
+fn cache(pool: &Imported, word: &str) -> Option<u64> {
+    let view = pool.view().ok()?;
+    let facts = zutil::load::facts(&view)?;
+    words::find(facts.l2cache.iter(), word).map(|vdev| vdev.guid)
 }
 
 /// Warns of devices out of use that have a later state of the pool.

@@ -19,7 +19,7 @@ use super::layout::Layout;
 use crate::arc::l2arc::{CacheStats, Fed, L2arc};
 use crate::dsl::write::props::inherited;
 use crate::dsl::write::{Hooks as _, MosView};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::vdev::leaf::Leaf;
 use crate::zio::stored::StoredCache;
 
@@ -121,6 +121,33 @@ impl Spa {
             if !l2.is_used() {
                 self.pool.zio.set_stored(None);
             }
+        }
+    }
+
+    /// Takes a cache device out of use until it is brought back. Its contents stay on it.
+    ///
+    /// # Errors
+    /// `NotFound` if the pool has no such device; when the list of them cannot be read or written.
+    #[doc(alias = "vdev_offline")]
+    pub fn offline_cache(&self, guid: u64) -> Result<()> {
+        self.list_cache(guid, true)?;
+        self.drop_cache(guid);
+        Ok(())
+    }
+
+    /// Lists a cache device as one that may be used again: [`Spa::use_cache`] is to follow.
+    ///
+    /// # Errors
+    /// As [`Spa::offline_cache`].
+    #[doc(alias = "vdev_online")]
+    pub fn online_cache(&self, guid: u64) -> Result<()> {
+        self.list_cache(guid, false)
+    }
+
+    fn list_cache(&self, guid: u64, offline: bool) -> Result<()> {
+        match self.sync_task(move |spa, tx| spa.list_cache_offline(guid, offline, tx))? {
+            true => Ok(()),
+            false => Err(Error::not_found("no such device in pool")),
         }
     }
 

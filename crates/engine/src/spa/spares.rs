@@ -134,6 +134,19 @@ impl Spa {
         Ok(self.aux_list(mos::L2CACHE)?.1)
     }
 
+    /// Lists a cache device as one that is out of use, or as one that is not. Returns false if there is no such device.
+    pub(super) fn list_cache_offline(&self, guid: u64, offline: bool, tx: &Tx) -> Result<bool> {
+        let mut all = self.cache_entries()?;
+        let Some(entry) = all.iter_mut().find(|entry| entry.u64("guid") == Some(guid)) else {
+            return Ok(false);
+        };
+        entry.remove("offline");
+        if offline {
+            entry.add("offline", 1u64);
+        }
+        self.store_aux(mos::L2CACHE, all, tx).map(|()| true)
+    }
+
     /// Refuses spares that the pool has already.
     #[doc(alias("spa_has_spare", "vdev_inuse"))]
     pub(super) fn check_new_spares(&self, layout: &Layout) -> Result<()> {
