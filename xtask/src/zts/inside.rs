@@ -39,7 +39,7 @@ const UNSUPPORTED: i32 = 4;
 const TEST_DIR: &str = "/var/tmp/testdir";
 /// Time for the rest of a test's output, once it has ended.
 const DRAIN: Duration = Duration::from_secs(1);
-/// Seconds for a setup or a cleanup.
+/// Seconds for a setup or a cleanup, at least: a test's if that has more.
 const SETUP_SECONDS: u64 = 300;
 
 /// `losetup -f` counts devices without a node as free. This one takes the first free one of the group's nodes.
@@ -105,7 +105,7 @@ pub fn main(args: &[String]) -> ExitCode {
         eprintln!("zts: the fault agents stay on");
     }
     let ready = task.pre.is_empty() || !task.has(&task.pre) || {
-        let line = task.run(&task.pre, "root", SETUP_SECONDS);
+        let line = task.run(&task.pre, "root", task.timeout.max(SETUP_SECONDS));
         if line.outcome != Outcome::Pass {
             skip_all(&task, &line);
         }
@@ -118,7 +118,11 @@ pub fn main(args: &[String]) -> ExitCode {
                 let _ = fs::create_dir_all(TEST_DIR);
             }
             if *test == task.pre || *test == task.post {
-                let line = if task.has(test) { Some(task.run(test, "root", SETUP_SECONDS)) } else { None };
+                let line = if task.has(test) {
+                    Some(task.run(test, "root", task.timeout.max(SETUP_SECONDS)))
+                } else {
+                    None
+                };
                 if let Some(bad) = line.filter(|line| line.outcome != Outcome::Pass) {
                     println!("# {}", bad.text());
                 }
@@ -129,7 +133,7 @@ pub fn main(args: &[String]) -> ExitCode {
         }
     }
     if !task.post.is_empty() && task.has(&task.post) {
-        let line = task.run(&task.post, "root", SETUP_SECONDS);
+        let line = task.run(&task.post, "root", task.timeout.max(SETUP_SECONDS));
         if line.outcome != Outcome::Pass {
             println!("# {}", line.text());
         }

@@ -17,6 +17,8 @@
 //! and is listed with that reason, except for `zfs_admin_snapshot`, which is always on here. `zed` is the binary under test, too, and
 //! runs OpenZFS's zedlets if the tree has them in `/usr/lib/zfs-linux/zed.d`; otherwise it is a program that does nothing, with
 //! empty settings. The daemon of the pools itself faults disks and takes spares, while the suite's event daemon runs.
+//!
+//! The group `l2arc` counts on reads that reach the pool's devices: it has a small cache, and `fio` drops the kernel's caches before it reads.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -78,6 +80,13 @@ fi
 cat "$root/zts/shim.ksh" >> "$lib/libtest.shlib"
 if [ -e "$lib/kstat.shlib" ]; then
 	sed -i 's|path="/proc/spl/kstat/zfs/|path="/run/zts-kstat/|; s|^\tif \[\[ ! -r "$path" \]\] ; then|\tzts_kstat "$path"\n&|' "$lib/kstat.shlib"
+fi
+if [ "$1" = l2arc ] && [ -x "$root/usr/bin/fio" ]; then
+	mkdir -p "$root/etc/aquifer"
+	echo 'zfs_arc_max = 134217728' > "$root/etc/aquifer/aquifer.conf"
+	mv "$root/usr/bin/fio" "$root/usr/bin/fio.real"
+	printf '#!/bin/sh\ncase "$*" in *read*) sync; echo 3 > /proc/sys/vm/drop_caches ;; esac\nexec /usr/bin/fio.real "$@"\n' > "$root/usr/bin/fio"
+	chmod 755 "$root/usr/bin/fio"
 fi
 chroot "$root" useradd -m zts
 # The shell stays: as the first process of its namespace it waits for processes whose parents have ended.
