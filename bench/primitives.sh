@@ -26,7 +26,7 @@ for package in checksum crypt raidz-math; do
   (cd "$root" && cargo build -q --profile "$profile" -p "$package" --example "${package%-math}_speed")
 done
 for _ in $(seq "$runs"); do
-  "$root/target/$profile/examples/checksum_speed" | awk '$1 == "fletcher4" && $2 + 0 { print "fletcher4", $2 }' >> "$dir/ours"
+  "$root/target/$profile/examples/checksum_speed" | awk '$2 == "fletcher4" && $3 + 0 { print $2, $3 }' >> "$dir/ours"
   "$root/target/$profile/examples/crypt_speed" | awk '$1 == "aes-256-gcm" { print "aes-256-gcm-encrypt", $2; print "aes-256-gcm-decrypt", $3 }' >> "$dir/ours"
   "$root/target/$profile/examples/raidz_speed" |
     awk '{ sub(/^raidz /, ""); rate = $(NF - 1); NF -= 2; gsub(/ /, "-"); print "raidz-" $0, rate }' >> "$dir/ours"
