@@ -5,11 +5,11 @@
 #
 #   bench/primitives.sh     RUNS=3, the best of each; raidz_test -B takes some minutes each time
 #
-# LIBZPOOL (libzpool.so.7, else .6) and RAIDZ_TEST are OpenZFS's; LOADER starts programs with its libraries, where these are not the
+# LIBZPOOL and RAIDZ_TEST name OpenZFS's library and program; TREE is a file system tree with libzpool.so.7 (2.4), if it is not the
 # system's. Needs a C compiler.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
-tree=${TREE:-/opt/trixie}
+tree=${TREE:-/}
 profile=${PROFILE:-release}
 runs=${RUNS:-3}
 say() { echo "bench: $*" >&2; }
