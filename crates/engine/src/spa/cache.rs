@@ -135,7 +135,7 @@ impl Spa {
         Ok(())
     }
 
-    /// Lists a cache device as one that may be used again: [`Spa::use_cache`] is to follow.
+    /// Lists a cache device as one that may be used again; the caller then calls [`Spa::use_cache`].
     ///
     /// # Errors
     /// As [`Spa::offline_cache`].

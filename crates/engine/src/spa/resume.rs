@@ -7,7 +7,7 @@
 //!    host: it is not taken (the caller of [`Spa::resume`], which opens the devices, checks that).
 //! 2. All writes of the syncing txg so far are read again: disks that were away may have lost writes that
 //!    were not durable yet. Where redundancy has the block, the leaf's DTL gets that txg; where nothing has
-//!    it, the pool stays suspended. What a resilver restored is not read; another resilver follows.
+//!    it, the pool stays suspended. Blocks that a resilver restored are not read; another resilver follows.
 //! 3. Waiting requests are reissued, and then the labels are written as always.
 //!
 //! Crash argument: until step 3 ends nothing on disk refers to the txg, as in [`super::sync`].
@@ -92,7 +92,7 @@ impl Spa {
         if let Err(e) = self.pool.zio.check_written(u64::MAX, &suspects, Cure::Note) {
             return Err(cannot("devices have lost what they had taken", LEAVE).because(e));
         }
-        // A disk that was away may have lost what a resilver had restored, too.
+        // A disk that was away may have lost blocks that a resilver had restored, too.
         suspects.iter().for_each(|leaf| leaf.doubt_restored(self.txgs.synced().saturating_add(1)));
         self.pool.zio.suspended.resume(|| {
             self.txgs.resume();

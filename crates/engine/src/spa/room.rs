@@ -2,8 +2,8 @@
 //!
 //! The queue of each leaf lets requests of others go first ([`crate::vdev`], `lanes`). That does not suffice where leaves share a disk, a
 //! controller or the processors, of which the engine knows nothing. So a job takes turns: when it has worked while others used
-//! leaves of the pool, it ends its requests and rests, by default for one and a half times as long as it has worked. Whatever it is
-//! that both need, others have it to themselves for more than half of the time, and share it for the rest. The rest ends
+//! leaves of the pool, it ends its requests and rests, by default for one and a half times as long as it has worked. Others have the
+//! shared resource to themselves during the rest, which is more than half of the time. The rest ends
 //! early when no request of others came or was under way for a while ([`QUIET`]), so that a job has an idle pool to itself.
 //!
 //! Requests that a job makes itself, as for the metadata that leads to its blocks, are not others' ([`crate::taskq`], `in_background`).
@@ -64,7 +64,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// After work of that time, of which a job has `percent`.
+    /// The rest after a turn of `worked`; a job works for `percent` of the time.
     fn after(worked: Duration, percent: u64, now: Duration, came: u64) -> Self {
         let percent = u32::try_from(percent.clamp(1, 100)).unwrap_or(100);
         let length = worked.saturating_mul(100 - percent) / percent;

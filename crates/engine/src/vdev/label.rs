@@ -218,7 +218,7 @@ pub(crate) fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
     flush_all(executor, &leaves, next);
 }
 
-/// Makes durable what leaves were filled with, before their DTLs say that they have it. A leaf whose flush fails keeps its
+/// Makes the blocks that were restored on leaves durable, before their DTLs lose these txgs. A leaf whose flush fails keeps its
 /// DTL, see [`Leaf::doubt_restored`].
 pub(crate) fn settle_filled(tree: &Tree, executor: &dyn Executor, next: u64) {
     let is_filled = |leaf: &&Arc<Leaf>| leaf.is_writable() && !leaf.dtl.read().is_empty();

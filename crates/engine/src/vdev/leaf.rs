@@ -509,8 +509,8 @@ impl Leaf {
         }
     }
 
-    /// What a resilver has restored may be lost again. The end of one that began before the txg after `next` does not make the leaf
-    /// whole.
+    /// Doubts the blocks that a resilver has restored: a failed flush may have lost them. A resilver that began before the txg after
+    /// `next` does not make the leaf whole.
     pub(crate) fn doubt_restored(&self, next: u64) {
         let is_filled = !self.dtl.read().is_empty();
         if is_filled {

@@ -18,7 +18,6 @@ mod commit_time;
 mod dmu_sync;
 mod itx;
 mod log;
-
 mod policy;
 pub mod replay;
 mod sync;
