@@ -1,39 +1,5 @@
 # Sourced in the guest: pools with work that the kernel began and left undone, for the host to carry to its end.
-begun=/mnt/begun mnt=/run/aquifer-kernel-test
-rm -rf "$begun" /share/begun.tar; mkdir -p "$begun" "$mnt"
-
-param() { [ -w "/sys/module/zfs/parameters/$1" ] && echo "$2" > "/sys/module/zfs/parameters/$1"; }
-
-new() { # POOL COUNT MIB WORDS…, with @N for its disk N and @N-M for several
-  local pool=$1 count=$2 size=$3 word words=() i; shift 3
-  mkdir "$begun/$pool"
-  for i in $(seq "$count"); do truncate -s "${size}M" "$begun/$pool/d$i"; done
-  for word; do
-    case $word in
-      @*-*) for i in $(seq "$(echo "${word#@}" | cut -d- -f1)" "${word#*-}"); do words+=("$begun/$pool/d$i"); done ;;
-      @*) words+=("$begun/$pool/d${word#@}") ;;
-      *) words+=("$word") ;;
-    esac
-  done
-  zpool create -f -O mountpoint="$mnt/$pool" -O acltype=posix "$pool" "${words[@]}" || return 1
-  fill "$mnt/$pool" "$(ls -d /usr/lib/python3*/json)"
-  head -c "${BYTES:-24000000}" /dev/urandom > "$mnt/$pool/large"
-  sync -f "$mnt/$pool"
-}
-
-meanwhile() { # POOL: changes while the work is under way
-  echo later > "$mnt/$1/later"; rm -f "$mnt/$1/rand" "$mnt/$1/d/f1"; head -c 3000000 /dev/urandom > "$mnt/$1/more"
-  echo x >> "$mnt/$1/hard"; sync -f "$mnt/$1"
-}
-
-leave() { # POOL [STATUS]: exports it; status must have shown this
-  zpool status -vt "$1" > /tmp/found
-  [ -z "$2" ] || grep -qE "$2" /tmp/found || { echo "FAIL  $1 has no work under way"; cat /tmp/found; }
-  manifest "$mnt/$1" > "$begun/$1/manifest"
-  zpool export "$1" && echo "begun $1" || echo "FAIL  export of $1"
-}
-
-disk() { echo "$begun/$1/d$2"; }
+. /share/jobs.sh
 
 # Two disks of a raidz2 are copied at once.
 new b-resilver 8 150 raidz2 @1-6
@@ -142,4 +108,4 @@ sync; manifest "$mnt/b-log" > "$begun/b-log/manifest"; manifest "$mnt/b-log/dire
 mkdir /mnt/copy; cp --sparse=always "$begun"/b-log/d* /mnt/copy/
 zpool export b-log; mv /mnt/copy/d* "$begun/b-log/"; echo "begun b-log"
 
-tar -C /mnt -cSf /share/begun.tar begun
+keep

@@ -4,11 +4,11 @@
 # and our program must read its changes.
 # A machine of its own (qemu, without hardware's help) has the kernel; root, a Debian, 12 GiB; made once in DIR.
 # RELEASE is the Debian release in the machine: bookworm has OpenZFS 2.3, trixie 2.4. PARTS="a b" runs only these parts: pools (ours there
-# and back; POOLS="a b" takes only these of them, POOLS=none takes none), begun (the kernel's jobs), streams (the kernel's and ours, byte
+# and back; POOLS="a b" takes only these of them, POOLS=none takes none), begun and edges (the kernel's jobs, and rarer states), streams (the kernel's and ours, byte
 # for byte), replicate (aquifer replicate with the kernel as the far side).
 set -uo pipefail
 binary=$(realpath "$1") dir=$(realpath -m "${2:-target/kernel}") here=$(cd "$(dirname "$0")" && pwd)
-share=$dir/share PARTS=${PARTS:-pools begun streams replicate}
+share=$dir/share PARTS=${PARTS:-pools begun edges streams replicate}
 has() { case " $PARTS " in *" $1 "*) ;; *) return 1 ;; esac; }
 "$here/image.sh" "$dir" ${3:+"$3"} > "$dir.log" 2>&1 || { tail -5 "$dir.log"; exit 1; }
 mkdir -p "$share"
@@ -19,7 +19,7 @@ if ! has pools || [ "${POOLS:-}" = none ]; then rm -rf "$share/pools"; mkdir -p 
 else compatibility=$compatibility "$here/pools.sh" "$binary" "$share" || exit 1; fi
 # The guest reads the share slowly: the holes of the images stay out of it.
 tar -C "$share" -cSf "$share/pools.tar" pools
-cp "$here"/{lib,guest,begun,streams,replicate}.sh "$share/"; cp "$binary" "$share/aquifer"
+cp "$here"/{lib,guest,jobs,begun,edges,streams,replicate}.sh "$share/"; cp "$binary" "$share/aquifer"
 echo "PARTS='$PARTS' compatibility=$compatibility bash -c '. /share/guest.sh' > /share/log" > "$share/run.sh"; : > "$share/log"
 cp --sparse=always "$dir/root.img" "$dir/run.img"
 rm -f "$dir/scratch.img"; truncate -s 12G "$dir/scratch.img"
@@ -53,26 +53,38 @@ for at in "$share"/back/*/; do
     { echo "FAIL  verify $pool"; tail -5 "$work/verify"; failed=1; }
 done
 # What the kernel began is carried to its end.
-rm -rf "$share/begun"; ! has begun || tar -C "$share" -xSf "$share/begun.tar"
+rm -rf "$share/begun" "$share/edges"
+for part in begun edges; do ! has "$part" || tar -C "$share" -xSf "$share/$part.tar"; done
 mnt=/run/aquifer-kernel-test
-for at in "$share"/begun/*/; do
+for at in "$share"/{begun,edges}/*/; do
   [ -d "$at" ] || continue
-  pool=$(basename "$at") force= bad=; [ "$pool" = b-log ] && force=-f
-  zpool import -d "$at" $force "$pool" || { echo "FAIL  import of $pool"; failed=1; continue; }
+  pool=$(basename "$at") force= bad=; [ "$pool" = b-log ] || [ -e "$at/force" ] && force=-f
+  zpool import -N -d "$at" $force "$pool" || { echo "FAIL  import of $pool"; failed=1; continue; }
+  [ ! -e "$at/key" ] || zfs list -H -o name,encryptionroot -t filesystem -r "$pool" | awk '$1 == $2 { print $1 }' |
+    while read -r root; do zfs load-key "$root" < "$at/key"; done
+  zfs mount -a
   for kept in "$at"manifest*; do
+    [ -e "$kept" ] || continue
     sub=${kept##*/manifest}; sub=${sub#.}
     manifest "$mnt/$pool/$sub" > "$work/manifest"; cp "$kept" "$work/kept"
-    [ "$pool" = b-log ] && sed -i -E 's/\|[0-9]{10}\.[0-9]+\|/|time|/' "$work/kept" "$work/manifest"
+    [[ $pool == *-log* ]] && sed -i -E 's/\|[0-9]{10}\.[0-9]+\|/|time|/' "$work/kept" "$work/manifest"
     cmp -s "$work/kept" "$work/manifest" || { bad=1; echo "FAIL  files of $pool/$sub"; diff "$work/kept" "$work/manifest" | cut -c1-200 | head -8; }
   done
   token=$(zfs get -H -o value receive_resume_token "$pool/copy" 2>/dev/null)
   [ "${token:--}" = - ] || zfs send -t "$token" | zfs receive -s -u "$pool/copy" || { bad=1; echo "FAIL  continued receive of $pool"; }
   timeout 300 zpool wait -t scrub,resilver,replace,remove,raidz_expand,free,discard "$pool" || { bad=1; echo "FAIL  $pool does not end"; }
   zpool status "$pool" | grep -qE 'in progress|state: FAULTED|UNAVAIL' && { bad=1; echo "FAIL  $pool"; zpool status "$pool"; }
+  if [ -e "$at/errors" ]; then
+    zpool scrub -e -w "$pool"; zpool status -v "$pool" | sed -n '/^errors:/,$p' > "$work/errors"
+    cmp -s "$at/errors" "$work/errors" || { bad=1; echo "FAIL  errors of $pool"; diff "$at/errors" "$work/errors"; }
+    zpool export "$pool" || bad=1; [ -z "$bad" ] && echo "ok    what the kernel began in $pool" || failed=1
+    continue
+  fi
   zpool scrub -w "$pool"
   zpool status "$pool" | grep -q 'repaired 0B in .* with 0 errors' || { bad=1; echo "FAIL  scrub of $pool"; zpool status -v "$pool"; }
   manifest "$mnt/$pool" > "$work/after"
   zpool export "$pool" || bad=1
+  [ ! -e "$at/volume" ] || "$binary" cat -d "$at" "$pool/volume" | sha256sum | cmp -s "$at/volume" - || { bad=1; echo "FAIL  volume of $pool"; }
   "$binary" verify -d "$at" "$pool" > "$work/verify" 2>&1 || { bad=1; echo "FAIL  verify $pool"; tail -5 "$work/verify"; }
   if command -v zdb-2.4 > /dev/null; then
     zdb-2.4 -e -p "$at" -bcc "$pool" > "$work/zdb" 2>&1 && ! grep -qiE 'leak(ed)?:|checksum error' "$work/zdb" ||
