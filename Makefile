@@ -90,6 +90,7 @@ bench: build
 	bench/keep.sh mounts bench/mounts.sh
 	$(CARGO) build --release -p zfuse --example nothing
 	bench/keep.sh small bench/small.sh
+	bench/keep.sh targets env SVG=docs/speed.svg bench/targets.sh
 	bench/keep.sh send bench/send.sh
 	bench/keep.sh dedup bench/dedup.sh
 	bench/keep.sh upkeep bench/upkeep.sh

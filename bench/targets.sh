@@ -3,6 +3,9 @@
 # loop devices, and the transport alone ("nothing": written bytes are dropped, reads are answered from memory).
 #
 #   bench/targets.sh [ROW…]     RUNS=3 rounds in which the peers alternate, medians; MIB=1024 MiB of a stream
+#   SVG=FILE bench/targets.sh   also draws the rates into FILE
+#
+# A second table has the processor time of the whole machine for each MiB, file or operation: of the daemon, the kernel and the program.
 #
 # Rows: the layouts stripe, mirror, raidz1, raidz2, raidz3 (1 MiB writes, cold reads, hot reads), random, fsync, tree, text, import.
 # Vdevs are files on /dev/shm, data do not compress (but for text). Needs root, fio; peers that are missing are left out.
@@ -19,7 +22,7 @@ skip() { say "SKIPPED: $*"; exit 0; }
 [ -x "$aquifer" ] || skip "$aquifer is not built"
 command -v fio >/dev/null || skip "needs fio"
 dir=$(mktemp -d /dev/shm/bench-targets.XXXXXX)
-mkdir -p "$dir"/{bin,run,results,disks} "$dir"/mnt/{ours,nothing,zfs-fuse,btrfs,ext4}
+mkdir -p "$dir"/{bin,run,results,cpu,disks} "$dir"/mnt/{ours,nothing,zfs-fuse,btrfs,ext4}
 chmod 700 "$dir/run"
 for name in zpool zfs; do ln -s "$aquifer" "$dir/bin/$name"; done
 export AQUIFER_RUN=$dir/run PATH=$dir/bin:$PATH
@@ -105,19 +108,25 @@ cold() {
   cd "$dir/mnt/$now"
 }
 
+# Microseconds during which processors were busy, since the machine started.
+busy() { awk -v hz="$(getconf CLK_TCK)" '$1 == "cpu" { printf "%.0f\n", ($2 + $3 + $4 + $7 + $8) * 1e6 / hz }' /proc/stat; }
 # result ROW AMOUNT COMMAND...: AMOUNT a second
 result() {
-  local row=$1 amount=$2 t; shift 2
-  t=$(date +%s%N)
+  local row=$1 amount=$2 t cpu; shift 2
+  cpu=$(busy) t=$(date +%s%N)
   "$@" > "$dir/said" 2>&1 || { cat "$dir/said" >&2; return 1; }
-  t=$(($(date +%s%N) - t))
+  t=$(($(date +%s%N) - t)) cpu=$(($(busy) - cpu))
   awk -v n="$amount" -v t="$t" 'BEGIN { printf "%.1f\n", n * 1e9 / t }' >> "$dir/results/$row.$now"
+  awk -v n="$amount" -v t="$cpu" 'BEGIN { printf "%.1f\n", t / n }' >> "$dir/cpu/$row.$now"
 }
-# jobs ROW ARGUMENTS...: operations a second of a run of fio
+# jobs ROW KIB ARGUMENTS...: operations of KIB a second of a run of fio
 jobs() {
-  local row=$1; shift
-  fio --name=job --directory="$dir/mnt/$now" --minimal --fallocate=none "$@" > "$dir/said" 2>&1 || { cat "$dir/said" >&2; return 1; }
+  local row=$1 size=$2 cpu; shift 2
+  cpu=$(busy)
+  fio --name=job --directory="$dir/mnt/$now" --minimal --fallocate=none --bs="${size}k" "$@" > "$dir/said" 2>&1 || { cat "$dir/said" >&2; return 1; }
+  cpu=$(($(busy) - cpu))
   awk -F';' 'NF > 50 { n += $8 + $49 } END { printf "%.1f\n", n }' "$dir/said" >> "$dir/results/$row.$now"
+  awk -F';' -v size="$size" -v t="$cpu" 'NF > 50 { n += ($6 + $47) / size } END { printf "%.1f\n", t / n }' "$dir/said" >> "$dir/cpu/$row.$now"
 }
 
 layout() {
@@ -133,15 +142,15 @@ random() {
   cd "$dir/mnt/$now"
   fio --name=job --filename=data --size="${mib}M" --rw=write --bs=1M --end_fsync=1 --refill_buffers --minimal >/dev/null
   cold
-  jobs random-read --filename=data --size="${mib}M" --rw=randread --bs=8k --runtime=5 --time_based
+  jobs random-read 8 --filename=data --size="${mib}M" --rw=randread --runtime=5 --time_based
   cold
-  jobs random-rewrite --filename=data --size="${mib}M" --rw=randwrite --bs=8k --number_ios=20000 --end_fsync=1 --refill_buffers
+  jobs random-rewrite 8 --filename=data --size="${mib}M" --rw=randwrite --number_ios=20000 --end_fsync=1 --refill_buffers
 }
 synced() {
   [ "$now" = nothing ] && return
   cd "$dir/mnt/$now"
-  jobs fsync-1 --size=64M --rw=write --bs=4k --fsync=1 --runtime=4 --time_based --group_reporting
-  jobs fsync-16 --size=8M --rw=write --bs=4k --fsync=1 --numjobs=16 --runtime=4 --time_based --group_reporting
+  jobs fsync-1 4 --size=64M --rw=write --fsync=1 --runtime=4 --time_based --group_reporting
+  jobs fsync-16 4 --size=8M --rw=write --fsync=1 --numjobs=16 --runtime=4 --time_based --group_reporting
 }
 tree() {
   [ "$now" = nothing ] && return
@@ -174,7 +183,8 @@ imported() {
   result import-1000-datasets 1 zpool import -d "$dir/disks" bttarget
 }
 
-numbers() { [ -s "$dir/results/$1" ] && sort -n "$dir/results/$1" | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }' || echo -; }
+median() { [ -s "$dir/$1" ] && sort -n "$dir/$1" | awk '{ a[NR] = $1 } END { print a[int((NR + 1) / 2)] }' || echo -; }
+measured() { ls "$dir/results" | sed 's/\.[^.]*$//' | sort -u; }
 
 rows=("$@")
 [ $# -gt 0 ] || rows=(stripe mirror raidz1 raidz2 raidz3 random fsync tree text import)
@@ -214,11 +224,47 @@ for round in $(seq "$runs"); do
 done
 
 printf '%-22s' 'a second'; printf ' %10s' "${all[@]}" of-limit of-zfs-fuse of-btrfs; echo
-for row in $(ls "$dir/results" | sed 's/\.[^.]*$//' | sort -u); do
+for row in $(measured); do
   printf '%-22s' "$row"
-  for where in "${all[@]}"; do printf ' %10s' "$(numbers "$row.$where")"; done
+  for where in "${all[@]}"; do printf ' %10s' "$(median "results/$row.$where")"; done
   for where in nothing zfs-fuse btrfs; do
-    awk -v a="$(numbers "$row.ours")" -v b="$(numbers "$row.$where")" 'BEGIN { printf " %10s", b + 0 ? sprintf("%.2f", a / b) : "-" }'
+    awk -v a="$(median "results/$row.ours")" -v b="$(median "results/$row.$where")" 'BEGIN { printf " %10s", b + 0 ? sprintf("%.2f", a / b) : "-" }'
   done
   echo
 done
+echo; printf '%-22s' 'processor µs for each'; printf ' %10s' "${all[@]}"; echo
+for row in $(measured); do
+  printf '%-22s' "$row"
+  for where in "${all[@]}"; do printf ' %10s' "$(median "cpu/$row.$where")"; done
+  echo
+done
+
+# Bars of one row are drawn to the scale of its fastest peer.
+draw() {
+  awk '
+    BEGIN { split("#1f5fa8 #c8503c #7a7a7a #b0a070 #d8d8d8", colours, " ") }
+    NR == 1 { for (i = 2; i <= NF; i++) peer[i] = $i; peers = NF; next }
+    {
+      top = y + 16; most = 0
+      for (i = 2; i <= peers; i++) if ($i + 0 > most) most = $i
+      body = body sprintf("<text x=\"170\" y=\"%d\" text-anchor=\"end\">%s</text>\n", top + 11, $1)
+      for (i = 2; i <= peers; i++) if ($i != "-") {
+        wide = most ? $i / most * 400 : 0
+        body = body sprintf("<rect x=\"180\" y=\"%d\" width=\"%.1f\" height=\"12\" fill=\"%s\"/><text x=\"%.0f\" y=\"%d\">%s %s</text>\n", top, wide, colours[i - 1], 186 + wide, top + 11, $i, peer[i])
+        top += 14
+      }
+      y = top
+    }
+    END {
+      printf "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"%d\" font-family=\"sans-serif\" font-size=\"11\">\n", y + 16
+      printf "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n%s</svg>\n", body
+    }'
+}
+[ -z "${SVG:-}" ] || {
+  echo "row ${all[*]}"
+  for row in $(measured); do
+    printf '%s' "$row"
+    for where in "${all[@]}"; do printf ' %s' "$(median "results/$row.$where")"; done
+    echo
+  done
+} | draw > "$SVG"
