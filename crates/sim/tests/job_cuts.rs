@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use blkdev::Device;
-use engine::dmu::NewObject;
 use engine::dsl::write::{MosView, scan_state};
 use engine::memory::Limit;
 use engine::metaslab::policy::Limits;
@@ -20,15 +19,16 @@ use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
 use engine::spa::{ImportOptions, Spa, import};
 use engine::vdev::config::AllocBias;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{ObjectType, ObjsetType};
 use sim::check::{opened, opened_from, whole};
 use sim::disk::Record;
 use sim::image::{Pages, Replay};
 use sim::world::{self, Machine, Shape, as_devices, disks_of, env, found, found_as, pool_on, recorded};
 use stdx::rng::Rng;
+use testkit::pattern::{File, Pattern};
 
 const BLOCK: usize = 8 << 10;
 const BLOCKS: usize = 600;
+const FILE: Pattern = Pattern { blocks: BLOCKS, block: BLOCK };
 /// Labels and boot space at the front of a disk.
 const FRONT: u64 = 4 << 20;
 /// Txgs within which every job ends.
@@ -74,13 +74,6 @@ const JOBS: [Job; 16] = [
     Job::Sweep(SweepKind::Trim),
 ];
 
-/// The content of a block.
-fn body(number: usize) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
-    Rng::new(number as u64).fill(&mut bytes);
-    bytes
-}
-
 fn leaf(device: &Device) -> LeafSpec {
     LeafSpec {
         path: device.name().to_owned(),
@@ -109,25 +102,6 @@ impl SpareSource for Shelf {
     }
 }
 
-type File = (u64, u64);
-
-/// Writes the blocks of a file that are chosen.
-fn write(spa: &Spa, file: File, chosen: impl Fn(usize) -> bool) {
-    let data = spa.datasets.open(spa, file.0).unwrap();
-    let handle = data.objset.handle(file.1).unwrap();
-    let tx = spa.begin().unwrap();
-    let chosen = (0..BLOCKS).filter(|n| chosen(*n));
-    chosen.for_each(|n| handle.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
-    drop(tx);
-    spa.sync().unwrap();
-}
-
-fn is_right(spa: &Spa, file: File) -> bool {
-    let data = spa.datasets.open(spa, file.0).unwrap();
-    let stored = data.objset.view().object(file.1).unwrap();
-    (0..BLOCKS).all(|n| stored.read_vec((n * BLOCK) as u64, BLOCK).unwrap() == body(n))
-}
-
 fn is_condensing(spa: &Spa) -> bool {
     let state = MosView { mos: &spa.mos }.zap_get(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT).unwrap();
     state.is_some_and(|state| state.ints.iter().any(|word| *word != 0))
@@ -153,14 +127,14 @@ impl Job {
                 // Space maps of many blocks.
                 spa.space.set_limits(Limits { logged_block: 512, ..Limits::default() });
                 spa.checkpoint().unwrap();
-                (0..12).for_each(|part| write(spa, file, |n| n % 12 == part));
+                (0..12).for_each(|part| FILE.write(spa, file, |n| n % 12 == part));
                 (0..3).for_each(|_| spa.sync().unwrap());
                 assert!(spa.space.checkpoint_space() > (BLOCKS * BLOCK) as u64);
             }
             Self::Condense => {
                 spa.remove(tops[1].guid).unwrap();
                 self.end(spa);
-                (0..3).for_each(|part| write(spa, file, |n| n % 4 == part));
+                (0..3).for_each(|part| FILE.write(spa, file, |n| n % 4 == part));
                 (0..3).for_each(|_| spa.sync().unwrap());
             }
             Self::ErrorScrub => {
@@ -175,13 +149,13 @@ impl Job {
                 (0..BLOCKS / 4).for_each(|n| put(n, &[0x5a; BLOCK]));
                 spa.scan(ScanCommand::Scrub).unwrap();
                 self.end(spa);
-                (0..BLOCKS / 4).for_each(|n| put(n, &body(n)));
+                (0..BLOCKS / 4).for_each(|n| put(n, &FILE.bytes(n)));
                 assert!(errlog::errors(&spa.pool, &mut Vec::new()).len() > 100);
             }
             Self::DraidReturn => {
                 Self::DraidSpare.start(spa, members, idle);
                 self.end(spa);
-                write(spa, file, |n| n % 2 == 0);
+                FILE.write(spa, file, |n| n % 2 == 0);
             }
             Self::HotSpare => {
                 spa.add(PoolSpec { spares: vec![leaf(idle)], ..PoolSpec::default() }, true).unwrap();
@@ -219,7 +193,7 @@ impl Job {
                 let Some(half) = found_as(devices, HALF, HALF) else { return };
                 let options = ImportOptions { force: true, ..ImportOptions::default() };
                 let half = import(&env(3), half, &options).unwrap();
-                assert!(is_right(&half, file));
+                assert!(FILE.is_in(&half, file));
                 half.export().unwrap();
                 drop(half);
                 whole(&opened_from(found_as(devices, HALF, HALF).unwrap()).unwrap()).unwrap();
@@ -241,14 +215,7 @@ impl Job {
         let devices = as_devices(&disks);
         let (idle, members) = devices.split_last().unwrap();
         let spa = pool_on(&env(1), (world::POOL, machine), members.to_vec(), &[], &|_, _| Ok(())).unwrap();
-        let dataset =
-            spa.dsl_task(|t| t.create("sim/data", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
-        let data = spa.datasets.open(&*spa, dataset).unwrap();
-        let tx = spa.begin().unwrap();
-        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-        let file = (dataset, data.objset.create_object(&tx, new).unwrap().number);
-        drop((tx, data));
-        write(&spa, file, |_| true);
+        let file = FILE.create(&spa, "sim/data");
         self.prepare(&spa, file, members, idle);
         spa.export().unwrap();
         drop(spa);
@@ -367,7 +334,7 @@ impl Job {
             let again = scan_state::load(&MosView { mos: &spa.mos }).unwrap().unwrap();
             assert_eq!((again.state, again.errors, again.processed), (2, 0, 0), "{self:?}");
         }
-        assert!(is_right(&spa, file), "{self:?}");
+        assert!(FILE.is_in(&spa, file), "{self:?}");
         self.check(&spa, &devices, file);
         spa.export().unwrap();
         drop(spa);

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use blkdev::{BlockDevice, Device, Geometry, Io, IoKind};
-use engine::dmu::NewObject;
 use engine::dsl::props::PropValue;
 use engine::env::Env;
 use engine::memory::Limit;
@@ -15,17 +14,17 @@ use engine::spa::scrub::ScanCommand;
 use engine::spa::{ImportOptions, NewPool, Spa, create, import};
 use engine::vdev::config::AllocBias;
 use engine::{Kind, Result};
-use ondisk::{ObjectType, ObjsetType};
 use sim::disk::Disk;
 use sim::image::Pages;
 use sim::world::{self, POOL, found};
 use stdx::clock::Clock;
-use stdx::rng::Rng;
+use testkit::pattern::Pattern;
 use zcommon::draid::DraidConfig;
 use zcommon::features::of_openzfs_2_3;
 
 const BLOCK: usize = 64 << 10;
 const BLOCKS: usize = 40;
+const FILE: Pattern = Pattern { blocks: BLOCKS, block: BLOCK };
 /// The slow disk.
 const SLOW: usize = 4;
 
@@ -81,12 +80,6 @@ fn env(hands: &Arc<Hands>) -> Env {
     Env { clock: Arc::clone(hands) as Arc<dyn Clock>, ..world::env(1) }
 }
 
-fn body(number: usize) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
-    Rng::new(number as u64).fill(&mut bytes);
-    bytes
-}
-
 impl Bench {
     fn new(vdev: impl FnOnce(Vec<LeafSpec>) -> VdevSpec) -> Self {
         let hands = Arc::<Hands>::default();
@@ -118,16 +111,7 @@ impl Bench {
             command: String::new(),
         };
         let spa = create(&env, new, &|_, _| Ok(())).unwrap();
-        let dataset =
-            spa.dsl_task(|t| t.create("sim/data", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
-        let data = spa.datasets.open(&*spa, dataset).unwrap();
-        let tx = spa.begin().unwrap();
-        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-        let object = data.objset.create_object(&tx, new).unwrap();
-        (0..BLOCKS).for_each(|n| object.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
-        let file = (dataset, object.number);
-        drop((tx, object, data));
-        spa.sync().unwrap();
+        let file = FILE.create(&spa, "sim/data");
         Self { spa, disks, hands, file }
     }
 
@@ -137,7 +121,7 @@ impl Bench {
         let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
         let object = data.objset.view().object(self.file.1).unwrap();
         for n in (0..BLOCKS).map(|n| n * 17 % BLOCKS) {
-            assert_eq!(object.read_vec((n * BLOCK) as u64, BLOCK).unwrap(), body(n), "block {n}");
+            assert_eq!(object.read_vec((n * BLOCK) as u64, BLOCK).unwrap(), FILE.bytes(n), "block {n}");
         }
     }
 

@@ -7,6 +7,7 @@ pub mod hurt;
 pub mod kept_log;
 pub mod live;
 pub mod manifest;
+pub mod pattern;
 pub mod pools;
 pub mod streams;
 pub mod targets;

@@ -7,15 +7,13 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
 use engine::vdev::plan::DATA_START;
 use engine::zio::gang_members;
-use ondisk::{ObjectType, ObjsetType};
-use stdx::rng::Rng;
+use testkit::pattern::Pattern;
 use testkit::{pools, zdb};
 use zcommon::draid::DraidConfig;
 use zcommon::features::Feature;
@@ -23,12 +21,7 @@ use zcommon::features::Feature;
 const POOL: &str = "ganged";
 const BLOCK: usize = 128 << 10;
 const BLOCKS: usize = 24;
-
-fn body(number: usize) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
-    Rng::new(number as u64).fill(&mut bytes);
-    bytes
-}
+const FILE: Pattern = Pattern { blocks: BLOCKS, block: BLOCK };
 
 fn leaves(dir: &Path, numbers: std::ops::Range<usize>) -> Vec<LeafSpec> {
     numbers.map(|number| pools::leaf(&dir.join(format!("disk{number}")), 128 << 20)).collect()
@@ -53,20 +46,6 @@ fn layouts(dir: &Path, which: usize) -> (Vec<TopSpec>, u64) {
     }
 }
 
-fn write(spa: &Arc<Spa>, name: &str) -> (u64, u64) {
-    let name = name.to_owned();
-    let number = spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
-    let data = spa.datasets.open(&**spa, number).unwrap();
-    let tx = spa.begin().unwrap();
-    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-    let object = data.objset.create_object(&tx, new).unwrap();
-    (0..BLOCKS).for_each(|at| object.write(&tx, (at * BLOCK) as u64, &body(at)).unwrap());
-    drop(tx);
-    let object = object.number;
-    spa.sync().unwrap();
-    (number, object)
-}
-
 /// Reads the object; returns the sizes of its blocks' gang headers.
 fn read(spa: &Arc<Spa>, (number, object): (u64, u64)) -> Vec<u64> {
     let data = spa.datasets.open(&**spa, number).unwrap();
@@ -74,7 +53,7 @@ fn read(spa: &Arc<Spa>, (number, object): (u64, u64)) -> Vec<u64> {
     let pointers: Vec<_> =
         (0..BLOCKS as u64).map(|block| object.blkptr(0, block).unwrap().unwrap()).collect();
     for at in 0..BLOCKS {
-        assert!(object.read_vec((at * BLOCK) as u64, BLOCK).unwrap() == body(at));
+        assert!(object.read_vec((at * BLOCK) as u64, BLOCK).unwrap() == FILE.bytes(at));
     }
     pointers.iter().map(|bp| gang_members(&spa.pool.zio, bp).unwrap().header_size).collect()
 }
@@ -87,11 +66,11 @@ fn headers_grow_once_gangs_nest() {
         let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
         spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
         spa.space.force_ganging(16 << 10);
-        let old = write(&spa, &format!("{POOL}/old"));
+        let old = FILE.create(&spa, &format!("{POOL}/old"));
         assert_eq!(read(&spa, old), vec![512; BLOCKS], "layout {which}");
         spa.sync().unwrap();
         assert!(spa.features.is_active(Feature::DynamicGangHeader), "layout {which}");
-        let new = write(&spa, &format!("{POOL}/new"));
+        let new = FILE.create(&spa, &format!("{POOL}/new"));
         assert_eq!(read(&spa, new), vec![wide; BLOCKS], "layout {which}");
         spa.export().unwrap();
         drop(spa);
@@ -122,10 +101,10 @@ fn headers_stay_small_where_they_must() {
             spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
         }
         spa.space.force_ganging(16 << 10);
-        let first = write(&spa, &format!("{POOL}/first"));
+        let first = FILE.create(&spa, &format!("{POOL}/first"));
         spa.sync().unwrap();
         assert!(!spa.features.is_active(Feature::DynamicGangHeader));
-        let second = write(&spa, &format!("{POOL}/second"));
+        let second = FILE.create(&spa, &format!("{POOL}/second"));
         assert_eq!([read(&spa, first), read(&spa, second)].concat(), vec![512; 2 * BLOCKS]);
         spa.export().unwrap();
     }
@@ -139,10 +118,10 @@ fn headers_of_the_mos_stay_small() {
     let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
     spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
     spa.space.force_ganging(1024);
-    write(&spa, &format!("{POOL}/data"));
+    FILE.create(&spa, &format!("{POOL}/data"));
     for number in 0..24 {
         let name = format!("{POOL}/{number}");
-        spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
+        spa.dsl_task(move |t| t.create(&name, ondisk::ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
     }
     assert!(spa.features.is_active(Feature::DynamicGangHeader));
     let view = spa.mos.view();
@@ -170,7 +149,7 @@ fn a_gang_with_a_damaged_header_is_freed() {
     let tops = vec![top(VdevSpec::Leaf(leaves(dir.path(), 0..1).remove(0)), 12)];
     let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
     spa.space.force_ganging(16 << 10);
-    let (number, object) = write(&spa, &format!("{POOL}/old"));
+    let (number, object) = FILE.create(&spa, &format!("{POOL}/old"));
     let view = spa.datasets.open(&*spa, number).unwrap().objset.view();
     let lost = view.object(object).unwrap().blkptr(0, 3).unwrap().unwrap();
     drop(view);
@@ -187,7 +166,7 @@ fn a_gang_with_a_damaged_header_is_freed() {
     let events = spa.events().after(0);
     assert!(events.iter().any(|event| event.class == "ereport.fs.zfs.data"), "it is reported");
     spa.space.force_ganging(16 << 10);
-    let new = write(&spa, &format!("{POOL}/new"));
+    let new = FILE.create(&spa, &format!("{POOL}/new"));
     spa.export().unwrap();
     drop(spa);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();

@@ -5,7 +5,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::Kind;
-use engine::dmu::NewObject;
 use engine::dsl::props::PropValue;
 use engine::env::Env;
 use engine::spa::Spa;
@@ -14,8 +13,7 @@ use engine::spa::scrub::ScanCommand;
 use engine::spa::split::Split;
 use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
 use engine::vdev::config::AllocBias;
-use ondisk::{ObjectType, ObjsetType};
-use stdx::rng::Rng;
+use testkit::pattern::Pattern;
 use testkit::zdb::Judge;
 use testkit::{pools, zdb};
 
@@ -23,36 +21,12 @@ const POOL: &str = "old";
 const BLOCKS: usize = 100;
 const BLOCK: usize = 8 << 10;
 const SIZE: u64 = 80 << 20;
+const FILE: Pattern = Pattern { blocks: BLOCKS, block: BLOCK };
 
 struct Bench {
     dir: tempfile::TempDir,
     spa: Arc<Spa>,
     file: (u64, u64),
-}
-
-fn body(number: usize) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
-    Rng::new(number as u64).fill(&mut bytes);
-    bytes
-}
-
-fn fill(spa: &Spa, dataset: u64, from: usize) -> u64 {
-    let data = spa.datasets.open(spa, dataset).unwrap();
-    let tx = spa.begin().unwrap();
-    let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-    let object = data.objset.create_object(&tx, new).unwrap();
-    (0..BLOCKS).for_each(|number| object.write(&tx, (number * BLOCK) as u64, &body(from + number)).unwrap());
-    drop(tx);
-    spa.sync().unwrap();
-    object.number
-}
-
-fn is_right(spa: &Spa, (dataset, object): (u64, u64)) -> bool {
-    let data = spa.datasets.open(spa, dataset).unwrap();
-    let stored = data.objset.view().object(object).unwrap();
-    (0..BLOCKS).all(|number| {
-        stored.read_vec((number * BLOCK) as u64, BLOCK).is_ok_and(|bytes| bytes == body(number))
-    })
 }
 
 fn scrub(spa: &Spa) {
@@ -88,10 +62,7 @@ impl Bench {
         let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
         let spares = PoolSpec { spares: vec![leaf(6)], ..PoolSpec::default() };
         spa.add(spares, true).unwrap();
-        let name = format!("{POOL}/data");
-        let dataset =
-            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
-        let file = (dataset, fill(&spa, dataset, 0));
+        let file = FILE.create(&spa, &format!("{POOL}/data"));
         Self { dir, spa, file }
     }
 
@@ -126,17 +97,17 @@ fn both_halves_are_pools() {
     let dir = bench.dir.path();
     check(dir, "new");
     // The old pool stays in use, and the new one is not affected.
-    fill(&bench.spa, bench.file.0, 1000);
+    FILE.add(&bench.spa, bench.file.0);
     let spa = pools::import_dir(dir, "new").unwrap();
     assert_eq!((spa.pool.guid, Bench::shape(&spa)), (guid, shape(&[("file", 0), ("hole", 0), ("file", 0)])));
     assert_eq!(spa.config.lock().facts().comment.as_deref(), Some("half"));
     assert!(spa.spare_entries().unwrap().is_empty() && bench.spa.spare_entries().unwrap().len() == 1);
     let dataset = bench.file.0;
-    assert!(is_right(&spa, bench.file) && is_right(&bench.spa, bench.file));
-    fill(&spa, dataset, 2000);
-    fill(&bench.spa, dataset, 3000);
+    assert!(FILE.is_in(&spa, bench.file) && FILE.is_in(&bench.spa, bench.file));
+    FILE.add(&spa, dataset);
+    FILE.add(&bench.spa, dataset);
     for spa in [&spa, &bench.spa] {
-        assert!(is_right(spa, bench.file));
+        assert!(FILE.is_in(spa, bench.file));
         scrub(spa);
         spa.export().unwrap();
     }
@@ -145,7 +116,7 @@ fn both_halves_are_pools() {
     check(dir.path(), "new");
     check(dir.path(), POOL);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    assert!(is_right(&spa, bench.file));
+    assert!(FILE.is_in(&spa, bench.file));
 }
 
 #[test]
@@ -182,10 +153,10 @@ fn power_lost_before_the_old_pool_knows_leaves_both_whole() {
     let old = pools::import_dir(cut.path(), POOL).unwrap();
     assert_eq!(Bench::shape(&old), shape(&[("mirror", 2), ("file", 0), ("mirror", 2)]));
     let dataset = bench.file.0;
-    for (number, spa) in [&new, &old].into_iter().enumerate() {
-        assert!(is_right(spa, bench.file));
-        fill(spa, dataset, 1000 * number);
-        assert!(is_right(spa, bench.file));
+    for spa in [&new, &old] {
+        assert!(FILE.is_in(spa, bench.file));
+        FILE.add(spa, dataset);
+        assert!(FILE.is_in(spa, bench.file));
     }
     scrub(&new);
     let leaves = bench.wish(&["disk1", "disk3"]).leaves;
@@ -215,7 +186,7 @@ fn what_is_no_half_is_refused() {
     refused(&["disk2", "disk3"], invalid);
     refused(&["disk1", "disk3"], "pool is busy");
     bench.spa.sync().unwrap();
-    assert!(is_right(&bench.spa, bench.file));
+    assert!(FILE.is_in(&bench.spa, bench.file));
     bench.spa.export().unwrap();
     check(bench.dir.path(), POOL);
 }

@@ -2,7 +2,6 @@
 //! work continues.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
-use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,15 +16,15 @@ use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::sweep::{SweepCommand, SweepKind, SweepRefusal, TrimOptions};
 use engine::vdev::config::AllocBias;
 use engine::vdev::plan::DATA_START;
-use ondisk::{ObjectType, ObjsetType};
 
-use stdx::rng::Rng;
+use testkit::pattern::{File, Pattern};
 use testkit::zdb::Judge;
 use testkit::{golden, pools};
 
 const POOL: &str = "swept";
 const BLOCK: usize = 16 << 10;
 const BLOCKS: usize = 600;
+const FILE: Pattern = Pattern { blocks: BLOCKS, block: BLOCK };
 const WORD: [u8; 8] = 0xdead_beef_dead_beee_u64.to_le_bytes();
 
 struct Bench {
@@ -35,12 +34,6 @@ struct Bench {
     disks: usize,
 }
 
-fn body(number: usize) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
-    Rng::new(number as u64).fill(&mut bytes);
-    bytes
-}
-
 impl Bench {
     fn new(disks: usize, make: impl Fn(Vec<LeafSpec>) -> VdevSpec) -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -48,28 +41,23 @@ impl Bench {
         let leaves = (0..disks).map(leaf).collect();
         let tops = vec![TopSpec { vdev: make(leaves), class: AllocBias::Normal, ashift: None }];
         let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
-        let name = format!("{POOL}/data");
-        let number =
-            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
-        let mut bench = Self { dir, spa, file: (number, 0), disks };
-        bench.file.1 = bench.fill();
+        let file = FILE.create(&spa, &format!("{POOL}/data"));
+        let bench = Self { dir, spa, file, disks };
+        bench.leave_holes(file);
         bench
     }
 
-    /// A file of many blocks, every other of which is written again, so that space is free between them.
+    /// A new object beside the file.
     fn fill(&self) -> u64 {
-        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
-        let tx = self.spa.begin().unwrap();
-        let new = engine::dmu::NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-        let object = data.objset.create_object(&tx, new).unwrap();
-        (0..BLOCKS).for_each(|n| object.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
-        drop(tx);
-        self.spa.sync().unwrap();
-        let tx = self.spa.begin().unwrap();
-        (0..BLOCKS).step_by(2).for_each(|n| object.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
-        drop(tx);
-        (0..4).for_each(|_| self.spa.sync().unwrap());
-        object.number
+        let object = FILE.add(&self.spa, self.file.0);
+        self.leave_holes((self.file.0, object));
+        object
+    }
+
+    /// Writes every other block again, so that space is free between them.
+    fn leave_holes(&self, file: File) {
+        FILE.write(&self.spa, file, |number| number % 2 == 0);
+        (0..3).for_each(|_| self.spa.sync().unwrap());
     }
 
     fn leaves(&self) -> Vec<u64> {
@@ -98,7 +86,7 @@ impl Bench {
         for top in tree.tops() {
             for leaf in top.leaves() {
                 let Some(child) = top.child_of(leaf.guid) else { continue };
-                let device = File::open(&leaf.path).unwrap();
+                let device = std::fs::File::open(&leaf.path).unwrap();
                 for (start, end) in self.spa.space.allocatable(top.id).iter() {
                     for (from, to) in top.physical(child, start, end) {
                         let mut bytes = vec![0; (to - from) as usize];
@@ -113,9 +101,7 @@ impl Bench {
     }
 
     fn read(&self) -> bool {
-        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
-        let stored = data.objset.view().object(self.file.1).unwrap();
-        (0..BLOCKS).all(|n| stored.read_vec((n * BLOCK) as u64, BLOCK).is_ok_and(|bytes| bytes == body(n)))
+        FILE.is_in(&self.spa, self.file)
     }
 
     fn again(self) -> Self {

@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use blkdev::Device;
 use engine::Kind;
-use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
@@ -21,8 +20,7 @@ use engine::spa::sparing::SpareSource;
 use engine::vdev::config::AllocBias;
 use ondisk::names::vdev_top;
 use ondisk::pool::{DslScan, VdevRebuild};
-use ondisk::{ObjectType, ObjsetType};
-use stdx::rng::Rng;
+use testkit::pattern::Pattern;
 use testkit::{pools, zdb};
 use zcommon::features::Feature;
 use zcommon::health::Health;
@@ -31,17 +29,12 @@ const POOL: &str = "disks";
 const BLOCKS: usize = 300;
 const BLOCK: usize = 8 << 10;
 const SIZE: u64 = 96 << 20;
+const FILE: Pattern = Pattern { blocks: BLOCKS, block: BLOCK };
 
 struct Bench {
     dir: tempfile::TempDir,
     spa: Arc<Spa>,
     file: (u64, u64),
-}
-
-fn body(number: usize) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
-    Rng::new(number as u64).fill(&mut bytes);
-    bytes
 }
 
 impl Bench {
@@ -50,31 +43,17 @@ impl Bench {
         let leaves = (1..=count).map(|number| pools::leaf(&dir.path().join(format!("disk{number}")), SIZE));
         let tops = vec![TopSpec { vdev: make(leaves.collect()), class: AllocBias::Normal, ashift: None }];
         let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
-        let name = format!("{POOL}/data");
-        let number =
-            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
-        let mut bench = Self { dir, spa, file: (number, 0) };
-        bench.file.1 = bench.fill();
-        bench
+        let file = FILE.create(&spa, &format!("{POOL}/data"));
+        Self { dir, spa, file }
     }
 
+    /// A new object beside the file.
     fn fill(&self) -> u64 {
-        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
-        let tx = self.spa.begin().unwrap();
-        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-        let object = data.objset.create_object(&tx, new).unwrap();
-        (0..BLOCKS).for_each(|number| object.write(&tx, (number * BLOCK) as u64, &body(number)).unwrap());
-        drop(tx);
-        self.spa.sync().unwrap();
-        object.number
+        FILE.add(&self.spa, self.file.0)
     }
 
     fn is_right(&self) -> bool {
-        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
-        let stored = data.objset.view().object(self.file.1).unwrap();
-        (0..BLOCKS).all(|number| {
-            stored.read_vec((number * BLOCK) as u64, BLOCK).is_ok_and(|bytes| bytes == body(number))
-        })
+        FILE.is_in(&self.spa, self.file)
     }
 
     fn path(&self, name: &str) -> String {

@@ -91,7 +91,7 @@ fn a_scrub_of_the_error_log_looks_into_snapshots() {
     let tx = bench.spa.begin().unwrap();
     for error in &of_file {
         let handle = data.objset.handle(error.object).unwrap();
-        handle.write(&tx, error.blkid * BLOCK as u64, &body(7)).unwrap();
+        handle.write(&tx, error.blkid * BLOCK as u64, &FILE.bytes(7)).unwrap();
     }
     drop((tx, data));
     bench.spa.sync().unwrap();

@@ -26,6 +26,7 @@ use ondisk::pool::{DslErrorscrub, DslScan};
 use ondisk::time_log::TimeLog;
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
+use testkit::pattern::Pattern;
 use testkit::zdb::Judge;
 use testkit::{pools, zdb};
 use zcommon::features::Feature;
@@ -34,17 +35,12 @@ const POOL: &str = "scanned";
 /// More blocks than a slice reads where no thread measures time.
 const BLOCKS: usize = 700;
 const BLOCK: usize = 8 << 10;
+const FILE: Pattern = Pattern { blocks: BLOCKS, block: BLOCK };
 
 struct Bench {
     dir: tempfile::TempDir,
     spa: Arc<Spa>,
     file: (u64, u64),
-}
-
-fn body(number: usize) -> Vec<u8> {
-    let mut bytes = vec![0; BLOCK];
-    Rng::new(number as u64).fill(&mut bytes);
-    bytes
 }
 
 impl Bench {
@@ -55,26 +51,13 @@ impl Bench {
         let env = Env::system(0).unwrap();
         let tops = vec![TopSpec { vdev: make(leaves), class: AllocBias::Normal, ashift: None }];
         let spa = pools::create_pool(&env, POOL, tops, &|_, _| Ok(())).unwrap();
-        let name = format!("{POOL}/data");
-        let number =
-            spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
-        let mut bench = Self { dir, spa, file: (number, 0) };
-        bench.file.1 = bench.fill();
-        bench
+        let file = FILE.create(&spa, &format!("{POOL}/data"));
+        Self { dir, spa, file }
     }
 
     /// A new object of many blocks.
     fn fill(&self) -> u64 {
-        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
-        let tx = self.spa.begin().unwrap();
-        let new = NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, BLOCK as u64);
-        let object = data.objset.create_object(&tx, new).unwrap();
-        for number in 0..BLOCKS {
-            object.write(&tx, (number * BLOCK) as u64, &body(number)).unwrap();
-        }
-        drop(tx);
-        self.spa.sync().unwrap();
-        object.number
+        FILE.add(&self.spa, self.file.0)
     }
 
     /// Writes the blocks of the file again, as `zfs rewrite -P` does.
@@ -84,7 +67,7 @@ impl Bench {
         let tx = self.spa.begin().unwrap();
         let how = Again { keeps_birth: true, ..Again::default() };
         (0..BLOCKS).for_each(|number| {
-            handle.move_block(&tx, number as u64, body(number).as_slice().into(), how).unwrap();
+            handle.move_block(&tx, number as u64, FILE.bytes(number).as_slice().into(), how).unwrap();
         });
         drop(tx);
         self.spa.sync().unwrap();
@@ -94,12 +77,7 @@ impl Bench {
 
     /// Writes the blocks of the file again, all of them new.
     fn rewrite(&self) {
-        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
-        let handle = data.objset.handle(self.file.1).unwrap();
-        let tx = self.spa.begin().unwrap();
-        (0..BLOCKS).for_each(|n| handle.write(&tx, (n * BLOCK) as u64, &body(n)).unwrap());
-        drop(tx);
-        self.spa.sync().unwrap();
+        FILE.write(&self.spa, self.file, |_| true);
     }
 
     /// The scan as it is in memory while it is under way, else as it ended.
@@ -136,11 +114,7 @@ impl Bench {
     }
 
     fn read(&self) -> bool {
-        let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
-        let stored = data.objset.view().object(self.file.1).unwrap();
-        (0..BLOCKS).all(|number| {
-            stored.read_vec((number * BLOCK) as u64, BLOCK).is_ok_and(|bytes| bytes == body(number))
-        })
+        FILE.is_in(&self.spa, self.file)
     }
 
     fn guid(&self, disk: usize) -> u64 {

@@ -116,7 +116,7 @@ fn gathered_blocks_take_bounded_memory() {
     let object =
         data.objset.create_object(&tx, NewObject::plain(ObjectType::PLAIN_FILE_CONTENTS, SMALL)).unwrap();
     for number in 0..14_000 {
-        let bytes = body(number as usize);
+        let bytes = FILE.bytes(number as usize);
         object.write(&tx, number * SMALL, &bytes[..512]).unwrap();
     }
     drop((tx, object, data));
