@@ -313,7 +313,7 @@ impl Registry {
         let Ok(spa) = pool.spa() else { return };
         for vdev in facts.l2cache.iter().filter(|vdev| !vdev.offline && !vdev.faulted) {
             let Some((guid, path)) = path(vdev) else { continue };
-            if spa.cache_devices().iter().all(|used| used.leaf.guid != guid)
+            if spa.cache_devices().iter().all(|used| used.leaf.guid != guid || used.failed)
                 && devices::in_use(&path) == Some(devices::InUse::Cache(guid))
                 && let Some(device) = self.held(&path)
             {

@@ -176,6 +176,39 @@ fn what_was_read_comes_from_the_cache_device_also_after_an_import_and_a_kill() {
 }
 
 #[test]
+fn an_offline_cache_device_keeps_its_blocks_and_is_rebuilt_when_it_returns() {
+    let bench = Bench::new();
+    bench.read_all();
+    bench.feed();
+    let online = |bench: &Bench| {
+        bench.spa.online_cache(bench.cache).unwrap();
+        assert!(bench.spa.use_cache(bench.cache, "cache1", pools::open(&bench.cache_path())));
+        bench.l2().settle();
+    };
+    let restored = bench.count(L2::LogBlkCount);
+    for rebuilds in [1, 0] {
+        let (size, logs) = (bench.count(L2::Size), bench.count(L2::LogBlkCount));
+        bench.spa.pool.env.memory.set(Limit::L2RebuildEnabled, rebuilds).unwrap();
+        bench.spa.offline_cache(bench.cache).unwrap();
+        assert!(bench.spa.cache_devices().is_empty());
+        // The txg frees some blocks of the MOS.
+        assert!(size > 0 && bench.count(L2::Size) > size / 2, "its blocks are still counted");
+        let hits = bench.count(L2::Hits);
+        bench.read_all();
+        assert_eq!(bench.count(L2::Hits), hits, "none of them is read");
+        assert_eq!(bench.feed(), 0);
+        online(&bench);
+        assert_eq!(bench.count(L2::RebuildLogBlks), restored, "all log blocks are restored, once");
+        bench.read_all();
+        assert!(bench.count(L2::Hits) - hits >= (BLOCKS - 10) as u64);
+        assert_eq!((bench.count(L2::CksumBad), bench.count(L2::LogBlkCount)), (0, logs));
+        bench.feed();
+    }
+    bench.spa.export().unwrap();
+    drop(bench.spa);
+}
+
+#[test]
 fn a_cache_device_that_openzfs_filled_is_restored() {
     let Some(warm) = golden::get("l2arc-warm") else { return };
     let dir = tempfile::tempdir().unwrap();
@@ -379,6 +412,10 @@ fn a_device_that_lies_or_dies_costs_nothing_but_reads() {
     }
     assert!(bench.spa.cache_devices()[0].failed);
     assert!(bench.spa.txgs.suspended().is_none());
+    faulty.clear();
+    assert!(bench.spa.use_cache(bench.cache, "cache1", pools::open(&bench.cache_path())), "online");
+    bench.l2().settle();
+    assert!(!bench.spa.cache_devices()[0].failed);
     bench.spa.sync().unwrap();
     bench.spa.export().unwrap();
 }

@@ -124,14 +124,16 @@ impl Spa {
         }
     }
 
-    /// Takes a cache device out of use until it is brought back. Its contents stay on it.
+    /// Takes a cache device out of use until it is brought back. Its contents stay on it and in the index.
     ///
     /// # Errors
     /// `NotFound` if the pool has no such device; when the list of them cannot be read or written.
     #[doc(alias = "vdev_offline")]
     pub fn offline_cache(&self, guid: u64) -> Result<()> {
         self.list_cache(guid, true)?;
-        self.drop_cache(guid);
+        if let Some(l2) = self.pool.arc.l2arc() {
+            l2.offline(guid);
+        }
         Ok(())
     }
 

@@ -57,6 +57,8 @@ pub(super) enum Mode {
     Writing,
     /// It failed too often, and is not used until it is taken into use again.
     Failed,
+    /// It is offline: its blocks are counted, but neither read nor written.
+    Offline,
 }
 
 /// One cache device in use.
@@ -106,6 +108,21 @@ impl CacheDevice {
             failures: 0,
             trim: (0, 0),
         }
+    }
+
+    /// Whether its blocks may be read.
+    pub(super) fn is_read(&self) -> bool {
+        !matches!(self.mode, Mode::Failed | Mode::Offline)
+    }
+
+    /// Whether it gets new blocks.
+    pub(super) fn is_fed(&self) -> bool {
+        matches!(self.mode, Mode::Idle | Mode::Writing)
+    }
+
+    /// Whether a device of `size` bytes ends where this one does.
+    pub(super) fn is_of_size(&self, size: u64) -> bool {
+        Place::of(size, self.place.sector) == Some(self.place)
     }
 
     /// Bytes of its log blocks.

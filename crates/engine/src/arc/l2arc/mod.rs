@@ -2,7 +2,9 @@
 //!
 //! States of a device ([`device::Mode`]): *rebuilding* (its header and log blocks are read, [`rebuild`]) → *idle* ⇄
 //! *writing* (a round of [`feed`]) → *failed* (after [`MAX_FAILURES`] rounds in a row, or without its device: nothing is read
-//! from it or written to it). `zpool online` and an import begin again with rebuilding.
+//! from it or written to it), or *offline* (`zpool offline`: the index keeps its blocks, as OpenZFS does, and they are not read).
+//! `zpool online` and an import begin again with rebuilding; with `l2arc_rebuild_enabled=0` an offline device returns with the
+//! index that it had.
 //!
 //! A read that misses in memory asks here first ([`StoredCache::find`]); a block that the pool delivered
 //! instead is staged ([`StoredCache::offer`]) and written by the next round. Bytes are the stored ones:
@@ -177,18 +179,30 @@ impl L2arc {
     }
 
     /// Takes a device into use, whose contents are restored in the background; `sector`: the unit of a device without a
-    /// header. False when it is too small or in use already.
-    #[doc(alias = "l2arc_add_vdev")]
+    /// header. A device that failed or was offline is taken into use again. False when it is too small or in use already.
+    #[doc(alias("l2arc_add_vdev", "l2arc_rebuild_vdev"))]
     pub(crate) fn add(self: &Arc<Self>, leaf: &Arc<Leaf>, sector: u64) -> bool {
         let size = leaf.device().map_or(0, |device| device.geometry().size);
         let Some(place) = Place::of(size, sector) else { return false };
         let entries = place.log_entries(self.limit(Limit::L2RebuildMinSize));
         {
             let mut state = self.state.lock();
-            if state.is_closed || state.devices.contains_key(&leaf.guid) {
-                return false;
+            let state = &mut *state;
+            let is_rebuilt = self.limit(Limit::L2RebuildEnabled) != 0;
+            match state.devices.get_mut(&leaf.guid) {
+                _ if state.is_closed => return false,
+                Some(old) if old.mode == Mode::Offline && !is_rebuilt && old.is_of_size(size) => {
+                    (old.leaf, old.mode, old.failures) = (Arc::clone(leaf), Mode::Idle, 0);
+                    return true;
+                }
+                Some(old) if matches!(old.mode, Mode::Offline | Mode::Failed) => {
+                    old.clear(&mut state.index, &self.memory.stats.second);
+                }
+                Some(_) => return false,
+                None => {}
             }
             state.devices.insert(leaf.guid, CacheDevice::new(Arc::clone(leaf), place, entries));
+            self.recount(state);
         }
         self.start_rebuild(leaf);
         true
@@ -206,6 +220,23 @@ impl L2arc {
             self.unstage_all(&mut state);
         }
         self.recount(&mut state);
+    }
+
+    /// Neither reads nor writes a device any more, after the round under way; its blocks stay in the index until the device
+    /// is taken into use again. One that was being restored or failed is let go.
+    #[doc(alias = "vdev_offline")]
+    pub(crate) fn offline(&self, guid: u64) {
+        self.wait_idle(|id, _| id == guid);
+        let mut state = self.state.lock();
+        let Some(device) = state.devices.get_mut(&guid) else { return };
+        if matches!(device.mode, Mode::Rebuilding | Mode::Failed) {
+            drop(state);
+            return self.remove(guid);
+        }
+        device.mode = Mode::Offline;
+        if !state.devices.values().any(CacheDevice::is_fed) {
+            self.unstage_all(&mut state);
+        }
     }
 
     /// Begins no more rounds, and waits for those under way.
@@ -278,7 +309,7 @@ impl L2arc {
         }
     }
 
-    /// The devices for users.
+    /// The devices for users, without those that are offline.
     pub(crate) fn devices(&self) -> Vec<CacheStats> {
         let state = self.state.lock();
         let stats = |device: &CacheDevice| CacheStats {
@@ -287,7 +318,7 @@ impl L2arc {
             size: device.place.end - device.place.start,
             failed: device.mode == Mode::Failed,
         };
-        state.devices.values().map(stats).collect()
+        state.devices.values().filter(|device| device.mode != Mode::Offline).map(stats).collect()
     }
 
     /// Ends of rebuilds since the last call.
@@ -343,7 +374,7 @@ impl StoredCache for L2arc {
         }
         let place = state.index.get(&id).filter(|entry| entry.prop.psize() == bp.psize() && is_eligible(bp));
         let found = place.and_then(|entry| {
-            let device = state.devices.get(&entry.device).filter(|device| device.mode != Mode::Failed)?;
+            let device = state.devices.get(&entry.device).filter(|device| device.is_read())?;
             let leaf = Arc::clone(&device.leaf);
             Some(Found { leaf, offset: entry.daddr, size: u64::from(entry.asize) })
         });
@@ -388,7 +419,7 @@ impl StoredCache for L2arc {
             return;
         }
         let mut state = self.state.lock();
-        let is_fed = state.devices.values().any(|device| matches!(device.mode, Mode::Idle | Mode::Writing));
+        let is_fed = state.devices.values().any(CacheDevice::is_fed);
         let most = (self.memory.target() / STAGED_SHARE).min(self.write_size());
         if !is_fed
             || state.is_closed
