@@ -27,10 +27,15 @@ use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
+use crate::vdev::config::VdevConfig;
 use crate::zap::Value;
 
 /// Bytes of memory that a byte of a checkpoint space map takes while it is discarded.
 const MEMORY_PER_BYTE: u64 = 8;
+
+/// Bits of the offset in a space map entry of one word, in sectors.
+#[doc(alias = "SM_OFFSET_BITS")]
+const OFFSET_BITS: u32 = 47;
 
 /// State of a pool's checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +53,13 @@ pub enum CheckpointState {
 #[derive(Debug, Default)]
 pub(super) struct Discarding {
     active: AtomicBool,
+}
+
+/// Whether entries of one word can name each sector of a top-level vdev. A checkpoint space map covers the whole vdev.
+#[doc(alias = "vdev_is_spacemap_addressable")]
+fn is_addressable(top: &VdevConfig) -> bool {
+    let shift = top.ashift.saturating_add(OFFSET_BITS);
+    shift >= u64::BITS - 1 || top.asize < 1 << shift
 }
 
 impl Activity for Discarding {
@@ -102,7 +114,8 @@ impl Spa {
     /// Takes a checkpoint of all that was changed so far; returns when it is on disk.
     ///
     /// # Errors
-    /// `Unsupported` without the feature, and [`Spa::check_no_checkpoint`]'s.
+    /// `Unsupported` without the feature, or with a vdev for whose offsets the space map entries are too short; `Busy` during
+    /// a removal or an expansion, and [`Spa::check_no_checkpoint`]'s.
     #[doc(alias = "spa_checkpoint")]
     pub fn checkpoint(&self) -> Result<()> {
         self.sync()?;
@@ -111,13 +124,17 @@ impl Spa {
                 let what = "operation not supported on this type of pool";
                 return Err(Error::new(Kind::Unsupported, what));
             }
-            spa.check_no_checkpoint()?;
+            let has_two_words = spa.features.is_enabled(Feature::SpacemapV2);
+            if !has_two_words && !spa.pool.zio.tree().config.children.iter().all(is_addressable) {
+                return Err(Error::new(Kind::Unsupported, "device exceeds supported size"));
+            }
             if spa.is_removing() {
                 return Err(Error::new(Kind::Busy, "device removal in progress"));
             }
             if spa.is_expanding() {
                 return Err(Error::new(Kind::Busy, super::expansion::BUSY));
             }
+            spa.check_no_checkpoint()?;
             spa.note_checkpoint(tx)
         })
     }
@@ -170,5 +187,28 @@ impl Spa {
         let discarding = self.checkpoint_state()? == CheckpointState::Discarding;
         self.discarding.active.store(discarding, Ordering::Release);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvpair::NvList;
+
+    use super::*;
+
+    /// The sizes of OpenZFS's `checkpoint_sm_scale`: 64 PiB less the labels, and 65 PiB.
+    #[test]
+    fn vdevs_of_more_than_64_pib_need_entries_of_two_words() {
+        let top = |ashift: u64, asize: u64| {
+            let mut list = NvList::new();
+            list.add("type", "file");
+            list.add("ashift", ashift);
+            list.add("asize", asize);
+            VdevConfig::parse(&list).unwrap()
+        };
+        assert!(is_addressable(&top(9, (64 << 50) - (5 << 20))));
+        assert!(!is_addressable(&top(9, 64 << 50)));
+        assert!(is_addressable(&top(12, 65 << 50)));
+        assert!(is_addressable(&top(16, u64::MAX)));
     }
 }
