@@ -62,6 +62,7 @@ pub mod rebuild;
 pub mod reconstruct;
 mod remote;
 pub(crate) mod removal;
+mod remapped;
 mod resume;
 mod room;
 pub mod scrub;

@@ -142,6 +142,11 @@ impl Tables {
         self.all.lock().iter().filter_map(|(vdev, table)| Some((*vdev, table.damage.clone()?))).collect()
     }
 
+    /// Whether there is any table.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.all.lock().is_empty()
+    }
+
     /// Bytes that the pool would need more without clones.
     #[doc(alias = "brt_get_dspace")]
     pub(crate) fn saved(&self) -> u64 {

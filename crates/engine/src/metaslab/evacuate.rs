@@ -208,7 +208,7 @@ impl SpaceAllocator {
     }
 
     /// Returns for each removed vdev its number, its obsolete bytes and the size of its obsolete space map.
-    pub(crate) fn obsolete(&self) -> Vec<(u64, u64, u64)> {
+    pub fn obsolete(&self) -> Vec<(u64, u64, u64)> {
         let removed = self.removed.read();
         let removed = removed.iter().filter(|(_, removed)| removed.evacuation.is_none());
         let of = |map: &MapState| (u64::try_from(map.head.alloc).unwrap_or(0), map.head.length);

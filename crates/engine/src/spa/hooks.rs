@@ -104,10 +104,12 @@ impl Hooks for Spa {
         self.free_block(bp, tx)
     }
 
-    fn mark_obsolete(&self, bp: &Blkptr, _: &Tx) -> Result<()> {
-        if let Some(dva) = bp.dvas().next() {
-            self.space.mark_obsolete(&dva);
+    fn mark_obsolete(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+        let Some(dva) = bp.dvas().next() else { return Ok(()) };
+        if self.features.is_enabled(Feature::BlockCloning) {
+            return self.keep_place(u64::from(dva.vdev), tx);
         }
+        self.space.mark_obsolete(&dva);
         Ok(())
     }
 

@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use ondisk::names::mos;
+use ondisk::names::{mos, vdev_top};
 use ondisk::{Blkptr, Dva};
 use zcommon::features::Feature;
 
 use super::Spa;
 use super::activity::{Activity, Due};
 use super::pool::Pool;
+use super::remapped;
 use crate::brt::write::Added;
 use crate::ddt::index::IndexProgress;
 use crate::ddt::prune::{Ages, BATCH, Place, Prune, candidates};
@@ -20,7 +21,7 @@ use crate::ddt::rebuild::Gathered;
 use crate::dmu::dirty::within::Within;
 use crate::dmu::edit::Objects;
 use crate::dmu::{Objset, Tx};
-use crate::dsl::write::Hooks;
+use crate::dsl::write::{Hooks, MosTx};
 use crate::error::{Error, Result};
 use crate::memory::{Limits, Memory};
 use crate::zio::alloc::Class;
@@ -291,7 +292,12 @@ impl Spa {
         // Nothing is changed under it: objects of the MOS are opened under a transaction.
         let tx = self.begin()?;
         let tables = TablesAt { spa: self, within: self.mos.within(&tx) };
-        all.iter().map(|bp| self.shared.brt.refers(&tables, bp)).collect()
+        let refers = |bp: &Blkptr| self.shared.brt.refers(&tables, bp);
+        let is_cloned = |bp: &Blkptr| -> Result<bool> {
+            let others = self.other_pointers(bp);
+            others.iter().try_fold(refers(bp)?, |any, other| Ok(any || refers(other)?))
+        };
+        all.iter().map(is_cloned).collect()
     }
 
     /// Whether another reference to each of `all` can be counted when it is written.
@@ -363,9 +369,40 @@ impl Spa {
     }
 
     fn release(&self, tables: &TablesAt<'_>, bp: &Blkptr, tx: &Tx) -> Result<()> {
-        match self.shared.brt.release(tables, bp)? {
-            true => Ok(()),
-            false => self.free_places(bp, tx),
+        if self.shared.brt.release(tables, bp)? {
+            return Ok(());
+        }
+        for other in self.other_pointers(bp) {
+            if self.shared.brt.release(tables, &other)? {
+                return Ok(());
+            }
+        }
+        self.free_places(bp, tx)
+    }
+
+    /// The pointers to a block under its other places, if the pool has clones ([`remapped`]).
+    fn other_pointers(&self, bp: &Blkptr) -> Vec<Blkptr> {
+        if !self.shared.brt.is_used() {
+            return Vec::new();
+        }
+        remapped::other_pointers(&self.pool.zio.tree(), bp)
+    }
+
+    /// A place of a removed vdev may be that of a clone, which was made from a snapshot with the old pointer and whose entry in a
+    /// clone table is gone when it is the last reference. The place does not become obsolete, so obsolete space is not
+    /// counted precisely.
+    #[doc(alias = "vdev_obsolete_counts_are_precise")]
+    pub(super) fn keep_place(&self, vdev: u64, tx: &Tx) -> Result<()> {
+        let tree = self.pool.zio.tree();
+        let top = tree.config.children.iter().find(|top| top.id == vdev && top.top_zap != 0);
+        let Some(zap) = top.map(|top| top.top_zap) else { return Ok(()) };
+        let at: MosTx<'_> = self.datasets.at(tx, self);
+        match at.zap_word(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)? {
+            Some(_) => {
+                at.zap_remove(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?;
+                at.count(Feature::ObsoleteCounts, -1)
+            }
+            None => Ok(()),
         }
     }
 

@@ -47,13 +47,13 @@ pub struct IndirectMapping {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Top-level vdev.
-    pub(crate) vdev: u64,
+    pub vdev: u64,
     /// Offset there.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Length in bytes.
-    pub(crate) len: u64,
+    pub len: u64,
     /// The txg that wrote the copy, when it is known.
-    pub(crate) born: Option<u64>,
+    pub born: Option<u64>,
 }
 
 impl IndirectMapping {
@@ -79,6 +79,28 @@ impl IndirectMapping {
     fn born(&self, offset: u64) -> Option<u64> {
         let at = self.births.partition_point(|birth| birth.end <= offset);
         self.births.get(at).map(|birth| birth.txg)
+    }
+
+    /// Where `len` bytes were that `txg` copied to `offset` of `vdev`. Without a txg, or with a table that lacks the
+    /// txgs of its copies, any copy counts.
+    pub(crate) fn source_of(&self, (vdev, offset, len): (u64, u64, u64), txg: Option<u64>) -> Option<u64> {
+        let spans: Vec<(u64, u64)> = match txg.filter(|_| !self.births.is_empty()) {
+            None => vec![(0, u64::MAX)],
+            Some(txg) => {
+                let starts = std::iter::once(0).chain(self.births.iter().map(|birth| birth.end));
+                let all = starts.zip(self.births.iter());
+                all.filter(|(_, birth)| birth.txg == txg).map(|(from, birth)| (from, birth.end)).collect()
+            }
+        };
+        let end = offset.checked_add(len)?;
+        let holds = |entry: &&MappingEntry| {
+            entry.vdev == vdev && entry.offset <= offset && end <= entry.offset.saturating_add(entry.len)
+        };
+        spans.into_iter().find_map(|(from, to)| {
+            let first = self.entries.partition_point(|entry| entry.source.saturating_add(entry.len) <= from);
+            let those = self.entries.iter().skip(first).take_while(|entry| entry.source < to);
+            those.filter(holds).map(|entry| entry.source + (offset - entry.offset)).next()
+        })
     }
 
     /// Adds the entry that follows; refuses one that overlaps or is out of order.
@@ -149,6 +171,12 @@ mod tests {
         assert_eq!(pieces[0], Segment { vdev: 1, offset: 4608, len: 512, born: Some(7) });
         assert_eq!(pieces[1], Segment { vdev: 1, offset: 65536, len: 512, born: Some(9) });
         assert_eq!(map.resolve(1536, 512).unwrap()[0].born, None);
+        assert_eq!(map.source_of((1, 4608, 512), Some(7)), Some(512));
+        assert_eq!(map.source_of((1, 65536, 512), Some(9)), Some(1024));
+        assert_eq!(map.source_of((1, 65536, 512), Some(7)), None, "another txg copied them");
+        assert_eq!(map.source_of((1, 65536, 1024), None), Some(1024));
+        assert_eq!(map.source_of((1, 4608, 1024), None), None, "they are split");
+        assert_eq!(map.source_of((2, 4608, 512), None), None);
         assert!(map.resolve(1536, 1024).is_err());
         assert!(IndirectMapping::new(vec![entry(0, 0, 1024), entry(512, 0, 512)]).is_err());
     }
