@@ -56,15 +56,15 @@ mod load_verify;
 pub(crate) mod mapping;
 mod multihost;
 mod overtaken;
+mod pacing;
 mod pool;
 pub mod props;
 pub mod rebuild;
 pub mod reconstruct;
+mod remapped;
 mod remote;
 pub(crate) mod removal;
-mod remapped;
 mod resume;
-mod room;
 pub mod scrub;
 mod set_props;
 pub(crate) mod shared;
@@ -189,7 +189,7 @@ pub struct Spa {
     removing: Arc<Removing>,
     expanding: Arc<self::expansion::Expanding>,
     reconstruction: Arc<self::reconstruct::Reconstruction>,
-    room: self::room::JobRoom,
+    pacing: self::pacing::JobPacing,
     sweeps: Arc<self::sweep::Sweeps>,
     autotrim: Arc<self::autotrim::Autotrim>,
     feeding: Arc<self::cache::Feeding>,
@@ -289,7 +289,7 @@ impl Spa {
             removing,
             expanding,
             reconstruction,
-            room: self::room::JobRoom::default(),
+            pacing: self::pacing::JobPacing::default(),
             sweeps,
             autotrim: Arc::default(),
             feeding: Arc::default(),

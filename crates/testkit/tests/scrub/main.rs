@@ -4,7 +4,7 @@
 
 mod changes;
 mod error_log;
-mod room;
+mod pacing;
 mod sorted;
 
 use std::collections::BTreeSet;

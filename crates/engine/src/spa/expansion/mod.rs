@@ -244,7 +244,7 @@ impl Spa {
         let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
         let limit = limit.min(self.space.end_of_slabs(top.id));
         let most = match self.is_threaded() {
-            true if self.room.is_shared() => SHARED_STEP,
+            true if self.pacing.is_shared() => SHARED_STEP,
             true => STEP,
             false => SMALL_STEP,
         };
@@ -270,7 +270,7 @@ impl Spa {
         let Some(top) = self.set_reflow(&top, state, Some(range.clone())) else { return Ok(()) };
         let done = self.copy_step(&top, synced.synced(), (next, range), ranges, tx);
         top.open_gate();
-        self.make_room(&mut turn, || {});
+        self.pace_job(&mut turn, || {});
         match done {
             Ok(bytes) => {
                 if self.expanding.paused.swap(false, Ordering::AcqRel) {

@@ -402,7 +402,7 @@ impl Spa {
                 return self.end_rebuild(at, top, state::CANCELED);
             };
             self.note_rebuilt(&mut top, copied);
-            self.make_room(&mut turn, || {});
+            self.pace_job(&mut turn, || {});
             if clock().saturating_sub(began) > LONGEST || !self.is_threaded() || self.is_txg_wanted() {
                 break;
             }
@@ -422,7 +422,7 @@ impl Spa {
     #[doc(alias("vdev_rebuild_ranges", "vdev_rebuild_range"))]
     fn rebuild_range(&self, top: &mut Recorded, work: &Work, txg: u64) -> std::io::Result<Copied> {
         let most = match self.is_threaded() {
-            true if self.room.is_shared() => SHARED_STEP,
+            true if self.pacing.is_shared() => SHARED_STEP,
             true => STEP,
             false => SMALL_STEP,
         };

@@ -49,7 +49,7 @@ impl Spa {
                 Ok(bytes) => {
                     any = true;
                     removal.copied = removal.copied.saturating_add(bytes);
-                    self.make_room(&mut turn, || {});
+                    self.pace_job(&mut turn, || {});
                     if self.has_copied_enough(started) {
                         break Ok(());
                     }
@@ -87,7 +87,7 @@ impl Spa {
         let tree = self.pool.zio.tree();
         let top = tree.top(vdev).ok_or_else(|| Error::corrupt("the vdev that is being removed is gone"))?;
         let most = match self.is_threaded() {
-            true if self.room.is_shared() => SHARED_BATCH,
+            true if self.pacing.is_shared() => SHARED_BATCH,
             true => BATCH,
             false => STEP,
         };

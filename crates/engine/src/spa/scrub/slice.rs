@@ -18,7 +18,7 @@ use crate::dsl::write::{MosTx, freeing, scan_state};
 use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::spa::Spa;
-use crate::spa::room::JobTurn;
+use crate::spa::pacing::JobTurn;
 use crate::traverse::reader::{Reader, Request};
 use crate::traverse::{Stop, Visit, Visitor};
 use crate::types::Bookmark;
@@ -163,14 +163,14 @@ impl<'a> Slice<'a> {
         }
         let spa = self.spa;
         let (reader, zio) = (&self.reader, &spa.pool.zio);
-        spa.make_room(&mut self.turn, || {
+        spa.pace_job(&mut self.turn, || {
             reader.drain(|_| {});
             zio.wait_mended();
         });
         self.next_look = self.met
             + match self.met {
                 0 => 1,
-                _ if spa.room.is_shared() => SHARED_LOOK,
+                _ if spa.pacing.is_shared() => SHARED_LOOK,
                 _ => LOOK,
             };
         self.full |= spa.scanning.gathered().charge(&spa.pool.env.memory, self.gathered_most);

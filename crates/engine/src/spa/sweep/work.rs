@@ -62,7 +62,7 @@ impl Sweep {
                 return Ok(Step::Later);
             }
             match self.range(spa, (leaf, &top, child)) {
-                Some(Done::On) => spa.make_room(&mut turn, || {}),
+                Some(Done::On) => spa.pace_job(&mut turn, || {}),
                 Some(Done::Away) => return Ok(Step::Later),
                 None => {
                     self.end(spa, SweepState::Complete)?;

@@ -235,7 +235,7 @@ impl Spa {
             }
             left = left.saturating_sub(batch.entries.len());
             // The batch has no requests under way.
-            self.make_room(&mut turn, || {});
+            self.pace_job(&mut turn, || {});
             let elapsed = self.pool.env.clock.monotonic().saturating_sub(started);
             let enough = elapsed >= most || elapsed >= least && self.is_txg_awaited();
             if left == 0 || enough || !self.is_threaded() {

@@ -1,4 +1,4 @@
-//! Room for others beside a job in the background.
+//! Pacing of jobs in the background beside other users of the pool.
 //!
 //! The queue of each leaf lets requests of others go first ([`crate::vdev`], `lanes`). That does not suffice where leaves share a disk, a
 //! controller or the processors, of which the engine knows nothing. So a job takes turns: when it has worked while others used
@@ -45,9 +45,9 @@ pub(super) struct JobTurn {
 
 /// Whether jobs share the pool's leaves with others.
 #[derive(Debug, Default)]
-pub(super) struct JobRoom(AtomicBool);
+pub(super) struct JobPacing(AtomicBool);
 
-impl JobRoom {
+impl JobPacing {
     /// Whether others used the leaves during the last turn.
     pub(super) fn is_shared(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -93,7 +93,7 @@ impl Spa {
     }
 
     /// Has the job rest, if it has worked for long enough beside others. `end` ends its requests.
-    pub(super) fn make_room(&self, turn: &mut JobTurn, end: impl FnOnce()) {
+    pub(super) fn pace_job(&self, turn: &mut JobTurn, end: impl FnOnce()) {
         let now = || self.pool.env.clock.monotonic();
         let percent = self.limits().get(Limit::JobShare);
         if !self.is_threaded() || percent >= 100 || now().saturating_sub(turn.began) < LEAST {
@@ -101,7 +101,7 @@ impl Spa {
         }
         let others = self.others();
         let is_shared = others.pending || others.came != turn.came;
-        self.room.0.store(is_shared, Ordering::Relaxed);
+        self.pacing.0.store(is_shared, Ordering::Relaxed);
         if is_shared {
             end();
             let worked = now().saturating_sub(turn.began);

@@ -1,4 +1,4 @@
-//! Jobs leave room for others where all leaves are on one disk.
+//! Jobs are paced: they leave time to others where all leaves are on one disk.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
