@@ -30,6 +30,9 @@ check() { # POOL
     zpool status away | grep -q ' resilvered ' && echo "ok    what the disk lacked was resilvered" || echo "FAIL  no resilver"
     zpool clear away
   fi
+  if [ "$1" = cut-pause ]; then # It waits for its resumption.
+    zpool status "$1" | grep -q 'scrub paused' && zpool scrub "$1" && echo "ok    the paused scrub goes on" || { echo "FAIL  no paused scrub"; zpool status "$1"; }
+  fi
   if [[ $1 = cut-* ]]; then # The job that we began goes on by itself.
     timeout 600 zpool wait -t scrub,resilver,replace,remove,raidz_expand "$1" && ! zpool status "$1" | grep -q 'in progress' &&
       echo "ok    the job that was cut has ended" || { echo "FAIL  the job does not end"; zpool status "$1"; }

@@ -121,6 +121,12 @@ disks cut-scrub 3 200 &&
 disks cut-resilver 4 200 &&
   create cut-resilver raidz1 @1 @2 @3 && small cut-resilver && zpool replace cut-resilver "$pools/cut-resilver/d2" "$pools/cut-resilver/d4" &&
   zpool sync cut-resilver && begun cut-resilver 'resilver in progress' && small_end cut-resilver
+disks cut-rebuild 3 250 &&
+  create cut-rebuild mirror @1 @2 && small cut-rebuild && hold zfs_scan_suspend_progress 1 && zpool attach -s cut-rebuild "$pools/cut-rebuild/d1" "$pools/cut-rebuild/d3" &&
+  echo late > "$mnt/cut-rebuild/late" && zpool sync cut-rebuild && begun cut-rebuild 'resilver (mirror-0) in progress' && small_end cut-rebuild
+disks cut-pause 3 200 &&
+  create cut-pause raidz1 @ && small cut-pause && hold zfs_scan_suspend_progress 1 && zpool scrub cut-pause && zpool sync cut-pause &&
+  zpool scrub -p cut-pause && zpool sync cut-pause && begun cut-pause 'scrub paused' && small_end cut-pause
 release zfs_scan_suspend_progress
 disks cut-removal 3 250 && hold zfs_removal_suspend_progress 1 && create cut-removal @ && small cut-removal && zpool remove cut-removal "$pools/cut-removal/d2" && echo late > "$mnt/cut-removal/late" &&
   zpool sync cut-removal && begun cut-removal 'Evacuation of .* in progress' && small_end cut-removal
