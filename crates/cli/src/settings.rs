@@ -41,6 +41,16 @@ pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
     Ok(all)
 }
 
+/// The same for a pool, whose `altroot` the option `-R` may have set already.
+#[doc(alias = "add_prop_list")]
+pub fn split_beside_root(words: &[String], root: Option<&str>) -> Result<Vec<(String, String)>, String> {
+    let all = split(words)?;
+    match root.is_some() && all.iter().any(|(name, _)| name == "altroot") {
+        true => Err("property 'altroot' specified multiple times".to_owned()),
+        false => Ok(all),
+    }
+}
+
 /// Whether settings apply to a new dataset or pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
@@ -407,6 +417,16 @@ mod tests {
 
     fn fs(name: &str, value: &str) -> Result<(String, PropValue), String> {
         of_dataset(name, value, DatasetTypes::FILESYSTEM, When::Later)
+    }
+
+    #[test]
+    fn the_alternate_root_is_set_once() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let altroot = words(&["altroot=/y"]);
+        assert_eq!(split_beside_root(&altroot, None), Ok(vec![("altroot".into(), "/y".into())]));
+        let twice = Err("property 'altroot' specified multiple times".to_owned());
+        assert_eq!(split_beside_root(&altroot, Some("/x")), twice);
+        assert!(split_beside_root(&words(&["ashift=9"]), Some("/x")).is_ok());
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Create {
         if let Some(root) = self.root.as_ref().filter(|root| !root.starts_with('/')) {
             return Err(format!("bad alternate root '{root}'"));
         }
-        let props = settings::split(&self.pool_props)?;
+        let props = settings::split_beside_root(&self.pool_props, self.root.as_deref())?;
         let files = props.iter().find(|(name, _)| name == "compatibility").map_or("off", |(_, files)| files);
         let allowed = settings::compatible(files)?;
         wishes.features.retain(|feature| allowed.contains(feature));

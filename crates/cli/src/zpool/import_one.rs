@@ -246,7 +246,7 @@ impl Import {
         };
         let (props, options) = props_and_mount_options(&self.options);
         let mut wishes = Wishes { manner, read_only: false, stored: Vec::new(), options };
-        let props = settings::split(&props)?;
+        let props = settings::split_beside_root(&props, self.root.as_deref())?;
         let has_cachefile = props.iter().any(|(name, _)| name == "cachefile");
         for (name, value) in props {
             match of_pool(&name, &value, When::Import)? {

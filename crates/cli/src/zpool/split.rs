@@ -196,6 +196,7 @@ impl Verb for Split {
         if let Some(root) = self.root.as_ref().filter(|root| !root.starts_with('/')) {
             return Err(self.cannot(format!("bad alternate root '{root}'")));
         }
+        settings::split_beside_root(&props, self.root.as_deref()).map_err(Failure::usage)?;
         let pool = named(&self.pool, ctx)?;
         check_new_pool(&self.newpool).map_err(|why| self.cannot(why))?;
         let wishes = self.wishes(&props).map_err(|why| self.cannot(why))?;
