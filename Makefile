@@ -47,8 +47,9 @@ demo:
 	$(CARGO) build --profile demo --bin aquifer --bin powercut
 	demo/run.sh target/demo/aquifer target/demo/powercut
 
-test: lint
-	tests/oracle.sh
+# OpenZFS's tools are installed beside the first build.
+test:
+	@tests/oracle.sh & oracle=$$!; $(MAKE) lint; lint=$$?; wait $$oracle; exit $$lint
 	$(CARGO) run -p xtask -- test
 
 # All long tests: the suite with its slow tests, then power cuts, simulation, fuzzing, kills, mounts, a kernel, OpenZFS's suite.
