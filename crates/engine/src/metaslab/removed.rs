@@ -22,9 +22,9 @@ use super::record;
 use super::table;
 use super::unit::MapState;
 use crate::dmu::Objset;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::vdev::config::VdevConfig;
-use crate::vdev::indirect::{IndirectMapping, MAX_HOPS, Segment};
+use crate::vdev::indirect::{Hop, IndirectMapping, Segment, follow};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
 
@@ -59,9 +59,6 @@ pub(super) struct Pending {
     /// Allocated ranges of the one before.
     pub(crate) ranges: RangeSet,
 }
-
-/// A range of a top-level vdev, and how many removals led to it.
-type Piece = (u64, u64, u64, u32);
 
 impl Removed {
     /// The removed vdevs of an existing pool, and the one that is being removed.
@@ -115,40 +112,29 @@ impl SpaceAllocator {
 
     /// Where the bytes of a removed vdev's DVA are now. `freed`: they are no longer needed, and become
     /// obsolete there; for a vdev that is being removed, the result includes their copies.
-    #[doc(alias("vdev_indirect_remap", "vdev_indirect_mark_obsolete", "free_from_removing_vdev"))]
+    #[doc(alias("vdev_indirect_mark_obsolete", "free_from_removing_vdev"))]
     pub(super) fn moved(&self, dva: &Dva, freed: bool) -> Result<Vec<Dva>> {
         let noted = freed && self.forms.read().obsolete_counts;
-        let (mut done, mut todo) = (Vec::new(), vec![self.piece(dva)?]);
-        while let Some((vdev, offset, size, hops)) = todo.pop() {
-            let removed = self.removed(vdev);
-            let concrete = removed.as_ref().is_none_or(|removed| removed.evacuation.is_some());
-            if concrete {
-                let vdev = u32::try_from(vdev).map_err(|_| Error::corrupt("vdev number too big"))?;
-                done.push(Dva { vdev, offset, asize: size, ..Dva::default() });
-            }
-            let Some(removed) = removed else { continue };
-            if hops >= MAX_HOPS {
-                return Err(Error::new(Kind::Loop, "removed vdevs map to each other in a circle"));
-            }
-            let (size, pieces) = match &removed.evacuation {
-                Some(_) if !freed => continue,
-                Some(evacuation) => match evacuation.free(offset, size)? {
-                    Some(copied) => copied,
-                    None => continue,
+        let pieces = follow(self.piece(dva)?, |piece| {
+            let Some(removed) = self.removed(piece.vdev) else { return Ok(Hop::Here) };
+            let (size, hop) = match &removed.evacuation {
+                Some(_) if !freed => return Ok(Hop::Here),
+                Some(evacuation) => match evacuation.free(piece.offset, piece.len)? {
+                    Some((copied, copies)) => (copied, Hop::Copied(copies)),
+                    None => return Ok(Hop::Here),
                 },
-                None => {
-                    let mapping = removed.top.mapping();
-                    let mapping = mapping
-                        .ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
-                    (size, mapping.resolve(offset, size)?)
-                }
+                None => (piece.len, Hop::Moved(removed.top.moved(piece.offset, piece.len)?)),
             };
-            todo.extend(pieces.iter().rev().map(|s| (s.vdev, s.offset, s.len, hops + 1)));
             if noted {
-                removed.freed.lock().insert(offset, offset.saturating_add(size));
+                removed.freed.lock().insert(piece.offset, piece.offset.saturating_add(size));
             }
-        }
-        Ok(done)
+            Ok(hop)
+        })?;
+        let dva = |piece: Segment| {
+            let vdev = u32::try_from(piece.vdev).map_err(|_| Error::corrupt("vdev number too big"))?;
+            Ok(Dva { vdev, offset: piece.offset, asize: piece.len, ..Dva::default() })
+        };
+        pieces.into_iter().map(dva).collect()
     }
 
     /// Notes that a range of a removed vdev is no longer referred to there (syncing context).
@@ -159,10 +145,10 @@ impl SpaceAllocator {
         }
     }
 
-    fn piece(&self, dva: &Dva) -> Result<Piece> {
+    fn piece(&self, dva: &Dva) -> Result<Segment> {
         let vdev = u64::from(dva.vdev);
         let removed = self.removed(vdev).ok_or_else(|| Error::corrupt("no such removed vdev"))?;
         let size = if dva.gang { removed.top.asize_of(super::allocator::GANG_HEADER, 0) } else { dva.asize };
-        Ok((vdev, dva.offset, size, 0))
+        Ok(Segment::new(vdev, dva.offset, size))
     }
 }

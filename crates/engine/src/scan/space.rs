@@ -23,15 +23,13 @@ use super::space_maps::SpaceMaps;
 use crate::ddt;
 use crate::error::{Error, Kind};
 use crate::spa::Pool;
-use crate::vdev::indirect::MAX_HOPS;
+use crate::vdev::indirect::{MAX_PIECES, Segment};
 use crate::zio::gang_members;
 
 /// Maximum kept findings of a kind.
 const MAX_FINDINGS: usize = 1 << 16;
 /// Maximum nesting of gangs.
 const MAX_NESTING: u32 = 16;
-/// Maximum pieces of one block on removed vdevs: one of 32 MiB in single sectors, several times over.
-const MAX_PIECES: u32 = 1 << 18;
 
 /// A run of bytes on a top-level vdev.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -157,7 +155,7 @@ struct Claiming {
     /// Gang headers.
     headers: HashSet<Dva>,
     /// Pieces that removed vdevs map to.
-    pieces: u32,
+    pieces: usize,
 }
 
 /// One pass over a window.
@@ -217,7 +215,7 @@ impl<'p> SpaceCheck<'p> {
 
     /// Marks all locations of a block as in use. Returns whether the first of them was in use, in this pass's window.
     pub(crate) fn keep(&mut self, bp: &Blkptr) -> bool {
-        let again = bp.dva(0).and_then(|dva| self.is_used(&dva, 0));
+        let again = bp.dva(0).and_then(|dva| self.is_used(&dva));
         self.claim(bp, &mut Claiming::default(), 0);
         again.unwrap_or(false)
     }
@@ -257,7 +255,7 @@ impl<'p> SpaceCheck<'p> {
     /// since other pointers to it were written.
     pub(crate) fn meet(&mut self, bp: &Blkptr) -> Met {
         let Some(first) = bp.dva(0) else { return Met::First };
-        let met = match self.is_used(&first, 0) {
+        let met = match self.is_used(&first) {
             None => Met::Elsewhere,
             Some(true) if bp.dedup() => Met::Deduplicated,
             Some(true) if self.clones.references(&first) > 0 => Met::Cloned,
@@ -277,8 +275,8 @@ impl<'p> SpaceCheck<'p> {
     fn claim_further(&mut self, bp: &Blkptr) {
         self.further = 0;
         for dva in bp.dvas().filter(|dva| !dva.gang) {
-            if self.is_used(&dva, 0) == Some(false) {
-                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, &mut Claiming::default(), 0);
+            if self.is_used(&dva) == Some(false) {
+                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, &mut Claiming::default());
                 self.further = self.further.saturating_add(dva.asize);
             }
         }
@@ -297,7 +295,7 @@ impl<'p> SpaceCheck<'p> {
             let logged = logged.map(|(key, entry)| (*key, entry.phys.clone()));
             for (key, all) in stored.map(|entry| (entry.key, entry.phys)).chain(logged) {
                 for bp in all.iter().filter(|p| p.phys_birth != 0).map(|p| p.blkptr(&key, table.checksum)) {
-                    let is_met = bp.dva(0).is_some_and(|first| self.is_used(&first, 0) != Some(false));
+                    let is_met = bp.dva(0).is_some_and(|first| self.is_used(&first) != Some(false));
                     if is_met && bp.dvas().nth(1).is_some() {
                         self.claim_further(&bp);
                         bytes = bytes.saturating_add(self.further);
@@ -309,12 +307,12 @@ impl<'p> SpaceCheck<'p> {
     }
 
     /// Whether the first sector of a copy is already in use; `None` outside of the window.
-    fn is_used(&self, dva: &Dva, hops: u32) -> Option<bool> {
-        let (vdev, offset) = (u64::from(dva.vdev), dva.offset);
-        if let Some(top) = self.pool.zio.tree().top(vdev).filter(|t| t.is_removed()) {
-            let to = *top.mapping()?.resolve(offset, 512).ok()?.first()?;
-            let moved = Dva { vdev: u32::try_from(to.vdev).ok()?, offset: to.offset, ..*dva };
-            return if hops < MAX_HOPS { self.is_used(&moved, hops + 1) } else { None };
+    fn is_used(&self, dva: &Dva) -> Option<bool> {
+        let (mut vdev, mut offset) = (u64::from(dva.vdev), dva.offset);
+        let tree = self.pool.zio.tree();
+        if tree.top(vdev).is_some_and(|top| top.is_removed()) {
+            let pieces = tree.pieces(Segment::new(vdev, offset, 512)).ok()?;
+            (vdev, offset) = pieces.first().map(|piece| (piece.vdev, piece.offset))?;
         }
         let sectors = self.tops.get(&vdev)?;
         let inside = (sectors.start..sectors.end).contains(&offset);
@@ -324,7 +322,7 @@ impl<'p> SpaceCheck<'p> {
     fn claim(&mut self, bp: &Blkptr, claiming: &mut Claiming, nesting: u32) {
         for dva in bp.dvas() {
             if !dva.gang {
-                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, claiming, 0);
+                self.claim_range(u64::from(dva.vdev), dva.offset, dva.asize, claiming);
             }
         }
         if bp.is_gang() {
@@ -335,7 +333,7 @@ impl<'p> SpaceCheck<'p> {
     /// Claims a gang's headers, then its members, which all headers name alike.
     fn claim_gang(&mut self, bp: &Blkptr, claiming: &mut Claiming, nesting: u32) {
         if nesting >= MAX_NESTING || bp.dva(0).is_none_or(|dva| !claiming.headers.insert(dva)) {
-            return self.notes.push(Error::new(Kind::Loop, "a gang contains itself"));
+            return self.note(Error::new(Kind::Loop, "a gang contains itself"));
         }
         match gang_members(&self.pool.zio, bp) {
             Ok(gang) => {
@@ -344,37 +342,40 @@ impl<'p> SpaceCheck<'p> {
                     let tree = self.pool.zio.tree();
                     let size =
                         tree.top(vdev).map_or(512, |top| top.asize_of(gang.header_size, bp.physical_birth()));
-                    self.claim_range(vdev, dva.offset, size, claiming, 0);
+                    self.claim_range(vdev, dva.offset, size, claiming);
                 }
                 for member in &gang.members {
                     self.claim(member, claiming, nesting + 1);
                 }
             }
-            Err(e) => self.notes.push(e),
+            Err(e) => self.note(e),
         }
     }
 
-    fn claim_range(&mut self, vdev: u64, offset: u64, size: u64, claiming: &mut Claiming, hops: u32) {
-        let removed = self.pool.zio.tree().top(vdev).filter(|t| t.is_removed());
-        if let Some(top) = removed {
-            let pieces = top.mapping().map(|m| m.resolve(offset, size));
-            match pieces {
-                Some(Ok(pieces)) if hops < MAX_HOPS => {
-                    for piece in pieces {
-                        claiming.pieces += 1;
-                        if claiming.pieces > MAX_PIECES {
-                            return self
-                                .notes
-                                .push(Error::new(Kind::Loop, "removed vdevs map onto each other"));
-                        }
-                        self.claim_range(piece.vdev, piece.offset, piece.len, claiming, hops + 1);
-                    }
-                }
-                Some(Err(e)) => self.notes.push(e.on_vdev(&top.name)),
-                _ => {}
-            }
-            return;
+    fn claim_range(&mut self, vdev: u64, offset: u64, size: u64, claiming: &mut Claiming) {
+        let tree = self.pool.zio.tree();
+        if !tree.top(vdev).is_some_and(|top| top.is_removed()) {
+            return self.claim_here(vdev, offset, size);
         }
+        match tree.pieces(Segment::new(vdev, offset, size)) {
+            Ok(pieces) if claiming.pieces + pieces.len() <= MAX_PIECES => {
+                claiming.pieces += pieces.len();
+                pieces.iter().for_each(|piece| self.claim_here(piece.vdev, piece.offset, piece.len));
+            }
+            Ok(_) => self.note(Error::new(Kind::Loop, "removed vdevs map a block to too many pieces")),
+            Err(e) => self.note(e),
+        }
+    }
+
+    /// Notes that a location could not be determined.
+    fn note(&mut self, why: Error) {
+        if self.notes.len() < MAX_FINDINGS {
+            self.notes.push(why);
+        }
+    }
+
+    /// Claims a range of a vdev that is there.
+    fn claim_here(&mut self, vdev: u64, offset: u64, size: u64) {
         let Some(sectors) = self.tops.get_mut(&vdev) else { return };
         let (from, to) = sectors.bits(offset, offset.saturating_add(size));
         if from >= to {
@@ -395,7 +396,7 @@ impl<'p> SpaceCheck<'p> {
 
     /// Claims a range that no block pointer names (a removal's copies).
     pub(crate) fn claim_moved(&mut self, vdev: u64, offset: u64, size: u64) {
-        self.claim_range(vdev, offset, size, &mut Claiming::default(), 0);
+        self.claim_range(vdev, offset, size, &mut Claiming::default());
     }
 
     /// Ends the pass: allocated and unused sectors are leaked. Unknown metaslabs are excluded from every finding.

@@ -8,10 +8,12 @@
 
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 
 /// Vdevs removed one after another that a block may have moved through.
-pub(crate) const MAX_HOPS: u32 = 64;
+const MAX_HOPS: u32 = 64;
+/// Maximum pieces of one range, those on the way included: a block of 32 MiB in single sectors, several times over.
+pub(crate) const MAX_PIECES: usize = 1 << 18;
 
 /// One copied segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +45,7 @@ pub struct IndirectMapping {
     births: Arc<[CopyBirth]>,
 }
 
-/// A piece of a block, where it stands now.
+/// A piece of a block, at its present location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// Top-level vdev.
@@ -54,6 +56,59 @@ pub struct Segment {
     pub len: u64,
     /// The txg that wrote the copy, when it is known.
     pub born: Option<u64>,
+}
+
+impl Segment {
+    /// A range of a top-level vdev, of no known birth.
+    pub(crate) fn new(vdev: u64, offset: u64, len: u64) -> Self {
+        Self { vdev, offset, len, born: None }
+    }
+}
+
+/// One step of [`follow`].
+#[derive(Debug)]
+pub(crate) enum Hop {
+    /// The range lies on a vdev that is there.
+    Here,
+    /// The range lies on a removed vdev; its pieces are these, in order.
+    Moved(Vec<Segment>),
+    /// The range lies on a vdev that is being removed, and these are its copies.
+    Copied(Vec<Segment>),
+}
+
+/// The pieces of a range on vdevs that are there, in order. `hop` maps one range; each removal is followed, so that no
+/// result lies on a removed vdev. A piece without a birth of its own has that of the range it is a piece of.
+///
+/// # Errors
+/// Those of `hop`; [`Kind::Loop`] for mappings that lead through more than [`MAX_HOPS`] removals or to more than [`MAX_PIECES`] pieces.
+#[doc(alias = "vdev_indirect_remap")]
+pub(crate) fn follow(range: Segment, mut hop: impl FnMut(&Segment) -> Result<Hop>) -> Result<Vec<Segment>> {
+    let too_far = |why| Error::new(Kind::Loop, why).at_offset(range.offset);
+    let (mut pieces, mut count) = (Vec::new(), 0);
+    let mut todo = vec![(range, 0)];
+    while let Some((segment, hops)) = todo.pop() {
+        let further = match hop(&segment)? {
+            Hop::Here => {
+                pieces.push(segment);
+                continue;
+            }
+            Hop::Copied(copies) => {
+                pieces.push(segment);
+                copies
+            }
+            Hop::Moved(further) => further,
+        };
+        if hops >= MAX_HOPS {
+            return Err(too_far("removed vdevs map to each other in a circle"));
+        }
+        count += further.len();
+        if count > MAX_PIECES {
+            return Err(too_far("removed vdevs map a block to too many pieces"));
+        }
+        let of_segment = |piece: Segment| (Segment { born: piece.born.or(segment.born), ..piece }, hops + 1);
+        todo.extend(further.into_iter().rev().map(of_segment));
+    }
+    Ok(pieces)
 }
 
 impl IndirectMapping {
@@ -179,5 +234,48 @@ mod tests {
         assert_eq!(map.source_of((2, 4608, 512), None), None);
         assert!(map.resolve(1536, 1024).is_err());
         assert!(IndirectMapping::new(vec![entry(0, 0, 1024), entry(512, 0, 512)]).is_err());
+    }
+
+    /// Vdev 0 moved to 1, 1 to 2, and so on; `last` is there. Each removal halves the range, down to sectors.
+    fn chain(last: u64) -> impl FnMut(&Segment) -> Result<Hop> {
+        move |segment| {
+            if segment.vdev == last {
+                return Ok(Hop::Here);
+            }
+            let first = if segment.len > 512 { segment.len / 2 } else { segment.len };
+            let halves = [(segment.offset, first), (segment.offset + first, segment.len - first)];
+            let to = |(offset, len)| Segment {
+                born: (segment.vdev == 1).then_some(7),
+                ..Segment::new(segment.vdev + 1, offset, len)
+            };
+            Ok(Hop::Moved(halves.into_iter().filter(|(_, len)| *len > 0).map(to).collect()))
+        }
+    }
+
+    #[test]
+    fn removals_are_followed_to_the_limits_and_no_further() {
+        let places = follow(Segment::new(0, 4096, 2048), chain(3)).unwrap();
+        let want = |i: u64| Segment { born: Some(7), ..Segment::new(3, 4096 + 512 * i, 512) };
+        assert_eq!(places, (0..4).map(want).collect::<Vec<_>>());
+        let far = |last| follow(Segment::new(0, 0, 512), chain(last));
+        assert_eq!(
+            far(u64::from(MAX_HOPS)).unwrap(),
+            [Segment { born: Some(7), ..Segment::new(u64::from(MAX_HOPS), 0, 512) }]
+        );
+        assert_eq!(far(u64::from(MAX_HOPS) + 1).unwrap_err().kind(), Kind::Loop);
+        let largest = follow(Segment::new(0, 0, ondisk::MAX_BLOCK_SIZE), chain(17)).unwrap();
+        assert_eq!(largest.iter().map(|piece| piece.len).sum::<u64>(), ondisk::MAX_BLOCK_SIZE);
+        let forged = |segment: &Segment| Ok(Hop::Moved(vec![*segment; 2]));
+        assert_eq!(follow(Segment::new(0, 0, 512), forged).unwrap_err().kind(), Kind::Loop);
+    }
+
+    #[test]
+    fn a_vdev_that_is_being_removed_has_a_range_and_its_copies() {
+        let copied = |segment: &Segment| match segment.vdev {
+            0 => Ok(Hop::Copied(vec![Segment::new(1, 0, 512), Segment::new(2, 512, 512)])),
+            _ => Ok(Hop::Here),
+        };
+        let places = follow(Segment::new(0, 8192, 1024), copied).unwrap();
+        assert_eq!(places.iter().map(|piece| piece.vdev).collect::<Vec<_>>(), [0, 1, 2]);
     }
 }

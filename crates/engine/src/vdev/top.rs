@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLock};
 use super::config::{AllocBias, Kind, VdevConfig};
 use super::draid::{DraidGeometry, DraidPlan};
 use super::draid_rows::Path;
-use super::indirect::IndirectMapping;
+use super::indirect::{IndirectMapping, Segment};
 use super::leaf::Leaf;
 use super::mirror::MirrorPlan;
 use super::plan::{ChildRead, Children, Depth, Fault, ReadPlan};
@@ -292,6 +292,16 @@ impl Top {
             Layout::Indirect(slot) => slot.read().clone(),
             _ => None,
         }
+    }
+
+    /// One removal further: the pieces of a range of this removed vdev.
+    ///
+    /// # Errors
+    /// When the mapping is not known or damaged.
+    pub(crate) fn moved(&self, offset: u64, len: u64) -> Result<Vec<Segment>> {
+        let unknown = || Error::corrupt("the removed vdev's mapping could not be read");
+        let pieces = self.mapping().ok_or_else(unknown).and_then(|mapping| mapping.resolve(offset, len));
+        pieces.map_err(|e| e.on_vdev(&self.name))
     }
 
     /// True when this vdev was removed and its blocks live elsewhere.

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
 use super::health::recorded;
+use super::indirect::{Hop, Segment, follow};
 use super::leaf::Leaf;
 use super::least::{is_short, least_sizes, short_leaf};
 use super::raidz::RaidzGeometry;
@@ -162,6 +163,17 @@ impl Tree {
     #[doc(alias = "spa_deflate")]
     pub(crate) fn deflates(&self) -> bool {
         self.deflates
+    }
+
+    /// The pieces of a range on vdevs that are there: the range itself, unless its vdev was removed.
+    ///
+    /// # Errors
+    /// When a mapping is not known or damaged, or leads too far.
+    pub(crate) fn pieces(&self, range: Segment) -> Result<Vec<Segment>> {
+        follow(range, |segment| match self.top(segment.vdev).filter(|top| top.is_removed()) {
+            None => Ok(Hop::Here),
+            Some(top) => top.moved(segment.offset, segment.len).map(Hop::Moved),
+        })
     }
 
     /// The top-level vdev of that number.

@@ -332,14 +332,12 @@ pub(crate) struct Range {
     pub(crate) size: u64,
     /// Physical birth.
     pub(crate) birth: u64,
-    /// How many removals were followed so far.
-    pub(crate) hops: u32,
 }
 
 impl Range {
     /// The range that a DVA names.
     pub(crate) fn of(dva: &Dva, size: u64, birth: u64) -> Self {
-        Self { vdev: u64::from(dva.vdev), offset: dva.offset, size, birth, hops: 0 }
+        Self { vdev: u64::from(dva.vdev), offset: dva.offset, size, birth }
     }
 }
 
@@ -386,7 +384,7 @@ pub(super) fn physical(zio: &Arc<Zio>, vdev: u64, offset: u64, size: u64) -> Res
     }
     let promise = Promise::default();
     let theirs = promise.clone();
-    let range = Range { vdev, offset, size, birth: u64::MAX, hops: 0 };
+    let range = Range { vdev, offset, size, birth: u64::MAX };
     read_range(zio, range, Depth::First, Arc::new(|_| true), Box::new(move |copy| theirs.set(copy)));
     let copy: CopyResult = promise.wait(&**zio.executor());
     copy.data.ok_or_else(|| copy.error.unwrap_or_else(|| lost(zio, &copy.damage)).at_offset(offset))

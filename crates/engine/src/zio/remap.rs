@@ -21,7 +21,7 @@ use super::Zio;
 use super::drive::Judge;
 use super::read::{CopyDone, CopyResult, Range, read_range};
 use crate::error::Error;
-use crate::vdev::indirect::MAX_HOPS;
+use crate::vdev::indirect::Segment;
 use crate::vdev::plan::Depth;
 use crate::vdev::top::Top;
 
@@ -34,7 +34,7 @@ const MAX_VERSIONS: usize = 32;
 
 /// Reads a range of a removed vdev.
 pub(crate) fn read(zio: &Arc<Zio>, top: &Top, range: Range, depth: Depth, judge: Judge, done: CopyDone) {
-    let pieces = match ranges(zio, top, range) {
+    let pieces = match places(zio, range) {
         Ok(pieces) => pieces,
         Err(e) => return done(CopyResult { error: Some(e.on_vdev(&top.name)), ..CopyResult::default() }),
     };
@@ -106,53 +106,22 @@ pub(crate) fn written_in(zio: &Zio, bp: &Blkptr) -> BTreeSet<u64> {
     places.flatten().map(|place| place.birth).chain([birth]).collect()
 }
 
-/// Where the pieces of a range are.
+/// The pieces of a range on vdevs that are there: all removals are followed here, so that no reader of a piece meets another.
 ///
 /// # Errors
 /// When a mapping is not known, or damaged.
 fn places(zio: &Zio, range: Range) -> Result<Vec<Range>, Error> {
-    match zio.tree().top(range.vdev).filter(|top| top.is_removed()) {
-        None => Ok(vec![range]),
-        Some(top) => ranges(zio, &top, range),
-    }
-}
-
-/// Where the pieces of a range of a removed vdev are now, on vdevs that are still there. All removals are
-/// followed here, so that no reader of a piece meets another.
-fn ranges(zio: &Zio, top: &Top, range: Range) -> Result<Vec<Range>, Error> {
-    let tree = zio.tree();
-    let mut pieces = Vec::new();
-    let mut todo = moved(top, range)?;
-    todo.reverse();
-    while let Some(piece) = todo.pop() {
-        match tree.top(piece.vdev).filter(|top| top.is_removed()) {
-            None => pieces.push(piece),
-            Some(top) => todo.extend(moved(&top, piece)?.into_iter().rev()),
-        }
-    }
-    match pieces.is_empty() {
-        true => Err(Error::corrupt("a block without bytes on a removed vdev")),
-        false => Ok(pieces),
-    }
-}
-
-/// One removal further.
-fn moved(top: &Top, range: Range) -> Result<Vec<Range>, Error> {
-    if range.hops >= MAX_HOPS {
-        return Err(Error::new(crate::error::Kind::Loop, "removed vdevs map to each other in a circle"));
-    }
-    let mapping =
-        top.mapping().ok_or_else(|| Error::corrupt("the removed vdev's mapping could not be read"))?;
-    let pieces = mapping.resolve(range.offset, range.size)?;
-    let hops = range.hops + 1;
-    let to = |s: crate::vdev::indirect::Segment| Range {
+    let to = |s: Segment| Range {
         vdev: s.vdev,
         offset: s.offset,
         size: s.len,
-        hops,
         birth: s.born.unwrap_or(range.birth),
     };
-    Ok(pieces.into_iter().map(to).collect())
+    let pieces = zio.tree().pieces(Segment::new(range.vdev, range.offset, range.size))?;
+    match pieces.is_empty() {
+        true => Err(Error::corrupt("a block without bytes on a removed vdev")),
+        false => Ok(pieces.into_iter().map(to).collect()),
+    }
 }
 
 type AllDone = Box<dyn FnOnce(Vec<CopyResult>) + Send>;
