@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::error::{Error, Kind, Result};
 
 /// Vdevs removed one after another that a block may have moved through.
-const MAX_HOPS: u32 = 64;
+pub(crate) const MAX_HOPS: u32 = 64;
 /// Maximum pieces of one range, those on the way included: a block of 32 MiB in single sectors, several times over.
 pub(crate) const MAX_PIECES: usize = 1 << 18;
 
