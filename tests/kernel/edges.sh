@@ -48,8 +48,9 @@ new e-errors 1 200 @1
 secret e-errors/secret -o mountpoint="$mnt/e-errors/secret"; head -c 3000000 /dev/urandom > "$mnt/e-errors/secret/file"
 zfs snapshot e-errors@one; zpool sync e-errors
 param zfs_scan_suspend_progress 0
+# A name of a pool with a slash is that of its file system, without one that of its MOS.
 blocks() { zdb -ddddd "$1" "$(stat -c %i "$2")" | awk '$2 == "L0" { split($3, dva, ":"); print dva[2] }' | head -"$3"; }
-places="$(blocks e-errors "$mnt/e-errors/large" 3) $(blocks e-errors "$mnt/e-errors/rand" 1) $(blocks e-errors/secret "$mnt/e-errors/secret/file" 2)"
+places="$(blocks e-errors/ "$mnt/e-errors/large" 3) $(blocks e-errors/ "$mnt/e-errors/rand" 1) $(blocks e-errors/secret "$mnt/e-errors/secret/file" 2)"
 zpool export e-errors
 for at in $places; do dd if=/dev/zero of="$(disk e-errors 1)" bs=512 seek=$((16#$at / 512 + 8192)) count=1 conv=notrunc status=none; done
 zpool import -d "$begun/e-errors" e-errors; zfs load-key e-errors/secret < "$begun/e-errors/key"; zfs mount e-errors/secret

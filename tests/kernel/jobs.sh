@@ -35,7 +35,7 @@ leave() { # POOL [STATUS]: exports it; status must have shown this
 
 disk() { echo "$begun/$1/d$2"; }
 
-# PARAMETER VALUE COMMAND…: runs the command with this module parameter.
+# with PARAMETER VALUE COMMAND…: runs the command with this module parameter.
 with() { local name=$1 old; old=$(cat "/sys/module/zfs/parameters/$name"); param "$name" "$2"; "${@:3}"; param "$name" "$old"; }
 
 # crash POOL: what the devices have at this moment, in place of an exported pool.
