@@ -89,7 +89,8 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
   newest || notice "zdb-2.4 and ztest-2.4 are not installed and can't be (no root or no apt)"
   exit 0
 fi
-exec 9> "${TMPDIR:-/tmp}/oracle.lock" && flock 9
+lock=$(dirname "$0")/../target/oracle.lock
+mkdir -p "${lock%/*}" && exec 9> "$lock" && flock 9
 own || install_own
 newest || install_newest || notice "OpenZFS 2.4's tools could not be installed"
 exit 0
