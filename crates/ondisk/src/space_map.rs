@@ -129,7 +129,7 @@ impl SpaceMapDecoder {
     }
 
     fn one_word(&self, word: u64) -> Result<SpaceMapEntry, Malformed> {
-        let offset = word >> 16 & ((1 << 47) - 1);
+        let offset = word >> 16 & (OFFSET_LIMIT - 1);
         self.entry(word >> 15 & 1 != 0, None, offset, (word & 0x7fff) + 1)
     }
 
@@ -162,8 +162,11 @@ impl SpaceMapDecoder {
 
 /// Units that an entry of one word can count.
 const RUN_MAX: u64 = 1 << 15;
+/// Bits of the offset in an entry of one word.
+#[doc(alias = "SM_OFFSET_BITS")]
+pub const OFFSET_BITS: u32 = 47;
 /// First unit that an entry of one word can't name.
-const OFFSET_LIMIT: u64 = 1 << 47;
+const OFFSET_LIMIT: u64 = 1 << OFFSET_BITS;
 /// Units that an entry of two words can count.
 const RUN2_MAX: u64 = 1 << 36;
 /// A word that only fills a block up.

@@ -13,6 +13,7 @@ use engine::vdev::config::AllocBias;
 use ondisk::{Blkptr, Dva, ObjectType, ObjsetType};
 use stdx::rng::Rng;
 use testkit::pools;
+use testkit::zdb::Judge;
 use zcommon::features::Feature;
 
 const POOL: &str = "remapped";
@@ -23,7 +24,7 @@ struct Bench {
     spa: Arc<Spa>,
     dataset: u64,
     body: Vec<u8>,
-    _dir: tempfile::TempDir,
+    dir: tempfile::TempDir,
 }
 
 impl Bench {
@@ -39,7 +40,7 @@ impl Bench {
             spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
         let mut body = vec![0; (BLOCK * BLOCKS) as usize];
         Rng::new(5).fill(&mut body);
-        let bench = Self { spa, dataset, body, _dir: dir };
+        let bench = Self { spa, dataset, body, dir };
         let first = bench.object(|object, tx| object.write(tx, 0, &bench.body).unwrap());
         let gone = bench.spa.pool.tree().config.children.iter().find(|top| top.id == 0).unwrap().guid;
         bench.spa.remove(gone).unwrap();
@@ -140,4 +141,7 @@ fn clones_of_both_places_of_a_block_keep_it() {
     assert!(freed >= BLOCK * old.len() as u64, "{freed}");
     assert_eq!(bench.spa.feature(Feature::BlockCloning), Some(0));
     bench.spa.export().unwrap();
+    for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
+        judge.verify(bench.dir.path(), POOL).unwrap();
+    }
 }

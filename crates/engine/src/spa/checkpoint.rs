@@ -17,7 +17,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{Endian, Uberblock};
+use ondisk::{Endian, Uberblock, space_map};
 use zcommon::features::Feature;
 
 use super::Spa;
@@ -32,10 +32,6 @@ use crate::zap::Value;
 
 /// Bytes of memory that a byte of a checkpoint space map takes while it is discarded.
 const MEMORY_PER_BYTE: u64 = 8;
-
-/// Bits of the offset in a space map entry of one word, in sectors.
-#[doc(alias = "SM_OFFSET_BITS")]
-const OFFSET_BITS: u32 = 47;
 
 /// State of a pool's checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +54,7 @@ pub(super) struct Discarding {
 /// Whether entries of one word can name each sector of a top-level vdev. A checkpoint space map covers the whole vdev.
 #[doc(alias = "vdev_is_spacemap_addressable")]
 fn is_addressable(top: &VdevConfig) -> bool {
-    let shift = top.ashift.saturating_add(OFFSET_BITS);
+    let shift = top.ashift.saturating_add(space_map::OFFSET_BITS);
     shift >= u64::BITS - 1 || top.asize < 1 << shift
 }
 
