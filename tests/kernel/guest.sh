@@ -38,6 +38,11 @@ check() { # POOL
       echo "ok    the job that was cut has ended" || { echo "FAIL  the job does not end"; zpool status "$1"; }
     zpool status "$1" | grep -qE 'with 0 errors|completed on|expanded' || { echo "FAIL  no job was there"; zpool status "$1"; }
   fi
+  if [ "$1" = cut-rebuild ]; then # What the kernel read of the MOS before it knew what the new disk lacks may be stale there, too.
+    zpool wait -t scrub "$1"
+    zpool status "$1" | grep -q 'scrub repaired 0B in .* with 0 errors' && echo "ok    the scrub after it repaired nothing" || { echo "FAIL  the scrub after it"; zpool status "$1"; }
+    zpool clear "$1"
+  fi
   [ "$1" = cached ] && cache_is_back
   [ "$1" = received ] && receives "$at" "$mnt"
   zpool scrub -w "$1"
