@@ -15,6 +15,7 @@ aquifer=${AQUIFER:-$root/target/release/aquifer}
 nothing=${NOTHING:-$root/target/release/examples/nothing}
 fuse=${ZFS_FUSE:-/opt/zfs-fuse}
 runs=${RUNS:-3} mib=${MIB:-1024}
+aquifer=$(realpath -m "$aquifer") nothing=$(realpath -m "$nothing")
 
 say() { echo "bench: $*" >&2; }
 skip() { say "SKIPPED: $*"; exit 0; }
@@ -53,6 +54,15 @@ stop() {
 }
 trap 'stop; rm -rf "$dir"' EXIT
 
+# In a virtual machine the first use of a page of memory costs more than the work that is measured, and hosts take free pages back
+# within seconds: what a peer is about to use is touched right before.
+warm() {
+  local want=$((mib * 6)) free
+  free=$(awk '/^MemAvailable/ { print int($2 * 8 / 10240) }' /proc/meminfo)
+  [ "$want" -le "$free" ] || want=$free
+  head -c "${want}M" /dev/zero > "$dir/touched"
+  rm "$dir/touched"
+}
 # start WHERE LAYOUT [RECORDSIZE]: an empty file system; fails where the peer has no such layout
 start() {
   local where=$1 layout=$2 record=${3:-128K} disks=() i
@@ -63,6 +73,7 @@ start() {
     nothing) [ -x "$nothing" ] || return 1 ;;
   esac
   now=$where
+  warm
   for i in $(seq "${members[$layout]}"); do
     truncate -s 3G "$dir/disks/$i"
     disks+=("$dir/disks/$i")
@@ -74,7 +85,7 @@ start() {
       for _ in $(seq 50); do mountpoint -q "$dir/mnt/nothing" && return; sleep 0.1; done
       return 1 ;;
     zfs-fuse)
-      mkdir -p /var/run/zfs /var/lock/zfs
+      mkdir -p "$(realpath -m /var/run/zfs)" "$(realpath -m /var/lock/zfs)"
       "$fuse/sbin/zfs-fuse" -n >/dev/null 2>&1 & peer_daemon=$!
       for _ in $(seq 50); do "$fuse/sbin/zpool" list >/dev/null 2>&1 && break; sleep 0.2; done
       for _ in $(seq 10); do
@@ -190,12 +201,6 @@ rows=("$@")
 [ $# -gt 0 ] || rows=(stripe mirror raidz1 raidz2 raidz3 random fsync tree text import)
 all=(ours zfs-fuse btrfs ext4 nothing)
 if [ -x "$fuse/sbin/zfs-fuse" ] && "$fuse/sbin/zpool" list >/dev/null 2>&1; then say "without zfs-fuse, which is in use"; fuse=/nonexistent; fi
-# In a virtual machine the first use of a page of memory costs more than what is measured: touch all of them first.
-say "touching the memory"
-free=$(awk '/^MemAvailable/ { print int($2 / 1024) }' /proc/meminfo) room=$(df --output=avail -m "$dir" | tail -1)
-[ "$room" -gt "$free" ] && room=$free
-head -c "$((room * 9 / 10))M" /dev/zero > "$dir/touched"
-rm "$dir/touched"
 say "making the data"
 dd if=/dev/urandom of="$dir/random" bs=1M count="$mib" status=none
 case " ${rows[*]} " in *" tree "* | *" text "*)
