@@ -20,18 +20,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
 #[test]
 fn equal_files_are_shared_while_they_are_mounted() {
     let live = Live::new();
-    let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", 128));
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return;
-    }
-    let run =
-        live.run(&format!("zpool create -O mountpoint={} -O checksum=sha256 tank {disk}", at.display()));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
+    let Some(at) = live.mounted_on("-O checksum=sha256", &live.disk("a", 128)) else { return };
     live.ok("zfs create tank/ro");
     // Four files of two contents, 1M each.
     for n in 0..4 {
@@ -86,17 +75,7 @@ fn equal_files_are_shared_while_they_are_mounted() {
 #[test]
 fn the_ratio_of_an_imported_pool_follows_its_writes() {
     let live = Live::new();
-    let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", 128));
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return;
-    }
-    let run = live.run(&format!("zpool create -O mountpoint={} -O dedup=on tank {disk}", at.display()));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
+    let Some(at) = live.mounted_on("-O dedup=on", &live.disk("a", 128)) else { return };
     for (copies, ratio) in [(1, "1.00"), (2, "2.00"), (3, "3.00")] {
         fs::write(at.join(format!("file{copies}")), noise(7, 1 << 20)).unwrap();
         live.ok("zpool sync tank");
@@ -108,17 +87,7 @@ fn the_ratio_of_an_imported_pool_follows_its_writes() {
 #[test]
 fn a_rewrite_keeps_to_its_limit() {
     let live = Live::new();
-    let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", 256));
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return;
-    }
-    let run = live.run(&format!("zpool create -O mountpoint={} tank {disk}", at.display()));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     let (file, bytes) = (at.join("file"), noise(9, 12 << 20));
     fs::write(&file, &bytes).unwrap();
     live.ok("zpool sync tank");
@@ -137,7 +106,7 @@ fn a_rewrite_keeps_to_its_limit() {
 #[test]
 fn a_plan_counts_what_was_just_written_and_old_pools_get_no_table() {
     let live = Live::new();
-    let Some(at) = mounted_pool(&live, 128, "-o version=20 -O compression=off") else { return };
+    let Some(at) = live.mounted_on("-o version=20 -O compression=off", &live.disk("a", 128)) else { return };
     let file = at.join("file");
     std::fs::write(&file, noise(3, 3 << 20)).unwrap();
     assert_eq!(live.ok(&format!("zfs rewrite -n --undedup {}", file.display())), "0 of 0 files to write\n");
@@ -162,28 +131,14 @@ fn a_plan_counts_what_was_just_written_and_old_pools_get_no_table() {
     live.export_and_verify("tank");
 }
 
-/// A pool with file systems mounted below the returned place; `None` where nothing can be mounted.
-fn mounted_pool(live: &Live, mib: u64, options: &str) -> Option<std::path::PathBuf> {
-    let (at, disk) = (live.dir.path().join("mnt"), live.disk("a", mib));
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return None;
-    }
-    let run = live.run(&format!("zpool create -O mountpoint={} {options} tank {disk}", at.display()));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return None;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
-    Some(at)
-}
-
 /// Advice on a dataset counts blocks of the size that its files have, and not what is shared already, whether it is mounted or
 /// not.
 #[test]
 fn advice_on_a_dataset_knows_its_blocks() {
     let live = Live::new();
-    let Some(at) = mounted_pool(&live, 128, "-O recordsize=16K -O checksum=sha256") else { return };
+    let Some(at) = live.mounted_on("-O recordsize=16K -O checksum=sha256", &live.disk("a", 128)) else {
+        return;
+    };
     // 201 contents, each twice, never at the same place of a record of 128K.
     let mut bytes = Vec::new();
     (0..402).for_each(|n| bytes.extend(noise(n * 7 % 201, 16 << 10)));
@@ -223,7 +178,7 @@ fn advice_on_a_dataset_knows_its_blocks() {
 #[test]
 fn files_are_cloned_between_file_systems() {
     let live = Live::new();
-    let Some(at) = mounted_pool(&live, 256, "-O compression=on") else { return };
+    let Some(at) = live.mounted_on("-O compression=on", &live.disk("a", 256)) else { return };
     let key = live.dir.path().join("key");
     fs::write(&key, [7; 32]).unwrap();
     let secret = format!("-o encryption=on -o keyformat=raw -o keylocation=file://{}", key.display());
@@ -310,7 +265,8 @@ fn files_are_cloned_between_file_systems() {
 #[test]
 fn the_cached_part_of_the_tables_is_told() {
     let live = Live::new();
-    let Some(at) = mounted_pool(&live, 128, "-O recordsize=4K -O dedup=on -O compression=off") else {
+    let Some(at) = live.mounted_on("-O recordsize=4K -O dedup=on -O compression=off", &live.disk("a", 128))
+    else {
         return;
     };
     fs::write(at.join("file"), noise(3, 8 << 20)).unwrap();

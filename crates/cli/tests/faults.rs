@@ -4,27 +4,8 @@
 mod live;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use live::{Live, Run};
-
-/// A pool `tank`, mounted by a daemon with these variables; `None`, with a notice, where nothing can be
-/// mounted.
-fn mounted(live: &Live, variables: &[(&str, &str)]) -> Option<PathBuf> {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return None;
-    }
-    let at = live.dir.path().join("mnt");
-    let line = format!("zpool create -O mountpoint={} tank {}", at.display(), live.disk("a", 128));
-    let run: Run = live.command(&line).envs(variables.iter().copied()).output().unwrap().into();
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return None;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
-    Some(at)
-}
+use live::Live;
 
 #[test]
 fn a_request_that_panics_suspends_the_pool_and_nothing_else() {
@@ -33,7 +14,9 @@ fn a_request_that_panics_suspends_the_pool_and_nothing_else() {
         return;
     }
     let live = Live::new();
-    let Some(at) = mounted(&live, &[("AQUIFER_PANIC_AT", "unlucky")]) else { return };
+    let Some(at) = live.mounted_by(&[("AQUIFER_PANIC_AT", "unlucky")], "", &live.disk("a", 128)) else {
+        return;
+    };
     live.ok(&format!("zpool create -O mountpoint=none other {}", live.disk("b", 128)));
     fs::write(at.join("before"), "on disk").unwrap();
     live.ok("zpool sync tank");
@@ -93,7 +76,7 @@ fn found(pid: i32, needle: &[u8]) -> Option<usize> {
 fn a_key_is_gone_from_memory_once_it_is_unloaded() {
     use std::io::Write;
     let live = Live::new();
-    let Some(at) = mounted(&live, &[]) else { return };
+    let Some(at) = live.mounted() else { return };
     let raw: Vec<u8> = (0..32u8).map(|n| n.wrapping_mul(89) ^ 0x5c).collect();
     let other: Vec<u8> = (0..32u8).map(|n| n.wrapping_mul(57) ^ 0xc3).collect();
     let hex: String = other.iter().map(|byte| format!("{byte:02x}")).collect();

@@ -9,23 +9,6 @@ use std::process::{Child, Command};
 
 use live::Live;
 
-/// A pool `tank`, mounted; `None`, with a notice, where nothing can be mounted.
-fn mounted(live: &Live) -> Option<PathBuf> {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return None;
-    }
-    let at = live.dir.path().join("mnt");
-    let disk = live.disk("a", 128);
-    let run = live.run(&format!("zpool create -O mountpoint={} tank {disk}", at.display()));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return None;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
-    Some(at)
-}
-
 /// The kernel's mount points of a dataset of this test's pool.
 fn places(live: &Live, dataset: &str) -> Vec<PathBuf> {
     let all = fs::read_to_string("/proc/mounts").unwrap();
@@ -54,7 +37,7 @@ impl Drop for Visitor {
 #[test]
 fn a_mounted_file_system_that_is_not_mounted_by_itself_stays_mounted() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("zfs create -o canmount=noauto tank/root");
     live.ok("zfs mount tank/root");
     let other = live.dir.path().join("other");
@@ -72,7 +55,7 @@ fn a_mounted_file_system_that_is_not_mounted_by_itself_stays_mounted() {
 #[test]
 fn a_file_system_that_mount_put_somewhere_stays_there_when_it_is_renamed() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("zfs create -o mountpoint=legacy tank/old");
     let own = at.join("own");
     fs::create_dir(&own).unwrap();
@@ -87,7 +70,7 @@ fn a_file_system_that_mount_put_somewhere_stays_there_when_it_is_renamed() {
 #[test]
 fn mount_options_of_an_import_are_parted_at_commas() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("zpool export tank");
     let run = live.run(&format!("zpool import -d {} -o noatime,nosuid -o ro tank", live.disks().display()));
     assert_eq!((run.code, run.err.as_str()), (0, ""));
@@ -100,7 +83,7 @@ fn mount_options_of_an_import_are_parted_at_commas() {
 #[test]
 fn a_refused_rename_leaves_all_mounted() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     for name in ["a", "a/b", "a/b/c"] {
         live.ok(&format!("zfs create tank/{name}"));
     }
@@ -117,7 +100,7 @@ fn a_refused_rename_leaves_all_mounted() {
 #[test]
 fn what_inherits_from_a_child_is_no_concern_of_its_parent() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let own = live.dir.path().join("own");
     live.ok("zfs create tank/a");
     live.ok(&format!("zfs create -o mountpoint={} tank/a/b", own.display()));
@@ -138,7 +121,7 @@ fn what_inherits_from_a_child_is_no_concern_of_its_parent() {
 #[test]
 fn a_mount_that_stays_has_the_properties_of_the_new_place() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("zfs create -o readonly=on -o exec=off tank/strict");
     live.ok("zfs create tank/old");
     let file = at.join("old/file");
@@ -156,7 +139,7 @@ fn a_mount_that_stays_has_the_properties_of_the_new_place() {
 #[test]
 fn a_refused_destroy_leaves_mounted_what_stays() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     for name in ["x", "x/y", "x/y/z", "p", "p/a", "p/b"] {
         live.ok(&format!("zfs create tank/{name}"));
     }
@@ -184,7 +167,7 @@ fn a_refused_destroy_leaves_mounted_what_stays() {
 #[test]
 fn the_livelist_of_a_rewritten_clone_stays_short() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("set zfs_livelist_max_entries=20 zfs_livelist_min_percent_shared=1");
     live.ok("zfs create -o recordsize=4K -o compression=off tank/fs");
     fs::write(at.join("fs/file"), vec![1; 1 << 20]).unwrap();
@@ -215,7 +198,7 @@ fn the_livelist_of_a_rewritten_clone_stays_short() {
 #[test]
 fn an_unmount_takes_everything_below_wherever_it_is() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let own = live.dir.path().join("own");
     live.ok("zfs create tank/a");
     live.ok(&format!("zfs create -o mountpoint={} tank/a/b", own.display()));
@@ -242,7 +225,7 @@ fn an_unmount_takes_everything_below_wherever_it_is() {
 #[test]
 fn a_recursive_destroy_goes_on_behind_what_stays() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     for name in ["top", "top/a", "top/busy", "top/c", "top/c/held", "top/z", "clone"] {
         match name {
             "clone" => live.ok("zfs clone tank/top/z@2 tank/clone"),
@@ -278,7 +261,7 @@ fn a_recursive_destroy_goes_on_behind_what_stays() {
 #[test]
 fn a_parent_that_was_not_mounted_is_mounted_below_its_children() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let new = live.dir.path().join("new");
     live.ok("zfs create -o canmount=off tank/a");
     live.ok("zfs create tank/a/b");
@@ -297,7 +280,7 @@ fn a_parent_that_was_not_mounted_is_mounted_below_its_children() {
 #[test]
 fn a_recursive_inherit_moves_what_had_a_place_of_its_own() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let own = live.dir.path().join("own");
     live.ok("zfs create tank/a");
     live.ok(&format!("zfs create -o mountpoint={} tank/a/b", own.display()));
@@ -313,7 +296,7 @@ fn a_recursive_inherit_moves_what_had_a_place_of_its_own() {
 #[test]
 fn a_file_system_of_a_container_is_not_mounted_on_the_host() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let host = live.dir.path().join("host");
     fs::create_dir(&host).unwrap();
     fs::write(host.join("file"), "of the host").unwrap();
@@ -351,7 +334,7 @@ fn a_file_system_of_a_container_is_not_mounted_on_the_host() {
 #[test]
 fn a_file_system_that_cannot_be_mounted_is_made() {
     let live = Live::new();
-    let Some(_) = mounted(&live) else { return };
+    let Some(_) = live.mounted() else { return };
     let full = live.dir.path().join("full");
     fs::create_dir_all(full.join("x")).unwrap();
     live.ok("zfs snapshot tank@1");
@@ -370,7 +353,7 @@ fn a_file_system_that_cannot_be_mounted_is_made() {
 #[test]
 fn what_a_destroy_would_reclaim_counts_what_snapshots_share() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("zfs set compression=off tank");
     fs::write(at.join("kept"), vec![1; 1 << 20]).unwrap();
     live.ok("zfs snapshot tank@1");
@@ -393,7 +376,7 @@ fn what_a_destroy_would_reclaim_counts_what_snapshots_share() {
 #[test]
 fn a_read_only_import_mounts_each_file_system_by_itself() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     // Root pools are laid out so: the files of `usr` are the parent's, only `usr/local` is a file system.
     live.ok("zfs create -o canmount=off tank/usr");
     live.ok("zfs create tank/usr/local");

@@ -11,23 +11,6 @@ use std::process::{Command, Stdio};
 
 use live::Live;
 
-/// A pool `tank`, mounted; `None`, with a notice, where nothing can be mounted.
-fn mounted(live: &Live, options: &str) -> Option<PathBuf> {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return None;
-    }
-    let at = live.dir.path().join("mnt");
-    let disk = live.disk("a", 128);
-    let run = live.run(&format!("zpool create -O mountpoint={} {options} tank {disk}", at.display()));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return None;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
-    Some(at)
-}
-
 /// Source, type and options of a mount, as the kernel tells them.
 fn in_kernel(at: &Path) -> (String, String, Vec<String>) {
     let all = fs::read_to_string("/proc/mounts").unwrap();
@@ -44,7 +27,7 @@ fn has(at: &Path, option: &str) -> bool {
 #[test]
 fn default_mountpoint_directories_are_removed_at_unmount() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     let stands = |name: &str| at.join(name).exists();
     for name in ["a", "a/b", "k"] {
         live.ok(&format!("zfs create tank/{name}"));
@@ -79,7 +62,7 @@ fn default_mountpoint_directories_are_removed_at_unmount() {
 #[test]
 fn what_properties_say_holds_at_once() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     let (source, kind, _) = in_kernel(&at);
     assert_eq!((source.as_str(), kind.as_str()), ("tank", "fuse.zfs"));
     let script = at.join("script");
@@ -136,7 +119,7 @@ fn names(at: &Path) -> Vec<String> {
 #[test]
 fn snapshots_come_and_go_below_dot_zfs() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     let (ctl, all) = (at.join(".zfs"), at.join(".zfs/snapshot"));
     let file = |snapshot: &str| fs::read_to_string(all.join(snapshot).join("file"));
     fs::write(at.join("file"), "one").unwrap();
@@ -177,7 +160,7 @@ fn snapshots_come_and_go_below_dot_zfs() {
 #[test]
 fn a_rollback_destroys_nothing_while_something_of_it_is_used() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     let file = at.join("file");
     for name in ["a", "b", "c"] {
         fs::write(&file, name).unwrap();
@@ -223,7 +206,7 @@ fn a_rollback_destroys_nothing_while_something_of_it_is_used() {
 #[test]
 fn a_rollback_leaves_mounted_what_was() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     fs::create_dir(at.join("stays")).unwrap();
     live.ok("zfs create tank/old");
     live.ok("zfs snapshot tank@a");
@@ -257,7 +240,7 @@ fn a_rollback_leaves_mounted_what_was() {
 fn access_control_lists_come_and_go_with_their_property() {
     const ACCESS: &str = "system.posix_acl_access";
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     let file = at.join("file");
     fs::write(&file, "x").unwrap();
     // The owner, a named user, the group, a mask, others.
@@ -290,7 +273,7 @@ fn access_control_lists_come_and_go_with_their_property() {
 #[test]
 fn a_snapshot_that_somebody_is_in_stays() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     let all = at.join(".zfs/snapshot");
     fs::create_dir(at.join("folder")).unwrap();
     fs::write(at.join("folder/file"), "x").unwrap();
@@ -336,7 +319,7 @@ fn a_snapshot_that_somebody_is_in_stays() {
 #[test]
 fn mounts_tell_of_themselves_and_go_in_order() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     let mounted = |name: &str| live.ok(&format!("zfs get -H -o value mounted {name}")).trim().to_owned();
     live.ok("zfs create tank/a");
     live.ok("zfs create tank/a/b");
@@ -379,7 +362,7 @@ fn mounts_tell_of_themselves_and_go_in_order() {
 #[test]
 fn what_umount_took_away_is_closed_by_who_may_wait() {
     let live = Live::new();
-    let Some(_) = mounted(&live, "") else { return };
+    let Some(_) = live.mounted() else { return };
     let at = live.dir.path().join("legacy");
     fs::create_dir(&at).unwrap();
     let mount = format!("mount.zfs tank/a {}", at.display());
@@ -445,7 +428,7 @@ fn an_old_file_system_is_written_and_upgraded() {
 #[test]
 fn mount_takes_the_options_of_fstab_again_and_at_two_places() {
     let live = Live::new();
-    let Some(_) = mounted(&live, "") else { return };
+    let Some(_) = live.mounted() else { return };
     let places = ["one", "two"].map(|name| live.dir.path().join(name));
     let [one, two] = &places;
     places.iter().for_each(|at| fs::create_dir(at).unwrap());
@@ -482,7 +465,7 @@ fn mount_takes_the_options_of_fstab_again_and_at_two_places() {
 #[test]
 fn detached_and_hidden_mounts_are_busy_at_once_and_foreign_mounts_stay() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("zfs create tank/a");
     let a = at.join("a");
     let system = |words: &[&str]| Command::new(words[0]).args(&words[1..]).status().unwrap().success();
@@ -547,7 +530,7 @@ fn warns(live: &Live, line: &str) -> String {
 #[test]
 fn a_file_system_that_cannot_move_leaves_its_property_set() {
     let live = Live::new();
-    let Some(at) = mounted(&live, "") else { return };
+    let Some(at) = live.mounted() else { return };
     live.ok("zfs create -o overlay=off tank/a");
     live.ok(&format!("zfs create -o mountpoint={} tank/b", at.join("own").display()));
     let full = live.dir.path().join("full");

@@ -5,31 +5,13 @@ mod live;
 
 use std::fs;
 use std::io::Write;
-use std::path::{Path, PathBuf};
 
 use live::Live;
-
-/// A pool `tank`, mounted; `None`, with a notice, where nothing can be mounted.
-fn mounted(live: &Live) -> Option<PathBuf> {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return None;
-    }
-    let at = live.dir.path().join("mnt");
-    let disk = live.disk("a", 128);
-    let run = live.run(&format!("zpool create -O mountpoint={} tank {disk}", at.display()));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return None;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
-    Some(at)
-}
 
 #[test]
 fn pools_and_keys_may_lie_in_mounts() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let (device, key, inner) = (at.join("device"), at.join("key"), live.dir.path().join("inner"));
     fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
     fs::write(&key, [7; 32]).unwrap();
@@ -54,7 +36,7 @@ fn pools_and_keys_may_lie_in_mounts() {
 #[test]
 fn a_daemon_that_is_killed_while_it_waits_for_its_own_mount_is_followed_by_another() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let (device, inner) = (at.join("device"), live.dir.path().join("inner"));
     fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
     live.ok(&format!("zpool create -m {} vault {}", inner.display(), device.display()));
@@ -81,7 +63,7 @@ fn a_daemon_that_is_killed_while_it_waits_for_its_own_mount_is_followed_by_anoth
 fn a_pool_in_a_mount_is_read_from_that_mount() {
     const PART: usize = 64 << 10;
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let (device, inner) = (at.join("device"), live.dir.path().join("inner"));
     fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
     live.ok(&format!("zpool create -m {} vault {}", inner.display(), device.display()));

@@ -10,22 +10,6 @@ use std::process::Stdio;
 use live::{Live, Run};
 use rustix::fs::XattrFlags;
 
-/// A pool `tank`, mounted, and a folder for streams; `None`, said so, where nothing can be mounted.
-fn mounted(live: &Live) -> Option<PathBuf> {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return None;
-    }
-    let at = live.dir.path().join("mnt");
-    let run = live.run(&format!("zpool create -O mountpoint={} tank {}", at.display(), live.disk("a", 256)));
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return None;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
-    Some(at)
-}
-
 /// Sends with `line` into a file.
 fn sent(live: &Live, line: &str) -> PathBuf {
     let path = live.dir.path().join("stream");
@@ -58,7 +42,7 @@ fn noise(len: usize, mut seed: u64) -> Vec<u8> {
 #[test]
 fn large_blocks_may_be_switched_on_but_not_off() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create -o recordsize=1M tank/src");
     let file = at.join("src/file");
     let first = noise(1_500_000, 1);
@@ -91,7 +75,7 @@ fn large_blocks_may_be_switched_on_but_not_off() {
 #[test]
 fn files_with_other_sizes_than_before_are_received_whole() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     let key = live.dir.path().join("key");
     fs::write(&key, "a passphrase").unwrap();
     live.ok(&format!(
@@ -148,7 +132,7 @@ fn files_with_other_sizes_than_before_are_received_whole() {
 #[test]
 fn full_streams_replace_mounted_file_systems() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create tank/src");
     fs::write(at.join("src/file"), noise(4 << 20, 3)).unwrap();
     live.ok("zfs snapshot tank/src@1");
@@ -199,7 +183,7 @@ fn full_streams_replace_mounted_file_systems() {
 #[test]
 fn reading_a_read_only_mount_does_not_modify_it() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create -o relatime=off tank/from");
     fs::write(at.join("from/file"), noise(4096, 1)).unwrap();
     live.ok("zfs snapshot tank/from@a");
@@ -215,7 +199,7 @@ fn reading_a_read_only_mount_does_not_modify_it() {
 #[test]
 fn file_systems_below_a_replaced_one_are_mounted_again() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create tank/src");
     fs::write(at.join("src/file"), noise(1 << 20, 3)).unwrap();
     live.ok("zfs snapshot tank/src@1");
@@ -249,7 +233,7 @@ fn file_systems_below_a_replaced_one_are_mounted_again() {
 #[test]
 fn file_systems_below_a_forced_target_stay_mounted() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create tank/src");
     live.ok("zfs snapshot tank/src@0");
     live.ok("zfs snapshot tank/src@1");
@@ -270,7 +254,7 @@ fn file_systems_below_a_forced_target_stay_mounted() {
 #[test]
 fn a_forced_replication_takes_no_notice_of_folders_of_mounts() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create tank/src");
     live.ok("zfs snapshot tank/src@0");
     live.ok("replicate --writable tank/src tank/dst");
@@ -291,7 +275,7 @@ fn a_forced_replication_takes_no_notice_of_folders_of_mounts() {
 #[test]
 fn a_replaced_key_stops_no_receive() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     let key = live.dir.path().join("key");
     fs::write(&key, "a passphrase").unwrap();
     let key = format!("file://{}", key.display());
@@ -325,7 +309,7 @@ fn a_replaced_key_stops_no_receive() {
 #[test]
 fn a_package_mounts_what_is_above_its_new_file_systems() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create -p tank/s/a");
     live.ok("zfs snapshot -r tank/s@1");
     live.ok("zfs create tank/s/a/new");
@@ -344,7 +328,7 @@ fn a_package_mounts_what_is_above_its_new_file_systems() {
 #[test]
 fn a_package_mounts_the_tree_of_its_target() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted_on("", &live.disk("a", 256)) else { return };
     live.ok("zfs create -p tank/s/a");
     live.ok("zfs create tank/s/b");
     live.ok("zfs snapshot -r tank/s@1");

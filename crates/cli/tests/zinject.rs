@@ -4,28 +4,16 @@
 mod live;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use live::{Live, Run};
+use live::Live;
 
 /// A mirror `tank` of the disks `a` and `b`, mounted at the path; `None`, with a notice, where nothing can be
 /// mounted.
 fn mirror(live: &Live) -> Option<PathBuf> {
-    if !Path::new("/dev/fuse").exists() {
-        eprintln!("SKIPPED: no /dev/fuse here");
-        return None;
-    }
-    let at = live.dir.path().join("mnt");
-    let disks = format!("{} {}", live.disk("a", 128), live.disk("b", 128));
-    let line = format!("zpool create -O mountpoint={} -O compression=off tank mirror {disks}", at.display());
-    let run: Run = live.command(&line).output().unwrap().into();
-    if run.err.contains("not permitted") {
-        eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
-        return None;
-    }
-    assert_eq!(run.code, 0, "{}", run.err);
-    Some(at)
+    let disks = format!("mirror {} {}", live.disk("a", 128), live.disk("b", 128));
+    live.mounted_on("-O compression=off", &disks)
 }
 
 fn disk(live: &Live, name: &str) -> String {

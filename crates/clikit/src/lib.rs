@@ -10,6 +10,7 @@ pub mod ctx;
 pub mod fetch;
 pub mod interrupt;
 pub mod keys;
+pub mod listing;
 pub mod names;
 pub mod output;
 pub mod paths;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use clikit::ctx::Ctx;
+use clikit::listing::{Json, Lines};
 use clikit::output::json::{JsonStyle, document, print};
 use clikit::output::table::{Column, Table};
 use clikit::session::Home;
@@ -20,18 +21,12 @@ use zcommon::units::nicebytes;
 /// Show settings of the daemon.
 #[derive(Debug, Args)]
 pub struct Get {
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Print numbers in JSON as numbers.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+    /// The format of lines.
+    #[command(flatten)]
+    pub lines: Lines,
+    /// JSON instead of lines.
+    #[command(flatten)]
+    pub json: Json,
     /// Describe the settings.
     #[arg(short = 'd', long = "description")]
     pub description: bool,
@@ -84,12 +79,12 @@ impl Verb for Get {
         let memory = running(ctx).unwrap_or_else(|| daemon::memory::of_place(&RunPaths::of_process()));
         let limits = &memory.limits;
         let source = |info: &Info| if limits.stored(info.limit) == 0 { "default" } else { "local" };
-        if self.json {
-            let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        if self.json.json {
+            let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
             let setting = |info: &&Info| {
                 let value = limits.get(info.limit);
                 let value = match value {
-                    MINUS_ONE if self.json_int => json!(-1),
+                    MINUS_ONE if self.json.json_int => json!(-1),
                     MINUS_ONE => json!(info.digits(value)),
                     number => style.number(number),
                 };
@@ -108,15 +103,18 @@ impl Verb for Get {
         let mut table = Table::new(columns);
         for info in infos {
             let value = limits.get(info.limit);
-            let text =
-                if info.bytes && !self.literal { nicebytes(value).to_string() } else { info.digits(value) };
+            let text = if info.bytes && !self.lines.literal {
+                nicebytes(value).to_string()
+            } else {
+                info.digits(value)
+            };
             let mut row = vec![info.name.to_owned(), text, source(info).to_owned()];
             if self.description {
                 row.push(info.about.to_owned());
             }
             table.push(row);
         }
-        table.print(&mut *ctx.out, self.scripted)?;
+        table.print(&mut *ctx.out, self.lines.scripted)?;
         Ok(Exit::OK)
     }
 }

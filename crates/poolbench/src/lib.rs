@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clikit::ctx::Ctx;
+use clikit::listing::{Json, Lines};
 use clikit::output::json::{JsonStyle, document, print};
 use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
 use serde_json::{Map, Value, json};
@@ -89,18 +90,12 @@ pub struct Bench {
     /// Print bars below the tables, as on a terminal.
     #[arg(long)]
     pub plot: bool,
-    /// One line for each figure, with tabs, for scripts.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Print numbers in JSON as numbers.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+    /// The format of lines.
+    #[command(flatten)]
+    pub lines: Lines,
+    /// JSON instead of lines.
+    #[command(flatten)]
+    pub json: Json,
     /// Devices, files, a directory, or an imported pool or file system.
     #[arg(value_name = "DEVICE|DIR|DATASET", required = true)]
     pub targets: Vec<String>,
@@ -252,19 +247,19 @@ impl Bench {
     }
 
     fn print(&self, about: &About, results: &[Results], ctx: &mut Ctx) -> Outcome {
-        if self.json {
-            let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        if self.json.json {
+            let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
             print(&mut *ctx.out, &about.document(results, &style, &ctx.command))?;
             return Ok(Exit::OK);
         }
-        if self.scripted {
-            results.iter().try_for_each(|table| table.print_lines(&mut *ctx.out, self.literal))?;
+        if self.lines.scripted {
+            results.iter().try_for_each(|table| table.print_lines(&mut *ctx.out, self.lines.literal))?;
             return Ok(Exit::OK);
         }
         writeln!(ctx.out, "{}", about.line())?;
         for table in results {
             writeln!(ctx.out)?;
-            table.print(&mut *ctx.out, self.literal)?;
+            table.print(&mut *ctx.out, self.lines.literal)?;
             if self.plot || ctx.out_is_terminal {
                 plot::bars(table, &mut *ctx.out)?;
             }

@@ -6,6 +6,7 @@ use clap::Args;
 use clikit::bar::Bar;
 use clikit::ctx::Ctx;
 use clikit::interrupt::Interrupt;
+use clikit::listing::{Json, Lines};
 use clikit::output::json::{JsonStyle, document, print};
 use clikit::output::table::{Column, Table};
 use clikit::session::why;
@@ -46,18 +47,12 @@ pub struct Dedup {
     /// Maximum memory for tables; more blocks take more passes.
     #[arg(long, value_name = "SIZE", default_value = "256M")]
     pub memory: String,
-    /// No header, tabs between columns.
-    #[arg(short = 'H')]
-    pub scripted: bool,
-    /// Exact numbers.
-    #[arg(short = 'p')]
-    pub literal: bool,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Print numbers in JSON as numbers.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+    /// The format of lines.
+    #[command(flatten)]
+    pub lines: Lines,
+    /// JSON instead of lines.
+    #[command(flatten)]
+    pub json: Json,
     /// File systems and volumes of one pool.
     #[arg(value_name = "DATASET", required = true)]
     pub names: Vec<String>,
@@ -154,7 +149,7 @@ impl Verb for Dedup {
             spa.sync()?;
         }
         let rows: Vec<_> = targets.iter().map(|target| target.name.as_str()).zip(&done.found).collect();
-        match self.json {
+        match self.json.json {
             true => self.print_json(&rows, &done, ctx)?,
             false => self.print(&rows, &done, ctx)?,
         }
@@ -180,7 +175,7 @@ impl Dedup {
     fn print(&self, rows: &[(&str, &SharingStats)], done: &Done, ctx: &mut Ctx) -> Result<(), Failure> {
         let columns = AMOUNTS.iter().map(|(name, _)| Column::new(name.to_uppercase(), true));
         let mut table = Table::new(std::iter::once(Column::new("NAME", false)).chain(columns).collect());
-        let number = |bytes: u64| match self.literal {
+        let number = |bytes: u64| match self.lines.literal {
             true => bytes.to_string(),
             false => nicebytes(bytes).to_string(),
         };
@@ -188,7 +183,7 @@ impl Dedup {
             let cells = AMOUNTS.iter().map(|(_, of)| number(of(found).bytes));
             table.push(std::iter::once((*name).to_owned()).chain(cells).collect());
         }
-        table.print(&mut *ctx.out, self.scripted)?;
+        table.print(&mut *ctx.out, self.lines.scripted)?;
         let unreadable: u64 = rows.iter().map(|(_, found)| found.unreadable).sum();
         if unreadable > 0 {
             ctx.warn(format!("{unreadable} places could not be read; 'zpool scrub' finds them"));
@@ -200,7 +195,7 @@ impl Dedup {
     }
 
     fn print_json(&self, rows: &[(&str, &SharingStats)], done: &Done, ctx: &mut Ctx) -> Result<(), Failure> {
-        let style = JsonStyle { int: self.json_int, ..JsonStyle::default() };
+        let style = JsonStyle { int: self.json.json_int, ..JsonStyle::default() };
         let amount = |amount: Amount| json!({ "blocks": style.number(amount.blocks), "bytes": style.number(amount.bytes) });
         let dataset = |(name, found): &(&str, &SharingStats)| {
             let mut item = Map::new();

@@ -73,6 +73,34 @@ impl Live {
         path.display().to_string()
     }
 
+    /// The mount point of a new pool `tank` on one disk of 128 MiB; `None`, with a notice, where nothing can be mounted.
+    pub fn mounted(&self) -> Option<PathBuf> {
+        self.mounted_on("", &self.disk("a", 128))
+    }
+
+    /// Like [`Live::mounted`], with options of `zpool create` and on these vdevs.
+    pub fn mounted_on(&self, options: &str, vdevs: &str) -> Option<PathBuf> {
+        self.mounted_by(&[], options, vdevs)
+    }
+
+    /// Like [`Live::mounted_on`], by a daemon with these variables in its environment.
+    pub fn mounted_by(&self, variables: &[(&str, &str)], options: &str, vdevs: &str) -> Option<PathBuf> {
+        if !Path::new("/dev/fuse").exists() {
+            eprintln!("SKIPPED: no /dev/fuse here");
+            return None;
+        }
+        let at = self.dir.path().join("mnt");
+        let mut create =
+            self.command(&format!("zpool create -O mountpoint={} {options} tank {vdevs}", at.display()));
+        let run = Run::from(create.envs(variables.iter().copied()).output().expect("it can be started"));
+        if run.err.contains("not permitted") {
+            eprintln!("SKIPPED: FUSE mounts are not allowed here: {}", run.err);
+            return None;
+        }
+        assert_eq!(run.code, 0, "{}", run.err);
+        Some(at)
+    }
+
     /// `aquifer` with the words of `line`.
     pub fn command(&self, line: &str) -> Command {
         let mut command = Command::new(&self.binary);

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blkdev::{FileDevice, OpenMode, OpenOptions};
+use blkdev::{OpenMode, OpenOptions};
 use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::events::Event;
-use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{ImportOptions, NewPool, Spa, create, import};
 use engine::vdev::config::{AllocBias, Kind};
 use nvpair::NvValue;
@@ -17,20 +17,6 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use stdx::rng::Rng;
 use testkit::{pools, zdb};
 use zutil::import::{candidates, select, source_with};
-
-fn leaf(dir: &Path, name: &str, size: u64) -> LeafSpec {
-    let path = dir.join(name);
-    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
-    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
-    let device = FileDevice::open(&path, options).unwrap();
-    LeafSpec {
-        path: path.to_str().unwrap().to_owned(),
-        is_disk: false,
-        whole_disk: None,
-        devid: None,
-        device: Arc::new(device),
-    }
-}
 
 fn new_pool(env: &Env, vdev: VdevSpec) -> Arc<Spa> {
     versioned(env, vdev, 5000)
@@ -59,7 +45,7 @@ fn versioned(env: &Env, vdev: VdevSpec, version: u64) -> Arc<Spa> {
 fn an_empty_pool() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
-    let spa = new_pool(&env, VdevSpec::Leaf(leaf(dir.path(), "disk1", 128 << 20)));
+    let spa = new_pool(&env, VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 128 << 20)));
     for _ in 0..5 {
         spa.sync().unwrap();
     }
@@ -73,7 +59,7 @@ fn versions_before_3_count_parity() {
     for (version, ratio) in [(2, 512), (3, 341)] {
         let dir = tempfile::tempdir().unwrap();
         let env = Env::system(64 << 20).unwrap();
-        let leaves = (1..=3).map(|n| leaf(dir.path(), &format!("disk{n}"), 128 << 20)).collect();
+        let leaves = (1..=3).map(|n| pools::leaf(&dir.path().join(format!("disk{n}")), 128 << 20)).collect();
         let spa = versioned(&env, VdevSpec::Raidz { parity: 1, children: leaves }, version);
         let counted = |spa: &Spa| spa.pool.zio.tree().top(0).unwrap().deflate_ratio();
         assert_eq!(counted(&spa), ratio);
@@ -92,12 +78,14 @@ fn versions_before_3_count_parity() {
 fn a_pool_grows_and_changes_its_guid() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
-    let spa = new_pool(&env, VdevSpec::Leaf(leaf(dir.path(), "disk1", 128 << 20)));
-    let mirror =
-        VdevSpec::Mirror(vec![leaf(dir.path(), "disk2", 128 << 20), leaf(dir.path(), "disk3", 128 << 20)]);
+    let spa = new_pool(&env, VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 128 << 20)));
+    let mirror = VdevSpec::Mirror(vec![
+        pools::leaf(&dir.path().join("disk2"), 128 << 20),
+        pools::leaf(&dir.path().join("disk3"), 128 << 20),
+    ]);
     let top = |vdev, class| TopSpec { vdev, class, ashift: None };
-    let log = VdevSpec::Leaf(leaf(dir.path(), "disk4", 64 << 20));
-    let special = VdevSpec::Leaf(leaf(dir.path(), "disk5", 64 << 20));
+    let log = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk4"), 64 << 20));
+    let special = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk5"), 64 << 20));
     let tops =
         vec![top(mirror, AllocBias::Normal), top(log, AllocBias::Log), top(special, AllocBias::Special)];
     spa.add(PoolSpec { tops, ..PoolSpec::default() }, false).unwrap();
@@ -124,9 +112,9 @@ fn a_pool_grows_and_changes_its_guid() {
 fn a_log_that_is_half_removed_leaves_a_hole() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
-    let spa = new_pool(&env, VdevSpec::Leaf(leaf(dir.path(), "disk1", 128 << 20)));
+    let spa = new_pool(&env, VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 128 << 20)));
     let new = |name, class| TopSpec {
-        vdev: VdevSpec::Leaf(leaf(dir.path(), name, 128 << 20)),
+        vdev: VdevSpec::Leaf(pools::leaf(&dir.path().join(name), 128 << 20)),
         class,
         ashift: None,
     };
@@ -169,8 +157,8 @@ fn a_log_that_is_half_removed_leaves_a_hole() {
 fn a_pool_gets_spares_and_caches() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
-    let spa = new_pool(&env, VdevSpec::Leaf(leaf(dir.path(), "disk1", 128 << 20)));
-    let device = |name| vec![leaf(dir.path(), name, 64 << 20)];
+    let spa = new_pool(&env, VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 128 << 20)));
+    let device = |name| vec![pools::leaf(&dir.path().join(name), 64 << 20)];
     spa.add(PoolSpec { spares: device("spare1"), ..PoolSpec::default() }, false).unwrap();
     spa.add(PoolSpec { spares: device("spare2"), cache: device("cache1"), ..PoolSpec::default() }, false)
         .unwrap();
@@ -214,7 +202,7 @@ fn judged(dir: &Path) {
 fn objects_of_a_dataset_are_written_changed_and_freed() {
     let dir = tempfile::tempdir().unwrap();
     let env = Env::system(64 << 20).unwrap();
-    let leaves = (1..=5).map(|n| leaf(dir.path(), &format!("disk{n}"), 128 << 20)).collect();
+    let leaves = (1..=5).map(|n| pools::leaf(&dir.path().join(format!("disk{n}")), 128 << 20)).collect();
     let spa = new_pool(&env, VdevSpec::Raidz { parity: 2, children: leaves });
     let head = spa.pool.dsl.dataset("oracle").unwrap().number;
     let root = spa.datasets.open(&*spa, head).unwrap();

@@ -5,36 +5,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use blkdev::{FileDevice, OpenMode, OpenOptions};
 use engine::dmu::{NewObject, Tx};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks;
 use engine::env::Env;
 use engine::metaslab::policy::Limits;
-use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
+use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::space::PoolSpace;
 use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
 use stdx::rng::Rng;
-use testkit::zdb;
+use testkit::{pools, zdb};
 use zcommon::features::Feature;
 
-fn leaf(dir: &Path, name: &str, size: u64) -> LeafSpec {
-    let path = dir.join(name);
-    std::fs::File::create(&path).unwrap().set_len(size).unwrap();
-    let options = OpenOptions { mode: OpenMode::ReadWrite, ..OpenOptions::default() };
-    let device = FileDevice::open(&path, options).unwrap();
-    LeafSpec {
-        path: path.to_str().unwrap().to_owned(),
-        is_disk: false,
-        whole_disk: None,
-        devid: None,
-        device: Arc::new(device),
-    }
-}
-
 fn one(dir: &Path, name: &str, size: u64) -> VdevSpec {
-    VdevSpec::Leaf(leaf(dir, name, size))
+    VdevSpec::Leaf(pools::leaf(&dir.join(name), size))
 }
 
 fn top(vdev: VdevSpec, class: AllocBias, ashift: u32) -> TopSpec {
@@ -153,7 +138,7 @@ fn without_entries_of_two_words_and_histograms() {
 #[test]
 fn classes_and_raidz() {
     let tops = |dir: &Path| {
-        let leaves = (0..4).map(|i| leaf(dir, &format!("raidz{i}"), 100 << 20)).collect();
+        let leaves = (0..4).map(|i| pools::leaf(&dir.join(format!("raidz{i}")), 100 << 20)).collect();
         vec![
             top(VdevSpec::Raidz { parity: 1, children: leaves }, AllocBias::Normal, 12),
             top(one(dir, "special", 80 << 20), AllocBias::Special, 12),

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use clikit::ctx::Ctx;
+use clikit::listing::{Json, Lines};
 use clikit::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
 use clikit::output::json::{JsonStyle, Members, document};
 use clikit::output::row::{DatasetKind, DatasetRow, Prop, Source};
@@ -14,7 +15,6 @@ use zcommon::props::PropName;
 use super::listing::Listing;
 use super::rows::{Users, all_native, parse, word};
 use super::select::{Selection, Types, walk};
-use crate::listing::{Json, Lines};
 
 /// Print properties of datasets.
 ///

@@ -2,6 +2,7 @@
 
 use clap::Args;
 use clikit::ctx::Ctx;
+use clikit::listing::{Json, Lines};
 use clikit::output::json::{JsonStyle, Members, document};
 use clikit::output::row::DatasetRow;
 use clikit::output::sort::SortColumn;
@@ -15,7 +16,7 @@ use zcommon::props::{PropName, ZfsProp};
 use super::listing::Listing;
 use super::rows::{Users, list_columns, sort_column, word};
 use super::select::{Selection, Types, walk};
-use crate::listing::{Json, Lines, SortKeys};
+use crate::listing::SortKeys;
 
 const DEFAULT_COLUMNS: &str = "name,used,available,referenced,mountpoint";
 

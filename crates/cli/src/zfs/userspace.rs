@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::keys;
+use clikit::listing::Lines;
 use clikit::output::table::{Column, Table};
 use clikit::source::PoolSource;
 use clikit::users::Names;
@@ -15,7 +16,7 @@ use zcommon::units::{nicebytes, nicenum};
 use zpl::Filesystem;
 
 use super::by_path;
-use crate::listing::{Lines, SortKeys};
+use crate::listing::SortKeys;
 
 /// The common part of the three verbs.
 #[derive(Debug, Args)]

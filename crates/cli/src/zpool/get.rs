@@ -2,6 +2,7 @@
 
 use clap::Args;
 use clikit::ctx::Ctx;
+use clikit::listing::Lines;
 use clikit::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
 use clikit::output::json::{JsonStyle, document, print};
 use clikit::output::row::Prop;
@@ -15,7 +16,7 @@ use zutil::import::select;
 use super::get_vdev::{self, VdevView};
 use super::json_form::vdev_info;
 use super::prop::{PoolView, is_of_feature};
-use crate::listing::{Lines, PoolJson};
+use crate::listing::PoolJson;
 
 /// Print properties of pools.
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use clikit::ctx::Ctx;
+use clikit::listing::Lines;
 use clikit::output::json::{JsonStyle, document, print};
 use clikit::output::row::{Prop, Source};
 use clikit::output::table::Column;
@@ -19,7 +20,7 @@ use super::list_vdevs::VdevCells;
 use super::prop::{PoolView, dash, is_of_feature};
 use super::unavailable::Absent;
 use super::vdev_names::VdevNames;
-use crate::listing::{Lines, PoolJson};
+use crate::listing::PoolJson;
 
 const DEFAULT_COLUMNS: &str =
     "name,size,allocated,free,checkpoint,expandsize,fragmentation,capacity,dedupratio,health,altroot";

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clikit::ctx::Ctx;
+use clikit::listing::Json;
 use clikit::output::json::{JsonStyle, document, print};
 use clikit::progress::Progress;
 use clikit::verb::{Exit, Failure, Outcome, Verb, strerror};
@@ -51,12 +52,9 @@ pub struct CloneFiles {
     /// Print the names of the copies.
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// Print JSON.
-    #[arg(short = 'j', long = "json")]
-    pub json: bool,
-    /// Print numbers in JSON as numbers.
-    #[arg(long = "json-int", requires = "json")]
-    pub json_int: bool,
+    /// JSON instead of lines.
+    #[command(flatten)]
+    pub json: Json,
     /// Files and directories, and last the copy's name, or an existing directory for the copies.
     #[arg(value_name = "SOURCE… TARGET", required = true)]
     pub paths: Vec<PathBuf>,
@@ -281,7 +279,7 @@ impl Run<'_> {
     }
 
     fn told(&self, to: &Path, ctx: &mut Ctx) -> io::Result<()> {
-        match self.of.verbose && !self.of.json {
+        match self.of.verbose && !self.of.json.json {
             true => writeln!(ctx.out, "{}", to.display()),
             false => Ok(()),
         }
@@ -292,10 +290,10 @@ impl Run<'_> {
             let files = if *files == 1 { "1 file".to_owned() } else { format!("{files} files") };
             ctx.warn(format!("{} of {files} copied, not shared: {why}", nicebytes(*bytes)));
         }
-        if !self.of.json {
+        if !self.of.json.json {
             return Ok(());
         }
-        let style = JsonStyle { int: self.of.json_int, ..JsonStyle::default() };
+        let style = JsonStyle { int: self.of.json.json_int, ..JsonStyle::default() };
         let reason = |(why, (files, bytes)): (&String, &(u64, u64))| json!({ "why": why, "files": style.number(*files), "bytes": style.number(*bytes) });
         let mut document = document(&ctx.command);
         document.insert("files".into(), style.number(self.files));
