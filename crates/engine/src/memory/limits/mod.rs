@@ -292,10 +292,7 @@ impl Info {
 impl Limit {
     /// Its description.
     pub fn info(self) -> &'static Info {
-        #[expect(
-            clippy::indexing_slicing,
-            reason = "the table has a row for each, in their order: see the test"
-        )]
+        #[expect(clippy::indexing_slicing, reason = "the table has a row for each, in their order")]
         &LIMITS[self as usize]
     }
 

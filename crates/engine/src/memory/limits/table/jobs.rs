@@ -1,0 +1,210 @@
+//! Settings of scans and of other work in the background: resilver, initialize, trim, removal, expansion.
+
+use super::{bytes, number, switch};
+use crate::memory::limits::{Info, Limit, MIB};
+
+/// Their rows.
+pub(super) const ROWS: [Info; 26] = [
+    Info {
+        limit: Limit::ScrubMinTime,
+        name: "zfs_scrub_min_time_ms",
+        bytes: false,
+        least: 1,
+        most: 60_000,
+        plain: 100,
+        zero_is_default: false,
+        about: "Milliseconds that each transaction group scrubs at least, even if something waits for it. Default: 100.",
+    },
+    Info {
+        limit: Limit::ResilverMinTime,
+        name: "zfs_resilver_min_time_ms",
+        bytes: false,
+        least: 1,
+        most: 60_000,
+        plain: 300,
+        zero_is_default: false,
+        about: "Milliseconds that each transaction group resilvers at least, even if something waits for it. Default: 300.",
+    },
+    bytes(
+        Limit::DiscardMemory,
+        "zfs_spa_discard_memory_limit",
+        (1, u64::MAX),
+        16 * MIB,
+        "Bytes of memory for what one transaction group discards of a checkpoint. Default: 16 MiB.",
+    ),
+    bytes(
+        Limit::InitializeChunk,
+        "zfs_initialize_chunk_size",
+        (512, 16 * MIB),
+        MIB,
+        "Bytes that `zpool initialize` writes at once. Default: 1 MiB.",
+    ),
+    Info {
+        limit: Limit::InitializeValue,
+        name: "zfs_initialize_value",
+        bytes: false,
+        least: 0,
+        most: u64::MAX,
+        plain: 0xdead_beef_dead_beee,
+        zero_is_default: true,
+        about: "The 64-bit word that `zpool initialize` fills free space with. Default: 0xdeadbeefdeadbeee.",
+    },
+    bytes(
+        Limit::TrimExtentMax,
+        "zfs_trim_extent_bytes_max",
+        (1 << 16, u64::MAX),
+        128 * MIB,
+        "Bytes that are trimmed at once. Default: 128 MiB.",
+    ),
+    bytes(
+        Limit::TrimExtentMin,
+        "zfs_trim_extent_bytes_min",
+        (1, u64::MAX),
+        32 << 10,
+        "Shorter ranges of free space are not trimmed. Default: 32 KiB.",
+    ),
+    number(
+        Limit::TrimTxgBatch,
+        "zfs_trim_txg_batch",
+        (1, 1 << 20),
+        32,
+        "Transaction groups between two automatic trims of freed space. Default: 32.",
+    ),
+    Info {
+        limit: Limit::CondenseObsoletePercent,
+        name: "zfs_condense_indirect_obsolete_pct",
+        bytes: false,
+        least: 1,
+        most: 100,
+        plain: 25,
+        zero_is_default: false,
+        about: "Percent of the bytes of a removed vdev's mapping that must be obsolete for the mapping to be condensed. \
+                Default: 25.",
+    },
+    Info {
+        limit: Limit::CondenseMinMapping,
+        name: "zfs_condense_min_mapping_bytes",
+        bytes: true,
+        least: 1,
+        most: u64::MAX,
+        plain: 128 << 10,
+        zero_is_default: false,
+        about: "Bytes of a removed vdev's mapping up to which it is not condensed for what is obsolete in it. \
+                Default: 128 KiB.",
+    },
+    Info {
+        limit: Limit::CondenseMaxObsolete,
+        name: "zfs_condense_max_obsolete_bytes",
+        bytes: true,
+        least: 1,
+        most: u64::MAX,
+        plain: 1 << 30,
+        zero_is_default: false,
+        about: "Bytes of a removed vdev's obsolete space map from which on its mapping is condensed. Default: 1 GiB.",
+    },
+    switch(
+        Limit::ScanSuspend,
+        "zfs_scan_suspend_progress",
+        false,
+        "1: scrubs and resilvers make no progress. Default: 0.",
+    ),
+    switch(
+        Limit::RebuildScrub,
+        "zfs_rebuild_scrub_enabled",
+        true,
+        "1: a scrub follows a sequential reconstruction (zpool attach -s, zpool replace -s). Default: 1.",
+    ),
+    switch(
+        Limit::RemovalSuspend,
+        "zfs_removal_suspend_progress",
+        false,
+        "1: removals of vdevs copy nothing. Default: 0.",
+    ),
+    number(
+        Limit::ExpandMaxReflow,
+        "raidz_expand_max_reflow_bytes",
+        (0, u64::MAX),
+        0,
+        "Bytes of a raidz expansion after which it makes no progress. Default: 0, no limit.",
+    ),
+    Info {
+        bytes: true,
+        ..number(
+            Limit::ScanInflight,
+            "zfs_scan_vdev_limit",
+            (64 << 10, u64::MAX),
+            16 * MIB,
+            "Bytes that a scrub or resilver reads from the devices at once: less delays other requests less. Default: 16 MiB.",
+        )
+    },
+    number(
+        Limit::ScrubErrorBlocks,
+        "zfs_scrub_error_blocks_per_txg",
+        (1, 1 << 20),
+        4096,
+        "Blocks of the log of errors that one transaction group scrubs (zpool scrub -e). Default: 4096.",
+    ),
+    number(
+        Limit::ResilverDefer,
+        "zfs_resilver_defer_percent",
+        (0, 100),
+        10,
+        "Percent of a resilver from which on another one waits for its end (feature resilver_defer). Default: 10.",
+    ),
+    Info {
+        bytes: true,
+        ..number(
+            Limit::RemoveMaxSegment,
+            "zfs_remove_max_segment",
+            (512, 16 << 20),
+            16 << 20,
+            "Bytes that the removal of a vdev copies as one piece at most. Default: 16 MiB.",
+        )
+    },
+    switch(
+        Limit::RemovalIgnoreErrors,
+        "zfs_removal_ignore_errors",
+        false,
+        "1: the removal of a vdev goes on when a side of a mirror fails to read and another does not. Default: 0.",
+    ),
+    number(
+        Limit::CondenseDelay,
+        "zfs_condense_indirect_commit_entry_delay_ms",
+        (0, 3_600_000),
+        0,
+        "Milliseconds to wait with each entry of a removed vdev's mapping that is condensed, for tests. Default: 0.",
+    ),
+    switch(
+        Limit::TrimMetaslabSkip,
+        "zfs_trim_metaslab_skip",
+        false,
+        "1: zpool trim skips metaslabs that were never allocated from. Default: 0.",
+    ),
+    switch(
+        Limit::ScanLegacy,
+        "zfs_scan_legacy",
+        false,
+        "1: scrubs and resilvers read blocks in the order of files, not sorted by their places on the disks. Default: 0.",
+    ),
+    number(
+        Limit::ScanMemFact,
+        "zfs_scan_mem_lim_fact",
+        (1, 1 << 20),
+        20,
+        "Scrubs and resilvers remember blocks that they have still to read, sorted by place, in one part in so many of the machine's \
+         memory, at most a quarter of zfs_arc_max, which includes it. Default: 20.",
+    ),
+    number(
+        Limit::ScanCheckpoint,
+        "zfs_scan_checkpoint_intval",
+        (0, 1 << 32),
+        7200,
+        "Seconds after which a scrub or resilver stops gathering blocks and reads them, to save its position. Default: 7200.",
+    ),
+    switch(
+        Limit::ScrubAfterExpand,
+        "zfs_scrub_after_expand",
+        true,
+        "0: no scrub begins when the expansion of a raidz has ended. Default: 1.",
+    ),
+];
