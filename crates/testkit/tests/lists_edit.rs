@@ -7,7 +7,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use engine::Result;
-use engine::dmu::edit::{Edit, MemObject, MemObjects, NewObject, Objects};
+use engine::dmu::NewObject;
+use engine::dmu::edit::{Edit, MemObject, MemObjects, Objects};
 use engine::dsl::Delta;
 use engine::dsl::bpobj::{BlockList, Lists, space_of};
 use engine::dsl::deadlist::DeadList;
@@ -72,12 +73,7 @@ impl Lists for Copies {
     }
 
     fn new_list(&self) -> Result<u64> {
-        self.create(&NewObject {
-            kind: ObjectType::BPOBJ,
-            block_size: 128 << 10,
-            bonus_kind: ObjectType::BPOBJ_HDR,
-            bonus_len: 56,
-        })
+        self.create(&NewObject::with_bonus(ObjectType::BPOBJ, 128 << 10, ObjectType::BPOBJ_HDR, 56))
     }
 
     fn empty_lists(&self, count: usize) -> Result<Vec<u64>> {

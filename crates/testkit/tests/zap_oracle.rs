@@ -6,7 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blkdev::{FileDevice, OpenMode, OpenOptions};
-use engine::dmu::edit::{NewObject, Objects};
+use engine::dmu::NewObject;
+use engine::dmu::edit::Objects;
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};

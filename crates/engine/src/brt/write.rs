@@ -20,8 +20,8 @@ use zcommon::features::Feature;
 
 use super::counts::{BrtCounts, bump};
 use crate::ddt;
-use crate::dmu::edit::{Edit, NewObject};
-use crate::dmu::{Object, Objset};
+use crate::dmu::edit::Edit;
+use crate::dmu::{NewObject, Object, Objset};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{NewZap, Value, Zap, ZapEdit};
 
@@ -318,8 +318,7 @@ impl Live {
         let new = NewZap { flags, salt: host.salt(), ..NewZap::default() };
         ZapEdit::create(&mut *entries_of(host, mos_entries)?, &new)?;
         let head = BrtVdev { mos_entries, size, rangesize: REGION, ..BrtVdev::default() };
-        let (kind, bonus_kind) = (TYPES.1, TYPES.1);
-        let counters = NewObject { kind, block_size: COUNTERS_BLOCK, bonus_kind, bonus_len: BrtVdev::SIZE };
+        let counters = NewObject::with_bonus(TYPES.1, COUNTERS_BLOCK, TYPES.1, BrtVdev::SIZE);
         let object = objects.create(&counters)?;
         let name = format!("{}{vdev}", mos::BRT_VDEV_PREFIX);
         ZapEdit::open(&mut *objects.edit(MOS_DIRECTORY_OBJECT)?)?.insert(&name, object)?;

@@ -25,7 +25,8 @@ use super::live::Live;
 use super::pace::{Fill, Pressure, Rates, Share, wants_swap};
 use super::stored::{Changed, class_of};
 use super::{Log, LogEntry, stats};
-use crate::dmu::edit::{NewObject, Objects};
+use crate::dmu::NewObject;
+use crate::dmu::edit::Objects;
 use crate::error::Result;
 use crate::zap::{Zap, ZapEdit};
 
@@ -184,7 +185,7 @@ impl Live {
         let objects = host.objects();
         let create = |number: u32| -> Result<Log> {
             let bonus_len = DdtLogHeader::SIZE;
-            let new = NewObject { kind: LOG_TYPE, block_size: LOG_BLOCK, bonus_kind: LOG_TYPE, bonus_len };
+            let new = NewObject::with_bonus(LOG_TYPE, LOG_BLOCK, LOG_TYPE, bonus_len);
             let object = objects.create(&new)?;
             let name = names::ddt_log(self.checksum.name(), number);
             ZapEdit::open(&mut *objects.edit(root)?)?.insert(name.as_str(), object)?;

@@ -12,7 +12,7 @@ use super::host::Host;
 use super::live::{Live, is_damage};
 use super::stored::{Changed, Pending, Stored, class_of, no_copies, references};
 use super::{Class, stats};
-use crate::dmu::edit::NewObject;
+use crate::dmu::NewObject;
 use crate::error::{Kind, Result};
 use crate::zap::{NewZap, Value, ZapEdit};
 

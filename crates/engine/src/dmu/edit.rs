@@ -8,7 +8,7 @@ use ondisk::zap::MicroIndex;
 use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
-use super::Handle;
+use super::{Handle, NewObject};
 use crate::error::{Error, Result};
 
 /// Block 0 of an object.
@@ -137,26 +137,6 @@ pub(crate) fn patch_head<E: Edit + ?Sized>(
     Ok(true)
 }
 
-/// Parameters of a new object.
-#[derive(Debug, Clone, Copy)]
-pub struct NewObject {
-    /// The type of its blocks.
-    pub kind: ObjectType,
-    /// Bytes of a data block, a multiple of 512.
-    pub block_size: u64,
-    /// The type of its bonus buffer.
-    pub bonus_kind: ObjectType,
-    /// Bytes of the bonus buffer; zeros at first.
-    pub bonus_len: usize,
-}
-
-impl NewObject {
-    /// An object without a bonus buffer.
-    pub fn plain(kind: ObjectType, block_size: u64) -> Self {
-        Self { kind, block_size, bonus_kind: ObjectType::NONE, bonus_len: 0 }
-    }
-}
-
 /// An object set whose objects can be changed within one transaction: for structures that consist of several
 /// objects.
 pub trait Objects {
@@ -201,7 +181,7 @@ impl Objects for MemObjects {
         let number = objects.keys().next_back().map_or(1, |last| last + 1);
         let mut object = MemObject::new(number, new.block_size);
         object.bonus = vec![0; new.bonus_len];
-        objects.insert(number, (new.kind, Arc::new(Mutex::new(object))));
+        objects.insert(number, (new.object_type, Arc::new(Mutex::new(object))));
         Ok(number)
     }
 

@@ -21,7 +21,8 @@ use ondisk::bpobj::{Bpobj, is_free_entry, listed};
 use ondisk::{Blkptr, ObjectType};
 
 use super::delta::Delta;
-use crate::dmu::edit::{Edit, NewObject, Objects};
+use crate::dmu::NewObject;
+use crate::dmu::edit::{Edit, Objects};
 use crate::error::{Error, Result};
 
 /// Bytes of a pointer, and of a list's number.

@@ -10,7 +10,8 @@ use ondisk::dsl::{Bptree, BptreeEntry};
 use ondisk::{Blkptr, Bookmark, Byteswap, ObjectType, dnode};
 
 use super::delta::Delta;
-use crate::dmu::edit::{Edit, NewObject, Objects};
+use crate::dmu::NewObject;
+use crate::dmu::edit::{Edit, Objects};
 use crate::error::{Error, Result};
 
 /// Block size of the object.
@@ -71,7 +72,7 @@ pub(crate) fn first_object(blkid: u64) -> u64 {
 /// Makes an empty list of trees.
 #[doc(alias = "bptree_alloc")]
 pub(crate) fn create(objects: &dyn Objects) -> Result<u64> {
-    objects.create(&NewObject { kind: KIND, block_size: BLOCK, bonus_kind: KIND, bonus_len: Bptree::SIZE })
+    objects.create(&NewObject::with_bonus(KIND, BLOCK, KIND, Bptree::SIZE))
 }
 
 /// The list's head.

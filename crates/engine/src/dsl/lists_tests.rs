@@ -12,7 +12,8 @@ use super::bpobj::{BlockList, Lists, space_of};
 use super::bptree::{self, Outcome};
 use super::deadlist::{DeadList, unfreed};
 use super::delta::Delta;
-use crate::dmu::edit::{Edit, MemObjects, NewObject, Objects};
+use crate::dmu::NewObject;
+use crate::dmu::edit::{Edit, MemObjects, Objects};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{NewZap, ZapEdit};
 
@@ -48,12 +49,7 @@ impl Lists for Pool {
     }
 
     fn new_list(&self) -> Result<u64> {
-        self.create(&NewObject {
-            kind: ObjectType::BPOBJ,
-            block_size: 2048,
-            bonus_kind: ObjectType::BPOBJ_HDR,
-            bonus_len: 56,
-        })
+        self.create(&NewObject::with_bonus(ObjectType::BPOBJ, 2048, ObjectType::BPOBJ_HDR, 56))
     }
 
     fn empty_lists(&self, count: usize) -> Result<Vec<u64>> {
@@ -79,12 +75,7 @@ impl Lists for Pool {
 
 impl Pool {
     fn deadlist(&self) -> DeadList<'_> {
-        let new = NewObject {
-            kind: ObjectType::DEADLIST,
-            block_size: 512,
-            bonus_kind: ObjectType::DEADLIST_HDR,
-            bonus_len: Deadlist::SIZE,
-        };
+        let new = NewObject::with_bonus(ObjectType::DEADLIST, 512, ObjectType::DEADLIST_HDR, Deadlist::SIZE);
         let number = self.create(&new).unwrap();
         ZapEdit::create(&mut *self.edit(number).unwrap(), &NewZap { salt: number, ..NewZap::default() })
             .unwrap();

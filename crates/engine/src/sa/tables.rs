@@ -8,10 +8,10 @@ use ondisk::sa::{SA_LAYOUTS, SA_REGISTRY, SaAttr, ZPL_ATTRS};
 use stdx::rng::Rng;
 
 use super::corrupt;
-use crate::dmu::Objset;
 #[cfg(test)]
 use crate::dmu::edit::Edit;
-use crate::dmu::edit::{NewObject, Objects};
+use crate::dmu::edit::Objects;
+use crate::dmu::{NewObject, Objset};
 use crate::error::{Error, Kind, Result};
 use crate::zap::{Entry, NewZap, Value, Zap, ZapEdit};
 

@@ -3,7 +3,8 @@ use ondisk::sa::{SaAttr, SaHeader};
 use stdx::rng::Rng;
 
 use super::*;
-use crate::dmu::edit::{MemObjects, NewObject, Objects};
+use crate::dmu::NewObject;
+use crate::dmu::edit::{MemObjects, Objects};
 use crate::error::Kind;
 use crate::zap::{NewZap, ZapEdit};
 

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use zcommon::features::{Feature, FeatureFlags};
 
 use super::features::PoolFeatures;
-use crate::dmu::edit::{NewObject, Objects};
-use crate::dmu::{LiveObjset, Tx};
+use crate::dmu::edit::Objects;
+use crate::dmu::{LiveObjset, NewObject, Tx};
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::SpaceMapFeatures;
 use crate::zap::{NewZap, Zap, ZapEdit};

@@ -8,8 +8,8 @@ use zcommon::features::Feature;
 
 use super::Spa;
 use super::feature_set::{FeatureSet, ZAP_METADATA};
-use crate::dmu::edit::{Edit, NewObject, Objects};
-use crate::dmu::{LiveObjset, Tx};
+use crate::dmu::edit::{Edit, Objects};
+use crate::dmu::{LiveObjset, NewObject, Tx};
 use crate::error::{Error, Result};
 use crate::metaslab::{SpaceMapStore, SpaceObject};
 use crate::zap::{NewZap, ZapEdit};
@@ -37,12 +37,8 @@ impl<'a> Store<'a> {
 
 impl Store<'_> {
     fn map(&self, block_size: u64, head: usize) -> Result<u64> {
-        let new = NewObject {
-            kind: ObjectType::SPACE_MAP,
-            block_size,
-            bonus_kind: ObjectType::SPACE_MAP_HEADER,
-            bonus_len: head,
-        };
+        let new =
+            NewObject::with_bonus(ObjectType::SPACE_MAP, block_size, ObjectType::SPACE_MAP_HEADER, head);
         if head == WITH_HISTOGRAM {
             self.features.increment(Feature::SpacemapHistogram, self.tx)?;
         }

@@ -2,8 +2,9 @@
 
 use ondisk::ObjectType;
 
-use super::{LiveObjset, NewObject};
-use crate::dmu::edit::{self, Edit, Objects};
+use super::LiveObjset;
+use crate::dmu::NewObject;
+use crate::dmu::edit::{Edit, Objects};
 use crate::dmu::tx::Tx;
 use crate::error::Result;
 
@@ -24,12 +25,12 @@ impl LiveObjset {
 }
 
 impl Objects for Within<'_> {
-    fn create(&self, new: &edit::NewObject) -> Result<u64> {
-        let mut object = NewObject::with_bonus(new.kind, new.block_size, new.bonus_kind, new.bonus_len);
-        if new.kind == ObjectType::SPACE_MAP {
-            object.indirect_shift = SPACE_MAP_INDIRECT;
+    fn create(&self, new: &NewObject) -> Result<u64> {
+        let mut new = *new;
+        if new.object_type == ObjectType::SPACE_MAP {
+            new.indirect_shift = SPACE_MAP_INDIRECT;
         }
-        Ok(self.objset.create_object(self.tx, object)?.number)
+        Ok(self.objset.create_object(self.tx, new)?.number)
     }
 
     fn free(&self, number: u64) -> Result<()> {

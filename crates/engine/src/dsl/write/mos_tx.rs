@@ -8,7 +8,7 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
 use super::hooks::Hooks;
-use crate::dmu::edit::{self, Edit, Objects};
+use crate::dmu::edit::{Edit, Objects};
 use crate::dmu::{Handle, LiveObjset, NewObject, Tx};
 use crate::dsl::Delta;
 use crate::error::{Error, Result};
@@ -302,8 +302,8 @@ impl<'a> MosTx<'a> {
 }
 
 impl Objects for MosTx<'_> {
-    fn create(&self, new: &edit::NewObject) -> Result<u64> {
-        self.create_object(NewObject::with_bonus(new.kind, new.block_size, new.bonus_kind, new.bonus_len))
+    fn create(&self, new: &NewObject) -> Result<u64> {
+        self.create_object(*new)
     }
 
     fn free(&self, number: u64) -> Result<()> {
