@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use engine::Result;
-use engine::dsl::MAX_NESTING;
 use engine::dsl::write::{Limited, MosView, Tasks, names};
 use engine::spa::Pool;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
@@ -92,11 +91,7 @@ impl Limited for Guest {
         if props != 0 && at.zap_word(props, "delegation")? == Some(0) {
             return Ok(false);
         }
-        let (mut levels, mut next) = (Vec::new(), dir);
-        while next != 0 && levels.len() <= MAX_NESTING {
-            levels.push(grants_now(at, next)?);
-            next = at.dir(next)?.parent_obj;
-        }
+        let levels = at.ancestors(dir).map(|step| grants_now(at, step?.0)).collect::<Result<Vec<_>>>()?;
         Ok(of_levels(&levels, false, self).contains(limit))
     }
 }
@@ -106,14 +101,10 @@ impl Limited for Guest {
 pub fn grant_at_creation(tasks: &Tasks<'_>, name: &str, uid: u32) -> Result<()> {
     let at = &tasks.at;
     let found = names::find_head(at, tasks.pool, name)?;
-    let (mut perms, mut next) = (BTreeSet::new(), at.dir(found.dir)?.parent_obj);
-    for _ in 0..=MAX_NESTING {
-        if next == 0 {
-            break;
-        }
-        let all = grants_now(at, next)?.into_iter().filter(|grant| grant.scope == Scope::Create);
+    let mut perms = BTreeSet::new();
+    for step in at.ancestors(found.dir).skip(1) {
+        let all = grants_now(at, step?.0)?.into_iter().filter(|grant| grant.scope == Scope::Create);
         perms.extend(all.flat_map(|grant| grant.perms));
-        next = at.dir(next)?.parent_obj;
     }
     if perms.is_empty() {
         return Ok(());

@@ -7,10 +7,10 @@ use ondisk::ObjsetType;
 use ondisk::dsl::DslDataset;
 
 use super::dir::zapified;
-use super::{Dir, Dsl, malformed};
+use super::{Dir, Dsl, lookup, malformed};
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Kind, Result};
-use crate::zap::{Cursor, Match, Value, Zap};
+use crate::zap::{Cursor, Value, Zap};
 use crate::zio::Form;
 
 /// Type of a dataset's content.
@@ -63,13 +63,7 @@ impl Dataset {
 
     /// The snapshot of this head called `snap`.
     pub fn snapshot(&self, snap: &str) -> Result<Option<Self>> {
-        let Some(zap) = self.dsl.zap(self.phys.snapnames_zapobj)? else { return Ok(None) };
-        let found = match self.phys.flags & DslDataset::FLAG_CI_DATASET {
-            0 => zap.u64(snap)?.map(|number| (number, snap.to_owned())),
-            _ => zap.lookup_norm(snap.as_bytes(), Match::Normalized)?.and_then(|found| {
-                Some((found.value.first()?, String::from_utf8_lossy(&found.name).into_owned()))
-            }),
-        };
+        let found = lookup::snapshot(self.dsl.as_ref(), &self.phys, snap)?;
         let Some((number, snap)) = found else { return Ok(None) };
         Self::open(&self.dsl, number, format!("{}@{snap}", self.name)).map(Some)
     }

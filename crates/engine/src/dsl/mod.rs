@@ -13,6 +13,7 @@ mod delta;
 mod dir;
 #[cfg(test)]
 mod lists_tests;
+pub(crate) mod lookup;
 pub mod props;
 mod walk;
 pub mod write;
@@ -21,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use ondisk::Malformed;
+use ondisk::dsl::{DslDataset, DslDir};
 use parking_lot::Mutex;
 
 pub use crypto::{EncryptionRoot, KeyStore, RootKey};
@@ -31,7 +33,7 @@ pub use walk::Walk;
 
 use crate::arc::ArcCache;
 use crate::dmu::Objset;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::zap::Zap;
 
@@ -89,19 +91,8 @@ impl Dsl {
 
     /// The directory called `name` (`tank/a/b`).
     pub fn dir(self: &Arc<Self>, name: &str) -> Result<Dir> {
-        let missing = || Error::not_found("dataset does not exist").in_dataset(name);
-        let mut parts = name.split('/');
-        if parts.next() != Some(self.pool_name.as_str()) {
-            return Err(missing());
-        }
-        let mut dir = self.root()?;
-        for (depth, part) in parts.enumerate() {
-            if depth > MAX_NESTING {
-                return Err(Error::new(Kind::TooLong, "name is nested too deeply").in_dataset(name));
-            }
-            dir = dir.child(part)?.ok_or_else(missing)?;
-        }
-        Ok(dir)
+        let number = lookup::dir(self.as_ref(), &self.pool_name, name)?;
+        Dir::open(self, number, name.to_owned())
     }
 
     /// The dataset called `name`: a head (`tank/a`) or a snapshot (`tank/a@b`).
@@ -115,7 +106,7 @@ impl Dsl {
             None => Ok(head),
             Some(snap) => {
                 let found = head.snapshot(snap)?;
-                found.ok_or_else(|| Error::not_found("dataset does not exist").in_dataset(name))
+                found.ok_or_else(|| lookup::missing(name))
             }
         }
     }
@@ -132,6 +123,30 @@ impl Dsl {
             return Ok(None);
         }
         Zap::open(&self.mos.object(number)?).map(Some)
+    }
+}
+
+impl lookup::ReadNames for Dsl {
+    fn root_dir(&self) -> Result<u64> {
+        Ok(self.root_dir)
+    }
+
+    fn dir_phys(&self, number: u64) -> Result<DslDir> {
+        let object = self.mos.object(number)?;
+        DslDir::from_bytes(object.dnode.bonus()).map_err(|e| malformed(number, &e))
+    }
+
+    fn dataset_phys(&self, number: u64) -> Result<DslDataset> {
+        let object = self.mos.object(number)?;
+        DslDataset::from_bytes(object.dnode.bonus()).map_err(|e| malformed(number, &e))
+    }
+
+    fn open_zap(&self, number: u64) -> Result<Option<Zap>> {
+        self.zap(number)
+    }
+
+    fn name_of(&self, zap: u64, number: u64) -> Result<String> {
+        props::names::name_of(self, zap, number)
     }
 }
 

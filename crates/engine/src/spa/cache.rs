@@ -17,7 +17,7 @@ use super::Spa;
 use super::activity::{Activity, Pace, Step};
 use super::layout::Layout;
 use crate::arc::l2arc::{CacheStats, Fed, L2arc};
-use crate::dsl::write::props::inherited;
+use crate::dsl::props::inherit::inherited;
 use crate::dsl::write::{Hooks as _, MosView};
 use crate::error::{Error, Result};
 use crate::vdev::leaf::Leaf;

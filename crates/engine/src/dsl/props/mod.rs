@@ -11,6 +11,7 @@
 
 pub mod bookmarks;
 pub mod holds;
+pub(crate) mod inherit;
 pub mod names;
 pub mod resume;
 pub mod settings;

@@ -7,16 +7,11 @@
 use std::collections::BTreeMap;
 
 use super::PropValue;
-use crate::dsl::{Dataset, Dir, MAX_NESTING};
-use crate::error::{Error, Kind, Result};
+use super::inherit::{RECEIVED, inherit_entry};
+use crate::dsl::Dataset;
+use crate::dsl::lookup::ReadNames;
+use crate::error::Result;
 use crate::zap::Zap;
-
-/// End of the name of an entry that came with a stream.
-#[doc(alias = "ZPROP_RECVD_SUFFIX")]
-const RECEIVED: &str = "$recvd";
-/// Suffix of the name of an entry that means "inherited, regardless of a received value".
-#[doc(alias = "ZPROP_INHERIT_SUFFIX")]
-const INHERIT: &str = "$inherit";
 
 /// Where a setting was made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,19 +57,17 @@ impl Settings {
         if let Some(zap) = dsl.zap(dataset.phys.props_obj)? {
             found.collect(&zap, &dataset.name, Place { own: true, snapshot, rules })?;
         }
-        let mut dir = dataset.dir()?;
+        let mut name = dataset.name.split('@').next().unwrap_or_default();
         let mut own = !snapshot;
-        for _ in 0..=MAX_NESTING {
-            if let Some(zap) = dsl.zap(dir.phys.props_zapobj)? {
-                found.collect(&zap, &dir.name, Place { own, snapshot, rules })?;
+        for step in dsl.ancestors(dataset.phys.dir_obj) {
+            let (_, dir) = step.map_err(|e| e.in_dataset(&dataset.name))?;
+            if let Some(zap) = dsl.zap(dir.props_zapobj)? {
+                found.collect(&zap, name, Place { own, snapshot, rules })?;
             }
             own = false;
-            match parent(&dir)? {
-                Some(up) => dir = up,
-                None => return Ok(found),
-            }
+            name = name.rsplit_once('/').map_or("", |(up, _)| up);
         }
-        Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles").in_dataset(&dataset.name))
+        Ok(found)
     }
 
     /// The setting of this name.
@@ -107,7 +100,7 @@ impl Settings {
             if received && place.own {
                 self.received.insert(name.to_owned(), value.clone());
             }
-            let hidden = received && (exists(name) || exists(&format!("{name}{INHERIT}")));
+            let hidden = received && (exists(name) || exists(&inherit_entry(name)));
             if hidden || !place.admits(name) || self.map.contains_key(name) {
                 continue;
             }
@@ -133,13 +126,4 @@ impl Place {
         let inherited = self.own || (self.rules.is_inherited)(name);
         inherited && (!self.snapshot || (self.rules.is_for_snapshots)(name))
     }
-}
-
-/// The directory above; `None` at the root.
-pub(super) fn parent(dir: &Dir) -> Result<Option<Dir>> {
-    if dir.phys.parent_obj == 0 {
-        return Ok(None);
-    }
-    let name = dir.name.rsplit_once('/').map_or("", |(up, _)| up);
-    Dir::open(&dir.dsl, dir.phys.parent_obj, name.to_owned()).map(Some)
 }

@@ -4,8 +4,10 @@
 //! of its own reservation comes on top of its parent's remaining space. At the root stands the pool's size
 //! without its reserve for emergencies (*slop*).
 
-use super::settings::parent;
-use crate::dsl::{Dataset, Dir, MAX_NESTING};
+use ondisk::dsl::DslDir;
+
+use crate::dsl::Dataset;
+use crate::dsl::lookup::ReadNames;
 use crate::error::Result;
 
 /// The space values of one directory.
@@ -22,9 +24,8 @@ pub(crate) struct DirSpace {
 }
 
 impl DirSpace {
-    fn of(dir: &Dir) -> Self {
-        let p = &dir.phys;
-        Self { used: p.used_bytes, quota: p.quota, reserved: p.reserved, freed: 0 }
+    pub(in crate::dsl) fn of(dir: &DslDir) -> Self {
+        Self { used: dir.used_bytes, quota: dir.quota, reserved: dir.reserved, freed: 0 }
     }
 }
 
@@ -48,14 +49,9 @@ pub(crate) fn available_along(pool: u64, path: &[DirSpace]) -> u64 {
 /// Bytes available to a head dataset, its refquota and refreservation considered.
 #[doc(alias = "dsl_dataset_space")]
 pub(crate) fn available(dataset: &Dataset, pool: u64, refquota: u64, refreservation: u64) -> Result<u64> {
-    let mut path = vec![dataset.dir()?];
-    while let Some(up) = path.last().map(parent).transpose()?.flatten() {
-        path.push(up);
-        if path.len() > MAX_NESTING {
-            break;
-        }
-    }
-    let spaces: Vec<DirSpace> = path.iter().rev().map(DirSpace::of).collect();
+    let above = dataset.dsl.ancestors(dataset.phys.dir_obj);
+    let mut spaces = above.map(|step| Ok(DirSpace::of(&step?.1))).collect::<Result<Vec<_>>>()?;
+    spaces.reverse();
     let referenced = dataset.phys.referenced_bytes;
     let reserve = refreservation.saturating_sub(dataset.phys.unique_bytes);
     let mut left = available_along(pool, &spaces).saturating_add(reserve);

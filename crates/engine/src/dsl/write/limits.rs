@@ -24,10 +24,10 @@ const NONE: u64 = u64::MAX;
 #[doc(alias = "dsl_fs_ss_limit_check")]
 fn check_count(at: &MosTx<'_>, dir: u64, stop: u64, (limit, count): (&str, &str), more: u64) -> Result<()> {
     let Some(user) = at.limited else { return Ok(()) };
-    let mut next = dir;
-    for _ in 0..=MAX_NESTING {
-        if next == 0 || next == stop {
-            return Ok(());
+    for step in at.ancestors(dir) {
+        let (next, _) = step?;
+        if next == stop {
+            break;
         }
         let allowed = match props::own_number(at, next, limit)? {
             0 if !is_set(at, next, limit)? => NONE,
@@ -41,7 +41,6 @@ fn check_count(at: &MosTx<'_>, dir: u64, stop: u64, (limit, count): (&str, &str)
         {
             return Err(Error::new(Kind::Quota, format!("{limit} of a dataset above is {allowed}")));
         }
-        next = at.dir(next)?.parent_obj;
     }
     Ok(())
 }
@@ -63,13 +62,8 @@ pub(super) fn check_filesystems(at: &MosTx<'_>, dir: u64, more: u64) -> Result<(
 pub(super) fn check_snapshots(at: &MosTx<'_>, dirs: impl Iterator<Item = u64>) -> Result<()> {
     let mut more: BTreeMap<u64, u64> = BTreeMap::new();
     for dir in dirs {
-        let mut next = dir;
-        for _ in 0..=MAX_NESTING {
-            *more.entry(next).or_default() += 1;
-            next = at.dir(next)?.parent_obj;
-            if next == 0 {
-                break;
-            }
+        for step in at.ancestors(dir) {
+            *more.entry(step?.0).or_default() += 1;
         }
     }
     more.into_iter().try_for_each(|(dir, more)| {

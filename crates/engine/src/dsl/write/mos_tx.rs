@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use ondisk::dsl::{DslDataset, DslDir};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
@@ -11,6 +12,7 @@ use super::hooks::Hooks;
 use crate::dmu::edit::{Edit, Objects};
 use crate::dmu::{Handle, LiveObjset, NewObject, Tx};
 use crate::dsl::Delta;
+use crate::dsl::lookup::ReadNames;
 use crate::error::{Error, Result};
 use crate::txg;
 use crate::types::Bookmark;
@@ -105,6 +107,11 @@ impl MosView<'_> {
         DslDataset::from_bytes(dnode.bonus()).map_err(|e| super::super::malformed(number, &e))
     }
 
+    /// A directory and those above it, the root last.
+    pub fn ancestors(&self, dir: u64) -> impl Iterator<Item = Result<(u64, DslDir)>> {
+        ReadNames::ancestors(self, dir)
+    }
+
     /// Whether a dataset or directory has entries of its own.
     #[doc(alias = "dsl_dir_is_zapified")]
     pub(crate) fn is_zapified(&self, number: u64) -> Result<bool> {
@@ -140,6 +147,25 @@ impl MosView<'_> {
             0 => Ok(0),
             origin => Ok(self.dataset(origin)?.creation_txg),
         }
+    }
+}
+
+impl ReadNames for MosView<'_> {
+    fn root_dir(&self) -> Result<u64> {
+        let root = self.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
+        root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))
+    }
+
+    fn dir_phys(&self, number: u64) -> Result<DslDir> {
+        self.dir(number)
+    }
+
+    fn dataset_phys(&self, number: u64) -> Result<DslDataset> {
+        self.dataset(number)
+    }
+
+    fn open_zap(&self, number: u64) -> Result<Option<Zap>> {
+        if number == 0 { Ok(None) } else { self.read_zap(number).map(Some) }
     }
 }
 

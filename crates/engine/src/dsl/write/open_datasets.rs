@@ -22,6 +22,7 @@ use crate::dmu::{LiveObjset, SpecialObject, Tx};
 use crate::dsl::Delta;
 use crate::dsl::KeyStore;
 use crate::dsl::props::PropValue;
+use crate::dsl::props::inherit::inherited;
 use crate::error::{Error, Kind, Result};
 use crate::sa::usage;
 use crate::txg;
@@ -416,7 +417,7 @@ impl DslPool {
     /// A number property in force on head `number`; `None`: the default holds.
     pub fn number_property(&self, number: u64, name: &str) -> Result<Option<u64>> {
         let dir = self.view().dataset(number)?.dir_obj;
-        Ok(props::inherited(&self.view(), dir, name)?.as_ref().and_then(PropValue::number))
+        Ok(inherited(&self.view(), dir, name)?.as_ref().and_then(PropValue::number))
     }
 
     /// How head `number`'s intent log is written.
@@ -467,7 +468,7 @@ fn dedup_of(value: Option<u64>) -> Option<(ChecksumType, bool)> {
 /// features do not have: such a value is refused when it is set, but a pool may hold it nevertheless.
 pub(crate) fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
     let number = |name: &str| -> Result<Option<u64>> {
-        let value = props::inherited(at, dir, name)?.as_ref().and_then(PropValue::number);
+        let value = inherited(at, dir, name)?.as_ref().and_then(PropValue::number);
         Ok(value.filter(|value| props::Needs::of(name, *value).is_none_or(|needs| needs.is_met(hooks))))
     };
     let enabled = |feature| hooks.feature(feature).is_some();

@@ -9,6 +9,7 @@ use super::lists;
 use super::mos_tx::MosTx;
 use super::tree::{Origin, add_clone, create_dataset, create_dir, create_head, create_snapshot};
 use crate::dmu::NewObject;
+use crate::dsl::lookup::ReadNames;
 use crate::error::{Error, Result};
 
 /// Bytes of the head of a block list that can have others below it.
@@ -64,7 +65,7 @@ pub(crate) fn create(at: &MosTx<'_>, features: &mut dyn FnMut() -> Result<()>) -
 /// at their origins.
 #[doc(alias("dsl_pool_create_origin", "dsl_pool_upgrade_clones"))]
 pub(crate) fn upgrade_origin(at: &MosTx<'_>) -> Result<()> {
-    let root = root_dir(at)?;
+    let root = at.root_dir()?;
     // Before `$ORIGIN` is one of them.
     let dirs = all_dirs(at, root)?;
     let (_, head) = create_dataset(at, (root, special_dir::ORIGIN), None, 0)?;
@@ -104,11 +105,6 @@ fn first_of(at: &MosTx<'_>, head: u64) -> Result<(u64, u64)> {
     Err(Error::corrupt("a dataset has too many snapshots"))
 }
 
-fn root_dir(at: &MosTx<'_>) -> Result<u64> {
-    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?;
-    root.ok_or_else(|| Error::corrupt("the pool has no root dataset"))
-}
-
 /// A directory and all below it.
 fn all_dirs(at: &MosTx<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
     let (mut dirs, mut found) = (vec![root], Vec::new());
@@ -126,7 +122,7 @@ fn all_dirs(at: &MosTx<'_>, root: u64) -> Result<Vec<(u64, DslDir)>> {
 /// Upgrades a pool to version 26: adds the directory for space that is being freed, and lists of clones.
 #[doc(alias = "dsl_pool_upgrade_dir_clones")]
 pub(crate) fn upgrade_dir_clones(at: &MosTx<'_>) -> Result<()> {
-    let root = root_dir(at)?;
+    let root = at.root_dir()?;
     create_dir(at, Some((root, special_dir::FREE)))?;
     // Of the new form, although the version is still the old one.
     let new = NewObject::with_bonus(ObjectType::BPOBJ, lists::BLOCK, ObjectType::BPOBJ_HDR, SUBLISTS_BONUS);

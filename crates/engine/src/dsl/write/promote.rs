@@ -14,6 +14,7 @@ use super::space;
 use super::{bookmarks, limits, livelist, names, tree};
 use crate::dsl::Delta;
 use crate::dsl::deadlist::DeadList;
+use crate::dsl::lookup;
 use crate::error::{Error, Kind, Result};
 
 /// The parts that a promotion moves.
@@ -171,7 +172,7 @@ fn check_names(
 
 #[doc(alias = "dsl_dir_transfer_possible")]
 fn check_room(at: &MosTx<'_>, [to, from]: &[u64; 2], used: Delta, snapshots: usize) -> Result<()> {
-    let common = names::common_ancestor(at, *to, *from)?;
+    let common = lookup::common_ancestor(&**at, *to, *from)?;
     if used.used > 0 && !space::can_move(at, (*from, *to), used.used.cast_unsigned())? {
         return Err(Error::new(Kind::NoSpace, "a quota has no room for the snapshots"));
     }

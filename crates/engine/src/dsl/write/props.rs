@@ -1,7 +1,5 @@
-//! Settings of datasets: properties, and those of them that change accounts (quotas and reservations).
-//!
-//! A property ZAP may hold three entries of one property: `name` (local), `name$recvd` (came with a stream),
-//! `name$inherit` (explicitly inherited, hides the received one).
+//! Settings of datasets: properties, and those of them that change accounts (quotas and reservations). The entries of a
+//! property ZAP are described in [`inherit`].
 
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::{ChecksumType, CompressType, ObjectType};
@@ -15,8 +13,9 @@ use super::hooks::{Hooks, version};
 use super::mos_tx::{MosTx, MosView};
 use super::space;
 use crate::dsl::Delta;
-use crate::dsl::MAX_NESTING;
+use crate::dsl::lookup::ReadNames;
 use crate::dsl::props::PropValue;
+use crate::dsl::props::inherit::{self, inherit_entry, received_entry};
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
 
@@ -111,14 +110,8 @@ impl Needs {
 
 /// A number that is set on a directory itself; 0 when it isn't.
 pub(super) fn own_number(at: &MosView<'_>, dir: u64, name: &str) -> Result<u64> {
-    let zap = at.dir(dir)?.props_zapobj;
-    if let Some(value) = at.zap_word(zap, name)? {
-        return Ok(value);
-    }
-    if at.zap_word(zap, format!("{name}$inherit").as_str())?.is_some() {
-        return Ok(0);
-    }
-    Ok(at.zap_word(zap, format!("{name}$recvd").as_str())?.unwrap_or(0))
+    let Some(zap) = at.open_zap(at.dir(dir)?.props_zapobj)? else { return Ok(0) };
+    Ok(inherit::own(&zap, name)?.as_ref().and_then(PropValue::number).unwrap_or(0))
 }
 
 /// The number of a property that will hold for a directory after a setting; 0 when none will.
@@ -131,39 +124,17 @@ pub(super) fn predicted(
     source: Source,
 ) -> Result<u64> {
     let zap = at.dir(dir)?.props_zapobj;
-    let received = || at.zap_word(zap, format!("{name}$recvd").as_str());
+    let received = || at.zap_word(zap, received_entry(name).as_str());
     match source {
         Source::Local => Ok(value.unwrap_or(0)),
         Source::Received => {
-            let hidden = at.zap_word(zap, format!("{name}$inherit").as_str())?.map(|_| 0);
+            let hidden = at.zap_word(zap, inherit_entry(name).as_str())?.map(|_| 0);
             Ok(at.zap_word(zap, name)?.or(hidden).or(value).unwrap_or(0))
         }
         Source::None => Ok(received()?.unwrap_or(0)),
         Source::NotReceived => Ok(at.zap_word(zap, name)?.unwrap_or(0)),
         Source::Inherited | Source::Gone => Ok(0),
     }
-}
-
-/// The value of a property set on a directory or its nearest ancestor; `None`: the default holds.
-#[doc(alias = "dsl_prop_get_dd")]
-pub fn inherited(at: &MosView<'_>, dir: u64, name: &str) -> Result<Option<PropValue>> {
-    let mut next = dir;
-    for _ in 0..=MAX_NESTING {
-        let phys = at.dir(next)?;
-        if let Some(value) = at.zap_get(phys.props_zapobj, name)? {
-            return Ok(Some(PropValue::from_zap(&value)));
-        }
-        if at.zap_get(phys.props_zapobj, format!("{name}$inherit").as_str())?.is_none()
-            && let Some(value) = at.zap_get(phys.props_zapobj, format!("{name}$recvd").as_str())?
-        {
-            return Ok(Some(PropValue::from_zap(&value)));
-        }
-        if phys.parent_obj == 0 {
-            return Ok(None);
-        }
-        next = phys.parent_obj;
-    }
-    Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles"))
 }
 
 /// Sets a property of a head (of its directory) or of a snapshot. `value` is `None` for sources that remove
@@ -178,7 +149,7 @@ pub fn set(
 ) -> Result<()> {
     let phys = at.dataset(dataset)?;
     let zap = zap_of(at, dataset, &phys)?;
-    let (inherit, received) = (format!("{name}$inherit"), format!("{name}$recvd"));
+    let (inherit, received) = (inherit_entry(name), received_entry(name));
     let value = || -> Result<Value> {
         match value {
             Some(PropValue::Number(n)) => Ok(Value::from(*n)),

@@ -9,6 +9,7 @@ use super::space;
 use super::{crypto, limits, names, tree};
 use crate::dsl::Delta;
 use crate::dsl::MAX_NESTING;
+use crate::dsl::lookup;
 use crate::error::{Error, Kind, Result};
 
 /// Whether a directory may go below `parent`.
@@ -21,15 +22,10 @@ pub(super) fn check(at: &MosTx<'_>, dir: u64, parent: u64) -> Result<()> {
     if at.dir(parent)?.head_dataset_obj == 0 {
         return Err(Error::new(Kind::Invalid, "nothing can be put below a hidden directory"));
     }
-    let mut next = parent;
-    for _ in 0..=MAX_NESTING {
-        if next == dir {
+    for step in at.ancestors(parent) {
+        if step?.0 == dir {
             return Err(Error::new(Kind::Invalid, "a dataset can't go below itself"));
         }
-        if next == 0 {
-            break;
-        }
-        next = at.dir(next)?.parent_obj;
     }
     // Datasets below a limit that was higher may move as long as they get no deeper.
     let deep = depth(at, parent)?;
@@ -41,7 +37,7 @@ pub(super) fn check(at: &MosTx<'_>, dir: u64, parent: u64) -> Result<()> {
         return Ok(());
     }
     let moved = phys.used_bytes.max(phys.reserved);
-    let common = names::common_ancestor(at, phys.parent_obj, parent)?;
+    let common = lookup::common_ancestor(&**at, phys.parent_obj, parent)?;
     if !space::can_move(at, (phys.parent_obj, parent), moved)? {
         return Err(Error::new(Kind::NoSpace, "the new parent has no room for it"));
     }
@@ -49,12 +45,7 @@ pub(super) fn check(at: &MosTx<'_>, dir: u64, parent: u64) -> Result<()> {
 }
 
 fn depth(at: &MosView<'_>, dir: u64) -> Result<usize> {
-    let (mut count, mut next) = (0, dir);
-    while next != 0 && count <= MAX_NESTING {
-        next = at.dir(next)?.parent_obj;
-        count += 1;
-    }
-    Ok(count)
+    at.ancestors(dir).try_fold(0, |count, step| step.map(|_| count + 1))
 }
 
 fn height(at: &MosView<'_>, dir: u64) -> Result<usize> {

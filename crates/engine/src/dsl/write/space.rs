@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use ondisk::dsl::{DslDataset, DslDir};
-use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
 use super::hooks::Hooks;
 use super::mos_tx::{MosTx, MosView};
 use super::props;
+use crate::dsl::lookup::{self, ReadNames};
 use crate::dsl::props::space::{DirSpace, available_along};
 use crate::dsl::{Delta, MAX_NESTING};
 use crate::error::{Error, Kind, Result};
@@ -119,14 +119,11 @@ pub fn available(at: &MosTx<'_>, dir: u64) -> Result<u64> {
 
 fn available_with(at: &MosTx<'_>, dir: u64, change: impl Fn(u64, &mut DirSpace)) -> Result<u64> {
     let mut path = Vec::new();
-    let mut next = dir;
-    while next != 0 && path.len() <= MAX_NESTING {
-        let phys = at.dir(next)?;
-        let (used, quota, reserved) = (phys.used_bytes, phys.quota, phys.reserved);
-        let mut space = DirSpace { used, quota, reserved, freed: 0 };
-        change(next, &mut space);
+    for step in at.ancestors(dir) {
+        let (number, phys) = step?;
+        let mut space = DirSpace::of(&phys);
+        change(number, &mut space);
         path.push(space);
-        next = phys.parent_obj;
     }
     path.reverse();
     Ok(available_along(at.hooks.pool_space(false), &path))
@@ -135,15 +132,14 @@ fn available_with(at: &MosTx<'_>, dir: u64, change: impl Fn(u64, &mut DirSpace))
 /// Whether space that is charged to directory `from` may be charged to `to` instead.
 #[doc(alias = "dsl_dir_transfer_possible")]
 pub(super) fn can_move(at: &MosTx<'_>, (from, to): (u64, u64), bytes: u64) -> Result<bool> {
-    let common = super::names::common_ancestor(at, from, to)?;
-    let (mut delta, mut next) = (-i64::try_from(bytes).unwrap_or(i64::MAX), from);
-    for _ in 0..=MAX_NESTING {
-        if next == common || next == 0 {
+    let common = lookup::common_ancestor(&**at, from, to)?;
+    let mut delta = -i64::try_from(bytes).unwrap_or(i64::MAX);
+    for step in at.ancestors(from) {
+        let (number, phys) = step?;
+        if number == common {
             break;
         }
-        let phys = at.dir(next)?;
         delta = charged(phys.used_bytes, phys.reserved, delta);
-        next = phys.parent_obj;
     }
     // Reservations on the way keep a part of it above.
     let freed = |dir: u64, space: &mut DirSpace| {
@@ -169,17 +165,13 @@ impl Planned {
         if bytes > left {
             return Ok(false);
         }
-        let (mut more, mut next) = (bytes, dir);
-        for _ in 0..=MAX_NESTING {
-            let phys = at.dir(next)?;
-            let planned = self.0.entry(next).or_default();
+        let mut more = bytes;
+        for step in at.ancestors(dir) {
+            let (number, phys) = step?;
+            let planned = self.0.entry(number).or_default();
             let used = phys.used_bytes.saturating_add(*planned);
             *planned = planned.saturating_add(more);
             more = charged(used, phys.reserved, more.cast_signed()).max(0).unsigned_abs();
-            next = phys.parent_obj;
-            if next == 0 {
-                break;
-            }
         }
         Ok(true)
     }
@@ -214,30 +206,26 @@ pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> 
     // The head may use the space of its refreservation.
     let reserved = props::own_number(view, phys.dir_obj, "refreservation")?;
     let mut unused = reserved.saturating_sub(phys.unique_bytes);
-    let mut next = phys.dir_obj;
-    for _ in 0..=MAX_NESTING {
-        let dir = view.dir(next)?;
+    for step in view.ancestors(phys.dir_obj) {
+        let (_, dir) = step?;
         let used = dir.used_bytes.saturating_sub(unused);
         if !netfree && dir.quota != 0 {
             room.quota = room.quota.min(dir.quota.saturating_sub(used));
         }
         if dir.parent_obj == 0 {
             room.pool = hooks.pool_space(netfree).saturating_sub(used);
-            return Ok(room);
         }
         // So is the space that a reservation of this directory holds above.
         unused = unused.saturating_add(dir.reserved.saturating_sub(dir.used_bytes));
-        next = dir.parent_obj;
     }
-    Err(Error::new(Kind::Loop, "the dataset's ancestors go in circles"))
+    Ok(room)
 }
 
 /// Whether the MOS may grow by some blocks, for a change of datasets.
 #[doc(alias = "dsl_sync_task_sync")]
 pub(super) fn check_room(at: &MosTx<'_>, blocks: u64, netfree: bool) -> Result<()> {
-    let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?.unwrap_or(0);
     let needed = blocks << TASK_BLOCK_SHIFT;
-    let used = at.dir(root)?.used_bytes.saturating_add(needed * 3);
+    let used = at.dir(at.root_dir()?)?.used_bytes.saturating_add(needed * 3);
     match used > at.hooks.pool_space(netfree) {
         true => Err(Error::new(Kind::NoSpace, "the pool is full")),
         false => Ok(()),

@@ -172,14 +172,10 @@ pub(super) fn drop_features(at: &MosTx<'_>, dataset: u64) -> Result<()> {
 /// Changes the counts of file systems or snapshots of a directory and its ancestors, as far as they are kept.
 #[doc(alias = "dsl_fs_ss_count_adjust")]
 pub(super) fn count_up(at: &MosTx<'_>, dir: u64, what: &str, delta: i64) -> Result<()> {
-    let mut next = dir;
-    for _ in 0..=crate::dsl::MAX_NESTING {
-        let Some(count) = at.extra(next, what)?.and_then(|v| v.first()) else { return Ok(()) };
-        at.zap_set(next, what, count.saturating_add_signed(delta))?;
-        next = at.dir(next)?.parent_obj;
-        if next == 0 {
-            return Ok(());
-        }
+    for step in at.ancestors(dir) {
+        let (dir, _) = step?;
+        let Some(count) = at.extra(dir, what)?.and_then(|v| v.first()) else { return Ok(()) };
+        at.zap_set(dir, what, count.saturating_add_signed(delta))?;
     }
     Ok(())
 }

@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nvpair::NvList;
-use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, vdev_top};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, vdev_top};
 use ondisk::pool::SpaRemoving;
 use zcommon::features::Feature;
 use zcommon::version::SPA_VERSION_HOLES;
 
 use super::{BIRTHS, MAPPING, REMOVING, objects, state};
 use crate::dmu::edit::Edit as _;
+use crate::dsl::lookup::ReadNames as _;
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
@@ -235,8 +236,7 @@ impl Spa {
         } else if closed {
             true
         } else {
-            let root = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ROOT_DATASET)?.unwrap_or(0);
-            self.pool_space(false).saturating_sub(at.dir(root)?.used_bytes) >= stats.dspace
+            self.pool_space(false).saturating_sub(at.dir(at.root_dir()?)?.used_bytes) >= stats.dspace
         };
         if fits && elsewhere { Ok(()) } else { Err(Error::new(Kind::NoSpace, NO_SPACE)) }
     }
