@@ -86,6 +86,7 @@ mod upgrade;
 mod vdev_change;
 pub mod vdev_props;
 mod vdev_zaps;
+mod wait_activity;
 mod writable;
 
 use std::collections::BTreeMap;
@@ -130,6 +131,7 @@ pub use pool::{Pool, Rewind};
 pub use remote::has_heartbeats;
 pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose, Reach};
 pub use upgrade::is_version;
+pub use wait_activity::{ActivityCommand, WaitActivity};
 
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_millis(100);

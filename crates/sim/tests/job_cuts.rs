@@ -12,11 +12,11 @@ use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::checkpoint::CheckpointState;
 use engine::spa::errlog;
 use engine::spa::layout::{LeafSpec, PoolSpec};
-use engine::spa::scrub::{ScanCommand, ScanFunc};
+use engine::spa::scrub::ScanCommand;
 use engine::spa::sparing::SpareSource;
 use engine::spa::split::Split;
 use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
-use engine::spa::{ImportOptions, Spa, import};
+use engine::spa::{ImportOptions, Spa, WaitActivity, import};
 use engine::vdev::config::AllocBias;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use sim::check::{opened, opened_from, whole};
@@ -284,17 +284,13 @@ impl Job {
 
     /// Txgs until no job is under way.
     fn end(self, spa: &Spa) {
-        let leaves: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
         let mut quiet = 0;
         for _ in 0..MOST {
             spa.sync().unwrap();
             let steps = spa.run_steps();
-            let scans = [ScanFunc::Scrub, ScanFunc::Resilver].map(|func| spa.scan_left(func).unwrap());
-            let moves = spa.removal_left().unwrap().is_some() || spa.is_expanding();
-            let sweeps = [SweepKind::Initialize, SweepKind::Trim];
-            let sweeps = sweeps.iter().any(|kind| spa.sweep_left(*kind, &leaves).is_some());
-            let others = spa.is_replacing() || spa.discard_left().is_some() || is_condensing(spa);
-            let is_busy = scans != [None, None] || moves || sweeps || steps || others;
+            let mut works = WaitActivity::ALL.into_iter().filter(|work| *work != WaitActivity::Free);
+            let is_under_way = works.any(|work| spa.left(work).unwrap().is_some());
+            let is_busy = is_under_way || steps || is_condensing(spa);
             quiet = if is_busy { 0 } else { quiet + 1 };
             // Some follow others a few txgs later.
             if quiet > 3 {

@@ -12,7 +12,7 @@ use engine::memory::Limit;
 use engine::metaslab::policy::Limits;
 use engine::spa::checkpoint::CheckpointState;
 use engine::spa::layout::{TopSpec, VdevSpec};
-use engine::spa::{OpenOptions, Spa};
+use engine::spa::{OpenOptions, Spa, WaitActivity};
 use engine::vdev::config::AllocBias;
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
@@ -120,12 +120,15 @@ fn a_checkpoint_is_discarded_bit_by_bit() {
     spa.discard_checkpoint().unwrap();
     assert_eq!(spa.check_no_checkpoint().unwrap_err().kind(), Kind::Busy);
     assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::Discarding);
-    let left = spa.discard_left().unwrap();
+    let left = spa.left(WaitActivity::Discard).unwrap().unwrap();
     assert!(0 < left && left < kept, "{left} of {kept}");
-    while spa.discard_left().is_some() {
+    while spa.left(WaitActivity::Discard).unwrap().is_some() {
         spa.sync().unwrap();
     }
-    assert_eq!((spa.checkpoint_state().unwrap(), spa.discard_left()), (CheckpointState::None, None));
+    assert_eq!(
+        (spa.checkpoint_state().unwrap(), spa.left(WaitActivity::Discard).unwrap()),
+        (CheckpointState::None, None)
+    );
     assert_eq!(spa.space.checkpoint_space(), 0);
     assert_eq!(spa.discard_checkpoint().unwrap_err().kind(), Kind::NotFound);
     assert_eq!(found(&spa), (FILES..2 * FILES).collect::<Vec<u64>>());
@@ -145,7 +148,7 @@ fn discarding_goes_on_after_an_import() {
     drop(spa);
     judge(dir.path(), false);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    while spa.discard_left().is_some() {
+    while spa.left(WaitActivity::Discard).unwrap().is_some() {
         spa.sync().unwrap();
     }
     assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::None);

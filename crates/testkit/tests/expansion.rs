@@ -13,7 +13,7 @@ use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::errlog::LoggedError;
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
-use engine::spa::{OpenOptions, Reach, Spa};
+use engine::spa::{OpenOptions, Reach, Spa, WaitActivity};
 use engine::vdev::config::AllocBias;
 use ondisk::pool::DslScan;
 use ondisk::{ObjectType, ObjsetType};
@@ -137,7 +137,7 @@ impl Bench {
             }
             self.spa().sync().unwrap();
         }
-        panic!("the expansion does not end: {:?} left", self.spa().expansion_left());
+        panic!("the expansion does not end: {:?} left", self.spa().left(WaitActivity::RaidzExpand).unwrap());
     }
 }
 

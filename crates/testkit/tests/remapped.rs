@@ -7,8 +7,8 @@ use std::sync::Arc;
 use engine::dmu::{NewObject, Tx};
 use engine::dsl::write::Hooks as _;
 use engine::env::Env;
-use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::{Spa, WaitActivity};
 use engine::vdev::config::AllocBias;
 use ondisk::{Blkptr, Dva, ObjectType, ObjsetType};
 use stdx::rng::Rng;
@@ -44,7 +44,7 @@ impl Bench {
         let first = bench.object(|object, tx| object.write(tx, 0, &bench.body).unwrap());
         let gone = bench.spa.pool.tree().config.children.iter().find(|top| top.id == 0).unwrap().guid;
         bench.spa.remove(gone).unwrap();
-        while bench.spa.removal_left().unwrap().is_some() {
+        while bench.spa.left(WaitActivity::Remove).unwrap().is_some() {
             bench.spa.sync().unwrap();
         }
         (bench, first)

@@ -11,11 +11,11 @@ use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
 use engine::env::Env;
 use engine::memory::Limit;
-use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
 use engine::spa::split::Split;
+use engine::spa::{ActivityCommand, Spa, WaitActivity};
 use engine::vdev::config::{AllocBias, Kind};
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
@@ -110,12 +110,12 @@ impl Bench {
 
     fn finish(&self) {
         for _ in 0..2000 {
-            if self.spa.removal_left().unwrap().is_none() {
+            if self.spa.left(WaitActivity::Remove).unwrap().is_none() {
                 return;
             }
             self.spa.sync().unwrap();
         }
-        panic!("the removal does not end: {:?}", self.spa.removal_left());
+        panic!("the removal does not end: {:?}", self.spa.left(WaitActivity::Remove));
     }
 
     /// Exports, lets zdb judge, and imports again.
@@ -140,7 +140,7 @@ fn a_disk_is_removed_and_everything_is_there() {
     let mut bench = Bench::disks();
     let (first, second) = (bench.write(1, BLOCKS), bench.write(2, BLOCKS));
     bench.spa.remove(bench.guid(1)).unwrap();
-    assert!(bench.spa.removal_left().unwrap().unwrap() > 0);
+    assert!(bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
     bench.finish();
     assert_eq!(bench.kind(1), Some(Kind::Indirect));
     bench.read(first, 1, BLOCKS);
@@ -161,7 +161,7 @@ fn a_removal_is_cut_at_every_txg_and_goes_on() {
     let objects: Vec<u64> = (0..6).map(|seed| bench.write(seed, 80)).collect();
     bench.spa.remove(bench.guid(0)).unwrap();
     let mut cuts = 0;
-    while bench.spa.removal_left().unwrap().is_some() {
+    while bench.spa.left(WaitActivity::Remove).unwrap().is_some() {
         bench.spa.sync().unwrap();
         if cuts < objects.len() / 2 {
             bench.free(objects[cuts]);
@@ -184,11 +184,11 @@ fn a_removal_is_stopped_and_leaves_the_vdev_as_it_was() {
     bench.spa.sync().unwrap();
     bench.spa.sync().unwrap();
     bench.free(first);
-    assert!(bench.spa.removal_left().unwrap().is_some());
+    assert!(bench.spa.left(WaitActivity::Remove).unwrap().is_some());
     bench.judged();
-    bench.spa.cancel_remove().unwrap();
-    assert_eq!(bench.spa.removal_left().unwrap(), None);
-    assert!(bench.spa.cancel_remove().is_err());
+    bench.spa.command(WaitActivity::Remove, ActivityCommand::Cancel).unwrap();
+    assert_eq!(bench.spa.left(WaitActivity::Remove).unwrap(), None);
+    assert!(bench.spa.command(WaitActivity::Remove, ActivityCommand::Cancel).is_err());
     bench.judged();
     assert_eq!(bench.kind(2), Some(Kind::File));
     bench.read(second, 2, BLOCKS);
@@ -329,7 +329,7 @@ fn a_mirror_that_is_being_removed_loses_a_disk() {
     let split = Split { name: "half".to_owned(), leaves, props: Vec::new() };
     assert_eq!(bench.spa.split(split).unwrap_err().what(), "pool is busy");
     bench.spa.detach(bench.leaf(4).guid).unwrap();
-    assert!(bench.spa.removal_left().unwrap().unwrap() > 0);
+    assert!(bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
     bench.spa.sync().unwrap();
     bench.judged();
     bench.finish();
@@ -348,11 +348,11 @@ fn a_disk_is_removed_while_it_is_being_replaced() {
     limits.set(Limit::ScanSuspend, 1).unwrap();
     bench.spa.attach(Attach { target, device, replacing: true, sequential: false }).unwrap();
     bench.spa.remove(bench.guid(1)).unwrap();
-    assert!(bench.spa.is_replacing() && bench.spa.removal_left().unwrap().unwrap() > 0);
+    assert!(bench.spa.is_replacing() && bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
     limits.set(Limit::RemovalSuspend, 1).unwrap();
     limits.set(Limit::ScanSuspend, 0).unwrap();
     bench.scanned();
-    assert!(!bench.spa.is_replacing() && bench.spa.removal_left().unwrap().unwrap() > 0);
+    assert!(!bench.spa.is_replacing() && bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
     limits.set(Limit::RemovalSuspend, 0).unwrap();
     bench.finish();
     bench.judged();
@@ -540,7 +540,7 @@ fn the_kernels_removal_is_carried_to_its_end() {
     for _ in 0..100 {
         spa.sync().unwrap();
     }
-    assert_eq!(spa.removal_left().unwrap(), None);
+    assert_eq!(spa.left(WaitActivity::Remove).unwrap(), None);
     spa.export().unwrap();
     drop(spa);
     for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {

@@ -9,7 +9,7 @@ use engine::dsl::write::props::Source;
 use engine::env::Env;
 use engine::send::{From, SendFlags, send};
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{NewPool, Spa, create};
+use engine::spa::{NewPool, Spa, WaitActivity, create};
 use engine::vdev::config::AllocBias;
 use ondisk::{Blkptr, ObjsetType};
 use stdx::rng::Rng;
@@ -436,7 +436,7 @@ fn blocks_move_beside_a_checkpoint() {
     }
     bed.judge("beside the checkpoint");
     bed.spa.discard_checkpoint().unwrap();
-    while bed.spa.discard_left().is_some() {
+    while bed.spa.left(WaitActivity::Discard).unwrap().is_some() {
         bed.spa.sync().unwrap();
     }
     bed.judge("without the checkpoint");

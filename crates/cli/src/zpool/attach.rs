@@ -15,9 +15,9 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use daemon::lending::Loan;
 use engine::Kind;
+use engine::spa::WaitActivity;
 use engine::spa::attach::{Attach as Request, NewDevice};
 use engine::spa::layout::VdevSpec;
-use engine::spa::scrub::ScanFunc;
 use engine::vdev::config::AllocBias;
 use nvpair::NvList;
 use zcommon::health::Health;
@@ -208,11 +208,12 @@ impl Line<'_> {
     }
 
     fn wait(&self, ctx: &mut Ctx) -> Outcome {
-        super::wait::until(self.pool, ctx, |spa| match self.replacing {
-            true => Ok(!spa.is_replacing()),
-            false => {
-                Ok(!spa.is_expanding() && !spa.is_widening() && spa.scan_left(ScanFunc::Resilver)?.is_none())
-            }
+        let works: &[WaitActivity] = match self.replacing {
+            true => &[WaitActivity::Replace],
+            false => &[WaitActivity::RaidzExpand, WaitActivity::Resilver],
+        };
+        super::wait::until(self.pool, ctx, |spa| {
+            works.iter().try_fold(true, |over, work| Ok(over && spa.left(*work)?.is_none()))
         })?;
         Ok(Exit::OK)
     }

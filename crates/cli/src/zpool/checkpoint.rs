@@ -3,9 +3,10 @@
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
+use engine::spa::WaitActivity;
 
 use super::simple::named;
-use super::wait::until;
+use super::wait::until_done;
 
 /// Checkpoint the current state of a pool, to return to it with zpool import --rewind-to-checkpoint.
 #[derive(Debug, Args)]
@@ -49,7 +50,7 @@ impl Verb for Checkpoint {
         ctx.log(&pool)?;
         drop(pool);
         if self.wait {
-            until(name, ctx, |spa| Ok(spa.discard_left().is_none()))?;
+            until_done(name, ctx, WaitActivity::Discard)?;
         }
         Ok(Exit::OK)
     }

@@ -17,12 +17,11 @@ use clikit::pool_state;
 use clikit::session::Home;
 use daemon::Imported;
 use engine::dsl::props::PropValue;
-use engine::spa::Pool;
 use engine::spa::props::{PoolStats, settings};
-use engine::spa::scrub::ScanFunc;
 use engine::spa::space::PoolSpace;
 use engine::spa::suspension::Suspension;
 use engine::spa::sweep::SweepKind;
+use engine::spa::{Pool, WaitActivity};
 use engine::vdev::leaf::Leaf;
 use zcommon::features::{FEATURES, Feature};
 use zcommon::props::{PropDefault, PropType, ZpoolProp};
@@ -177,7 +176,7 @@ impl<'a> PoolView<'a> {
     /// Whether a resilver is under way.
     pub fn is_resilvering(&self) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());
-        spa.is_some_and(|spa| spa.scan_left(ScanFunc::Resilver).is_ok_and(|left| left.is_some()))
+        spa.is_some_and(|spa| spa.left(WaitActivity::Resilver).is_ok_and(|left| left.is_some()))
     }
 
     /// How far the initialization or trim of a leaf is; `None` for a pool that is not imported.

@@ -5,12 +5,13 @@ use clikit::ctx::Ctx;
 use clikit::session;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
+use engine::spa::{ActivityCommand, WaitActivity};
 use zcommon::units::nicenum;
 use zutil::words;
 
 use super::device;
 use super::simple::named;
-use super::wait::until;
+use super::wait::until_done;
 
 /// Remove devices from a pool: spares, cache and log devices at once, disks and mirrors by copying their data.
 #[derive(Debug, Args)]
@@ -60,7 +61,9 @@ impl Remove {
     fn stop(&self, name: &str, ctx: &mut Ctx) -> Outcome {
         let pool = named(name, ctx)?;
         let cannot = |e: engine::Error| Failure::failed(format!("cannot cancel removal: {}", why(&e)));
-        pool.spa().and_then(|spa| spa.cancel_remove()).map_err(cannot)?;
+        pool.spa()
+            .and_then(|spa| spa.command(WaitActivity::Remove, ActivityCommand::Cancel))
+            .map_err(cannot)?;
         pool.look_again();
         ctx.log(&pool)?;
         Ok(Exit::OK)
@@ -136,7 +139,7 @@ impl Verb for Remove {
         ctx.log(&pool)?;
         drop(pool);
         if self.wait {
-            until(name, ctx, |spa| Ok(spa.removal_left()?.is_none()))?;
+            until_done(name, ctx, WaitActivity::Remove)?;
             let pool = named(name, ctx)?;
             pool.look_again();
             ctx.registry()?.note(&pool);

@@ -5,12 +5,12 @@ use clikit::ctx::Ctx;
 use clikit::output::time::parse_date;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
-use engine::spa::Spa;
-use engine::spa::scrub::{ScanCommand, ScanFunc};
+use engine::spa::scrub::ScanCommand;
+use engine::spa::{ActivityCommand, WaitActivity};
 use zcommon::features::Feature;
 
 use super::simple::named_or_all;
-use super::wait::until;
+use super::wait::until_done;
 
 /// Read all blocks of a pool with all their copies, and repair bad ones.
 #[derive(Debug, Args)]
@@ -52,8 +52,17 @@ pub struct Resilver {
     pub pools: Vec<String>,
 }
 
+/// What a command line does to the scrub of a pool.
+#[derive(Clone, Copy)]
+enum Action {
+    /// Begins or resumes it.
+    Start(ScanCommand),
+    /// Pauses or cancels it.
+    End(ActivityCommand),
+}
+
 impl Scrub {
-    fn command(&self) -> Result<ScanCommand, Failure> {
+    fn action(&self) -> Result<Action, Failure> {
         let given = [('s', self.stop), ('p', self.pause), ('C', self.from_last)];
         let mut given = given.iter().filter(|(_, on)| *on).map(|(letter, _)| *letter);
         if let (Some(a), Some(b)) = (given.next(), given.next()) {
@@ -83,32 +92,33 @@ impl Scrub {
             return Err(Failure::usage("missing pool name argument"));
         }
         Ok(match (self.stop, self.pause, self.from_last) {
-            (true, _, _) => ScanCommand::Stop,
-            (_, true, _) => ScanCommand::Pause,
-            (_, _, true) => ScanCommand::ScrubFromLast,
-            _ if self.errors_only => ScanCommand::ScrubErrors,
-            _ if dated => ScanCommand::ScrubBetween(since, until),
-            _ => ScanCommand::Scrub,
+            (true, _, _) => Action::End(ActivityCommand::Cancel),
+            (_, true, _) => Action::End(ActivityCommand::Pause),
+            (_, _, true) => Action::Start(ScanCommand::ScrubFromLast),
+            _ if self.errors_only => Action::Start(ScanCommand::ScrubErrors),
+            _ if dated => Action::Start(ScanCommand::ScrubBetween(since, until)),
+            _ => Action::Start(ScanCommand::Scrub),
         })
     }
 
-    fn begin(&self, pool: &Imported, command: ScanCommand, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn carry_out(&self, pool: &Imported, action: Action, ctx: &mut Ctx) -> Result<(), Failure> {
         let name = &pool.name();
-        let action = match command {
-            ScanCommand::Stop => "cancel scrubbing",
-            ScanCommand::Pause => "pause scrubbing",
-            _ => "scrub",
+        let verb = match action {
+            Action::End(ActivityCommand::Cancel) => "cancel scrubbing",
+            Action::End(ActivityCommand::Pause) => "pause scrubbing",
+            Action::Start(_) => "scrub",
         };
-        let cannot = |e: engine::Error| Failure::failed(format!("cannot {action} {name}: {}", e.what()));
+        let cannot = |e: engine::Error| Failure::failed(format!("cannot {verb} {name}: {}", e.what()));
         let spa = pool.spa().map_err(cannot)?;
-        let starts = matches!(
-            command,
-            ScanCommand::Scrub | ScanCommand::ScrubFromLast | ScanCommand::ScrubBetween(..)
-        );
+        let starts = matches!(action, Action::Start(command) if command != ScanCommand::ScrubErrors);
         if starts {
             pool.validate().map_err(cannot)?;
         }
-        spa.scan(command).map_err(cannot)?;
+        match action {
+            Action::Start(command) => spa.scan(command),
+            Action::End(command) => spa.command(WaitActivity::Scrub, command),
+        }
+        .map_err(cannot)?;
         if starts && spa.features.is_active(Feature::ZpoolCheckpoint) {
             let what =
                 format!("warning: will not scrub state that belongs to the checkpoint of pool '{name}'");
@@ -120,11 +130,11 @@ impl Scrub {
 
 impl Verb for Scrub {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let command = self.command()?;
+        let action = self.action()?;
         let pools = if self.all { ctx.pools() } else { named_or_all(&self.pools, ctx)? };
         let mut first = None;
         for pool in &pools {
-            if let Err(failure) = self.begin(pool, command, ctx) {
+            if let Err(failure) = self.carry_out(pool, action, ctx) {
                 first = first.or(Some(failure));
             }
         }
@@ -134,8 +144,7 @@ impl Verb for Scrub {
         if self.wait {
             let names: Vec<String> = pools.iter().map(|pool| pool.name().to_owned()).collect();
             drop(pools);
-            let ended = |spa: &Spa| Ok(spa.scan_left(ScanFunc::Scrub)?.is_none());
-            names.iter().try_for_each(|name| until(name, ctx, ended))?;
+            names.iter().try_for_each(|name| until_done(name, ctx, WaitActivity::Scrub))?;
         }
         Ok(Exit::OK)
     }

@@ -7,11 +7,7 @@ use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::output::time::zoned_clock;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
-use daemon::Imported;
-use engine::spa::Spa;
-use engine::spa::props::freeing;
-use engine::spa::scrub::ScanFunc;
-use engine::spa::sweep::SweepKind;
+use engine::spa::{Spa, WaitActivity};
 use zcommon::units::nicenum;
 
 use super::simple::named;
@@ -39,6 +35,11 @@ pub(super) fn until(
     }
 }
 
+/// Waits until `work` has ended, as [`until`] does.
+pub(super) fn until_done(name: &str, ctx: &mut Ctx, work: WaitActivity) -> Result<(), Failure> {
+    until(name, ctx, |spa| Ok(spa.left(work)?.is_none()))
+}
+
 /// Wait until an activity completes.
 #[derive(Debug, Args)]
 pub struct Wait {
@@ -60,35 +61,10 @@ pub struct Wait {
     pub interval: Option<f64>,
 }
 
-/// Activities that can be waited for.
-const ACTIVITIES: [&str; 9] =
-    ["discard", "free", "initialize", "replace", "remove", "resilver", "scrub", "trim", "raidz_expand"];
-
-/// Bytes that an activity has left; `None` when it is not under way.
-fn left(activity: &str, pool: &Imported, spa: &Spa) -> Result<Option<u64>, Failure> {
-    Ok(match activity {
-        "discard" => spa.discard_left(),
-        "free" => {
-            let bytes = freeing(&*pool.view()?);
-            (bytes > 0 || is_freeing(&spa.datasets.view())?).then_some(bytes)
-        }
-        "replace" => match spa.is_replacing() {
-            true => Some(spa.scan_left(ScanFunc::Resilver)?.unwrap_or(0)),
-            false => None,
-        },
-        "initialize" => spa.sweep_left(SweepKind::Initialize, &[]),
-        "trim" => spa.sweep_left(SweepKind::Trim, &[]),
-        "remove" => spa.removal_left()?,
-        "resilver" => spa.scan_left(ScanFunc::Resilver)?,
-        "scrub" => spa.scan_left(ScanFunc::Scrub)?,
-        "raidz_expand" => spa.expansion_left().or(spa.is_widening().then_some(0)),
-        _ => None,
-    })
-}
-
 impl Verb for Wait {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if let Some(bad) = self.activities.iter().find(|a| !ACTIVITIES.contains(&a.as_str())) {
+        let is_known = |name: &str| WaitActivity::ALL.iter().any(|work| work.name() == name);
+        if let Some(bad) = self.activities.iter().find(|name| !is_known(name)) {
             return Err(Failure::usage(format!("invalid activity '{bad}'")));
         }
         let interval = self.interval.map(Duration::try_from_secs_f64);
@@ -98,8 +74,10 @@ impl Verb for Wait {
             Some(Ok(interval)) => Some(interval),
             None => None,
         };
-        let wanted = |name: &&str| self.activities.is_empty() || self.activities.iter().any(|a| a == name);
-        let wanted: Vec<&str> = ACTIVITIES.into_iter().filter(wanted).collect();
+        let is_wanted = |work: &WaitActivity| {
+            self.activities.is_empty() || self.activities.iter().any(|name| name == work.name())
+        };
+        let wanted: Vec<WaitActivity> = WaitActivity::ALL.into_iter().filter(is_wanted).collect();
         let mut reported: Option<Instant> = None;
         let mut is_first = true;
         loop {
@@ -111,7 +89,7 @@ impl Verb for Wait {
             };
             is_first = false;
             let spa = pool.spa()?;
-            let rows = wanted.iter().map(|name| Ok((*name, left(name, &pool, spa)?)));
+            let rows = wanted.iter().map(|work| Ok((*work, spa.left(*work)?)));
             let rows = rows.collect::<Result<Vec<_>, Failure>>()?;
             if let Some(interval) = interval
                 && reported.is_none_or(|at| at.elapsed() >= interval)
@@ -125,7 +103,7 @@ impl Verb for Wait {
             if ctx.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
-            if rows.iter().any(|(name, left)| *name == "free" && left.is_some()) {
+            if rows.iter().any(|(work, left)| *work == WaitActivity::Free && left.is_some()) {
                 spa.sync()?;
             }
             drop(pool);
@@ -139,8 +117,13 @@ impl Verb for Wait {
 impl Wait {
     /// Prints the remaining bytes of each activity under its heading.
     #[doc(alias = "print_wait_status_row")]
-    fn report(&self, rows: &[(&str, Option<u64>)], first: bool, ctx: &mut Ctx) -> Result<(), Failure> {
-        let width = |name: &str| name.len().max(6) + 2;
+    fn report(
+        &self,
+        rows: &[(WaitActivity, Option<u64>)],
+        first: bool,
+        ctx: &mut Ctx,
+    ) -> Result<(), Failure> {
+        let width = |work: &WaitActivity| work.name().len().max(6) + 2;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         match self.timestamp.as_deref() {
             Some("d") => writeln!(ctx.out, "{}", zoned_clock(now))?,
@@ -148,24 +131,19 @@ impl Wait {
             None => {}
         }
         if first && !self.scripted {
-            rows.iter()
-                .try_for_each(|(name, _)| write!(ctx.out, "{:>1$}", name.to_uppercase(), width(name)))?;
+            rows.iter().try_for_each(|(work, _)| {
+                write!(ctx.out, "{:>1$}", work.name().to_uppercase(), width(work))
+            })?;
             writeln!(ctx.out)?;
         }
-        for (at, (name, left)) in rows.iter().enumerate() {
+        for (at, (work, left)) in rows.iter().enumerate() {
             let left = left.unwrap_or(0);
             let text = if self.literal { left.to_string() } else { nicenum(left).to_string() };
             match self.scripted {
                 true => write!(ctx.out, "{}{text}", if at > 0 { "\t" } else { "" })?,
-                false => write!(ctx.out, "{text:>0$}", width(name))?,
+                false => write!(ctx.out, "{text:>0$}", width(work))?,
             }
         }
         Ok(writeln!(ctx.out)?)
     }
-}
-
-/// Whether destroyed datasets are still being freed.
-fn is_freeing(view: &engine::dsl::write::MosView<'_>) -> Result<bool, Failure> {
-    let directory = ondisk::names::MOS_DIRECTORY_OBJECT;
-    Ok(view.zap_word(directory, ondisk::names::mos::BPTREE_OBJ)?.is_some())
 }

@@ -12,9 +12,11 @@
 //! [`Activities::new`]; `Spa::step`, `sync_txg` and `has_changes` ask the list and name none. Others, such as the drain of a
 //! file system's delete queue, only have steps; the queue holds them weakly.
 //!
-//! Pausing and canceling are the activity's own commands: they change its state, on disk with a sync task first and in
-//! memory in that task, and the next `sync` or `step` sees it. Progress is read from that state, too (`Spa::scan_left` is an
-//! example, for `zpool wait` and `zpool status`).
+//! - [`Activity::left`] returns the remaining work, for `zpool wait`, and [`Activity::command`] pauses or cancels it. Both are
+//!   asked through the list, too ([`Spa::left`], [`Spa::command`]).
+//!
+//! A command changes the activity's state, on disk with a sync task first and in memory in that task, and the next `sync` or
+//! `step` sees it. `left` reads the same state.
 //!
 //! To add one: a struct with interior state, `impl Activity`, a field of `Spa`, a line in `Spa::new`; if the state is kept
 //! on disk, a call at import that loads it and calls [`Spa::start_steps`] where steps are left.
@@ -39,8 +41,9 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::Spa;
+use super::wait_activity::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::taskq::in_background;
 
 /// How long a thread rests after a step that failed, and how often it looks whether the pool is still there.
@@ -112,6 +115,23 @@ pub trait Activity: Send + Sync + std::fmt::Debug {
     /// Why the step failed; it is tried again after a rest.
     fn step(&self) -> Result<Step> {
         Ok(Step::Done)
+    }
+
+    /// Bytes that the work under way has left; `None` when it is not under way, or is another activity's.
+    ///
+    /// # Errors
+    /// When its state cannot be read.
+    fn left(&self, _: &Spa, _: WaitActivity) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Pauses or cancels the work under way, and waits until that is on disk; `None` when the work is another activity's, or
+    /// has no such command. Called in open context.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not under way, `Busy` when it is paused already.
+    fn command(&self, _: &Spa, _: WaitActivity, _: ActivityCommand) -> Option<Result<()>> {
+        None
     }
 
     /// Expected duration of its steps.
@@ -227,6 +247,24 @@ impl Spa {
     /// How soon a txg is needed for activities.
     pub(super) fn activities_due(&self) -> Due {
         self.activities.all.iter().map(|activity| activity.is_due(self)).max().unwrap_or(Due::No)
+    }
+
+    /// Bytes that the work under way has left; `None` when it is not under way. 0 stands for work whose amount is not known.
+    ///
+    /// # Errors
+    /// When its state cannot be read.
+    pub fn left(&self, work: WaitActivity) -> Result<Option<u64>> {
+        let left = self.activities.all.iter().filter_map(|activity| activity.left(self, work).transpose());
+        left.reduce(|sum, left| Ok(sum?.saturating_add(left?))).transpose()
+    }
+
+    /// Pauses or cancels the work under way; waits until that is on disk.
+    ///
+    /// # Errors
+    /// `NotFound` when it is not under way, `Busy` when it is paused already, `Unsupported` when it cannot be stopped so.
+    pub fn command(&self, work: WaitActivity, command: ActivityCommand) -> Result<()> {
+        let done = self.activities.all.iter().find_map(|activity| activity.command(self, work, command));
+        done.unwrap_or_else(|| Err(Error::unsupported(format!("{} has no such command", work.name()))))
     }
 
     /// Calls all activities in syncing context.

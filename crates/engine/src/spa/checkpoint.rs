@@ -21,6 +21,7 @@ use ondisk::{Endian, Uberblock, space_map};
 use zcommon::features::Feature;
 
 use super::Spa;
+use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
 use super::space_store::Store;
 use crate::dmu::Tx;
@@ -78,6 +79,11 @@ impl Activity for Discarding {
         spa.scanning.look_again();
         let what = "finished discarding checkpointed state from the pool";
         spa.log("spa discard checkpoint", "", 0, what, tx)
+    }
+
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        let runs = work == WaitActivity::Discard && self.active.load(Ordering::Acquire);
+        Ok(runs.then(|| spa.space.checkpoint_space()))
     }
 }
 
@@ -171,11 +177,6 @@ impl Spa {
             let what = "started discarding checkpointed state from the pool";
             spa.log("spa discard checkpoint", "", 0, what, tx)
         })
-    }
-
-    /// Bytes that the checkpoint still keeps while it is being discarded; `None` when none is.
-    pub fn discard_left(&self) -> Option<u64> {
-        self.discarding.active.load(Ordering::Acquire).then(|| self.space.checkpoint_space())
     }
 
     /// Continues a discard that an earlier import began.

@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nvpair::{NvList, NvValue};
 
 use super::Spa;
+use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
 use super::attach::move_top;
 use super::layout::config::{find, line};
@@ -71,6 +72,15 @@ impl Activity for Pairs {
             }
         }
         Ok(())
+    }
+
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        match work {
+            WaitActivity::Replace if spa.is_replacing() => {
+                Ok(Some(spa.left(WaitActivity::Resilver)?.unwrap_or(0)))
+            }
+            _ => Ok(None),
+        }
     }
 }
 

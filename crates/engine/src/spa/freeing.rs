@@ -3,10 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+
 use super::Spa;
+use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
 use crate::dmu::Tx;
-use crate::dsl::write::freeing;
+use crate::dsl::write::{freeing, names};
 use crate::error::Result;
 use crate::memory::Limit;
 
@@ -55,5 +58,16 @@ impl Activity for Freeing {
             _ => {}
         }
         Ok(())
+    }
+
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        if work != WaitActivity::Free {
+            return Ok(None);
+        }
+        let at = spa.datasets.view();
+        // A pool of an old version has no directory for that space.
+        let bytes = names::free_dir(&at).and_then(|dir| at.dir(dir)).map_or(0, |dir| dir.used_bytes);
+        let has_trees = at.zap_word(MOS_DIRECTORY_OBJECT, mos::BPTREE_OBJ)?.is_some();
+        Ok((bytes > 0 || has_trees).then_some(bytes))
     }
 }

@@ -11,8 +11,8 @@ use blkdev::{BlockDevice, FaultyDevice};
 use engine::Kind;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
-use engine::spa::scrub::ScanCommand;
 use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
+use engine::spa::{ActivityCommand, WaitActivity};
 use engine::vdev::config::AllocBias;
 use engine::vdev::top::{Layout, Top};
 
@@ -50,7 +50,7 @@ impl Run {
         let (name, done) = match self.random.below(25) {
             0 | 1 => ("add", self.add_top()),
             2..=4 => ("remove", self.remove_top()),
-            5 => ("cancel", self.ask(|run| run.actor.spa.cancel_remove())),
+            5 => ("cancel", self.cancel_remove()),
             6 | 7 => ("expand", self.expand()),
             8 => ("checkpoint", self.ask(|run| run.actor.spa.checkpoint())),
             9 => ("discard", self.ask(|run| run.actor.spa.discard_checkpoint())),
@@ -64,7 +64,7 @@ impl Run {
             19 | 20 => ("use cache", self.use_cache()),
             21 => ("scrub", self.begin_scrub()),
             22 => ("pause", self.pause()),
-            23 => ("stop", self.scan(ScanCommand::Stop)),
+            23 => ("stop", self.end_scan(ActivityCommand::Cancel)),
             _ => ("remove log", self.remove_log()),
         };
         match done.map_err(|why| format!("{name}: {why}"))? {
@@ -148,7 +148,7 @@ impl Run {
             done => self.ask(|_| done)?,
         };
         // Most are over before another job can stop them.
-        if done && self.random.below(4) == 0 && self.ask(|run| run.actor.spa.cancel_remove())? {
+        if done && self.random.below(4) == 0 && self.cancel_remove()? {
             self.actor.tell("the removal is canceled".into());
             self.count("cancel");
         }
@@ -190,18 +190,23 @@ impl Run {
         });
     }
 
+    fn cancel_remove(&mut self) -> Result<bool, String> {
+        self.ask(|run| run.actor.spa.command(WaitActivity::Remove, ActivityCommand::Cancel))
+    }
+
     /// Waits until no removal, expansion or discard is under way; an expansion may wait for a disk unless `all_well`.
     pub(super) fn settle(&self, all_well: bool) -> Result<(), String> {
         let spa = &self.actor.spa;
         for _ in 0..MOST_GROUPS {
             spa.sync().map_err(|e| e.to_string())?;
-            let removes = spa.removal_left().map_err(|e| e.to_string())?.is_some();
+            let runs = |work| spa.left(work).map_err(|e| e.to_string()).map(|left| left.is_some());
             let expands = spa.is_expanding() && (all_well || !spa.expansion_waits());
-            if !removes && !expands && spa.discard_left().is_none() {
+            if !expands && !runs(WaitActivity::Remove)? && !runs(WaitActivity::Discard)? {
                 return Ok(());
             }
         }
-        let left = (spa.removal_left().ok().flatten(), spa.expansion_left(), spa.discard_left());
+        let works = [WaitActivity::Remove, WaitActivity::RaidzExpand, WaitActivity::Discard];
+        let left = works.map(|work| spa.left(work).ok().flatten());
         Err(format!("jobs do not end: bytes left to remove, expand, discard {left:?}"))
     }
 

@@ -2,8 +2,8 @@
 
 use engine::Kind;
 use engine::dsl::write::{MosView, scan_state};
-use engine::spa::Spa;
-use engine::spa::scrub::{ScanCommand, ScanFunc};
+use engine::spa::scrub::ScanCommand;
+use engine::spa::{ActivityCommand, Spa, WaitActivity};
 use ondisk::pool::DslScan;
 
 use super::{MOST_GROUPS, Run};
@@ -48,7 +48,7 @@ pub(super) fn scanned(spa: &Spa) -> Result<(), String> {
         spa.sync().map_err(|e| e.to_string())?;
         let runs = spa.is_scanning() || spa.is_rebuilding() || spa.is_scrubbing_errors();
         // A spare may have joined meanwhile.
-        let is_due = spa.scan_left(ScanFunc::Resilver).map_err(|e| e.to_string())?.is_some();
+        let is_due = spa.left(WaitActivity::Resilver).map_err(|e| e.to_string())?.is_some();
         if !runs && !is_due {
             return Ok(());
         }
@@ -76,13 +76,19 @@ impl Run {
         self.ask(|run| run.actor.spa.scan(command))
     }
 
+    /// Pauses or cancels the scan.
+    pub(super) fn end_scan(&mut self, command: ActivityCommand) -> Result<bool, String> {
+        self.actor.tell(format!("scan: {command:?}"));
+        self.ask(|run| run.actor.spa.command(WaitActivity::Scrub, command))
+    }
+
     /// A scrub pauses, and rests until it is resumed. One that has just begun is paused, too: most are over before a later
     /// command meets them.
     pub(super) fn pause(&mut self) -> Result<bool, String> {
         if self.random.below(4) > 0 {
             self.scan(ScanCommand::Scrub)?;
         }
-        let done = self.scan(ScanCommand::Pause)?;
+        let done = self.end_scan(ActivityCommand::Pause)?;
         let spa = &self.actor.spa;
         let Some(before) = paused(spa)?.filter(|_| done) else { return Ok(done) };
         for _ in 0..PAUSE {
@@ -94,7 +100,7 @@ impl Run {
                 return Err(format!("a paused scrub goes on: {before:?}, {moved:?}"));
             }
         }
-        match spa.scan(ScanCommand::Pause) {
+        match spa.command(WaitActivity::Scrub, ActivityCommand::Pause) {
             Err(e) if matches!(e.kind(), Kind::Busy | Kind::NotFound) => Ok(true),
             other => Err(format!("a paused scrub is paused again: {other:?}")),
         }

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use blkdev::Device;
 use engine::Kind;
 use engine::env::Env;
-use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
 use engine::spa::sparing::SpareSource;
+use engine::spa::{Spa, WaitActivity};
 use engine::vdev::config::AllocBias;
 use ondisk::names::vdev_top;
 use ondisk::pool::{DslScan, VdevRebuild};
@@ -107,7 +107,7 @@ impl Bench {
 
     fn is_moving(&self) -> bool {
         let sweeps = self.spa.run_steps();
-        sweeps || self.spa.is_expanding() || self.spa.removal_left().unwrap().is_some()
+        sweeps || self.spa.is_expanding() || self.spa.left(WaitActivity::Remove).unwrap().is_some()
     }
 
     fn shape(&self) -> String {

@@ -67,7 +67,7 @@ fn a_paused_scrub_gives_way_to_a_resilver() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);
     bench.spa.scan(ScanCommand::Scrub).unwrap();
     bench.spa.sync().unwrap();
-    bench.spa.scan(ScanCommand::Pause).unwrap();
+    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
     let guid = bench.guid(1);
     bench.spa.offline(guid, false).unwrap();
     bench.file.1 = bench.fill();

@@ -46,10 +46,13 @@ fn a_scrub_of_the_error_log_pauses_and_goes_on_after_an_export() {
     assert_eq!(bench.spa.scan(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
     assert_eq!(bench.spa.scan(ScanCommand::ScrubErrors).unwrap_err().kind(), Kind::Busy);
     bench.spa.sync().unwrap();
-    bench.spa.scan(ScanCommand::Pause).unwrap();
+    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
     let cut = bench.error_scrub();
     assert!(cut.examined >= 10 && cut.to_examine > 0, "{cut:?}");
-    assert_eq!(bench.spa.scan(ScanCommand::Pause).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(
+        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err().kind(),
+        Kind::Busy
+    );
     bench.reimport();
     assert!(!bench.spa.is_scrubbing_errors() && bench.spa.error_scrub_paused() != 0);
     assert_eq!(bench.logged(), logged);
@@ -75,7 +78,7 @@ fn stopping_a_scrub_of_the_error_log_keeps_what_was_not_looked_at() {
     bench.spa.pool.env.memory.limits.set(Limit::ScrubErrorBlocks, 10).unwrap();
     bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
     bench.spa.sync().unwrap();
-    bench.spa.scan(ScanCommand::Stop).unwrap();
+    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
     bench.spa.sync().unwrap();
     assert_eq!((bench.error_scrub().state, bench.logged()), (3, logged));
 }

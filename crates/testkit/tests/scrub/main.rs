@@ -17,10 +17,10 @@ use engine::dmu::dirty::Again;
 use engine::dsl::write::{MosView, scan_state};
 use engine::env::Env;
 use engine::memory::Limit;
-use engine::spa::Spa;
 use engine::spa::errlog;
 use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::spa::scrub::{self, ScanCommand};
+use engine::spa::{ActivityCommand, Spa, WaitActivity};
 use engine::vdev::config::AllocBias;
 use ondisk::pool::{DslErrorscrub, DslScan};
 use ondisk::time_log::TimeLog;
@@ -219,21 +219,27 @@ fn a_scrub_is_paused_resumed_and_stopped() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);
     bench.fill();
     bench.fill();
-    let missing = bench.spa.scan(ScanCommand::Pause).unwrap_err();
+    let missing = bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err();
     assert_eq!((missing.kind(), missing.what()), (Kind::NotFound, "there is no active scrub"));
     bench.spa.scan(ScanCommand::Scrub).unwrap();
     assert_eq!(bench.spa.scan(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
-    bench.spa.scan(ScanCommand::Pause).unwrap();
-    assert_eq!(bench.spa.scan(ScanCommand::Pause).unwrap_err().kind(), Kind::Busy);
+    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
+    assert_eq!(
+        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err().kind(),
+        Kind::Busy
+    );
     bench.reimport();
     let paused = bench.scan();
     bench.spa.sync().unwrap();
     assert_eq!((bench.scan(), bench.spa.is_scanning()), (paused, false), "nothing goes on");
     bench.spa.scan(ScanCommand::Scrub).unwrap();
     assert!(bench.scan().examined > paused.examined);
-    bench.spa.scan(ScanCommand::Stop).unwrap();
+    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
     assert_eq!((bench.scan().state, bench.scan().queue_obj), (3, 0));
-    assert_eq!(bench.spa.scan(ScanCommand::Stop).unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(
+        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap_err().kind(),
+        Kind::NotFound
+    );
     bench.export();
 }
 

@@ -65,7 +65,7 @@ fn a_scrub_pauses_while_gathered_blocks_are_read() {
         bench.spoil(2, 4..80);
         bench.gather();
         let before = bench.spa.scan_progress().unwrap().unwrap();
-        bench.spa.scan(ScanCommand::Pause).unwrap();
+        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
         let snap = format!("{POOL}/data@a");
         let theirs = snap.clone();
         bench.spa.dsl_task(move |t| t.snapshot(&[&theirs], &[])).unwrap();
@@ -99,7 +99,7 @@ fn gathered_blocks_leave_memory_with_their_scan() {
     bench.fill();
     bench.gather();
     assert!(memory.gathered() > 0);
-    bench.spa.scan(ScanCommand::Stop).unwrap();
+    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
     assert_eq!((memory.gathered(), bench.scan().state), (0, 3));
     bench.gather();
     bench.export();

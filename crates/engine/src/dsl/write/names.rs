@@ -127,6 +127,6 @@ pub(super) fn mos_dir(at: &MosView<'_>) -> Result<u64> {
 }
 
 /// The directory that owns the space to be freed.
-pub(super) fn free_dir(at: &MosView<'_>) -> Result<u64> {
+pub(crate) fn free_dir(at: &MosView<'_>) -> Result<u64> {
     hidden_dir(at, special_dir::FREE)
 }

@@ -49,6 +49,7 @@ pub(super) use self::start::BUSY;
 
 use self::copy::Form;
 use super::Spa;
+use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
 use super::copy_pass::{CopyPace, CopyPass};
 use super::layout::config::{TOP_ZAP, edit};
@@ -118,6 +119,14 @@ impl Activity for Expanding {
             Moment::Last => spa.expand_step(tx),
         }
     }
+
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        if work != WaitActivity::RaidzExpand {
+            return Ok(None);
+        }
+        let ends = || (spa.is_expanding() || spa.is_widening()).then_some(0);
+        Ok(spa.expansion_left().or_else(ends))
+    }
 }
 
 /// The first sector that may not be copied while the position on disk is sector `position`, for a vdev that had `width`
@@ -173,7 +182,7 @@ impl Spa {
     }
 
     /// Bytes that the expansion under way has still to copy, about; `None` when there is none.
-    pub fn expansion_left(&self) -> Option<u64> {
+    fn expansion_left(&self) -> Option<u64> {
         let top = self.expanding_top()?;
         let at = top.reflow().map_or(0, |reflow| reflow.offset);
         let allocated = self.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated);

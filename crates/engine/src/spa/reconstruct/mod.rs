@@ -58,6 +58,7 @@ use self::copy::{Copied, Sides};
 use self::draid::Stripes;
 use self::record::{Recorded, state};
 use super::Spa;
+use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
 use super::layout::config::{edit, line};
 use super::scrub::ScanFunc;
@@ -165,6 +166,15 @@ impl Activity for Reconstruction {
             _ => Ok(()),
         }
     }
+
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        if work != WaitActivity::Resilver || !spa.is_rebuilding() {
+            return Ok(None);
+        }
+        let records = spa.rebuild_records(&MosView { mos: &spa.mos });
+        let left = |top: &Recorded| top.record.bytes_est.saturating_sub(top.record.bytes_scanned);
+        Ok(Some(records.iter().filter(|top| top.is_active()).map(left).sum()))
+    }
 }
 
 /// Adds the leaves that share a `replacing` or `spare` vdev below `vdev` with the leaf `guid`.
@@ -200,13 +210,6 @@ impl Spa {
     /// Progress of the reconstruction of a top-level vdev during this import.
     pub fn rebuild_pass(&self, vdev: u64) -> RebuildPass {
         self.reconstruction.passes.lock().get(&vdev).map(|pass| pass.done).unwrap_or_default()
-    }
-
-    /// Bytes that reconstructions have still to scan; `None` when there is none.
-    pub(crate) fn rebuild_left(&self) -> Option<u64> {
-        let records = self.rebuild_records(&MosView { mos: &self.mos });
-        let left = |top: &Recorded| top.record.bytes_est.saturating_sub(top.record.bytes_scanned);
-        self.is_rebuilding().then(|| records.iter().filter(|top| top.is_active()).map(left).sum())
     }
 
     /// Whether `top` (its configuration) can be reconstructed sequentially by this build.

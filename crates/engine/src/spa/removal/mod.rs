@@ -55,6 +55,7 @@ use parking_lot::Mutex;
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
 use super::copy_pass::{CopyPace, CopyPass};
+use super::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
 use crate::dsl::write::MosView;
 use crate::error::Result;
@@ -116,18 +117,22 @@ impl Activity for Removing {
         spa.evacuate(tx)?;
         spa.condense(tx)
     }
-}
 
-impl Spa {
-    /// Bytes that the removal under way has still to copy; `None` when there is none.
-    ///
-    /// # Errors
-    /// When the MOS cannot be read.
-    pub fn removal_left(&self) -> Result<Option<u64>> {
-        let running = state::running(&MosView { mos: &self.mos })?;
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        if work != WaitActivity::Remove {
+            return Ok(None);
+        }
+        let running = state::running(&MosView { mos: &spa.mos })?;
         Ok(running.map(|removal| removal.to_copy.saturating_sub(removal.copied)))
     }
 
+    fn command(&self, spa: &Spa, work: WaitActivity, command: ActivityCommand) -> Option<Result<()>> {
+        let cancels = work == WaitActivity::Remove && command == ActivityCommand::Cancel;
+        cancels.then(|| spa.cancel_remove())
+    }
+}
+
+impl Spa {
     /// Bytes that the removal under way has copied since this import.
     pub fn removal_pass(&self) -> Option<CopyPass> {
         self.removing.active.load(Ordering::Acquire).then(|| self.removing.pace.pass())

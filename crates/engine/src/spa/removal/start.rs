@@ -84,7 +84,7 @@ impl Spa {
     /// # Errors
     /// When there is none.
     #[doc(alias = "spa_vdev_remove_cancel")]
-    pub fn cancel_remove(&self) -> Result<()> {
+    pub(super) fn cancel_remove(&self) -> Result<()> {
         self.sync_task(move |spa, tx| {
             let at = spa.datasets.at(tx, spa);
             match state::running(&at)? {

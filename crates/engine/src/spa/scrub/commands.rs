@@ -9,14 +9,14 @@ use zcommon::features::Feature;
 use super::{ScanFunc, ScanPass, errors};
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::{Error, Kind, Result};
-use crate::spa::Spa;
+use crate::spa::{ActivityCommand, Spa};
 use crate::zio::alloc::Class;
 
 /// Why no scan begins while a device is reconstructed.
 #[doc(alias = "EZFS_REBUILDING")]
 pub(in crate::spa) const REBUILDING: &str = "currently sequentially resilvering";
 
-/// A command for the pool's scan.
+/// A command that begins a scan or resumes one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ScanCommand {
     /// Begins a scrub, or resumes a paused one.
@@ -30,19 +30,15 @@ pub enum ScanCommand {
     /// Begins a scrub of the blocks in the error log, or resumes a paused one.
     #[doc(alias = "zpool scrub -e")]
     ScrubErrors,
-    /// The scrub pauses.
-    Pause,
-    /// The scrub or resilver stops for good.
-    Stop,
     /// A resilver begins anew.
     Resilver,
 }
 
 impl Spa {
-    /// Carries out a command on the pool's scan; waits until its txg is on disk.
+    /// Begins or resumes a scan; waits until its txg is on disk.
     ///
     /// # Errors
-    /// `Busy` when a scan runs (or, to pause, when it is paused), `NotFound` when none does that could be paused or stopped.
+    /// `Busy` when a scan runs.
     #[doc(alias = "spa_scan")]
     pub fn scan(&self, command: ScanCommand) -> Result<()> {
         self.sync_task(move |spa, tx| {
@@ -51,14 +47,11 @@ impl Spa {
             if command == ScanCommand::Resilver && !spa.features.is_enabled(Feature::ResilverDefer) {
                 return Err(Error::unsupported("this action requires the resilver_defer feature"));
             }
-            let begins = running.is_none() && !matches!(command, ScanCommand::Pause | ScanCommand::Stop);
-            if begins && spa.is_rebuilding() {
+            if running.is_none() && spa.is_rebuilding() {
                 return Err(Error::new(Kind::Busy, REBUILDING));
             }
             if let Some(errors) = errors::running(&at)? {
                 match command {
-                    ScanCommand::Pause => return spa.pause_error_scrub(&at, errors),
-                    ScanCommand::Stop => return spa.stop_error_scrub(&at, errors),
                     ScanCommand::ScrubErrors | ScanCommand::Resilver => {}
                     _ => return Err(errors::busy(&errors)),
                 }
@@ -73,17 +66,35 @@ impl Spa {
                     ScanCommand::Scrub | ScanCommand::ScrubFromLast | ScanCommand::ScrubBetween(..),
                     Some(scan),
                 ) => spa.resume_scrub(&at, scan),
-                (ScanCommand::Pause, Some(scan)) if ScanFunc::of(&scan) == Some(ScanFunc::Scrub) => {
+                (ScanCommand::Resilver, running) => spa.restart_resilver(&at, running),
+            }
+        })
+    }
+
+    /// Pauses a scrub, or cancels a scrub or resilver; waits until its txg is on disk.
+    ///
+    /// # Errors
+    /// `Busy` when it is paused already, `NotFound` when there is none.
+    #[doc(alias("spa_scrub_pause_resume", "spa_scan_stop"))]
+    pub(super) fn stop_scan(&self, command: ActivityCommand) -> Result<()> {
+        self.sync_task(move |spa, tx| {
+            let at = spa.datasets.at(tx, spa);
+            let running = spa.running_scan(&at)?;
+            if let Some(errors) = errors::running(&at)? {
+                return match command {
+                    ActivityCommand::Pause => spa.pause_error_scrub(&at, errors),
+                    ActivityCommand::Cancel => spa.stop_error_scrub(&at, errors),
+                };
+            }
+            match (command, running) {
+                (ActivityCommand::Pause, Some(scan)) if ScanFunc::of(&scan) == Some(ScanFunc::Scrub) => {
                     spa.pause_scrub(&at, scan)
                 }
-                (ScanCommand::Stop, Some(mut scan)) => {
+                (ActivityCommand::Cancel, Some(mut scan)) => {
                     let func = ScanFunc::of(&scan).unwrap_or(ScanFunc::Scrub);
                     spa.finish_scan(&at, &mut scan, func, false)
                 }
-                (ScanCommand::Pause | ScanCommand::Stop, _) => {
-                    Err(Error::new(Kind::NotFound, "there is no active scrub"))
-                }
-                (ScanCommand::Resilver, running) => spa.restart_resilver(&at, running),
+                _ => Err(Error::new(Kind::NotFound, "there is no active scrub")),
             }
         })
     }

@@ -46,6 +46,7 @@ use parking_lot::Mutex;
 use self::errors::ErrorScrub;
 use super::Spa;
 use super::activity::{Activity, Due, Moment};
+use super::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosView, scan_state};
 use crate::error::Result;
@@ -188,6 +189,25 @@ impl Activity for Scanning {
         spa.scan_slice(tx)?;
         spa.error_slice(tx)
     }
+
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        match work {
+            WaitActivity::Scrub => {
+                // The number of bytes of the blocks in the error log is not known.
+                let errors = spa.error_scrub_left()?.map(|_| 0);
+                Ok(spa.scan_left(ScanFunc::Scrub)?.or(errors))
+            }
+            WaitActivity::Resilver => {
+                let due = spa.is_resilver_due().then_some(0);
+                Ok(spa.scan_left(ScanFunc::Resilver)?.or(due))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn command(&self, spa: &Spa, work: WaitActivity, command: ActivityCommand) -> Option<Result<()>> {
+        matches!(work, WaitActivity::Scrub | WaitActivity::Resilver).then(|| spa.stop_scan(command))
+    }
 }
 
 impl Spa {
@@ -207,20 +227,11 @@ impl Spa {
     }
 
     /// Bytes that a scan under way has still to read; `None` when no such scan runs, or it is paused.
-    ///
-    /// # Errors
-    /// When the MOS cannot be read.
-    pub fn scan_left(&self, func: ScanFunc) -> Result<Option<u64>> {
-        let due = func == ScanFunc::Resilver && self.is_resilver_due();
+    fn scan_left(&self, func: ScanFunc) -> Result<Option<u64>> {
         let runs = self
             .scan_progress()?
             .filter(|now| now.scan.func == func.number() && now.scan.flags & scan_state::PAUSED == 0);
-        let left =
-            runs.map(|now| now.scan.to_examine.saturating_sub(now.scan.skipped).saturating_sub(now.issued));
-        let rebuilt = if func == ScanFunc::Resilver { self.rebuild_left() } else { None };
-        // How many bytes its blocks have is not known.
-        let errors = if func == ScanFunc::Scrub { self.error_scrub_left()?.map(|_| 0) } else { None };
-        Ok(left.or(rebuilt).or(errors).or(due.then_some(0)))
+        Ok(runs.map(|now| now.scan.to_examine.saturating_sub(now.scan.skipped).saturating_sub(now.issued)))
     }
 
     /// Whether a resilver is under way or waits for its turn.

@@ -27,6 +27,7 @@ use ondisk::names::vdev_leaf;
 use parking_lot::Mutex;
 
 use super::Spa;
+use super::WaitActivity;
 use super::activity::{Activity, Due, Moment, Pace, Step};
 use super::layout::config::{LEAF_ZAP, find};
 use crate::dmu::Tx;
@@ -203,6 +204,14 @@ impl Activity for Sweeps {
             .iter()
             .filter(|sweep| sweep.progress.lock().changed)
             .try_for_each(|sweep| sweep.store(&at, spa))
+    }
+
+    fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
+        Ok(match work {
+            WaitActivity::Initialize => spa.sweep_left(SweepKind::Initialize, &[]),
+            WaitActivity::Trim => spa.sweep_left(SweepKind::Trim, &[]),
+            _ => None,
+        })
     }
 }
 
