@@ -95,6 +95,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use nvpair::NvList;
 use ondisk::{Blkptr, Uberblock};
 use parking_lot::{ArcRwLockReadGuard, Mutex, RwLock};
 
@@ -120,6 +121,7 @@ use crate::error::{Error, Result};
 use crate::memory::{Limit, Limits};
 use crate::metaslab::{DEFER, SpaceAllocator};
 use crate::txg::Txgs;
+use crate::vdev::leaf::Leaf;
 use crate::zio::{self, suspend::be_patient};
 
 pub use activity::{Activity, Pace, Step};
@@ -166,6 +168,8 @@ pub struct Spa {
     pub shared: Shared,
     /// Bytes that leave vdevs in txgs that are not on disk yet.
     pub(super) leaving: Mutex<BTreeMap<u64, Changed>>,
+    /// Leaves that are no longer in the pool once the txg is on disk, and their labels then.
+    retired: Mutex<Vec<(Arc<Leaf>, NvList)>>,
     /// Configuration.
     pub config: Mutex<PoolConfig>,
     me: Weak<Spa>,
@@ -269,6 +273,7 @@ impl Spa {
             features,
             shared,
             leaving: Mutex::default(),
+            retired: Mutex::default(),
             config,
             me: Weak::clone(me),
             uberblock: Mutex::new(uberblock),

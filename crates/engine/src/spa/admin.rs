@@ -5,7 +5,6 @@
 
 use std::sync::atomic::Ordering;
 
-use nvpair::NvValue;
 use zcommon::features::Feature;
 use zcommon::health::Health;
 use zcommon::vdev::PoolState;
@@ -61,10 +60,7 @@ impl Spa {
 
     fn add_laid_out(&self, first: u64, layout: &Layout, tx: &Tx) -> Result<()> {
         let mut change = VdevChange::of(self);
-        match change.root.get_mut("children") {
-            Some(NvValue::ListArray(children)) => children.extend(layout.tops.iter().cloned()),
-            _ => return Err(Error::corrupt("the pool's configuration has no vdevs")),
-        }
+        change.tops()?.extend(layout.tops.iter().cloned());
         change.brings.devices.clone_from(&layout.devices);
         change.new_tops = (first..).zip(layout.classes.iter().copied()).collect();
         self.change_vdevs(change, tx)?;

@@ -76,7 +76,7 @@ impl Spa {
         self.refresh_multihost()?;
         self.commit(txg, rootbp, labels)?;
         if !self.is_frozen_at(txg) {
-            self.relabel_left();
+            self.label_retired();
         }
         self.pool.zio.set_synced(txg);
         self.space.sync_done(txg);

@@ -1,10 +1,11 @@
 //! One transaction for any change of the vdev tree.
 //!
-//! A caller (add, attach, detach, replace, split, growth, start and end of an expansion) edits a copy of the configuration and
-//! adds what it cannot express: devices of new leaves, their DTLs, classes of new tops. [`Spa::change_vdevs`]
-//! then makes configuration, tree, allocator, labels, DTLs, vdev ZAPs change together, in syncing context of
-//! a txg `n`. `offline`, `online` and faults need no new tree and set the health of a leaf (`super::health`); the end of a
-//! removal sets the tree itself (`super::removal`).
+//! A caller (add, attach, detach, replace, split, growth, start and end of an expansion or a removal) edits a copy of the
+//! configuration and adds what it cannot express: devices of new leaves, their DTLs, classes of new tops, the mapping of a
+//! removed one. [`Spa::change_vdevs`] then makes configuration, tree, allocator, labels, DTLs, vdev ZAPs change together, in
+//! syncing context of a txg `n`. `offline`, `online` and faults need no new tree and set the health of a leaf
+//! (`super::health`). Each step of an expansion and of a reconstruction exchanges one top-level vdev by another of the same
+//! configuration, which holds back other writes ([`Spa::exchange_top`]).
 //!
 //! States of a change:
 //! 1. *Checked.* The tree of the new configuration is built; new leaves are labelled, with txg 0. All
@@ -31,22 +32,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use nvpair::NvList;
-use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use nvpair::{NvList, NvValue};
+use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, vdev_top};
 use zcommon::features::Feature;
 
 use super::Spa;
 use super::create::label_leaves;
 use super::layout::config::{LEAF_ZAP, TOP_ZAP, put_in_order};
+use super::space_store::Store;
 use super::vdev_props::is_closed;
 use super::vdev_zaps::vdev_zaps;
 use crate::dmu::Tx;
 use crate::error::{Error, Result};
 use crate::metaslab::TopRecord;
 use crate::txg;
-use crate::vdev::config::{AllocBias, VdevConfig};
+use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::vdev::label;
 use crate::vdev::leaf::Leaf;
+use crate::vdev::top::Top;
 use crate::vdev::tree::{Change, Tree};
 use crate::zap::{Zap, ZapEdit, int_name};
 
@@ -58,6 +61,8 @@ pub(super) const NOT_YET: u64 = txg::CONCURRENT;
 pub(super) enum Retired {
     /// A label that belongs to no pool.
     Blank,
+    /// The same, once the txg is on disk: the vdev is read until then.
+    BlankAfterTxg,
     /// The label of a hot spare, from its entry in the MOS's list.
     Spare(NvList),
 }
@@ -92,6 +97,17 @@ impl VdevChange<'_> {
             blank: Vec::new(),
             retired: Vec::new(),
             judge: None,
+        }
+    }
+
+    /// The configurations of the top-level vdevs.
+    ///
+    /// # Errors
+    /// When the configuration has none.
+    pub(super) fn tops(&mut self) -> Result<&mut Vec<NvList>> {
+        match self.root.get_mut("children") {
+            Some(NvValue::ListArray(tops)) => Ok(tops),
+            _ => Err(Error::corrupt("the pool's configuration has no vdevs")),
         }
     }
 }
@@ -133,6 +149,7 @@ impl Spa {
         for (guid, rest) in &retired {
             self.retire(&known, *guid, rest);
         }
+        self.end_space(&known, &tree, tx)?;
         let mut before = NvList::new();
         self.config.lock().change_root(|old| before = std::mem::replace(old, root));
         let classes = |id: u64| new_tops.get(&id).and_then(|class| class.word());
@@ -148,18 +165,77 @@ impl Spa {
         Ok(known)
     }
 
+    /// Exchanges a top-level vdev by one of the same configuration (syncing context), and waits for all requests that began
+    /// before.
+    pub(super) fn exchange_top(&self, new: &Arc<Top>) {
+        let known = self.pool.zio.tree();
+        self.pool.zio.set_tree(Arc::new(known.with_top(new)));
+        self.space.set_top(new);
+        self.pool.zio.drain(&known);
+    }
+
+    /// Edits the configuration of a top-level vdev, as a change of the vdev tree (syncing context).
+    ///
+    /// # Errors
+    /// Those of [`Spa::change_vdevs`].
+    pub(super) fn edit_top(&self, vdev: u64, edit: &mut dyn FnMut(&mut NvList), tx: &Tx) -> Result<()> {
+        let mut change = VdevChange::of(self);
+        change.tops()?.iter_mut().filter(|top| top.u64("id") == Some(vdev)).for_each(edit);
+        self.change_vdevs(change, tx).map(drop)
+    }
+
     /// Labels a leaf that leaves. One that can't be written may be leaving for that reason.
     #[doc(alias = "VDEV_LABEL_REMOVE")]
     fn retire(&self, tree: &Tree, guid: u64, rest: &Retired) {
-        let Some(leaf) = tree.leaf(guid).filter(|leaf| leaf.is_writable()) else { return };
+        let Some(leaf) = tree.leaf(guid) else { return };
         let config = self.config.lock();
         let facts = config.facts_of(0, &self.features.in_labels());
         let list = match rest {
             Retired::Spare(entry) => Ok(facts.spare_label(entry)),
-            Retired::Blank => facts.first_label(config.root(), guid, 0),
+            Retired::Blank | Retired::BlankAfterTxg => facts.first_label(config.root(), guid, 0),
         };
         drop(config);
-        let _ = list.and_then(|list| label::init_leaf(leaf, &list, &*self.pool.env.executor));
+        let Ok(list) = list else { return };
+        if let Retired::BlankAfterTxg = rest {
+            self.retired.lock().push((Arc::clone(leaf), list));
+        } else if leaf.is_writable() {
+            let _ = label::init_leaf(leaf, &list, &*self.pool.env.executor);
+        }
+    }
+
+    /// Labels the leaves that have left with the txg which is now on disk. One that cannot be labelled any more has a guid
+    /// that the pool does not know.
+    #[doc(alias = "VDEV_LABEL_REMOVE")]
+    pub(super) fn label_retired(&self) {
+        let retired = std::mem::take(&mut *self.retired.lock());
+        for (leaf, label) in retired {
+            if leaf.device().is_some() {
+                let _ = label::init_leaf(&leaf, &label, &*self.pool.env.executor);
+            }
+        }
+    }
+
+    /// Frees the space maps of top-level vdevs that have left or have become indirect.
+    #[doc(alias("vdev_destroy_spacemaps", "vdev_remove_replace_with_indirect"))]
+    fn end_space(&self, known: &Tree, tree: &Tree, tx: &Tx) -> Result<()> {
+        let at = self.datasets.at(tx, self);
+        let mut store = Store::of(self, tx);
+        for old in known.config.children.iter().filter(|old| !is_place(old.kind)) {
+            let new = tree.config.children.iter().find(|new| new.id == old.id);
+            let unflushed = match (new.map(|new| new.kind), tree.top(old.id)) {
+                (Some(Kind::Indirect), Some(top)) => self.space.end_evacuation(top, &mut store)?,
+                (None | Some(Kind::Hole), _) => self.space.forget_top(old.id, &mut store)?,
+                _ => 0,
+            };
+            if unflushed != 0 {
+                at.free_object(unflushed)?;
+            }
+            let zap = self.config.lock().top(old.id).and_then(|top| top.u64(TOP_ZAP)).filter(|zap| *zap != 0);
+            if let Some(zap) = zap.filter(|_| unflushed != 0) {
+                at.zap_remove(zap, vdev_top::MS_UNFLUSHED_PHYS_TXGS)?;
+            }
+        }
+        Ok(())
     }
 
     /// Frees DTLs and ZAPs of vdevs that are no longer in the tree.
@@ -184,6 +260,11 @@ impl Spa {
         }
         Ok(())
     }
+}
+
+/// Whether a top-level vdev of this kind only keeps its number, or a mapping.
+fn is_place(kind: Kind) -> bool {
+    matches!(kind, Kind::Indirect | Kind::Hole)
 }
 
 /// DTLs (`false`) and ZAPs (`true`) of a vdev and all below it.

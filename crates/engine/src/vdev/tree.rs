@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use super::config::{Kind, VdevConfig};
 use super::draid::DraidGeometry;
 use super::health::recorded;
-use super::indirect::{Hop, Segment, follow};
+use super::indirect::{Hop, IndirectMapping, Segment, follow};
 use super::leaf::Leaf;
 use super::least::{is_short, least_sizes, short_leaf};
 use super::raidz::RaidzGeometry;
@@ -29,6 +29,8 @@ pub struct Change {
     pub(crate) devices: Devices,
     /// Leaves whose guid or path changes: the new guid, and the one in the old tree.
     pub(crate) renamed: HashMap<u64, u64>,
+    /// Mappings of top-level vdevs that become indirect, by number.
+    pub(crate) mappings: HashMap<u64, Arc<IndirectMapping>>,
     /// Position of a raidz expansion (`ub_raidz_reflow_info`), for tops that are rebuilt.
     pub(crate) reflow: Option<u64>,
     /// Whether space is counted without parity (`DMU_POOL_DEFLATE`); `None`: as in the known tree.
@@ -104,7 +106,8 @@ impl Tree {
             }
             let layout = match layout(child, reflow)? {
                 Layout::Indirect(_) => {
-                    Layout::Indirect(RwLock::new(before.as_ref().and_then(|top| top.mapping())))
+                    let known = || before.as_ref().and_then(|top| top.mapping());
+                    Layout::Indirect(RwLock::new(change.mappings.get(&child.id).cloned().or_else(known)))
                 }
                 Layout::Raidz(geometry) if child.expanding && !geometry.is_reflowing() => {
                     let state = before.as_ref().and_then(|top| top.reflow());
@@ -145,18 +148,14 @@ impl Tree {
         self.config.children.iter().any(|own| own.id == top.id && is_alike(own, top))
     }
 
-    /// The same vdevs with another one in the place `id`, or none, according to `config`. Leaves that
-    /// `config` does not have are dropped.
+    /// The same vdevs with another one in the place of the top-level vdev of its number. It has the same leaves.
     #[must_use]
-    pub(crate) fn with_top(&self, config: VdevConfig, id: u64, top: Option<Arc<Top>>) -> Self {
+    pub(crate) fn with_top(&self, top: &Arc<Top>) -> Self {
         let mut tops = self.tops.clone();
-        if let Some(slot) = usize::try_from(id).ok().and_then(|id| tops.get_mut(id)) {
-            *slot = top;
+        if let Some(slot) = usize::try_from(top.id).ok().and_then(|id| tops.get_mut(id)) {
+            *slot = Some(Arc::clone(top));
         }
-        let mut leaves = self.leaves.clone();
-        let kept: std::collections::HashSet<u64> = config.walk().into_iter().map(|vdev| vdev.guid).collect();
-        leaves.retain(|guid, _| kept.contains(guid));
-        Self { config, tops, leaves, deflates: self.deflates }
+        Self { config: self.config.clone(), tops, leaves: self.leaves.clone(), deflates: self.deflates }
     }
 
     /// Whether space is counted without parity.
@@ -293,7 +292,6 @@ mod tests {
     use nvpair::NvList;
 
     use super::*;
-    use crate::vdev::indirect::IndirectMapping;
 
     fn disk(id: u64, guid: u64) -> NvList {
         let mut list = NvList::new();

@@ -223,11 +223,7 @@ impl Spa {
         copied: Option<std::ops::Range<u64>>,
     ) -> Option<Arc<Top>> {
         let new = top.reflowing(state, copied)?;
-        let zio = &self.pool.zio;
-        let old = zio.tree();
-        zio.set_tree(Arc::new(old.with_top(old.config.clone(), new.id, Some(Arc::clone(&new)))));
-        self.space.set_top(&new);
-        zio.drain(&old);
+        self.exchange_top(&new);
         Some(new)
     }
 

@@ -458,12 +458,8 @@ impl Spa {
 
     /// Replaces a vdev by one that holds back writes to `range`, and waits for requests that began before.
     fn hold_writes(&self, vdev: u64, range: Range<u64>) -> Option<Arc<Top>> {
-        let zio = &self.pool.zio;
-        let old = zio.tree();
-        let new = old.top(vdev)?.holding(range)?;
-        zio.set_tree(Arc::new(old.with_top(old.config.clone(), vdev, Some(Arc::clone(&new)))));
-        self.space.set_top(&new);
-        zio.drain(&old);
+        let new = self.pool.zio.tree().top(vdev)?.holding(range)?;
+        self.exchange_top(&new);
         Some(new)
     }
 

@@ -24,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::metaslab::{self, SpaceMapStore as _, SpaceObject};
 use crate::spa::Spa;
-use crate::spa::space_store::set;
+use crate::spa::space_store::{Store, set};
 use crate::vdev::indirect::{IndirectMapping, MappingEntry};
 use crate::vdev::top::{Layout, Top};
 use crate::zap::Value;
@@ -157,7 +157,7 @@ impl Spa {
         let vdev = state.vdev;
         let old = self.top_config(vdev)?.u64(MAPPING).unwrap_or(0);
         let new = metaslab::load_mapping(&self.mos.view(), state.next_mapping_object)?;
-        self.describe_top(vdev, &mut |top| set(top, MAPPING, state.next_mapping_object))?;
+        self.edit_top(vdev, &mut |top| set(top, MAPPING, state.next_mapping_object), at.tx)?;
         let tree = self.pool.zio.tree();
         if let Some(Layout::Indirect(slot)) = tree.top(vdev).as_deref().map(|top: &Top| &top.layout) {
             let mut slot = slot.write();
@@ -170,7 +170,7 @@ impl Spa {
             let head = map.dnode.bonus().len().min(SpaceMapPhys::SIZE);
             let block_size = u64::from(map.dnode.datablkszsec) << ondisk::MIN_BLOCK_SHIFT;
             let what = SpaceObject::Map { block_size, head };
-            self.store_at(at).free(&what, state.prev_obsolete_sm_object)?;
+            Store::of(self, at.tx).free(&what, state.prev_obsolete_sm_object)?;
             at.count(Feature::ObsoleteCounts, -1)?;
         }
         at.zap_remove(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT)?;

@@ -1,35 +1,24 @@
 //! The end of a removal: the vdev becomes indirect, or returns to normal use.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use nvpair::{NvList, NvValue};
-use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, vdev_top};
+use nvpair::NvList;
+use ondisk::names::vdev_top;
 use ondisk::pool::SpaRemoving;
-use parking_lot::RwLock;
 use zcommon::features::Feature;
 
 use super::{BIRTHS, MAPPING, PREVIOUS, REMOVING, objects, state};
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Result};
-use crate::metaslab::{SpaceMapStore as _, SpaceObject};
+use crate::metaslab::SpaceMapStore as _;
 use crate::spa::Spa;
-use crate::spa::layout::config::{LEAF_ZAP, TOP_ZAP};
+use crate::spa::layout::config::TOP_ZAP;
 use crate::spa::space_store::Store;
+use crate::spa::vdev_change::{Retired, VdevChange};
 use crate::spa::vdev_props::{self, NON_ALLOCATING};
-use crate::vdev::config::VdevConfig;
-use crate::vdev::label::init_leaf;
-use crate::vdev::top::{Layout, Top};
-use crate::vdev::tree::{Change, Tree};
-use crate::zap::int_name;
 
 impl Spa {
-    pub(super) fn store_at<'a>(&'a self, at: &MosTx<'a>) -> Store<'a> {
-        let (mos, features, config) = (&self.mos, &self.features, &self.config);
-        Store { mos, tx: at.tx, features, config, salt: self.pool.env.guid() }
-    }
-
     pub(super) fn top_config(&self, vdev: u64) -> Result<NvList> {
         let top = self.config.lock().top(vdev).cloned();
         top.ok_or_else(|| Error::corrupt(format!("the configuration has no top-level vdev {vdev}")))
@@ -64,19 +53,9 @@ impl Spa {
         }
         let copies = self.space.copied(vdev).ok_or_else(|| Error::corrupt("the removal is not known"))?;
         let copies = copies.with_births(objects::births(at, births)?);
-        let config = self.label_leaving(vdev, &old, Some(left))?;
-        let described = config.children.iter().find(|child| child.id == vdev);
-        let described = described.ok_or_else(|| Error::corrupt("the indirect vdev is not in its tree"))?;
-        let layout = Layout::Indirect(RwLock::new(Some(Arc::new(copies))));
-        let top = Top::new(described, layout, &|_| None, None, true);
-        let tree = self.pool.zio.tree().with_top(config, vdev, Some(Arc::clone(&top)));
-        self.destroy_leaves(at, &old)?;
-        let unflushed = self.space.end_evacuation(top, &mut self.store_at(at))?;
-        if unflushed != 0 {
-            at.free_object(unflushed)?;
-            at.zap_remove(number(TOP_ZAP), vdev_top::MS_UNFLUSHED_PHYS_TXGS)?;
-        }
-        self.put_tree(tree);
+        let mut change = self.departure(vdev, &old, Some(left))?;
+        change.brings.mappings.insert(vdev, Arc::new(copies));
+        self.change_vdevs(change, at.tx)?;
         removal.prev_indirect_vdev = vdev;
         self.end_removal(at, removal, state::FINISHED)?;
         self.log("vdev remove completed", "", 0, &format!("{} vdev {vdev}", self.pool.name), at.tx)?;
@@ -84,64 +63,18 @@ impl Spa {
         Ok(())
     }
 
-    /// The vdev tree without the leaves of a vdev that has left.
-    pub(super) fn put_tree(&self, tree: Tree) {
-        let tree = Arc::new(tree);
-        self.pool.zio.set_tree(Arc::clone(&tree));
-        self.sweeps.follow(&tree, &HashMap::new());
-    }
-
-    /// Takes a top-level vdev out of the configuration, `left` is in its place. Its leaves get labels of no pool once the
-    /// txg is on disk. Returns the configuration.
-    pub(super) fn label_leaving(&self, vdev: u64, old: &NvList, left: Option<NvList>) -> Result<VdevConfig> {
-        let tree = self.pool.zio.tree();
-        let (before, facts) = {
-            let config = self.config.lock();
-            (config.root().clone(), config.facts_of(0, &[]))
-        };
-        let mut root = before.clone();
-        if let Some(NvValue::ListArray(tops)) = root.get_mut("children") {
-            match left {
-                Some(left) => {
-                    tops.iter_mut()
-                        .filter(|top| top.u64("id") == Some(vdev))
-                        .for_each(|top| *top = left.clone());
-                }
-                None => tops.retain(|top| top.u64("id") != Some(vdev)),
+    /// The change that takes a top-level vdev out of the tree and puts `left` in its place.
+    pub(super) fn departure(&self, vdev: u64, old: &NvList, left: Option<NvList>) -> Result<VdevChange<'_>> {
+        let mut change = VdevChange::of(self);
+        let is_it = |top: &NvList| top.u64("id") == Some(vdev);
+        match left {
+            Some(left) => {
+                change.tops()?.iter_mut().filter(|top| is_it(top)).for_each(|top| *top = left.clone());
             }
+            None => change.tops()?.retain(|top| !is_it(top)),
         }
-        let config = VdevConfig::parse(&root)?;
-        for guid in leaves(old) {
-            if let Some(leaf) = tree.leaf(guid) {
-                let label = facts.first_label(&before, guid, 0)?;
-                self.removing.leaving.lock().push((Arc::clone(leaf), label));
-            }
-        }
-        self.config.lock().change_root(|old| *old = root);
-        Ok(config)
-    }
-
-    /// Destroys the MOS objects of a vdev's leaves: their ZAPs and DTLs.
-    #[doc(alias("vdev_remove_enlist_zaps", "vdev_destroy_unlink_zap"))]
-    pub(super) fn destroy_leaves(&self, at: &MosTx<'_>, vdev: &NvList) -> Result<()> {
-        if let Some(zap) = vdev.u64(LEAF_ZAP).filter(|zap| *zap != 0) {
-            self.destroy_zap(at, zap)?;
-        }
-        if let Some(dtl) = vdev.u64("DTL").filter(|dtl| *dtl != 0) {
-            let object = self.mos.view().object(dtl)?;
-            let block_size = u64::from(object.dnode.datablkszsec) << ondisk::MIN_BLOCK_SHIFT;
-            let what = SpaceObject::Map { block_size, head: object.dnode.bonus().len() };
-            self.store_at(at).free(&what, dtl)?;
-        }
-        let children = vdev.nvlist_array("children").unwrap_or_default();
-        children.iter().try_for_each(|child| self.destroy_leaves(at, child))
-    }
-
-    pub(super) fn destroy_zap(&self, at: &MosTx<'_>, zap: u64) -> Result<()> {
-        if let Some(all) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::VDEV_ZAP_MAP)? {
-            at.zap_remove(all, &int_name(zap))?;
-        }
-        at.free_object(zap)
+        change.retired = leaves(old).into_iter().map(|guid| (guid, Retired::BlankAfterTxg)).collect();
+        Ok(change)
     }
 
     /// Cancels the removal (syncing context): the copies are freed, the vdev is allocated from again.
@@ -152,7 +85,7 @@ impl Spa {
         let list = self.top_config(vdev)?;
         let zap = list.u64(TOP_ZAP).unwrap_or(0);
         if let Some((what, object)) = self.space.cancel_evacuation(vdev, at.tx.txg())? {
-            self.store_at(at).free(&what, object)?;
+            Store::of(self, at.tx).free(&what, object)?;
         }
         if at.zap_word(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?.is_some() {
             at.zap_remove(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?;
@@ -162,33 +95,18 @@ impl Spa {
         at.free_object(births)?;
         at.count(Feature::DeviceRemoval, -1)?;
         let keeps_closed = at.zap_word(zap, "allocating")? == Some(0);
-        self.describe_top(vdev, &mut |top| {
+        let mut edit = |top: &mut NvList| {
             [MAPPING, BIRTHS, REMOVING].iter().for_each(|name| drop(top.remove(name)));
             if !keeps_closed {
                 top.remove(NON_ALLOCATING);
             }
-        })?;
+        };
+        self.edit_top(vdev, &mut edit, at.tx)?;
         self.reopen_top(vdev);
         self.end_removal(at, removal, state::CANCELED)?;
         let path = list.str("path").unwrap_or("-");
         let details = format!("{} vdev {vdev} {path}", self.pool.name);
         self.log("vdev remove canceled", "", 0, &details, at.tx)
-    }
-
-    /// Changes the configuration of a top-level vdev.
-    pub(super) fn describe_top(&self, vdev: u64, change: &mut dyn FnMut(&mut NvList)) -> Result<()> {
-        let described = {
-            let mut config = self.config.lock();
-            config.change_root(|root| {
-                if let Some(NvValue::ListArray(tops)) = root.get_mut("children") {
-                    tops.iter_mut().filter(|top| top.u64("id") == Some(vdev)).for_each(change);
-                }
-            });
-            VdevConfig::parse(config.root())?
-        };
-        let tree = self.pool.zio.tree();
-        self.pool.zio.set_tree(Arc::new(Tree::changed(described, Some(&tree), &Change::default())?));
-        Ok(())
     }
 
     /// Allocates on a vdev again, if nothing else forbids it.
@@ -208,18 +126,6 @@ impl Spa {
         // Copies that a leaf missed can be found by a resilver from now on.
         self.scanning.look_again();
         Ok(())
-    }
-
-    /// Relabels devices that have left the pool, once that is on disk. One that cannot be labelled any more
-    /// has a guid that the pool does not know.
-    #[doc(alias = "VDEV_LABEL_REMOVE")]
-    pub(in crate::spa) fn relabel_left(&self) {
-        let leaving = std::mem::take(&mut *self.removing.leaving.lock());
-        for (leaf, label) in leaving {
-            if leaf.device().is_some() {
-                let _ = init_leaf(&leaf, &label, &*self.pool.env.executor);
-            }
-        }
     }
 }
 

@@ -10,7 +10,6 @@ use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
 use crate::spa::import::missing_logs;
 use crate::spa::layout::config::TOP_ZAP;
-use crate::vdev::top::{Layout, Top};
 
 impl Spa {
     #[doc(alias("spa_vdev_remove_log", "vdev_remove_make_hole_and_free"))]
@@ -48,24 +47,15 @@ impl Spa {
         let old = self.top_config(vdev)?;
         let tops = self.config.lock().root().nvlist_array("children").map_or(0, <[_]>::len);
         let is_last = u64::try_from(tops).is_ok_and(|tops| vdev.saturating_add(1) == tops);
-        let config = self.label_leaving(vdev, &old, (!is_last).then(|| hole(vdev)))?;
-        let left = config.children.iter().find(|child| child.id == vdev);
-        let top = left.map(|left| Top::new(left, Layout::Absent, &|_| None, None, true));
-        let tree = self.pool.zio.tree().with_top(config, vdev, top);
-        self.config.lock().set_passive(vdev, false);
-        self.destroy_leaves(at, &old)?;
-        let unflushed = self.space.forget_top(vdev, &mut self.store_at(at))?;
-        if unflushed != 0 {
-            at.free_object(unflushed)?;
-        }
         if let Some(zap) = old.u64(TOP_ZAP).filter(|zap| *zap != 0) {
             debug_assert!(
                 at.zap_word(zap, vdev_top::POOL_CHECKPOINT_SM)?.is_none(),
                 "refused with a checkpoint"
             );
-            self.destroy_zap(at, zap)?;
         }
-        self.put_tree(tree);
+        let change = self.departure(vdev, &old, (!is_last).then(|| hole(vdev)))?;
+        self.change_vdevs(change, at.tx)?;
+        self.config.lock().set_passive(vdev, false);
         Ok(())
     }
 }

@@ -44,12 +44,10 @@ mod state;
 pub(super) use interrupted::settle_interrupted;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use std::time::Duration;
 
-use nvpair::NvList;
 use parking_lot::Mutex;
 
 use super::Spa;
@@ -62,7 +60,6 @@ use crate::error::Result;
 use crate::memory::Limit;
 use crate::metaslab::load_births;
 use crate::vdev::indirect::MappingEntry;
-use crate::vdev::leaf::Leaf;
 
 /// In the configuration of a vdev that is being removed or was: the mapping's object.
 #[doc(alias = "ZPOOL_CONFIG_INDIRECT_OBJECT")]
@@ -93,8 +90,6 @@ pub(super) struct Removing {
     copied: Mutex<Vec<(u64, MappingEntry)>>,
     /// Txgs that made copies since the import.
     births: Mutex<BTreeSet<u64>>,
-    /// Leaves that are no longer in the pool once the txg is on disk, and their labels then.
-    leaving: Mutex<Vec<(Arc<Leaf>, NvList)>>,
 }
 
 impl Activity for Removing {

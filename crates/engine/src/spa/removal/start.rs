@@ -264,12 +264,13 @@ impl Spa {
             copied: 0,
         };
         state::store(at, &removal)?;
-        self.describe_top(vdev, &mut |top| {
+        let mut edit = |top: &mut NvList| {
             set(top, NON_ALLOCATING, 1);
             set(top, REMOVING, 1);
             set(top, MAPPING, mapping);
             set(top, BIRTHS, births);
-        })?;
+        };
+        self.edit_top(vdev, &mut edit, at.tx)?;
         self.config.lock().set_passive(vdev, false);
         self.space.begin_evacuation(top);
         rewrite(at, MOS_DIRECTORY_OBJECT)?;
