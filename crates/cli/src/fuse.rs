@@ -278,7 +278,7 @@ impl Mounter for Fuse {
             files => files?,
         };
         let admin = Arc::clone(&named) as Arc<dyn SnapshotAdmin>;
-        match mount_live(&spa.pool, head, Arc::clone(&files), spot, wanted.live, Some(admin)) {
+        match mount_live(&spa.view()?, head, Arc::clone(&files), spot, wanted.live, Some(admin)) {
             Ok(mounted) => Ok(standing(mounted, Some(files), options)),
             Err(e) => {
                 files.unmount()?;

@@ -134,7 +134,7 @@ fn a_pool_with_an_unknown_feature_that_writing_needs_is_listed_as_such() {
     let live = Live::new();
     let dir = live.disks();
     let spa = pools::create_fs_dir(&dir, POOL, 128 << 20, Default::default()).unwrap();
-    let number = spa.pool.directory().unwrap().u64("features_for_write").unwrap().unwrap();
+    let number = spa.view().unwrap().directory().unwrap().u64("features_for_write").unwrap().unwrap();
     spa.sync_task(move |spa, tx| {
         ZapEdit::open(&mut *spa.mos.within(tx).edit(number)?)?.update("org.example:compatible", 1_u64)
     })

@@ -11,7 +11,6 @@ use std::time::Instant;
 use blkdev::{Device, Identity};
 use engine::dsl::write::Tasks;
 use engine::spa::devices::Reopened;
-use engine::spa::features::PoolFeatures;
 use engine::spa::suspension::Suspension;
 use engine::spa::{Pool, Quiet, Spa};
 use engine::vdev::leaf::Leaf;
@@ -182,38 +181,17 @@ impl Imported {
 
     /// The pool's current state, for verbs that read.
     pub fn view(&self) -> Result<Arc<Pool>> {
-        let spa = match &self.held {
-            Held::ReadOnly(pool) => return Ok(Arc::clone(pool)),
-            Held::Live(spa) => spa,
-        };
-        let (pool, mos) = (&spa.pool, spa.mos.view());
-        let config = self.config();
-        let mut view = Pool {
-            env: pool.env.clone(),
-            name: pool.name.clone(),
-            guid: self.guid(),
-            uberblock: spa.uberblock(),
-            config,
-            features: PoolFeatures::default(),
-            zio: Arc::clone(&pool.zio),
-            arc: Arc::clone(&pool.arc),
-            mos,
-            dsl: Arc::clone(&pool.dsl),
-            rewind: None,
-            notes: Vec::new(),
-        };
-        view.features = PoolFeatures::load(&view.mos, &view.directory()?)?;
-        Ok(Arc::new(view))
+        match &self.held {
+            Held::ReadOnly(pool) => Ok(Arc::clone(pool)),
+            Held::Live(spa) => spa.view(),
+        }
     }
 
     /// Its configuration in the MOS.
     pub fn config(&self) -> NvList {
         match &self.held {
             Held::ReadOnly(pool) => pool.config.clone(),
-            Held::Live(spa) => {
-                let config = spa.config.lock();
-                config.facts_of(spa.txgs.synced(), &spa.features.in_labels()).mos_config(config.root())
-            }
+            Held::Live(spa) => spa.mos_config(),
         }
     }
 

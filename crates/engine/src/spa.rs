@@ -129,7 +129,7 @@ pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, check_logs, import, import_read_only, import_rebuilt, missing_logs};
 pub use load::{open, packed_nvlist};
 pub use overtaken::overtaken;
-pub use pool::{Pool, Rewind};
+pub use pool::{Pool, PoolBase, Rewind};
 pub use remote::has_heartbeats;
 pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose, Reach};
 pub use upgrade::is_version;
@@ -151,7 +151,7 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Spa {
     /// The pool as readers see it.
-    pub pool: Arc<Pool>,
+    pub pool: Arc<PoolBase>,
     /// The meta object set.
     pub mos: Arc<LiveObjset>,
     /// Its txgs.
@@ -227,7 +227,7 @@ pub struct Quiet {
 
 impl Spa {
     fn new(
-        pool: Arc<Pool>,
+        (pool, guid): (Arc<PoolBase>, u64),
         mos: Arc<LiveObjset>,
         space: Arc<SpaceAllocator>,
         (txgs, dirty): (Arc<Txgs>, Arc<Dirty>),
@@ -263,7 +263,7 @@ impl Spa {
         ]);
         space.obey(&pool.env.memory);
         let spa = Arc::new_cyclic(|me| Self {
-            guid: AtomicU64::new(pool.guid),
+            guid: AtomicU64::new(guid),
             datasets: DslPool::new(&mos, &pool.dsl.keys),
             pool,
             mos,

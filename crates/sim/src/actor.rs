@@ -116,12 +116,12 @@ impl Actor {
     /// Begins with an existing, populated pool, and writes its first mark.
     pub fn take_over(spa: Arc<Spa>, random: Rng) -> Result<Self> {
         let unread = |why: String| Error::new(Kind::Corrupt, why);
-        let model = read_model(&spa.pool).map_err(unread)?;
+        let model = read_model(&*spa.view()?).map_err(unread)?;
         let mut actor = Self::with(spa, model, 0, random);
         // Logs may contain more.
         actor.mount_all()?;
         actor.spa.sync()?;
-        actor.model = read_model(&actor.spa.pool).map_err(unread)?;
+        actor.model = read_model(&*actor.spa.view()?).map_err(unread)?;
         actor.take_keys()?;
         actor.begin()
     }

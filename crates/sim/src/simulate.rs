@@ -220,7 +220,8 @@ impl Run {
             self.actor.look(&name).map_err(|e| e.to_string())?;
         }
         self.actor.spa.sync().map_err(|e| e.to_string())?;
-        compare(&self.actor.spa.pool, &self.actor.model, &Known::default())?;
+        let view = self.actor.spa.view().map_err(|e| e.to_string())?;
+        compare(&view, &self.actor.model, &Known::default())?;
         self.whole_now()
     }
 

@@ -94,7 +94,8 @@ impl Timeline {
         known: &Known,
     ) -> Result<Actor, String> {
         let mut spa = started(devices, boot)?;
-        let step = step_of(&spa.pool).map_err(|e| format!("its mark is damaged: {e}"))?;
+        let view = |spa: &Spa| spa.view().map_err(|e| format!("it can't be read: {e}"));
+        let step = step_of(&*view(&spa)?).map_err(|e| format!("its mark is damaged: {e}"))?;
         let state = self.state(step, promised)?;
         let mut random = Rng::new(boot.number ^ step);
         if random.below(2) == 0 && state.heads.values().any(|head| head.encrypted) {
@@ -105,7 +106,7 @@ impl Timeline {
                 spa = started(devices, (boot.number ^ 1 << 62).into())?;
             }
         }
-        compare(&spa.pool, state, known).map_err(|why| format!("after step {step}: {why}"))?;
+        compare(&*view(&spa)?, state, known).map_err(|why| format!("after step {step}: {why}"))?;
         let mut actor = Actor::with(spa, state.clone(), step, random);
         let names: Vec<String> = actor.model.heads.keys().cloned().collect();
         let before: Vec<Blkptr> = names.iter().map(|name| root_of(&actor, name)).collect::<Result<_, _>>()?;

@@ -150,7 +150,7 @@ impl Job {
                 spa.scan(ScanCommand::Scrub).unwrap();
                 self.end(spa);
                 (0..BLOCKS / 4).for_each(|n| put(n, &FILE.bytes(n)));
-                assert!(errlog::errors(&spa.pool, &mut Vec::new()).len() > 100);
+                assert!(errlog::errors(&spa.view().unwrap(), &mut Vec::new()).len() > 100);
             }
             Self::DraidReturn => {
                 Self::DraidSpare.start(spa, members, idle);
@@ -187,7 +187,7 @@ impl Job {
         match self {
             Self::Discard => assert_ne!(spa.checkpoint_state().unwrap(), CheckpointState::Discarding),
             Self::Condense => assert!(!is_condensing(spa)),
-            Self::ErrorScrub => assert_eq!(errlog::errors(&spa.pool, &mut Vec::new()), []),
+            Self::ErrorScrub => assert_eq!(errlog::errors(&spa.view().unwrap(), &mut Vec::new()), []),
             Self::Split => {
                 // Until it can be found there is no other pool.
                 let Some(half) = found_as(devices, HALF, HALF) else { return };

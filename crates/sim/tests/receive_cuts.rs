@@ -126,7 +126,7 @@ impl Case {
             if spa.pool.dsl.dataset(&self.to).is_ok() {
                 break;
             }
-            let done = match self.rest(whole, &spa.pool) {
+            let done = match self.rest(whole, &spa.view().unwrap()) {
                 Some(rest) => {
                     resumed = true;
                     receive(&spa, &rest, &self.to, most, &|wish| self.change(wish))

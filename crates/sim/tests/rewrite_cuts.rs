@@ -309,7 +309,7 @@ impl Written {
         if self.case.encrypted {
             let head = Head { encrypted: true, key: Some(KEY), ..Head::default() };
             let model = Model { heads: [(CHILD.to_owned(), head)].into() };
-            keys::unlock(&spa.pool, &model)?;
+            keys::unlock(&spa.view().unwrap(), &model)?;
         }
         let fs = mount(&spa, CHILD, Overrides::default()).map_err(|e| format!("mount: {e}"))?;
         let file = |n: usize| -> std::result::Result<u64, String> {

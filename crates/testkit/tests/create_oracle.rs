@@ -93,7 +93,7 @@ fn a_pool_grows_and_changes_its_guid() {
     spa.offline(leaf, false).unwrap();
     assert_eq!(spa.reguid(None).unwrap_err().what(), "one or more devices is currently unavailable");
     spa.online(leaf, Some(Ok(pools::open(&dir.path().join("disk3")))), false).unwrap();
-    let old = spa.pool.guid;
+    let old = spa.guid();
     let new = spa.reguid(None).unwrap();
     let details = format!("old={old} new={new}");
     let told = |event: &Event| event.payload.str("history_internal_str") == Some(&details);

@@ -158,7 +158,7 @@ fn a_damaged_history_stops_no_command() {
     spa.export().unwrap();
     drop(spa);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    let known = history(&spa.pool).unwrap().records;
+    let known = history(&spa.view().unwrap()).unwrap().records;
     let commands: Vec<_> = known.iter().filter_map(|record| record.str("history command")).collect();
     assert_eq!(commands, ["a command"]);
     spa.export().unwrap();

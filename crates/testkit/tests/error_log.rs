@@ -91,7 +91,7 @@ impl Bench {
     }
 
     fn logged(&self) -> Vec<LoggedError> {
-        errlog::errors(&self.spa.pool, &mut Vec::new())
+        errlog::errors(&self.spa.view().unwrap(), &mut Vec::new())
     }
 
     fn of(&self, dataset: u64) -> Vec<LoggedError> {

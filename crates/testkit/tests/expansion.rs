@@ -263,7 +263,7 @@ fn what_is_found_bad_amid_an_expansion_is_mended() {
     memory.limits.set(Limit::ExpandMaxReflow, 0).unwrap();
     bench.finish();
     let scan = bench.scrubbed();
-    let logged = engine::spa::errlog::errors(&bench.spa().pool, &mut Vec::new());
+    let logged = engine::spa::errlog::errors(&bench.spa().view().unwrap(), &mut Vec::new());
     let dvas = |error: &LoggedError| {
         let dataset = Dataset::open(&bench.spa().pool.dsl, error.objset, String::new()).unwrap();
         let object = dataset.objset().unwrap().object(error.object).unwrap();

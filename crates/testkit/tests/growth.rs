@@ -170,7 +170,7 @@ fn with_autoexpand_a_pool_grows_by_itself() {
         (pool.tree().config.children[0].asize, spa.space.vdev_stats(0).unwrap().space)
     };
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    assert_eq!(space(&spa.pool, &spa), (again - LABELS, whole(again - LABELS)));
+    assert_eq!(space(&spa.view().unwrap(), &spa), (again - LABELS, whole(again - LABELS)));
     let line = format!("pool '{POOL}' size: {}(+{})", whole(again - LABELS), 96 << 20);
     assert!(history(&spa).contains(&line), "{:?}", history(&spa));
     spa.export().unwrap();

@@ -301,7 +301,7 @@ fn a_damaged_clone_table_refuses_clones_and_the_pool_goes_on() {
     assert!(told(spa.unlogged_errors()), "the damage is to be logged");
     spa.sync().unwrap();
     spa.sync().unwrap();
-    assert!(told(errors(&spa.pool, &mut Vec::new())), "the damage is in the error log");
+    assert!(told(errors(&spa.view().unwrap(), &mut Vec::new())), "the damage is in the error log");
     write_on(&spa, &name);
     assert!(spa.shared.refuses_clones().is_some());
     spa.export().unwrap();

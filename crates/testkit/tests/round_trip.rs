@@ -255,7 +255,7 @@ fn nothing_is_shared(spa: &Arc<Spa>) -> Outcome {
     }
     let left = spa.shared.saved();
     println!("{heads:?} {snaps:?}: {} dedup tables, {left} bytes saved", tables.len());
-    let directory = spa.pool.directory().map_err(text)?.to_vec().map_err(text)?;
+    let directory = spa.view().and_then(|view| view.directory()).map_err(text)?.to_vec().map_err(text)?;
     let clones = directory.iter().filter(|e| e.name_lossy().starts_with(names::mos::BRT_VDEV_PREFIX)).count();
     let whole = heads.len() + snaps.len() > 1;
     if whole || tables.is_empty() && clones == 0 && left == 0 && spa.dspace() > 0 {

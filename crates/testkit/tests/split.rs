@@ -99,7 +99,7 @@ fn both_halves_are_pools() {
     // The old pool stays in use, and the new one is not affected.
     FILE.add(&bench.spa, bench.file.0);
     let spa = pools::import_dir(dir, "new").unwrap();
-    assert_eq!((spa.pool.guid, Bench::shape(&spa)), (guid, shape(&[("file", 0), ("hole", 0), ("file", 0)])));
+    assert_eq!((spa.guid(), Bench::shape(&spa)), (guid, shape(&[("file", 0), ("hole", 0), ("file", 0)])));
     assert_eq!(spa.config.lock().facts().comment.as_deref(), Some("half"));
     assert!(spa.spare_entries().unwrap().is_empty() && bench.spa.spare_entries().unwrap().len() == 1);
     let dataset = bench.file.0;
@@ -125,7 +125,7 @@ fn the_new_pool_says_where_it_is_from() {
         return;
     }
     let bench = Bench::new();
-    let from = bench.spa.pool.guid;
+    let from = bench.spa.guid();
     bench.spa.split(bench.wish(&["disk1", "disk3"])).unwrap();
     let label = zdb::run(bench.dir.path(), "new", &["-C"]).unwrap();
     assert!(label.contains(&format!("split_guid: {from}")), "{label}");

@@ -32,7 +32,7 @@ fn mounted(options: LiveOptions, test: impl FnOnce(&Path)) {
     let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
     let at = dir.path().join("mnt");
     let spot = (at.as_path(), Ready::AsIs);
-    match mount_live(&pool.spa.pool, dataset, Arc::clone(&pool.fs), spot, options, None) {
+    match mount_live(&pool.spa.view().unwrap(), dataset, Arc::clone(&pool.fs), spot, options, None) {
         Ok(mounted) => {
             test(&at);
             mounted.unmount().unwrap();

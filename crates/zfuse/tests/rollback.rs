@@ -42,7 +42,7 @@ impl Bench {
         let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
         let (at, options) = (dir.path().join("mnt"), LiveOptions::default());
         let mounted = mount_live(
-            &pool.spa.pool,
+            &pool.spa.view().unwrap(),
             dataset,
             Arc::clone(&pool.fs),
             (at.as_path(), Ready::AsIs),

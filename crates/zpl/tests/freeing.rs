@@ -111,7 +111,7 @@ fn a_destroyed_dataset_is_freed_in_pieces() {
     drop(fs);
     spa.sync().unwrap();
     spa.dsl_task(|tasks| tasks.destroy("wpool/child", false)).unwrap();
-    let freeing = |spa: &Spa| engine::spa::props::freeing(&spa.pool);
+    let freeing = |spa: &Spa| engine::spa::props::freeing(&spa.view().unwrap());
     let mut before = freeing(spa);
     assert!(before > 0);
     for n in 0..40 {

@@ -13,7 +13,7 @@ use daemon::ops::ImportPool;
 use engine::Kind;
 use engine::dsl::props::PropValue;
 use engine::spa::rebuild::Derived;
-use engine::spa::{FoundUberblock, OpenOptions, Pool, Purpose, Reach};
+use engine::spa::{FoundUberblock, OpenOptions, PoolBase, Purpose, Reach};
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zutil::PoolCandidate;
@@ -283,8 +283,8 @@ struct Reached {
     lost_data: u64,
 }
 
-fn reached(pool: &Pool) -> Reached {
-    let (opened, rewind) = (pool.uberblock.txg, pool.rewind.as_ref());
+fn reached(pool: &PoolBase) -> Reached {
+    let (opened, rewind) = (pool.opened, pool.rewind.as_ref());
     let newest = rewind.map_or(opened, |rewind| rewind.newest);
     Reached { opened, newest, lost_data: rewind.map_or(0, |rewind| rewind.lost_data) }
 }

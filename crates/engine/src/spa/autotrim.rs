@@ -107,7 +107,7 @@ impl Spa {
     #[doc(alias = "vdev_autotrim_restart")]
     pub(super) fn autotrim_at_import(&self) -> Result<()> {
         let view = self.mos.view();
-        let props = self.pool.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0);
+        let props = self.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0);
         let word = props.map(|props| Zap::open(&view.object(props)?)?.u64(AUTOTRIM)).transpose()?.flatten();
         self.set_autotrim(word.is_some_and(|word| word != 0));
         Ok(())

@@ -25,7 +25,7 @@ use super::hooks::Unborn;
 use super::import::mos_policy;
 use super::layout::Layout;
 use super::layout::config::PoolFacts;
-use super::pool::Pool;
+use super::pool::PoolBase;
 use super::shared::Shared;
 use super::spares;
 use super::vdev_zaps::{all_vdev_zaps, new_zap, vdev_zaps};
@@ -278,21 +278,25 @@ fn assemble(env: &Env, new: &NewPool, storage: Storage, keeping: Keeping) -> Res
         let config = config.lock();
         config.facts_of(0, &[]).mos_config(config.root())
     };
-    let pool = Pool {
+    let base = PoolBase {
         env: env.clone(),
         name: new.name.clone(),
-        guid: list.u64("pool_guid").unwrap_or(0),
-        uberblock,
-        config: list,
-        features: PoolFeatures::load(&view, &directory)?,
         zio,
         arc,
         dsl: Dsl::open(&new.name, &view, &directory)?,
-        mos: view,
+        opened: uberblock.txg,
         rewind: None,
         notes: Vec::new(),
     };
-    Ok(Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, Shared::default()), uberblock))
+    let guid = list.u64("pool_guid").unwrap_or(0);
+    Ok(Spa::new(
+        (Arc::new(base), guid),
+        mos,
+        space,
+        (txgs, dirty),
+        (features, config, Shared::default()),
+        uberblock,
+    ))
 }
 
 #[cfg(test)]

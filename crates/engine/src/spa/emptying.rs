@@ -89,7 +89,7 @@ impl Spa {
     #[doc(alias = "dsl_destroy_inconsistent")]
     pub(super) fn destroy_inconsistent(&self) -> Result<()> {
         let mut found = Vec::new();
-        for object in self.pool.mos.objects() {
+        for object in self.mos.view().objects() {
             let object = object?;
             if object.dnode.bonustype != ObjectType::DSL_DATASET {
                 continue;

@@ -239,7 +239,7 @@ impl Spa {
             let Some(at) = why.place().block else { continue };
             let level = u8::try_from(at.level).unwrap_or(0);
             // A block whose pointer is lost, too, has no known birth.
-            let bp = block_at(&self.pool.mos, at.object, level, at.blkid).ok().flatten();
+            let bp = block_at(&self.mos.view(), at.object, level, at.blkid).ok().flatten();
             self.report_lost(&bp.unwrap_or_default(), at);
         }
     }

@@ -227,7 +227,7 @@ impl Spa {
     #[doc(alias = "SPA_ASYNC_AUTOEXPAND")]
     pub(super) fn expand_at_import(&self) -> Result<()> {
         let view = self.mos.view();
-        let on = match self.pool.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0) {
+        let on = match self.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0) {
             None => false,
             Some(number) => Zap::open(&view.object(number)?)?.u64(AUTOEXPAND)?.is_some_and(|word| word != 0),
         };

@@ -27,7 +27,7 @@ use super::config::PoolConfig;
 use super::feature_set::{FeatureSet, space_map_features};
 use super::layout::config::edit;
 use super::load::{open, open_owned};
-use super::pool::Pool;
+use super::pool::{Pool, PoolBase};
 use super::rebuild::{self, Derived};
 use super::remote::check_activity;
 use super::removal;
@@ -79,7 +79,7 @@ pub struct ImportOptions {
 /// Returns the numbers of log vdevs that can't be read because devices are absent. Devices taken out of use
 /// by the administrator do not count as missing.
 #[doc(alias = "spa_check_for_missing_logs")]
-pub fn missing_logs(pool: &Pool) -> Vec<u64> {
+pub fn missing_logs(pool: &PoolBase) -> Vec<u64> {
     let tree = pool.tree();
     let is_gone = |top: &&Arc<Top>| {
         let absent = top.leaves().any(|leaf| leaf.health().state == VdevState::CantOpen);
@@ -188,9 +188,11 @@ fn import_some(
     pool.zio.learn_units();
     pool.zio.set_allocator(Arc::clone(&space) as _);
     let mut config = config_here(&pool, options)?;
-    pool.name.clone_from(options.rename.as_ref().unwrap_or(&config.facts().name));
     pool.mos = mos.view();
-    pool.dsl = Dsl::open(&pool.name, &pool.mos, &Zap::open(&pool.mos.object(MOS_DIRECTORY_OBJECT)?)?)?;
+    let name = options.rename.as_ref().unwrap_or(&config.facts().name).clone();
+    let dsl = Dsl::open(&name, &pool.mos, &pool.directory()?)?;
+    let base = Arc::make_mut(&mut pool.base);
+    (base.name, base.dsl) = (name, dsl);
     // Blocks that the checkpoint refers to are kept when they are freed.
     space.set_checkpoint(pool.checkpoint_uberblock()?.map_or(0, |checkpoint| checkpoint.txg));
     // From a log that is out of use, and where `allocating` is off, nothing is allocated.
@@ -217,7 +219,14 @@ fn import_some(
     let txgs = Txgs::new(synced);
     let dirty = Arc::new(Dirty::default());
     let config = Mutex::new(config);
-    let spa = Spa::new(Arc::new(pool), mos, space, (txgs, dirty), (features, config, shared), uberblock);
+    let spa = Spa::new(
+        (Arc::clone(&pool.base), pool.guid),
+        mos,
+        space,
+        (txgs, dirty),
+        (features, config, shared),
+        uberblock,
+    );
     if let Some(first) = first {
         first(&spa)?;
         return Ok(spa);
@@ -333,14 +342,14 @@ pub fn check_logs(pool: &Pool) -> Result<()> {
 }
 
 /// Object sets of file systems and volumes whose intent log was never claimed.
-fn unclaimed_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
-    Ok(all_logs(pool)?.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect())
+fn unclaimed_logs(mos: &Arc<Objset>) -> Result<Vec<Arc<Objset>>> {
+    Ok(all_logs(mos)?.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect())
 }
 
 /// Object sets of file systems and volumes that name an intent log of their own.
-fn all_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
+fn all_logs(mos: &Arc<Objset>) -> Result<Vec<Arc<Objset>>> {
     let mut found = Vec::new();
-    for object in pool.mos.objects() {
+    for object in mos.objects() {
         let object = object?;
         if object.dnode.bonustype != ObjectType::DSL_DATASET {
             continue;
@@ -351,7 +360,7 @@ fn all_logs(pool: &Pool) -> Result<Vec<Arc<Objset>>> {
             continue;
         }
         // A dataset whose root block is lost has no log that could be found, and must not keep the others from being used.
-        let Ok(objset) = Objset::open(&pool.arc, object.number, &phys.bp, Form::NoKey) else { continue };
+        let Ok(objset) = Objset::open(mos.arc(), object.number, &phys.bp, Form::NoKey) else { continue };
         let header = &objset.phys.zil_header;
         if !header.log.is_hole() && LogBlock::objset(&header.log) == object.number {
             found.push(objset);
@@ -372,7 +381,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>, back_to: Op
         let is_gone = header.log.dvas().next().is_some_and(|dva| gone.contains(&u64::from(dva.vdev)));
         is_gone || (back_to.is_some() && claim::is_due(header))
     };
-    let (lost, logs): (Vec<_>, Vec<_>) = all_logs(&spa.pool)?.into_iter().partition(is_lost);
+    let (lost, logs): (Vec<_>, Vec<_>) = all_logs(&spa.mos.view())?.into_iter().partition(is_lost);
     let logs: Vec<_> = logs.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect();
     if needs_logs {
         logs.iter().try_for_each(|log| check_chain(spa, log))?;
@@ -414,7 +423,7 @@ fn check_chain(spa: &Spa, log: &Arc<Objset>) -> Result<()> {
 /// Records that the pool was rewound to its checkpoint of the txg `until`, and drops the intent logs, which postdate it. Of
 /// their blocks, those up to that txg are recorded as allocated.
 fn note_rewind(spa: &Spa, until: u64) -> Result<()> {
-    let logs = unclaimed_logs(&spa.pool)?;
+    let logs = unclaimed_logs(&spa.mos.view())?;
     spa.sync_task(move |spa, tx| {
         logs.iter().try_for_each(|log| drop_log(spa, tx, log, until))?;
         spa.log("checkpoint rewind", "", 0, &format!("rewound state to txg={until}"), tx)
@@ -437,7 +446,7 @@ pub(super) fn drop_log(spa: &Spa, tx: &Tx, log: &Arc<Objset>, until: u64) -> Res
 
 /// Snapshots of work that a crash ended go.
 fn release_temporary(spa: &Spa) -> Result<()> {
-    let directory = spa.pool.directory()?;
+    let directory = spa.directory()?;
     let Some(held) = directory.u64(mos::TMP_USERREFS)?.filter(|&held| held != 0) else { return Ok(()) };
     if spa.datasets.view().zap_entries(held)?.is_empty() {
         return Ok(());
@@ -448,7 +457,7 @@ fn release_temporary(spa: &Spa) -> Result<()> {
 /// Vdevs of a pool that was made before they had ZAPs of their own get them.
 #[doc(alias = "AVZ_ACTION_INITIALIZE")]
 fn make_vdev_zaps(spa: &Spa) -> Result<()> {
-    if spa.pool.directory()?.u64(mos::VDEV_ZAP_MAP)?.is_some() {
+    if spa.directory()?.u64(mos::VDEV_ZAP_MAP)?.is_some() {
         return Ok(());
     }
     spa.sync_task(|spa, tx| {

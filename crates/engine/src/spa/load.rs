@@ -9,7 +9,7 @@ use super::features::PoolFeatures;
 use super::load_verify;
 use super::mapping;
 use super::overtaken::overtaken;
-use super::pool::{Pool, Rewind};
+use super::pool::{Pool, PoolBase, Rewind};
 use super::source::{ImportSource, OpenOptions, Purpose, Reach, is_kept};
 use super::writable::{advise, check_devices, check_writable};
 use crate::arc::ArcCache;
@@ -87,7 +87,8 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                 }
                 if !failed.is_empty() {
                     let newest = lost.unwrap_or(newest);
-                    pool.rewind = Some(Rewind { newest, opened: uberblock.txg, failed, lost_data });
+                    let rewind = Rewind { newest, opened: uberblock.txg, failed, lost_data };
+                    Arc::make_mut(&mut pool.base).rewind = Some(rewind);
                 }
                 return Ok(pool);
             }
@@ -211,21 +212,18 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
             zio.set_salt(salt);
         }
     }
-    let pool = Pool {
+    let base = PoolBase {
         env: env.clone(),
         name: source.name.clone(),
-        guid: source.guid,
-        uberblock: *uberblock,
-        config,
-        features,
         zio,
         arc,
         dsl: Dsl::open(&source.name, &mos, &directory)?,
-        mos,
+        opened: uberblock.txg,
         rewind: None,
         notes,
     };
-    Ok(pool)
+    let base = Arc::new(base);
+    Ok(Pool { base, guid: source.guid, uberblock: *uberblock, config, features, mos })
 }
 
 fn check_version(version: u64) -> Result<()> {

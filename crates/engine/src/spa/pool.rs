@@ -5,6 +5,7 @@ use std::sync::Arc;
 use nvpair::NvList;
 use ondisk::{Uberblock, names};
 
+use super::Spa;
 use super::features::PoolFeatures;
 use crate::arc::ArcCache;
 use crate::dmu::Objset;
@@ -29,41 +30,28 @@ pub struct Rewind {
     pub lost_data: u64,
 }
 
-/// A pool open for reading.
-#[derive(Debug)]
-pub struct Pool {
+/// The parts of an open pool that are the same in every txg.
+#[derive(Debug, Clone)]
+pub struct PoolBase {
     /// Clock, threads, limits.
     pub env: Env,
     /// Its name.
     pub name: String,
-    /// Its guid.
-    pub guid: u64,
-    /// The uberblock it was opened at.
-    pub uberblock: Uberblock,
-    /// The config in force: the MOS's, or the labels' when that could not be read.
-    pub config: NvList,
-    /// Features in use.
-    pub features: PoolFeatures,
     /// The read path.
     pub zio: Arc<Zio>,
     /// The cache.
     pub arc: Arc<ArcCache>,
-    /// The meta object set.
-    pub mos: Arc<Objset>,
     /// Datasets by name.
     pub dsl: Arc<Dsl>,
+    /// The txg of the uberblock that it was opened at.
+    pub opened: u64,
     /// Set when older states had to be tried.
     pub rewind: Option<Rewind>,
     /// Damage met while opening that did not stop it.
     pub notes: Vec<Error>,
 }
 
-impl Pool {
-    /// The pool's directory.
-    pub fn directory(&self) -> Result<Zap> {
-        Zap::open(&self.mos.object(names::MOS_DIRECTORY_OBJECT)?)
-    }
-
+impl PoolBase {
     /// Unloads the key of an encryption root of a pool that is only read. The caller has seen that no dataset which needs it is
     /// mounted.
     ///
@@ -80,6 +68,38 @@ impl Pool {
     pub fn tree(&self) -> Arc<Tree> {
         self.zio.tree()
     }
+}
+
+/// A pool as of one txg, for readers. Its base has the read path and the datasets.
+#[derive(Debug)]
+pub struct Pool {
+    /// The parts that do not change.
+    pub base: Arc<PoolBase>,
+    /// Its guid.
+    pub guid: u64,
+    /// The uberblock of the txg.
+    pub uberblock: Uberblock,
+    /// The config in force: the MOS's, or the labels' when that could not be read.
+    pub config: NvList,
+    /// Features in use.
+    pub features: PoolFeatures,
+    /// The meta object set.
+    pub mos: Arc<Objset>,
+}
+
+impl std::ops::Deref for Pool {
+    type Target = PoolBase;
+
+    fn deref(&self) -> &PoolBase {
+        &self.base
+    }
+}
+
+impl Pool {
+    /// The pool's directory.
+    pub fn directory(&self) -> Result<Zap> {
+        Zap::open(&self.mos.object(names::MOS_DIRECTORY_OBJECT)?)
+    }
 
     /// The pool's version: 1 to 28, or 5000.
     pub fn version(&self) -> u64 {
@@ -95,5 +115,29 @@ impl Pool {
         bytes.resize(bytes.len().max(1 << ondisk::uberblock::UBERBLOCK_SHIFT), 0);
         let uberblock = Uberblock::from_bytes(&bytes).map_err(|e| Error::corrupt(e.to_string()))?;
         Ok(Some(uberblock))
+    }
+}
+
+impl Spa {
+    /// The pool as it is now.
+    ///
+    /// # Errors
+    /// When the MOS cannot be read.
+    pub fn view(&self) -> Result<Arc<Pool>> {
+        let (mos, directory) = (self.mos.view(), self.directory()?);
+        let (features, config) = (PoolFeatures::load(&mos, &directory)?, self.mos_config());
+        let (base, guid) = (Arc::clone(&self.pool), self.guid());
+        Ok(Arc::new(Pool { base, guid, uberblock: self.uberblock(), config, features, mos }))
+    }
+
+    /// The pool's directory, as it is now.
+    pub(super) fn directory(&self) -> Result<Zap> {
+        Zap::open(&self.mos.view().object(names::MOS_DIRECTORY_OBJECT)?)
+    }
+
+    /// Its configuration, as the MOS has it.
+    pub fn mos_config(&self) -> NvList {
+        let config = self.config.lock();
+        config.facts_of(self.txgs.synced(), &self.features.in_labels()).mos_config(config.root())
     }
 }

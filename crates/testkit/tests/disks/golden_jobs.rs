@@ -96,7 +96,7 @@ fn damage_that_the_kernel_knew_is_found_again_and_forgotten_when_it_is_gone() {
     let Some(golden) = golden::get("known-errors") else { return };
     let pool = golden.pool_name();
     let bench = imported(&golden);
-    let logged = |bench: &Bench| errlog::errors(&bench.spa.pool, &mut Vec::new());
+    let logged = |bench: &Bench| errlog::errors(&bench.spa.view().unwrap(), &mut Vec::new());
     let known = logged(&bench);
     assert!(!known.is_empty());
     let scrub = |bench: &Bench| {

@@ -148,7 +148,7 @@ fn lost_encrypted_blocks_are_reported_without_their_keys() {
     bench.spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
     let lost = || {
         bench.spa.sync().unwrap();
-        let logged = errlog::errors(&bench.spa.pool, &mut Vec::new());
+        let logged = errlog::errors(&bench.spa.view().unwrap(), &mut Vec::new());
         logged.iter().map(|error| (error.objset, error.object, error.blkid)).collect::<Vec<_>>()
     };
     assert_eq!(bench.scrub().errors, 2);

@@ -54,7 +54,7 @@ fn in_pieces(pool: &str, file: &str, to: &str, flags: SendFlags) {
         assert!(failed.is_err(), "a part is not the whole");
         let spa = place.spa();
         spa.sync().unwrap();
-        let state = state(&spa.pool, "ours/part").expect("it can go on");
+        let state = state(&spa.view().unwrap(), "ours/part").expect("it can go on");
         next = rest(&source, to, flags, &state);
         assert!(next.len() <= whole.len() + 2000, "what came need not come again");
     }
@@ -151,7 +151,7 @@ fn at_every_record((pool, file): (&str, &str), (to, from): (&str, Option<&str>),
             None => whole.clone(),
         };
         place.receive(&rest, &target, &wish).unwrap_or_else(|e| panic!("cut at {cut}: {e}"));
-        assert_same(&stream(&place.spa().pool, &target, old, flags), &whole);
+        assert_same(&stream(&place.spa().view().unwrap(), &target, old, flags), &whole);
         let gone = [Some(target.clone()), old.is_none().then(|| full.clone())];
         for name in gone.into_iter().flatten() {
             place.spa().dsl_task(move |tasks| tasks.destroy(&name, false)).unwrap();
@@ -204,7 +204,7 @@ fn a_saved_stream_ends_where_its_receive_stopped() {
         }
         let cut = &more[..cuts[cuts.len() * part / 4]];
         place.receive(cut, &format!("{second}@b"), &|wish| wish.resumable = true).unwrap_err();
-        let pool = &place.spa().pool;
+        let pool = &place.spa().view().unwrap();
         let reached = state(pool, &format!("{second}/%recv")).expect("it can go on");
         let toguid = reached.u64("toguid").unwrap();
         let saved = Some(Saved { toguid, toname: "tank/src@b".into(), place: at(&reached) });

@@ -45,8 +45,8 @@ fn place() -> (Place, Vec<u8>) {
     task(spa, |tasks| tasks.snapshot(&["ours/from@a"], &[]));
     write(spa, "ours/from", "two", 500_000);
     task(spa, |tasks| tasks.snapshot(&["ours/from@b"], &[]));
-    let full = stream(&spa.pool, "ours/from@a", None, SendFlags::default());
-    let more = stream(&spa.pool, "ours/from@b", Some("ours/from@a"), SendFlags::default());
+    let full = stream(&spa.view().unwrap(), "ours/from@a", None, SendFlags::default());
+    let more = stream(&spa.view().unwrap(), "ours/from@b", Some("ours/from@a"), SendFlags::default());
     receive_into(spa, &full, "ours/to@a", &|_| ()).unwrap();
     (place, more)
 }
@@ -129,7 +129,7 @@ fn a_receive_that_fails_spares_what_was_made_below_it() {
     for resumable in [false, true] {
         let (mut place, _) = place();
         let spa = place.spa();
-        let whole = stream(&spa.pool, "ours/from@a", None, SendFlags::default());
+        let whole = stream(&spa.view().unwrap(), "ours/from@a", None, SendFlags::default());
         let part = &whole[..whole.len() / 2];
         let mut input_of = part;
         let mut input = Input::new(&mut input_of);
@@ -151,7 +151,7 @@ fn a_receive_that_fails_spares_what_was_made_below_it() {
 fn no_snapshot_is_taken_of_what_is_being_received() {
     let (mut place, more) = place();
     let spa = place.spa();
-    let whole = stream(&spa.pool, "ours/from@a", None, SendFlags::default());
+    let whole = stream(&spa.view().unwrap(), "ours/from@a", None, SendFlags::default());
     let snapshot = |name: &'static str| spa.dsl_task(move |tasks| tasks.snapshot(&[name], &[]));
     let failed = receive_into(spa, &whole[..whole.len() / 2], "ours/new@a", &|wish| wish.resumable = true)
         .unwrap_err();

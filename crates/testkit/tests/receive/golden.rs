@@ -90,7 +90,7 @@ fn what_came_compressed_is_read_decompressed_before_the_next_import() {
     let Some(pool) = golden::get("streams") else { return };
     let place = Place::new();
     place.receive(&read(&pool, "full-b-Lec"), "ours/src@b", &|_| ()).expect("a stream");
-    assert_holds(&place.spa().pool, &pool, "at-b", "ours/src@b");
+    assert_holds(&place.spa().view().unwrap(), &pool, "at-b", "ours/src@b");
 }
 
 /// As in OpenZFS, a redacted range is received as a hole.

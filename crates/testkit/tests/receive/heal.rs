@@ -81,7 +81,11 @@ fn heals(pool: &str, file: &str, flags: SendFlags) {
         assert_eq!(read.expect_err("it is damaged").kind(), Kind::Checksum);
     }
     spa.sync().unwrap();
-    assert_eq!(errlog::errors(&spa.pool, &mut Vec::new()).len(), some.len(), "the damage is known");
+    assert_eq!(
+        errlog::errors(&spa.view().unwrap(), &mut Vec::new()).len(),
+        some.len(),
+        "the damage is known"
+    );
 
     let e = healed(&spa, &of_another_file(&real, some[0].0), "ours/src@a").expect_err("another content");
     assert!(e.kind() == Kind::Checksum && e.what().contains("not able to reconstruct"), "{e}");
@@ -90,7 +94,11 @@ fn heals(pool: &str, file: &str, flags: SendFlags) {
     assert_eq!(count, some.len() as u64);
     assert_eq!(healed(&spa, &real, "ours/src@a").expect("nothing to repair"), 0);
     spa.sync().unwrap();
-    assert_eq!(errlog::errors(&spa.pool, &mut Vec::new()), [], "the repaired blocks are forgotten");
+    assert_eq!(
+        errlog::errors(&spa.view().unwrap(), &mut Vec::new()),
+        [],
+        "the repaired blocks are forgotten"
+    );
     drop((objset, spa));
     let opened = place.exported();
     assert_same(&stream(&opened, "ours/src@a", None, flags), &real);
@@ -134,7 +142,7 @@ fn blocks_that_a_kernel_compressed_are_repaired_by_a_plain_stream() {
         let snapshot = format!("tank/compression-{codec}@heal");
         let name = snapshot.clone();
         spa.dsl_task(move |tasks| tasks.snapshot(&[&name], &[])).expect("a snapshot");
-        let plain = stream(&spa.pool, &snapshot, None, SendFlags::default());
+        let plain = stream(&spa.view().unwrap(), &snapshot, None, SendFlags::default());
         let small: Vec<_> =
             files(&spa, &snapshot).into_iter().filter(|(_, bp)| bp.psize() < bp.lsize()).collect();
         assert!(!small.is_empty(), "{codec}");
@@ -146,6 +154,6 @@ fn blocks_that_a_kernel_compressed_are_repaired_by_a_plain_stream() {
     let spa = import_dir(place.path(), "tank").expect("imported");
     for (snapshot, plain, small) in all {
         assert_eq!(healed(&spa, &plain, &snapshot).expect(&snapshot), small.len() as u64, "{snapshot}");
-        assert_same(&stream(&spa.pool, &snapshot, None, SendFlags::default()), &plain);
+        assert_same(&stream(&spa.view().unwrap(), &snapshot, None, SendFlags::default()), &plain);
     }
 }

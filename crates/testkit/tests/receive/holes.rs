@@ -26,7 +26,8 @@ fn raw_streams_keep_block_sizes_of_files_that_are_one_hole() {
     fs.truncate(create(b"image"), 10 << 20).unwrap();
     fs.unmount().unwrap();
     spa.dsl_task(move |tasks| tasks.snapshot(&["ours/from@a"], &[])).unwrap();
-    let raw = stream(&spa.pool, "ours/from@a", None, SendFlags { raw: true, ..SendFlags::default() });
+    let raw =
+        stream(&spa.view().unwrap(), "ours/from@a", None, SendFlags { raw: true, ..SendFlags::default() });
     receive_into(spa, &raw, "ours/to@a", &|_| ()).unwrap();
     spa.load_key("ours/to", &KEY).unwrap();
     for name in [SOURCE, "ours/to"] {

@@ -69,8 +69,8 @@ fn arrives(encrypted: bool, flags: SendFlags) -> usize {
     fs.write(files[1], 7, b"new", true).unwrap();
     snapshot("ours/from@b");
     fs.unmount().unwrap();
-    let full = stream(&spa.pool, "ours/from@a", None, flags);
-    let more = stream(&spa.pool, "ours/from@b", Some("ours/from@a"), flags);
+    let full = stream(&spa.view().unwrap(), "ours/from@a", None, flags);
+    let more = stream(&spa.view().unwrap(), "ours/from@b", Some("ours/from@a"), flags);
     receive_into(spa, &full, "ours/to@a", &|_| ()).unwrap();
     receive_into(spa, &more, "ours/to@b", &|_| ()).unwrap();
     if flags.raw && encrypted {

@@ -181,12 +181,12 @@ fn lost_blocks_are_logged_until_they_are_gone() {
     let scan = bench.scrub();
     assert!(scan.errors > 0, "{scan:?}");
     bench.spa.sync().unwrap();
-    let logged = errlog::errors(&bench.spa.pool, &mut Vec::new());
+    let logged = errlog::errors(&bench.spa.view().unwrap(), &mut Vec::new());
     assert!(logged.iter().any(|error| (error.objset, error.object) == (bench.file.0, object)), "{logged:?}");
     bench.spa.dsl_task(|t| t.destroy(&format!("{POOL}/data"), false)).unwrap();
     (0..4).for_each(|_| bench.spa.sync().unwrap());
     assert_eq!(bench.scrub().errors, 0);
-    assert_eq!(errlog::errors(&bench.spa.pool, &mut Vec::new()), []);
+    assert_eq!(errlog::errors(&bench.spa.view().unwrap(), &mut Vec::new()), []);
     bench.export();
 }
 
@@ -381,7 +381,7 @@ impl Bench {
     }
 
     fn logged(&self) -> Vec<errlog::LoggedError> {
-        errlog::errors(&self.spa.pool, &mut Vec::new())
+        errlog::errors(&self.spa.view().unwrap(), &mut Vec::new())
     }
 }
 

@@ -48,7 +48,7 @@ impl Bench {
         let dataset = pool.spa.pool.dsl.dataset(POOL).unwrap();
         let at = dir.path().join("mnt");
         match mount_live(
-            &pool.spa.pool,
+            &pool.spa.view().unwrap(),
             dataset,
             Arc::clone(&pool.fs),
             (at.as_path(), Ready::AsIs),
