@@ -106,7 +106,7 @@ impl<'a> Access<'a> {
         if let Some(replayed) = fs.replayed() {
             let (name, n) = (&dataset.name, replayed.applied);
             ctx.warn(format!(
-                "{name}: the pool was not exported: {n} records of its intent log are seen, too"
+                "{name}: the pool was not exported: {n} records of its intent log are included"
             ));
             for note in &replayed.notes {
                 ctx.warn(format!("{name}: not replayed: {note}"));

@@ -312,7 +312,7 @@ fn size(text: &str) -> Result<Node, Failure> {
 }
 
 fn perm(text: &str) -> Result<Node, Failure> {
-    let bad = || usage(format!("invalid mode '{text}': octal digits are understood"));
+    let bad = || usage(format!("invalid mode '{text}': use octal digits"));
     let octal = |t: &str| u32::from_str_radix(t, 8).map_err(|_| bad());
     if let Some(rest) = text.strip_prefix('-') {
         return Ok(Node::Perm(Perm::All(octal(rest)?)));
@@ -325,7 +325,7 @@ fn perm(text: &str) -> Result<Node, Failure> {
 
 /// `2026-11-20`, `2026-11-20 23:45`, `2026-11-20 23:45:10`, `@SECONDS`.
 fn moment(text: &str) -> Result<i64, Failure> {
-    let bad = || usage(format!("'{text}' is no moment: 2026-11-20, '2026-11-20 23:45' or @SECONDS"));
+    let bad = || usage(format!("invalid time '{text}': use 2026-11-20, '2026-11-20 23:45' or @SECONDS"));
     if let Some(seconds) = text.strip_prefix('@') {
         return seconds.parse().map_err(|_| bad());
     }

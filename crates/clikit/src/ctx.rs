@@ -85,7 +85,7 @@ impl Ctx {
 }
 
 impl Ctx {
-    /// Prints a line on standard error at once, whatever datasets are kept as they are.
+    /// Prints a line on standard error at once, also while the command keeps datasets from changing.
     pub fn err_line(&mut self, line: &str) {
         let _ = writeln!(self.err, "{line}");
     }

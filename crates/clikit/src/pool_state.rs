@@ -14,7 +14,7 @@ pub fn word(tree: &VdevNode, is_suspended: bool) -> &'static str {
     if is_suspended { "SUSPENDED" } else { tree.health.name() }
 }
 
-/// Why nothing can be written to a pool any more, if that is so.
+/// The suspension of a pool, with its reason; `None` for a pool that can be written.
 pub fn suspension(pool: &Imported) -> Option<Suspension> {
     pool.spa().ok()?.suspension()
 }
@@ -39,7 +39,7 @@ pub fn tree(pool: &Pool, candidate: &PoolCandidate, facts: Option<&MosFacts>, is
     }
 }
 
-/// How a leaf of a pool in use is. Why one can't be opened is looked up where it should be.
+/// The presence of a leaf of a pool in use. The reason why a leaf cannot be opened is looked up at its recorded place.
 fn known(pool: &Pool, candidate: &PoolCandidate, leaf: &VdevNode) -> Presence {
     let tree = pool.tree();
     let Some(found) = tree.leaf(leaf.guid) else { return candidate.locate(leaf) };

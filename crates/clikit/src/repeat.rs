@@ -69,9 +69,9 @@ impl Repeat {
         Self { count: self.count.map(|count| count.saturating_add(1)), ..self }
     }
 
-    /// Makes the report as often as asked for, or until the user stops it, which is the ordinary end of one that repeats: nothing is
-    /// said of it, as in OpenZFS, whose command ends by the signal. The report gets whether it is the
-    /// first; `plain` is false for a report that prints its time by itself ([`Self::stamp`]), and for JSON, whose time is an entry of
+    /// Makes the report as often as requested, or until the user stops it. The stop is the ordinary end of a report that repeats and
+    /// prints no message, as in OpenZFS, whose command ends by the signal. The argument of `report` tells whether it is the first
+    /// one; `plain` is false for a report that prints its time by itself ([`Self::stamp`]), and for JSON, whose time is an entry of
     /// the document: [`Self::time`]. The last report gives the exit code.
     pub fn run(
         self,

@@ -126,7 +126,7 @@ impl Verb for Set {
         if memory.is_none() && !self.save {
             let file = place.conf.display();
             return Err(Failure::failed(format!(
-                "there is no daemon to tell; --save writes {file} for the next one"
+                "no daemon is running; --save writes {file} for the next one"
             )));
         }
         // If one of them is invalid none is set.

@@ -39,7 +39,7 @@ pub struct Zilstat {
     /// Column separator.
     #[arg(short = 's', long = "separator", value_name = "STRING", default_value = "  ")]
     pub separator: String,
-    /// Print what happened in each interval of so many seconds, until interrupted.
+    /// Print the statistics of each interval of so many seconds, until interrupted.
     #[arg(short = 'i', long = "interval", value_name = "SECONDS")]
     pub interval: Option<f64>,
 }

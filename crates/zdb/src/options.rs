@@ -56,7 +56,7 @@ pub const FLAGS: &[Flag] = &[
         "DATASET PATH DESTINATION: copy a file out; with -O an object number for PATH",
     ),
     plain(b'R', "read-block", "POOL VDEV:OFFSET:[LSIZE/]PSIZE[:FLAGS]: read and print a block"),
-    plain(b's', "io-stats", "what zdb itself read"),
+    plain(b's', "io-stats", "the reads of zdb itself"),
     plain(b'S', "simulate-dedup", "the savings of dedup"),
     plain(b'T', "brt-stats", "cloned blocks"),
     plain(b'u', "uberblock", "the uberblock"),
@@ -363,7 +363,7 @@ pub fn help() -> String {
         };
         text.push_str(&format!("  {letter} {long:<28} {}\n", flag.help));
     }
-    text.push_str("\nAn option given more often shows more. Without options all is shown.\n");
+    text.push_str("\nAn option given more often shows more. Without options everything is shown.\n");
     text
 }
 

@@ -32,7 +32,7 @@ pub fn cache_file(path: Option<&Path>, ctx: &mut Ctx) -> Outcome {
     let cannot = |why: String| Failure::failed(format!("cannot open '{}': {why}", path.display()));
     let size = std::fs::metadata(path).map_err(|e| cannot(e.to_string()))?.len();
     if size > MAX_CACHE {
-        return Err(cannot(format!("{size} bytes are no cache file")));
+        return Err(cannot(format!("{size} bytes are too many for a cache file")));
     }
     let bytes = std::fs::read(path).map_err(|e| cannot(e.to_string()))?;
     let list = NvList::decode(&bytes).map_err(|e| cannot(e.to_string()))?;

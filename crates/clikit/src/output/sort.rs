@@ -1,7 +1,7 @@
 //! The order of datasets in `zfs list` and `zfs get`.
 //!
 //! Without `-s` or `-S`, and for rows that compare equal: by name, a dataset before its snapshots, and snapshots of
-//! one dataset by their creation txg, whatever their names.
+//! one dataset by their creation txg, regardless of their names.
 
 use std::cmp::Ordering;
 

@@ -93,7 +93,7 @@ fn gather(dump: &mut Dump<'_>, object: &Object, header: &FatHeader, first: &[u8]
                 break;
             }
             if table.as_ref().is_none_or(|(at, _)| *at != blk) {
-                // A table has no holes, whatever length its header claims.
+                // A table has no holes, regardless of the length that its header claims.
                 if !blocks.next_from(blk).is_ok_and(|next| next == Some(blk)) {
                     break;
                 }
