@@ -112,9 +112,9 @@ use self::multihost::Multihost;
 use self::removal::Removing;
 use self::shared::Shared;
 use self::suspension::Telling;
-use self::sync_task::Waiting;
+use self::sync_task::WaitingTasks;
 use crate::dmu::dirty::sync::BlockOps;
-use crate::dmu::tx::{Changed, Dirty, FREED_BLOCK};
+use crate::dmu::tx::{ChangedBytes, Dirty, FREED_BLOCK};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::DslPool;
 use crate::error::{Error, Result};
@@ -167,16 +167,16 @@ pub struct Spa {
     /// Blocks with more than one owner.
     pub shared: Shared,
     /// Bytes that leave vdevs in txgs that are not on disk yet.
-    pub(super) leaving: Mutex<BTreeMap<u64, Changed>>,
+    pub(super) leaving: Mutex<BTreeMap<u64, ChangedBytes>>,
     /// Leaves that are no longer in the pool once the txg is on disk, and their labels then.
     retired: Mutex<Vec<(Arc<Leaf>, NvList)>>,
     /// Configuration.
     pub config: Mutex<PoolConfig>,
     me: Weak<Spa>,
     uberblock: Mutex<Uberblock>,
-    tasks: Waiting,
+    tasks: WaitingTasks,
     /// Tasks that come before anything else of their txg.
-    early_tasks: Waiting,
+    early_tasks: WaitingTasks,
     mos_delta: Mutex<[i64; 3]>,
     /// Pass of the syncing txg.
     pass: AtomicU64,
@@ -277,8 +277,8 @@ impl Spa {
             config,
             me: Weak::clone(me),
             uberblock: Mutex::new(uberblock),
-            tasks: Waiting::default(),
-            early_tasks: Waiting::default(),
+            tasks: WaitingTasks::default(),
+            early_tasks: WaitingTasks::default(),
             mos_delta: Mutex::default(),
             pass: AtomicU64::new(0),
             multihost: Multihost::default(),

@@ -1,10 +1,10 @@
 //! Clone tables of a pool that is being written: references that begin and end.
 //!
-//! The references of a txg are counted together ([`Tables::add`]) before anything that the txg frees. The first entry of
+//! The references of a txg are counted together ([`CloneTables::add`]) before anything that the txg frees. The first entry of
 //! a vdev makes its table. A block that has an entry is not freed: its entry loses a reference, and goes with
 //! the last additional one. A region's counter shows without a read that no block in it has an entry. Entries
 //! change at once; counters and heads are written, and tables without entries removed, when the pass ends
-//! ([`Tables::sync`]).
+//! ([`CloneTables::sync`]).
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -63,7 +63,7 @@ pub(crate) struct Added {
 
 /// The clone tables of a pool.
 #[derive(Debug, Default)]
-pub(crate) struct Tables {
+pub(crate) struct CloneTables {
     all: Mutex<BTreeMap<u64, Live>>,
     saved: AtomicU64,
     pub(crate) counts: BrtCounts,
@@ -106,7 +106,7 @@ struct Live {
     damage: Option<Error>,
 }
 
-impl Tables {
+impl CloneTables {
     /// The tables of an existing pool.
     ///
     /// A table whose head or counters cannot be read is kept as damaged.
@@ -125,7 +125,7 @@ impl Tables {
         Ok(tables)
     }
 
-    /// Tables with unknown content, until [`Tables::replace`]: freed blocks leak, and no block is cloned.
+    /// Tables with unknown content, until [`CloneTables::replace`]: freed blocks leak, and no block is cloned.
     pub(crate) fn unknown(why: &Error) -> Self {
         Self { unknown: Mutex::new(Some(why.clone())), ..Self::default() }
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ondisk::ChecksumType;
 
-use super::log_sync::Sides;
+use super::log_sync::LogSides;
 use super::stored::Stored;
 use super::write::Tables;
 
@@ -100,7 +100,7 @@ impl Tables {
     }
 }
 
-fn listed(counts: &DdtCounts, sides: Option<&Sides>) -> Vec<Counted> {
+fn listed(counts: &DdtCounts, sides: Option<&LogSides>) -> Vec<Counted> {
     let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let (active, flushing) = (get(&counts.log_active), get(&counts.log_flushing));
     let (all, live, wait) = (get(&counts.all), get(&counts.live_hit), get(&counts.live_wait));

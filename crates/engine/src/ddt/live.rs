@@ -13,8 +13,8 @@ use ondisk::names::{self, MOS_DIRECTORY_OBJECT};
 use ondisk::{Blkptr, ChecksumType};
 
 use super::fingerprints::Fingerprints;
-use super::log_sync::Sides;
-use super::stored::{FLAT, Pending, Places, Stored};
+use super::log_sync::LogSides;
+use super::stored::{EntryPlaces, FLAT, PendingEntry, Stored};
 use super::{Class, STORE_TYPE, Table, stats};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
@@ -37,10 +37,10 @@ pub(super) struct Live {
     /// Changes go to a log first.
     pub(crate) has_log: bool,
     /// The log; `None` until it is made.
-    pub(crate) sides: Option<Sides>,
+    pub(crate) sides: Option<LogSides>,
     /// Statistics of the log's entries.
     pub(crate) logged: DdtHistogram,
-    pub(crate) pending: BTreeMap<DdtKey, Pending>,
+    pub(crate) pending: BTreeMap<DdtKey, PendingEntry>,
     /// ZAPs open for reading until the next sync.
     pub(crate) opened: BTreeMap<Class, Zap>,
     pub(crate) dirty: bool,
@@ -91,7 +91,7 @@ impl Live {
         live.root = table.root;
         live.has_log = table.flags & DDT_FLAG_LOG != 0;
         if !table.logs.is_empty() {
-            let sides = Sides::of(table.logs);
+            let sides = LogSides::of(table.logs);
             let sides = sides.ok_or_else(|| Error::corrupt("a dedup log without its other side"))?;
             for (key, entry) in sides.entries() {
                 stats::tally(&mut live.logged, (key, &entry.phys), live.checksum, dsize, false);
@@ -156,7 +156,7 @@ impl Live {
     }
 
     /// Where the entry of a key may be.
-    pub(super) fn places(&mut self, key: &DdtKey) -> Places {
+    pub(super) fn places(&mut self, key: &DdtKey) -> EntryPlaces {
         let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
         let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
         let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
@@ -165,16 +165,16 @@ impl Live {
         let zaps: Vec<_> = self.objects.iter().filter(may_have).map(zap).collect();
         self.looked_up += u64::from(!zaps.is_empty());
         let is_active = self.sides.as_ref().is_some_and(|sides| sides.active.entries.contains_key(key));
-        Places { flat: self.flat, logged, is_active, has_log: self.has_log, zaps, damage }
+        EntryPlaces { flat: self.flat, logged, is_active, has_log: self.has_log, zaps, damage }
     }
 
     /// The ZAPs, for so many keys that only they tell.
-    pub(crate) fn places_of_zaps(&mut self, keys: usize) -> Places {
+    pub(crate) fn places_of_zaps(&mut self, keys: usize) -> EntryPlaces {
         let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
         let zaps = self.objects.iter().map(zap).collect();
         self.looked_up = self.looked_up.saturating_add(u64::try_from(keys).unwrap_or(u64::MAX));
         let (flat, has_log) = (self.flat, self.has_log);
-        Places { flat, logged: None, is_active: false, has_log, zaps, damage: None }
+        EntryPlaces { flat, logged: None, is_active: false, has_log, zaps, damage: None }
     }
 
     /// The ZAPs change: those open for reading are no longer true.

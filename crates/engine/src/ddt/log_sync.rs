@@ -22,8 +22,8 @@ use stdx::AlignedBuf;
 
 use super::host::Host;
 use super::live::Live;
-use super::pace::{Fill, Pressure, Rates, Share, wants_swap};
-use super::stored::{Changed, class_of};
+use super::pace::{FlushShare, LogFill, Pressure, Rates, wants_swap};
+use super::stored::{ChangedEntry, class_of};
 use super::{Log, LogEntry, stats};
 use crate::dmu::NewObject;
 use crate::dmu::edit::Objects;
@@ -41,7 +41,7 @@ const READ_AHEAD: usize = 64;
 
 /// Both sides of a log.
 #[derive(Debug)]
-pub(super) struct Sides {
+pub(super) struct LogSides {
     /// Takes records.
     pub(crate) active: Log,
     /// Is moved to the ZAPs.
@@ -55,7 +55,7 @@ pub(super) struct Sides {
     forced: u64,
 }
 
-impl Sides {
+impl LogSides {
     /// The sides, as they were loaded; `None` when there are not two, one of each kind.
     pub(super) fn of(logs: Vec<Log>) -> Option<Self> {
         let [one, two]: [Log; 2] = logs.try_into().ok()?;
@@ -136,7 +136,7 @@ fn truncate(objects: &dyn Objects, log: &mut Log) -> Result<()> {
 impl Live {
     /// Appends the changes to the active side.
     #[doc(alias = "ddt_sync_table_log")]
-    pub(super) fn append(&mut self, host: &dyn Host, changed: Vec<Changed>) -> Result<()> {
+    pub(super) fn append(&mut self, host: &dyn Host, changed: Vec<ChangedEntry>) -> Result<()> {
         let mut sides = match self.sides.take() {
             Some(sides) => sides,
             None => self.create_log(host)?,
@@ -180,7 +180,7 @@ impl Live {
     }
 
     #[doc(alias = "ddt_log_create")]
-    fn create_log(&mut self, host: &dyn Host) -> Result<Sides> {
+    fn create_log(&mut self, host: &dyn Host) -> Result<LogSides> {
         let root = self.directory(host)?;
         let objects = host.objects();
         let create = |number: u32| -> Result<Log> {
@@ -195,7 +195,7 @@ impl Live {
             store_header(objects, &log)?;
             Ok(log)
         };
-        Ok(Sides {
+        Ok(LogSides {
             active: create(0)?,
             flushing: create(1)?,
             seen: 0,
@@ -229,11 +229,14 @@ impl Live {
     pub(super) fn flush_log(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
         let Some(mut sides) = self.sides.take() else { return Ok(()) };
         let active = sides.active.entries.len();
-        let fill =
-            Fill { active, flushing: sides.flushing.entries.len(), added: active.saturating_sub(sides.seen) };
+        let fill = LogFill {
+            active,
+            flushing: sides.flushing.entries.len(),
+            added: active.saturating_sub(sides.seen),
+        };
         let limits = host.limits();
         let elapsed = || host.elapsed();
-        let mut share = Share::of(fill, limits, &mut sides.pressure, &elapsed);
+        let mut share = FlushShare::of(fill, limits, &mut sides.pressure, &elapsed);
         if sides.is_forced() {
             share.take(fill.flushing, limits);
         }

@@ -18,7 +18,7 @@ use parking_lot::Mutex;
 use super::Class;
 use super::host::Source;
 use super::live::Live;
-use super::stored::{Pending, Places, Stored, decode, open};
+use super::stored::{EntryPlaces, PendingEntry, Stored, decode, open};
 use super::write::Tables;
 use crate::error::Result;
 use crate::plug::plugged;
@@ -149,7 +149,7 @@ impl Tables {
     fn look(
         &self,
         source: &dyn Source,
-        places: Places,
+        places: EntryPlaces,
         mut rest: Vec<DdtKey>,
         opened: &mut Vec<(Class, Zap)>,
     ) -> Vec<(DdtKey, Option<Stored>)> {
@@ -185,7 +185,7 @@ impl Tables {
         let places = match self.all.lock().get_mut(&checksum.raw()) {
             Some(table) if table.pending.contains_key(key) => return Ok(()),
             Some(table) => table.places(key),
-            None => Places::nowhere(source.makes_fast()),
+            None => EntryPlaces::nowhere(source.makes_fast()),
         };
         let (mut opened, is_active, has_log) = (Vec::new(), places.is_active, places.has_log);
         let stored = places.find(source, key, &mut opened)?;
@@ -209,7 +209,7 @@ impl Live {
     /// An entry was fetched.
     fn pend(&mut self, key: DdtKey, stored: Option<Stored>) {
         if let Slot::Vacant(slot) = self.pending.entry(key) {
-            slot.insert(Pending::fetched(stored));
+            slot.insert(PendingEntry::fetched(stored));
         }
     }
 }

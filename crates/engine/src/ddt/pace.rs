@@ -23,7 +23,7 @@ const NO_CAP: u64 = u32::MAX as u64;
 
 /// Entries of both sides of a log, and those that the active side took since the last txg.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fill {
+pub(super) struct LogFill {
     pub(crate) active: usize,
     pub(crate) flushing: usize,
     pub(crate) added: usize,
@@ -57,7 +57,7 @@ impl Pressure {
 }
 
 /// The flush of one txg.
-pub(super) struct Share<'a> {
+pub(super) struct FlushShare<'a> {
     done: u64,
     /// Entries that are flushed whatever time it takes.
     floor: u64,
@@ -83,7 +83,7 @@ pub(super) struct Rates {
 
 impl Rates {
     /// A txg added so many entries, and flushed its share.
-    pub(crate) fn update(&mut self, added: usize, share: &Share<'_>) {
+    pub(crate) fn update(&mut self, added: usize, share: &FlushShare<'_>) {
         let next = |rate: u64, now: u64| {
             if now < rate { rate - (rate - now) / RATE_TXGS } else { rate + (now - rate) / RATE_TXGS }
         };
@@ -94,10 +94,10 @@ impl Rates {
     }
 }
 
-impl<'a> Share<'a> {
+impl<'a> FlushShare<'a> {
     /// The share of a txg. `elapsed` tells the time, and whether the txg is waited for.
     pub(crate) fn of(
-        fill: Fill,
+        fill: LogFill,
         limits: &Limits,
         pressure: &mut Pressure,
         elapsed: &'a dyn Fn() -> (Duration, bool),
@@ -188,8 +188,8 @@ mod tests {
     }
 
     /// Entries that a txg flushes of a log.
-    fn flushed(fill: Fill, limits: &Limits, pressure: &mut Pressure) -> usize {
-        let mut share = Share::of(fill, limits, pressure, &at_once);
+    fn flushed(fill: LogFill, limits: &Limits, pressure: &mut Pressure) -> usize {
+        let mut share = FlushShare::of(fill, limits, pressure, &at_once);
         let mut count = 0;
         while count < fill.flushing && share.goes_on() {
             share.flushed();
@@ -198,8 +198,8 @@ mod tests {
         count
     }
 
-    fn of_flushing(flushing: usize) -> Fill {
-        Fill { active: 0, flushing, added: 0 }
+    fn of_flushing(flushing: usize) -> LogFill {
+        LogFill { active: 0, flushing, added: 0 }
     }
 
     /// However many entries each txg brings, the log stays bounded.
@@ -211,7 +211,7 @@ mod tests {
             let (mut fill, mut pressure) = (of_flushing(0), Pressure::default());
             let (mut most, mut age) = (0, 0);
             for _ in 0..txgs {
-                fill = Fill { active: fill.active + per_txg, added: per_txg, ..fill };
+                fill = LogFill { active: fill.active + per_txg, added: per_txg, ..fill };
                 most = most.max(fill.active + fill.flushing);
                 fill.flushing -= flushed(fill, &limits, &mut pressure);
                 age += 1;
@@ -249,7 +249,7 @@ mod tests {
         let (mut pressure, mut fill) = (Pressure::default(), of_flushing(20_000));
         let mut counts = Vec::new();
         for _ in 0..4 {
-            fill = Fill { active: fill.active + 2000, added: 2000, ..fill };
+            fill = LogFill { active: fill.active + 2000, added: 2000, ..fill };
             counts.push(flushed(fill, &limits, &mut pressure));
         }
         assert!(counts.is_sorted() && counts[3] > 3 * counts[0] / 2, "{counts:?}");
@@ -267,7 +267,7 @@ mod tests {
         limits.set(Limit::DedupFlushTxgs, 10).unwrap();
         let now = std::cell::Cell::new(Duration::ZERO);
         let clock = || (now.get(), true);
-        let mut share = Share::of(of_flushing(1000), &limits, &mut Pressure::default(), &clock);
+        let mut share = FlushShare::of(of_flushing(1000), &limits, &mut Pressure::default(), &clock);
         let mut count = 0;
         while share.goes_on() {
             share.flushed();
@@ -276,7 +276,7 @@ mod tests {
         }
         assert_eq!(count, 40, "twice a second at 50 ms");
         limits.set(Limit::DedupFlushTime, 1).unwrap();
-        let mut share = Share::of(of_flushing(1000), &limits, &mut Pressure::default(), &clock);
+        let mut share = FlushShare::of(of_flushing(1000), &limits, &mut Pressure::default(), &clock);
         let mut count = 0;
         while share.goes_on() {
             share.flushed();

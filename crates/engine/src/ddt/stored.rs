@@ -14,7 +14,7 @@ pub(super) const FLAT: u8 = 4;
 
 /// An entry in use since the last sync pass.
 #[derive(Default)]
-pub(super) struct Pending {
+pub(super) struct PendingEntry {
     /// As the table has it.
     pub(crate) stored: Option<Stored>,
     /// As it is now.
@@ -25,14 +25,14 @@ pub(super) struct Pending {
     pub(super) waiting: Vec<Again>,
 }
 
-impl std::fmt::Debug for Pending {
+impl std::fmt::Debug for PendingEntry {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { stored, phys, writing, waiting } = self;
         write!(f, "Pending({stored:?} -> {phys:?}, writing {writing}, {} wait)", waiting.len())
     }
 }
 
-impl Pending {
+impl PendingEntry {
     /// An entry as its table has it; `None`: it has none.
     pub(super) fn fetched(stored: Option<Stored>) -> Self {
         let phys = stored.as_ref().map(|stored| stored.phys.clone()).unwrap_or_default();
@@ -52,10 +52,10 @@ pub(super) struct Stored {
 }
 
 /// An entry that changed: its key, as it is stored, as it is now.
-pub(super) type Changed = (DdtKey, Option<Stored>, Vec<DdtPhys>);
+pub(super) type ChangedEntry = (DdtKey, Option<Stored>, Vec<DdtPhys>);
 
 /// Where an entry may be.
-pub(super) struct Places {
+pub(super) struct EntryPlaces {
     pub(crate) flat: bool,
     pub(crate) logged: Option<Stored>,
     /// Whether that is the active side of the log.
@@ -67,7 +67,7 @@ pub(super) struct Places {
     pub(crate) damage: Option<Error>,
 }
 
-impl Places {
+impl EntryPlaces {
     /// Those of a table that is not there yet.
     pub(super) fn nowhere(has_log: bool) -> Self {
         Self { flat: false, logged: None, is_active: false, has_log, zaps: Vec::new(), damage: None }

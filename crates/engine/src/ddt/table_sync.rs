@@ -10,7 +10,7 @@ use zcommon::features::Feature;
 use super::fingerprints::Fingerprints;
 use super::host::Host;
 use super::live::{Live, is_damage};
-use super::stored::{Changed, Pending, Stored, class_of, no_copies, references};
+use super::stored::{ChangedEntry, PendingEntry, Stored, class_of, no_copies, references};
 use super::{Class, stats};
 use crate::dmu::NewObject;
 use crate::error::{Kind, Result};
@@ -29,7 +29,7 @@ impl Live {
     pub(super) fn store_pending(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
         self.close();
         let pending = std::mem::take(&mut self.pending);
-        let is_changed = |p: &Pending| match &p.stored {
+        let is_changed = |p: &PendingEntry| match &p.stored {
             Some(stored) => stored.phys != p.phys,
             None => !p.phys.is_empty(),
         };
@@ -58,10 +58,10 @@ impl Live {
     fn end_unused(
         &mut self,
         host: &dyn Host,
-        changed: Vec<Changed>,
+        changed: Vec<ChangedEntry>,
         freed: &mut Vec<Blkptr>,
-    ) -> Result<Vec<Changed>> {
-        let is_unused = |(_, _, phys): &Changed| phys.iter().all(|p| p.refcnt == 0);
+    ) -> Result<Vec<ChangedEntry>> {
+        let is_unused = |(_, _, phys): &ChangedEntry| phys.iter().all(|p| p.refcnt == 0);
         let (unused, mut rest): (Vec<_>, Vec<_>) = changed.into_iter().partition(is_unused);
         for (key, stored, phys) in unused {
             self.put(host, &key, stored.as_ref().and_then(|stored| stored.class), phys, freed)?;

@@ -1,6 +1,6 @@
 //! Dedup tables of a pool that is being written.
 //!
-//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`super::stored::Pending`], fetched
+//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`super::stored::PendingEntry`], fetched
 //! by [`super::lookup`]) and changes it there. [`Tables::sync`], once in each sync pass, stores the pending entries ([`super::table_sync`]), frees
 //! blocks without references, and writes statistics. So an entry changes on disk once a txg, however often it is used.
 //!
@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use super::counts::AllCounts;
 use super::host::{Host, Source};
 use super::live::{Live, is_damage};
-use super::log_sync::Sides;
+use super::log_sync::LogSides;
 use super::lookup::Lookups;
 use super::stored::unused;
 use super::{Table, each_table, stats};
@@ -141,10 +141,10 @@ impl Tables {
     }
 
     fn count_logged(&self, all: &BTreeMap<u8, Live>) {
-        let logged = all.values().filter_map(|table| table.sides.as_ref()).map(Sides::len).sum::<usize>();
+        let logged = all.values().filter_map(|table| table.sides.as_ref()).map(LogSides::len).sum::<usize>();
         self.logged.store(u64::try_from(logged).unwrap_or(u64::MAX), Ordering::Relaxed);
         let changing = all.values().filter(|table| table.damage.is_none());
-        let is_forced = changing.filter_map(|table| table.sides.as_ref()).any(Sides::is_forced);
+        let is_forced = changing.filter_map(|table| table.sides.as_ref()).any(LogSides::is_forced);
         self.is_forced.store(is_forced, Ordering::Relaxed);
     }
 

@@ -115,11 +115,11 @@ impl Dirty {
 /// Bytes changed in the last txgs. A txg's bytes are charged until it is on disk; only then is its allocation
 /// known. They are not cleared: a newer txg replaces them.
 #[derive(Debug, Default)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedBytes {
     slots: Mutex<[(u64, u64); SIZE]>,
 }
 
-impl Changed {
+impl ChangedBytes {
     /// Adds the changes of a transaction.
     pub(crate) fn add(&self, txg: u64, bytes: u64) {
         if let Some((of, sum)) = self.slots.lock().get_mut(slot(txg)) {
@@ -213,7 +213,7 @@ impl Tx {
 
 #[cfg(test)]
 mod tests {
-    use super::{Changed, Dirty};
+    use super::{ChangedBytes, Dirty};
 
     #[test]
     fn small_blocks_and_objects_count_with_the_memory_that_they_take() {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn what_a_txg_changed_counts_until_it_is_on_disk() {
-        let changed = Changed::default();
+        let changed = ChangedBytes::default();
         for (txg, bytes) in [(7, 10), (8, 200), (8, 300), (9, 4000)] {
             changed.add(txg, bytes);
         }

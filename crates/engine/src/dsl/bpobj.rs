@@ -70,7 +70,7 @@ pub fn space_of(pool: &dyn Lists, bp: &Blkptr, freed: bool) -> Delta {
 }
 
 /// Called for each pointer, with whether it is a free; returns whether to continue.
-pub type Visit<'v> = dyn FnMut(&Blkptr, bool) -> Result<ControlFlow<()>> + 'v;
+pub type VisitPointer<'v> = dyn FnMut(&Blkptr, bool) -> Result<ControlFlow<()>> + 'v;
 
 /// A block list.
 #[derive(Clone, Copy)]
@@ -276,7 +276,7 @@ impl<'p> BlockList<'p> {
 
     /// Calls `visit` for each block in this list and those below, the newest first, until it returns to stop.
     #[doc(alias = "bpobj_iterate_nofree")]
-    pub fn iterate(&self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+    pub fn iterate(&self, visit: &mut VisitPointer<'_>) -> Result<ControlFlow<()>> {
         let mut todo = vec![self.number];
         let mut seen = HashSet::new();
         while let Some(number) = todo.pop() {
@@ -293,7 +293,7 @@ impl<'p> BlockList<'p> {
     }
 
     /// Visits the pointers of this very list, the last first; returns the number of visited pointers.
-    fn own(&self, visit: &mut Visit<'_>) -> Result<(u64, ControlFlow<()>)> {
+    fn own(&self, visit: &mut VisitPointer<'_>) -> Result<(u64, ControlFlow<()>)> {
         let count = self.head()?.phys.num_blkptrs;
         let edit = self.edit()?;
         let per_block = (edit.block_size() / BLKPTR).max(1);
@@ -317,7 +317,7 @@ impl<'p> BlockList<'p> {
     /// continue; lists below are freed when they are empty. An error of `visit` stops like a break; blocks
     /// visited before are removed.
     #[doc(alias = "bpobj_iterate")]
-    pub fn drain(&self, visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+    pub fn drain(&self, visit: &mut VisitPointer<'_>) -> Result<ControlFlow<()>> {
         let mut stack = vec![*self];
         let mut met = 0;
         while let Some(list) = stack.last().copied() {
@@ -344,7 +344,7 @@ impl<'p> BlockList<'p> {
     }
 
     /// Takes out pointers of this very list; `stack` is it and all above it, whose space shrinks, too.
-    fn drain_own(&self, stack: &[Self], visit: &mut Visit<'_>) -> Result<ControlFlow<()>> {
+    fn drain_own(&self, stack: &[Self], visit: &mut VisitPointer<'_>) -> Result<ControlFlow<()>> {
         let (mut passed, mut frees, mut gone) = (0u64, 0u64, Delta::default());
         let mut failed = None;
         let pool = self.pool;

@@ -29,7 +29,7 @@ const ENTRY: u64 = BptreeEntry::SIZE as u64;
 
 /// Outcome of freeing a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum FreeOutcome {
     /// All its blocks are freed.
     Freed,
     /// Paused; the entry's bookmark has the position to continue from.
@@ -126,31 +126,31 @@ pub(crate) fn entries(objects: &dyn Objects, number: u64) -> Result<Vec<BptreeEn
 pub(crate) fn work(
     objects: &dyn Objects,
     number: u64,
-    free: &mut dyn FnMut(&mut BptreeEntry) -> Result<(Outcome, Delta)>,
+    free: &mut dyn FnMut(&mut BptreeEntry) -> Result<(FreeOutcome, Delta)>,
 ) -> Result<bool> {
     let mut head = head(objects, number)?;
     let mut stuck = false;
     for i in head.begin..head.end {
         let mut entry = get(&*objects.edit(number)?, i)?;
         let (outcome, freed) = match entry.birth_txg {
-            DONE => (Outcome::Freed, Delta::default()),
+            DONE => (FreeOutcome::Freed, Delta::default()),
             _ => free(&mut entry)?,
         };
         charge(&mut head, freed.negated());
         match outcome {
-            Outcome::Freed if stuck => {
+            FreeOutcome::Freed if stuck => {
                 entry.birth_txg = DONE;
                 put(&mut *objects.edit(number)?, i, &entry)?;
             }
-            Outcome::Freed => {
+            FreeOutcome::Freed => {
                 head.begin = i + 1;
                 clear(&mut *objects.edit(number)?, i)?;
             }
-            Outcome::Paused | Outcome::Unreadable => put(&mut *objects.edit(number)?, i, &entry)?,
+            FreeOutcome::Paused | FreeOutcome::Unreadable => put(&mut *objects.edit(number)?, i, &entry)?,
         }
-        stuck |= outcome == Outcome::Unreadable;
+        stuck |= outcome == FreeOutcome::Unreadable;
         objects.edit(number)?.set_bonus(&head.to_bytes())?;
-        if outcome == Outcome::Paused {
+        if outcome == FreeOutcome::Paused {
             return Ok(true);
         }
     }

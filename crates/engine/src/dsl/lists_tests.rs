@@ -9,7 +9,7 @@ use ondisk::{Blkptr, ObjectType};
 use stdx::rng::Rng;
 
 use super::bpobj::{BlockList, Lists, space_of};
-use super::bptree::{self, Outcome};
+use super::bptree::{self, FreeOutcome};
 use super::deadlist::{DeadList, unfreed};
 use super::delta::Delta;
 use crate::dmu::NewObject;
@@ -365,15 +365,15 @@ fn trees_are_worked_off_from_the_front() {
         Ok(match entry.birth_txg {
             2 if !second => {
                 entry.zb.object = 7;
-                (Outcome::Paused, Delta::of(4, 3, 9))
+                (FreeOutcome::Paused, Delta::of(4, 3, 9))
             }
             2 => {
                 assert_eq!(entry.zb.object, 7);
-                (Outcome::Freed, Delta::of(6, 5, 11))
+                (FreeOutcome::Freed, Delta::of(6, 5, 11))
             }
-            3 if calls.len() < 10 => (Outcome::Unreadable, Delta::default()),
-            5 if calls.len() < 10 => (Outcome::Paused, Delta::default()),
-            _ => (Outcome::Freed, space),
+            3 if calls.len() < 10 => (FreeOutcome::Unreadable, Delta::default()),
+            5 if calls.len() < 10 => (FreeOutcome::Paused, Delta::default()),
+            _ => (FreeOutcome::Freed, space),
         })
     };
     assert!(bptree::work(&pool, list, &mut |e| go(e, false)).unwrap());
@@ -383,7 +383,7 @@ fn trees_are_worked_off_from_the_front() {
     assert_eq!(left[..3], [3, 5, 6]);
     assert_eq!(bptree::head(&pool, list).unwrap().bytes, 570);
     (0..10).for_each(|_| calls.push(0));
-    let mut all = |_: &mut BptreeEntry| Ok((Outcome::Freed, space));
+    let mut all = |_: &mut BptreeEntry| Ok((FreeOutcome::Freed, space));
     assert!(!bptree::work(&pool, list, &mut all).unwrap());
     assert!(bptree::is_empty(&pool, list).unwrap());
     let head = bptree::head(&pool, list).unwrap();

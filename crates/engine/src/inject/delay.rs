@@ -8,9 +8,9 @@ use parking_lot::{Condvar, Mutex};
 
 /// When each lane of a handler is idle.
 #[derive(Debug)]
-pub(super) struct Lanes(Mutex<Vec<Option<Instant>>>);
+pub(super) struct DelayLanes(Mutex<Vec<Option<Instant>>>);
 
-impl Lanes {
+impl DelayLanes {
     pub(crate) fn new(count: usize) -> Self {
         Self(Mutex::new(vec![None; count]))
     }
@@ -105,7 +105,7 @@ mod tests {
         let now = Instant::now();
         let latency = Duration::from_millis(10);
         for (lanes, ends) in [(1, [10, 20, 30]), (2, [10, 10, 20])] {
-            let lanes = Lanes::new(lanes);
+            let lanes = DelayLanes::new(lanes);
             for end in ends {
                 let at = lanes.first(now, latency).unwrap();
                 lanes.take(at);

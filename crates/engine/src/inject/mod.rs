@@ -128,7 +128,7 @@ pub struct Handler {
     matched: AtomicU64,
     injected: AtomicU64,
     rng: Mutex<Rng>,
-    lanes: delay::Lanes,
+    lanes: delay::DelayLanes,
 }
 
 impl Handler {
@@ -146,7 +146,7 @@ impl Handler {
             matched: AtomicU64::new(0),
             injected: AtomicU64::new(0),
             rng: Mutex::new(Rng::new(seed)),
-            lanes: delay::Lanes::new(lanes),
+            lanes: delay::DelayLanes::new(lanes),
         })
     }
 

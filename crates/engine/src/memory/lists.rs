@@ -85,7 +85,7 @@ impl Sizes {
 
 /// The result of using a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Touched {
+pub(super) enum BlockUse {
     /// The use for which it had been read ahead.
     ReadAhead,
     /// An ordinary use.
@@ -94,7 +94,7 @@ pub(super) enum Touched {
 
 /// The lists and the adapted target. Blocks outside the ghost lists have a value.
 #[derive(Debug)]
-pub(super) struct Lists<V> {
+pub(super) struct RecencyLists<V> {
     entries: HashMap<Key, Slot, RandomState>,
     chains: Chains<Entry<V>, 4>,
     lists: [List; 4],
@@ -102,14 +102,14 @@ pub(super) struct Lists<V> {
     target: u64,
 }
 
-impl<V> Default for Lists<V> {
+impl<V> Default for RecencyLists<V> {
     fn default() -> Self {
         let (entries, chains) = (HashMap::default(), Chains::default());
         Self { entries, chains, lists: Default::default(), target: 0 }
     }
 }
 
-impl<V> Lists<V> {
+impl<V> RecencyLists<V> {
     fn entry(&self, key: Key) -> Option<&Entry<V>> {
         self.chains.get(*self.entries.get(&key)?)
     }
@@ -152,7 +152,7 @@ impl<V> Lists<V> {
     }
 
     /// A cached block is used again: returns its content. The first use of a block that was read ahead is not a second use.
-    pub(super) fn touch(&mut self, key: Key, prefetch: bool) -> Option<(&V, Touched)> {
+    pub(super) fn touch(&mut self, key: Key, prefetch: bool) -> Option<(&V, BlockUse)> {
         let slot = *self.entries.get(&key)?;
         let entry = self.chains.get_mut(slot).filter(|entry| entry.value.is_some())?;
         let (before, read_ahead, size, metadata) = (entry.side, entry.ahead, entry.size, entry.metadata);
@@ -164,7 +164,7 @@ impl<V> Lists<V> {
             self.count(before, metadata, |bytes| bytes.saturating_sub(size));
             self.count(side, metadata, |bytes| bytes.saturating_add(size));
         }
-        let touched = if read_ahead && !prefetch { Touched::ReadAhead } else { Touched::Plain };
+        let touched = if read_ahead && !prefetch { BlockUse::ReadAhead } else { BlockUse::Plain };
         Some((self.chains.get(slot)?.value.as_ref()?, touched))
     }
 
@@ -273,20 +273,20 @@ mod tests {
         Key { pool: 0, vdev: 0, offset, birth: 1, keyless: false }
     }
 
-    fn held(lists: &Lists<u64>) -> u64 {
+    fn held(lists: &RecencyLists<u64>) -> u64 {
         lists.sizes().total()
     }
 
     #[test]
     fn a_scan_does_not_drive_out_what_is_used_again() {
         for ahead in [false, true] {
-            let mut lists = Lists::default();
+            let mut lists = RecencyLists::default();
             lists.insert(key(1), 1, 10, DATA, 100);
             lists.touch(key(1), false);
             for i in 2..50 {
                 lists.insert(key(i), i, 10, Purpose { prefetch: ahead, metadata: false }, 100);
                 if ahead {
-                    assert_eq!(lists.touch(key(i), false), Some((&i, Touched::ReadAhead)));
+                    assert_eq!(lists.touch(key(i), false), Some((&i, BlockUse::ReadAhead)));
                 }
                 while held(&lists) > 100 {
                     lists.evict(100).unwrap();
@@ -301,7 +301,7 @@ mod tests {
 
     #[test]
     fn a_ghost_hit_moves_the_target() {
-        let mut lists = Lists::default();
+        let mut lists = RecencyLists::default();
         lists.insert(key(1), 1, 10, DATA, 10);
         lists.evict(10);
         lists.insert(key(1), 1, 10, DATA, 10);

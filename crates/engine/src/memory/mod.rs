@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 use stdx::Buf;
 
 pub use limits::{Limit, Limits};
-use lists::{Lists, Sizes, Touched};
+use lists::{BlockUse, RecencyLists, Sizes};
 use stats::{Purpose, Stats};
 
 /// Identity of a block: its pool, the location of its first copy, its birth, and whether the bytes are as stored.
@@ -49,7 +49,7 @@ const SCAN_FLOOR: u64 = 1 << 20;
 
 #[derive(Debug, Default)]
 struct Store {
-    lists: Lists<Buf>,
+    lists: RecencyLists<Buf>,
     bytes: u64,
     evicted: u64,
     most_blocks: usize,
@@ -312,7 +312,7 @@ impl Memory {
             store.lists.touch(key, purpose.prefetch).map(|(buf, touched)| (buf.clone(), touched))?;
         drop(store);
         self.stats.hits.count(purpose);
-        if touched == Touched::ReadAhead {
+        if touched == BlockUse::ReadAhead {
             self.stats.prefetch_used.fetch_add(1, Ordering::Relaxed);
         }
         Some(buf)

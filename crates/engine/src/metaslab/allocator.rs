@@ -28,7 +28,7 @@ use super::store::SpaceMapSource;
 use super::sync::SyncState;
 use super::table;
 use super::unit::Metaslab;
-use super::vdev::{Group, Vdev, Want};
+use super::vdev::{Group, GroupRequest, Vdev};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::memory::{Limit, Memory};
@@ -102,13 +102,13 @@ struct Rotor {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Tables {
+pub(super) struct VdevTables {
     pub(crate) vdevs: BTreeMap<u64, Arc<Vdev>>,
     /// Groups that are open for allocation, by class.
     classes: BTreeMap<Class, Vec<Arc<Group>>>,
 }
 
-impl Tables {
+impl VdevTables {
     /// Bytes of the smallest allocation of the normal class.
     #[doc(alias = "spa_min_alloc")]
     fn least(&self) -> u64 {
@@ -138,7 +138,7 @@ pub struct SpaceAllocator {
     pub(super) source: Option<Arc<dyn SpaceMapSource>>,
     pub(super) forms: RwLock<SpaceMapFeatures>,
     pub(super) removed: RwLock<BTreeMap<u64, Arc<Removed>>>,
-    tables: RwLock<Arc<Tables>>,
+    tables: RwLock<Arc<VdevTables>>,
     rotors: Mutex<BTreeMap<Class, Rotor>>,
     /// Metaslabs that changed, by the txg's last two bits.
     pub(super) dirty: [Mutex<SlabNames>; txg::SIZE],
@@ -277,7 +277,7 @@ impl SpaceAllocator {
         let mut tables = self.tables.write();
         let mut vdevs = tables.vdevs.clone();
         vdevs.insert(vdev.id, vdev);
-        *tables = Arc::new(Tables::new(vdevs));
+        *tables = Arc::new(VdevTables::new(vdevs));
         Ok(())
     }
 
@@ -293,7 +293,7 @@ impl SpaceAllocator {
         let new = old.grown(table::row(config), count, self.log_min());
         let mut vdevs = tables.vdevs.clone();
         vdevs.insert(config.id, Arc::new(new));
-        *tables = Arc::new(Tables::new(vdevs));
+        *tables = Arc::new(VdevTables::new(vdevs));
         Ok(())
     }
 
@@ -327,7 +327,7 @@ impl SpaceAllocator {
             vdev.closed.store(closed, Ordering::Relaxed);
         }
         let mut tables = self.tables.write();
-        *tables = Arc::new(Tables::new(tables.vdevs.clone()));
+        *tables = Arc::new(VdevTables::new(tables.vdevs.clone()));
     }
 
     pub(super) fn all_vdevs(&self) -> Vec<Arc<Vdev>> {
@@ -338,7 +338,7 @@ impl SpaceAllocator {
         let mut tables = self.tables.write();
         let mut vdevs = tables.vdevs.clone();
         vdevs.remove(&id);
-        *tables = Arc::new(Tables::new(vdevs));
+        *tables = Arc::new(VdevTables::new(vdevs));
     }
 
     pub(super) fn vdev(&self, id: u64) -> Option<Arc<Vdev>> {
@@ -349,7 +349,7 @@ impl SpaceAllocator {
         self.vdev(vdev)?.slabs.get(usize::try_from(id).ok()?).cloned()
     }
 
-    fn tables(&self) -> Arc<Tables> {
+    fn tables(&self) -> Arc<VdevTables> {
         Arc::clone(&self.tables.read())
     }
 

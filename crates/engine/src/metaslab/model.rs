@@ -8,7 +8,7 @@ use stdx::RangeSet;
 use stdx::rng::Rng;
 
 use super::policy::Limits;
-use super::testing::{Shape, Shared, TestObjects, create, reload};
+use super::testing::{Shape, SharedObjects, TestObjects, create, reload};
 use super::unit::{LoadStart, Metaslab};
 use super::{SpaceAllocator, SpaceMapFeatures, table};
 use crate::error::{Error, Kind};
@@ -67,7 +67,7 @@ struct Pool {
     limits: Limits,
     /// Loads that have begun: the metaslab, where it started, and the content of the map, once read.
     loads: Vec<(Arc<Metaslab>, LoadStart, Option<RangeSet>)>,
-    store: Shared,
+    store: SharedObjects,
     all: SpaceAllocator,
     ledger: Ledger,
     rng: Rng,
@@ -78,7 +78,7 @@ struct Pool {
 
 impl Pool {
     fn new(shapes: Vec<Shape>, forms: SpaceMapFeatures, seed: u64) -> Self {
-        let store = Shared::default();
+        let store = SharedObjects::default();
         let all = create(&shapes, forms, &store);
         let (ledger, rng) = (Ledger::default(), Rng::new(seed));
         let limits = match seed % 3 {
@@ -230,7 +230,7 @@ impl Pool {
     /// The machine stops: the state of the last uberblock remains.
     fn crash(&mut self) {
         let (objects, ledger) = self.synced.clone();
-        self.store = Shared(std::sync::Arc::new(parking_lot::Mutex::new(objects)));
+        self.store = SharedObjects(std::sync::Arc::new(parking_lot::Mutex::new(objects)));
         self.loads.clear();
         self.all = reload(&self.shapes, self.forms, &self.store);
         self.ledger = ledger;

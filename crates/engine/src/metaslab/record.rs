@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::log::{Change, Unflushed, logs};
 use super::table::{self, Metaslabs};
-use super::unit::{MapState, Metaslab, State};
+use super::unit::{MapState, Metaslab, SlabState};
 use super::vdev::{TopSlot, Vdev};
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
@@ -157,12 +157,12 @@ impl TopRecord {
 }
 
 impl SlabRecord {
-    fn into_state(self) -> State {
+    fn into_state(self) -> SlabState {
         let Self { map, unflushed_txg, change } = self;
         let settled = u64::try_from(map.head.alloc).unwrap_or(0);
         let allocated =
             settled.saturating_add(change.allocated.covered()).saturating_sub(change.freed.covered());
-        let mut state = State::default();
+        let mut state = SlabState::default();
         state.unflushed_dirty = !change.allocated.is_empty() || !change.freed.is_empty();
         state.unflushed = change;
         state.unflushed_txg = unflushed_txg;

@@ -29,7 +29,7 @@ use super::append::{Addition, Stamp, put_words};
 use super::log::Change;
 use super::policy::{self, Limits};
 use super::store::{SpaceMapStore, SpaceObject};
-use super::unit::{MapState, Metaslab, State};
+use super::unit::{MapState, Metaslab, SlabState};
 use super::vdev::Vdev;
 use crate::error::{Error, Result};
 use crate::txg;
@@ -387,7 +387,7 @@ impl MapSync<'_> {
 
     /// From this txg on the logs count for the metaslab.
     #[doc(alias = "metaslab_unflushed_bump")]
-    pub(super) fn bump(&mut self, vdev: &Vdev, slab: &Metaslab, state: &mut State, dirty: bool) {
+    pub(super) fn bump(&mut self, vdev: &Vdev, slab: &Metaslab, state: &mut SlabState, dirty: bool) {
         let txg = self.stamp.txg;
         state.unflushed_dirty = dirty;
         if state.unflushed_txg == txg {
@@ -519,7 +519,7 @@ impl MapSync<'_> {
     }
 }
 
-impl State {
+impl SlabState {
     /// Something of the txg waits to be written.
     fn has_changes(&self, txg: u64) -> bool {
         !txg::of(&self.allocating, txg).is_empty()

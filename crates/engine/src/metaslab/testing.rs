@@ -144,9 +144,9 @@ impl TestObjects {
 
 /// The store of a pool, read and changed.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shared(pub Arc<Mutex<TestObjects>>);
+pub(super) struct SharedObjects(pub Arc<Mutex<TestObjects>>);
 
-impl SpaceMapSource for Shared {
+impl SpaceMapSource for SharedObjects {
     fn read(&self, object: u64, length: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         self.0.lock().bytes(object, length, each)
     }
@@ -205,7 +205,7 @@ impl Shape {
 }
 
 /// The allocator of a new pool.
-pub(super) fn create(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) -> SpaceAllocator {
+pub(super) fn create(shapes: &[Shape], forms: SpaceMapFeatures, store: &SharedObjects) -> SpaceAllocator {
     let all = SpaceAllocator::new(forms, Some(Arc::new(store.clone())));
     for (id, shape) in (0..).zip(shapes) {
         all.add_top(shape.record(id)).unwrap();
@@ -214,7 +214,7 @@ pub(super) fn create(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) 
 }
 
 /// The allocator of a pool, from its maps.
-pub(super) fn reload(shapes: &[Shape], forms: SpaceMapFeatures, store: &Shared) -> SpaceAllocator {
+pub(super) fn reload(shapes: &[Shape], forms: SpaceMapFeatures, store: &SharedObjects) -> SpaceAllocator {
     let all = SpaceAllocator::new(forms, Some(Arc::new(store.clone())));
     let objects = store.0.lock().clone();
     for (id, shape) in (0_u64..).zip(shapes) {

@@ -13,7 +13,7 @@ use stdx::RangeSet;
 use stdx::rng::Rng;
 
 use super::policy::{self, Limits};
-use super::testing::{Shape, Shared, create, reload};
+use super::testing::{Shape, SharedObjects, create, reload};
 use super::{SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject};
 use crate::dmu::edit::Edit;
 use crate::error::Kind;
@@ -37,13 +37,13 @@ fn one(all: &SpaceAllocator, request: AllocRequest) -> Dva {
 }
 
 /// Syncs a txg in one pass.
-fn sync(all: &SpaceAllocator, store: &Shared, txg: u64) {
+fn sync(all: &SpaceAllocator, store: &SharedObjects, txg: u64) {
     all.sync(txg, 1, &mut *store.0.lock()).unwrap();
     all.sync_done(txg);
 }
 
 /// Allocates and frees so that free space is cut up and the map grows.
-fn churn(all: &SpaceAllocator, store: &Shared, txgs: std::ops::Range<u64>, seed: u64) -> Vec<Dva> {
+fn churn(all: &SpaceAllocator, store: &SharedObjects, txgs: std::ops::Range<u64>, seed: u64) -> Vec<Dva> {
     let (mut rng, mut live) = (Rng::new(seed), Vec::new());
     for txg in txgs {
         for _ in 0..200 {
@@ -60,7 +60,7 @@ fn churn(all: &SpaceAllocator, store: &Shared, txgs: std::ops::Range<u64>, seed:
 
 #[test]
 fn one_stream_of_blocks_is_one_run_on_disk() {
-    let all = create(&[Shape::disk(12, 24, 16)], SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&[Shape::disk(12, 24, 16)], SpaceMapFeatures::NEW, &SharedObjects::default());
     let blocks: Vec<Dva> = (0..32).map(|_| one(&all, want(128 << 10, 4))).collect();
     assert!(blocks.windows(2).all(|w| w[0].offset + w[0].asize == w[1].offset), "{blocks:?}");
     // Small blocks fill the space between the big ones' metaslab start and end without cutting it up.
@@ -70,7 +70,7 @@ fn one_stream_of_blocks_is_one_run_on_disk() {
 
 /// A source that counts reads.
 #[derive(Debug)]
-struct Counting(Shared, AtomicU64);
+struct Counting(SharedObjects, AtomicU64);
 
 impl SpaceMapSource for Counting {
     fn read(
@@ -87,7 +87,7 @@ impl SpaceMapSource for Counting {
 /// Maps that were read in vain are not read again for the next block, although they were unloaded.
 #[test]
 fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let mut all = create(&[Shape::disk(12, 20, 8)], SpaceMapFeatures::NEW, &store);
     let counting = Arc::new(Counting(store.clone(), AtomicU64::new(0)));
     all.source = Some(Arc::clone(&counting) as Arc<dyn SpaceMapSource>);
@@ -121,7 +121,7 @@ fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
 #[test]
 fn few_metaslabs_are_looked_into_for_a_block() {
     const SLABS: u64 = 100;
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let mut all = create(&[Shape::disk(12, 20, SLABS)], SpaceMapFeatures::NEW, &store);
     let counting = Arc::new(Counting(store.clone(), AtomicU64::new(0)));
     all.source = Some(Arc::clone(&counting) as Arc<dyn SpaceMapSource>);
@@ -156,7 +156,7 @@ fn few_metaslabs_are_looked_into_for_a_block() {
 
 #[test]
 fn equal_vdevs_take_turns_and_the_emptier_gets_more() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 24, 16), Shape::disk(12, 24, 48)], SpaceMapFeatures::NEW, &store);
     for txg in 4..20 {
         for _ in 0..100 {
@@ -173,19 +173,19 @@ fn equal_vdevs_take_turns_and_the_emptier_gets_more() {
 
 #[test]
 fn copies_go_to_different_vdevs_or_far_apart() {
-    let all = create(&[Shape::disk(9, 20, 16); 3], SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&[Shape::disk(9, 20, 16); 3], SpaceMapFeatures::NEW, &SharedObjects::default());
     for _ in 0..100 {
         let dvas = all.allocate(&AllocRequest { copies: 3, ..want(8192, 4) }).unwrap();
         let vdevs: BTreeSet<u32> = dvas.iter().map(|dva| dva.vdev).collect();
         assert_eq!(vdevs.len(), 3);
     }
-    let all = create(&[Shape::disk(9, 20, 16)], SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&[Shape::disk(9, 20, 16)], SpaceMapFeatures::NEW, &SharedObjects::default());
     for _ in 0..100 {
         let dvas = all.allocate(&AllocRequest { copies: 3, ..want(8192, 4) }).unwrap();
         let slabs: BTreeSet<u64> = dvas.iter().map(|dva| dva.offset >> 20).collect();
         assert_eq!(slabs.len(), 3, "{dvas:?}");
     }
-    let all = create(&[Shape::disk(9, 24, 1)], SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&[Shape::disk(9, 24, 1)], SpaceMapFeatures::NEW, &SharedObjects::default());
     let dvas = all.allocate(&AllocRequest { copies: 2, ..want(8192, 4) }).unwrap();
     assert!(dvas[0].offset.abs_diff(dvas[1].offset) >= 1 << 22, "{dvas:?}");
 }
@@ -202,10 +202,10 @@ fn classes_have_their_vdevs_and_fall_back() {
         biased(AllocBias::Special),
         biased(AllocBias::Dedup),
     ];
-    let all = create(&shapes, SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&shapes, SpaceMapFeatures::NEW, &SharedObjects::default());
     let of = |class| one(&all, AllocRequest { class, ..want(4096, 4) }).vdev;
     assert_eq!([Class::Normal, Class::Log, Class::Special, Class::Dedup].map(of), [0, 1, 2, 3]);
-    let all = create(&shapes[..3], SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&shapes[..3], SpaceMapFeatures::NEW, &SharedObjects::default());
     let of = |class| one(&all, AllocRequest { class, ..want(128 << 10, 4) }).vdev;
     assert_eq!(of(Class::Dedup), 2);
     while of(Class::Special) == 2 {}
@@ -220,7 +220,7 @@ fn classes_have_their_vdevs_and_fall_back() {
 
 #[test]
 fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
-    let all = create(&[Shape::disk(12, 20, 65)], SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&[Shape::disk(12, 20, 65)], SpaceMapFeatures::NEW, &SharedObjects::default());
     let log = one(&all, AllocRequest { class: Class::Log, ..want(4096, 4) });
     assert_eq!(log.offset >> 20, 0);
     for _ in 0..64 * 8 {
@@ -235,7 +235,7 @@ fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
 /// the intent log.
 #[test]
 fn a_vdev_grows_by_whole_metaslabs() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 20, 60)], SpaceMapFeatures::NEW, &store);
     let first: Vec<Dva> = (0..40).map(|_| one(&all, want(128 << 10, 4))).collect();
     sync(&all, &store, 4);
@@ -261,7 +261,7 @@ fn a_vdev_grows_by_whole_metaslabs() {
 
 #[test]
 fn cut_up_space_is_told_from_none() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 20, 2)], SpaceMapFeatures::NEW, &store);
     let mut blocks: Vec<Dva> = (0..512).map(|_| one(&all, want(4096, 4))).collect();
     blocks.sort_by_key(|dva| dva.offset);
@@ -288,7 +288,7 @@ fn cut_up_space_is_told_from_none() {
 
 #[test]
 fn what_a_checkpoint_has_is_kept() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 20, 4)], SpaceMapFeatures::NEW, &store);
     let old = one(&all, want(4096, 4));
     sync(&all, &store, 4);
@@ -312,7 +312,7 @@ fn what_a_checkpoint_has_is_kept() {
 
 #[test]
 fn freeing_twice_stops_the_pool() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 20, 4)], SpaceMapFeatures::NEW, &store);
     let dva = one(&all, want(4096, 4));
     sync(&all, &store, 4);
@@ -333,7 +333,7 @@ fn freeing_twice_stops_the_pool() {
 
 #[test]
 fn an_intent_log_is_claimed_once() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let shapes = [Shape::disk(12, 20, 4)];
     let all = create(&shapes, SpaceMapFeatures::NEW, &store);
     let (kept, log) = (one(&all, want(4096, 4)), one(&all, want(4096, 5)));
@@ -353,7 +353,7 @@ fn an_intent_log_is_claimed_once() {
 #[test]
 fn equal_calls_give_equal_places() {
     let run = |seed| {
-        let store = Shared::default();
+        let store = SharedObjects::default();
         let all = create(&[Shape::disk(12, 22, 20), Shape::disk(9, 21, 30)], SpaceMapFeatures::NEW, &store);
         let live = churn(&all, &store, 4..30, seed);
         let objects = store.0.lock().clone();
@@ -365,7 +365,7 @@ fn equal_calls_give_equal_places() {
 
 #[test]
 fn threads_never_get_the_same_space() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 22, 20); 2], SpaceMapFeatures::NEW, &store);
     let work = |seed: u64| {
         let (mut rng, mut mine) = (Rng::new(seed), Vec::<Dva>::new());
@@ -397,7 +397,7 @@ fn threads_never_get_the_same_space() {
 
 #[test]
 fn a_closed_vdev_gets_nothing() {
-    let all = create(&[Shape::disk(12, 20, 16); 2], SpaceMapFeatures::NEW, &Shared::default());
+    let all = create(&[Shape::disk(12, 20, 16); 2], SpaceMapFeatures::NEW, &SharedObjects::default());
     all.set_closed(0, true);
     while let Ok(dvas) = all.allocate(&want(128 << 10, 4)) {
         assert_eq!(dvas[0].vdev, 1);
@@ -412,7 +412,7 @@ fn a_closed_vdev_gets_nothing() {
 #[ignore = "a measurement"]
 fn speed() {
     for threads in [1, 2, 4] {
-        let store = Shared::default();
+        let store = SharedObjects::default();
         let all = create(&[Shape::disk(12, 29, 64); 4], SpaceMapFeatures::NEW, &store);
         let mut live = Vec::new();
         let mut spent = [std::time::Duration::ZERO; 3];

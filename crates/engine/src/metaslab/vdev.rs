@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::policy::Weight;
 use super::table;
-use super::unit::{MapState, Metaslab, State};
+use super::unit::{MapState, Metaslab, SlabState};
 use crate::vdev::config::AllocBias;
 use crate::vdev::top::{Layout, Top};
 use crate::zio::alloc::Class;
@@ -96,7 +96,7 @@ type Piece<'a> = (u64, Option<&'a Metaslab>);
 
 /// A request to a group.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Want<'a> {
+pub(super) struct GroupRequest<'a> {
     pub(crate) asize: u64,
     pub(crate) txg: u64,
     /// Which copy of the block.
@@ -154,7 +154,7 @@ impl Vdev {
         let ashift = self.top.get().ashift;
         let new = (first..count).map(|id| {
             let place = table::place(self.shift, row, id);
-            Arc::new(Metaslab::new(self.id, id, place, ashift, State::default()))
+            Arc::new(Metaslab::new(self.id, id, place, ashift, SlabState::default()))
         });
         let mut new: Vec<_> = new.collect();
         let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
@@ -260,7 +260,7 @@ impl Group {
 
     /// A piece for a block, or nothing. `load` makes a metaslab ready; a failure is its business. A metaslab that is
     /// changed for the first time in the txg is given, too.
-    pub(crate) fn allocate(&self, want: &Want<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
+    pub(crate) fn allocate(&self, want: &GroupRequest<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {
             let other = want.others.iter().any(|&o| (slab.start..slab.end()).contains(&o));
@@ -276,7 +276,7 @@ impl Group {
 
     /// The best metaslab that holds such a piece becomes active.
     #[doc(alias = "find_valid_metaslab")]
-    fn choose(&self, want: &Want<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
+    fn choose(&self, want: &GroupRequest<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         let mut candidates = self.candidates(want);
         let tries = if want.hard { usize::MAX } else { MAX_TRIES };
@@ -302,7 +302,7 @@ impl Group {
 
     /// Metaslabs that may hold it: the best first, but those last that serve other copies. Mostly the first will do, so
     /// they are not sorted.
-    fn candidates(&self, want: &Want<'_>) -> BinaryHeap<(bool, Weight, Reverse<usize>)> {
+    fn candidates(&self, want: &GroupRequest<'_>) -> BinaryHeap<(bool, Weight, Reverse<usize>)> {
         let active = [0, 1, 2].map(|copy| if copy == want.copy { NONE } else { self.active_of(copy) });
         let all = self.slabs.iter().enumerate().filter(|(_, slab)| slab.may_hold(want.asize, want.hard));
         all.map(|(at, slab)| (!active.contains(&at), slab.weight(), Reverse(at))).collect()

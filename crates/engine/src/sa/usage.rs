@@ -17,7 +17,7 @@ use ondisk::sa::SaHeader;
 use ondisk::znode::pflags;
 use ondisk::{Dnode, DnodeFlags, Endian, ObjectType, ZnodePhys, dnode};
 
-use crate::dmu::dirty::sync::Changed;
+use crate::dmu::dirty::sync::ChangedObject;
 use crate::dmu::{LiveObjset, NewObject, SpecialObject, Tx};
 use crate::error::Result;
 use crate::zap::{NewZap, ZapEdit, int_name};
@@ -121,7 +121,7 @@ impl Tally {
 /// `salt`: any number.
 pub(crate) fn account(
     objset: &Arc<LiveObjset>,
-    changed: &[Changed],
+    changed: &[ChangedObject],
     projects: bool,
     tx: &Tx,
     salt: u64,

@@ -24,7 +24,7 @@ const LARGE_MICROZAP: &str =
 const VERSION_SA: u64 = 5;
 
 /// The first record and its payload.
-pub(super) struct Begin {
+pub(super) struct BeginRecord {
     pub(crate) record: DrrBegin,
     pub(crate) payload: Vec<u8>,
     /// [`feature`] bits.
@@ -32,20 +32,20 @@ pub(super) struct Begin {
 }
 
 /// Redaction lists that a stream is made with.
-pub(super) struct Lists<'a> {
+pub(super) struct RedactionLists<'a> {
     /// List of the bookmark whose blocks are redacted.
     pub(crate) redact: Option<&'a Redaction>,
     /// List of the bookmark that the stream builds on.
     pub(crate) from: Option<&'a Redaction>,
 }
 
-impl Begin {
+impl BeginRecord {
     pub(super) fn new(
         dataset: &Dataset,
         objset: &Arc<Objset>,
         from: &From,
         options: &Options,
-        lists: &Lists<'_>,
+        lists: &RedactionLists<'_>,
     ) -> Result<Self> {
         let features = features(dataset, objset, options)?;
         let phys = &dataset.phys;
@@ -149,7 +149,7 @@ fn pool_uses(dataset: &Dataset, feature: Feature) -> Result<bool> {
 fn payload(
     dataset: &Dataset,
     objset: &Objset,
-    (from, options, lists): (&From, &Options, &Lists<'_>),
+    (from, options, lists): (&From, &Options, &RedactionLists<'_>),
     features: u64,
 ) -> Result<NvList> {
     let mut list = NvList::new();

@@ -166,8 +166,8 @@ fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Mete
     };
     let from = options.from.clone().unwrap_or_default();
     let (redact, older) = (list(options.redact)?, list(Some(from.redaction_obj))?);
-    let lists = begin::Lists { redact: redact.as_ref(), from: older.as_ref() };
-    let begin = begin::Begin::new(dataset, &objset, &from, options, &lists)?;
+    let lists = begin::RedactionLists { redact: redact.as_ref(), from: older.as_ref() };
+    let begin = begin::BeginRecord::new(dataset, &objset, &from, options, &lists)?;
     let resume = match options.resume {
         Some((object, offset)) => {
             let size = objset.object(object)?.dnode.datablksz().max(1);

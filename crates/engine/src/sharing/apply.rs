@@ -16,7 +16,7 @@ const BATCH: usize = 64;
 
 /// Blocks to be replaced in the next transaction.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct Replacements {
     pairs: Vec<Pair>,
 }
 
@@ -39,7 +39,7 @@ impl SharingRun<'_> {
         &mut self,
         spot: &Spot<'_>,
         chosen: &mut Option<Candidate>,
-        batch: &mut Batch,
+        batch: &mut Replacements,
     ) -> Result<()> {
         let is_held = self.targets.get(spot.target).is_some_and(|target| target.holds(&spot.bp));
         let Some(stays) = *chosen else {
@@ -122,7 +122,7 @@ impl SharingRun<'_> {
     ///
     /// Both sides are checked within it. Changes of an earlier txg are visible here; changes of the same txg
     /// are written after the new references are counted.
-    pub(super) fn flush(&mut self, batch: &mut Batch) -> Result<()> {
+    pub(super) fn flush(&mut self, batch: &mut Replacements) -> Result<()> {
         if batch.pairs.is_empty() {
             return Ok(());
         }

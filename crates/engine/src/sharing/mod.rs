@@ -260,7 +260,7 @@ impl SharingRun<'_> {
             }
             Ok(())
         })?;
-        let mut batch = apply::Batch::default();
+        let mut batch = apply::Replacements::default();
         self.each(Step::Share, &mut |run, spot| {
             let slot = print_of(&spot.bp).and_then(|print| prints.binary_search(&print).ok());
             let Some(chosen) = slot.and_then(|slot| chosen.get_mut(slot)) else { return Ok(()) };

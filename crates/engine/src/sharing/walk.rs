@@ -38,14 +38,14 @@ fn has_data(target: &Target, object: &Object) -> bool {
 }
 
 /// Work on a block.
-pub(super) type Visit<'v, 'r> = &'v mut dyn FnMut(&mut SharingRun<'r>, Spot<'_>) -> Result<()>;
+pub(super) type VisitSpot<'v, 'r> = &'v mut dyn FnMut(&mut SharingRun<'r>, Spot<'_>) -> Result<()>;
 
 impl<'r> SharingRun<'r> {
     /// Meets the data blocks of all targets that are on disk.
     ///
     /// # Errors
     /// `Interrupted`, and those of `visit`. The first walk counts blocks that cannot be read.
-    pub(super) fn each(&mut self, step: Step, visit: Visit<'_, 'r>) -> Result<()> {
+    pub(super) fn each(&mut self, step: Step, visit: VisitSpot<'_, 'r>) -> Result<()> {
         let mut met = Met { step, bytes: 0, blocks: 0, told: (0, 0) };
         let targets = self.targets;
         for (at, target) in targets.iter().enumerate() {
@@ -72,7 +72,13 @@ impl<'r> SharingRun<'r> {
         Ok(())
     }
 
-    fn object(&mut self, target: usize, object: &Object, met: &mut Met, visit: Visit<'_, 'r>) -> Result<()> {
+    fn object(
+        &mut self,
+        target: usize,
+        object: &Object,
+        met: &mut Met,
+        visit: VisitSpot<'_, 'r>,
+    ) -> Result<()> {
         let mut next = Some(0);
         while let Some(from) = next {
             let blkid = match object.next_block(from) {

@@ -19,7 +19,6 @@ use zcommon::version::SPA_VERSION_RAIDZ_DEFLATE;
 use super::Spa;
 use super::config::PoolConfig;
 use super::feature_set::{FeatureSet, space_map_features};
-use super::features::PoolFeatures;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::hooks::Unborn;
 use super::import::mos_policy;

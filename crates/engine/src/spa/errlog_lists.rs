@@ -10,7 +10,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
 use super::errlog::LoggedError;
 use super::faults::{is_errlog, log_entry};
-use super::scrub::errors::find::{Finder, Found};
+use super::scrub::errors::find::{Finder, FoundBlock};
 use crate::dsl::write::MosTx;
 use crate::error::Result;
 use crate::zap::{Zap, int_name};
@@ -96,9 +96,9 @@ pub(super) fn convert(at: &MosTx<'_>) -> Result<()> {
         let new = at.create_zap(ObjectType::ERROR_LOG)?;
         each(at, old, None, &mut |_, error| {
             let birth = match finder.find(&error) {
-                Found::Gone => return Ok(()),
-                Found::Here(bp) => bp.physical_birth(),
-                Found::Unknown => 0,
+                FoundBlock::Gone => return Ok(()),
+                FoundBlock::Here(bp) => bp.physical_birth(),
+                FoundBlock::Unknown => 0,
             };
             log_entry(at, new, &LoggedError { birth: Some(birth), ..error })
         })?;

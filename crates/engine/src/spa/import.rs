@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use nvpair::NvList;
 use ondisk::dsl::DslDataset;
-use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
+use ondisk::names::mos;
 use ondisk::objset::ZilHeader;
 use ondisk::zil::LogBlock;
 use ondisk::{CompressType, ObjectType};
@@ -50,7 +50,6 @@ use crate::vdev::config::AllocBias;
 use crate::vdev::label::settle_found;
 use crate::vdev::top::Top;
 use crate::vdev::tree::Devices;
-use crate::zap::Zap;
 use crate::zil::{self, claim};
 use crate::zio::Form;
 

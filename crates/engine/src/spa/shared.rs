@@ -57,7 +57,7 @@ pub struct Shared {
     quota: AtomicU64,
     /// Bytes of memory that the tables' indices hold.
     indexed: AtomicU64,
-    brt: brt::write::Tables,
+    brt: brt::write::CloneTables,
 }
 
 impl Shared {
@@ -82,8 +82,8 @@ impl Shared {
             quota: AtomicU64::new(quota.unwrap_or(u64::MAX)),
             indexed: AtomicU64::new(0),
             brt: match clones {
-                true => brt::write::Tables::load(&pool.mos, words)?,
-                false => brt::write::Tables::unknown(&unknown),
+                true => brt::write::CloneTables::load(&pool.mos, words)?,
+                false => brt::write::CloneTables::unknown(&unknown),
             },
         })
     }

@@ -12,7 +12,7 @@ use super::Spa;
 use super::layout::config::PoolFacts;
 use super::layout::{Layout, size};
 use super::load::packed_nvlist;
-use crate::arc::l2arc::place::{Place, empty_header, header_block};
+use crate::arc::l2arc::place::{FeedArea, empty_header, header_block};
 use crate::dmu::Tx;
 use crate::env::Env;
 use crate::error::{Error, Kind, Result};
@@ -56,7 +56,7 @@ fn write_header(leaf: &Arc<Leaf>, entry: &NvList, pool_guid: u64, env: &Env) -> 
     let ashift = entry.u64("ashift").unwrap_or(0).min(16);
     let size = leaf.device().map_or(0, |device| device.geometry().size);
     size::leaf_asize(size)?;
-    let place = Place::of(size, 1 << ashift)
+    let place = FeedArea::of(size, 1 << ashift)
         .ok_or_else(|| Error::new(Kind::Invalid, "the cache device is too small").on_vdev(&leaf.path))?;
     let least = env.memory.limits.get(Limit::L2RebuildMinSize);
     let header = empty_header(pool_guid, leaf.guid, place, place.log_entries(least));

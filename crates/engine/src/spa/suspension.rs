@@ -17,7 +17,7 @@ use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 
 /// Called on a suspension, on any thread; must be short.
-pub(crate) type Told = Arc<dyn Fn(&Suspension) + Send + Sync>;
+pub(crate) type OnSuspension = Arc<dyn Fn(&Suspension) + Send + Sync>;
 
 /// Why nothing is written any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Suspension {
 /// The listeners.
 #[derive(Default)]
 pub(super) struct Telling {
-    listener: Mutex<Option<Told>>,
+    listener: Mutex<Option<OnSuspension>>,
     is_told: AtomicBool,
     /// Datasets whose intent logs are being replayed, or were when the pool was suspended.
     replaying: Mutex<BTreeMap<String, LogId>>,
@@ -130,7 +130,7 @@ impl Spa {
     }
 
     /// Sets the callback for suspensions; `told` is called once for each.
-    pub fn when_suspended(&self, told: Told) {
+    pub fn when_suspended(&self, told: OnSuspension) {
         *self.telling.listener.lock() = Some(told);
         self.tell_suspension();
     }

@@ -29,7 +29,7 @@ use zcommon::features::Feature;
 use super::activity::Moment;
 use super::layout::config::guid_sum;
 use super::space_store::Store;
-use super::{MosOps, Spa, Waiting};
+use super::{MosOps, Spa, WaitingTasks};
 use crate::dmu::{NewObject, Tx};
 use crate::error::{Error, Result};
 use crate::vdev::label::ConfigSync;
@@ -95,7 +95,7 @@ impl Spa {
         Ok(())
     }
 
-    fn run_tasks(&self, tasks: &Waiting, tx: &Tx) {
+    fn run_tasks(&self, tasks: &WaitingTasks, tx: &Tx) {
         let tasks = tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
         // A task may have left something to be freed.
         if !tasks.is_empty() {

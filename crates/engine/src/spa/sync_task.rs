@@ -21,9 +21,9 @@ pub(super) type Task = Box<dyn FnOnce(&Spa, &Tx) + Send>;
 
 /// Tasks by txg.
 #[derive(Default)]
-pub(super) struct Waiting(pub Mutex<BTreeMap<u64, Vec<Task>>>);
+pub(super) struct WaitingTasks(pub Mutex<BTreeMap<u64, Vec<Task>>>);
 
-impl std::fmt::Debug for Waiting {
+impl std::fmt::Debug for WaitingTasks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Waiting({} groups)", self.0.lock().len())
     }
@@ -62,7 +62,7 @@ impl Spa {
 
     fn task_in<T: Send + 'static>(
         &self,
-        tasks: &Waiting,
+        tasks: &WaitingTasks,
         work: impl FnOnce(&Spa, &Tx) -> Result<T> + Send + 'static,
     ) -> Result<T> {
         if let Some(why) = self.txgs.suspended() {

@@ -68,7 +68,7 @@ pub(super) enum Retired {
 }
 
 /// Asks, when all writes through the old tree have ended, whether the change may be made: given that tree.
-pub(super) type Judge<'a> = Box<dyn Fn(&Tree) -> Result<()> + 'a>;
+pub(super) type ChangeJudge<'a> = Box<dyn Fn(&Tree) -> Result<()> + 'a>;
 
 /// A change of the vdev tree that a caller wants.
 pub(super) struct VdevChange<'a> {
@@ -84,7 +84,7 @@ pub(super) struct VdevChange<'a> {
     /// Leaves, by guid, that leave the tree and are to belong to the pool no more.
     pub(crate) retired: Vec<(u64, Retired)>,
     /// The last chance to refuse.
-    pub(crate) judge: Option<Judge<'a>>,
+    pub(crate) judge: Option<ChangeJudge<'a>>,
 }
 
 impl VdevChange<'_> {

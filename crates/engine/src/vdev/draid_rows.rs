@@ -17,7 +17,7 @@ use super::top::{Layout, Side, Top};
 const MOST: u64 = 16 << 20;
 
 /// Distributed spares, each standing on the next, and the leaf that has the bytes.
-pub(super) type Path = Vec<Arc<Leaf>>;
+pub(super) type LeafPath = Vec<Arc<Leaf>>;
 
 /// The bytes that a stretch of rows has on one child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,12 +90,12 @@ impl Top {
         self.children().iter().any(|sides| sides.iter().all(is_out))
     }
 
-    fn add_places(&self, child: u32, offset: u64, above: &mut Path, found: &mut Vec<Path>) {
+    fn add_places(&self, child: u32, offset: u64, above: &mut LeafPath, found: &mut Vec<LeafPath>) {
         let sides = usize::try_from(child).ok().and_then(|child| self.children().get(child));
         sides.into_iter().flatten().for_each(|side| self.add_place(side, offset, above, found));
     }
 
-    fn add_place(&self, side: &Side, offset: u64, above: &mut Path, found: &mut Vec<Path>) {
+    fn add_place(&self, side: &Side, offset: u64, above: &mut LeafPath, found: &mut Vec<LeafPath>) {
         match (side, &self.layout) {
             (Side::Leaf(leaf), _) => found.push(above.iter().chain([leaf]).map(Arc::clone).collect()),
             // A spare stands in for one child: none is met twice.

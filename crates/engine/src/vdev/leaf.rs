@@ -14,7 +14,7 @@ use zcommon::health::Health;
 use zcommon::vdev::VdevAux;
 
 pub(crate) use super::dtl::Dtl;
-use super::queue::{Queue, ReadDone};
+use super::queue::{LeafReadDone, Queue};
 use super::sit_out::SitOut;
 use super::stats::{IoClass, LeafStats};
 use crate::inject::device::{Decision, DeviceRequest};
@@ -332,24 +332,24 @@ impl Leaf {
     }
 
     /// Reads `len` bytes at `offset` from the start of the device, labels included.
-    pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
+    pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: LeafReadDone) {
         self.read_as(offset, len, None, done);
     }
 
     /// As [`Leaf::read`], in a class of its own; without one the queue tells waiting callers from others.
-    pub fn read_as(self: &Arc<Self>, offset: u64, len: u64, class: Option<IoClass>, done: ReadDone) {
+    pub fn read_as(self: &Arc<Self>, offset: u64, len: u64, class: Option<IoClass>, done: LeafReadDone) {
         let Some(queue) = self.queue() else {
             return done(Err(absent()));
         };
         self.reads.add(len);
         let leaf = Arc::clone(self);
-        let counted: ReadDone = Box::new(move |result| {
+        let counted: LeafReadDone = Box::new(move |result| {
             if let Err(e) = &result {
                 leaf.failed(FailedIo::Read, (offset, len), e);
             }
             done(result);
         });
-        let start = |done: ReadDone| match class {
+        let start = |done: LeafReadDone| match class {
             Some(class) => queue.read_as(offset, len, class, done),
             None => queue.read(offset, len, done),
         };

@@ -9,7 +9,7 @@ use super::stripe_plan::read_of;
 
 /// One set of sectors that the parity equations tie together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Row {
+pub(super) struct ParityRow {
     /// Index of the stripe's first column.
     stripe: usize,
     /// Sectors from the top of the columns.
@@ -18,12 +18,12 @@ pub(super) struct Row {
 
 /// Bytes to put into the block.
 #[derive(Debug, Clone)]
-pub(super) struct Fill {
+pub(super) struct RowBytes {
     at: usize,
     bytes: Vec<u8>,
 }
 
-impl Fill {
+impl RowBytes {
     pub(crate) fn apply(&self, image: &mut [u8]) {
         if let Some(to) = image.get_mut(self.at..self.at.saturating_add(self.bytes.len())) {
             to.copy_from_slice(&self.bytes);
@@ -41,7 +41,7 @@ impl Fill {
 #[derive(Debug)]
 pub(super) struct Solved {
     /// Data sectors that the assumption changes.
-    pub(crate) fills: Vec<Fill>,
+    pub(crate) fills: Vec<RowBytes>,
     /// Whether the parity left over agrees; `None` when none is left over.
     pub(crate) sound: Option<bool>,
 }
@@ -63,7 +63,7 @@ pub(super) struct ParityRows<'a> {
     /// The block, with missing sectors computed in all rows but the suspect ones.
     pub(crate) image: Vec<u8>,
     /// Rows that contradict their parity.
-    pub(crate) suspects: Vec<Row>,
+    pub(crate) suspects: Vec<ParityRow>,
 }
 
 impl<'a> ParityRows<'a> {
@@ -102,37 +102,37 @@ impl<'a> ParityRows<'a> {
         Some(())
     }
 
-    fn rows(&self) -> Vec<Row> {
+    fn rows(&self) -> Vec<ParityRow> {
         let mut rows = Vec::new();
         for stripe in (0..self.faces.len()).step_by(self.grid.width.max(1)) {
             let height = self.faces.get(stripe).map_or(0, |face| face.have.len());
-            rows.extend((0..height).map(|index| Row { stripe, index }));
+            rows.extend((0..height).map(|index| ParityRow { stripe, index }));
         }
         rows
     }
 
-    fn face(&self, row: &Row, place: usize) -> Option<&Face> {
+    fn face(&self, row: &ParityRow, place: usize) -> Option<&Face> {
         self.faces.get(row.stripe.checked_add(place)?)
     }
 
-    fn column(&self, row: &Row, place: usize) -> Option<&Column> {
+    fn column(&self, row: &ParityRow, place: usize) -> Option<&Column> {
         self.grid.columns.get(row.stripe.checked_add(place)?)
     }
 
     /// Columns that reach this row.
-    pub(super) fn places(&self, row: &Row) -> impl Iterator<Item = usize> {
+    pub(super) fn places(&self, row: &ParityRow) -> impl Iterator<Item = usize> {
         (0..self.grid.width)
             .filter(|&place| self.face(row, place).is_some_and(|face| row.index < face.have.len()))
     }
 
     /// Columns whose sector of this row could not be read.
-    pub(crate) fn missing(&self, row: &Row) -> Vec<usize> {
+    pub(crate) fn missing(&self, row: &ParityRow) -> Vec<usize> {
         let lacks = |face: &Face| face.have.get(row.index) == Some(&false);
         self.places(row).filter(|&place| self.face(row, place).is_some_and(lacks)).collect()
     }
 
     /// Columns whose sector of this row was read.
-    pub(crate) fn present(&self, row: &Row) -> Vec<usize> {
+    pub(crate) fn present(&self, row: &ParityRow) -> Vec<usize> {
         let missing = self.missing(row);
         self.places(row).filter(|place| !missing.contains(place)).collect()
     }
@@ -149,12 +149,12 @@ impl<'a> ParityRows<'a> {
     }
 
     /// Whether blaming these would make the column wrong.
-    pub(crate) fn is_hit(&self, row: &Row, place: usize, blamed: &[u64]) -> bool {
+    pub(crate) fn is_hit(&self, row: &ParityRow, place: usize, blamed: &[u64]) -> bool {
         self.column(row, place)
             .is_some_and(|column| self.grid.suspects(column).any(|id| blamed.contains(&id)))
     }
 
-    fn cell(&self, row: &Row, place: usize) -> Vec<u8> {
+    fn cell(&self, row: &ParityRow, place: usize) -> Vec<u8> {
         let from = row.index.saturating_mul(self.sector);
         let cell =
             self.face(row, place).and_then(|face| face.bytes.get(from..from.checked_add(self.sector)?));
@@ -162,7 +162,7 @@ impl<'a> ParityRows<'a> {
     }
 
     /// The row if the sectors at the `erased` places were not known.
-    pub(crate) fn solve(&self, row: &Row, erased: &[usize]) -> Option<Solved> {
+    pub(crate) fn solve(&self, row: &ParityRow, erased: &[usize]) -> Option<Solved> {
         let nparity = self.grid.nparity;
         if erased.len() > nparity {
             return None;
@@ -175,7 +175,7 @@ impl<'a> ParityRows<'a> {
         for &place in erased.iter().filter(|&&place| !self.grid.is_parity(place)) {
             let at = usize::try_from(self.column(row, place)?.at).ok()?;
             let at = at.checked_add(row.index.checked_mul(self.sector)?)?;
-            fills.push(Fill { at, bytes: cells.get(place)?.clone() });
+            fills.push(RowBytes { at, bytes: cells.get(place)?.clone() });
         }
         Some(Solved { fills, sound })
     }

@@ -36,7 +36,7 @@ use crate::plug;
 use crate::taskq::{serves_cached, take_wait, will_wait};
 
 /// Called once, on a device's thread: must be short and hand real work to an executor.
-pub(crate) type ReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
+pub(crate) type LeafReadDone = Box<dyn FnOnce(io::Result<Buf>) + Send>;
 
 #[derive(Default)]
 struct State {
@@ -81,7 +81,7 @@ impl Drop for Issuing {
 pub struct Queue {
     device: Device,
     state: Mutex<State>,
-    windows: Windows<ReadDone>,
+    windows: Windows<LeafReadDone>,
     /// Reads come from the device itself.
     past_caches: AtomicBool,
     stats: Arc<LeafStats>,
@@ -115,7 +115,7 @@ impl Queue {
     }
 
     /// Reads `len` bytes at the device offset `offset`. `done` may be called before this returns.
-    pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: ReadDone) {
+    pub fn read(self: &Arc<Self>, offset: u64, len: u64, done: LeafReadDone) {
         if !will_wait() || self.past_caches.load(Ordering::Acquire) {
             return self.enqueue(offset, len, IoClass::AsyncRead, done);
         }
@@ -132,7 +132,7 @@ impl Queue {
     }
 
     /// As [`Queue::read`], in a class of its own and past the windows.
-    pub fn read_as(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: ReadDone) {
+    pub fn read_as(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: LeafReadDone) {
         self.enqueue(offset, len, class, done);
     }
 
@@ -152,7 +152,7 @@ impl Queue {
         self.windows.forget(offset, len);
     }
 
-    fn enqueue(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: ReadDone) {
+    fn enqueue(self: &Arc<Self>, offset: u64, len: u64, class: IoClass, done: LeafReadDone) {
         let arrival = self.stats.arrived(class);
         self.state.lock().lanes.reads(class.is_scan()).push(offset, LeafRead { len, arrival, done });
         if class == IoClass::SyncRead {

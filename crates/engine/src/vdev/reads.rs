@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use stdx::Buf;
 
-use super::queue::ReadDone;
+use super::queue::LeafReadDone;
 use super::stats::Arrival;
 
 /// Unwanted bytes between two requests that are still read together.
@@ -14,7 +14,7 @@ const GAP: u64 = 32 << 10;
 pub(super) struct LeafRead {
     pub len: u64,
     pub arrival: Arrival,
-    pub done: ReadDone,
+    pub done: LeafReadDone,
 }
 
 /// Requests that one device read will answer.

@@ -13,7 +13,7 @@
 //! leaf for each child whose leaves disagree. Time is bounded by [`Budget`].
 
 use super::gather::{Bytes, Gather};
-use super::parity_rows::{Fill, ParityRows, Row};
+use super::parity_rows::{ParityRow, ParityRows, RowBytes};
 use super::plan::Children;
 use super::stripe::Grid;
 use super::stripe_plan::{is_doubtful, read_of};
@@ -199,7 +199,7 @@ impl Search<'_> {
     }
 
     /// The smallest set of wrong columns that leaves parity over, and that this parity confirms.
-    fn confirmed(&mut self, rows: &ParityRows<'_>, row: &Row) -> Option<Option<Vec<usize>>> {
+    fn confirmed(&mut self, rows: &ParityRows<'_>, row: &ParityRow) -> Option<Option<Vec<usize>>> {
         let missing = rows.missing(row);
         for count in 1..rows.grid.nparity.saturating_sub(missing.len()) {
             let there = rows.present(row);
@@ -218,7 +218,7 @@ impl Search<'_> {
     }
 
     /// All sets of wrong columns that use up the parity; `None` when they are too many to try.
-    fn open(&mut self, rows: &ParityRows<'_>, row: &Row) -> Option<Vec<Vec<usize>>> {
+    fn open(&mut self, rows: &ParityRows<'_>, row: &ParityRow) -> Option<Vec<Vec<usize>>> {
         let missing = rows.missing(row);
         let there = rows.present(row);
         let mut found = Vec::new();
@@ -250,7 +250,7 @@ impl Search<'_> {
         };
         for erased in sets {
             let Some(solved) = rows.solve(row, erased) else { continue };
-            let undo: Vec<Fill> = solved.fills.iter().map(|fill| fill.of(image)).collect();
+            let undo: Vec<RowBytes> = solved.fills.iter().map(|fill| fill.of(image)).collect();
             solved.fills.iter().for_each(|fill| fill.apply(image));
             if self.try_all(rows, rest, image) {
                 return true;
@@ -265,7 +265,7 @@ impl Search<'_> {
 }
 
 /// A row and the sets of its columns that may be wrong.
-type Explained = (Row, Vec<Vec<usize>>);
+type Explained = (ParityRow, Vec<Vec<usize>>);
 
 fn erase(missing: &[usize], there: &[usize], set: &[usize]) -> Vec<usize> {
     missing.iter().copied().chain(set.iter().filter_map(|&index| there.get(index).copied())).collect()
@@ -273,7 +273,7 @@ fn erase(missing: &[usize], there: &[usize], set: &[usize]) -> Vec<usize> {
 
 /// Repairs of all suspect rows under the assumption that these children are wrong; `None` when that
 /// explains not all of them.
-fn solve_all(rows: &ParityRows<'_>, blamed: &[u64]) -> Option<Vec<Fill>> {
+fn solve_all(rows: &ParityRows<'_>, blamed: &[u64]) -> Option<Vec<RowBytes>> {
     let mut all = Vec::new();
     for row in &rows.suspects {
         let missing = rows.missing(row);

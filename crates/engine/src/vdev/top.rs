@@ -11,12 +11,12 @@ use parking_lot::{Mutex, RwLock};
 
 use super::config::{AllocBias, Kind, VdevConfig};
 use super::draid::{DraidGeometry, DraidPlan};
-use super::draid_rows::Path;
+use super::draid_rows::LeafPath;
 use super::indirect::{IndirectMapping, Segment};
 use super::leaf::Leaf;
 use super::mirror::MirrorPlan;
 use super::plan::{ChildRead, Children, Depth, Fault, ReadPlan};
-use super::queue::ReadDone;
+use super::queue::LeafReadDone;
 use super::raidz::{RaidzGeometry, RaidzPlan};
 use super::raidz_expand::ReflowState;
 use super::stats::IoClass;
@@ -85,12 +85,12 @@ pub struct Top {
 }
 
 /// A write that waits until a range is copied.
-pub(super) type Held = Box<dyn FnOnce() + Send>;
+pub(super) type HeldWrite = Box<dyn FnOnce() + Send>;
 
 /// A range of the vdev that is being copied to its new place: its writes wait.
 pub(super) struct Gate {
     range: std::ops::Range<u64>,
-    held: Vec<Held>,
+    held: Vec<HeldWrite>,
 }
 
 impl std::fmt::Debug for Gate {
@@ -198,7 +198,7 @@ impl Top {
     }
 
     /// Keeps a write of these bytes while their range is being copied, or returns it.
-    pub(super) fn hold(&self, start: u64, end: u64, write: Held) -> Option<Held> {
+    pub(super) fn hold(&self, start: u64, end: u64, write: HeldWrite) -> Option<HeldWrite> {
         match &mut *self.gate.lock() {
             Some(gate) if start < gate.range.end && gate.range.start < end => {
                 gate.held.push(write);
@@ -356,7 +356,7 @@ impl Top {
         self.sides_of(child).iter().any(|side| matches!(side, Side::DistributedSpare { .. }))
     }
 
-    pub(super) fn place(&self, child: u32, side: u32, offset: u64) -> Option<Path> {
+    pub(super) fn place(&self, child: u32, side: u32, offset: u64) -> Option<LeafPath> {
         self.places(child, offset).into_iter().nth(usize::try_from(side).ok()?)
     }
 
@@ -373,7 +373,7 @@ impl Top {
     }
 
     /// Starts one read, which is not of a nested vdev, in this class.
-    pub fn read(&self, read: ChildRead, class: Option<IoClass>, done: ReadDone) {
+    pub fn read(&self, read: ChildRead, class: Option<IoClass>, done: LeafReadDone) {
         match (self.leaf(&read), read.leaf_offset()) {
             (Some(leaf), Some(at)) => leaf.read_as(at, read.len, class, done),
             _ => done(Err(std::io::Error::from(std::io::ErrorKind::NotFound))),

@@ -37,7 +37,7 @@ use crate::zio::write::{WriteProps, WriteRequest};
 
 /// Records of a commit, ready for the log, and the vdevs of their blocks.
 #[derive(Debug, Default)]
-pub(super) struct Placed {
+pub(super) struct PlacedRecords {
     pub(crate) itxs: Vec<Itx>,
     pub(crate) tops: BTreeSet<u32>,
 }
@@ -68,13 +68,13 @@ fn key_of(handle: &Handle, lr: &LrWrite) -> Option<(u64, u64)> {
 impl Zil {
     /// Writes the blocks of all writes that are to be placed.
     #[doc(alias = "dmu_sync")]
-    pub(super) fn place(&self, objset: &Arc<LiveObjset>, itxs: Vec<Itx>) -> Result<Placed> {
+    pub(super) fn place(&self, objset: &Arc<LiveObjset>, itxs: Vec<Itx>) -> Result<PlacedRecords> {
         let wants = |itx: &Itx| matches!(itx.payload, Payload::Placed(_));
         if !itxs.iter().any(wants) {
-            return Ok(Placed { itxs, tops: BTreeSet::new() });
+            return Ok(PlacedRecords { itxs, tops: BTreeSet::new() });
         }
         let outcomes = self.write_blocks(objset, &itxs)?;
-        let mut done = Placed::default();
+        let mut done = PlacedRecords::default();
         for itx in itxs {
             let Payload::Placed(lr) = itx.payload else {
                 done.itxs.push(itx);

@@ -47,9 +47,9 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use super::commit_time::CommitTime;
 use super::itx::{Itx, Itxs};
 use super::policy::{LogPolicy, SyncMode};
-use super::sync::{Destroy, Filled, Space, places, space_of};
+use super::sync::{Destroy, Filled, LogSpace, places, space_of};
 use super::turn::Turns;
-use super::writer::{self, Batch};
+use super::writer::{self, CommitWrite};
 
 use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::error::{Error, Kind, Result};
@@ -400,7 +400,7 @@ impl Zil {
             return Ok(());
         }
         let placed = self.place(&objset, itxs)?;
-        let mut batch = Batch::new(self, objset, bp, &placed, synced + 1);
+        let mut batch = CommitWrite::new(self, objset, bp, &placed, synced + 1);
         let added = placed.itxs.into_iter().try_for_each(|itx| batch.add(itx));
         let expected = self.chain.lock().expected();
         let finished = batch.finish(expected);
@@ -544,7 +544,7 @@ impl Zil {
     /// Frees a chain and clears its header, and waits for that txg. `claimed`: what a claimed chain refers to; `None`
     /// frees the blocks in use.
     #[doc(alias = "zil_destroy")]
-    fn destroy(&self, claimed: Option<(Vec<Space>, Vec<Blkptr>)>, first: Option<Blkptr>) -> Result<()> {
+    fn destroy(&self, claimed: Option<(Vec<LogSpace>, Vec<Blkptr>)>, first: Option<Blkptr>) -> Result<()> {
         let objset = self.objset()?;
         let txg = {
             let tx = self.host.begin()?;

@@ -18,7 +18,7 @@ use crate::zio::parts_to_free;
 #[derive(Debug)]
 pub(super) struct Destroy {
     pub(crate) txg: u64,
-    pub(crate) space: Vec<Space>,
+    pub(crate) space: Vec<LogSpace>,
     /// References that end.
     pub(crate) clones: Vec<Blkptr>,
     /// The first block, if it is kept to begin the next chain.
@@ -26,7 +26,7 @@ pub(super) struct Destroy {
 }
 
 /// Space of a block, and the txg of its allocation.
-pub(super) type Space = (Dva, u64);
+pub(super) type LogSpace = (Dva, u64);
 
 /// A pointer, if it is not a hole.
 pub(super) trait Filled: Sized {
@@ -40,7 +40,7 @@ impl Filled for Blkptr {
 }
 
 /// All space of a claimed log, and the references that its records hold.
-pub(super) fn space_of(view: &Arc<Objset>) -> Result<(Vec<Space>, Vec<Blkptr>)> {
+pub(super) fn space_of(view: &Arc<Objset>) -> Result<(Vec<LogSpace>, Vec<Blkptr>)> {
     let (mut space, held) = (Vec::new(), held_by(view)?);
     for bp in held.blocks {
         take(view, &bp, &mut space)?;
@@ -48,11 +48,11 @@ pub(super) fn space_of(view: &Arc<Objset>) -> Result<(Vec<Space>, Vec<Blkptr>)> 
     Ok((space, held.clones))
 }
 
-pub(super) fn places(bp: &Blkptr) -> impl Iterator<Item = Space> + '_ {
+pub(super) fn places(bp: &Blkptr) -> impl Iterator<Item = LogSpace> + '_ {
     bp.dvas().map(|dva| (dva, bp.physical_birth()))
 }
 
-fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<Space>) -> Result<()> {
+fn take(view: &Arc<Objset>, bp: &Blkptr, space: &mut Vec<LogSpace>) -> Result<()> {
     if bp.is_gang() {
         // Pieces that a damaged header named are lost.
         let (parts, _) = parts_to_free(view.arc().zio(), bp)?;

@@ -12,7 +12,7 @@ use ondisk::zil::{ZIL_MIN_BLOCK_SIZE, ZilChain, encode_write, encoded_write, sta
 use ondisk::{Blkptr, ChecksumType, CompressType, Field, ObjectType};
 use stdx::AlignedBuf;
 
-use super::dmu_sync::Placed;
+use super::dmu_sync::PlacedRecords;
 use super::itx::{Itx, Payload, WRITE_RECORD};
 use super::log::{Lwb, LwbState, Zil};
 use crate::dmu::LiveObjset;
@@ -113,7 +113,7 @@ impl Current {
 
 /// A commit being written.
 #[derive(Debug)]
-pub(super) struct Batch<'a> {
+pub(super) struct CommitWrite<'a> {
     zil: &'a Zil,
     objset: Arc<LiveObjset>,
     current: Current,
@@ -129,13 +129,13 @@ pub(super) struct Batch<'a> {
     began: u64,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> CommitWrite<'a> {
     /// Continues in the chain's last block, which is `bp`.
     pub(super) fn new(
         zil: &'a Zil,
         objset: Arc<LiveObjset>,
         bp: Blkptr,
-        placed: &Placed,
+        placed: &PlacedRecords,
         began: u64,
     ) -> Self {
         let left = placed.itxs.iter().map(Itx::size).fold(0, u64::saturating_add);

@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::taskq::{Executor, take_wait};
 use crate::vdev::plan::{ChildRead, ChildResult, Depth, Outcome, ReadPlan, Step};
-use crate::vdev::queue::ReadDone;
+use crate::vdev::queue::LeafReadDone;
 use crate::vdev::stats::IoClass;
 use crate::vdev::top::Top;
 
@@ -121,7 +121,7 @@ struct Below {
 
 impl Below {
     /// Reads a raidz or draid that is a side of a mirror. Its own bad copies are not reported.
-    fn read(&self, top: Arc<Top>, read: &ChildRead, done: ReadDone) {
+    fn read(&self, top: Arc<Top>, read: &ChildRead, done: LeafReadDone) {
         let absent = || std::io::Error::from(std::io::ErrorKind::NotFound);
         let Ok(plan) = top.plan(read.offset, read.len, self.txg, Depth::First) else {
             return done(Err(absent()));

@@ -64,13 +64,13 @@ struct Gang {
     options: ReadOptions,
     nesting: Nesting,
     sizes: VecDeque<u64>,
-    wanted: Wanted,
+    wanted: GangParts,
     done: CopyDone,
 }
 
 /// The parts of a gang to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum GangParts {
     /// The block's bytes.
     Block,
     /// Only whether this copy of the header is good. All copies name the same members: when every copy of everything
@@ -82,7 +82,7 @@ pub(crate) enum Wanted {
 pub(crate) fn read(
     zio: &Arc<Zio>,
     bp: &Blkptr,
-    (dva, wanted): (Dva, Wanted),
+    (dva, wanted): (Dva, GangParts),
     options: ReadOptions,
     nesting: &Nesting,
     done: CopyDone,
@@ -112,7 +112,7 @@ impl Gang {
             mend(&self.zio, (&self.dva, self.bp.physical_birth()), header, &copy.damage, self.options);
         }
         match copy.data {
-            Some(_) if self.wanted == Wanted::Header => (self.done)(copy),
+            Some(_) if self.wanted == GangParts::Header => (self.done)(copy),
             Some(header) => self.members(&header, copy.damage),
             // Damage of a size that was only a guess is not damage.
             None if !self.sizes.is_empty() => self.header(),

@@ -9,7 +9,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::drive::{Drive, Judge};
 use super::gang::Nesting;
-use super::stored::{Found, Second, StoredCache, Verdict};
+use super::stored::{Second, StoredCache, StoredPlace, Verdict};
 use super::{Damage, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, transform, verify};
 use crate::error::{Error, Kind, Result};
 use crate::inject::FaultError;
@@ -131,7 +131,7 @@ impl Logical {
     }
 
     /// Continues after the read of a cache device. Whatever it returned, the pool has the block, too.
-    fn cached(mut self: Box<Self>, stored: &dyn StoredCache, found: &Found, data: Option<Buf>) {
+    fn cached(mut self: Box<Self>, stored: &dyn StoredCache, found: &StoredPlace, data: Option<Buf>) {
         let psize = usize::try_from(self.bp.psize()).unwrap_or(usize::MAX);
         let data = data.filter(|data| data.len() >= psize).map(|data| data.slice(0..psize));
         let Some(data) = data else {
@@ -169,7 +169,7 @@ impl Logical {
             return done(CopyResult { error, ..CopyResult::default() });
         }
         if dva.gang {
-            let wanted = if members_known { gang::Wanted::Header } else { gang::Wanted::Block };
+            let wanted = if members_known { gang::GangParts::Header } else { gang::GangParts::Block };
             gang::read(&zio, &bp, (dva, wanted), self_options, &nesting, done);
         } else {
             let birth = bp.physical_birth();

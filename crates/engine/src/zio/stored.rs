@@ -26,7 +26,7 @@ pub enum Second {
 
 /// Where the stored bytes of a block are.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct StoredPlace {
     /// The device.
     pub(crate) leaf: Arc<Leaf>,
     /// Byte offset from its start.
@@ -35,7 +35,7 @@ pub(crate) struct Found {
     pub(crate) size: u64,
 }
 
-/// The end of a read at a [`Found`].
+/// The end of a read at a [`StoredPlace`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The bytes are the block's.
@@ -49,10 +49,10 @@ pub(crate) enum Verdict {
 /// Keeps stored bytes of blocks outside of the pool's vdevs.
 pub(crate) trait StoredCache: Send + Sync + std::fmt::Debug {
     /// Where a block is kept.
-    fn find(&self, bp: &Blkptr, second: Second) -> Option<Found>;
+    fn find(&self, bp: &Blkptr, second: Second) -> Option<StoredPlace>;
 
     /// How the read of a block ended.
-    fn judged(&self, bp: &Blkptr, found: &Found, verdict: Verdict);
+    fn judged(&self, bp: &Blkptr, found: &StoredPlace, verdict: Verdict);
 
     /// The bytes of a block that were read from the pool. Returns at once.
     fn offer(&self, bp: &Blkptr, at: Bookmark, stored: &Buf, second: Second);

@@ -31,7 +31,7 @@ use crate::vdev::leaf::{Leaf, PastCaches};
 use crate::vdev::plan::Depth;
 
 /// Called when a request is held, with the reason.
-pub(crate) type Held = Arc<dyn Fn(&Error) + Send + Sync>;
+pub(crate) type OnHeld = Arc<dyn Fn(&Error) + Send + Sync>;
 /// Reissues a request (`true`), or ends it with its error.
 pub(super) type Reissue = Box<dyn FnOnce(bool) + Send>;
 
@@ -47,7 +47,7 @@ pub(crate) fn be_patient() {
 
 #[derive(Default)]
 struct State {
-    sink: Option<Held>,
+    sink: Option<OnHeld>,
     requests: Vec<Reissue>,
     /// How often it was resumed or closed.
     turns: u64,
@@ -69,7 +69,7 @@ impl std::fmt::Debug for SuspendedIo {
 
 impl SuspendedIo {
     /// From now on requests are held; `sink` is called for each.
-    pub(crate) fn open(&self, sink: Held) {
+    pub(crate) fn open(&self, sink: OnHeld) {
         self.state.lock().sink = Some(sink);
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ondisk::Blkptr;
 use ondisk::l2arc::{BufferKind, L2arcDevHdr, L2arcLogBlkptr, L2arcLogEnt, L2arcProp};
 
-use super::place::{Hands, Place};
+use super::place::{FeedArea, Hands};
 use crate::memory::stats::{L2, L2Stats};
 use crate::vdev::leaf::Leaf;
 
@@ -29,7 +29,7 @@ impl BlockId {
 
 /// A block on a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct CachedBlock {
     /// Guid of the device.
     pub(crate) device: u64,
     /// Byte offset on it.
@@ -44,11 +44,11 @@ pub(super) struct Entry {
 pub(super) const HEADER: u64 = 192;
 
 /// All blocks on the devices of a pool.
-pub(super) type Index = HashMap<BlockId, Entry>;
+pub(super) type Index = HashMap<BlockId, CachedBlock>;
 
 /// State of a cache device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum DeviceState {
     /// Its contents are being restored; it is not fed.
     Rebuilding,
     /// It waits for the next round.
@@ -65,9 +65,9 @@ pub(super) enum Mode {
 #[derive(Debug)]
 pub(super) struct CacheDevice {
     pub(crate) leaf: Arc<Leaf>,
-    pub(crate) place: Place,
+    pub(crate) place: FeedArea,
     pub(crate) hands: Hands,
-    pub(crate) mode: Mode,
+    pub(crate) mode: DeviceState,
     /// Entries of a log block; 0: it has none.
     pub(crate) log_entries: usize,
     /// The newest log block and the one before it.
@@ -91,12 +91,12 @@ pub(super) struct CacheDevice {
 }
 
 impl CacheDevice {
-    pub(super) fn new(leaf: Arc<Leaf>, place: Place, log_entries: usize) -> Self {
+    pub(super) fn new(leaf: Arc<Leaf>, place: FeedArea, log_entries: usize) -> Self {
         Self {
             leaf,
             place,
             hands: Hands::of_empty(place),
-            mode: Mode::Rebuilding,
+            mode: DeviceState::Rebuilding,
             log_entries,
             start: Default::default(),
             logs: VecDeque::new(),
@@ -112,17 +112,17 @@ impl CacheDevice {
 
     /// Whether its blocks may be read.
     pub(super) fn is_read(&self) -> bool {
-        !matches!(self.mode, Mode::Failed | Mode::Offline)
+        !matches!(self.mode, DeviceState::Failed | DeviceState::Offline)
     }
 
     /// Whether it gets new blocks.
     pub(super) fn is_fed(&self) -> bool {
-        matches!(self.mode, Mode::Idle | Mode::Writing)
+        matches!(self.mode, DeviceState::Idle | DeviceState::Writing)
     }
 
     /// Whether a device of `size` bytes ends where this one does.
     pub(super) fn is_of_size(&self, size: u64) -> bool {
-        Place::of(size, self.place.sector) == Some(self.place)
+        FeedArea::of(size, self.place.sector) == Some(self.place)
     }
 
     /// Bytes of its log blocks.
@@ -173,7 +173,7 @@ impl CacheDevice {
     }
 
     /// Records a block. One that has the same identity, or the same place, is forgotten.
-    pub(super) fn insert(&mut self, id: BlockId, entry: Entry, index: &mut Index, stats: &L2Stats) {
+    pub(super) fn insert(&mut self, id: BlockId, entry: CachedBlock, index: &mut Index, stats: &L2Stats) {
         if let Some(before) = self.by_offset.get(&entry.daddr).copied() {
             self.remove(&before, index, stats);
         }
@@ -228,7 +228,7 @@ impl CacheDevice {
 }
 
 /// Adds a block to the counters of cached blocks, or subtracts it.
-fn count(stats: &L2Stats, entry: &Entry, how: fn(&L2Stats, L2, u64)) {
+fn count(stats: &L2Stats, entry: &CachedBlock, how: fn(&L2Stats, L2, u64)) {
     let asize = u64::from(entry.asize);
     how(stats, L2::Asize, asize);
     how(stats, L2::Size, entry.prop.lsize());
@@ -244,7 +244,7 @@ fn count(stats: &L2Stats, entry: &Entry, how: fn(&L2Stats, L2, u64)) {
 
 /// The record of a block for a log block.
 #[doc(alias = "l2arc_log_blk_insert")]
-pub(super) fn log_entry(bp: &Blkptr, entry: &Entry) -> Option<L2arcLogEnt> {
+pub(super) fn log_entry(bp: &Blkptr, entry: &CachedBlock) -> Option<L2arcLogEnt> {
     let id = BlockId::of(bp)?;
     // Levels of compression are not part of a block pointer: 255 stands for the default (ZIO_COMPLEVEL_DEFAULT).
     let complevel = if bp.compress() == Some(ondisk::CompressType::Off) { 0 } else { 255 };

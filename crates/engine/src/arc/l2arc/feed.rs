@@ -17,7 +17,7 @@ use ondisk::l2arc::{L2arcLogBlkptr, L2arcProp, LOG_BLOCK_SIZE};
 use ondisk::label::LABEL_START_SIZE;
 use stdx::{AlignedBuf, Buf};
 
-use super::device::{BlockId, CacheDevice, Entry, Mode, log_entry, prop_of};
+use super::device::{BlockId, CacheDevice, CachedBlock, DeviceState, log_entry, prop_of};
 use super::place::{header_block, log_block};
 use super::{L2arc, MAX_FAILURES, Staged, State, footprint};
 use crate::memory::stats::L2;
@@ -60,7 +60,7 @@ impl Drop for Held {
 struct Round {
     l2: Arc<L2arc>,
     leaf: Arc<Leaf>,
-    entries: Vec<(BlockId, Entry)>,
+    entries: Vec<(BlockId, CachedBlock)>,
     /// Log blocks that it writes, and the heads before.
     logs: (usize, [L2arcLogBlkptr; 2]),
     left: AtomicUsize,
@@ -206,7 +206,8 @@ impl L2arc {
         let ((round, runs), trims) = {
             let mut state = self.state.lock();
             let state = &mut *state;
-            let Some(device) = state.devices.get_mut(&guid).filter(|device| device.mode == Mode::Idle) else {
+            let Some(device) = state.devices.get_mut(&guid).filter(|device| device.mode == DeviceState::Idle)
+            else {
                 return Fed::Nothing;
             };
             if chosen.is_empty() || state.is_closed {
@@ -218,7 +219,7 @@ impl L2arc {
             let ahead = self.trims_ahead(device, distance);
             let free = device.make_room(distance + ahead.unwrap_or(0), &mut state.index, stats);
             let trims = if ahead.is_some() { free } else { Vec::new() };
-            device.mode = Mode::Writing;
+            device.mode = DeviceState::Writing;
             let wrote_much = blocks > self.write_size().min(device.place.size() / 4) / 2;
             if wrote_much && self.limit(Limit::L2FeedAgain) != 0 {
                 device.next = now + Duration::from_millis(self.limit(Limit::L2FeedMinMs));
@@ -255,7 +256,7 @@ impl L2arc {
 }
 
 /// A round's leaf, blocks, bytes, and log blocks.
-type Planned = (Arc<Leaf>, Vec<(BlockId, Entry)>, u64, (usize, [L2arcLogBlkptr; 2]));
+type Planned = (Arc<Leaf>, Vec<(BlockId, CachedBlock)>, u64, (usize, [L2arcLogBlkptr; 2]));
 
 /// Assigns each block a place behind the hand, and adds log blocks.
 fn plan(
@@ -268,8 +269,12 @@ fn plan(
     for (id, staged, prop) in chosen {
         let asize = device.place.asize(staged.bp.psize());
         let daddr = device.hands.hand;
-        let entry =
-            Entry { device: device.leaf.guid, daddr, prop, asize: u32::try_from(asize).unwrap_or(u32::MAX) };
+        let entry = CachedBlock {
+            device: device.leaf.guid,
+            daddr,
+            prop,
+            asize: u32::try_from(asize).unwrap_or(u32::MAX),
+        };
         runs.add(daddr, staged.data, asize);
         device.hands.hand += asize;
         entries.push((id, entry));
@@ -368,9 +373,9 @@ impl Round {
         device.pending.clear();
         device.payload = 0;
         device.failures += 1;
-        device.mode = Mode::Idle;
+        device.mode = DeviceState::Idle;
         if device.failures >= MAX_FAILURES || device.leaf.is_out() {
-            device.mode = Mode::Failed;
+            device.mode = DeviceState::Failed;
             device.clear(&mut state.index, stats);
             self.l2.recount(state);
         }
@@ -386,9 +391,9 @@ impl Round {
         }
         let mut state = self.l2.state.lock();
         if let Some(device) = state.devices.get_mut(&self.leaf.guid)
-            && device.mode == Mode::Writing
+            && device.mode == DeviceState::Writing
         {
-            device.mode = Mode::Idle;
+            device.mode = DeviceState::Idle;
         }
     }
 }
@@ -396,7 +401,7 @@ impl Round {
 /// The device that is due: the one after the device that was fed last, in the order of guids.
 #[doc(alias = "l2arc_dev_get_next")]
 fn next_device(state: &State, now: Duration) -> Option<u64> {
-    let is_due = |device: &CacheDevice| device.mode == Mode::Idle && device.next <= now;
+    let is_due = |device: &CacheDevice| device.mode == DeviceState::Idle && device.next <= now;
     let after = state.devices.range(state.last.saturating_add(1)..);
     after.chain(state.devices.range(..=state.last)).find(|(_, device)| is_due(device)).map(|(guid, _)| *guid)
 }

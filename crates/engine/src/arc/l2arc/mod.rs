@@ -1,6 +1,6 @@
 //! Cache devices (L2ARC): blocks that were read from the pool are kept, as they are stored, on faster devices.
 //!
-//! States of a device ([`device::Mode`]): *rebuilding* (its header and log blocks are read, [`rebuild`]) → *idle* ⇄
+//! States of a device ([`device::DeviceState`]): *rebuilding* (its header and log blocks are read, [`rebuild`]) → *idle* ⇄
 //! *writing* (a round of [`feed`]) → *failed* (after [`MAX_FAILURES`] rounds in a row, or without its device: nothing is read
 //! from it or written to it), or *offline* (`zpool offline`: the index keeps its blocks, as OpenZFS does, and they are not read).
 //! `zpool online` and an import begin again with rebuilding; with `l2arc_rebuild_enabled=0` an offline device returns with the
@@ -45,15 +45,15 @@ use ondisk::label::LABEL_START_SIZE;
 use parking_lot::Mutex;
 use stdx::Buf;
 
-use self::device::{BlockId, CacheDevice, HEADER, Index, Mode};
-use self::place::{Place, header_block};
+use self::device::{BlockId, CacheDevice, DeviceState, HEADER, Index};
+use self::place::{FeedArea, header_block};
 use crate::env::Env;
 use crate::memory::stats::L2;
 use crate::memory::{Key, Limit, Memory};
 use crate::types::Bookmark;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::stats::IoClass;
-use crate::zio::stored::{Found, Second, StoredCache, Verdict};
+use crate::zio::stored::{Second, StoredCache, StoredPlace, Verdict};
 
 pub use feed::Fed;
 pub(crate) use rebuild::Rebuilt;
@@ -154,9 +154,9 @@ impl L2arc {
         let headers: Vec<_> = {
             let mut state = self.state.lock();
             self.pool.store(guid, Ordering::Release);
-            let idle = state.devices.values_mut().filter(|device| device.mode == Mode::Idle);
+            let idle = state.devices.values_mut().filter(|device| device.mode == DeviceState::Idle);
             idle.map(|device| {
-                device.mode = Mode::Writing;
+                device.mode = DeviceState::Writing;
                 (Arc::clone(&device.leaf), header_block(&device.header(guid), device.place.sector))
             })
             .collect()
@@ -166,7 +166,7 @@ impl L2arc {
             // With a header that could not be written, the next import begins with an empty device.
             let done = Box::new(move |_| {
                 if let Some(device) = l2.state.lock().devices.get_mut(&device) {
-                    device.mode = Mode::Idle;
+                    device.mode = DeviceState::Idle;
                 }
             });
             leaf.write_parts(LABEL_START_SIZE, vec![block], IoClass::AsyncWrite, done);
@@ -183,7 +183,7 @@ impl L2arc {
     #[doc(alias("l2arc_add_vdev", "l2arc_rebuild_vdev"))]
     pub(crate) fn add(self: &Arc<Self>, leaf: &Arc<Leaf>, sector: u64) -> bool {
         let size = leaf.device().map_or(0, |device| device.geometry().size);
-        let Some(place) = Place::of(size, sector) else { return false };
+        let Some(place) = FeedArea::of(size, sector) else { return false };
         let entries = place.log_entries(self.limit(Limit::L2RebuildMinSize));
         {
             let mut state = self.state.lock();
@@ -191,11 +191,11 @@ impl L2arc {
             let is_rebuilt = self.limit(Limit::L2RebuildEnabled) != 0;
             match state.devices.get_mut(&leaf.guid) {
                 _ if state.is_closed => return false,
-                Some(old) if old.mode == Mode::Offline && !is_rebuilt && old.is_of_size(size) => {
-                    (old.leaf, old.mode, old.failures) = (Arc::clone(leaf), Mode::Idle, 0);
+                Some(old) if old.mode == DeviceState::Offline && !is_rebuilt && old.is_of_size(size) => {
+                    (old.leaf, old.mode, old.failures) = (Arc::clone(leaf), DeviceState::Idle, 0);
                     return true;
                 }
-                Some(old) if matches!(old.mode, Mode::Offline | Mode::Failed) => {
+                Some(old) if matches!(old.mode, DeviceState::Offline | DeviceState::Failed) => {
                     old.clear(&mut state.index, &self.memory.stats.second);
                 }
                 Some(_) => return false,
@@ -229,11 +229,11 @@ impl L2arc {
         self.wait_idle(|id, _| id == guid);
         let mut state = self.state.lock();
         let Some(device) = state.devices.get_mut(&guid) else { return };
-        if matches!(device.mode, Mode::Rebuilding | Mode::Failed) {
+        if matches!(device.mode, DeviceState::Rebuilding | DeviceState::Failed) {
             drop(state);
             return self.remove(guid);
         }
-        device.mode = Mode::Offline;
+        device.mode = DeviceState::Offline;
         if !state.devices.values().any(CacheDevice::is_fed) {
             self.unstage_all(&mut state);
         }
@@ -256,7 +256,10 @@ impl L2arc {
         for _ in 0..PATIENCE {
             let busy = {
                 let state = self.state.lock();
-                state.devices.iter().any(|(id, device)| device.mode == Mode::Writing && of(*id, device))
+                state
+                    .devices
+                    .iter()
+                    .any(|(id, device)| device.mode == DeviceState::Writing && of(*id, device))
             };
             if !busy {
                 return;
@@ -277,7 +280,7 @@ impl L2arc {
     #[expect(clippy::disallowed_methods, reason = "without other work it waits for devices")]
     fn wait_rebuilt(&self) {
         for _ in 0..PATIENCE {
-            if self.state.lock().devices.values().all(|device| device.mode != Mode::Rebuilding) {
+            if self.state.lock().devices.values().all(|device| device.mode != DeviceState::Rebuilding) {
                 return;
             }
             if !self.env.executor.help() {
@@ -316,9 +319,9 @@ impl L2arc {
             leaf: Arc::clone(&device.leaf),
             allocated: device.held + device.log_bytes(),
             size: device.place.end - device.place.start,
-            failed: device.mode == Mode::Failed,
+            failed: device.mode == DeviceState::Failed,
         };
-        state.devices.values().filter(|device| device.mode != Mode::Offline).map(stats).collect()
+        state.devices.values().filter(|device| device.mode != DeviceState::Offline).map(stats).collect()
     }
 
     /// Ends of rebuilds since the last call.
@@ -365,7 +368,7 @@ fn is_eligible(bp: &Blkptr) -> bool {
 }
 
 impl StoredCache for L2arc {
-    fn find(&self, bp: &Blkptr, _: Second) -> Option<Found> {
+    fn find(&self, bp: &Blkptr, _: Second) -> Option<StoredPlace> {
         let stats = &self.memory.stats.second;
         let id = BlockId::of(bp)?;
         let state = self.state.lock();
@@ -376,7 +379,7 @@ impl StoredCache for L2arc {
         let found = place.and_then(|entry| {
             let device = state.devices.get(&entry.device).filter(|device| device.is_read())?;
             let leaf = Arc::clone(&device.leaf);
-            Some(Found { leaf, offset: entry.daddr, size: u64::from(entry.asize) })
+            Some(StoredPlace { leaf, offset: entry.daddr, size: u64::from(entry.asize) })
         });
         drop(state);
         stats.add(if found.is_some() { L2::Hits } else { L2::Misses }, 1);
@@ -386,7 +389,7 @@ impl StoredCache for L2arc {
         found
     }
 
-    fn judged(&self, bp: &Blkptr, found: &Found, verdict: Verdict) {
+    fn judged(&self, bp: &Blkptr, found: &StoredPlace, verdict: Verdict) {
         let Some(id) = BlockId::of(bp).filter(|_| verdict != Verdict::Good) else { return };
         let stats = &self.memory.stats.second;
         let mut state = self.state.lock();
@@ -406,7 +409,7 @@ impl StoredCache for L2arc {
         if let Some(device) = state.devices.get_mut(&found.leaf.guid) {
             device.remove(&id, &mut state.index, stats);
             if device.leaf.is_out() {
-                device.mode = Mode::Failed;
+                device.mode = DeviceState::Failed;
                 device.clear(&mut state.index, stats);
             }
         }

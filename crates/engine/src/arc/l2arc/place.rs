@@ -26,7 +26,7 @@ const MAX_BLOCK_SHIFT: u32 = 24;
 
 /// The usable space of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FeedArea {
     /// First usable byte, behind the header.
     pub(crate) start: u64,
     /// End of the usable bytes.
@@ -35,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) sector: u64,
 }
 
-impl Place {
+impl FeedArea {
     /// The space of a device of `size` bytes, whose header takes one sector. `None`: it is too small.
     #[doc(alias = "l2arc_add_vdev")]
     pub(crate) fn of(size: u64, sector: u64) -> Option<Self> {
@@ -78,7 +78,7 @@ pub(crate) struct Hands {
 
 impl Hands {
     /// The hands of an empty device.
-    pub(crate) fn of_empty(place: Place) -> Self {
+    pub(crate) fn of_empty(place: FeedArea) -> Self {
         Self { hand: place.start, evict: place.start, first: true }
     }
 
@@ -87,7 +87,7 @@ impl Hands {
     #[doc(alias = "l2arc_evict")]
     pub(crate) fn make_room(
         &mut self,
-        place: Place,
+        place: FeedArea,
         distance: u64,
         mut evicted: impl FnMut(&Self, u64, u64),
     ) {
@@ -106,7 +106,7 @@ impl Hands {
 
     /// Whether a log block and its whole payload are still there.
     #[doc(alias = "l2arc_log_blkptr_valid")]
-    pub(crate) fn is_whole(&self, place: Place, log: &L2arcLogBlkptr) -> bool {
+    pub(crate) fn is_whole(&self, place: FeedArea, log: &L2arcLogBlkptr) -> bool {
         let (start, asize) = (log.payload_start, L2arcProp(log.prop).psize());
         let Some(end) = log.daddr.checked_add(asize - 1) else { return false };
         if log.daddr == 0
@@ -137,7 +137,7 @@ pub(super) fn overlaps(bottom: u64, top: u64, check: u64) -> bool {
 }
 
 /// A header that begins nowhere: of an empty device, or one whose content is given up.
-pub(crate) fn empty_header(pool: u64, vdev: u64, place: Place, log_entries: usize) -> L2arcDevHdr {
+pub(crate) fn empty_header(pool: u64, vdev: u64, place: FeedArea, log_entries: usize) -> L2arcDevHdr {
     L2arcDevHdr {
         magic: L2ARC_DEV_HDR_MAGIC,
         version: L2ARC_PERSISTENT_VERSION,
@@ -176,7 +176,7 @@ pub(crate) fn read_header(bytes: &[u8]) -> Option<(L2arcDevHdr, u64)> {
 /// The bytes of a log block as they are written, and where they will be found.
 #[doc(alias = "l2arc_log_blk_commit")]
 pub(crate) fn log_block(
-    place: Place,
+    place: FeedArea,
     prev: &L2arcLogBlkptr,
     entries: &[L2arcLogEnt],
     (payload_start, payload_asize): (u64, u64),
@@ -236,7 +236,7 @@ pub(crate) fn read_log_block(
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place { start: 1 << 20, end: 9 << 20, sector: 512 };
+    const PLACE: FeedArea = FeedArea { start: 1 << 20, end: 9 << 20, sector: 512 };
 
     fn log(payload_start: u64, daddr: u64) -> L2arcLogBlkptr {
         L2arcLogBlkptr { daddr, payload_start, prop: L2arcProp::of_log(1024, true).0, ..Default::default() }
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn headers_and_log_blocks_are_read_back() {
         for sector in [512, 4096, 16384] {
-            let place = Place { sector, ..PLACE };
+            let place = FeedArea { sector, ..PLACE };
             let header = empty_header(7, 8, place, 9);
             let block = header_block(&header, sector);
             // The tail holds the checksum.

@@ -17,8 +17,10 @@ use ondisk::l2arc::{
 use ondisk::label::LABEL_START_SIZE;
 use stdx::Buf;
 
-use super::device::{BlockId, CacheDevice, Entry, Mode};
-use super::place::{BadLog, Hands, MOST_HEADER, Place, header_block, overlaps, read_header, read_log_block};
+use super::device::{BlockId, CacheDevice, CachedBlock, DeviceState};
+use super::place::{
+    BadLog, FeedArea, Hands, MOST_HEADER, header_block, overlaps, read_header, read_log_block,
+};
 use super::{L2arc, State};
 use crate::memory::Limit;
 use crate::memory::stats::L2;
@@ -109,7 +111,7 @@ impl L2arc {
         (sector, least): (u64, u64),
     ) -> Option<[L2arcLogBlkptr; 2]> {
         let size = device.leaf.device().map_or(0, |found| found.geometry().size);
-        let place = Place::of(size, sector)?;
+        let place = FeedArea::of(size, sector)?;
         let entries = place.log_entries(least);
         let is_ours = header.version == L2ARC_PERSISTENT_VERSION
             && header.spa_guid == self.pool_guid()
@@ -157,7 +159,7 @@ impl L2arc {
                 drop(state);
                 return self.reset(guid);
             }
-            device.mode = Mode::Writing;
+            device.mode = DeviceState::Writing;
             (Arc::clone(&device.leaf), (end - at).min(MOST_TRIM))
         };
         let (l2, executor) = (Arc::clone(self), Arc::clone(&self.env.executor));
@@ -176,17 +178,17 @@ impl L2arc {
             let Some(device) = state.devices.get_mut(&guid) else { return };
             device.clear(&mut state.index, &self.memory.stats.second);
             if state.is_closed {
-                device.mode = Mode::Idle;
+                device.mode = DeviceState::Idle;
                 return;
             }
-            device.mode = Mode::Writing;
+            device.mode = DeviceState::Writing;
             (Arc::clone(&device.leaf), header_block(&device.header(self.pool_guid()), device.place.sector))
         };
         let (l2, (leaf, block)) = (Arc::clone(self), header);
         let done = Box::new(move |result: std::io::Result<()>| {
             let mut state = l2.state.lock();
             if let Some(device) = state.devices.get_mut(&guid) {
-                device.mode = if result.is_ok() { Mode::Idle } else { Mode::Failed };
+                device.mode = if result.is_ok() { DeviceState::Idle } else { DeviceState::Failed };
             }
         });
         leaf.write_parts(LABEL_START_SIZE, vec![block], IoClass::AsyncWrite, done);
@@ -294,7 +296,7 @@ impl L2arc {
         // The device holds nothing that a later rebuild could restore.
         let is_empty = end == End::Done && count == 0;
         if !is_empty {
-            device.mode = Mode::Idle;
+            device.mode = DeviceState::Idle;
         }
         note(&mut state, guid, text);
         drop(state);
@@ -310,7 +312,7 @@ fn note(state: &mut State, guid: u64, text: String) {
 
 /// The block of a line of a log block; `None` when it cannot be there.
 #[doc(alias = "l2arc_hdr_restore")]
-fn entry_of(device: &CacheDevice, line: &L2arcLogEnt) -> Option<(BlockId, Entry)> {
+fn entry_of(device: &CacheDevice, line: &L2arcLogEnt) -> Option<(BlockId, CachedBlock)> {
     let (prop, dva): (L2arcProp, Dva) = (L2arcProp(line.prop), line.dva());
     let (place, hands) = (device.place, device.hands);
     let asize = place.asize(prop.psize());
@@ -324,6 +326,6 @@ fn entry_of(device: &CacheDevice, line: &L2arcLogEnt) -> Option<(BlockId, Entry)
     }
     let id = BlockId { vdev: dva.vdev, offset: dva.offset, birth: line.birth };
     let entry =
-        Entry { device: device.leaf.guid, daddr: line.daddr, prop, asize: u32::try_from(asize).ok()? };
+        CachedBlock { device: device.leaf.guid, daddr: line.daddr, prop, asize: u32::try_from(asize).ok()? };
     Some((id, entry))
 }

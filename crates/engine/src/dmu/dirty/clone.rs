@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ondisk::Blkptr;
 
 use super::change::{Change, Dirty};
-use super::handle::State;
+use super::handle::HandleState;
 use super::needs::Needs;
 use super::{Handle, LiveObjset};
 use crate::dmu::Object;
@@ -138,7 +138,7 @@ impl Handle {
         self.check_way_to(tx, blkid)?;
         let mut bp = *source;
         bp.set_cloned(tx.txg());
-        let fits = |state: &State| {
+        let fits = |state: &HandleState| {
             let touches = |change: &Change| change.blocks.contains_key(&blkid) || change.gives_up(blkid);
             let changes = state.changes.iter().flatten();
             Arc::ptr_eq(&state.synced, &synced)

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use ondisk::Dnode;
 
 use super::change::{Change, Spill};
-use super::handle::State;
+use super::handle::HandleState;
 use super::{Handle, LiveObjset};
 use crate::dmu::Object;
 use crate::dmu::tx::Tx;
@@ -47,7 +47,7 @@ fn touches_blocks(change: &Change) -> bool {
         || !change.dropped.is_empty()
 }
 
-impl State {
+impl HandleState {
     /// Whether its tree is the one on disk, and no txg before `txg` is still to be written.
     fn is_settled(&self, txg: u64) -> bool {
         let settled = |change: &Change| change.txg == txg && !touches_blocks(change);
@@ -134,8 +134,8 @@ impl Handle {
         exchange_trees(&mut a, &mut b);
         let moved = |used: u64, from: u64, to: u64| used.saturating_sub(from).saturating_add(to);
         (a.used, b.used) = (moved(a.used, sizes.0, sizes.1), moved(b.used, sizes.1, sizes.0));
-        let State { now: our_now, .. } = &mut *ours;
-        let State { now: their_now, .. } = &mut *theirs;
+        let HandleState { now: our_now, .. } = &mut *ours;
+        let HandleState { now: their_now, .. } = &mut *theirs;
         exchange_trees(our_now, their_now);
         (our_now.used, their_now.used) = (a.used, b.used);
         // Readers have the new tree from now on; the accounts of owners see no change, which is right when both have one owner.

@@ -15,7 +15,7 @@ use stdx::{AlignedBuf, Buf};
 use super::Editor;
 use super::LiveObjset;
 use super::change::{Again, Change, Dirty, Said, StoredBlock, overwrite};
-use super::names::Names;
+use super::names::NameIndex;
 use super::needs::Needs;
 use crate::dmu::Object;
 use crate::dmu::tx::Tx;
@@ -24,7 +24,7 @@ use crate::txg::{SIZE, slot};
 
 /// The object's state.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct HandleState {
     /// The on-disk state, including pointers.
     pub(crate) synced: Arc<Object>,
     /// The dnode after the newest change; its pointers have no meaning.
@@ -34,7 +34,7 @@ pub(super) struct State {
     /// The dnodes as these txgs left them, once a later txg began to change the object.
     pub(crate) left: [Option<Box<Dnode>>; SIZE],
     /// The index of its names, if it is a micro ZAP.
-    pub(crate) names: Names,
+    pub(crate) names: NameIndex,
 }
 
 /// The content of a block in a txg that is not on disk yet.
@@ -56,13 +56,13 @@ pub struct Handle {
     pub(super) objset: Weak<LiveObjset>,
     /// Its number.
     pub number: u64,
-    pub(super) state: RwLock<State>,
+    pub(super) state: RwLock<HandleState>,
     /// Its blocks are placed as those of dedup tables.
     #[doc(alias = "dn_storage_type")]
     pub(super) with_tables: AtomicBool,
 }
 
-impl State {
+impl HandleState {
     /// Changes, newest first.
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Change> {
         let mut newer = u64::MAX;
@@ -91,8 +91,8 @@ impl State {
 
 impl Handle {
     pub(super) fn new(objset: &Weak<LiveObjset>, synced: Object) -> Arc<Self> {
-        let (now, changes, names) = (synced.dnode.clone(), Default::default(), Names::default());
-        let state = State { now, changes, left: Default::default(), names, synced: Arc::new(synced) };
+        let (now, changes, names) = (synced.dnode.clone(), Default::default(), NameIndex::default());
+        let state = HandleState { now, changes, left: Default::default(), names, synced: Arc::new(synced) };
         let number = state.synced.number;
         let with_tables = AtomicBool::new(false);
         Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state), with_tables })
@@ -239,7 +239,7 @@ impl Handle {
     pub(super) fn change_if<T>(
         self: &Arc<Self>,
         tx: &Tx,
-        fits: impl FnOnce(&State) -> bool,
+        fits: impl FnOnce(&HandleState) -> bool,
         work: impl FnOnce(&mut Dnode, &mut Change) -> T,
     ) -> Result<Option<T>> {
         self.change_fit(tx, fits, |dnode, change, names| {
@@ -255,7 +255,7 @@ impl Handle {
     pub(super) fn change_state<T>(
         self: &Arc<Self>,
         tx: &Tx,
-        work: impl FnOnce(&mut Dnode, &mut Change, &mut Names) -> T,
+        work: impl FnOnce(&mut Dnode, &mut Change, &mut NameIndex) -> T,
     ) -> Result<T> {
         let done = self.change_fit(tx, |_| true, work)?;
         done.ok_or_else(|| Error::new(Kind::Invalid, "the object is not changed"))
@@ -264,8 +264,8 @@ impl Handle {
     fn change_fit<T>(
         self: &Arc<Self>,
         tx: &Tx,
-        fits: impl FnOnce(&State) -> bool,
-        work: impl FnOnce(&mut Dnode, &mut Change, &mut Names) -> T,
+        fits: impl FnOnce(&HandleState) -> bool,
+        work: impl FnOnce(&mut Dnode, &mut Change, &mut NameIndex) -> T,
     ) -> Result<Option<T>> {
         tx.begins_change();
         let objset = self.objset()?;
@@ -273,7 +273,7 @@ impl Handle {
         if !fits(&state) {
             return Ok(None);
         }
-        let State { now, changes, left, names, .. } = &mut *state;
+        let HandleState { now, changes, left, names, .. } = &mut *state;
         let at = slot(tx.txg());
         // The first change of a txg fixes the state left by the previous txgs.
         if changes.get(at).is_some_and(Option::is_none) {

@@ -99,7 +99,7 @@ pub struct LiveObjset {
     /// Set while a raw stream fills it.
     raw: RwLock<Option<raw::Raw>>,
     /// Bytes changed by each open txg.
-    changed: crate::dmu::tx::Changed,
+    changed: crate::dmu::tx::ChangedBytes,
     /// Number of times that clean objects were evicted.
     trims: AtomicU64,
     /// Counters of its dataset.
@@ -191,7 +191,7 @@ impl LiveObjset {
                 policy: RwLock::new(policy),
                 log: RwLock::default(),
                 raw: RwLock::default(),
-                changed: crate::dmu::tx::Changed::default(),
+                changed: crate::dmu::tx::ChangedBytes::default(),
                 trims: AtomicU64::new(0),
                 stats: DatasetStats::default(),
                 weight: AtomicUsize::new(weight),

@@ -30,13 +30,13 @@ const SEARCHES: u8 = 1;
 
 /// The index of an object's names, and the number of its content.
 #[derive(Debug, Default)]
-pub(super) struct Names {
+pub(super) struct NameIndex {
     content: u64,
     index: Option<Box<MicroIndex>>,
     searches: u8,
 }
 
-impl Names {
+impl NameIndex {
     /// The content of blocks changed otherwise than in step with the index.
     pub(crate) fn content_changed(&mut self) {
         self.content += 1;

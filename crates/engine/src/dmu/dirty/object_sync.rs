@@ -13,7 +13,7 @@ use ondisk::{Blkptr, Dnode, Endian, byteswap};
 use stdx::Buf;
 
 use super::change::{Change, Dirty, Spill, StoredBlock};
-use super::handle::{Handle, State};
+use super::handle::{Handle, HandleState};
 use super::policy::Policy;
 use super::tree;
 use crate::dmu::Object;
@@ -373,7 +373,7 @@ impl Work {
         let mut state = self.handle.state.write();
         state.synced = Arc::clone(stored);
         let newer = state.changes.iter().flatten().any(|c| c.txg > self.txg);
-        let State { changes, left, .. } = &mut *state;
+        let HandleState { changes, left, .. } = &mut *state;
         if let (Some(change), Some(left)) = (changes.get_mut(slot(self.txg)), left.get_mut(slot(self.txg))) {
             (*change, *left) = (None, None);
         }

@@ -32,7 +32,7 @@ pub(crate) trait BlockOps {
 
 /// The change of an object's space and flags, for the accounting of users, groups and projects.
 #[derive(Debug, Clone)]
-pub(crate) struct Changed {
+pub(crate) struct ChangedObject {
     /// The object's previous on-disk state (free if it is new).
     pub(crate) before: Arc<Object>,
     /// The object's current state (free if it is removed).
@@ -45,7 +45,7 @@ type Pointers = (SyncPlace, Blkptr, Blkptr);
 impl LiveObjset {
     /// Writes the objects that the txg changed; their dnodes are then ready for [`LiveObjset::sync_root`]. Returns
     /// the changes, in the order of object numbers.
-    pub(crate) fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
+    pub(crate) fn sync_objects(&self, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<ChangedObject>> {
         // An object that is written here is clean before its dnode is in its block.
         self.hold();
         let changed = self.sync_handles(self.take_dirty(tx.txg()), tx, ops)?;
@@ -136,7 +136,12 @@ impl LiveObjset {
     }
 
     /// Writes all blocks of some objects, which are sorted by number, and returns the changes in the same order.
-    fn sync_handles(&self, dirty: Vec<Arc<Handle>>, tx: &Tx, ops: &dyn BlockOps) -> Result<Vec<Changed>> {
+    fn sync_handles(
+        &self,
+        dirty: Vec<Arc<Handle>>,
+        tx: &Tx,
+        ops: &dyn BlockOps,
+    ) -> Result<Vec<ChangedObject>> {
         let policy = self.policy();
         let is_fs = self.objset_type() == ObjsetType::Zfs;
         let tree = self.arc().zio().tree();
@@ -172,7 +177,7 @@ impl LiveObjset {
             let dnode = std::mem::take(&mut work.dnode);
             let after = Arc::new(Object::stored(&self.plain, work.handle.number, dnode));
             work.publish(&after);
-            changed.push(Changed { before: Arc::clone(&work.old), after });
+            changed.push(ChangedObject { before: Arc::clone(&work.old), after });
         }
         Ok(changed)
     }
@@ -226,7 +231,7 @@ impl LiveObjset {
     }
 
     /// Puts dnodes into their blocks.
-    fn write_dnodes<'a>(&self, tx: &Tx, changed: impl Iterator<Item = &'a Changed>) -> Result<()> {
+    fn write_dnodes<'a>(&self, tx: &Tx, changed: impl Iterator<Item = &'a ChangedObject>) -> Result<()> {
         let meta = self.special(SpecialObject::Meta)?;
         let mut blocks: BTreeMap<u64, AlignedBuf> = BTreeMap::new();
         for change in changed {
@@ -245,7 +250,7 @@ impl LiveObjset {
     }
 
     /// Puts the dnodes of the special objects into the root block.
-    fn set_special(&self, changed: &[Changed]) {
+    fn set_special(&self, changed: &[ChangedObject]) {
         let mut root = self.root.write();
         let new = |which: SpecialObject| {
             let at = changed.binary_search_by_key(&which.number(), |change| change.after.number).ok()?;

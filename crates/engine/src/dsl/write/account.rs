@@ -70,7 +70,7 @@ struct Lists {
 
 /// The account of one dataset while a txg is written.
 #[derive(Debug)]
-pub(crate) struct Account<'a> {
+pub(crate) struct BlockAccount<'a> {
     at: MosTx<'a>,
     number: u64,
     phys: DslDataset,
@@ -83,7 +83,7 @@ pub(crate) struct Account<'a> {
     sums: Mutex<Sums>,
 }
 
-impl<'a> Account<'a> {
+impl<'a> BlockAccount<'a> {
     /// Opens the account of head `number`.
     pub(crate) fn open(at: MosTx<'a>, number: u64) -> Result<Self> {
         let phys = at.dataset(number)?;
@@ -178,7 +178,7 @@ fn features_of(bp: &Blkptr) -> impl Iterator<Item = Feature> {
     [large, checksum, zstd, moved].into_iter().flatten()
 }
 
-impl BlockOps for Account<'_> {
+impl BlockOps for BlockAccount<'_> {
     #[doc(alias = "dsl_dataset_block_born")]
     fn born(&self, bp: &Blkptr, _: &Tx) -> Result<()> {
         if bp.is_hole() || bp.is_redacted() {

@@ -19,7 +19,7 @@ use super::{lists, livelist, names, remap, tree_walk};
 use crate::dmu::Objset;
 use crate::dsl::Delta;
 use crate::dsl::bpobj::BlockList;
-use crate::dsl::bptree::{self, Outcome};
+use crate::dsl::bptree::{self, FreeOutcome};
 use crate::error::{Error, Result};
 use crate::zil;
 use crate::zio::Form;
@@ -85,7 +85,7 @@ fn process_trees(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
     let mut total = Delta::default();
     bptree::work(at, list, &mut |entry: &mut BptreeEntry| {
         if *left == 0 {
-            return Ok((Outcome::Paused, Delta::default()));
+            return Ok((FreeOutcome::Paused, Delta::default()));
         }
         let mut freed = Delta::default();
         let outcome = tree_walk::blocks(at, entry, &mut |bp, may_pause| {
@@ -116,7 +116,7 @@ pub(super) fn free_now(at: &MosTx<'_>, root: &Blkptr, birth: u64) -> Result<Delt
         let outcome =
             tree_walk::blocks(at, &mut entry, &mut |bp, _| tell(bp).map(|()| ControlFlow::Continue(())))?;
         match outcome {
-            Outcome::Freed => Ok(()),
+            FreeOutcome::Freed => Ok(()),
             _ => Err(Error::corrupt("the blocks of a dataset that is destroyed can't be read")),
         }
     };

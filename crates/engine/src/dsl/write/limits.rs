@@ -12,7 +12,7 @@ use zcommon::features::Feature;
 
 use super::mos_tx::{MosTx, MosView};
 use super::names::FoundDataset;
-use super::props::{self, Needs, Source};
+use super::props::{self, PropNeeds, Source};
 use super::{crypto, space};
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::PropValue;
@@ -225,7 +225,7 @@ pub(super) fn check_setting(
     crypto::check_setting(at, found.dir, prop, value)?;
     let amount =
         if accounts { props::predicted(at, found.dir, prop, amount, source)? } else { amount.unwrap_or(0) };
-    if needs_value && Needs::of(prop, amount).is_some_and(|needs| !needs.is_met(at.hooks)) {
+    if needs_value && PropNeeds::of(prop, amount).is_some_and(|needs| !needs.is_met(at.hooks)) {
         let what = "pool and or dataset must be upgraded to set this property or value";
         return Err(Error::unsupported(what));
     }

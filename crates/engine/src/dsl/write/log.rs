@@ -3,7 +3,7 @@
 use ondisk::objset::ZilHeader;
 use ondisk::{Blkptr, CompressType};
 
-use super::account::Account;
+use super::account::BlockAccount;
 use super::mos_tx::MosTx;
 use super::open_datasets;
 use crate::arc::write::write_all;
@@ -61,7 +61,7 @@ pub(crate) fn write_header(at: &MosTx<'_>, number: u64, header: ZilHeader) -> Re
     if old.uses_crypt() {
         new.set_prop(new.prop() | CRYPT);
     }
-    let account = Account::open(*at, number)?;
+    let account = BlockAccount::open(*at, number)?;
     if !old.same_block(&new) {
         account.killed(&old, at.tx)?;
         account.born(&new, at.tx)?;

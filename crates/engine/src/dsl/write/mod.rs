@@ -3,7 +3,7 @@
 //! ```text
 //!  open context      LiveDataset: the head's live object set, changed by file systems and volumes
 //!        │
-//!  syncing context   DslPool::sync: each dirty dataset is written; [`account::Account`] collects what was born
+//!  syncing context   DslPool::sync: each dirty dataset is written; [`account::BlockAccount`] collects what was born
 //!        │           and killed and puts it into dataset, directory and ancestors; then sync tasks run
 //!  MOS               everything here is kept in objects of the MOS, which the caller writes afterwards
 //! ```

@@ -9,7 +9,7 @@ use ondisk::{ChecksumType, CompressType, DnodeFlags, OLD_MAX_BLOCK_SIZE, ObjsetT
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 
-use super::account::Account;
+use super::account::BlockAccount;
 use super::hooks::Hooks;
 use super::long_holds::LongHolds;
 use super::mos_tx::{MosTx, MosView};
@@ -342,7 +342,7 @@ impl DslPool {
     /// Writes one dataset and puts its accounts in order.
     #[doc(alias = "dsl_dataset_sync")]
     pub(crate) fn sync_dataset(&self, at: &MosTx<'_>, dataset: &LiveDataset) -> Result<()> {
-        let account = Account::open(*at, dataset.number)?;
+        let account = BlockAccount::open(*at, dataset.number)?;
         for feature in dataset.features.lock().remove(&at.tx.txg()).unwrap_or_default() {
             account.use_feature(feature);
         }
@@ -469,7 +469,7 @@ fn dedup_of(value: Option<u64>) -> Option<(ChecksumType, bool)> {
 pub(crate) fn policy(at: &MosView<'_>, hooks: &dyn Hooks, dir: u64) -> Result<Policy> {
     let number = |name: &str| -> Result<Option<u64>> {
         let value = inherited(at, dir, name)?.as_ref().and_then(PropValue::number);
-        Ok(value.filter(|value| props::Needs::of(name, *value).is_none_or(|needs| needs.is_met(hooks))))
+        Ok(value.filter(|value| props::PropNeeds::of(name, *value).is_none_or(|needs| needs.is_met(hooks))))
     };
     let enabled = |feature| hooks.feature(feature).is_some();
     let compression = number("compression")?.unwrap_or(u64::from(CompressType::On.raw()));

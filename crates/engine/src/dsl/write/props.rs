@@ -43,14 +43,14 @@ pub enum Source {
 
 /// The requirements of a property's value on the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Needs {
+pub(super) enum PropNeeds {
     /// At least this version.
     Version(u64),
     /// This feature.
     Feature(Feature),
 }
 
-impl Needs {
+impl PropNeeds {
     /// What `value` of `prop` needs; `None`: every pool has it.
     #[doc(alias = "zfs_check_settable")]
     pub(super) fn of(prop: &str, value: u64) -> Option<Self> {

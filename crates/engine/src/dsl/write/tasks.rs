@@ -44,7 +44,7 @@ pub enum Begun {
 }
 
 /// Fills a new object set: the roots of a file system, or a volume's size.
-pub(crate) type Fill<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
+pub(crate) type FillDataset<'f> = dyn FnMut(&Arc<LiveDataset>, &Tx) -> Result<()> + 'f;
 
 fn invalid(what: &str, name: &str) -> Error {
     Error::new(Kind::Invalid, what).in_dataset(name)
@@ -74,7 +74,13 @@ impl Tasks<'_> {
     }
 
     /// Creates a file system or volume, encrypted if its parent is, and writes it. Returns its number.
-    pub fn create(&self, name: &str, kind: ObjsetType, flags: u64, fill: &mut Fill<'_>) -> Result<u64> {
+    pub fn create(
+        &self,
+        name: &str,
+        kind: ObjsetType,
+        flags: u64,
+        fill: &mut FillDataset<'_>,
+    ) -> Result<u64> {
         self.create_encrypted(name, kind, flags, Encryption::default(), fill)
     }
 
@@ -90,7 +96,7 @@ impl Tasks<'_> {
         kind: ObjsetType,
         flags: u64,
         encryption: Encryption,
-        fill: &mut Fill<'_>,
+        fill: &mut FillDataset<'_>,
     ) -> Result<u64> {
         space::check_room(&self.at, 5, false)?;
         let (parent, last) = names::split_new(&self.at, self.pool, name)?;
@@ -572,8 +578,8 @@ impl Tasks<'_> {
                 limits::begin_counting(at, found.dir)?;
             }
             props::set_accounted(at, number, (prop, value.as_ref(), amount), source)?;
-            let needs = props::Needs::of(prop, amount);
-            if *prop == "compression" && needs == Some(props::Needs::Feature(Feature::ZstdCompress)) {
+            let needs = props::PropNeeds::of(prop, amount);
+            if *prop == "compression" && needs == Some(props::PropNeeds::Feature(Feature::ZstdCompress)) {
                 // Software that can't read the blocks must not import the pool: the feature counts as used
                 // from now on.
                 use_feature(at, number, Feature::ZstdCompress)?;

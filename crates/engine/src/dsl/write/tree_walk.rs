@@ -14,7 +14,7 @@ use ondisk::{Blkptr, Bookmark as StoredBookmark, Dnode, ObjectType, dnode};
 
 use super::mos_tx::MosTx;
 use crate::dmu::{Objset, SpecialObject};
-use crate::dsl::bptree::{Outcome, first_object, has_passed};
+use crate::dsl::bptree::{FreeOutcome, first_object, has_passed};
 use crate::error::{Error, Result};
 use crate::types::Bookmark;
 use crate::zio::Form;
@@ -40,12 +40,12 @@ type Step = std::result::Result<(), Stop>;
 
 /// Walks the rest of a destroyed tree; when it does not reach the end, the entry's bookmark has the position
 /// to continue from.
-pub(super) fn blocks(at: &MosTx<'_>, entry: &mut BptreeEntry, tell: Tell<'_>) -> Result<Outcome> {
+pub(super) fn blocks(at: &MosTx<'_>, entry: &mut BptreeEntry, tell: Tell<'_>) -> Result<FreeOutcome> {
     let mut walk = Walk { at: *at, birth: entry.birth_txg, resume: entry.zb, tell };
     let (outcome, zb) = match walk.root(&entry.bp) {
-        Ok(()) => return Ok(Outcome::Freed),
-        Err(Stop::Paused(zb)) => (Outcome::Paused, zb),
-        Err(Stop::Unreadable(zb)) => (Outcome::Unreadable, zb),
+        Ok(()) => return Ok(FreeOutcome::Freed),
+        Err(Stop::Paused(zb)) => (FreeOutcome::Paused, zb),
+        Err(Stop::Unreadable(zb)) => (FreeOutcome::Unreadable, zb),
         Err(Stop::Failed(error)) => return Err(error),
     };
     entry.zb = zb;

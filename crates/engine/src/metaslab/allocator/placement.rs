@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use ondisk::Dva;
 
-use super::{GANG_HEADER, Group, MAX_ASIZE, SpaceAllocator, Want};
+use super::{GANG_HEADER, Group, GroupRequest, MAX_ASIZE, SpaceAllocator};
 use crate::error::{Error, Kind, Result};
 use crate::zio::alloc::{AllocRequest, Allocator, Class};
 
@@ -39,7 +39,7 @@ impl SpaceAllocator {
             }
             let vdev = u32::try_from(group.vdev).ok()?;
             let others: Vec<u64> = done.iter().filter(|d| d.vdev == vdev).map(|d| d.offset).collect();
-            let want = Want { asize, txg: request.txg, copy: done.len(), others: &others, hard };
+            let want = GroupRequest { asize, txg: request.txg, copy: done.len(), others: &others, hard };
             let lacks = group.lacks(asize, freed);
             let found = if lacks { None } else { group.allocate(&want, &|slab| self.load(slab)) };
             if found.is_none() && hard && others.is_empty() && !lacks && group.is_known(asize) {

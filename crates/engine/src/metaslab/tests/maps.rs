@@ -27,7 +27,7 @@ impl SpaceMapStore for Unloading<'_> {
 /// Trimming unloads metaslabs at any time: not between the decision to write a map anew and its words.
 #[test]
 fn a_metaslab_stays_loaded_while_its_map_is_written_anew() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
     let all = create(&[Shape::disk(12, 24, 1)], forms, &store);
     all.set_limits(Limits { classic_block: 1024, ..Limits::default() });
@@ -53,7 +53,7 @@ fn a_metaslab_stays_loaded_while_its_map_is_written_anew() {
 
 #[test]
 fn maps_are_condensed() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let shapes = [Shape::disk(12, 24, 1)];
     let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
     let all = create(&shapes, forms, &store);
@@ -78,7 +78,7 @@ fn maps_are_condensed() {
 
 #[test]
 fn logs_are_flushed_and_freed() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let shapes = [Shape::disk(12, 22, 40)];
     let all = create(&shapes, SpaceMapFeatures::NEW, &store);
     all.set_limits(Limits { logged_block: 4096, log_blocks: 30, logs: 20, ..Limits::default() });
@@ -109,7 +109,7 @@ fn logs_are_flushed_and_freed() {
 
 #[test]
 fn histograms_count_what_is_free() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all =
         create(&[Shape::disk(12, 20, 1)], SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW }, &store);
     let dvas: Vec<Dva> = (0..4).map(|_| one(&all, want(4096, 4))).collect();
@@ -126,7 +126,7 @@ fn histograms_count_what_is_free() {
 
 #[test]
 fn what_is_taken_back_can_be_used_at_once() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 20, 1)], SpaceMapFeatures::NEW, &store);
     let dvas: Vec<Dva> = (0..256).map(|_| one(&all, want(4096, 4))).collect();
     all.unallocate(&dvas[7], 4);
@@ -153,7 +153,7 @@ impl SpaceMapSource for Broken {
 
 #[test]
 fn a_map_that_cant_be_read_is_left_alone() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let shapes = [Shape::disk(12, 20, 3)];
     let all = create(&shapes, SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW }, &store);
     let dva = one(&all, want(4096, 4));
@@ -181,7 +181,7 @@ impl SpaceMapSource for Twice {
 
 #[test]
 fn nothing_is_allocated_by_a_map_that_contradicts_itself() {
-    let store = Shared::default();
+    let store = SharedObjects::default();
     let shapes = [Shape::disk(12, 20, 1)];
     let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
     let all = create(&shapes, forms, &store);

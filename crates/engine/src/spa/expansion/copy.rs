@@ -26,7 +26,7 @@ const GAP: u64 = 64 << 10;
 
 /// How the sectors of a vdev are spread over its children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Form {
+pub(super) struct SectorSpread {
     /// Children in use.
     pub(crate) width: u64,
     pub(crate) area: Area,
@@ -51,7 +51,7 @@ struct Share {
 }
 
 impl Piece {
-    fn shares(self, form: Form) -> impl Iterator<Item = Share> {
+    fn shares(self, form: SectorSpread) -> impl Iterator<Item = Share> {
         (0..self.count.min(form.width)).filter_map(move |skip| {
             let sector = self.first.checked_add(skip)?;
             Some(Share {
@@ -101,7 +101,7 @@ pub(super) fn copy(
     executor: &dyn Executor,
     top: &Top,
     ranges: &[(u64, u64)],
-    (from, to): (Form, Form),
+    (from, to): (SectorSpread, SectorSpread),
     txg: u64,
 ) -> Result<()> {
     let leaves = leaves(top).ok_or_else(|| failed(top, "a device of it is being replaced"))?;
@@ -134,11 +134,11 @@ fn read_batch(
     top: &Top,
     leaves: &[Arc<Leaf>],
     pieces: &[Piece],
-    (from, to): (Form, Form),
+    (from, to): (SectorSpread, SectorSpread),
 ) -> Result<Vec<ChildCopy>> {
     let sector = 1_u64 << top.ashift;
     let overflow = || Error::corrupt("a sector lies beyond its device").on_vdev(&top.name);
-    let place = |share: &Share, form: Form| {
+    let place = |share: &Share, form: SectorSpread| {
         let leaf = usize::try_from(share.child).ok().and_then(|child| leaves.get(child));
         let at = share.row.checked_mul(sector).and_then(|at| form.area.leaf_offset(at));
         leaf.zip(at).ok_or_else(overflow)
@@ -219,7 +219,13 @@ fn compare_all(executor: &dyn Executor, top: &Top, copies: &[ChildCopy]) -> Resu
 }
 
 /// Splits a child's bytes into the sectors of the piece.
-fn scatter(bytes: &Buf, sector: u64, share: &Share, form: Form, to: &mut [Option<Buf>]) -> Option<()> {
+fn scatter(
+    bytes: &Buf,
+    sector: u64,
+    share: &Share,
+    form: SectorSpread,
+    to: &mut [Option<Buf>],
+) -> Option<()> {
     let len = usize::try_from(sector).ok()?;
     for row in 0..usize::try_from(share.rows).ok()? {
         let from = row.checked_mul(len)?;
@@ -232,7 +238,7 @@ fn scatter(bytes: &Buf, sector: u64, share: &Share, form: Form, to: &mut [Option
 }
 
 /// Joins the sectors that go to one child.
-fn collect(sector: u64, share: &Share, form: Form, sectors: &[Option<Buf>]) -> Option<Buf> {
+fn collect(sector: u64, share: &Share, form: SectorSpread, sectors: &[Option<Buf>]) -> Option<Buf> {
     let len = usize::try_from(sector).ok()?;
     let mut bytes = AlignedBuf::scratch(usize::try_from(share.rows).ok()?.checked_mul(len)?);
     let (skip, width) = (usize::try_from(share.skip).ok()?, usize::try_from(form.width).ok()?);
@@ -250,7 +256,7 @@ mod tests {
     fn shares_cover_each_sector_of_a_piece_once_where_the_geometry_has_it() {
         for (first, count, width) in [(0, 10, 3), (7, 1, 4), (5, 3, 4), (11, 29, 5)] {
             let mut seen = Vec::new();
-            for share in (Piece { first, count }).shares(Form { width, area: Area::Data }) {
+            for share in (Piece { first, count }).shares(SectorSpread { width, area: Area::Data }) {
                 for row in 0..share.rows {
                     let sector = first + share.skip + row * width;
                     assert_eq!((sector % width, sector / width), (share.child, share.row + row));

@@ -47,7 +47,7 @@ use zcommon::vdev::VdevState;
 
 pub(super) use self::start::BUSY;
 
-use self::copy::Form;
+use self::copy::SectorSpread;
 use super::Spa;
 use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
@@ -300,10 +300,10 @@ impl Spa {
         let width = u64::try_from(top.children().len()).unwrap_or(0);
         let area = |scratch: bool| if scratch { Area::Boot } else { Area::Data };
         let from = match synced.scratch {
-            true => Form { width, area: Area::Boot },
-            false => Form { width: width.saturating_sub(1), area: Area::Data },
+            true => SectorSpread { width, area: Area::Boot },
+            false => SectorSpread { width: width.saturating_sub(1), area: Area::Data },
         };
-        let to = Form { width, area: area(next.scratch) };
+        let to = SectorSpread { width, area: area(next.scratch) };
         let ranges = match ranges.is_empty() {
             true => self.space.not_allocatable(top.id, range, u64::MAX).0.iter().collect(),
             false => ranges,

@@ -38,9 +38,9 @@ struct Join<T> {
 }
 
 /// Called with the result of a request.
-pub(in crate::spa) type Told<T> = Box<dyn FnOnce(T) + Send>;
+pub(in crate::spa) type CopyTold<T> = Box<dyn FnOnce(T) + Send>;
 /// Starts a request.
-pub(in crate::spa) type Start<'a, T> = Box<dyn FnOnce(Told<T>) + 'a>;
+pub(in crate::spa) type Start<'a, T> = Box<dyn FnOnce(CopyTold<T>) + 'a>;
 
 /// Starts all and waits for all; returns how each ended.
 pub(in crate::spa) fn all<T: Send + 'static>(

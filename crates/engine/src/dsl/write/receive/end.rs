@@ -127,7 +127,7 @@ impl Tasks<'_> {
 
     /// Whether a value needs a version or a feature that the pool lacks.
     pub fn needs_upgrade(&self, prop: &str, value: &PropValue) -> bool {
-        let needs = props::Needs::of(prop, value.number().unwrap_or(0));
+        let needs = props::PropNeeds::of(prop, value.number().unwrap_or(0));
         needs.is_some_and(|needs| !needs.is_met(self.at.hooks))
     }
 

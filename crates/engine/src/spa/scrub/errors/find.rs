@@ -22,7 +22,7 @@ const MAX_OPEN: usize = 64;
 
 /// The known facts of a block.
 #[derive(Debug)]
-pub(in crate::spa) enum Found {
+pub(in crate::spa) enum FoundBlock {
     /// No dataset has it any more, or it is a part of its pointer.
     Gone,
     /// It is to be read.
@@ -63,7 +63,7 @@ impl<'a> Finder<'a> {
     /// # Errors
     /// When the MOS directory's datasets cannot be read.
     #[doc(alias("scrub_filesystem", "find_birth_txg"))]
-    pub(in crate::spa) fn find(&mut self, error: &LoggedError) -> Found {
+    pub(in crate::spa) fn find(&mut self, error: &LoggedError) -> FoundBlock {
         // Old logs, and logs of datasets whose key was missing, do not tell the birth.
         let birth = error.birth.filter(|&birth| birth != 0);
         let mut unknown = false;
@@ -78,7 +78,7 @@ impl<'a> Finder<'a> {
                                 [bp.physical_birth(), bp.logical_birth()].contains(&birth)
                             }) =>
                         {
-                            return if bp.is_embedded() { Found::Gone } else { Found::Here(bp) };
+                            return if bp.is_embedded() { FoundBlock::Gone } else { FoundBlock::Here(bp) };
                         }
                         Ok(_) => {}
                         Err(()) => unknown = true,
@@ -102,7 +102,7 @@ impl<'a> Finder<'a> {
             }
             number = before.0;
         }
-        if unknown { Found::Unknown } else { Found::Gone }
+        if unknown { FoundBlock::Unknown } else { FoundBlock::Gone }
     }
 
     /// The dataset of that number; `None` if there is none.

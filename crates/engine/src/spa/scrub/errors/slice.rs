@@ -8,7 +8,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::DslErrorscrub;
 use zcommon::features::Feature;
 
-use super::find::{Finder, Found};
+use super::find::{Finder, FoundBlock};
 use super::{running, store};
 use crate::dmu::Tx;
 use crate::dsl::write::MosTx;
@@ -160,9 +160,9 @@ fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<Outcome> {
             continue;
         };
         match finder.find(&error) {
-            Found::Gone => result.store(INTACT, Ordering::Release),
-            Found::Unknown => result.store(DAMAGED, Ordering::Release),
-            Found::Here(bp) => {
+            FoundBlock::Gone => result.store(INTACT, Ordering::Release),
+            FoundBlock::Unknown => result.store(DAMAGED, Ordering::Release),
+            FoundBlock::Here(bp) => {
                 let LoggedError { objset, object, level, blkid, .. } = error;
                 births.last_mut().into_iter().for_each(|birth| *birth = bp.physical_birth());
                 let index = u64::try_from(index).unwrap_or(u64::MAX);
