@@ -1,5 +1,5 @@
 //! Writes that bypass the kernel's page cache, beside programs that use it.
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod bench;
 
