@@ -1,6 +1,7 @@
 //! Shared by the tests of all crates: pools made by OpenZFS, and OpenZFS's view of them.
 
 pub mod big_endian;
+pub mod flushes;
 pub mod golden;
 pub mod hostile;
 pub mod hurt;

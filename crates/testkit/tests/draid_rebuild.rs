@@ -2,14 +2,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 #![expect(clippy::unwrap_used, reason = "a test may fail loudly")]
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use blkdev::Device;
 use engine::dmu::NewObject;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::attach::{Attach, NewDevice};
-use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
 use engine::vdev::config::AllocBias;
 use engine::vdev::draid_rows::RowColumn;
@@ -18,6 +20,7 @@ use ondisk::names::vdev_top;
 use ondisk::pool::VdevRebuild;
 use ondisk::{ObjectType, ObjsetType};
 use stdx::rng::Rng;
+use testkit::flushes::FailsOnce;
 use testkit::zdb::Judge;
 use testkit::{golden, pools};
 use zcommon::draid::DraidConfig;
@@ -43,8 +46,17 @@ fn body(number: usize) -> Vec<u8> {
 
 impl Bench {
     fn new(parity: u64, children: u64, spares: u64) -> Self {
+        Self::with(parity, children, spares, &mut |_, device| device)
+    }
+
+    /// `wrap` returns what stands for the device of each disk.
+    fn with(parity: u64, children: u64, spares: u64, wrap: &mut dyn FnMut(String, Device) -> Device) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let leaves = (0..children).map(|n| pools::leaf(&dir.path().join(format!("disk{n}")), SIZE));
+        let leaves = (0..children).map(|n| {
+            let name = format!("disk{n}");
+            let leaf = pools::leaf(&dir.path().join(&name), SIZE);
+            LeafSpec { device: wrap(name, leaf.device), ..leaf }
+        });
         let config = DraidConfig { parity, data: 2, children, spares };
         let vdev = VdevSpec::Draid { config, children: leaves.collect() };
         let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
@@ -421,4 +433,50 @@ fn a_disk_with_too_many_errors_is_not_the_source_of_its_spare() {
         bench.spa.offline(bench.leaf(disk).guid, true).unwrap();
     }
     bench.is_right();
+}
+
+/// A distributed spare takes over for a disk while one flush of a disk below it fails. When the spare counts as whole, it has
+/// everything: two further disks can go.
+fn spared_with_a_failed_flush(sequential: bool, good: u32) {
+    let mut disks = HashMap::new();
+    let bench = Bench::with(2, 8, 1, &mut |name, device| {
+        let disk = Arc::new(FailsOnce::new(device));
+        disks.insert(name, Arc::clone(&disk));
+        disk
+    });
+    let [gone, second, third] = [0, 1, 3].map(|column| bench.used(column));
+    let row = bench.rows()[0];
+    let below = bench.spa.pool.tree().top(0).unwrap().draid().unwrap().spare_child(0, row.offset).unwrap();
+    let target = bench.leaf(&gone).guid;
+    bench.spa.offline(target, false).unwrap();
+    disks[&format!("disk{below}")].fail_after(good);
+    let spare = bench.spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+    let device = NewDevice::Spare { guid: spare, device: None };
+    bench.spa.attach(Attach { target, device, replacing: true, sequential }).unwrap();
+    bench.quiet();
+    assert!(bench.spa.pool.tree().leaf(spare).unwrap().dtl.read().is_empty());
+    // The content of the disks themselves, as after a power cut, without two further ones.
+    let cut = tempfile::tempdir().unwrap();
+    pools::copy(bench.dir.path(), cut.path());
+    for disk in [&second, &third] {
+        std::fs::remove_file(cut.path().join(disk)).unwrap();
+    }
+    let when = format!("sequential: {sequential}, after {good} good flushes");
+    let spa = pools::import_dir(cut.path(), POOL).unwrap_or_else(|why| panic!("{when}: {why}"));
+    let again = Bench { dir: cut, spa, dataset: bench.dataset, objects: bench.objects.clone() };
+    again.is_right();
+    again.quiet();
+    again.scrub();
+    again.spa.export().unwrap();
+    if good % 8 == 7 {
+        check(again.dir.path(), POOL);
+    }
+}
+
+#[test]
+fn a_spare_is_not_whole_before_it_has_all_for_good() {
+    // The disk gets four flushes in most txgs.
+    for sequential in [false, true] {
+        (0..24).for_each(|good| spared_with_a_failed_flush(sequential, good));
+    }
 }

@@ -218,11 +218,18 @@ pub(crate) fn settle_found(tree: &Tree, executor: &dyn Executor, next: u64) {
     flush_all(executor, &leaves, next);
 }
 
-/// Makes the blocks that were restored on leaves durable, before their DTLs lose these txgs. A leaf whose flush fails keeps its
-/// DTL, see [`Leaf::doubt_restored`].
+/// Makes the blocks that were restored on leaves durable, before their DTLs lose these txgs: those of distributed spares are on
+/// the disks of their draid. A leaf whose flush fails keeps its DTL, see [`super::doubt`].
 pub(crate) fn settle_filled(tree: &Tree, executor: &dyn Executor, next: u64) {
-    let is_filled = |leaf: &&Arc<Leaf>| leaf.is_writable() && !leaf.dtl.read().is_empty();
-    let leaves: Vec<Arc<Leaf>> = tree.leaves().filter(is_filled).map(Arc::clone).collect();
+    let lacks = |leaf: &Leaf| !leaf.dtl.read().is_empty();
+    let is_filled = |top: &Top, leaf: &Leaf| {
+        lacks(leaf) || top.leaves_and_spares().any(|spare| spare.is_distributed() && lacks(&spare))
+    };
+    let of_top = |top: &Arc<Top>| {
+        let leaves = top.leaves().filter(|leaf| leaf.is_writable() && is_filled(top, leaf));
+        leaves.collect::<Vec<Arc<Leaf>>>()
+    };
+    let leaves: Vec<Arc<Leaf>> = tree.tops().flat_map(of_top).collect();
     flush_all(executor, &leaves, next);
 }
 

@@ -13,6 +13,7 @@ use stdx::Buf;
 use zcommon::health::Health;
 use zcommon::vdev::VdevAux;
 
+use super::doubt::Doubt;
 pub(crate) use super::dtl::Dtl;
 use super::queue::{LeafReadDone, Queue};
 use super::sit_out::SitOut;
@@ -105,7 +106,7 @@ pub struct Leaf {
     pub guid: u64,
     /// The device's own path when it is present, else the path its config remembers.
     pub path: String,
-    state: Arc<LeafState>,
+    pub(super) state: Arc<LeafState>,
 }
 
 impl std::ops::Deref for Leaf {
@@ -129,10 +130,8 @@ pub struct LeafState {
     /// A failure happened since the last [`Leaf::take_alarm`].
     alarm: AtomicBool,
     failures: Mutex<Vec<Failure>>,
-    /// The txg that was next to be on disk when a flush failed last; 0: none has.
-    doubted: AtomicU64,
-    /// Flushes that failed.
-    failed_flushes: AtomicU64,
+    /// The flushes that failed.
+    pub(super) doubt: Doubt,
     /// Txgs whose blocks the leaf may lack.
     pub dtl: RwLock<Dtl>,
     /// The DTL has changed since it was last written to the pool.
@@ -185,8 +184,7 @@ impl Leaf {
             counted: AtomicU64::new(size),
             alarm: AtomicBool::new(false),
             failures: Mutex::default(),
-            doubted: AtomicU64::new(0),
-            failed_flushes: AtomicU64::new(0),
+            doubt: Doubt::default(),
             dtl: RwLock::default(),
             dtl_changed: AtomicBool::new(false),
             out_since,
@@ -416,15 +414,13 @@ impl Leaf {
     /// nothing when there were none since the last flush.
     ///
     /// Data written before a failed flush may be lost although later flushes succeed: the system reports a
-    /// failed write-back once, and drops the pages that it could not write. See [`Leaf::is_doubted`].
+    /// failed write-back once, and drops the pages that it could not write. See [`super::doubt`].
     pub(crate) fn flush(self: &Arc<Self>, next: u64, done: WriteDone) {
         let Some(queue) = self.queue() else { return done(Err(absent())) };
         let leaf = Arc::clone(self);
         let noted: WriteDone = Box::new(move |result| {
             if result.is_err() {
-                leaf.doubted.fetch_max(next, Ordering::AcqRel);
-                leaf.failed_flushes.fetch_add(1, Ordering::AcqRel);
-                leaf.doubt_restored(next);
+                leaf.flush_failed(next);
             }
             done(result);
         });
@@ -443,18 +439,6 @@ impl Leaf {
             self.stats.held_back(decision.delay(), io == IoType::Read);
         }
         Some(decision)
-    }
-
-    /// Whether a flush has failed since the txg `since` was the next to be on disk.
-    pub(crate) fn is_doubted(&self, since: u64) -> bool {
-        let doubted = self.doubted.load(Ordering::Acquire);
-        // The txg before may have reached the disk while that flush was under way.
-        doubted != 0 && doubted.saturating_add(1) >= since
-    }
-
-    /// Flushes that have failed.
-    pub(crate) fn failed_flushes(&self) -> u64 {
-        self.failed_flushes.load(Ordering::Acquire)
     }
 
     /// While it is on, reads come from the device itself, not from bytes that were kept in memory.
@@ -501,23 +485,6 @@ impl Leaf {
         self.alarm.swap(false, Ordering::AcqRel).then(|| std::mem::take(&mut *self.failures.lock()))
     }
 
-    /// Records that the leaf lacks something of `txg`.
-    #[doc(alias = "vdev_dtl_dirty")]
-    pub fn miss(&self, txg: u64) {
-        if self.dtl.write().add(txg) {
-            self.dtl_changed.store(true, Ordering::Release);
-        }
-    }
-
-    /// Doubts the blocks that a resilver has restored: a failed flush may have lost them. A resilver that began before the txg after
-    /// `next` does not make the leaf whole.
-    pub(crate) fn doubt_restored(&self, next: u64) {
-        let is_filled = !self.dtl.read().is_empty();
-        if is_filled {
-            self.miss(next.saturating_add(1));
-        }
-    }
-
     /// Records that the leaf lacks everything of the txgs `[start, end)`: it is new, or was overwritten.
     #[doc(alias = "vdev_dtl_dirty")]
     pub(crate) fn miss_all(&self, start: u64, end: u64) {
@@ -547,6 +514,16 @@ impl Leaf {
     /// The DTL's ranges when it has changed since the last call.
     pub(crate) fn take_changed_dtl(&self) -> Option<Vec<(u64, u64)>> {
         self.dtl_changed.swap(false, Ordering::AcqRel).then(|| self.dtl.read().ranges().to_vec())
+    }
+}
+
+impl LeafState {
+    /// Records that the leaf lacks something of `txg`.
+    #[doc(alias = "vdev_dtl_dirty")]
+    pub fn miss(&self, txg: u64) {
+        if self.dtl.write().add(txg) {
+            self.dtl_changed.store(true, Ordering::Release);
+        }
     }
 }
 

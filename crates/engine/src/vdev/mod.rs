@@ -12,6 +12,7 @@
 mod batch;
 mod compare;
 pub mod config;
+mod doubt;
 pub mod draid;
 pub mod draid_rows;
 pub(crate) mod dtl;

@@ -137,7 +137,7 @@ impl Top {
             Kind::Raidz | Kind::Draid => config.children.iter().map(|c| sides(c, find)).collect(),
             _ => vec![sides(config, find)],
         };
-        Arc::new(Self {
+        let top = Self {
             id: config.id,
             name: config.name(),
             bias: config.bias,
@@ -149,7 +149,10 @@ impl Top {
             writing: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
             gate: Mutex::default(),
-        })
+        };
+        let spares: Vec<Arc<Leaf>> = top.leaves_and_spares().filter(|leaf| leaf.is_distributed()).collect();
+        top.leaves().for_each(|leaf| leaf.carry(&spares));
+        Arc::new(top)
     }
 
     /// The same vdev with another state of the expansion of its raidz; `None` when it is no raidz. While `copied` is being

@@ -1,62 +1,16 @@
 //! Flushes that fail while a disk is filled: what the disk has lost with them is filled in again before it counts as whole.
 
-use std::sync::atomic::{AtomicU32, Ordering};
-
-use blkdev::{BlockDevice, Fault, FaultyDevice, Geometry, Io, IoKind};
+use testkit::flushes::FailsOnce;
 
 use super::*;
-
-/// A disk of which one flush fails and loses all that was written since the one before.
-#[derive(Debug)]
-struct FailsOnce {
-    inner: FaultyDevice,
-    /// Good flushes before that one.
-    left: AtomicU32,
-}
-
-impl FailsOnce {
-    fn new(inner: Device, good: u32) -> Self {
-        let this = Self { inner: FaultyDevice::new(inner, 7), left: AtomicU32::new(good) };
-        if good == 0 {
-            this.begin();
-        }
-        this
-    }
-
-    fn begin(&self) {
-        self.inner.inject(Fault::FlushErrors { count: 1, lost: 1000 });
-    }
-}
-
-impl BlockDevice for FailsOnce {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn geometry(&self) -> Geometry {
-        self.inner.geometry()
-    }
-
-    fn read_past_caches(&self, on: bool) {
-        self.inner.read_past_caches(on);
-    }
-
-    fn submit(&self, io: Io) {
-        let is_flush = matches!(io.kind, IoKind::Flush);
-        self.inner.submit(io);
-        if is_flush
-            && self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1)) == Ok(1)
-        {
-            self.begin();
-        }
-    }
-}
 
 /// The only disk of a pool is replaced, and one flush of the new one fails. When the old one is gone the new one has everything.
 fn replaced(sequential: bool, good: u32) {
     let bench = Bench::new(1, one);
     let mut leaf = bench.new_leaf("disk2", SIZE);
-    leaf.device = Arc::new(FailsOnce::new(leaf.device, good));
+    let disk = Arc::new(FailsOnce::new(leaf.device));
+    disk.fail_after(good);
+    leaf.device = disk;
     let device = NewDevice::Fresh { leaf, ashift: None };
     let target = bench.guid("disk1");
     let joined = bench.spa.attach(Attach { target, device, replacing: true, sequential });
