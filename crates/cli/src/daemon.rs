@@ -41,8 +41,10 @@ fn with_settings_of_malloc() {
 fn choose_transport() {
     let choice = std::env::var_os("AQUIFER_IO_URING").unwrap_or_default();
     zfuse::use_io_uring(choice != "0");
-    if choice != "0" {
-        // Without the right to change the parameter mounts use `/dev/fuse`.
+    if choice == "0" {
+        eprintln!("mounts use /dev/fuse, not io_uring: AQUIFER_IO_URING=0");
+    } else {
+        // Without the right to change the parameter mounts use `/dev/fuse`; the first of them logs that.
         let _ = zfuse::enable_in_kernel(choice == "1");
     }
 }

@@ -142,6 +142,10 @@ impl Mount for Standing {
         told(self.mounted.change(wanted.live))
     }
 
+    fn forget_flags(&self) {
+        self.mounted.forget_flags();
+    }
+
     fn is_over(&self) -> bool {
         self.mounted.is_over()
     }
@@ -153,6 +157,7 @@ impl Mount for Standing {
     fn remount(&self, options: &[String]) -> Result<()> {
         let all: Vec<String> = self.options.lock().iter().chain(options).cloned().collect();
         let wanted = self.wanted(&all)?;
+        self.mounted.forget_flags();
         told(self.mounted.change(wanted.live))?;
         self.files().map_or(Ok(()), |files| files.set_overrides(wanted.overrides))?;
         *self.options.lock() = all;

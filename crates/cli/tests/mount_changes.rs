@@ -4,6 +4,7 @@
 mod live;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -411,4 +412,42 @@ fn a_read_only_import_mounts_each_file_system_by_itself() {
     assert_eq!(said, "cannot mount 'tank/never': failed to create mountpoint: Read-only file system\n");
     assert_eq!(live.fails("zpool sync tank"), "sync 'tank' failed: pool is read-only\n");
     live.ok("zpool export tank");
+}
+
+/// The kernel's flags are not what the daemon told it last: `mount -i` calls no helper.
+#[test]
+fn a_mount_that_another_program_made_read_only_becomes_writable_again() {
+    let live = Live::new();
+    let Some(at) = mounted(&live) else { return };
+    let (file, place) = (at.join("file"), at.display());
+    for line in [
+        format!("mount.zfs tank {place} -o remount,rw"),
+        "zfs set readonly=off tank".to_owned(),
+        "zfs inherit readonly tank".to_owned(),
+        "zfs mount -o remount,rw tank".to_owned(),
+    ] {
+        fs::write(&file, "before").unwrap();
+        let changed = Command::new("mount").args(["-i", "-o", "remount,ro"]).arg(&at).status().unwrap();
+        assert!(changed.success());
+        assert_eq!(fs::write(&file, "x").unwrap_err().kind(), ErrorKind::ReadOnlyFilesystem);
+        // Other properties have no flags: they leave it as another program wants it.
+        live.ok("zfs set compression=lz4 tank");
+        assert!(fs::write(&file, "x").is_err());
+        live.ok(&line);
+        fs::write(&file, "after").unwrap_or_else(|why| panic!("{line}: {why}"));
+    }
+    live.export_and_verify("tank");
+}
+
+/// A mount without io_uring is a question of speed: the log tells of it.
+#[test]
+fn the_log_tells_why_mounts_do_without_io_uring() {
+    let live = Live::new();
+    let disk = live.disk("a", 64);
+    let made = live
+        .command(&format!("zpool create -O mountpoint=none tank {disk}"))
+        .env("AQUIFER_IO_URING", "0")
+        .status();
+    assert!(made.unwrap().success());
+    assert!(live.log().contains("mounts use /dev/fuse, not io_uring: AQUIFER_IO_URING=0"), "{}", live.log());
 }

@@ -88,6 +88,9 @@ pub trait Mount: Debug + Send + Sync {
         Ok(())
     }
 
+    /// Has the next [`Mount::settings_changed`] tell the kernel all flags of the mount: another program may have changed them.
+    fn forget_flags(&self) {}
+
     /// Whether a snapshot of the dataset is in use through this mount. By its guid.
     fn uses_snapshot(&self, _guid: u64) -> bool {
         false
@@ -244,6 +247,14 @@ impl Mounts {
             standing.map(|mounted| Arc::clone(&mounted.mount))
         };
         mount.ok_or_else(|| Error::new(Kind::NotFound, "not currently mounted"))?.rollback(to, work)
+    }
+
+    /// Has the next [`Mounts::settings_changed`] tell the kernel all flags of a dataset's mount, whatever it was told before.
+    pub fn forget_flags(&self, dataset: &str) {
+        let found = self.table.lock().get(dataset).map(|mounted| Arc::clone(&mounted.mount));
+        if let Some(mount) = found {
+            mount.forget_flags();
+        }
     }
 
     /// Notifies every mount that properties changed; returns the failures at and below `dataset`.

@@ -16,5 +16,7 @@ pub use device::Device;
 pub use header::{Header, Opcode};
 pub use reply::Reply;
 pub use serve::{Late, Line, MAX_WRITE, Service, WorkLane, enter, reserve};
-pub use uring::{MAX_BACKGROUND, PAYLOAD, Reserved, enable_in_kernel, use_io_uring, uses_io_uring};
+pub use uring::{
+    MAX_BACKGROUND, PAYLOAD, Reserved, enable_in_kernel, use_io_uring, uses_io_uring, why_not_offered,
+};
 pub use words::Words;

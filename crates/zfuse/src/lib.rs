@@ -90,8 +90,9 @@ pub struct Mounted {
     also: Mutex<Vec<Seen>>,
     /// The options of a writable file system.
     options: Option<Arc<RwLock<LiveOptions>>>,
-    /// The flags that the kernel has: it refuses others while the mount is hidden, or files are open for writing.
-    flags: Mutex<MountFlags>,
+    /// The flags that the kernel has: it refuses others while the mount is hidden, or files are open for writing. `None`: another
+    /// program may have changed them.
+    flags: Mutex<Option<MountFlags>>,
     gate: Option<Arc<FsSwap>>,
     /// Its snapshots.
     space: Arc<Space>,
@@ -291,6 +292,12 @@ impl Mounted {
         }
     }
 
+    /// Has the next [`Mounted::change`] tell the kernel the flags even if they are those that it was told last: other programs
+    /// with the right to mount can change them, too.
+    pub fn forget_flags(&self) {
+        *self.flags.lock() = None;
+    }
+
     /// Changes the options of a mounted writable file system. Options that are fixed at mount time (access of other
     /// users) stay.
     ///
@@ -301,7 +308,7 @@ impl Mounted {
         let old = *shared.read();
         let options = LiveOptions { allow_other: old.allow_other, ..options };
         let flags = rw::flags_of(&options);
-        if (old == options && *self.flags.lock() == flags) || self.is_over() {
+        if (old == options && *self.flags.lock() == Some(flags)) || self.is_over() {
             return Ok(());
         }
         // Read-only comes last: until then the kernel's pending writes are accepted.
@@ -328,10 +335,10 @@ impl Mounted {
 impl Mounted {
     fn tell_flags(&self, flags: MountFlags) -> io::Result<()> {
         let mut told = self.flags.lock();
-        if *told != flags {
+        if *told != Some(flags) {
             let (at, number) = self.listed()?;
             kernel::change_flags(&at, number, flags)?;
-            *told = flags;
+            *told = Some(flags);
         }
         Ok(())
     }
@@ -372,7 +379,7 @@ pub fn mount(
         checked: options.allow_other,
     };
     let (line, at) = kernel::spawn(Box::new(fs::Fuse::new(Arc::clone(&space), options.allow_other)), &place)?;
-    let (also, flags) = (Mutex::default(), Mutex::new(flags));
+    let (also, flags) = (Mutex::default(), Mutex::new(Some(flags)));
     Ok(Mounted {
         line,
         at,

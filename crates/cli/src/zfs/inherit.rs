@@ -115,7 +115,7 @@ impl Inherit {
         for (name, e) in &refused {
             ctx.warn(format!("cannot inherit {prop} for '{name}': {}", why(e)));
         }
-        let exit = remount(&target, failures, ctx);
+        let exit = remount(&target, &[prop], failures, ctx);
         Ok(if refused.is_empty() { exit } else { Exit::FAILED })
     }
 

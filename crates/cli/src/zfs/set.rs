@@ -96,7 +96,7 @@ impl Set {
         let moved = stored.iter().any(|(prop, _)| prop == "mountpoint") && !self.unmounted;
         let waiting = if moved { waiting_followers(target)? } else { Vec::new() };
         let words: Vec<String> = stored.iter().map(|(prop, _)| prop.clone()).collect();
-        let dataset = name.to_owned();
+        let (dataset, options) = (name.to_owned(), words.clone());
         let with = |ctx: &mut Ctx, work: Work<'_>| match moved {
             true => with_moved(target, &names, &waiting, ctx, work),
             false => with_unmounted(target, &names, false, ctx, work),
@@ -109,7 +109,7 @@ impl Set {
             done.map_err(|e| cannot(reason(&e, &words)))
         };
         let ((), mounted) = with(ctx, Box::new(work))?;
-        Ok(remount(target, mounted, ctx))
+        Ok(remount(target, &options, mounted, ctx))
     }
 }
 
@@ -148,13 +148,26 @@ fn moving(target: &Target, settings: &[(String, PropValue)]) -> Result<Vec<Strin
     Ok(Vec::new())
 }
 
-/// Tells mounts of the new properties; `failures`: of file systems that could not be mounted after the change. The property stays
+/// Properties that the kernel has as flags of the mount.
+#[doc(alias = "zfs_is_namespace_prop")]
+const FLAGS: [&str; 6] = ["atime", "relatime", "devices", "exec", "setuid", "readonly"];
+
+/// Tells mounts that these properties changed. Flags of the mount are told to the kernel even if the daemon's state has them
+/// already: `mount -o remount` of another program may have changed them. `failures`: of file systems that could not be mounted after the change. The property stays
 /// set whatever fails.
 ///
 /// A file system that cannot be mounted at its new place is reported and does not change the exit code, as in OpenZFS, where
 /// only a mounted file system that does not take its new options does.
 #[doc(alias("set_callback", "changelist_postfix"))]
-pub(super) fn remount(target: &Target, mut failures: Vec<Failure>, ctx: &mut Ctx) -> Exit {
+pub(super) fn remount(
+    target: &Target,
+    props: &[impl AsRef<str>],
+    mut failures: Vec<Failure>,
+    ctx: &mut Ctx,
+) -> Exit {
+    if props.iter().any(|prop| FLAGS.contains(&prop.as_ref())) {
+        target.pool.mounts.forget_flags(&target.name);
+    }
     let told = target.pool.mounts.settings_changed(&target.name);
     let exit = if told.is_empty() { Exit::OK } else { Exit::FAILED };
     failures.extend(told.into_iter().map(|(at, e)| Failure::cannot("remount", at.display(), e.what())));

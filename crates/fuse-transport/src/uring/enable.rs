@@ -17,11 +17,36 @@ const TESTED: (u32, u32) = (6, 18);
 /// If the parameter cannot be changed: its owner is root, and containers usually see it read-only.
 pub fn enable_in_kernel(any_release: bool) -> io::Result<()> {
     let is_off = fs::read_to_string(SWITCH).is_ok_and(|now| now.trim() == "N");
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if is_off && (any_release || version(&release).is_some_and(|version| version >= TESTED)) {
+    if is_off && (any_release || is_tested()) {
         fs::write(SWITCH, "Y")?;
     }
     Ok(())
+}
+
+/// Why the kernel does not offer it to a connection.
+pub fn why_not_offered() -> String {
+    let is_on = fs::read_to_string(SWITCH).map(|now| now.trim() != "N").ok();
+    why(is_on, fs::OpenOptions::new().write(true).open(SWITCH).map(drop), is_tested())
+}
+
+/// `is_on`: the parameter, if there is one; `change`: how its change begins.
+fn why(is_on: Option<bool>, change: io::Result<()>, is_tested: bool) -> String {
+    let off = "the kernel's parameter fuse.enable_uring is off";
+    match (is_on, change) {
+        (None, _) => "the kernel does not have FUSE over io_uring, which is new in Linux 6.14".to_owned(),
+        (Some(true), _) => "the kernel does not offer it to this mount".to_owned(),
+        (Some(false), Err(e)) => format!("{off} and cannot be changed here: {e}"),
+        (Some(false), Ok(())) if is_tested => off.to_owned(),
+        (Some(false), Ok(())) => {
+            format!("{off}; with AQUIFER_IO_URING=1 the daemon switches it on before Linux 6.18, too")
+        }
+    }
+}
+
+/// Whether this kernel is none of those that are too old to be switched unasked.
+fn is_tested() -> bool {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    version(&release).is_some_and(|version| version >= TESTED)
 }
 
 /// The first two numbers of a release.
@@ -40,5 +65,14 @@ mod tests {
         assert!(version("6.8.0").is_some_and(|version| version < TESTED));
         assert!(version("7.0-rc1").is_some_and(|version| version >= TESTED));
         assert_eq!(version("unknown"), None);
+    }
+    #[test]
+    fn a_reason_is_given_for_each_state_of_the_parameter() {
+        let refused = || Err(io::Error::from(io::ErrorKind::ReadOnlyFilesystem));
+        assert!(why(None, refused(), true).contains("does not have"));
+        assert!(why(Some(true), refused(), true).contains("to this mount"));
+        assert!(why(Some(false), refused(), true).contains("is off and cannot be changed here: read-only"));
+        assert!(why(Some(false), Ok(()), true).ends_with("is off"));
+        assert!(why(Some(false), Ok(()), false).contains("AQUIFER_IO_URING=1"));
     }
 }

@@ -50,7 +50,7 @@ mod sys;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-pub use enable::enable_in_kernel;
+pub use enable::{enable_in_kernel, why_not_offered};
 pub use queues::Queues;
 pub use ring::{Arrival, Ring, rings};
 use slot::Memory;

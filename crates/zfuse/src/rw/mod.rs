@@ -245,7 +245,7 @@ pub fn mount_live<'a>(
     let (line, at) = kernel::spawn(Box::new(fs_swap::Front(Arc::clone(&gate))), &place)?;
     // It is set only here.
     let _ = notifier.set(Notifier::new(Arc::clone(&line.device)));
-    let (also, flags) = (Mutex::default(), Mutex::new(flags_of(&options)));
+    let (also, flags) = (Mutex::default(), Mutex::new(Some(flags_of(&options))));
     let (seen, options, gate) = (OnceLock::new(), Some(shared), Some(gate));
     Ok(Mounted { line, at, source: name, seen, also, options, flags, gate, space })
 }

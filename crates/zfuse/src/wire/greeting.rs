@@ -1,8 +1,13 @@
 //! The first request of a connection: negotiates capabilities with the kernel.
 
+use std::collections::BTreeSet;
 use std::io;
 
-use fuse_transport::{Device, Header, MAX_BACKGROUND, MAX_WRITE, Opcode, PAYLOAD, Reserved, Words};
+use fuse_transport::{
+    Device, Header, MAX_BACKGROUND, MAX_WRITE, Opcode, PAYLOAD, Reserved, Words, uses_io_uring,
+    why_not_offered,
+};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::encode::Out;
@@ -68,10 +73,13 @@ impl KernelConfig {
     /// Requests come over io_uring if the kernel offers that, and `reserve` does not fail.
     fn join_rings(&mut self, reserve: impl FnOnce() -> io::Result<Option<Reserved>>) -> Option<Reserved> {
         if !self.offered.contains(InitFlags::FUSE_OVER_IO_URING) {
+            if uses_io_uring() {
+                tell_once(why_not_offered());
+            }
             return None;
         }
         let reserved = reserve().unwrap_or_else(|e| {
-            eprintln!("a mount uses /dev/fuse, not io_uring: {e}");
+            tell_once(e.to_string());
             None
         })?;
         self.wanted |= InitFlags::FUSE_OVER_IO_URING;
@@ -90,6 +98,16 @@ impl KernelConfig {
         let out = out.u16(self.max_background).u16(congested.max(1)).u32(self.max_write);
         // Times have nanoseconds.
         out.u32(1).u16(pages).u16(0).u32(half(bits >> 32)).raw(&[0; 28])
+    }
+}
+
+/// Logs why mounts do without io_uring: each reason once, for there may be thousands of mounts.
+fn tell_once(why: String) {
+    static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut told = TOLD.lock();
+    if !told.contains(&why) {
+        eprintln!("mounts use /dev/fuse, not io_uring: {why}");
+        told.insert(why);
     }
 }
 

@@ -1,5 +1,5 @@
 //! A mount to work on.
-#![allow(clippy::unwrap_used, dead_code, reason = "tests, each with a part of this")]
+#![allow(clippy::unwrap_used, clippy::panic, dead_code, reason = "tests, each with a part of this")]
 
 use std::fs;
 use std::io;
