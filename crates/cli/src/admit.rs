@@ -98,7 +98,7 @@ fn refuses_itself(command: &Command) -> bool {
 /// Reports a missing pool before anything else.
 fn exists(command: &Command, ctx: &mut Ctx) -> Result<(), Failure> {
     match Asked::by(command).names.first() {
-        Some(name) if ctx.pool(name).is_none() => Err(Failure::cannot("open", name, "no such pool")),
+        Some(name) if ctx.pool(name).is_none() => Err(ctx.no_pool(name)),
         _ => Ok(()),
     }
 }

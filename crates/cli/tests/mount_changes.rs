@@ -418,7 +418,7 @@ fn a_read_only_import_mounts_each_file_system_by_itself() {
 #[test]
 fn a_mount_that_another_program_made_read_only_becomes_writable_again() {
     let live = Live::new();
-    let Some(at) = mounted(&live) else { return };
+    let Some(at) = live.mounted() else { return };
     let (file, place) = (at.join("file"), at.display());
     for line in [
         format!("mount.zfs tank {place} -o remount,rw"),

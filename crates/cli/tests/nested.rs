@@ -5,6 +5,7 @@ mod live;
 
 use std::fs;
 use std::io::Write;
+use std::time::{Duration, Instant};
 
 use live::Live;
 
@@ -48,7 +49,7 @@ fn a_daemon_that_is_killed_while_it_waits_for_its_own_mount_is_followed_by_anoth
         let Ok(mut file) = fs::File::create(target) else { return };
         while file.write_all(&[7; 65536]).and_then(|()| file.sync_data()).is_ok() {}
     });
-    std::thread::sleep(std::time::Duration::from_millis(700));
+    std::thread::sleep(Duration::from_millis(700));
     live.signal("-KILL");
     assert_eq!(live.ok("zpool list -H -o name"), "tank\nvault\n");
     writer.join().unwrap();
@@ -86,9 +87,60 @@ fn a_pool_in_a_mount_is_read_from_that_mount() {
         });
     }
     for _ in 0..64 {
-        let equal = heard.recv_timeout(std::time::Duration::from_secs(60));
+        let equal = heard.recv_timeout(Duration::from_secs(60));
         assert_eq!(equal, Ok(true), "a read of the inner pool waits for ever");
     }
     live.ok("zpool export vault");
     live.ok("zpool export tank");
+}
+
+/// A process that is stopped until this is dropped.
+struct Stopped(i32);
+
+impl Stopped {
+    fn new(pid: i32) -> Self {
+        signal("-STOP", pid);
+        Self(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        signal("-CONT", self.0);
+    }
+}
+
+fn signal(name: &str, pid: i32) {
+    assert!(std::process::Command::new("kill").args([name, &pid.to_string()]).status().unwrap().success());
+}
+
+/// The devices of the pool are in a mount of another daemon, which does not answer.
+#[test]
+fn pools_that_are_being_imported_are_not_denied() {
+    let (outer, live) = (Live::new(), Live::new());
+    let Some(at) = outer.mounted() else { return };
+    let device = at.join("device");
+    fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
+    live.ok(&format!("zpool create -O mountpoint=none vault {}", device.display()));
+    live.signal("-TERM");
+    let stopped = Stopped::new(outer.pid().unwrap());
+    let coming = "pool 'vault' is being imported\n";
+    for line in ["zpool list", "zpool status", "zpool iostat", "zfs list", "zpool list -H"] {
+        let run = live.run(line);
+        assert_eq!((run.code, run.out.as_str(), run.err.as_str()), (1, "", coming), "{line}");
+    }
+    let named = "cannot open 'vault': the pool is being imported\n";
+    for line in ["zpool list vault", "zpool status vault", "zpool get size vault"] {
+        assert_eq!(live.fails(line), named, "{line}");
+    }
+    let mounts = live.run("zfs mount -a");
+    assert_eq!((mounts.code, mounts.err.as_str()), (0, coming));
+    drop(stopped);
+    let until = Instant::now() + Duration::from_secs(60);
+    while live.run("zpool list -H -o name").out != "vault\n" {
+        assert!(Instant::now() < until, "{}", live.log());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    live.ok("zpool export vault");
+    outer.ok("zpool export tank");
 }

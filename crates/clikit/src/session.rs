@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use daemon::access::Guest;
+use daemon::registry::BEING_IMPORTED;
 use daemon::{Caller, Imported, Registry};
 use engine::dsl::write::Limited;
 use engine::spa::Quiet;
@@ -69,12 +70,20 @@ pub struct HeldPools {
     quiet: Vec<(u64, Option<Quiet>)>,
     /// Pools whose history already records the command.
     logged: Vec<String>,
+    /// Pools that the user was told are being imported.
+    awaited: Vec<String>,
 }
 
 impl HeldPools {
     /// No pools; `held` is set while there is one.
     pub fn new(held: &Arc<AtomicBool>) -> Self {
-        Self { held: Arc::clone(held), leases: Vec::new(), quiet: Vec::new(), logged: Vec::new() }
+        Self {
+            held: Arc::clone(held),
+            leases: Vec::new(),
+            quiet: Vec::new(),
+            logged: Vec::new(),
+            awaited: Vec::new(),
+        }
     }
 }
 
@@ -124,6 +133,34 @@ impl Ctx {
         session.holds.held.fetch_or(!pools.is_empty(), Ordering::Relaxed);
         session.holds.leases.extend(pools.iter().cloned());
         pools
+    }
+
+    /// As [`Ctx::pools`], for commands that show or change all pools: those that are being imported are missing, which the
+    /// user is told.
+    pub fn all_pools(&mut self) -> Vec<Arc<Imported>> {
+        self.tell_coming();
+        self.pools()
+    }
+
+    /// Tells the user which pools are being imported, each once; whether there are any.
+    pub fn tell_coming(&mut self) -> bool {
+        let Some(session) = self.session.as_mut() else { return false };
+        let coming = session.registry.coming();
+        let is_new = |name: &&String| !session.holds.awaited.contains(name);
+        let new: Vec<String> = coming.iter().filter(is_new).cloned().collect();
+        session.holds.awaited.extend(new.iter().cloned());
+        new.iter().for_each(|name| self.warn(format_args!("pool '{name}' is being imported")));
+        !coming.is_empty()
+    }
+
+    /// Whether the pool of that name is being imported.
+    pub fn is_coming(&self, pool: &str) -> bool {
+        self.session.as_ref().is_some_and(|session| session.registry.is_coming(pool))
+    }
+
+    /// The failure of a command that names a pool that is not there.
+    pub fn no_pool(&self, name: &str) -> Failure {
+        Failure::cannot("open", name, if self.is_coming(name) { BEING_IMPORTED } else { "no such pool" })
     }
 
     /// Like [`Ctx::pool`], and its datasets do not change until [`Ctx::let_sync`]: for reports that must not see a

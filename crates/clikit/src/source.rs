@@ -123,8 +123,7 @@ impl PoolSource {
     /// standard error.
     pub fn open(&self, wanted: &str, ctx: &mut Ctx) -> Result<Arc<Pool>, Failure> {
         if self.is_live(ctx) {
-            let pool =
-                ctx.quiet_pool(wanted).ok_or_else(|| Failure::cannot("open", wanted, "no such pool"))?;
+            let pool = ctx.quiet_pool(wanted).ok_or_else(|| ctx.no_pool(wanted))?;
             return Ok(pool.view()?);
         }
         let candidate = import::select(self.candidates(ctx), wanted).map_err(|e| match e.kind() {
@@ -228,7 +227,7 @@ impl PoolSource {
                     Ok(candidate) => chosen.push(candidate),
                     Err(e) if e.kind() == Kind::NotFound => {
                         if !failed.iter().any(|(other, _)| other == name) {
-                            ctx.warn(format!("cannot open '{name}': no such pool"));
+                            ctx.warn(ctx.no_pool(name).message().unwrap_or_default());
                             exit = Exit::FAILED;
                         }
                     }
@@ -239,7 +238,9 @@ impl PoolSource {
             chosen.sort_by(|a, b| a.name.cmp(&b.name));
             chosen
         };
-        if chosen.is_empty() && names.is_empty() && failed.is_empty() {
+        if names.is_empty() && self.lacks_some(ctx) {
+            exit = Exit::FAILED;
+        } else if chosen.is_empty() && names.is_empty() && failed.is_empty() {
             none(ctx)?;
         }
         if names.is_empty() && self.is_live(ctx) {
@@ -268,6 +269,11 @@ impl PoolSource {
             exit = exit.worse(visit(Seen::Unavailable(name, pool), ctx)?);
         }
         Ok(exit)
+    }
+
+    /// Tells the user which of the imported pools, if these are meant, are not there yet; whether there are any.
+    pub fn lacks_some(&self, ctx: &mut Ctx) -> bool {
+        self.is_live(ctx) && ctx.tell_coming()
     }
 
     /// Reports why the daemon could not import a pool when it started.

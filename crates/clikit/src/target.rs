@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use daemon::Imported;
+use daemon::registry::BEING_IMPORTED;
 use engine::dsl::{Dataset, DatasetKind, Dir};
 use engine::spa::Pool;
 use zcommon::props::DatasetTypes;
@@ -25,8 +26,11 @@ pub struct Target {
 impl Target {
     /// The pool that `name` is in; whether the dataset exists is not looked at.
     pub fn of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
-        let missing = || Failure::cannot("open", name, "dataset does not exist");
-        let pool = ctx.pool_of(name).ok_or_else(missing)?;
+        let Some(pool) = ctx.pool_of(name) else {
+            let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
+            let what = if ctx.is_coming(pool) { BEING_IMPORTED } else { "dataset does not exist" };
+            return Err(Failure::cannot("open", name, what));
+        };
         let view = {
             let _quiet = pool.quiet();
             pool.view()?

@@ -141,8 +141,7 @@ fn check(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
 fn check_pool(line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(name) = line.arguments.first() else { return Ok(()) };
     if ctx.pool(name).is_none() {
-        let what = format!("cannot open '{name}': no such pool");
-        return Err(Failure::failed(what));
+        return Err(ctx.no_pool(name));
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ impl Registry {
     /// As [`Registry::import`].
     pub fn retry(self: &Arc<Self>, name: &str) -> Option<Result<Arc<Imported>>> {
         let Unavailable { config, .. } = self.failed().remove(name)?;
-        let place = match self.reserve(name) {
+        let place = match self.reserve_for_import(name) {
             Ok(place) => place,
             // Another command has imported it meanwhile.
             Err(e) => return Some(Err(e)),
@@ -106,7 +106,7 @@ impl Registry {
     ) -> Vec<(String, NvList, String)> {
         let (ended, ends) = mpsc::channel();
         for (name, config, _) in wanted {
-            let Ok(place) = self.reserve(&name) else { continue };
+            let Ok(place) = self.reserve_for_import(&name) else { continue };
             let (registry, commands, ended) = (Arc::clone(self), Arc::clone(commands), ended.clone());
             let work = move || match registry.import_one(&name, &config, place) {
                 Ok(pool) => commands.imported(&pool, &registry),

@@ -235,7 +235,7 @@ impl Registry {
     /// then.
     pub fn import(self: &Arc<Self>, new: ImportPool) -> Result<Arc<Imported>> {
         let name = new.rename.clone().unwrap_or_else(|| new.candidate.name.clone());
-        self.import_at(self.reserve(&name)?, new)
+        self.import_at(self.reserve_for_import(&name)?, new)
     }
 
     pub(crate) fn import_at(

@@ -19,11 +19,30 @@ use crate::mounts::Mounter;
 use crate::paths::RunPaths;
 use crate::rings::Rings;
 
+/// Why a command cannot have a pool yet.
+pub const BEING_IMPORTED: &str = "the pool is being imported";
 /// Maximum wait of a command for a pool that is being imported or exported.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A name: the pool, or `None` while it is being imported, created or exported.
-type Slot = Option<Arc<Imported>>;
+/// A name.
+#[derive(Debug)]
+enum Slot {
+    /// The pool.
+    There(Arc<Imported>),
+    /// It is being imported.
+    Coming,
+    /// It is being created or exported.
+    Changing,
+}
+
+impl Slot {
+    fn pool(&self) -> Option<&Arc<Imported>> {
+        match self {
+            Self::There(pool) => Some(pool),
+            Self::Coming | Self::Changing => None,
+        }
+    }
+}
 
 /// All imported pools.
 #[derive(Debug)]
@@ -151,7 +170,7 @@ impl Registry {
 
     /// All pools in the order of their names, without those being imported or exported.
     pub fn all(&self) -> Vec<Arc<Imported>> {
-        self.pools.lock().values().flatten().cloned().collect()
+        self.pools.lock().values().filter_map(Slot::pool).cloned().collect()
     }
 
     /// The pool of that name, or of that guid. Waits for one that is being imported or exported.
@@ -159,8 +178,8 @@ impl Registry {
         let mut pools = self.pools.lock();
         loop {
             match pools.get(wanted) {
-                Some(Some(pool)) => return Some(Arc::clone(pool)),
-                Some(None) => {
+                Some(Slot::There(pool)) => return Some(Arc::clone(pool)),
+                Some(Slot::Coming | Slot::Changing) => {
                     if self.changed.wait_for(&mut pools, PATIENCE).timed_out() {
                         return None;
                     }
@@ -169,19 +188,46 @@ impl Registry {
             }
         }
         let guid: u64 = wanted.parse().ok()?;
-        pools.values().flatten().find(|pool| pool.guid() == guid).cloned()
+        pools.values().filter_map(Slot::pool).find(|pool| pool.guid() == guid).cloned()
     }
 
-    /// Reserves a name for a new pool.
+    /// The names of the pools that are being imported.
+    pub fn coming(&self) -> Vec<String> {
+        let pools = self.pools.lock();
+        let coming = pools.iter().filter(|(_, slot)| matches!(slot, Slot::Coming));
+        coming.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether a pool is being imported.
+    pub fn is_coming(&self, name: &str) -> bool {
+        matches!(self.pools.lock().get(name), Some(Slot::Coming))
+    }
+
+    /// Reserves a name for a pool that is created.
     ///
     /// # Errors
     /// `Exists` if the name is taken.
     pub fn reserve(self: &Arc<Self>, name: &str) -> Result<Reservation> {
+        self.reserve_as(name, Slot::Changing)
+    }
+
+    /// Reserves a name for a pool that is imported.
+    ///
+    /// # Errors
+    /// `Exists` if the name is taken.
+    pub(crate) fn reserve_for_import(self: &Arc<Self>, name: &str) -> Result<Reservation> {
+        self.reserve_as(name, Slot::Coming)
+    }
+
+    fn reserve_as(self: &Arc<Self>, name: &str, slot: Slot) -> Result<Reservation> {
         let mut pools = self.pools.lock();
-        if pools.contains_key(name) {
-            return Err(Error::new(Kind::Exists, "pool already exists").in_pool(name));
+        let taken = |what: &str| Err(Error::new(Kind::Exists, what).in_pool(name));
+        match pools.get(name) {
+            Some(Slot::Coming) => return taken(BEING_IMPORTED),
+            Some(_) => return taken("pool already exists"),
+            None => {}
         }
-        pools.insert(name.to_owned(), None);
+        pools.insert(name.to_owned(), slot);
         Ok(Reservation { registry: Arc::clone(self), name: name.to_owned() })
     }
 
@@ -194,7 +240,8 @@ impl Registry {
         let mut pools = self.pools.lock();
         let slot = pools.get_mut(name).ok_or_else(missing)?;
         let busy = || Error::new(Kind::Busy, "pool is busy").in_pool(name);
-        let pool = slot.take().ok_or_else(busy)?;
+        let pool = slot.pool().cloned().ok_or_else(busy)?;
+        *slot = Slot::Changing;
         drop(pools);
         let reservation = Reservation { registry: Arc::clone(self), name: name.to_owned() };
         for _ in 0..100 {
@@ -222,14 +269,14 @@ impl Reservation {
         if let Ok(spa) = pool.spa() {
             self.registry.events.add(spa.events());
         }
-        self.registry.pools.lock().insert(self.name.clone(), Some(pool));
+        self.registry.pools.lock().insert(self.name.clone(), Slot::There(pool));
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
         let mut pools = self.registry.pools.lock();
-        if matches!(pools.get(&self.name), Some(None)) {
+        if matches!(pools.get(&self.name), Some(Slot::Coming | Slot::Changing)) {
             pools.remove(&self.name);
         }
         drop(pools);

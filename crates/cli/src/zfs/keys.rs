@@ -84,7 +84,7 @@ fn roots(
     match (name, all) {
         (Some(name), false) => tops.push(Target::head_of(name, ctx)?),
         (None, true) => {
-            for pool in ctx.pools() {
+            for pool in ctx.all_pools() {
                 tops.push(Target::of(&pool.name(), ctx)?);
             }
         }

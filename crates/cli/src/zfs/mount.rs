@@ -88,7 +88,7 @@ impl Verb for Mount {
                 self.many(tops, &options, ctx)
             }
             None => {
-                let names: Vec<String> = ctx.pools().iter().map(|pool| pool.name()).collect();
+                let names: Vec<String> = ctx.all_pools().iter().map(|pool| pool.name()).collect();
                 let tops = names.iter().map(|name| Target::of(name, ctx)).collect::<Result<_, _>>()?;
                 self.many(tops, &options, ctx)
             }
@@ -98,7 +98,7 @@ impl Verb for Mount {
 
 /// `zfs mount` without words. Mounted snapshots are not listed.
 fn list(as_json: bool, ctx: &mut Ctx) -> Outcome {
-    let mut all: Vec<(String, PathBuf)> = ctx.pools().iter().flat_map(|pool| pool.mounts.all()).collect();
+    let mut all: Vec<(String, PathBuf)> = ctx.all_pools().iter().flat_map(|pool| pool.mounts.all()).collect();
     all.retain(|(dataset, _)| !dataset.contains('@'));
     if !as_json {
         all.iter().try_for_each(|(dataset, at)| writeln!(ctx.out, "{dataset:<30}  {}", at.display()))?;
@@ -199,7 +199,7 @@ impl Verb for Unmount {
         match self.names.as_slice() {
             [] if self.all => {
                 let mut all = Vec::new();
-                for pool in ctx.pools() {
+                for pool in ctx.all_pools() {
                     let mounts = pool.mounts.numbered();
                     all.extend(mounts.into_iter().map(|(number, name)| (number, Arc::clone(&pool), name)));
                 }

@@ -162,6 +162,7 @@ pub fn walk(
         let everywhere = Selection { recurse: true, ..selection.clone() };
         let mut candidates = source.candidates(ctx);
         candidates.sort_by(|a, b| a.name.cmp(&b.name));
+        found.failed |= source.lacks_some(ctx);
         for candidate in &candidates {
             match source.open_candidate(candidate, ctx) {
                 Ok(pool) => found.root(pool, &everywhere, ctx)?,

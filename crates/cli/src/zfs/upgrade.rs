@@ -66,7 +66,7 @@ impl Verb for Upgrade {
             return self.upgrade(ctx);
         }
         let mut older = Vec::new();
-        for pool in ctx.pools().iter().map(|pool| pool.name()) {
+        for pool in ctx.all_pools().iter().map(|pool| pool.name()) {
             let all = self.below(&pool, true, ctx)?.into_iter();
             older.extend(all.map(|(target, version)| (target.name, version)).filter(|(_, v)| *v < NEWEST));
         }
@@ -101,7 +101,7 @@ impl Upgrade {
     #[doc(alias = "zfs_do_upgrade")]
     fn upgrade(&self, ctx: &mut Ctx) -> Outcome {
         let names = match self.all {
-            true => ctx.pools().iter().map(|pool| pool.name()).collect(),
+            true => ctx.all_pools().iter().map(|pool| pool.name()).collect(),
             false => self.names.clone(),
         };
         let mut counts = Counts::default();

@@ -293,7 +293,7 @@ impl FilterFile for std::io::Result<std::fs::File> {
 }
 
 fn pool(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
-    ctx.pool(name).ok_or_else(|| Failure::cannot("open", name, "no such pool"))
+    ctx.pool(name).ok_or_else(|| ctx.no_pool(name))
 }
 
 impl Verb for Zinject {

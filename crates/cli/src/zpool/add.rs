@@ -54,7 +54,7 @@ pub struct Add {
 impl Verb for Add {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let cannot = |what: String| Failure::cannot("add to", &self.pool, what);
-        let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
+        let pool = ctx.pool(&self.pool).ok_or_else(|| ctx.no_pool(&self.pool))?;
         let mut ashift = None;
         for (name, value) in settings::split(&self.props).map_err(cannot)? {
             match of_pool(&name, &value, When::New).map_err(cannot)? {

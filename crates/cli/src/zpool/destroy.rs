@@ -25,7 +25,7 @@ impl Verb for Destroy {
             let what = "cannot destroy '{}': use 'zfs destroy' to destroy a dataset";
             return Err(Failure::failed(what.replace("{}", &self.pool)));
         }
-        let pool = ctx.pool(&self.pool).ok_or_else(|| Failure::cannot("open", &self.pool, "no such pool"))?;
+        let pool = ctx.pool(&self.pool).ok_or_else(|| ctx.no_pool(&self.pool))?;
         if !pool.is_read_only() {
             // For `zpool import -D`. A suspended pool can't record it, and is destroyed all the same.
             let _ = ctx.log(&pool);

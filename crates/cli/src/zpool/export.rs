@@ -26,7 +26,6 @@ pub struct Export {
 
 impl Verb for Export {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let registry = ctx.registry()?;
         if self.all && !self.pools.is_empty() {
             return Err(Failure::usage("too many arguments"));
         }
@@ -34,7 +33,7 @@ impl Verb for Export {
             return Err(Failure::usage("missing pool argument"));
         }
         let names = match self.all {
-            true => registry.all().iter().map(|pool| pool.name()).collect(),
+            true => ctx.all_pools().iter().map(|pool| pool.name()).collect(),
             false => self.pools.clone(),
         };
         let mut exit = Exit::OK;
@@ -54,7 +53,7 @@ impl Export {
         let Some(pool) = ctx.pool(wanted) else {
             return match ctx.registry()?.forget_failed(wanted) {
                 Ok(true) => Ok(()),
-                Ok(false) => Err(Failure::cannot("open", wanted, "no such pool")),
+                Ok(false) => Err(ctx.no_pool(wanted)),
                 Err(e) => Err(Failure::cannot("export", wanted, e)),
             };
         };

@@ -49,6 +49,9 @@ impl Verb for Get {
             Some((name, _))
                 if !pools.iter().any(|pool| pool.name == *name || name.parse() == Ok(pool.guid)) =>
             {
+                if ctx.is_coming(name) {
+                    return Err(ctx.no_pool(name));
+                }
                 self.source.explain(name, ctx);
                 let what = format!("Cannot get properties of {name}: no such pool available.");
                 Err(Failure::failed(what))

@@ -130,8 +130,9 @@ impl Verb for Import {
         }
         let env = Env::system(CACHE)?;
         let mut pools = self.found(ctx)?;
-        let imported: Vec<u64> = ctx.pools().iter().map(|pool| pool.guid()).collect();
-        pools.retain(|pool| self.wants(pool) && !imported.contains(&pool.guid));
+        let imported: Vec<u64> = ctx.all_pools().iter().map(|pool| pool.guid()).collect();
+        let is_fresh = |pool: &PoolCandidate| !imported.contains(&pool.guid) && !ctx.is_coming(&pool.name);
+        pools.retain(|pool| self.wants(pool) && is_fresh(pool));
         if pools.is_empty() {
             return self.nothing(ctx);
         }
@@ -209,7 +210,9 @@ impl Import {
         if let Some(pool) = &self.pool {
             return Err(Failure::cannot("import", pool, "no such pool available"));
         }
-        ctx.warn("no pools available to import");
+        if !ctx.tell_coming() {
+            ctx.warn("no pools available to import");
+        }
         Ok(Exit::OK)
     }
 

@@ -52,8 +52,9 @@ impl Import {
         // Pools that are imported already are skipped.
         let known: Vec<u64> = registry.all().iter().map(|pool| pool.guid()).collect();
         let Some(wanted) = &self.pool else {
-            found.retain(|pool| !known.contains(&pool.guid));
-            return self.all(found, &wishes, ctx);
+            let is_coming = ctx.tell_coming();
+            found.retain(|pool| !known.contains(&pool.guid) && !ctx.is_coming(&pool.name));
+            return if found.is_empty() && is_coming { Ok(Exit::OK) } else { self.all(found, &wishes, ctx) };
         };
         let matching: Vec<&PoolCandidate> =
             found.iter().filter(|pool| pool.name == *wanted || wanted.parse() == Ok(pool.guid)).collect();

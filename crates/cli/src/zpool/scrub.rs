@@ -131,7 +131,7 @@ impl Scrub {
 impl Verb for Scrub {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let action = self.action()?;
-        let pools = if self.all { ctx.pools() } else { named_or_all(&self.pools, ctx)? };
+        let pools = if self.all { ctx.all_pools() } else { named_or_all(&self.pools, ctx)? };
         let mut first = None;
         for pool in &pools {
             if let Err(failure) = self.carry_out(pool, action, ctx) {

@@ -33,6 +33,9 @@ impl Verb for Set {
             return Err(Failure::usage("missing value in property=value argument"));
         };
         let Some(pool) = ctx.pool(&self.pool) else {
+            if ctx.is_coming(&self.pool) {
+                return Err(ctx.no_pool(&self.pool));
+            }
             ctx.warn(format_args!("cannot open '{}': is not a pool", self.pool));
             return Ok(Exit::EINVAL);
         };

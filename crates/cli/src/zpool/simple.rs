@@ -8,7 +8,7 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 
 pub(super) fn named(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
-    ctx.pool(name).ok_or_else(|| Failure::cannot("open", name, "no such pool"))
+    ctx.pool(name).ok_or_else(|| ctx.no_pool(name))
 }
 
 /// Write all changes to disk.
@@ -42,7 +42,7 @@ pub(super) fn named_or_retried(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported
 /// These pools; all that are imported, without any.
 pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Vec<Arc<Imported>>, Failure> {
     match names.is_empty() {
-        true => Ok(ctx.pools()),
+        true => Ok(ctx.all_pools()),
         false => names.iter().map(|name| named_or_retried(name, ctx)).collect(),
     }
 }

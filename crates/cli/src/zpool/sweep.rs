@@ -163,7 +163,7 @@ impl Work<'_> {
         let pools = match name {
             // A failure is -1 there.
             Some(name) => vec![opened(name, ctx)?],
-            None => ctx.pools(),
+            None => ctx.all_pools(),
         };
         let mut waited = Vec::new();
         for pool in &pools {

@@ -96,7 +96,7 @@ fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
 #[doc(alias = "upgrade_cb")]
 fn all(version: u64, ctx: &mut Ctx) -> Outcome {
     let mut done = false;
-    let pools = ctx.pools();
+    let pools = ctx.all_pools();
     let exit = clikit::verb::each(&pools, ctx, |pool, ctx| {
         let older = current(pool)? < version;
         if older || (version == SPA_VERSION_FEATURES && !missing(pool)?.is_empty()) {
@@ -222,7 +222,7 @@ POOL  FEATURE
 fn report(ctx: &mut Ctx) -> Outcome {
     let (mut older, mut lines) = (Vec::new(), Vec::new());
     let enabled = by_upgrade();
-    for pool in ctx.pools() {
+    for pool in ctx.all_pools() {
         let (name, version) = (pool.name(), current(&pool)?);
         if version < SPA_VERSION_FEATURES {
             older.push(format!("{version:>2}   {name}"));

@@ -83,7 +83,7 @@ impl Verb for Wait {
         loop {
             let pool = match ctx.pool(&self.pool) {
                 Some(pool) => pool,
-                None if is_first => return Err(Failure::cannot("open", &self.pool, "no such pool")),
+                None if is_first => return Err(ctx.no_pool(&self.pool)),
                 // A pool that is gone has nothing left to do.
                 None => return Ok(Exit::OK),
             };
