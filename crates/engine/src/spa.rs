@@ -114,7 +114,7 @@ use self::shared::Shared;
 use self::suspension::Telling;
 use self::sync_task::WaitingTasks;
 use crate::dmu::dirty::sync::BlockOps;
-use crate::dmu::tx::{ChangedBytes, Dirty, FREED_BLOCK};
+use crate::dmu::tx::{Dirty, FREED_BLOCK, Unsynced};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::DslPool;
 use crate::error::{Error, Result};
@@ -167,7 +167,7 @@ pub struct Spa {
     /// Blocks with more than one owner.
     pub shared: Shared,
     /// Bytes that leave vdevs in txgs that are not on disk yet.
-    pub(super) leaving: Mutex<BTreeMap<u64, ChangedBytes>>,
+    pub(super) leaving: Mutex<BTreeMap<u64, Unsynced<u64>>>,
     /// Leaves that are no longer in the pool once the txg is on disk, and their labels then.
     retired: Mutex<Vec<(Arc<Leaf>, NvList)>>,
     /// Configuration.

@@ -184,8 +184,11 @@ fn times_attributes_and_holes_are_kept() {
         let got = getxattr(&path, "user.name", &mut out).unwrap();
         assert_eq!(&out[..got], value);
     }
-    let again = setxattr(&path, "user.name", b"x", XattrFlags::CREATE);
-    assert_eq!(again.unwrap_err(), rustix::io::Errno::EXIST);
+    let set = |name, flags| setxattr(&path, name, b"x", flags).unwrap_err();
+    assert_eq!(set("user.name", XattrFlags::CREATE), rustix::io::Errno::EXIST);
+    assert_eq!(set("user.other", XattrFlags::REPLACE), rustix::io::Errno::NODATA);
+    let both = ["user.name", "user.other"].map(|name| set(name, XattrFlags::CREATE | XattrFlags::REPLACE));
+    assert_eq!(both, [rustix::io::Errno::EXIST, rustix::io::Errno::NODATA]);
     let mut names = vec![0; 100];
     let got = listxattr(&path, &mut names).unwrap();
     assert_eq!(&names[..got], b"user.name\0");

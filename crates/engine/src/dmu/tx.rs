@@ -1,5 +1,6 @@
 //! A transaction: a hold on the open txg, within which objects are changed.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -112,25 +113,29 @@ impl Dirty {
     }
 }
 
-/// Bytes changed in the last txgs. A txg's bytes are charged until it is on disk; only then is its allocation
-/// known. They are not cleared: a newer txg replaces them.
+/// What the last txgs change. It is charged until the txg is on disk; only then is its allocation known. Nothing is cleared: a
+/// newer txg replaces an older one.
 #[derive(Debug, Default)]
-pub(crate) struct ChangedBytes {
-    slots: Mutex<[(u64, u64); SIZE]>,
+pub(crate) struct Unsynced<T> {
+    slots: Mutex<[(u64, T); SIZE]>,
 }
 
-impl ChangedBytes {
+impl<T: Copy + Default + AddAssign> Unsynced<T> {
     /// Adds the changes of a transaction.
-    pub(crate) fn add(&self, txg: u64, bytes: u64) {
+    pub(crate) fn add(&self, txg: u64, more: T) {
         if let Some((of, sum)) = self.slots.lock().get_mut(slot(txg)) {
-            *sum = if *of == txg { sum.saturating_add(bytes) } else { bytes };
-            *of = txg;
+            if *of != txg {
+                (*of, *sum) = (txg, T::default());
+            }
+            *sum += more;
         }
     }
 
-    /// Bytes of all txgs after `synced`.
-    pub(crate) fn after(&self, synced: u64) -> u64 {
-        self.slots.lock().iter().filter(|(of, _)| *of > synced).map(|(_, sum)| sum).sum()
+    /// The sum of all txgs after `synced`.
+    pub(crate) fn after(&self, synced: u64) -> T {
+        let mut all = T::default();
+        self.slots.lock().iter().filter(|(of, _)| *of > synced).for_each(|(_, sum)| all += *sum);
+        all
     }
 }
 
@@ -213,7 +218,7 @@ impl Tx {
 
 #[cfg(test)]
 mod tests {
-    use super::{ChangedBytes, Dirty};
+    use super::{Dirty, Unsynced};
 
     #[test]
     fn small_blocks_and_objects_count_with_the_memory_that_they_take() {
@@ -230,8 +235,8 @@ mod tests {
 
     #[test]
     fn what_a_txg_changed_counts_until_it_is_on_disk() {
-        let changed = ChangedBytes::default();
-        for (txg, bytes) in [(7, 10), (8, 200), (8, 300), (9, 4000)] {
+        let changed = Unsynced::default();
+        for (txg, bytes) in [(7, 10_u64), (8, 200), (8, 300), (9, 4000)] {
             changed.add(txg, bytes);
         }
         assert_eq!([6, 7, 8, 9].map(|synced| changed.after(synced)), [4510, 4500, 4000, 0]);

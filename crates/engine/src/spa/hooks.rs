@@ -183,15 +183,11 @@ impl SpaceSource for Spa {
         self.space.worst_asizes([MIB, ondisk::MIN_BLOCK_SIZE], self.txgs.synced())
     }
 
-    fn needed_and_inflation(&self, [per_mib, least]: [u64; 2]) -> (u64, u64) {
-        let needs = self.dirty.needs();
+    fn needed_and_inflation(&self, worst: [u64; 2]) -> (u64, u64) {
+        let [_, least] = worst;
         let inflation = least / ondisk::MIN_BLOCK_SIZE;
         let least_inflation = self.limits().get(Limit::AsizeInflation);
-        let parts = u128::from(needs.bytes) * u128::from(per_mib) / u128::from(MIB);
-        // The last row of sectors, of a block and of its parity, is filled in part.
-        let ends = least.saturating_mul(2);
-        let needed =
-            u64::try_from(parts).unwrap_or(u64::MAX).saturating_add(needs.blocks.saturating_mul(ends));
+        let needed = self.dirty.needs().most_asize(worst);
         (needed, inflation.saturating_mul(COPIES_AND_METADATA).max(least_inflation))
     }
 

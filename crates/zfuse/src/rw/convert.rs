@@ -60,10 +60,11 @@ pub fn rename(flags: RenameFlags) -> Option<RenameKind> {
 
 /// `XATTR_CREATE` and `XATTR_REPLACE`.
 pub fn xattr_mode(flags: i32) -> XattrMode {
-    match flags {
-        libc::XATTR_CREATE => XattrMode::Create,
-        libc::XATTR_REPLACE => XattrMode::Replace,
-        _ => XattrMode::Set,
+    match (flags & libc::XATTR_CREATE != 0, flags & libc::XATTR_REPLACE != 0) {
+        (false, false) => XattrMode::Set,
+        (true, false) => XattrMode::Create,
+        (false, true) => XattrMode::Replace,
+        (true, true) => XattrMode::CreateAndReplace,
     }
 }
 

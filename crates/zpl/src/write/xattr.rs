@@ -44,6 +44,8 @@ pub enum XattrMode {
     Create,
     /// It must be there.
     Replace,
+    /// Both, so it always fails: nothing is written.
+    CreateAndReplace,
 }
 
 impl FsWriter {
@@ -142,10 +144,10 @@ impl FsWriter {
         };
         let is_there = in_list || in_dir.is_some();
         match (is_there || bare.is_some(), mode, value) {
-            (true, XattrMode::Create, Some(_)) => {
+            (true, XattrMode::Create | XattrMode::CreateAndReplace, Some(_)) => {
                 return Err(Error::new(Kind::Exists, "the attribute exists"));
             }
-            (false, XattrMode::Replace, _) | (false, _, None) => {
+            (false, XattrMode::Replace | XattrMode::CreateAndReplace, _) | (false, _, None) => {
                 return Err(Error::not_found("no such attribute"));
             }
             _ => {}

@@ -10,9 +10,10 @@ use engine::dsl::write::Tasks;
 use engine::dsl::write::props::Source;
 use engine::env::Env;
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
-use engine::spa::{NewPool, Spa};
+use engine::spa::{NewPool, Pool, Spa};
 use engine::vdev::config::AllocBias;
 use engine::zap::Zap;
+use ondisk::ObjsetType;
 use ondisk::dsl::DslDir;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use testkit::pools;
@@ -62,20 +63,42 @@ impl Bench {
 
     /// Sets a number property of the root file system.
     pub fn set(&self, name: &'static str, value: u64) {
-        let task = move |spa: &Spa, tx: &engine::dmu::Tx| {
-            let tasks = Tasks { at: spa.datasets.at(tx, spa), datasets: &spa.datasets, pool: &spa.pool.name };
-            tasks.set("wpool", &[(name, Some(PropValue::Number(value)))], Source::Local)
+        self.set_of("wpool", &[(name, value)]);
+    }
+
+    /// Sets number properties of a file system.
+    pub fn set_of(&self, fs: &str, props: &[(&'static str, u64)]) {
+        let (fs, all) =
+            (fs.to_owned(), Vec::from_iter(props.iter().map(|p| (p.0, Some(PropValue::Number(p.1))))));
+        self.spa.dsl_task(move |tasks| tasks.set(&fs, &all, Source::Local)).unwrap();
+    }
+
+    /// Creates a file system below the root; its name.
+    pub fn child(&self, name: &str) -> String {
+        let (name, fs) = (format!("wpool/{name}"), pools::new_fs(&self.env));
+        let new = name.clone();
+        let create = move |tasks: &Tasks<'_>| {
+            tasks.create(&new, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))
         };
-        self.spa.sync_task(task).unwrap();
+        self.spa.dsl_task(create).unwrap();
+        name
+    }
+
+    /// Bytes that a file system and everything below it use, as a fresh reader finds it.
+    pub fn used(&self, fs: &str) -> u64 {
+        self.spa.sync().unwrap();
+        self.open_pool().dsl.dataset(fs).unwrap().dir().unwrap().phys.used_bytes
+    }
+
+    fn open_pool(&self) -> Arc<Pool> {
+        let dirs: Vec<PathBuf> = vec![self.dir.path().to_owned()];
+        let env = Env::system(32 << 20).unwrap();
+        zutil::import::open_pool(&env, &dirs, "wpool", engine::spa::OpenOptions::default()).unwrap()
     }
 
     /// The state on disk, as a fresh reader finds it.
     pub fn reader(&self) -> Arc<Filesystem> {
-        let dirs: Vec<PathBuf> = vec![self.dir.path().to_owned()];
-        let env = Env::system(32 << 20).unwrap();
-        let pool =
-            zutil::import::open_pool(&env, &dirs, "wpool", engine::spa::OpenOptions::default()).unwrap();
-        Filesystem::open(&pool.dsl.dataset("wpool").unwrap()).unwrap()
+        Filesystem::open(&self.open_pool().dsl.dataset("wpool").unwrap()).unwrap()
     }
 
     /// Real zdb's output; empty (with a notice) where there is none.

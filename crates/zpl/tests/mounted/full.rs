@@ -131,3 +131,53 @@ fn more_than_there_is_cannot_be_allocated() {
     assert_eq!(fs.attr(number).unwrap().size, available / 2);
     fs.unmount().unwrap();
 }
+
+const QUOTA: u64 = 20 << 20;
+
+/// A quota is met at the call by what blocks take on disk, with parity and copies, before a txg has written them.
+#[test]
+fn unsynced_blocks_count_in_quotas_with_what_they_take_on_disk() {
+    let vdev = |dir: &Path| {
+        let children = (0..5).map(|i| pools::leaf(&dir.join(format!("disk{i}")), 256 << 20)).collect();
+        VdevSpec::Raidz { parity: 2, children }
+    };
+    let bench = Bench::on(Some(12), vdev, |_| {});
+    let mut rng = Rng::new(9);
+    for (recordsize, copies) in [(4096, 1), (512, 3), (131_072, 3)] {
+        let name = bench.child(&format!("r{recordsize}"));
+        let step = recordsize.max(16 << 10);
+        bench.set_of(&name, &[("quota", QUOTA), ("recordsize", recordsize), ("copies", copies)]);
+        let fs = mount(&bench.spa, &name, Overrides::default()).unwrap();
+        let file = fs.create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
+        let full =
+            (0..5000).find_map(|i| fs.write(file, i * step, &random(&mut rng, step as usize), true).err());
+        assert_eq!(full.map(|e| e.kind()), Some(zpl::Kind::Quota), "{name}");
+        fs.unmount().unwrap();
+        let used = bench.used(&name);
+        assert!((QUOTA..QUOTA + QUOTA / 8).contains(&used), "{name}: {used}");
+    }
+}
+
+/// File systems below a directory with a quota do not exceed it together.
+#[test]
+fn a_quota_counts_the_unsynced_blocks_of_all_below_it() {
+    let bench = Bench::new(512 << 20, |_| {});
+    let parent = bench.child("parent");
+    bench.set_of(&parent, &[("quota", QUOTA)]);
+    let mut rng = Rng::new(10);
+    let all: Vec<_> = (0..6)
+        .map(|n| mount(&bench.spa, &bench.child(&format!("parent/{n}")), Overrides::default()).unwrap())
+        .collect();
+    for fs in &all {
+        let file = fs.create(fs.root, b"f", &node(FileKind::Regular, 0o600));
+        let Ok(file) = file else { continue };
+        let full = (0..19).find_map(|i| fs.write(file, i << 20, &random(&mut rng, 1 << 20), true).err());
+        assert!(full.as_ref().is_none_or(|e| e.kind() == zpl::Kind::Quota), "{full:?}");
+    }
+    let used = bench.used(&parent);
+    assert!((QUOTA..QUOTA + QUOTA / 8).contains(&used), "{used}");
+    // The space of one is there for the next as soon as it is free.
+    all[0].unlink(all[0].root, b"f").unwrap();
+    let file = all[5].create(all[5].root, b"g", &node(FileKind::Regular, 0o600)).unwrap();
+    all[5].write(file, 0, &random(&mut rng, 1 << 20), true).unwrap();
+}

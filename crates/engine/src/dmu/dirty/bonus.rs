@@ -69,8 +69,9 @@ impl Handle {
     /// Writes or removes the spill block (512 bytes to 128 KiB, whole sectors).
     pub fn set_spill(self: &Arc<Self>, tx: &Tx, bytes: Option<Buf>) -> Result<()> {
         if let Some(bytes) = &bytes {
-            let copies = self.objset()?.policy.read().spill(&self.dnode()).copies;
-            tx.needs(Needs::block(u64::try_from(bytes.len()).unwrap_or(0), copies));
+            let objset = self.objset()?;
+            let copies = objset.policy.read().spill(&self.dnode()).copies;
+            objset.needs(tx, Needs::block(u64::try_from(bytes.len()).unwrap_or(0), copies));
         }
         self.change(tx, |dnode, change| {
             match &bytes {
@@ -84,8 +85,9 @@ impl Handle {
 
     /// Replaces the spill block by one of a send stream, which is written unchanged.
     pub(crate) fn set_stored_spill(self: &Arc<Self>, tx: &Tx, block: StoredBlock) -> Result<()> {
-        let copies = self.objset()?.policy.read().spill(&self.dnode()).copies;
-        tx.needs(Needs::block(u64::try_from(block.bytes.len()).unwrap_or(0), copies));
+        let objset = self.objset()?;
+        let copies = objset.policy.read().spill(&self.dnode()).copies;
+        objset.needs(tx, Needs::block(u64::try_from(block.bytes.len()).unwrap_or(0), copies));
         self.change(tx, |dnode, change| {
             dnode.set_spill(Some(dnode.spill().copied().unwrap_or_default()));
             change.spill = Spill::Stored(block);

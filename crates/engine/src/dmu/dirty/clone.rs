@@ -163,9 +163,10 @@ impl Handle {
             needs += Needs::block(0, 1);
             needs
         })?;
-        tx.needs(needs);
+        objset.needs(tx, needs);
+        let copies = u8::try_from(bp.ndvas()).unwrap_or(u8::MAX);
+        objset.pends(tx, Needs::block(bp.psize(), copies));
         tx.dirtied(ondisk::blkptr::BLKPTR_SIZE);
-        objset.changed.add(tx.txg(), bp.psize());
         Ok(())
     }
 }

@@ -282,7 +282,7 @@ impl Handle {
                 assert!(earlier.txg < tx.txg(), "changes are made in the newest txg");
                 left.get_or_insert_with(|| Box::new(now.clone()));
             }
-            tx.needs(objset.dnode_needs(tx.txg(), self.number));
+            objset.needs(tx, objset.dnode_needs(tx.txg(), self.number));
             objset.set_dirty(tx.txg(), self);
             tx.dirtied_object();
         }
@@ -451,13 +451,6 @@ impl Handle {
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
 
-    /// Charges this many more bytes to be written. A block that changes repeatedly is written once.
-    fn counts(&self, tx: &Tx, bytes: usize) -> Result<()> {
-        tx.dirtied(bytes);
-        self.objset()?.changed.add(tx.txg(), u64::try_from(bytes).unwrap_or(0));
-        Ok(())
-    }
-
     /// Charges block `blkid` and the blocks above it.
     pub(super) fn counts_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: usize) -> Result<()> {
         let objset = self.objset()?;
@@ -467,8 +460,9 @@ impl Handle {
             needs += Needs::block(u64::try_from(bytes).unwrap_or(0), policy.block(dnode, 0).copies);
             needs
         })?;
-        tx.needs(needs);
-        self.counts(tx, bytes)
+        objset.needs(tx, needs);
+        tx.dirtied(bytes);
+        Ok(())
     }
 
     /// Frees blocks `[start, end)`. With `end` past the last block the object ends before `start`.
@@ -484,7 +478,7 @@ impl Handle {
             }
             needs
         })?;
-        tx.needs(needs);
+        objset.needs(tx, needs);
         self.change(tx, |dnode, change| {
             change.free(start, end);
             if end > dnode.maxblkid && start <= dnode.maxblkid {
@@ -532,7 +526,8 @@ impl Handle {
     /// Writes the object's dnode with `tx`'s txg although nothing in it changes; a freed one stays freed.
     pub fn touch(self: &Arc<Self>, tx: &Tx) -> Result<()> {
         self.change(tx, |_, _| ())?;
-        self.counts(tx, ondisk::dnode::DNODE_MIN_SIZE)
+        tx.dirtied(ondisk::dnode::DNODE_MIN_SIZE);
+        Ok(())
     }
 
     /// Frees the object and all its blocks.

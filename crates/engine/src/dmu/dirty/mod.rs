@@ -26,6 +26,7 @@ mod handle;
 mod names;
 pub(crate) mod needs;
 mod object_sync;
+pub(crate) mod pending;
 mod piece;
 pub(crate) mod policy;
 mod raw;
@@ -48,7 +49,7 @@ pub(crate) use change::StoredBlock;
 pub use clone::CloneSource;
 pub use editor::Editor;
 pub use handle::{Handle, Waiting};
-use needs::Needs;
+use pending::Pending;
 pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;
 use slots::NumberSearch;
@@ -98,8 +99,9 @@ pub struct LiveObjset {
     log: RwLock<Option<Arc<dyn IntentLog>>>,
     /// Set while a raw stream fills it.
     raw: RwLock<Option<raw::Raw>>,
-    /// Bytes changed by each open txg.
-    changed: crate::dmu::tx::ChangedBytes,
+    /// Blocks that open txgs write, and those of all datasets below each directory with a quota above it.
+    pending: Pending,
+    above: RwLock<Vec<Arc<Pending>>>,
     /// Number of times that clean objects were evicted.
     trims: AtomicU64,
     /// Counters of its dataset.
@@ -191,7 +193,8 @@ impl LiveObjset {
                 policy: RwLock::new(policy),
                 log: RwLock::default(),
                 raw: RwLock::default(),
-                changed: crate::dmu::tx::ChangedBytes::default(),
+                pending: Pending::default(),
+                above: RwLock::default(),
                 trims: AtomicU64::new(0),
                 stats: DatasetStats::default(),
                 weight: AtomicUsize::new(weight),
@@ -268,11 +271,6 @@ impl LiveObjset {
     pub fn touch(&self, tx: &Tx) -> Result<()> {
         self.set_dirty(tx.txg(), &self.special(SpecialObject::Meta)?);
         Ok(())
-    }
-
-    /// Bytes changed by txgs after `synced`.
-    pub(crate) fn changed_bytes(&self, synced: u64) -> u64 {
-        self.changed.after(synced)
     }
 
     /// Whether its intent log has an owner: it is mounted, or a volume in use.
@@ -431,22 +429,6 @@ impl LiveObjset {
         if let Some(list) = self.dirty.get(slot(txg)) {
             list.lock().insert(handle.number, Arc::clone(handle));
         }
-    }
-
-    /// The blocks needed to write the dnode of object `number`, which the txg has not changed yet.
-    fn dnode_needs(&self, txg: u64, number: u64) -> Needs {
-        let list = self.dirty.get(slot(txg)).filter(|_| slots::is_ordinary(number));
-        let Some(list) = list else { return Needs::default() };
-        let (list, (blkid, _)) = (list.lock(), slots::place(number));
-        let block = |(&n, _): (&u64, &Arc<Handle>)| slots::place(n).0;
-        let below = list.range(1..number).next_back().map(block);
-        if below == Some(blkid) {
-            return Needs::default();
-        }
-        let above = list.range(number.saturating_add(1)..dnode::MAX_OBJECT).next().map(block);
-        drop(list);
-        let root = self.root.read();
-        needs::of_dnode(&self.policy.read(), &root.phys.meta_dnode, blkid, [below, above])
     }
 
     /// Whether a txg changed something in it.

@@ -10,6 +10,7 @@ use ondisk::Dnode;
 use super::policy::Policy;
 use super::{META_BLOCK, tree};
 
+const MIB: u64 = 1 << 20;
 /// Bytes of a block pointer.
 const POINTER: u64 = 128;
 /// Maximum bytes of an indirect block of zeros after lz4.
@@ -37,6 +38,15 @@ impl AddAssign for Needs {
 }
 
 impl Needs {
+    /// Bytes on disk that they take at most, if none can be compressed. `per_mib`, `least`: bytes on disk of blocks of 1 MiB
+    /// and of the smallest size, on the vdev where they take most.
+    pub(crate) fn most_asize(self, [per_mib, least]: [u64; 2]) -> u64 {
+        let parts = u128::from(self.bytes) * u128::from(per_mib) / u128::from(MIB);
+        // The last row of sectors, of a block and of its parity, is filled in part.
+        let ends = least.saturating_mul(2);
+        u64::try_from(parts).unwrap_or(u64::MAX).saturating_add(self.blocks.saturating_mul(ends))
+    }
+
     /// One block of `bytes` bytes with `copies` copies.
     pub(crate) fn block(bytes: u64, copies: u8) -> Self {
         let copies = u64::from(copies);

@@ -17,6 +17,7 @@ use super::received_key::RawKey;
 use super::space;
 use super::{crypto, names, props};
 use crate::dmu::dirty::IntentLog;
+use crate::dmu::dirty::pending::PendingByDir;
 use crate::dmu::dirty::policy::{Cached, Policy, RedundantMetadata};
 use crate::dmu::{LiveObjset, SpecialObject, Tx};
 use crate::dsl::Delta;
@@ -124,6 +125,8 @@ pub struct DslPool {
     open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
     /// Datasets that must stay as they are.
     pub(crate) long_holds: LongHolds,
+    /// What is below directories with a quota.
+    pub(super) pending: PendingByDir,
     /// Hidden heads, marked as inconsistent, that are emptied and destroyed after the task that replaced them.
     replaced: Mutex<Vec<u64>>,
 }
@@ -136,6 +139,7 @@ impl DslPool {
             keys: Arc::clone(keys),
             open: Mutex::default(),
             long_holds: LongHolds::default(),
+            pending: PendingByDir::default(),
             replaced: Mutex::default(),
         })
     }

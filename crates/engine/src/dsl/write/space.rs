@@ -19,6 +19,9 @@ use crate::error::{Error, Kind, Result};
 #[doc(alias = "DST_AVG_BLKSHIFT")]
 const TASK_BLOCK_SHIFT: u32 = 14;
 
+/// Unsynced changes may exceed a directory's quota by this part of it, as in OpenZFS.
+const QUOTA_SLACK_SHIFT: u32 = 5;
+
 /// The change of a charge when usage goes from `used` to `used + delta` and at least `reserved` is charged.
 #[doc(alias = "parent_delta")]
 pub(super) fn charged(used: u64, reserved: u64, delta: i64) -> i64 {
@@ -193,24 +196,45 @@ impl Room {
     }
 }
 
-/// How much a head may grow. `netfree`: a change that frees space in the end, so quotas are not asked and half of the
+/// What a quota leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QuotaRoom {
+    /// The directory, with everything below it; `None`: the head alone, by its refquota.
+    pub(super) dir: Option<u64>,
+    /// Bytes until it is used up.
+    pub(super) left: u64,
+    /// Bytes by which unsynced changes may exceed it: their estimate is high, and a dataset that is nearly full would otherwise wait
+    /// for a txg at each write.
+    pub(super) slack: u64,
+}
+
+/// How much a head may grow, and what each quota leaves of that. `netfree`: a change that frees space in the end, so quotas are not asked and half of the
 /// pool's reserve may be used.
 #[doc(alias("dsl_dir_tempreserve_space", "dsl_dataset_check_quota"))]
-pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> Result<Room> {
+pub(super) fn room(
+    view: &MosView<'_>,
+    hooks: &dyn Hooks,
+    head: u64,
+    netfree: bool,
+) -> Result<(Room, Vec<QuotaRoom>)> {
+    let mut quotas = Vec::new();
     let phys = view.dataset(head)?;
     let refquota = props::own_number(view, phys.dir_obj, "refquota")?;
     let mut room = Room { quota: u64::MAX, pool: u64::MAX };
     if !netfree && refquota != 0 {
         room.quota = refquota.saturating_sub(phys.referenced_bytes);
+        quotas.push(QuotaRoom { dir: None, left: room.quota, slack: 0 });
     }
     // The head may use the space of its refreservation.
     let reserved = props::own_number(view, phys.dir_obj, "refreservation")?;
     let mut unused = reserved.saturating_sub(phys.unique_bytes);
     for step in view.ancestors(phys.dir_obj) {
-        let (_, dir) = step?;
+        let (number, dir) = step?;
         let used = dir.used_bytes.saturating_sub(unused);
         if !netfree && dir.quota != 0 {
-            room.quota = room.quota.min(dir.quota.saturating_sub(used));
+            let left = dir.quota.saturating_sub(used);
+            room.quota = room.quota.min(left);
+            quotas.push(QuotaRoom { dir: Some(number), left, slack: dir.quota >> QUOTA_SLACK_SHIFT });
         }
         if dir.parent_obj == 0 {
             room.pool = hooks.pool_space(netfree).saturating_sub(used);
@@ -218,7 +242,7 @@ pub fn room(view: &MosView<'_>, hooks: &dyn Hooks, head: u64, netfree: bool) -> 
         // So is the space that a reservation of this directory holds above.
         unused = unused.saturating_add(dir.reserved.saturating_sub(dir.used_bytes));
     }
-    Ok(room)
+    Ok((room, quotas))
 }
 
 /// Whether the MOS may grow by some blocks, for a change of datasets.

@@ -3,16 +3,18 @@
 //!
 //! Unsynced changes are charged with the most that they may allocate. While that could be too much, writers
 //! wait for a txg: then the real allocation is known, and frees have taken effect. Writers are refused when
-//! it is too much with nothing under way. Freed space is not usable for two txgs. The slop space remains for
+//! it is too much with nothing under way. A quota is asked about the changes of all datasets below its directory. Freed space is not usable for two txgs. The slop space remains for
 //! operations that free space, so a full pool can be emptied.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
 use super::hooks::Hooks;
 use super::open_datasets::{DslPool, LiveDataset};
-use super::space::{Room, room};
+use super::space::{QuotaRoom, Room, room};
+use crate::dmu::dirty::pending::Pending;
 use crate::error::{Error, Kind, Result};
 
 /// Bytes that a transaction is taken to change at least.
@@ -45,13 +47,23 @@ pub trait SpaceSource: Hooks {
     fn sync(&self) -> Result<()>;
 }
 
+/// A quota that limits a dataset.
+#[derive(Debug)]
+struct Quota {
+    room: QuotaRoom,
+    /// What is below its directory; `None`: the dataset alone counts.
+    below: Option<Arc<Pending>>,
+}
+
 /// Facts that the answers of one txg share.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Known {
     /// The last txg on disk.
     synced: u64,
     /// For operations that take space, and for those that free some.
     rooms: [Room; 2],
+    /// For operations that take space.
+    quotas: Arc<[Quota]>,
     /// As [`SpaceSource::deferred`] and [`SpaceSource::worst_sizes`] returned them.
     deferred: u64,
     worst: [u64; 2],
@@ -61,6 +73,18 @@ impl Known {
     fn room(&self, netfree: bool) -> Room {
         let [takes, frees] = self.rooms;
         if netfree { frees } else { takes }
+    }
+
+    /// Bytes on disk that unsynced changes take at most below the quota that refuses more of them, if one does.
+    fn over_quota(&self, dataset: &LiveDataset) -> Option<u64> {
+        self.quotas.iter().find_map(|Quota { room, below }| {
+            let pending = match below {
+                Some(below) => below.after(self.synced),
+                None => dataset.objset.pending(self.synced),
+            };
+            let bytes = pending.most_asize(self.worst);
+            (room.left == 0 || bytes >= room.left.saturating_add(room.slack)).then_some(bytes)
+        })
     }
 }
 
@@ -82,13 +106,19 @@ impl SpaceThrottles {
     fn as_of(&self, pool: &dyn SpaceSource, dataset: &LiveDataset) -> Result<Known> {
         let synced = pool.synced();
         let mut known = self.known.lock();
-        if let Some(known) = known.filter(|known| known.synced == synced) {
-            return Ok(known);
+        if let Some(known) = known.as_ref().filter(|known| known.synced == synced) {
+            return Ok(known.clone());
         }
         let of = |netfree| room(&pool.datasets().view(), pool, dataset.number, netfree);
+        let ((takes, quotas), (frees, _)) = (of(false)?, of(true)?);
+        let quotas: Arc<[Quota]> = quotas
+            .into_iter()
+            .map(|room| Quota { room, below: room.dir.map(|dir| pool.datasets().pending.of(dir)) })
+            .collect();
+        dataset.objset.set_above(quotas.iter().filter_map(|quota| quota.below.clone()).collect());
         let (deferred, worst) = (pool.deferred(), pool.worst_sizes());
-        let now = Known { synced, rooms: [of(false)?, of(true)?], deferred, worst };
-        *known = Some(now);
+        let now = Known { synced, rooms: [takes, frees], quotas, deferred, worst };
+        *known = Some(now.clone());
         Ok(now)
     }
 
@@ -102,10 +132,10 @@ impl SpaceThrottles {
         let (mut last, mut unhelped, mut last_deferred) = (0, 0, 0);
         for tried in 0..LONG_PATIENCE {
             let known = self.as_of(pool, dataset)?;
-            let Known { synced, deferred, worst, .. } = known;
-            let room = known.room(netfree);
-            let (own, all) = (dataset.objset.changed_bytes(synced), pool.dirty());
-            in_quota = own < room.quota;
+            let Known { deferred, worst, .. } = known;
+            let (room, all) = (known.room(netfree), pool.dirty());
+            let over = if netfree { None } else { known.over_quota(dataset) };
+            in_quota = over.is_none();
             // `used` already excludes freed space, before others may have it.
             let free = room.pool.saturating_sub(deferred);
             let (needed, inflation) = pool.needed_and_inflation(worst);
@@ -126,11 +156,12 @@ impl SpaceThrottles {
             (last, last_deferred) = (now, deferred);
             let is_coming = pool.is_freeing() || helps;
             let freeing = unhelped < PATIENCE && is_coming;
-            let hopeless = !freeing && (!in_quota || may_take(0) >= free);
+            let none_left = if in_quota { may_take(0) >= free } else { room.quota == 0 };
+            let hopeless = !freeing && none_left;
             if hopeless && tried >= PATIENCE {
                 break;
             }
-            let changing = if in_quota { all } else { own };
+            let changing = over.unwrap_or(all);
             // Deferred frees are usable after the next txg.
             let nothing_comes = !self.freed.swap(false, Ordering::Relaxed) && (!in_quota || deferred == 0);
             if changing == 0 && nothing_comes && !freeing {
