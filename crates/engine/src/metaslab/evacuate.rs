@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use stdx::RangeSet;
 
 use super::allocator::SpaceAllocator;
-use super::removed::{Evacuation, Pending, Removed};
+use super::removed::{Evacuation, PendingCopies, Removed};
 use super::store::{SpaceMapStore, SpaceObject};
 use super::unit::{MapState, Metaslab};
 use crate::error::{Error, Result};
@@ -93,7 +93,7 @@ impl SpaceAllocator {
                 ranges = slab.in_use().ok_or_else(unread)?;
                 ranges.remove(0, done);
             }
-            *evacuation.pending.lock() = Pending { next: next + 1, ranges };
+            *evacuation.pending.lock() = PendingCopies { next: next + 1, ranges };
         }
     }
 

@@ -46,14 +46,14 @@ pub(super) struct Evacuation {
     /// Copies made so far.
     pub(crate) copies: Mutex<IndirectMapping>,
     /// The ranges of one metaslab that are still to be copied.
-    pub(crate) pending: Mutex<Pending>,
+    pub(crate) pending: Mutex<PendingCopies>,
     /// Bytes that were freed before they were copied, since [`SpaceAllocator::take_spared`].
     pub(crate) spared: AtomicU64,
 }
 
 /// The ranges of one metaslab that are still to be copied.
 #[derive(Debug, Default)]
-pub(super) struct Pending {
+pub(super) struct PendingCopies {
     /// The metaslab to look at next.
     pub(crate) next: usize,
     /// Allocated ranges of the one before.

@@ -3,14 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use ondisk::dnode;
 use parking_lot::Mutex;
 
-use super::handle::Handle;
-use super::needs::{self, Needs};
-use super::{LiveObjset, slots};
+use super::LiveObjset;
+use super::needs::Needs;
 use crate::dmu::tx::{Tx, Unsynced};
-use crate::txg::slot;
 
 /// Blocks that the last txgs write.
 pub(crate) type Pending = Unsynced<Needs>;
@@ -58,22 +55,6 @@ impl LiveObjset {
     /// Sets the directories with a quota at or above its own.
     pub(crate) fn set_above(&self, dirs: Vec<Arc<Pending>>) {
         *self.above.write() = dirs;
-    }
-
-    /// The blocks needed to write the dnode of object `number`, which the txg has not changed yet.
-    pub(super) fn dnode_needs(&self, txg: u64, number: u64) -> Needs {
-        let list = self.dirty.get(slot(txg)).filter(|_| slots::is_ordinary(number));
-        let Some(list) = list else { return Needs::default() };
-        let (list, (blkid, _)) = (list.lock(), slots::place(number));
-        let block = |(&n, _): (&u64, &Arc<Handle>)| slots::place(n).0;
-        let below = list.range(1..number).next_back().map(block);
-        if below == Some(blkid) {
-            return Needs::default();
-        }
-        let above = list.range(number.saturating_add(1)..dnode::MAX_OBJECT).next().map(block);
-        drop(list);
-        let root = self.root.read();
-        needs::of_dnode(&self.policy.read(), &root.phys.meta_dnode, blkid, [below, above])
     }
 }
 

@@ -3,11 +3,15 @@
 //! A number is free if its slot is free on disk and no object in memory uses it; the number of a freed object
 //! becomes free once the free is on disk. A large dnode takes several slots of one block.
 
+use std::sync::Arc;
+
 use ondisk::{Dnode, Malformed, dnode};
 
-use super::{LiveObjset, META_BLOCK};
+use super::needs::{self, Needs};
+use super::{Handle, LiveObjset, META_BLOCK};
 use crate::dmu::SpecialObject;
 use crate::error::{Error, Kind, Result};
+use crate::txg::slot;
 
 /// Slots in a block of dnodes.
 const PER_BLOCK: u64 = META_BLOCK >> dnode::DNODE_SHIFT;
@@ -137,6 +141,24 @@ impl LiveObjset {
         let (blkid, slot) = place(number);
         let fits = slot + slots <= usize::try_from(PER_BLOCK).unwrap_or(0);
         Ok(is_ordinary(number) && fits && self.taken(blkid)? & mask(slot, slots) == 0)
+    }
+}
+
+impl LiveObjset {
+    /// The blocks needed to write the dnode of object `number`, which the txg has not changed yet.
+    pub(super) fn dnode_needs(&self, txg: u64, number: u64) -> Needs {
+        let list = self.dirty.get(slot(txg)).filter(|_| is_ordinary(number));
+        let Some(list) = list else { return Needs::default() };
+        let (list, (blkid, _)) = (list.lock(), place(number));
+        let block = |(&n, _): (&u64, &Arc<Handle>)| place(n).0;
+        let below = list.range(1..number).next_back().map(block);
+        if below == Some(blkid) {
+            return Needs::default();
+        }
+        let above = list.range(number.saturating_add(1)..dnode::MAX_OBJECT).next().map(block);
+        drop(list);
+        let root = self.root.read();
+        needs::of_dnode(&self.policy.read(), &root.phys.meta_dnode, blkid, [below, above])
     }
 }
 
