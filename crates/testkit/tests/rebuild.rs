@@ -17,7 +17,7 @@ use engine::spa::errlog::{LoggedError, errors};
 use engine::spa::{ImportOptions, OpenOptions, Pool, Spa, import_rebuilt};
 use engine::{Kind, Result, brt, ddt};
 use ondisk::names::{mos, vdev_top};
-use ondisk::{Blkptr, ObjsetType};
+use ondisk::{Blkptr, ChecksumType, ObjsetType};
 use testkit::hurt::{blocks, destroy};
 use testkit::zdb::Judge;
 use testkit::{golden, pools};
@@ -91,6 +91,7 @@ fn objects(pool: &Pool, what: &str) -> Vec<u64> {
             let tables = ddt::tables(&pool.mos, &mut Vec::new());
             tables.iter().flat_map(|table| table.stores.iter().map(|store| store.object)).collect()
         }
+        "dedup statistics" => directory.u64(mos::DDT_STATS).unwrap().into_iter().collect(),
         "dedup directory" => {
             let tables = ddt::tables(&pool.mos, &mut Vec::new());
             tables.iter().map(|table| table.root).filter(|&root| root != 1).collect()
@@ -211,6 +212,8 @@ fn tables_of_dedup_and_clones() {
         ("dedup-legacy", "dedup"),
         ("dedup-fast", "dedup"),
         ("dedup-fast", "dedup directory"),
+        ("dedup-legacy", "dedup statistics"),
+        ("dedup-fast", "dedup statistics"),
         ("reflink", "clones"),
         ("reflink", "clone counters"),
         ("dedup-fast", "maps"),
@@ -311,6 +314,34 @@ fn a_damaged_clone_table_refuses_clones_and_the_pool_goes_on() {
     spa.export().unwrap();
     drop(spa);
     judge(dir.path(), &name, BOTH);
+}
+
+/// Statistics that cannot be read leave the tables as they are: the pool is written on, and nothing is added to a table, not even to
+/// one of another checksum.
+#[test]
+fn the_pool_goes_on_without_the_statistics_of_dedup_tables() {
+    for pool in ["dedup-legacy", "dedup-fast"] {
+        let Some(dir) = copy(pool) else { continue };
+        let name = name_of(dir.path());
+        assert!(hurt(dir.path(), &name, "dedup statistics") > 0);
+        let spa = pools::import_dir(dir.path(), &name).unwrap();
+        for checksum in [ChecksumType::Sha256, ChecksumType::Skein] {
+            let number = |name, value| (name, Some(PropValue::Number(value)));
+            let of = u64::from(checksum.raw());
+            spa.dsl_task(move |tasks| {
+                tasks.set("tank", &[number("dedup", of), number("checksum", of)], Source::Local)
+            })
+            .unwrap();
+            write_on(&spa, &name);
+        }
+        spa.export().unwrap();
+        drop(spa);
+        let spa = rebuild(dir.path(), &name);
+        write_on(&spa, &name);
+        spa.export().unwrap();
+        drop(spa);
+        judge(dir.path(), &name, BOTH);
+    }
 }
 
 /// Beside a damaged dedup table the clone table counts a clone of one of its blocks; after a rebuild only one of them does.

@@ -26,6 +26,7 @@ mod stored;
 mod table_sync;
 pub(crate) mod write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ondisk::ddt::{DDT_FLAG_FLAT, DDT_FLAG_LOG, DDT_VERSION_FDT, DDT_VERSION_LEGACY, DdtHistogram};
@@ -141,7 +142,9 @@ pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<Table> {
     let mut all = Vec::new();
     for (_, table, lost) in each {
         all.extend(table);
-        notes.extend(lost);
+        // Damaged statistics are a part of several tables.
+        let known: BTreeSet<String> = notes.iter().map(Error::to_string).collect();
+        notes.extend(lost.into_iter().filter(|e| !known.contains(&e.to_string())));
     }
     all
 }
@@ -160,13 +163,26 @@ pub fn prefetch(mos: &Arc<Objset>) -> Result<()> {
     notes.into_iter().next().map_or(Ok(()), Err)
 }
 
-/// Each checksum that may have a table, its table if it has one, and the errors of its unreadable parts.
+/// The statistics of all tables, if they are readable as a whole.
+fn statistics(mos: &Arc<Objset>, directory: &Zap) -> Result<Option<Zap>> {
+    let Some(number) = directory.u64(mos::DDT_STATS)?.filter(|&number| number != 0) else { return Ok(None) };
+    let zap = Zap::open(&mos.object(number)?)?;
+    zap.to_vec()?;
+    Ok(Some(zap))
+}
+
+/// Each checksum that may have a table, its table if it has one, and the errors of its unreadable parts. Damaged statistics are
+/// a part of each table, also of those still to be made, because all of them write there.
 fn each_table(mos: &Arc<Objset>) -> Result<impl Iterator<Item = (ChecksumType, Option<Table>, Vec<Error>)>> {
     let directory = mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object))?;
     let checksums = (0..=u8::MAX).filter_map(ChecksumType::from_raw);
+    let (statistics, damage) = match statistics(mos, &directory) {
+        Ok(statistics) => (statistics, None),
+        Err(e) => (None, Some(e)),
+    };
     Ok(checksums.map(move |checksum| {
-        let mut notes = Vec::new();
-        let table = table(mos, &directory, checksum, &mut notes).unwrap_or_else(|e| {
+        let mut notes: Vec<Error> = damage.iter().cloned().collect();
+        let table = table(mos, (&directory, statistics.as_ref()), checksum, &mut notes).unwrap_or_else(|e| {
             notes.push(e);
             None
         });
@@ -176,7 +192,7 @@ fn each_table(mos: &Arc<Objset>) -> Result<impl Iterator<Item = (ChecksumType, O
 
 fn table(
     mos: &Arc<Objset>,
-    directory: &Zap,
+    (directory, statistics): (&Zap, Option<&Zap>),
     checksum: ChecksumType,
     notes: &mut Vec<Error>,
 ) -> Result<Option<Table>> {
@@ -198,14 +214,12 @@ fn table(
             zap
         }
     };
-    let statistics = directory.u64(mos::DDT_STATS)?.filter(|&n| n != 0);
-    let statistics = statistics.and_then(|n| mos.object(n).and_then(|o| Zap::open(&o)).ok());
     let mut named = own.is_some();
     for class in Class::ALL {
         let name = names::ddt(checksum.name(), STORE_TYPE, class.name());
         let Some(number) = zap.u64(&name)? else { continue };
         named = true;
-        match store(mos, class, name, number, table.is_flat(), statistics.as_ref()) {
+        match store(mos, class, name, number, table.is_flat(), statistics) {
             Ok(store) if store.count == 0 => {}
             Ok(store) => table.stores.push(store),
             Err(e) => notes.push(e),
