@@ -23,11 +23,14 @@ pub type Reopened = std::result::Result<Device, Health>;
 impl Spa {
     fn device(&self, guid: u64) -> Result<(Arc<Leaf>, Arc<Top>)> {
         let tree = self.pool.zio.tree();
-        let missing = || Error::not_found("no such device in pool");
-        let leaf = tree.leaf(guid).cloned().ok_or_else(missing)?;
+        if !tree.config.walk().into_iter().any(|vdev| vdev.guid == guid) {
+            return Err(Error::not_found("no such device in pool"));
+        }
         // Distributed spares are leaves, too, but no devices.
-        let top = tree.top_of(guid).ok_or_else(|| Error::unsupported("operation not supported on it"))?;
-        Ok((leaf, top))
+        tree.leaf(guid)
+            .cloned()
+            .zip(tree.top_of(guid))
+            .ok_or_else(|| Error::unsupported("operation not supported on this type of pool"))
     }
 
     /// Takes a device out of use: until it is brought back, or, when `temporary`, until the pool is exported.
@@ -139,6 +142,7 @@ impl Spa {
                     spa.report_leaf("sysevent.fs.zfs.vdev_online", &leaf);
                 }
             }
+            spa.assess_again();
             let expand = expand || spa.expands_by_itself();
             spa.measure(&top, &|other| expand && other.guid == guid);
             if expand {
@@ -160,6 +164,7 @@ impl Spa {
                 }
             }
             spa.refuse_injected();
+            spa.assess_again();
             spa.measure_all(tx)
         })
     }

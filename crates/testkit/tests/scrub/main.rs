@@ -310,6 +310,32 @@ fn a_disk_that_goes_away_while_it_is_resilvered_lacks_nothing_in_the_end() {
     bench.export();
 }
 
+/// `zpool online` and `zpool reopen` begin the resilver anew that was canceled; time alone does not.
+#[test]
+fn a_canceled_resilver_begins_anew_when_the_devices_are_opened_again() {
+    let bench = Bench::new(2, VdevSpec::Mirror);
+    let guid = bench.guid(1);
+    bench.spa.offline(guid, false).unwrap();
+    bench.fill();
+    bench.bring_back(1);
+    let cancel = || {
+        assert!(bench.spa.is_scanning(), "{:?}", bench.scan());
+        bench.spa.scan(ScanCommand::Stop).unwrap();
+        (0..5).for_each(|_| bench.spa.sync().unwrap());
+        assert!(!bench.spa.is_scanning());
+    };
+    cancel();
+    bench.spa.online(guid, None, false).unwrap();
+    bench.spa.sync().unwrap();
+    cancel();
+    bench.spa.reopen(Vec::new()).unwrap();
+    bench.spa.sync().unwrap();
+    let end = bench.finish();
+    assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
+    assert!(bench.spa.pool.tree().leaf(guid).unwrap().dtl.read().is_empty());
+    bench.export();
+}
+
 /// A disk that comes back in the middle of a scan is not whole at its end, however long ago it missed something.
 #[test]
 fn a_disk_that_comes_back_during_a_scrub_gets_a_resilver() {
