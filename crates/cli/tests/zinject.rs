@@ -258,6 +258,9 @@ fn a_disk_that_a_scrub_repairs_is_marked() {
     while marked() != (true, false) {
         assert!(Instant::now() < until, "{}", live.ok("zpool status tank"));
     }
+    let json = live.ok("zpool status -j tank");
+    let count = |word: &str| json.matches(&format!("\"{word}\":")).count();
+    assert_eq!([count("scan_processed"), count("self_healed")], [1, 1], "{json}");
     live.ok("zinject -c all");
     live.ok("zpool wait -t scrub tank");
     assert_eq!(marked(), (false, false));

@@ -188,7 +188,14 @@ impl<'a> PoolView<'a> {
     pub fn is_repairing(&self, guid: u64) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());
         spa.is_some_and(|spa| spa.is_scanning())
-            && self.leaf(guid).is_some_and(|leaf| leaf.repaired.load(Ordering::Relaxed))
+            && self.leaf(guid).is_some_and(|leaf| leaf.scan_processed.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Bytes of repairs: those since the pool was opened of blocks that should have been good, and those of the last scan.
+    pub fn repairs(&self, guid: u64) -> [u64; 2] {
+        self.leaf(guid).map_or([0; 2], |leaf| {
+            [&leaf.self_healed, &leaf.scan_processed].map(|count| count.load(Ordering::Relaxed))
+        })
     }
 
     /// Requests that took very long.

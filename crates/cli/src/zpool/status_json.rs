@@ -180,6 +180,10 @@ impl Writer<'_> {
                 map.insert(name.into(), self.form.count(count));
             }
         }
+        let [_, processed] = self.view.repairs(vdev.guid);
+        if processed > 0 && !spare {
+            map.insert("scan_processed".into(), self.form.bytes(processed));
+        }
         let sizes = self.view.sizes.get(vdev.guid);
         if sizes.checkpoint > 0 {
             map.insert("checkpoint_space".into(), self.form.bytes(sizes.checkpoint));
@@ -234,12 +238,14 @@ impl Writer<'_> {
 
     fn sizes(&self, vdev: &VdevNode, map: &mut Map<String, Value>) {
         let sizes = self.view.sizes.get(vdev.guid);
+        let [healed, _] = self.view.repairs(vdev.guid);
         let all = [
             ("alloc_space", sizes.allocated),
             ("total_space", sizes.size),
             ("def_space", sizes.deflated),
             ("rep_dev_size", sizes.replaceable),
             ("ex_dev_size", sizes.expandable),
+            ("self_healed", healed),
             ("phys_space", sizes.physical),
         ];
         for (name, n) in all.into_iter().filter(|(_, n)| *n > 0) {

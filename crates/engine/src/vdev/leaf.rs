@@ -150,9 +150,12 @@ pub struct LeafState {
     pub trims: LeafTraffic,
     /// Faults injected by `zinject`.
     pub inject: LeafFaults,
-    /// A block was repaired here since the last scan of the pool began.
+    /// Bytes written here by the last scan of the pool, to repair or to resilver blocks.
     #[doc(alias = "vs_scan_processed")]
-    pub repaired: AtomicBool,
+    pub scan_processed: AtomicU64,
+    /// Bytes written here since the pool was opened, over blocks that should have been good.
+    #[doc(alias = "vs_self_healed")]
+    pub self_healed: AtomicU64,
     /// Whether reads do without it.
     pub(crate) sit_out: SitOut,
 }
@@ -193,7 +196,8 @@ impl Leaf {
             writes: LeafTraffic::default(),
             trims: LeafTraffic::default(),
             inject: LeafFaults::default(),
-            repaired: AtomicBool::new(false),
+            scan_processed: AtomicU64::new(0),
+            self_healed: AtomicU64::new(0),
             sit_out: SitOut::default(),
         };
         Arc::new(Self { guid, path, state: Arc::new(state) })
@@ -483,6 +487,17 @@ impl Leaf {
     /// Returns the first failed requests since the last call; `None` when nothing failed.
     pub(crate) fn take_alarm(&self) -> Option<Vec<Failure>> {
         self.alarm.swap(false, Ordering::AcqRel).then(|| std::mem::take(&mut *self.failures.lock()))
+    }
+
+    /// Counts `bytes` of a block born in `birth` that a repair has written, `scanned` for one by a scan of the pool.
+    #[doc(alias = "vdev_stat_update")]
+    pub(crate) fn note_repair(&self, bytes: u64, birth: u64, scanned: bool) {
+        if scanned {
+            self.scan_processed.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if !self.dtl.read().contains(birth) {
+            self.self_healed.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 
     /// Records that the leaf lacks everything of the txgs `[start, end)`: it is new, or was overwritten.

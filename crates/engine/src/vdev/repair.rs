@@ -8,7 +8,7 @@
 //! would destroy it. Freed space is not used again for two txgs, so a block that was referred to
 //! when the read began may be mended when it ends.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,14 +27,19 @@ use super::write_plan::ChildWrite;
 /// Outcome of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Repaired {
-    /// Guids of the leaves that were written, ascending.
-    pub(crate) leaves: Vec<u64>,
-    /// Bytes written to them.
-    pub(crate) bytes: u64,
+    /// The leaves that were written, by guid: the bytes written to each.
+    pub(crate) leaves: BTreeMap<u64, u64>,
     /// Some write failed.
     pub(crate) failed: bool,
     /// Distributed spares that still lack bytes: the leaf that would have them is out of use.
     pub(crate) unserved: BTreeSet<u64>,
+}
+
+impl Repaired {
+    /// Bytes written to all leaves.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.leaves.values().sum()
+    }
 }
 
 /// Called with the outcome of a repair.
@@ -91,7 +96,9 @@ impl Top {
             let (pending, guid) = (Arc::clone(&pending), leaf.guid);
             let bytes = parts.iter().map(|part| u64::try_from(part.len()).unwrap_or(0)).sum();
             let told = move |result: io::Result<()>| match result {
-                Ok(()) => arrived(&pending, &Repaired { leaves: vec![guid], bytes, ..Repaired::default() }),
+                Ok(()) => {
+                    arrived(&pending, &Repaired { leaves: [(guid, bytes)].into(), ..Repaired::default() });
+                }
                 Err(_) => arrived(&pending, &Repaired { failed: true, ..Repaired::default() }),
             };
             leaf.write_parts(at, parts, class, Box::new(told));
@@ -183,17 +190,16 @@ fn is_in(read: &ChildRead, column: &Column) -> bool {
 
 fn arrived(pending: &Mutex<Pending>, one: &Repaired) {
     let mut state = pending.lock();
-    state.mended.leaves.extend(&one.leaves);
-    state.mended.bytes += one.bytes;
+    for (guid, bytes) in &one.leaves {
+        *state.mended.leaves.entry(*guid).or_default() += bytes;
+    }
     state.mended.failed |= one.failed;
     state.left -= 1;
     if state.left > 0 {
         return;
     }
-    let (mut mended, done) = (std::mem::take(&mut state.mended), state.done.take());
+    let (mended, done) = (std::mem::take(&mut state.mended), state.done.take());
     drop(state);
-    mended.leaves.sort_unstable();
-    mended.leaves.dedup();
     if let Some(done) = done {
         done(mended);
     }

@@ -1,6 +1,6 @@
 //! Damage, read, repair: every byte is restored.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use blkdev::{Device, MemDevice};
@@ -56,7 +56,7 @@ fn read(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64, depth: Depth) -> O
 fn repair(top: &Arc<Top>, at: (u64, u64), block: &Buf, outcome: &Outcome, mend: Mend) -> Vec<u64> {
     let (tx, rx) = std::sync::mpsc::channel();
     top.repair(at, block, &outcome.bad, mend, Box::new(move |mended| tx.send(mended).unwrap()));
-    rx.recv().unwrap().leaves
+    rx.recv().unwrap().leaves.into_keys().collect()
 }
 
 /// Spoils some devices wholly, and checks that a thorough read and a repair restore the block's bytes there.
@@ -259,5 +259,5 @@ fn what_a_distributed_spare_cannot_take_is_not_forgotten() {
     let told = Box::new(move |mended| tx.send(mended).unwrap());
     top.repair((0, 10), &block, &outcome.bad, Mend::Stale, told);
     let mended = rx.recv().unwrap();
-    assert_eq!((mended.unserved, mended.leaves), (BTreeSet::from([spare.guid]), vec![]));
+    assert_eq!((mended.unserved, mended.leaves), (BTreeSet::from([spare.guid]), BTreeMap::new()));
 }

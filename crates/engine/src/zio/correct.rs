@@ -69,7 +69,7 @@ impl Zio {
         let done: Repaired = promise.wait(&**self.executor());
         let count = u64::try_from(done.leaves.len()).unwrap_or(0);
         self.stats.mended.fetch_add(count, Ordering::Relaxed);
-        self.stats.mended_bytes.fetch_add(done.bytes, Ordering::Relaxed);
+        self.stats.mended_bytes.fetch_add(done.bytes(), Ordering::Relaxed);
         Ok(done)
     }
 }

@@ -268,10 +268,13 @@ fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[Damage], options:
     let mended = Box::new(move |done: Repaired| {
         let count = u64::try_from(done.leaves.len()).unwrap_or(0);
         theirs.stats.mended.fetch_add(count, Ordering::Relaxed);
-        theirs.stats.mended_bytes.fetch_add(done.bytes, Ordering::Relaxed);
+        theirs.stats.mended_bytes.fetch_add(done.bytes(), Ordering::Relaxed);
         let tree = theirs.tree();
-        let leaves = done.leaves.iter().filter_map(|guid| tree.leaf(*guid));
-        leaves.for_each(|leaf| leaf.repaired.store(true, Ordering::Relaxed));
+        for (guid, bytes) in &done.leaves {
+            if let Some(leaf) = tree.leaf(*guid) {
+                leaf.note_repair(*bytes, birth, options.resilver);
+            }
+        }
         if let Some(sink) = sink.as_ref().filter(|_| done.failed) {
             sink.not_mended(birth);
         }

@@ -10,6 +10,7 @@ mod sorted;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use engine::Kind;
 use engine::dmu::NewObject;
@@ -130,6 +131,13 @@ impl Bench {
         self.spa.online(self.guid(disk), Some(Ok(device)), false).unwrap();
     }
 
+    /// Bytes that the last scan has written to a disk, and those written over what should have been good.
+    fn repairs(&self, disk: usize) -> [u64; 2] {
+        let tree = self.spa.pool.tree();
+        let leaf = tree.leaf(self.guid(disk)).unwrap();
+        [&leaf.scan_processed, &leaf.self_healed].map(|count| count.load(Ordering::Relaxed))
+    }
+
     fn reimport(&mut self) {
         self.spa.export().unwrap();
         self.spa = pools::import_dir(self.dir.path(), POOL).unwrap();
@@ -162,8 +170,13 @@ fn a_scrub_repairs_what_redundancy_covers() {
         bench.spoil(2, 4..80);
         let repaired = bench.scrub();
         assert!(repaired.processed > 0 && repaired.errors == 0, "{repaired:?}");
+        let [scanned, healed] = bench.repairs(2);
+        // Some blocks were repaired by other reads meanwhile.
+        assert!(0 < scanned && scanned <= repaired.processed && scanned <= healed, "{repaired:?}");
+        assert_eq!(bench.repairs(1), [0, 0]);
         let again = bench.scrub();
         assert_eq!((again.processed, again.errors), (0, 0), "the parity is repaired, too");
+        assert_eq!(bench.repairs(2), [0, healed], "of the last scan, and of all");
         bench.spoil(1, 4..80);
         assert!(bench.read());
         bench.scrub();
@@ -333,6 +346,7 @@ fn a_canceled_resilver_begins_anew_when_the_devices_are_opened_again() {
     let end = bench.finish();
     assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
     assert!(bench.spa.pool.tree().leaf(guid).unwrap().dtl.read().is_empty());
+    assert_eq!(bench.repairs(1), [end.processed, 0], "a resilver heals nothing that should have been there");
     bench.export();
 }
 

@@ -151,7 +151,7 @@ impl Spa {
         self.scanning.ranged.store(false, Ordering::Release);
         *self.scanning.pass.lock() = ScanPass { start: scan.start_time, ..ScanPass::default() };
         self.scanning.forget_failed();
-        self.pool.zio.tree().leaves().for_each(|leaf| leaf.repaired.store(false, Ordering::Relaxed));
+        self.pool.zio.tree().leaves().for_each(|leaf| leaf.scan_processed.store(0, Ordering::Relaxed));
         self.scanning.active.store(true, Ordering::Release);
         self.config.lock().change_root(|_| ());
         let details = format!("func={} mintxg={min_txg} maxtxg={max_txg}", scan.func);
