@@ -386,6 +386,20 @@ fn an_offline_disk_is_cleared_and_replaced_by_itself() {
     live.ok(&format!("zpool offline tank {c}"));
     live.ok(&format!("zpool detach tank {c}"));
     live.ok(&format!("zpool labelclear {c}"));
+    for word in ["nowhere", "./nowhere"] {
+        let why = format!("failed to find device {word}, try specifying absolute path instead\n");
+        assert_eq!(live.fails(&format!("zpool labelclear {word}")), why);
+    }
+    let folder = std::env::temp_dir().display().to_string();
+    let why = format!("failed to open {folder}: Is a directory\n");
+    assert_eq!(live.fails(&format!("zpool labelclear {folder}")), why);
+    // Vdevs with parts are opened again as a whole, and only their parts are taken out of use.
+    live.ok("zpool online tank mirror-0");
+    for how in ["", "-f"] {
+        let verb = if how.is_empty() { "offline" } else { "fault" };
+        let why = format!("cannot {verb} mirror-0: operation not supported on this type of pool\n");
+        assert_eq!(live.fails(&format!("zpool offline {how} tank mirror-0")), why);
+    }
     live.export_and_verify("tank");
 }
 

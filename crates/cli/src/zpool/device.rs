@@ -181,6 +181,9 @@ impl Verb for Online {
             let guid = device(&pool, "online", word)?;
             let cannot = |e: engine::Error| cannot(verb, word, &why(&e));
             let spa = pool.spa().map_err(cannot)?;
+            if let Some(vdev) = find(&pool, word).filter(|vdev| !vdev.is_leaf()) {
+                return reopen(&pool, &vdev).map_err(cannot);
+            }
             let before = spa.pool.tree().leaf(guid).map(|leaf| leaf.health());
             let is_out = |health: &Health| !health.is_readable() && health.state != VdevState::Faulted;
             let reopened = before.filter(is_out).map(|_| pool.reopen(guid));
@@ -198,6 +201,16 @@ impl Verb for Online {
         })?;
         Ok(if failed { Exit::FAILED } else { exit })
     }
+}
+
+/// Opens the devices below a vdev again that could not be opened.
+#[doc(alias = "vdev_reopen")]
+fn reopen(pool: &Imported, vdev: &VdevNode) -> engine::Result<()> {
+    let spa = pool.spa()?;
+    let tree = spa.pool.tree();
+    let leaves = vdev.walk().filter_map(|vdev| tree.leaf(vdev.guid));
+    let gone = leaves.filter(|leaf| leaf.health().state == VdevState::CantOpen);
+    spa.reopen(gone.map(|leaf| (leaf.guid, pool.reopen(leaf.guid))).collect())
 }
 
 /// The guid of the cache device that a word means.

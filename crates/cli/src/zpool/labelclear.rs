@@ -72,6 +72,15 @@ impl Verb for Labelclear {
         {
             return Err(Failure::failed(format!("failed to open {word}: {}", strerror(&e))));
         }
+        let known = super::vdevs::locate(&word, ctx);
+        if known.is_none_or(|path| path.is_dir()) {
+            return Err(Failure::failed(match self.device.is_absolute() {
+                true => format!("failed to open {word}: Is a directory"),
+                false => {
+                    format!("failed to find device {word}, try specifying absolute path instead")
+                }
+            }));
+        }
         let leaf = super::vdevs::find(&word, ctx)?;
         let shown = leaf.path.display();
         let member = Member::find(&leaf.path, ctx)?;

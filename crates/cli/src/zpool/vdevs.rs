@@ -219,7 +219,11 @@ impl Typed {
 /// The device that a word means.
 #[doc(alias = "make_leaf_vdev")]
 pub fn find(word: &str, ctx: &Ctx) -> Result<Leaf, Failure> {
-    let path = locate(word, ctx)?;
+    let path = locate(word, ctx).ok_or_else(|| {
+        Failure::failed(format!(
+            "cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"
+        ))
+    })?;
     let meta = fs::metadata(&path).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => Failure::failed(format!("cannot resolve path '{word}'")),
         _ => Failure::failed(format!("cannot open '{word}': {}", strerror(&e))),
@@ -231,9 +235,11 @@ pub fn find(word: &str, ctx: &Ctx) -> Result<Leaf, Failure> {
     Ok(Leaf { path, is_disk, size: if is_disk { 0 } else { meta.len() } })
 }
 
-fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
+/// The path of a device that a word means, if it is absolute or in one of the folders of devices.
+#[doc(alias = "zfs_resolve_shortname")]
+pub fn locate(word: &str, ctx: &Ctx) -> Option<PathBuf> {
     if word.starts_with('/') {
-        return Ok(PathBuf::from(word));
+        return Some(PathBuf::from(word));
     }
     let session = ctx.session().ok();
     let folders = session.and_then(|session| session.env.get("ZPOOL_IMPORT_PATH")).map(std::env::split_paths);
@@ -241,11 +247,7 @@ fn locate(word: &str, ctx: &Ctx) -> Result<PathBuf, Failure> {
         Some(folders) => folders.map(|dir| dir.join(word)).collect(),
         None => DEVICE_DIRS.iter().map(|dir| Path::new(dir).join(word)).collect(),
     };
-    known.into_iter().find(|path| path.exists()).ok_or_else(|| {
-        Failure::failed(format!(
-            "cannot open '{word}': no such device in /dev\nmust be a full path or shorthand device name"
-        ))
-    })
+    known.into_iter().find(|path| path.exists())
 }
 
 /// Objections that the user overrides.

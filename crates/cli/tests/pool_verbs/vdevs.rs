@@ -157,7 +157,7 @@ fn devices_are_removed() {
     live.ok(&format!("zpool create -O mountpoint=none tank {a} {b} log {c} cache {d} spare {e}"));
     (0..20).for_each(|n| drop(live.ok(&format!("zfs create tank/{n}"))));
     assert_eq!(live.fails("zpool remove tank nodisk"), "cannot remove nodisk: no such device in pool\n");
-    assert_eq!(live.fails("zpool remove -s tank"), "cannot cancel removal: No anode\n");
+    assert_eq!(live.fails("zpool remove -s tank"), "cannot cancel removal: operation is not in progress\n");
     for gone in [&c, &d, &e] {
         live.ok(&format!("zpool remove tank {gone}"));
         assert!(!live.ok("zpool status -P tank").contains(gone.as_str()));

@@ -28,7 +28,7 @@ use crate::zio::alloc::Class;
 /// The pool or the vdev is not of a kind that can be removed.
 pub(super) const NOT_SUPPORTED: &str = "operation not supported on this type of pool";
 /// Another removal is under way.
-pub(super) const BUSY: &str = "pool is busy";
+pub(super) const BUSY: &str = "Pool busy; removal may already be in progress";
 const NO_SPACE: &str = "out of space";
 const BAD_CONFIG: &str =
     "invalid config; all top-level vdevs must have the same sector size and not be raidz.";
@@ -90,7 +90,7 @@ impl Spa {
             match state::running(&at)? {
                 Some(removal) => spa.cancel_removal(&at, removal),
                 // OpenZFS' errno when no removal is active.
-                None => Err(Error::not_found("No anode")),
+                None => Err(Error::not_found("operation is not in progress")),
             }
         })
     }
