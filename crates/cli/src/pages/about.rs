@@ -209,7 +209,9 @@ pub fn of_pool(prop: ZpoolProp) -> &'static str {
         P::Version => "The version of the pool's format, 1 to 28; a pool with feature flags shows -.",
         P::Bootfs => "The dataset from which a boot loader boots.",
         P::Delegation => "Whether permissions can be delegated with zfs allow.",
-        P::Autoreplace => "Whether a new device in the slot of a failed one replaces it.",
+        P::Autoreplace => {
+            "Whether a new device in the slot of a failed one replaces it. This build stores the value and does not watch for devices; zpool replace replaces one."
+        }
         P::Cachefile => "The file that records the pool for the next start; none records it nowhere.",
         P::Failmode => {
             "The behaviour when the pool can no longer write. This build returns an error to callers and continues after zpool clear, whatever the value."
