@@ -451,3 +451,26 @@ fn the_log_tells_why_mounts_do_without_io_uring() {
     assert!(made.unwrap().success());
     assert!(live.log().contains("mounts use /dev/fuse, not io_uring: AQUIFER_IO_URING=0"), "{}", live.log());
 }
+
+/// The root of a process stays below a mount on it, and no path leads to a mount that a later one hides.
+#[test]
+fn a_mount_on_the_root_is_undone_and_a_hidden_one_is_named() {
+    let live = Live::new();
+    if live.mounted().is_none() {
+        return;
+    }
+    live.ok("zfs create tank/a");
+    live.ok("zfs set mountpoint=/ tank/a");
+    assert!(live.ok("zfs mount").lines().any(|line| line.starts_with("tank/a ")));
+    live.ok("zfs set mountpoint=none tank/a");
+    assert!(!live.ok("zfs mount").contains("tank/a"));
+
+    let outer = live.dir.path().join("outer");
+    live.ok(&format!("zfs create -o mountpoint={}/in tank/in", outer.display()));
+    live.ok(&format!("zfs create -o mountpoint={} tank/out", outer.display()));
+    let said = live.fails("zfs unmount tank/in");
+    assert!(said.contains("is hidden by another mount"), "{said}");
+    live.ok("zfs unmount tank/out");
+    live.ok("zfs unmount tank/in");
+    live.export_and_verify("tank");
+}

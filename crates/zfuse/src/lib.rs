@@ -98,6 +98,10 @@ pub struct Mounted {
     space: Arc<Space>,
 }
 
+fn hidden_error(at: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, format!("{} is hidden by another mount", at.display()))
+}
+
 impl Mounted {
     /// The mount point, with links resolved.
     pub fn at(&self) -> &Path {
@@ -177,8 +181,7 @@ impl Mounted {
         let number = seen.map(|seen| seen.connection);
         let hidden = |at: &&PathBuf| number.is_some_and(|number| kernel::is_hidden(&listed, at, number));
         if let Some(at) = places.iter().find(hidden) {
-            let what = format!("{} is hidden by another mount", at.display());
-            return Err(io::Error::new(io::ErrorKind::ResourceBusy, what));
+            return Err(hidden_error(at));
         }
         if let Some(seen) = seen.filter(|_| !force) {
             self.check_bound(&listed, seen)?;
@@ -189,6 +192,11 @@ impl Mounted {
         for at in places.iter().rev() {
             match if self.is_over() { Ok(()) } else { self.detach_from(at, force) } {
                 Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::NOENT)) => {
+                    // A later mount on a directory above keeps the path from leading there.
+                    let listed = std::fs::read(LISTED).unwrap_or_default();
+                    if number.is_some_and(|number| kernel::places(&listed, number).contains(at)) {
+                        return Err(hidden_error(at));
+                    }
                     patience = LAST_REQUEST;
                 }
                 done => done?,

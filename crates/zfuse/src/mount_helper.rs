@@ -337,7 +337,8 @@ impl Work {
                 // A descriptor of the mount itself would keep it busy.
                 let place = match Way::default().parent(at) {
                     Ok((above, name)) => (above.handle().join(name), Some(above)),
-                    Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) => (at.to_owned(), None),
+                    // The root of this process stays below a mount on it; only the way up leads to the topmost mount.
+                    Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) => (at.join(".."), None),
                     Err(e) => return Err(e),
                 };
                 if connection.is_some_and(|number| is_other(&place.0, number)) {
