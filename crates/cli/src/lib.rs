@@ -11,6 +11,7 @@ mod admit;
 mod asked;
 mod classify;
 pub mod command;
+mod compatibility;
 pub mod daemon;
 mod delegated;
 mod dispatch;

@@ -2,6 +2,8 @@
 //!
 //! Source: `zfs_valid_proplist`, `zpool_valid_proplist`, `zprop_parse_value`, libzfs, OpenZFS 2.3.
 
+use std::collections::HashSet;
+
 use daemon::imported::DEFAULT_CACHE;
 use engine::dsl::props::PropValue;
 use zcommon::features::Feature;
@@ -11,6 +13,8 @@ use zcommon::props::{
 };
 use zcommon::units::parse_nicenum;
 use zutil::import_status::system_hostid;
+
+use crate::compatibility::compatible;
 
 /// Maximum bytes of a text property's value, including its terminator.
 #[doc(alias = "ZAP_MAXVALUELEN")]
@@ -45,6 +49,11 @@ pub fn split(words: &[String]) -> Result<Vec<(String, String)>, String> {
 #[doc(alias = "add_prop_list")]
 pub fn split_beside_root(words: &[String], root: Option<&str>) -> Result<Vec<(String, String)>, String> {
     let all = split(words)?;
+    let real = |name: &str| ZpoolProp::from_user(name).map_or(name.to_owned(), |prop| prop.name().to_owned());
+    let mut seen = HashSet::new();
+    if let Some((name, _)) = all.iter().find(|(name, _)| !seen.insert(real(name))) {
+        return Err(format!("property '{name}' specified multiple times"));
+    }
     match root.is_some() && all.iter().any(|(name, _)| name == "altroot") {
         true => Err("property 'altroot' specified multiple times".to_owned()),
         false => Ok(all),
@@ -182,6 +191,9 @@ fn check(prop: ZfsProp, value: &PropValue) -> Result<(), String> {
             }
         }
         (P::Sharenfs, PropValue::Text(text)) if !is_share(text) => {
+            Err(format!("'{name}' cannot be set to invalid options"))
+        }
+        (P::Sharesmb, PropValue::Text(text)) if !matches!(text.as_str(), "on" | "off") => {
             Err(format!("'{name}' cannot be set to invalid options"))
         }
         (P::Mlslabel, _) => Err("mlslabels are unsupported".to_owned()),
@@ -379,36 +391,6 @@ pub fn of_vdev(name: &str, value: &str) -> Result<(String, PropValue), String> {
         return Err(format!("'{name}' must be one of 'on | off'"));
     }
     Ok((info.name.to_owned(), parsed))
-}
-
-/// Directories of the files that `compatibility` names.
-const COMPATIBILITY: [&str; 2] = ["/etc/zfs/compatibility.d", "/usr/share/zfs/compatibility.d"];
-
-/// Returns the features that all of these sets allow; `off`: all, `legacy`: none. A file of a set takes precedence over
-/// the built-in one.
-#[doc(alias = "zpool_load_compat")]
-pub fn compatible(files: &str) -> Result<Vec<Feature>, String> {
-    if matches!(files, "off" | "") {
-        return Ok(zcommon::features::FEATURES.to_vec());
-    }
-    if files == "legacy" {
-        return Ok(Vec::new());
-    }
-    let mut allowed = zcommon::features::FEATURES.to_vec();
-    for file in files.split(',') {
-        let read = |dir: &&str| std::fs::read_to_string(std::path::Path::new(dir).join(file)).ok();
-        let text = (!file.contains('/')).then(|| COMPATIBILITY.iter().find_map(read)).flatten();
-        let Some(text) = text else {
-            let built_in = zcommon::features::compatibility_set(file);
-            let named = built_in.ok_or_else(|| format!("error reading compatibility file: {file}"))?;
-            allowed.retain(|feature| named.contains(feature));
-            continue;
-        };
-        let words = text.lines().map(|line| line.split('#').next().unwrap_or_default());
-        let named: Vec<&str> = words.flat_map(|line| line.split([' ', '\t', ','])).collect();
-        allowed.retain(|feature| named.contains(&feature.info().name));
-    }
-    Ok(allowed)
 }
 
 #[cfg(test)]

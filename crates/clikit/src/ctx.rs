@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use crate::interrupt::Interrupt;
 use crate::names::is_ours;
 use crate::session::{Home, Session};
+use crate::verb::without_numbers;
 
 /// Output streams, and the user's request to stop.
 pub struct Ctx {
@@ -80,7 +81,7 @@ impl Ctx {
     pub fn warn(&mut self, line: impl fmt::Display) {
         self.let_sync();
         let _ = self.out.flush();
-        let _ = writeln!(self.err, "{line}");
+        let _ = writeln!(self.err, "{}", without_numbers(&line.to_string()));
     }
 }
 

@@ -25,3 +25,4 @@ pub mod unsupported;
 pub mod unsupported_usage;
 pub mod users;
 pub mod verb;
+pub mod words;

@@ -40,6 +40,9 @@ impl Repeat {
     #[doc(alias = "get_interval_count")]
     pub fn take(source: &mut PoolSource, names: &mut Vec<String>) -> Result<Self, Failure> {
         let timestamp = source.take_timestamp();
+        if source.wanted_txg().is_err() {
+            return Err(Failure::usage(""));
+        }
         let Some(last) = take_number(names) else {
             return Ok(Self { interval: None, count: None, timestamp });
         };

@@ -160,7 +160,10 @@ impl Ctx {
 
     /// The failure of a command that names a pool that is not there.
     pub fn no_pool(&self, name: &str) -> Failure {
-        Failure::cannot("open", name, if self.is_coming(name) { BEING_IMPORTED } else { "no such pool" })
+        match self.is_coming(name) {
+            true => Failure::cannot("open", name, BEING_IMPORTED),
+            false => crate::words::no_pool(name),
+        }
     }
 
     /// Like [`Ctx::pool`], and its datasets do not change until [`Ctx::let_sync`]: for reports that must not see a

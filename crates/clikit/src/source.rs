@@ -1,7 +1,7 @@
 //! Arguments shared by all verbs on a pool that is not imported: the pool, its devices, its txg and its keys.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -17,6 +17,7 @@ use crate::keys::{self, LoadKey, parse_load_key};
 use crate::repeat::has_interval;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome};
+use crate::words::no_pool;
 
 /// Default cache size in bytes.
 const ARC_MAX: u64 = 128 << 20;
@@ -48,18 +49,26 @@ pub struct PoolSource {
 }
 
 impl PoolSource {
-    /// `zfs list` and `zfs get` have a `-d DEPTH` of their own: among the `-d` values, a plain number is the depth,
+    /// `zfs list` and `zfs get` have a `-d DEPTH` of their own: among the `-d` values, a number is the depth,
     /// anything else a directory or device (a directory with such a name can be given as `./7`).
-    pub fn take_depth(&mut self) -> Option<u32> {
-        let mut depth = None;
-        self.device.retain(|d| match d.parse::<u32>() {
-            Ok(n) => {
-                depth = Some(n);
-                false
-            }
-            Err(_) => true,
-        });
-        depth
+    ///
+    /// # Errors
+    /// A word that is neither a number nor the name of a file, or a negative number.
+    #[doc(alias = "parse_depth")]
+    pub fn take_depth(&mut self) -> Result<Option<u32>, Failure> {
+        let depth = self.last_depth();
+        let is_place = |word: &&String| word.contains('/') || Path::new(word).exists();
+        if let Some(word) = self.device.iter().find(|word| depth_of(word).is_none() && !is_place(word)) {
+            return Err(Failure::usage(format!("{word} is not an integer")));
+        }
+        self.device.retain(|word| depth_of(word).is_none());
+        let negative = |_| Failure::usage("Depth can not be negative.");
+        depth.map(|depth| u32::try_from(depth).map_err(negative)).transpose()
+    }
+
+    /// The last of the `-d` values that is a number.
+    fn last_depth(&self) -> Option<i32> {
+        self.device.iter().rev().find_map(|word| depth_of(word))
     }
 
     /// `zpool list` and `zpool status` have a `-T d|u` of their own: takes that meaning of `-T`.
@@ -88,7 +97,7 @@ impl PoolSource {
     pub fn home_with(&self, depth: bool, timestamp: bool) -> Home {
         let mut source = self.clone();
         if depth {
-            source.take_depth();
+            source.device.retain(|word| depth_of(word).is_none());
         }
         if timestamp {
             source.take_timestamp();
@@ -127,7 +136,7 @@ impl PoolSource {
             return Ok(pool.view()?);
         }
         let candidate = import::select(self.candidates(ctx), wanted).map_err(|e| match e.kind() {
-            Kind::NotFound => Failure::cannot("open", wanted, "no such pool"),
+            Kind::NotFound => no_pool(wanted),
             _ => Failure::failed(e.what()),
         })?;
         self.open_candidate(&candidate, ctx)
@@ -300,6 +309,20 @@ pub enum Seen<'a> {
     Unavailable(&'a str, &'a Unavailable),
 }
 
+/// The number that OpenZFS reads for a depth: in any base that C's literals have, and cut to 32 bits.
+fn depth_of(word: &str) -> Option<i32> {
+    let digits = word.strip_prefix('-').unwrap_or(word);
+    let (digits, base) = match digits.strip_prefix("0x") {
+        Some(digits) => (digits, 16),
+        None if digits.len() > 1 && digits.starts_with('0') => (digits, 8),
+        None => (digits, 10),
+    };
+    let number = digits.starts_with(|c: char| c.is_ascii_hexdigit()).then_some(digits);
+    let number = i64::from_str_radix(number?, base).ok()?;
+    let [a, b, c, d, ..] = if word.starts_with('-') { -number } else { number }.to_le_bytes();
+    Some(i32::from_le_bytes([a, b, c, d]))
+}
+
 fn not_imported(name: &str, pool: &Unavailable) -> String {
     format!("pool '{name}' could not be imported when the daemon started: {}", pool.why)
 }
@@ -320,8 +343,13 @@ mod tests {
     #[test]
     fn depth_and_timestamp_are_told_from_folder_and_txg() {
         let mut s = PoolSource { device: vec!["1".into(), "/x".into(), "./1".into()], ..Default::default() };
-        assert_eq!(s.take_depth(), Some(1));
+        assert_eq!(s.take_depth().unwrap(), Some(1));
         assert_eq!(s.device, ["/x", "./1"]);
+        let depth = |word: &str| PoolSource { device: vec![word.into()], ..Default::default() }.take_depth();
+        assert_eq!(depth("0x10").unwrap(), Some(16));
+        assert_eq!(depth("99999999999").unwrap(), Some(1_215_752_191));
+        assert_eq!(depth("x").unwrap_err().message().unwrap(), "x is not an integer");
+        assert_eq!(depth("-1").unwrap_err().message().unwrap(), "Depth can not be negative.");
         s.txg = Some("u".into());
         assert_eq!(s.take_timestamp(), Some(Timestamp::Unix));
         assert_eq!(s.wanted_txg().unwrap(), None);

@@ -6,11 +6,16 @@ use daemon::Imported;
 use daemon::registry::BEING_IMPORTED;
 use engine::dsl::{Dataset, DatasetKind, Dir};
 use engine::spa::Pool;
+use engine::{Error, Kind};
 use zcommon::props::DatasetTypes;
 
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::verb::Failure;
+use crate::words::no_dataset;
+
+/// OpenZFS's message for a verb that a dataset's type does not have.
+pub const NOT_OF_THIS_TYPE: &str = "operation not applicable to datasets of this type";
 
 /// A dataset's pool, and the pool as it is now.
 #[derive(Debug, Clone)]
@@ -28,8 +33,10 @@ impl Target {
     pub fn of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
         let Some(pool) = ctx.pool_of(name) else {
             let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
-            let what = if ctx.is_coming(pool) { BEING_IMPORTED } else { "dataset does not exist" };
-            return Err(Failure::cannot("open", name, what));
+            return Err(match ctx.is_coming(pool) {
+                true => Failure::cannot("open", name, BEING_IMPORTED),
+                false => no_dataset(name),
+            });
         };
         let view = {
             let _quiet = pool.quiet();
@@ -41,7 +48,7 @@ impl Target {
     /// The same for verbs that snapshots and bookmarks do not have.
     pub fn head_of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
         match name.contains(['@', '#']) {
-            true => Err(Failure::cannot("open", name, "operation not applicable to datasets of this type")),
+            true => Err(Failure::cannot("open", name, NOT_OF_THIS_TYPE)),
             false => Self::of(name, ctx),
         }
     }
@@ -54,7 +61,7 @@ impl Target {
     /// The dataset, which must exist.
     pub fn dataset(&self) -> Result<Dataset, Failure> {
         let _quiet = self.pool.quiet();
-        self.view.dsl.dataset(&self.name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))
+        self.view.dsl.dataset(&self.name).map_err(|e| self.unopened(&e))
     }
 
     /// The directory, which must exist.
@@ -65,7 +72,14 @@ impl Target {
 
     fn find_dir(&self) -> Result<Dir, Failure> {
         let name = self.name.split(['@', '#']).next().unwrap_or_default();
-        self.view.dsl.dir(name).map_err(|e| Failure::cannot("open", &self.name, why(&e)))
+        self.view.dsl.dir(name).map_err(|e| self.unopened(&e))
+    }
+
+    fn unopened(&self, e: &Error) -> Failure {
+        match e.kind() {
+            Kind::NotFound => no_dataset(&self.name),
+            _ => Failure::cannot("open", &self.name, why(e)),
+        }
     }
 
     /// The parts after the `@` of a directory's snapshots.

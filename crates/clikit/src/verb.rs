@@ -95,18 +95,32 @@ impl Failure {
     /// The message for the user, unless it is empty.
     pub fn message(&self) -> Option<String> {
         match self {
-            Failure::Usage(what) | Failure::Failed(what) | Failure::MinusOne(what) => Some(what.clone()),
+            Failure::Usage(what) | Failure::Failed(what) | Failure::MinusOne(what) => {
+                Some(without_numbers(what))
+            }
             Failure::Interrupted => Some("interrupted".to_owned()),
             Failure::Output(e) if e.kind() == io::ErrorKind::BrokenPipe => None,
-            Failure::Output(e) => Some(format!("cannot write output: {e}")),
+            Failure::Output(e) => Some(format!("cannot write output: {}", strerror(e))),
         }
     }
 }
 
 /// The system's message for an error, without its number.
 pub fn strerror(e: &io::Error) -> String {
-    let text = e.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
+    without_numbers(&e.to_string())
+}
+
+/// A message without the numbers that Rust puts behind the system's messages: ` (os error 13)`.
+pub fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let mut short = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => short += rest,
+            _ => short += &format!(" (os error {part}"),
+        }
+    }
+    short
 }
 
 impl From<io::Error> for Failure {
@@ -146,4 +160,18 @@ pub fn each<T>(
         }
     }
     Ok(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_have_the_words_of_the_system_only() {
+        let denied = io::Error::from_raw_os_error(13);
+        assert_eq!(strerror(&denied), "Permission denied");
+        let failure = Failure::cannot("open", "x", format!("{denied}: try again"));
+        assert_eq!(failure.message().unwrap(), "cannot open 'x': Permission denied: try again");
+        assert_eq!(without_numbers("a (os error x) (os error 1"), "a (os error x) (os error 1");
+    }
 }

@@ -35,9 +35,9 @@ pub enum NameError {
     /// Ends with `/`, or has one behind `@` or `#`.
     #[error("trailing slash in name")]
     TrailingSlash,
-    /// A byte that no name may have.
-    #[error("invalid character '{}' in name", *.0 as char)]
-    InvalidChar(u8),
+    /// A character that no name may have.
+    #[error("invalid character '{0}' in name")]
+    InvalidChar(char),
     /// More than one `@` or `#`.
     #[error("multiple '@' and/or '#' delimiters in name")]
     MultipleDelimiters,
@@ -73,9 +73,21 @@ pub enum NameError {
     MissingBookmark,
 }
 
-/// Whether a component may have this byte.
-fn valid_char(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"-_.: ".contains(&byte)
+impl NameError {
+    /// The fault in the words for a pool's name.
+    #[doc(alias = "zpool_name_valid")]
+    pub fn of_pool(self) -> String {
+        match self {
+            Self::InvalidChar(c) => format!("invalid character '{c}' in pool name"),
+            Self::EmptyComponent => "empty component in name".to_owned(),
+            other => other.to_string(),
+        }
+    }
+}
+
+/// Whether a component may have this character.
+fn valid_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "-_.: ".contains(c)
 }
 
 /// Checks one component that is to be created: a dataset's own name, a snapshot's, a bookmark's.
@@ -87,8 +99,8 @@ pub fn check_component(name: &str) -> Result<(), NameError> {
     if name.is_empty() {
         return Err(NameError::EmptyComponent);
     }
-    match name.bytes().find(|&b| !valid_char(b)) {
-        Some(byte) => Err(NameError::InvalidChar(byte)),
+    match name.chars().find(|&c| !valid_char(c)) {
+        Some(c) => Err(NameError::InvalidChar(c)),
         None => Ok(()),
     }
 }
@@ -135,8 +147,8 @@ fn check_entity_component(component: &str) -> Result<(), NameError> {
         ".." => return Err(NameError::ParentReference),
         _ => {}
     }
-    match component.bytes().find(|&b| !valid_char(b) && b != b'%') {
-        Some(byte) => Err(NameError::InvalidChar(byte)),
+    match component.chars().find(|&c| !valid_char(c) && c != '%') {
+        Some(c) => Err(NameError::InvalidChar(c)),
         None => Ok(()),
     }
 }
@@ -161,8 +173,8 @@ pub fn check_pool(name: &str) -> Result<(), NameError> {
     if name.len() >= MAX_POOL_NAME_LEN {
         return Err(NameError::TooLong);
     }
-    if let Some(byte) = name.bytes().find(|&b| !valid_char(b)) {
-        return Err(NameError::InvalidChar(byte));
+    if let Some(c) = name.chars().find(|&c| !valid_char(c)) {
+        return Err(NameError::InvalidChar(c));
     }
     if !name.starts_with(|c: char| c.is_ascii_alphabetic()) {
         return Err(NameError::NoLetter);
@@ -204,30 +216,30 @@ mod tests {
         let table: &[(&str, Answer, Answer)] = &[
             ("tank", Ok(()), Ok(())),
             ("", Err(EmptyComponent), Err(NoLetter)),
-            ("/a", Err(LeadingSlash), Err(InvalidChar(b'/'))),
-            ("a/", Err(TrailingSlash), Err(InvalidChar(b'/'))),
-            ("a//b", Err(EmptyComponent), Err(InvalidChar(b'/'))),
-            ("a@b@c", Err(MultipleDelimiters), Err(InvalidChar(b'@'))),
-            ("a#b@c", Err(MultipleDelimiters), Err(InvalidChar(b'#'))),
-            ("a@b/c", Err(TrailingSlash), Err(InvalidChar(b'@'))),
-            ("a/.", Err(SelfReference), Err(InvalidChar(b'/'))),
-            ("a/..", Err(ParentReference), Err(InvalidChar(b'/'))),
-            ("a/./b", Err(SelfReference), Err(InvalidChar(b'/'))),
-            ("a%b", Ok(()), Err(InvalidChar(b'%'))),
+            ("/a", Err(LeadingSlash), Err(InvalidChar('/'))),
+            ("a/", Err(TrailingSlash), Err(InvalidChar('/'))),
+            ("a//b", Err(EmptyComponent), Err(InvalidChar('/'))),
+            ("a@b@c", Err(MultipleDelimiters), Err(InvalidChar('@'))),
+            ("a#b@c", Err(MultipleDelimiters), Err(InvalidChar('#'))),
+            ("a@b/c", Err(TrailingSlash), Err(InvalidChar('@'))),
+            ("a/.", Err(SelfReference), Err(InvalidChar('/'))),
+            ("a/..", Err(ParentReference), Err(InvalidChar('/'))),
+            ("a/./b", Err(SelfReference), Err(InvalidChar('/'))),
+            ("a%b", Ok(()), Err(InvalidChar('%'))),
             ("a b", Ok(()), Ok(())),
-            ("a$b", Err(InvalidChar(b'$')), Err(InvalidChar(b'$'))),
+            ("a$b", Err(InvalidChar('$')), Err(InvalidChar('$'))),
             ("1a", Ok(()), Err(NoLetter)),
             ("c1d0", Ok(()), Ok(())),
             ("mirror", Ok(()), Err(Reserved)),
             ("mirrorx", Ok(()), Ok(())),
             ("spare", Ok(()), Ok(())),
-            ("a@", Err(EmptyComponent), Err(InvalidChar(b'@'))),
-            ("@a", Err(EmptyComponent), Err(InvalidChar(b'@'))),
-            ("a/@b", Err(EmptyComponent), Err(InvalidChar(b'/'))),
+            ("a@", Err(EmptyComponent), Err(InvalidChar('@'))),
+            ("@a", Err(EmptyComponent), Err(InvalidChar('@'))),
+            ("a/@b", Err(EmptyComponent), Err(InvalidChar('/'))),
             ("a.b:c-d_e", Ok(()), Ok(())),
-            ("a/..b", Ok(()), Err(InvalidChar(b'/'))),
-            ("a@.", Err(SelfReference), Err(InvalidChar(b'@'))),
-            ("a#..", Err(ParentReference), Err(InvalidChar(b'#'))),
+            ("a/..b", Ok(()), Err(InvalidChar('/'))),
+            ("a@.", Err(SelfReference), Err(InvalidChar('@'))),
+            ("a#..", Err(ParentReference), Err(InvalidChar('#'))),
             ("é", Err(InvalidChar(0xc3)), Err(InvalidChar(0xc3))),
         ];
         for &(name, entity, pool) in table {
@@ -258,7 +270,7 @@ mod tests {
 
     #[test]
     fn words_are_openzfs() {
-        assert_eq!(InvalidChar(b'$').to_string(), "invalid character '$' in name");
+        assert_eq!(InvalidChar('$').to_string(), "invalid character '$' in name");
         assert_eq!(check_snapshot("a/b").unwrap_err().to_string(), "missing '@' delimiter in snapshot name");
         assert_eq!(check_component("").unwrap_err(), EmptyComponent);
     }

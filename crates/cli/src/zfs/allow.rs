@@ -86,6 +86,18 @@ impl Verb for Unallow {
     }
 }
 
+/// The file system or volume of a command; a failure is -1.
+#[doc(alias = "zfs_do_allow_unallow_impl")]
+fn opened(name: &str, ctx: &mut Ctx) -> Result<Target, Failure> {
+    let found = match name.contains('@') {
+        true => Err(Failure::cannot("open", name, "snapshot delimiter '@' is not expected here")),
+        false => Target::of(name, ctx).and_then(|target| target.dataset().map(|_| target)),
+    };
+    found.map_err(|e| {
+        Failure::MinusOne(format!("{}\nFailed to open dataset: {name}", e.message().unwrap_or_default()))
+    })
+}
+
 fn change(
     name: &str,
     scopes: Vec<Scope>,
@@ -94,8 +106,7 @@ fn change(
     allow: bool,
     ctx: &mut Ctx,
 ) -> Outcome {
-    let target = Target::of(name, ctx)?;
-    target.dataset()?;
+    let target = opened(name, ctx)?;
     let names: Vec<String> = match recurse {
         true => target.tree()?.into_iter().map(|dir| dir.name).collect(),
         false => vec![name.to_owned()],
@@ -190,8 +201,7 @@ impl Options {
 
 /// The permissions at a dataset and those above it.
 fn show(name: &str, ctx: &mut Ctx) -> Outcome {
-    let target = Target::of(name, ctx)?;
-    target.dataset()?;
+    let target = opened(name, ctx)?;
     let mut above = Some(name);
     let mut first = true;
     while let Some(name) = above {

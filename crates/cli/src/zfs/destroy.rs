@@ -118,22 +118,18 @@ impl Destroy {
             _ => "filesystem",
         };
         let (what, option, list): (_, _, Vec<&str>) = if inside && !self.recurse && !self.clones {
-            (
-                "children",
-                "-r",
-                dependents.iter().map(Step::name).filter(|name| is_at_or_below(name, &self.name)).collect(),
-            )
+            let mut names = Vec::new();
+            list_below(&self.name, dependents, &mut names);
+            ("children", "-r", names)
         } else if !outside.is_empty() && !self.clones {
-            ("dependent clones", "-R", outside.iter().map(|step| step.name()).collect())
+            let mut names: Vec<&str> = outside.iter().map(|step| step.name()).collect();
+            names.sort_unstable();
+            ("dependent clones", "-R", names)
         } else {
             return Ok(());
         };
-        let mut names: Vec<&str> = list;
-        names.sort_unstable();
-        let text = format!(
-            "{kind} has {what}\nuse '{option}' to destroy the following datasets:\n{}",
-            names.join("\n")
-        );
+        let list = list.join("\n");
+        let text = format!("{kind} has {what}\nuse '{option}' to destroy the following datasets:\n{list}");
         Err(Failure::cannot("destroy", &self.name, text))
     }
 
@@ -524,6 +520,24 @@ pub(super) struct Plan<'a> {
     clones: Vec<String>,
     /// Snapshots that have holds.
     held: HashSet<String>,
+}
+
+/// Lists what is below a dataset: its snapshots, the oldest first, then each child after what is below it.
+#[doc(alias = "zfs_iter_dependents")]
+fn list_below<'a>(dataset: &str, steps: &'a [Step], names: &mut Vec<&'a str>) {
+    let of = |step: &&Step| match step {
+        Step::Snapshot(name) => name.split_once('@').is_some_and(|(owner, _)| owner == dataset),
+        _ => false,
+    };
+    names.extend(steps.iter().filter(of).rev().map(Step::name));
+    let child = |step: &&Step| match step {
+        Step::Head(name) => name.rsplit_once('/').is_some_and(|(parent, _)| parent == dataset),
+        _ => false,
+    };
+    for child in steps.iter().filter(child).map(Step::name) {
+        list_below(child, steps, names);
+        names.push(child);
+    }
 }
 
 impl<'a> Plan<'a> {

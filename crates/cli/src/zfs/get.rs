@@ -53,7 +53,7 @@ const SOURCES: [&str; 6] = ["local", "default", "inherited", "received", "tempor
 
 impl Verb for Get {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
-        let depth = self.source.take_depth();
+        let depth = self.source.take_depth()?;
         let format = self.format()?;
         let wanted = self.wanted()?;
         let selection = self.selection(depth)?;

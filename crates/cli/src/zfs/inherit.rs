@@ -70,12 +70,10 @@ impl Inherit {
         }
         let lead = format!("'{name}' property cannot be inherited");
         let hint = match prop {
-            ZfsProp::Quota | ZfsProp::Refquota | ZfsProp::Reservation | ZfsProp::Refreservation => {
-                format!("\nuse 'zfs set {name}=none' to clear")
-            }
-            _ if QuotaKind::of_default(name).is_some() => format!("\nuse 'zfs set {name}=none' to clear"),
-            ZfsProp::Volsize => String::new(),
-            _ => format!("\nuse 'zfs inherit -S {name}' to revert to received value"),
+            ZfsProp::Quota | ZfsProp::Refquota | ZfsProp::Reservation | ZfsProp::Refreservation => format!(
+                "\nuse 'zfs set {name}=none' to clear\nuse 'zfs inherit -S {name}' to revert to received value"
+            ),
+            _ => String::new(),
         };
         Err(Failure::failed(lead + &hint))
     }
@@ -88,11 +86,7 @@ impl Inherit {
             && !self.recurse
             && !native.info().types.intersects(types)
         {
-            return Err(Failure::cannot(
-                "inherit property for",
-                name,
-                format!("'{prop}' does not apply to datasets of this type"),
-            ));
+            return Err(cannot("property doesn't apply to datasets of this type".to_owned()));
         }
         let names = self.datasets(prop, &target, types)?;
         if let Some(kind) = QuotaKind::of_default(prop) {

@@ -150,6 +150,10 @@ impl Round<'_> {
 
 impl Verb for LoadKey {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        let is_file = self.location.as_ref().is_some_and(|location| location != "prompt");
+        if is_file && (self.all || self.recurse) {
+            return Err(Failure::usage("alternate keylocation may only be 'prompt' with -r or -a"));
+        }
         let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
         let word = if self.dry { "verified" } else { "loaded" };
         let round = Round { many: self.recurse || self.all, done_when_loaded: true, word };
@@ -265,7 +269,8 @@ fn needs_key(target: &Target, root: &EncryptionRoot) -> Result<bool, Failure> {
 
 impl Verb for ChangeKey {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let target = Target::head_of(&self.name, ctx)?;
+        let found = Target::head_of(&self.name, ctx).and_then(|target| target.dataset().map(|_| target));
+        let target = found.map_err(|e| Failure::usage(e.message().unwrap_or_default()))?;
         let failed = |what: String| Failure::MinusOne(format!("Key change error: {what}"));
         let root = target.view.dsl.keys.root_of(&target.dir()?)?;
         let root = root.ok_or_else(|| failed("Dataset not encrypted.".to_owned()))?;

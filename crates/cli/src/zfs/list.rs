@@ -50,7 +50,7 @@ pub struct List {
 
 impl Verb for List {
     fn run(mut self, ctx: &mut Ctx) -> Outcome {
-        let depth = self.source.take_depth();
+        let depth = self.source.take_depth()?;
         let sort_by = self.sort.keys.iter().map(|(property, reverse)| sort_column(property, *reverse));
         let sort_by: Vec<SortColumn> = sort_by.collect::<Result<_, _>>()?;
         let columns = self.columns()?;

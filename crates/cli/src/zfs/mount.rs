@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::output::json::{document, print};
-use clikit::target::Target;
+use clikit::target::{NOT_OF_THIS_TYPE, Target};
 use clikit::verb::{Exit, Failure, Outcome, Verb, each};
 use daemon::mounts::{Made, Mounter, Stays, at_once, rounds};
 use daemon::{Imported, Registry};
@@ -66,8 +66,15 @@ pub struct Mount {
 
 impl Verb for Mount {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if !self.all && !self.recurse && self.names.is_empty() {
-            return list(self.json, ctx);
+        if self.names.is_empty() && self.recurse {
+            return Err(Failure::usage("no dataset provided"));
+        }
+        if self.names.is_empty() && !self.all {
+            let shaped = !self.options.is_empty() || self.overlay || self.load_keys || self.force;
+            return match shaped {
+                true => Err(Failure::usage("missing filesystem argument (specify -a for all)")),
+                false => list(self.json, ctx),
+            };
         }
         if self.json {
             return Err(Failure::usage("too many arguments"));
@@ -83,8 +90,7 @@ impl Verb for Mount {
         match name {
             Some(name) if !self.recurse => self.one(name, &options, ctx),
             Some(_) => {
-                let tops =
-                    self.names.iter().map(|name| Target::head_of(name, ctx)).collect::<Result<_, _>>()?;
+                let tops = self.names.iter().map(|name| file_system(name, ctx)).collect::<Result<_, _>>()?;
                 self.many(tops, &options, ctx)
             }
             None => {
@@ -93,6 +99,15 @@ impl Verb for Mount {
                 self.many(tops, &options, ctx)
             }
         }
+    }
+}
+
+/// The root of a tree that is mounted.
+fn file_system(name: &str, ctx: &mut Ctx) -> Result<Target, Failure> {
+    let found = Target::head_of(name, ctx).and_then(|target| Ok((target.types()?, target)));
+    match found.map_err(|e| Failure::usage(e.message().unwrap_or_default()))? {
+        (DatasetTypes::FILESYSTEM, target) => Ok(target),
+        _ => Err(Failure::usage(format!("cannot open '{name}': {NOT_OF_THIS_TYPE}"))),
     }
 }
 

@@ -108,7 +108,8 @@ fn cannot(what: &str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
 impl Project {
     /// Works on one of the given names, and on its content.
     fn target(&self, path: &Path, work: Work, ctx: &mut Ctx) -> Result<(), Failure> {
-        let kind = fs::metadata(path).map_err(cannot("stat", path))?.file_type();
+        let data = fs::metadata(path).map_err(|e| cannot("stat", path)(e).as_minus_one())?;
+        let kind = data.file_type();
         if !kind.is_file() && !kind.is_dir() {
             return Err(Failure::failed("only support project quota on regular file or directory"));
         }

@@ -3,11 +3,12 @@
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::session::why;
-use clikit::target::Target;
+use clikit::target::{NOT_OF_THIS_TYPE, Target};
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::dsl::write::names::find;
 use zcommon::names::{check_component, check_entity, check_nesting, nesting};
+use zcommon::props::DatasetTypes;
 
 use super::create::{make_ancestors, most_nested};
 use super::mount::{LEGACY, mountpoint};
@@ -36,22 +37,45 @@ pub struct Rename {
 
 impl Verb for Rename {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        self.check()?;
         let target = Target::of(&self.old, ctx)?;
         if self.old.contains('#') {
             return Err(Failure::cannot("rename", &self.old, "bookmarks can't be renamed"));
         }
+        if (self.unmounted || self.parents) && self.old.contains('@') {
+            return Err(Failure::cannot("open", &self.old, "snapshot delimiter '@' is not expected here"));
+        }
+        if self.unmounted && target.types()? == DatasetTypes::VOLUME {
+            return Err(Failure::cannot("open", &self.old, NOT_OF_THIS_TYPE));
+        }
         target.dataset()?;
+        if self.old == self.new {
+            return Ok(Exit::OK);
+        }
         match self.old.split_once('@') {
             Some((dataset, snap)) => self.snapshot(dataset, snap, &target, ctx),
-            None if self.recurse => {
-                Err(Failure::cannot("open", &self.old, "operation not applicable to datasets of this type"))
-            }
             None => self.head(&target, ctx),
         }
     }
 }
 
 impl Rename {
+    /// Refuses options that contradict each other.
+    fn check(&self) -> Result<(), Failure> {
+        match () {
+            () if self.recurse && self.parents => {
+                Err(Failure::usage("-p and -r options are mutually exclusive"))
+            }
+            () if self.unmounted && self.parents => {
+                Err(Failure::usage("-u and -p options are mutually exclusive"))
+            }
+            () if self.recurse && !self.old.contains('@') => {
+                Err(Failure::usage("source dataset for recursive rename must be a snapshot"))
+            }
+            () => Ok(()),
+        }
+    }
+
     fn head(&self, target: &Target, ctx: &mut Ctx) -> Outcome {
         let to = |what: &str| Failure::cannot("rename to", &self.new, what);
         check_entity(&self.new).map_err(|e| to(&e.to_string()))?;
@@ -87,7 +111,7 @@ impl Rename {
             if !self.parents {
                 return Err(Failure::cannot("create", &self.new, "parent does not exist"));
             }
-            make_ancestors(&self.new, &at, !self.unmounted, ctx)?;
+            make_ancestors(&self.new, &at, true, ctx)?;
         }
         // As in OpenZFS mounts stay where their place does not follow from the name.
         let stay = self.unmounted || matches!(mountpoint(target)?.as_str(), LEGACY | "none");

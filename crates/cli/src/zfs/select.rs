@@ -8,6 +8,7 @@ use clikit::output::row::DatasetKind;
 use clikit::session::Home;
 use clikit::source::PoolSource;
 use clikit::verb::Failure;
+use clikit::words::{is_no_pool, no_dataset};
 use engine::dsl::props::bookmarks::bookmarks;
 use engine::dsl::{Dataset, DatasetKind as HeadKind, Dir};
 use engine::spa::Pool;
@@ -215,8 +216,8 @@ impl Found {
     fn open(&mut self, source: &PoolSource, pool: &str, name: &str, ctx: &mut Ctx) -> Option<usize> {
         match source.open(pool, ctx) {
             Ok(pool) => Some(self.add(pool, ctx)),
-            Err(Failure::Failed(message)) if message.ends_with("no such pool") => {
-                self.fail(ctx, format!("cannot open '{name}': dataset does not exist"));
+            Err(failure) if is_no_pool(&failure, pool) => {
+                self.fail(ctx, no_dataset(name).message().unwrap_or_default());
                 None
             }
             Err(e) => {

@@ -2,8 +2,9 @@
 
 use clap::Args;
 use clikit::ctx::Ctx;
-use clikit::target::Target;
+use clikit::target::{NOT_OF_THIS_TYPE, Target};
 use clikit::verb::{Exit, Failure, Outcome, Verb};
+use zcommon::props::DatasetTypes;
 
 /// Wait until an activity completes.
 #[derive(Debug, Args)]
@@ -20,8 +21,10 @@ impl Verb for Wait {
         if let Some(bad) = self.activities.iter().find(|a| *a != "deleteq") {
             return Err(Failure::usage(format!("invalid activity '{bad}'")));
         }
-        let target = Target::of(&self.name, ctx)?;
-        target.dataset()?;
+        let target = Target::head_of(&self.name, ctx)?;
+        if target.types()? == DatasetTypes::VOLUME {
+            return Err(Failure::cannot("open", &self.name, NOT_OF_THIS_TYPE));
+        }
         // Files that were removed while open go when they are closed; nothing is left to work off later.
         target.pool.spa()?.sync()?;
         Ok(Exit::OK)

@@ -55,12 +55,10 @@ see the ZFS Administration Guide.
 
 impl Verb for Upgrade {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        self.check()?;
         if self.list {
             writeln!(ctx.out, "{VERSIONS}")?;
             return Ok(Exit::OK);
-        }
-        if let Some(version) = self.version.filter(|version| !(1..=NEWEST).contains(version)) {
-            return Err(Failure::usage(format!("invalid version {version}")));
         }
         if self.all || !self.names.is_empty() {
             return self.upgrade(ctx);
@@ -98,6 +96,20 @@ struct Counts {
 }
 
 impl Upgrade {
+    /// Refuses options that contradict each other. File systems are upgraded by name, or all of them, and never go back.
+    fn check(&self) -> Result<(), Failure> {
+        if let Some(version) = self.version.filter(|version| !(1..=NEWEST).contains(version)) {
+            return Err(Failure::usage(format!("invalid version {version}")));
+        }
+        let (named, shaped) = (!self.names.is_empty(), self.recurse || self.version.is_some());
+        let has_no_target = !self.all && !named && shaped;
+        let is_more_than_list = self.list && (self.all || named || shaped);
+        match has_no_target || is_more_than_list || (self.all && named) {
+            true => Err(Failure::usage("")),
+            false => Ok(()),
+        }
+    }
+
     #[doc(alias = "zfs_do_upgrade")]
     fn upgrade(&self, ctx: &mut Ctx) -> Outcome {
         let names = match self.all {

@@ -4,15 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use clikit::target::Target;
-use engine::dsl::write::Hooks;
 use zpl::write::{FsWriter, Options};
 
 use crate::zpool::create::TOO_OLD;
 
 /// Fails when a pool is too old for file systems of a version.
 pub fn check(target: &Target, version: u64) -> Result<(), String> {
-    let spa = target.pool.spa().map_err(|e| e.what().to_owned())?;
-    match zpl::pool_version_for(version) > spa.version() {
+    match zpl::pool_version_for(version) > target.view.version() {
         true => Err(TOO_OLD.to_owned()),
         false => Ok(()),
     }

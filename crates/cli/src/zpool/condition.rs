@@ -10,7 +10,7 @@ use zutil::import_listing::LoadOutcome;
 use zutil::import_status::{Reason, reason};
 
 use super::prop::PoolView;
-use crate::settings::compatible;
+use crate::compatibility::compatible;
 
 /// The finding. That another host had the pool is no matter to a reader.
 #[doc(alias = "zpool_get_status")]

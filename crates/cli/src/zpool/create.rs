@@ -11,10 +11,11 @@ use daemon::imported::Manner;
 use daemon::ops::{CreatePool, FsShape};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Cipher;
+use engine::vdev::config::AllocBias;
 use ondisk::names::DEFAULT_QUOTAS;
 use zcommon::features::{FEATURES, Feature};
 use zcommon::names::check_new_pool;
-use zcommon::props::{DatasetTypes, PropName, VdevProp, ZpoolProp, is_user_property};
+use zcommon::props::{DatasetTypes, PropName, VdevProp, ZpoolProp};
 use zpl::CaseSensitivity;
 
 use super::layouts::Sections;
@@ -87,7 +88,7 @@ impl Verb for Create {
                 self.pool
             )));
         }
-        self.check_words()?;
+        self.check_words(ctx)?;
         let tname = self.tname().map_err(cannot)?;
         let name = tname.as_ref().unwrap_or(&self.pool).clone();
         if name.contains('/') {
@@ -106,6 +107,9 @@ impl Verb for Create {
             let bad =
                 |what| Failure::cannot("create", name, format!("{what}\npool name may have been omitted"));
             check_new_pool(name).map_err(bad)?;
+        }
+        if !found.tops.iter().any(|top| top.class == AllocBias::Normal) {
+            return Err(Failure::failed(NO_ORDINARY_VDEV));
         }
         wishes.check_mountpoint(&self.pool)?;
         if wishes.fs.version.is_some_and(|version| zpl::pool_version_for(version) > wishes.version) {
@@ -165,6 +169,11 @@ impl Verb for Create {
     }
 }
 
+/// OpenZFS' message for a pool of logs, cache devices or spares only.
+#[doc(alias = "check_replication")]
+const NO_ORDINARY_VDEV: &str = "invalid vdev specification\nthe following errors must be manually repaired:\n\
+                                at least one general top-level vdev must be specified";
+
 /// OpenZFS' message when a pool is too old for a request.
 #[doc(alias = "EZFS_BADVERSION")]
 pub const TOO_OLD: &str = "pool and or dataset must be upgraded to set this property or value";
@@ -180,11 +189,11 @@ fn reason(e: &engine::Error) -> String {
 impl Create {
     /// Refuses unknown properties, before any other check.
     #[doc(alias = "add_prop_list")]
-    fn check_words(&self) -> Result<(), Failure> {
+    fn check_words(&self, ctx: &mut Ctx) -> Result<(), Failure> {
         let props = settings::split(&self.pool_props).unwrap_or_default();
         for (name, value) in &props {
             let of_vdev = VdevProp::from_user(name).is_some();
-            let known = of_vdev || ZpoolProp::from_user(name).is_some() || is_user_property(name);
+            let known = of_vdev || ZpoolProp::from_user(name).is_some();
             if !known && !name.starts_with("feature@") {
                 let what = format!("property '{name}' is not a valid pool or vdev property");
                 return Err(Failure::failed(what));
@@ -195,6 +204,9 @@ impl Create {
             }
         }
         check_version(&props)?;
+        if let Some((_, files)) = props.iter().find(|(name, _)| name == "compatibility") {
+            crate::compatibility::load_or_tell(files, ctx)?;
+        }
         for (name, _) in settings::split(&self.fs_props()).unwrap_or_default() {
             if PropName::parse(&name).is_none() {
                 return Err(Failure::failed(format!("property '{name}' is not a valid filesystem property")));
@@ -244,7 +256,7 @@ impl Create {
         }
         let props = settings::split_beside_root(&self.pool_props, self.root.as_deref())?;
         let files = props.iter().find(|(name, _)| name == "compatibility").map_or("off", |(_, files)| files);
-        let allowed = settings::compatible(files)?;
+        let allowed = crate::compatibility::compatible(files)?;
         wishes.features.retain(|feature| allowed.contains(feature));
         for (name, value) in props.into_iter().filter(|(name, _)| name != TNAME) {
             let setting = of_pool(&name, &value, When::New)?;

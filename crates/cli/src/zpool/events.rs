@@ -13,7 +13,7 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::events::Reader;
 use engine::spa::events::Event;
 use nvpair::{NvList, NvValue};
-use zcommon::names::check_pool;
+use zcommon::names::check_new_pool;
 use zcommon::vdev::{VdevAux, VdevState};
 
 /// Columns that the payload is indented by, each level.
@@ -46,7 +46,7 @@ pub struct Events {
 impl Verb for Events {
     #[doc(alias = "zpool_do_events")]
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if let Some(name) = self.pool.as_ref().filter(|name| check_pool(name).is_err()) {
+        if let Some(name) = self.pool.as_ref().filter(|name| check_new_pool(name).is_err()) {
             return Err(Failure::usage(format!("invalid pool name '{name}'")));
         }
         let registry = ctx.registry()?;

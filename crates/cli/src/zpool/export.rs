@@ -1,5 +1,7 @@
 //! `zpool export`.
 
+use std::collections::HashSet;
+
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
@@ -32,9 +34,12 @@ impl Verb for Export {
         if !self.all && self.pools.is_empty() {
             return Err(Failure::usage("missing pool argument"));
         }
-        let names = match self.all {
+        let names: Vec<String> = match self.all {
             true => ctx.all_pools().iter().map(|pool| pool.name()).collect(),
-            false => self.pools.clone(),
+            false => {
+                let mut seen = HashSet::new();
+                self.pools.iter().filter(|name| seen.insert(*name)).cloned().collect()
+            }
         };
         let mut exit = Exit::OK;
         for wanted in names {

@@ -120,6 +120,9 @@ pub struct Import {
     pub new_name: Option<String>,
 }
 
+/// The refusal of options that change a rewind, without one.
+pub(super) const REWINDS: &str = "-n or -X only meaningful with -F";
+
 impl Verb for Import {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         if self.all && self.pool.is_some() {
@@ -127,6 +130,9 @@ impl Verb for Import {
         }
         if self.home() == Home::Daemon {
             return self.import(ctx);
+        }
+        if (self.dry || self.extreme) && !self.rewind {
+            return Err(Failure::usage(REWINDS));
         }
         let env = Env::system(CACHE)?;
         let mut pools = self.found(ctx)?;

@@ -21,7 +21,7 @@ use zutil::import_status::system_hostid;
 use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
 
-use super::import::Import;
+use super::import::{Import, REWINDS};
 use crate::settings::{self, PoolSetting, When, of_pool};
 use crate::zfs::keys::LoadKey;
 
@@ -40,7 +40,7 @@ impl Import {
     /// Imports the pool named, or all that are found.
     pub(super) fn import(&self, ctx: &mut Ctx) -> Outcome {
         if (self.dry && !self.rebuild || self.extreme) && !self.rewind {
-            return Err(Failure::usage("-n or -X only meaningful with -F"));
+            return Err(Failure::usage(REWINDS));
         }
         if self.load_keys && self.no_mount {
             return Err(Failure::usage("-l is incompatible with -N"));

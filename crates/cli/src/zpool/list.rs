@@ -124,9 +124,7 @@ impl List {
             Ok(Exit::OK)
         })?;
         let is_last = lines.is_empty();
-        if self.json.style.json && exit != Exit::OK && !self.pools.is_empty() {
-            // Part of a document would pass for the whole.
-        } else if self.json.style.json {
+        if self.json.style.json {
             let mut doc = document(&ctx.command);
             doc.insert("pools".into(), pools.into());
             doc.extend(repeat.time(&style).map(|time| ("time".to_owned(), time)));

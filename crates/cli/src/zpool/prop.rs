@@ -282,7 +282,7 @@ impl<'a> PoolView<'a> {
             P::Bcloneused => number(s.bcloneused),
             P::Bclonesaved => number(s.bclonesaved),
             P::Bcloneratio => hundredths(s.bcloneratio),
-            P::DedupTableSize => bytes(s.dedup_table_size),
+            P::DedupTableSize => number(s.dedup_table_size),
             P::DedupTableQuota => Some(self.quota(prop)),
             P::LastScrubbedTxg => plain(s.last_scrubbed_txg),
             P::Comment | P::Compatibility => Some(self.config_prop(prop)),

@@ -113,28 +113,15 @@ impl Verb for Remove {
             return Err(Failure::usage("missing device"));
         }
         let pool = named(name, ctx)?;
-        let mut first = None;
-        for word in &self.devices {
-            let done = match self.dry {
-                true => self.print_memory(&pool, word, ctx),
-                false => self.remove(&pool, word),
-            };
-            if let Err(failure) = done {
-                first = first.or(Some(failure));
-                if self.dry {
-                    break;
-                }
-            }
-        }
-        if !self.dry {
-            pool.look_again();
-            ctx.registry()?.note(&pool);
-        }
-        if let Some(failure) = first {
-            return Err(failure);
-        }
         if self.dry {
+            self.devices.iter().try_for_each(|word| self.print_memory(&pool, word, ctx))?;
             return Ok(Exit::OK);
+        }
+        let exit = clikit::verb::each(&self.devices, ctx, |word, _| self.remove(&pool, word))?;
+        pool.look_again();
+        ctx.registry()?.note(&pool);
+        if exit != Exit::OK {
+            return Ok(exit);
         }
         ctx.log(&pool)?;
         drop(pool);

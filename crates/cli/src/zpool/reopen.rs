@@ -2,7 +2,7 @@
 
 use clap::Args;
 use clikit::ctx::Ctx;
-use clikit::verb::{Exit, Failure, Outcome, Verb};
+use clikit::verb::{Failure, Outcome, Verb};
 use zcommon::vdev::VdevState;
 
 use super::device::warn_of_later_states;
@@ -21,7 +21,9 @@ pub struct Reopen {
 
 impl Verb for Reopen {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        for pool in named_or_all(&self.pools, ctx)?.iter().filter(|pool| !pool.is_read_only()) {
+        let mut named = named_or_all(&self.pools, ctx)?;
+        named.pools.retain(|pool| !pool.is_read_only());
+        named.each(ctx, |pool, ctx| {
             let cannot = |e: engine::Error| Failure::cannot("reopen", pool.name(), e.what());
             let spa = pool.spa().map_err(cannot)?;
             pool.validate().map_err(cannot)?;
@@ -33,8 +35,7 @@ impl Verb for Reopen {
             warn_of_later_states(pool, &missing, ctx)?;
             ctx.registry()?.open_aux(pool);
             ctx.registry()?.note(pool);
-            ctx.log(pool)?;
-        }
-        Ok(Exit::OK)
+            ctx.log(pool)
+        })
     }
 }

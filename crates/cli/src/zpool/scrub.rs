@@ -36,7 +36,7 @@ pub struct Scrub {
     /// Scrub only blocks that were written until this date.
     #[arg(short = 'E', value_name = "DATE")]
     pub until: Option<String>,
-    /// Scrub all imported pools.
+    /// Scrub all imported pools, if none is named.
     #[arg(short = 'a', long = "all")]
     pub all: bool,
     /// The pools.
@@ -131,34 +131,25 @@ impl Scrub {
 impl Verb for Scrub {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let action = self.action()?;
-        let pools = if self.all { ctx.all_pools() } else { named_or_all(&self.pools, ctx)? };
-        let mut first = None;
-        for pool in &pools {
-            if let Err(failure) = self.carry_out(pool, action, ctx) {
-                first = first.or(Some(failure));
-            }
-        }
-        if let Some(failure) = first {
-            return Err(failure);
-        }
-        if self.wait {
-            let names: Vec<String> = pools.iter().map(|pool| pool.name().to_owned()).collect();
-            drop(pools);
+        let named = named_or_all(&self.pools, ctx)?;
+        let exit = named.each(ctx, |pool, ctx| self.carry_out(pool, action, ctx))?;
+        if self.wait && exit == Exit::OK {
+            let names: Vec<String> = named.pools.iter().map(|pool| pool.name().to_owned()).collect();
+            drop(named);
             names.iter().try_for_each(|name| until_done(name, ctx, WaitActivity::Scrub))?;
         }
-        Ok(Exit::OK)
+        Ok(exit)
     }
 }
 
 impl Verb for Resilver {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        for pool in named_or_all(&self.pools, ctx)? {
+        named_or_all(&self.pools, ctx)?.each(ctx, |pool, ctx| {
             let cannot = |e: engine::Error| {
                 Failure::failed(format!("cannot restart resilver on {}: {}", pool.name(), e.what()))
             };
             pool.spa().and_then(|spa| spa.scan(ScanCommand::Resilver)).map_err(cannot)?;
-            ctx.log(&pool)?;
-        }
-        Ok(Exit::OK)
+            ctx.log(pool)
+        })
     }
 }

@@ -13,7 +13,8 @@ use zcommon::version::SPA_VERSION_BOOTFS;
 
 use super::get_vdev;
 use super::prop::PoolView;
-use crate::settings::{self, PoolSetting, When, of_pool, of_vdev};
+use crate::compatibility::{compatible, load_or_tell};
+use crate::settings::{PoolSetting, When, of_pool, of_vdev};
 
 /// Set a property of a pool, or of one of its vdevs.
 #[derive(Debug, Args)]
@@ -43,7 +44,11 @@ impl Verb for Set {
         if let Some(vdev) = &self.vdev {
             return self.of_vdev(vdev, (name, value), &pool, ctx);
         }
-        let setting = of_pool(name, value, When::Later).map_err(cannot)?;
+        let setting = match name {
+            // Its own words are told below.
+            "compatibility" => PoolSetting::Stored(name.to_owned(), PropValue::Text(value.to_owned())),
+            _ => of_pool(name, value, When::Later).map_err(cannot)?,
+        };
         pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
         match setting {
             PoolSetting::Stored(name, value) => {
@@ -98,7 +103,7 @@ impl Set {
     fn check_compatible(&self, feature: Feature, pool: &Imported) -> Result<(), Failure> {
         let files = pool.config().str("compatibility").unwrap_or("off").to_owned();
         let lead = format!("Error: cannot enable feature '{}' on pool '{}'", feature.info().name, self.pool);
-        match settings::compatible(&files) {
+        match compatible(&files) {
             Ok(allowed) if allowed.contains(&feature) => Ok(()),
             Ok(_) => Err(Failure::failed(format!(
                 "{lead}\nas it is not specified in this pool's current compatibility set.\n\
@@ -112,7 +117,7 @@ impl Set {
 
     /// Warns when the pool has features that a compatibility set does not have.
     fn warn_of_excess(&self, files: &str, pool: &Imported, ctx: &mut Ctx) -> Result<(), Failure> {
-        let allowed = settings::compatible(files).map_err(|what| self.cannot(&what))?;
+        let allowed = load_or_tell(files, ctx)?;
         let spa = pool.spa().map_err(|e| self.cannot(e.what()))?;
         let is_excess = |feature: &&Feature| spa.features.is_enabled(**feature) && !allowed.contains(feature);
         if FEATURES.iter().any(|feature| is_excess(&feature)) {
@@ -128,9 +133,11 @@ impl Set {
     /// Sets a property of a vdev.
     #[doc(alias = "zpool_set_vdev_prop")]
     fn of_vdev(&self, vdev: &str, (name, value): (&str, &str), pool: &Imported, ctx: &mut Ctx) -> Outcome {
-        let cannot = |what: String| self.cannot(&what);
-        let setting = of_vdev(name, value).map_err(cannot)?;
-        let guid = {
+        let cannot = |what: String| {
+            let pool = &self.pool;
+            Failure::failed(format!("cannot set property {name} for {vdev} on {pool}: {what}"))
+        };
+        let (guid, setting) = {
             let (view, candidate) = (pool.view()?, pool.candidate());
             let view = PoolView::new(&view, &candidate, ctx);
             let found = get_vdev::all(&view).into_iter().find(|found| found.is_called(vdev));
@@ -138,6 +145,7 @@ impl Set {
                 ctx.warn(format_args!("cannot find '{vdev}' in '{}': device not in pool", self.pool));
                 return Ok(Exit::EINVAL);
             };
+            let setting = of_vdev(name, value).map_err(cannot)?;
             let is_possible = match setting.0.as_str() {
                 "autosit" => found.has_parity(),
                 "sit_out" => found.may_sit_out(),
@@ -146,7 +154,7 @@ impl Set {
             if !is_possible {
                 return Err(cannot("operation not supported on this type of vdev".to_owned()));
             }
-            found.node.guid
+            (found.node.guid, setting)
         };
         ctx.change(pool, move |tasks, spa| spa.set_vdev_props(guid, &[setting], tasks.at.tx))
             .map_err(|e| cannot(e.what().to_owned()))?;

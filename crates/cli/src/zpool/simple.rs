@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use clikit::ctx::Ctx;
-use clikit::verb::{Exit, Failure, Outcome, Verb};
+use clikit::verb::{self, Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 
 pub(super) fn named(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported>, Failure> {
@@ -39,25 +39,51 @@ pub(super) fn named_or_retried(name: &str, ctx: &mut Ctx) -> Result<Arc<Imported
     }
 }
 
-/// These pools; all that are imported, without any.
-pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Vec<Arc<Imported>>, Failure> {
-    match names.is_empty() {
-        true => Ok(ctx.all_pools()),
-        false => names.iter().map(|name| named_or_retried(name, ctx)).collect(),
+/// The pools of a command that takes several.
+#[derive(Debug)]
+pub(super) struct Named {
+    /// The pools, each once.
+    pub pools: Vec<Arc<Imported>>,
+    /// A failure if a name has no pool.
+    pub exit: Exit,
+}
+
+/// These pools, or all that are imported if no name is given. A name without a pool is reported; it does not keep the command from the
+/// other pools.
+#[doc(alias = "for_each_pool")]
+pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Named, Failure> {
+    if names.is_empty() {
+        return Ok(Named { pools: ctx.all_pools(), exit: Exit::OK });
+    }
+    let mut pools: Vec<Arc<Imported>> = Vec::new();
+    let exit = verb::each(names, ctx, |name, ctx| {
+        let pool = named_or_retried(name, ctx)?;
+        if !pools.iter().any(|known| known.guid() == pool.guid()) {
+            pools.push(pool);
+        }
+        Ok(())
+    })?;
+    pools.sort_by_key(|pool| pool.name());
+    Ok(Named { pools, exit })
+}
+
+impl Named {
+    /// Calls a function on each pool. A failed pool is reported, and the others are processed.
+    pub(super) fn each(
+        &self,
+        ctx: &mut Ctx,
+        work: impl FnMut(&Arc<Imported>, &mut Ctx) -> Result<(), Failure>,
+    ) -> Outcome {
+        Ok(verb::each(&self.pools, ctx, work)?.worse(self.exit))
     }
 }
 
 impl Verb for Sync {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let pools = named_or_all(&self.pools, ctx)?;
-        let mut exit = Exit::OK;
-        for pool in pools {
-            if let Err(e) = pool.spa().and_then(|spa| spa.sync_deferred()) {
-                ctx.warn(format!("sync '{}' failed: {}", pool.name(), e.what()));
-                exit = Exit::FAILED;
-            }
-        }
-        Ok(exit)
+        named_or_all(&self.pools, ctx)?.each(ctx, |pool, _| {
+            let failed = |e: engine::Error| format!("sync '{}' failed: {}", pool.name(), e.what());
+            pool.spa().and_then(|spa| spa.sync_deferred()).map_err(failed).map_err(Failure::failed)
+        })
     }
 }
 

@@ -165,10 +165,17 @@ impl Work<'_> {
             Some(name) => vec![opened(name, ctx)?],
             None => ctx.all_pools(),
         };
-        let mut waited = Vec::new();
+        let (mut waited, mut exit) = (Vec::new(), Exit::OK);
         for pool in &pools {
-            let leaves = self.on_pool(pool, ctx)?;
-            waited.push((pool.name().to_owned(), leaves));
+            match self.on_pool(pool, ctx) {
+                Ok(leaves) => waited.push((pool.name().to_owned(), leaves)),
+                // One of all pools that fails leaves the others.
+                Err(Failure::MinusOne(why)) if name.is_none() => {
+                    ctx.warn(why);
+                    exit = Exit::FAILED;
+                }
+                Err(failure) => return Err(failure),
+            }
         }
         drop(pools);
         if self.wait {
@@ -176,7 +183,7 @@ impl Work<'_> {
                 until(&name, ctx, |spa| Ok(spa.sweep_left(self.kind, &leaves).is_none()))?;
             }
         }
-        Ok(Exit::OK)
+        Ok(exit)
     }
 
     /// Does it; returns the guids of the devices.

@@ -10,9 +10,9 @@ use daemon::Imported;
 use zcommon::features::{FEATURES, Feature, by_upgrade};
 use zcommon::version::{SPA_VERSION_FEATURES, SPA_VERSIONS};
 
-use super::simple::named;
+use super::simple::named_or_all;
+use crate::compatibility::compatible;
 use crate::refused::quoted;
-use crate::settings::compatible;
 
 /// Enable the features that a pool lacks.
 #[derive(Debug, Args)]
@@ -48,20 +48,13 @@ impl Verb for Upgrade {
             () => {}
         }
         // A missing pool is reported first.
-        let pools = self.pools.iter().map(|name| named(name, ctx)).collect::<Result<Vec<_>, _>>();
-        if let Err(failure) = &pools {
-            ctx.warn(failure.message().unwrap_or_default());
-        }
+        let pools = named_or_all(&self.pools, ctx)?;
         writeln!(ctx.out, "This system supports ZFS pool feature flags.\n")?;
-        let pools = match pools {
-            Ok(pools) => pools,
-            Err(failure) => return Ok(failure.exit()),
-        };
         let version = version.unwrap_or(SPA_VERSION_FEATURES);
         match () {
             () if self.list => list_all(ctx),
             () if self.all => all(version, ctx),
-            () if named_some => clikit::verb::each(&pools, ctx, |pool, ctx| one(pool, version, ctx)),
+            () if named_some => pools.each(ctx, |pool, ctx| one(pool, version, ctx)),
             () => report(ctx),
         }
     }

@@ -144,19 +144,19 @@ fn settings_of_which_nothing_comes_yet_are_told_of() {
     status(&format!("tank: {smb}"));
     live.ok("zfs create -o sharenfs=on tank/a");
     status(&format!("tank/a: sharenfs=on: nothing is shared yet; tank: {smb}"));
-    let set = live.run("zfs set sharesmb=guest_ok=y tank/a");
+    let set = live.run("zfs set sharesmb=on tank/a");
     assert_eq!((set.code, set.err.as_str()), (0, ""));
-    assert!(live.log().contains("tank/a: sharesmb=guest_ok=y: nothing"), "{}", live.log());
+    assert!(live.log().contains("tank/a: sharesmb=on: nothing"), "{}", live.log());
     live.ok("zfs inherit sharenfs tank/a");
     live.ok("zfs rename tank/a tank/b");
     live.ok("zfs set sharesmb=off tank");
-    status("tank/b: sharesmb=guest_ok=y: nothing is shared yet");
+    status("tank/b: sharesmb=on: nothing is shared yet");
     assert_eq!(live.ok("zpool status -x"), "all pools are healthy\n");
     let json = || -> serde_json::Value {
         let doc: serde_json::Value = serde_json::from_str(&live.ok("zpool status -j tank")).unwrap();
         doc["pools"]["tank"]["notes"].clone()
     };
-    assert_eq!(json(), serde_json::json!(["tank/b: sharesmb=guest_ok=y: nothing is shared yet"]));
+    assert_eq!(json(), serde_json::json!(["tank/b: sharesmb=on: nothing is shared yet"]));
     live.ok("zfs destroy tank/b");
     status("");
     assert_eq!(json(), serde_json::Value::Null);

@@ -187,7 +187,8 @@ impl Receive {
         if others || self.name.contains('@') {
             return Err(Failure::usage("invalid option"));
         }
-        let target = Target::of(&self.name, ctx)?;
+        let found = Target::of(&self.name, ctx).and_then(|target| target.dataset().map(|_| target));
+        let target = found.map_err(|e| Failure::usage(e.message().unwrap_or_default()))?;
         let (view, name) = (target.view.clone(), self.name.clone());
         let found = {
             let _quiet = target.pool.quiet();

@@ -62,11 +62,12 @@ impl Scripts {
         if self.twice {
             return Err(Failure::failed("Can't set -c flag twice"));
         }
-        may_run(&|name| std::env::var_os(name), rustix::process::geteuid().is_root())?;
         if self.names.is_empty() {
+            // The list runs nothing.
             self.list(&search_path(), ctx)?;
             return Ok(Exit::OK);
         }
+        may_run(&|name| std::env::var_os(name), rustix::process::geteuid().is_root())?;
         let found = self.find(&search_path())?;
         let (pipe, end) = io::pipe()?;
         let forwarded = ctx.may_forward.then(|| self.forwarded(home, argv, (pipe, end), &found, ctx));
