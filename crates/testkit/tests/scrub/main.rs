@@ -333,7 +333,7 @@ fn a_canceled_resilver_begins_anew_when_the_devices_are_opened_again() {
     bench.bring_back(1);
     let cancel = || {
         assert!(bench.spa.is_scanning(), "{:?}", bench.scan());
-        bench.spa.scan(ScanCommand::Stop).unwrap();
+        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
         (0..5).for_each(|_| bench.spa.sync().unwrap());
         assert!(!bench.spa.is_scanning());
     };
