@@ -7,6 +7,7 @@ use daemon::registry::BEING_IMPORTED;
 use engine::dsl::{Dataset, DatasetKind, Dir};
 use engine::spa::Pool;
 use engine::{Error, Kind};
+use zcommon::names::NameError;
 use zcommon::props::DatasetTypes;
 
 use crate::ctx::Ctx;
@@ -47,9 +48,10 @@ impl Target {
 
     /// The same for verbs that snapshots and bookmarks do not have.
     pub fn head_of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
-        match name.contains(['@', '#']) {
-            true => Err(Failure::cannot("open", name, NOT_OF_THIS_TYPE)),
-            false => Self::of(name, ctx),
+        let unexpected = [('@', NameError::UnexpectedSnapshot), ('#', NameError::UnexpectedBookmark)];
+        match unexpected.iter().find(|(delimiter, _)| name.contains(*delimiter)) {
+            Some((_, fault)) => Err(Failure::cannot("open", name, fault)),
+            None => Self::of(name, ctx),
         }
     }
 

@@ -240,7 +240,7 @@ mod tests {
             ("a/..b", Ok(()), Err(InvalidChar('/'))),
             ("a@.", Err(SelfReference), Err(InvalidChar('@'))),
             ("a#..", Err(ParentReference), Err(InvalidChar('#'))),
-            ("é", Err(InvalidChar(0xc3)), Err(InvalidChar(0xc3))),
+            ("é", Err(InvalidChar('é')), Err(InvalidChar('é'))),
         ];
         for &(name, entity, pool) in table {
             assert_eq!((check_entity(name), check_pool(name)), (entity, pool), "{name:?}");

@@ -70,8 +70,7 @@ impl Verb for Mount {
             return Err(Failure::usage("no dataset provided"));
         }
         if self.names.is_empty() && !self.all {
-            let shaped = !self.options.is_empty() || self.overlay || self.load_keys || self.force;
-            return match shaped {
+            return match !self.options.is_empty() {
                 true => Err(Failure::usage("missing filesystem argument (specify -a for all)")),
                 false => list(self.json, ctx),
             };

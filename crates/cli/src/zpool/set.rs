@@ -44,11 +44,10 @@ impl Verb for Set {
         if let Some(vdev) = &self.vdev {
             return self.of_vdev(vdev, (name, value), &pool, ctx);
         }
-        let setting = match name {
-            // Its own words are told below.
-            "compatibility" => PoolSetting::Stored(name.to_owned(), PropValue::Text(value.to_owned())),
-            _ => of_pool(name, value, When::Later).map_err(cannot)?,
-        };
+        if name == "compatibility" {
+            load_or_tell(value, ctx)?;
+        }
+        let setting = of_pool(name, value, When::Later).map_err(cannot)?;
         pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
         match setting {
             PoolSetting::Stored(name, value) => {
@@ -117,7 +116,7 @@ impl Set {
 
     /// Warns when the pool has features that a compatibility set does not have.
     fn warn_of_excess(&self, files: &str, pool: &Imported, ctx: &mut Ctx) -> Result<(), Failure> {
-        let allowed = load_or_tell(files, ctx)?;
+        let allowed = compatible(files).map_err(|what| self.cannot(&what))?;
         let spa = pool.spa().map_err(|e| self.cannot(e.what()))?;
         let is_excess = |feature: &&Feature| spa.features.is_enabled(**feature) && !allowed.contains(feature);
         if FEATURES.iter().any(|feature| is_excess(&feature)) {
