@@ -162,7 +162,7 @@ impl Ctx {
     pub fn no_pool(&self, name: &str) -> Failure {
         match self.is_coming(name) {
             true => Failure::cannot("open", name, BEING_IMPORTED),
-            false => crate::words::no_pool(name),
+            false => Failure::no_pool(name),
         }
     }
 

@@ -17,7 +17,6 @@ use crate::keys::{self, LoadKey, parse_load_key};
 use crate::repeat::has_interval;
 use crate::session::Home;
 use crate::verb::{Exit, Failure, Outcome};
-use crate::words::no_pool;
 
 /// Default cache size in bytes.
 const ARC_MAX: u64 = 128 << 20;
@@ -136,7 +135,7 @@ impl PoolSource {
             return Ok(pool.view()?);
         }
         let candidate = import::select(self.candidates(ctx), wanted).map_err(|e| match e.kind() {
-            Kind::NotFound => no_pool(wanted),
+            Kind::NotFound => Failure::no_pool(wanted),
             _ => Failure::failed(e.what()),
         })?;
         self.open_candidate(&candidate, ctx)

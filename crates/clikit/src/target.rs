@@ -13,7 +13,6 @@ use zcommon::props::DatasetTypes;
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::verb::Failure;
-use crate::words::no_dataset;
 
 /// OpenZFS's message for a verb that a dataset's type does not have.
 pub const NOT_OF_THIS_TYPE: &str = "operation not applicable to datasets of this type";
@@ -36,7 +35,7 @@ impl Target {
             let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
             return Err(match ctx.is_coming(pool) {
                 true => Failure::cannot("open", name, BEING_IMPORTED),
-                false => no_dataset(name),
+                false => Failure::no_dataset(name),
             });
         };
         let view = {
@@ -79,7 +78,7 @@ impl Target {
 
     fn unopened(&self, e: &Error) -> Failure {
         match e.kind() {
-            Kind::NotFound => no_dataset(&self.name),
+            Kind::NotFound => Failure::no_dataset(&self.name),
             _ => Failure::cannot("open", &self.name, why(e)),
         }
     }

@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 
 use crate::ctx::Ctx;
+use crate::words::{why_no_dataset, why_no_pool};
 
 /// A verb: its arguments, parsed by clap, ready to run.
 pub trait Verb {
@@ -65,6 +66,22 @@ impl Failure {
     /// A usage error with this message.
     pub fn usage(what: impl Into<String>) -> Self {
         Self::Usage(what.into())
+    }
+
+    /// The failure of a command whose pool is not imported.
+    #[doc(alias("zpool_open", "zpool_name_valid"))]
+    pub fn no_pool(name: &str) -> Self {
+        Self::cannot("open", name, why_no_pool(name))
+    }
+
+    /// Whether it is [`Failure::no_pool`] of that name.
+    pub fn is_no_pool(&self, name: &str) -> bool {
+        self.message() == Self::no_pool(name).message()
+    }
+
+    /// The failure of a command whose dataset does not exist.
+    pub fn no_dataset(name: &str) -> Self {
+        Self::cannot("open", name, why_no_dataset(name))
     }
 
     /// OpenZFS's format: `cannot open 'tank/x': dataset does not exist`.

@@ -1,19 +1,6 @@
-//! Messages for names that belong to nothing, with the fault of the name if it can belong to nothing.
+//! Why a name belongs to no pool or dataset: the fault of the name, if it can belong to none.
 
 use zcommon::names::{check_entity, check_pool};
-
-use crate::verb::Failure;
-
-/// The failure of a command whose pool is not imported.
-#[doc(alias("zpool_open", "zpool_name_valid"))]
-pub fn no_pool(name: &str) -> Failure {
-    Failure::cannot("open", name, why_no_pool(name))
-}
-
-/// Whether a failure is [`no_pool`].
-pub fn is_no_pool(failure: &Failure, name: &str) -> bool {
-    failure.message() == no_pool(name).message()
-}
 
 /// Why no imported pool has this name. A pool may be named by its guid, too.
 pub fn why_no_pool(name: &str) -> String {
@@ -22,11 +9,6 @@ pub fn why_no_pool(name: &str) -> String {
         Err(fault) if !is_guid => fault.of_pool(),
         _ => "no such pool".to_owned(),
     }
-}
-
-/// The failure of a command whose dataset does not exist.
-pub fn no_dataset(name: &str) -> Failure {
-    Failure::cannot("open", name, why_no_dataset(name))
 }
 
 /// Why no dataset has this name.

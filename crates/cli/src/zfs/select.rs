@@ -8,7 +8,6 @@ use clikit::output::row::DatasetKind;
 use clikit::session::Home;
 use clikit::source::PoolSource;
 use clikit::verb::Failure;
-use clikit::words::{is_no_pool, no_dataset};
 use engine::dsl::props::bookmarks::bookmarks;
 use engine::dsl::{Dataset, DatasetKind as HeadKind, Dir};
 use engine::spa::Pool;
@@ -216,8 +215,8 @@ impl Found {
     fn open(&mut self, source: &PoolSource, pool: &str, name: &str, ctx: &mut Ctx) -> Option<usize> {
         match source.open(pool, ctx) {
             Ok(pool) => Some(self.add(pool, ctx)),
-            Err(failure) if is_no_pool(&failure, pool) => {
-                self.fail(ctx, no_dataset(name).message().unwrap_or_default());
+            Err(failure) if failure.is_no_pool(pool) => {
+                self.fail(ctx, Failure::no_dataset(name).message().unwrap_or_default());
                 None
             }
             Err(e) => {

@@ -3,7 +3,6 @@
 use clap::Args;
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
-use clikit::words::no_pool;
 use daemon::mounts::CANNOT_UNMOUNT;
 use engine::Kind;
 
@@ -48,7 +47,7 @@ pub fn gone(action: &str, pool: &str, e: &engine::Error) -> Failure {
             Failure::failed(format!("{}\ncould not destroy '{pool}': could not unmount datasets", e.what()))
         }
         _ if e.what().starts_with(CANNOT_UNMOUNT) => Failure::failed(e.what()),
-        Kind::NotFound => no_pool(pool),
+        Kind::NotFound => Failure::no_pool(pool),
         Kind::Busy => Failure::cannot(action, pool, "pool is busy"),
         _ => Failure::cannot(action, pool, e.what()),
     }

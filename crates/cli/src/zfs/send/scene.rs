@@ -8,7 +8,6 @@ use clikit::session::why;
 use clikit::source::PoolSource;
 use clikit::target::Target;
 use clikit::verb::Failure;
-use clikit::words::{is_no_pool, no_dataset};
 use daemon::Imported;
 use engine::dsl::props::bookmarks::{BookmarkInfo, bookmarks};
 use engine::dsl::props::stats::clone_origin;
@@ -34,7 +33,7 @@ impl Scene {
         }
         let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
         let pool = source.open(pool, ctx).map_err(|e| match e {
-            e if is_no_pool(&e, pool) => no_dataset(name),
+            e if e.is_no_pool(pool) => Failure::no_dataset(name),
             other => other,
         })?;
         Ok(Self { pool, live: None })
