@@ -326,7 +326,7 @@ fn interrupted_state_goes_with_its_target() {
     };
     again();
     let refused = "cannot destroy 'tank/dst': filesystem has children\nuse '-r' to destroy the following datasets:\n\
-                   tank/dst/%recv\ntank/dst@a\n";
+                   tank/dst@a\ntank/dst/%recv\n";
     assert_eq!(live.fails("zfs destroy tank/dst"), refused);
     let refused = "cannot destroy 'tank/dst@a': snapshot has dependent clones\nuse '-R' to destroy the following \
                    datasets:\ntank/dst/%recv\n";

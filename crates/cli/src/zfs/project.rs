@@ -249,6 +249,6 @@ mod tests {
         }
         assert_eq!(captured(&["zfs", "project"]).exit, Exit::USAGE);
         let run = captured(&["zfs", "project", "-d", "/etc/hostname-that-is-not"]);
-        assert_eq!((run.exit, run.err.contains("failed to stat")), (Exit::FAILED, true));
+        assert_eq!((run.exit, run.err.contains("failed to stat")), (Exit(255), true));
     }
 }

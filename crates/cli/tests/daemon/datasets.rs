@@ -193,7 +193,10 @@ fn properties_are_set_inherited_and_refused() {
         ),
         ("zfs set atime=maybe tank", "cannot set property for 'tank': 'atime' must be one of 'on | off'"),
         ("zfs set atime=on tank/none", "cannot open 'tank/none': dataset does not exist"),
-        ("zfs inherit quota tank", "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear"),
+        (
+            "zfs inherit quota tank",
+            "'quota' property cannot be inherited\nuse 'zfs set quota=none' to clear\nuse 'zfs inherit -S quota' to revert to received value",
+        ),
         ("zfs create tank/x/y", "cannot create 'tank/x/y': parent does not exist"),
         ("zfs create tank/a", "cannot create 'tank/a': dataset already exists"),
         ("zfs create none/a", "cannot create 'none/a': no such pool 'none'"),

@@ -22,16 +22,19 @@ fn vdevs_have_properties() {
     live.ok("zpool set org.me:pool=y tank");
     let all = live.ok("zpool get -H -o property all tank");
     assert!(all.find("org.me:pool\n").unwrap() < all.find("feature@").unwrap(), "{all}");
-    let lead = "cannot set property for 'tank':";
-    assert_eq!(live.fails(&format!("zpool set size=1 tank {a}")), format!("{lead} 'size' is readonly\n"));
+    assert_eq!(
+        live.fails(&format!("zpool set size=1 tank {a}")),
+        format!("cannot set property size for {a} on tank: 'size' is readonly\n")
+    );
     assert_eq!(
         live.fails("zpool set nonsense=1 tank root"),
-        format!("{lead} invalid property: 'nonsense'\n")
+        "cannot set property nonsense for root on tank: invalid property: 'nonsense'\n"
     );
     let run = live.run("zpool set comment=x tank nodisk");
     assert_eq!((run.code, run.err.as_str()), (22, "cannot find 'nodisk' in 'tank': device not in pool\n"));
-    let last = format!("{lead} it is the only vdev on which data can be allocated\n");
-    assert_eq!(live.fails(&format!("zpool set allocating=off tank {a}")), last);
+    let why = "it is the only vdev on which data can be allocated";
+    let last = |disk: &str| format!("cannot set property allocating for {disk} on tank: {why}\n");
+    assert_eq!(live.fails(&format!("zpool set allocating=off tank {a}")), last(&a));
 
     live.ok(&format!("zpool add tank {b}"));
     let available = || live.ok("zfs get -Hp -o value available tank").trim().parse::<u64>().unwrap();
@@ -48,7 +51,7 @@ fn vdevs_have_properties() {
     assert!(used(&a).trim().parse::<u64>().unwrap() <= before);
     live.ok("zpool export tank");
     live.ok(&format!("zpool import -d {} tank", live.disks().display()));
-    assert_eq!(live.fails(&format!("zpool set allocating=off tank {b}")), last);
+    assert_eq!(live.fails(&format!("zpool set allocating=off tank {b}")), last(&b));
     live.ok(&format!("zpool set org.me:x= tank {a}"));
     assert_eq!(value("org.me:x", &a), "-\tdefault\n");
     let internal = live.ok("zpool history -lil tank");

@@ -211,7 +211,7 @@ fn default_quotas_are_kept_shown_and_inherited_at_creation() {
     assert_eq!(live.ok("zfs userspace -H -n -o quota tank/c"), "5G\n");
     for (line, why) in [
         ("zfs set defaultuserquota=1M tank/a@s", "this property can not be modified for snapshots"),
-        ("zfs inherit defaultuserquota tank/a", "use 'zfs set defaultuserquota=none' to clear"),
+        ("zfs inherit defaultuserquota tank/a", "'defaultuserquota' property cannot be inherited"),
         ("zfs set defaultuserquota=100mfsd tank/a", "invalid numeric suffix"),
     ] {
         let said = live.fails(line);
