@@ -55,7 +55,7 @@ stop() {
 trap 'stop; rm -rf "$dir"' EXIT
 
 # In a virtual machine the first use of a page of memory costs more than the work that is measured, and hosts take free pages back
-# within seconds: what a peer is about to use is touched right before.
+# within seconds: the memory that a peer is about to use is touched right before its turn.
 warm() {
   local want=$((mib * 6)) free
   free=$(awk '/^MemAvailable/ { print int($2 * 8 / 10240) }' /proc/meminfo)

@@ -16,6 +16,7 @@ use engine::dsl::write::{Begun, Tasks};
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
+use super::dependents::Dependents;
 use super::destroy_rest::destroy_rest;
 use super::remount::{Left, mount_again, unmount_all, warn};
 use crate::delegated::may_destroy;
@@ -119,7 +120,7 @@ impl Destroy {
         };
         let (what, option, list): (_, _, Vec<&str>) = if inside && !self.recurse && !self.clones {
             let mut names = Vec::new();
-            list_below(&self.name, dependents, &mut names);
+            Dependents::of(dependents).list(&self.name, &mut names);
             ("children", "-r", names)
         } else if !outside.is_empty() && !self.clones {
             let mut names: Vec<&str> = outside.iter().map(|step| step.name()).collect();
@@ -520,24 +521,6 @@ pub(super) struct Plan<'a> {
     clones: Vec<String>,
     /// Snapshots that have holds.
     held: HashSet<String>,
-}
-
-/// Lists what is below a dataset: its snapshots, the oldest first, then each child after what is below it.
-#[doc(alias = "zfs_iter_dependents")]
-fn list_below<'a>(dataset: &str, steps: &'a [Step], names: &mut Vec<&'a str>) {
-    let of = |step: &&Step| match step {
-        Step::Snapshot(name) => name.split_once('@').is_some_and(|(owner, _)| owner == dataset),
-        _ => false,
-    };
-    names.extend(steps.iter().filter(of).rev().map(Step::name));
-    let child = |step: &&Step| match step {
-        Step::Head(name) => name.rsplit_once('/').is_some_and(|(parent, _)| parent == dataset),
-        _ => false,
-    };
-    for child in steps.iter().filter(child).map(Step::name) {
-        list_below(child, steps, names);
-        names.push(child);
-    }
 }
 
 impl<'a> Plan<'a> {

@@ -7,6 +7,7 @@ pub mod by_path;
 mod clone;
 mod content;
 pub mod create;
+mod dependents;
 mod destroy;
 mod destroy_rest;
 pub mod diff;

@@ -1,4 +1,4 @@
-//! Users who are not the pools' owner: delegated operations work, nothing else does.
+//! Users other than the pools' owner: delegated operations work, nothing else does.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 #[path = "../live/mod.rs"]

@@ -113,7 +113,7 @@ impl Dirty {
     }
 }
 
-/// What the last txgs change. It is charged until the txg is on disk; only then is its allocation known. Nothing is cleared: a
+/// Changes of the last txgs. They are charged until their txg is on disk; only then is the allocation known. Nothing is cleared: a
 /// newer txg replaces an older one.
 #[derive(Debug, Default)]
 pub(crate) struct Unsynced<T> {

@@ -125,7 +125,7 @@ pub struct DslPool {
     open: Mutex<BTreeMap<u64, Arc<LiveDataset>>>,
     /// Datasets that must stay as they are.
     pub(crate) long_holds: LongHolds,
-    /// What is below directories with a quota.
+    /// Pending blocks below directories with a quota.
     pub(super) pending: PendingByDir,
     /// Hidden heads, marked as inconsistent, that are emptied and destroyed after the task that replaced them.
     replaced: Mutex<Vec<u64>>,

@@ -196,7 +196,7 @@ impl Room {
     }
 }
 
-/// What a quota leaves.
+/// The room that a quota leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QuotaRoom {
     /// The directory, with everything below it; `None`: the head alone, by its refquota.
@@ -208,7 +208,7 @@ pub(super) struct QuotaRoom {
     pub(super) slack: u64,
 }
 
-/// How much a head may grow, and what each quota leaves of that. `netfree`: a change that frees space in the end, so quotas are not asked and half of the
+/// Returns how much a head may grow, and how much each quota leaves of that. `netfree`: a change that frees space in the end, so quotas are not asked and half of the
 /// pool's reserve may be used.
 #[doc(alias("dsl_dir_tempreserve_space", "dsl_dataset_check_quota"))]
 pub(super) fn room(

@@ -51,7 +51,7 @@ pub trait SpaceSource: Hooks {
 #[derive(Debug)]
 struct Quota {
     room: QuotaRoom,
-    /// What is below its directory; `None`: the dataset alone counts.
+    /// Pending blocks below its directory; `None`: the dataset alone counts.
     below: Option<Arc<Pending>>,
 }
 

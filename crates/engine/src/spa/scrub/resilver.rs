@@ -175,14 +175,14 @@ impl Spa {
         }
     }
 
-    /// Has a resilver begin for leaves that still lack what they lacked at the end of the last scan, which was canceled or could
-    /// not read or write some blocks.
+    /// Makes a resilver begin for leaves whose DTLs are as they were at the end of the last scan, which was canceled or could not
+    /// read or write some blocks.
     #[doc(alias = "dsl_scan_assess_vdev")]
     pub(in crate::spa) fn assess_again(&self) {
         *self.scanning.kept.lock() = None;
     }
 
-    /// Has a resilver begin with the txg `begins` for a leaf that joined the pool.
+    /// Makes a resilver begin with the txg `begins` for a leaf that joined the pool.
     #[doc(alias = "dsl_scan_restart_resilver")]
     pub(in crate::spa) fn restart_resilver_at(&self, begins: u64) {
         self.scanning.restart.fetch_max(begins, Ordering::AcqRel);
