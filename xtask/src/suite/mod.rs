@@ -2,10 +2,12 @@
 //!
 //! `cargo test` runs one binary after another; many of ours wait for devices, mounts and daemons, so a core idles.
 //! The longest binaries of `slow.txt` start first. Each binary writes to a log of its own; a failure prints its log.
+//! A binary that does not end is killed after 20 minutes, unless slow tests are selected, and free space is watched.
 //! The last line counts all tests. The processor seconds of each binary, beside its time, do not depend on what else
 //! the machine does.
 
 mod build;
+mod room;
 mod run;
 
 use std::collections::VecDeque;
@@ -15,10 +17,15 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use self::build::Binary;
-use self::run::BinaryRun;
+use self::room::Room;
+use self::run::{BinaryRun, Bounds};
 
 /// Binaries with their seconds in the run that docs/testing.md shows.
 const SLOW: &str = include_str!("slow.txt");
+
+/// The longest time of a binary unless tests are selected that take longer: four times the slowest on an idle machine.
+/// A test that hangs costs this much and names itself, instead of all of the time that CI grants.
+const LIMIT: Duration = Duration::from_secs(20 * 60);
 
 /// The parsed command line.
 struct Options {
@@ -78,12 +85,15 @@ fn suite(args: &[String], root: &Path) -> Result<bool, String> {
     });
     binaries.sort_by_key(|b| std::cmp::Reverse(seconds(&b.name)));
     println!("built {} test binaries in {}", binaries.len(), clock(begun.elapsed()));
-    let outcomes = side_by_side(binaries, &options, root);
+    let room = Room::of_temporary()?;
+    let bounds = Bounds { limit: options.pass.is_empty().then_some(LIMIT), room };
+    let outcomes = side_by_side(binaries, &options, root, &bounds);
     let (passed, failed, ignored) = outcomes.iter().fold((0, 0, 0), |(p, f, i), outcome| {
         // A binary that ends without a count has failed, too.
         let lost = usize::from(!outcome.sound && outcome.failed == 0);
         (p + outcome.passed, f + outcome.failed + lost, i + outcome.ignored)
     });
+    println!("{}", bounds.room.tell());
     let cpu = outcomes.iter().map(BinaryRun::cpu).sum();
     println!("the suite took {}; the tests' processor time is {}", clock(begun.elapsed()), clock(cpu));
     for outcome in outcomes.iter().filter(|o| !o.sound) {
@@ -99,14 +109,14 @@ fn seconds(name: &str) -> u64 {
     line.unwrap_or(0)
 }
 
-fn side_by_side(binaries: Vec<Binary>, options: &Options, root: &Path) -> Vec<BinaryRun> {
+fn side_by_side(binaries: Vec<Binary>, options: &Options, root: &Path, bounds: &Bounds) -> Vec<BinaryRun> {
     let (waiting, outcomes) = (Mutex::new(VecDeque::from(binaries)), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..options.jobs {
             scope.spawn(|| {
                 loop {
                     let Some(binary) = waiting.lock().ok().and_then(|mut w| w.pop_front()) else { return };
-                    let outcome = run::run(&binary, &options.pass, root);
+                    let outcome = run::run(&binary, &options.pass, root, bounds);
                     outcome.tell();
                     if let Ok(mut outcomes) = outcomes.lock() {
                         outcomes.push(outcome);

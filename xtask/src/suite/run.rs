@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 
 use super::build::Binary;
 use super::clock;
+use super::room::{Room, gib};
+
+/// Time within which a killed binary ends unless its kernel holds it.
+const AFTER_KILL: Duration = Duration::from_secs(10);
 
 /// How a test binary ended.
 pub struct BinaryRun {
@@ -80,10 +84,18 @@ impl BinaryRun {
     }
 }
 
+/// The bounds of each binary of a run.
+pub struct Bounds {
+    /// The longest time of a binary; one that takes longer is killed and fails. `None`: any time.
+    pub limit: Option<Duration>,
+    /// Free space for temporary files.
+    pub room: Room,
+}
+
 /// Runs a binary in its crate's directory as `cargo test` does.
-pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> BinaryRun {
+pub fn run(binary: &Binary, arguments: &[String], root: &Path, bounds: &Bounds) -> BinaryRun {
     let begun = Instant::now();
-    let ended = logged(binary, arguments, root).unwrap_or_else(|why| Ended {
+    let ended = logged(binary, arguments, root, bounds).unwrap_or_else(|why| Ended {
         log: format!("{}: {why}\n", binary.program.display()),
         ..Ended::default()
     });
@@ -103,7 +115,7 @@ pub fn run(binary: &Binary, arguments: &[String], root: &Path) -> BinaryRun {
 }
 
 /// Runs a binary with its output in a file.
-fn logged(binary: &Binary, arguments: &[String], root: &Path) -> std::io::Result<Ended> {
+fn logged(binary: &Binary, arguments: &[String], root: &Path, bounds: &Bounds) -> std::io::Result<Ended> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
     let folder = target.join("test-logs");
     std::fs::create_dir_all(&folder)?;
@@ -117,19 +129,45 @@ fn logged(binary: &Binary, arguments: &[String], root: &Path) -> std::io::Result
         .stdout(file.try_clone()?)
         .stderr(file)
         .spawn()?;
-    let (status, cpu) = wait(&mut child)?;
-    let log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
-    Ok(Ended { success: status.success(), cpu, log })
+    let mut end = wait(&mut child, bounds)?;
+    let mut log = String::from_utf8_lossy(&std::fs::read(&path)?).into_owned();
+    if let Some(why) = end.killed.take() {
+        log += &format!("\n{}: {why}\n", binary.name);
+    }
+    Ok(Ended { success: end.status.is_some_and(|status| status.success()), cpu: end.cpu, log })
 }
 
-/// Waits for a process; returns its processor time, too, which the kernel shows until the process is waited for.
-fn wait(child: &mut Child) -> std::io::Result<(ExitStatus, Duration)> {
+/// The end of a process.
+struct ProcessEnd {
+    /// `None`: it was killed and did not end, as in a request that its kernel does not let go of.
+    status: Option<ExitStatus>,
+    /// Its processor time, which the kernel shows until the process is waited for.
+    cpu: Duration,
+    /// The reason for which it was killed.
+    killed: Option<String>,
+}
+
+/// Waits for a process within its bounds.
+fn wait(child: &mut Child, bounds: &Bounds) -> std::io::Result<ProcessEnd> {
     let stat = format!("/proc/{}/stat", child.id());
+    let (begun, mut killed, mut rounds) = (Instant::now(), None, 0_u32);
     loop {
-        match std::fs::read_to_string(&stat).ok().and_then(|stat| ended(&stat)) {
-            Some(cpu) => return Ok((child.wait()?, cpu)),
-            None if !Path::new(&stat).exists() => return Ok((child.wait()?, Duration::ZERO)),
-            None => std::thread::sleep(Duration::from_millis(20)),
+        let cpu = std::fs::read_to_string(&stat).ok().and_then(|stat| ended(&stat));
+        if cpu.is_some() || !Path::new(&stat).exists() {
+            return Ok(ProcessEnd { status: Some(child.wait()?), cpu: cpu.unwrap_or_default(), killed });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(50) {
+            bounds.room.look();
+        }
+        let Some(limit) = bounds.limit.filter(|limit| begun.elapsed() > *limit) else { continue };
+        if killed.is_none() {
+            let (limit, room) = (clock(limit), gib(bounds.room.look()));
+            killed = Some(format!("killed after {limit}; {room} are free for temporary files"));
+            child.kill()?;
+        } else if begun.elapsed() > limit + AFTER_KILL {
+            return Ok(ProcessEnd { status: None, cpu: Duration::ZERO, killed });
         }
     }
 }
@@ -185,8 +223,20 @@ mod tests {
         let count = "i=0; while [ $i -lt 100000 ]; do i=$((i + 1)); done; exit 3";
         let mut child =
             Command::new("sh").args(["-c", &format!("sh -c '{count}'; exit $?")]).spawn().unwrap();
-        let (status, cpu) = wait(&mut child).unwrap();
-        assert_eq!(status.code(), Some(3));
-        assert!(cpu > Duration::ZERO, "{cpu:?}");
+        let end = wait(&mut child, &bounds(None)).unwrap();
+        assert!(end.status.unwrap().code() == Some(3) && end.killed.is_none());
+        assert!(end.cpu > Duration::ZERO, "{:?}", end.cpu);
+    }
+
+    fn bounds(limit: Option<Duration>) -> Bounds {
+        Bounds { limit, room: Room::of_temporary().unwrap() }
+    }
+
+    #[test]
+    fn a_binary_that_does_not_end_is_killed() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let end = wait(&mut child, &bounds(Some(Duration::from_millis(100)))).unwrap();
+        assert!(end.status.is_some_and(|status| !status.success()));
+        assert!(end.killed.is_some_and(|why| why.starts_with("killed after 0:00")));
     }
 }
