@@ -5,6 +5,8 @@ mod live;
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use live::Live;
@@ -122,6 +124,9 @@ fn pools_that_are_being_imported_are_not_denied() {
     let device = at.join("device");
     fs::File::create(&device).unwrap().set_len(80 << 20).unwrap();
     live.ok(&format!("zpool create -O mountpoint=none vault {}", device.display()));
+    live.ok("zfs snapshot vault@sent");
+    let sent = live.command("zfs send vault@sent").output().unwrap();
+    fs::write(live.dir.path().join("stream"), sent.stdout).unwrap();
     live.signal("-TERM");
     let stopped = Stopped::new(outer.pid().unwrap());
     let coming = "pool 'vault' is being imported\n";
@@ -133,6 +138,7 @@ fn pools_that_are_being_imported_are_not_denied() {
     for line in ["zpool list vault", "zpool status vault", "zpool get size vault"] {
         assert_eq!(live.fails(line), named, "{line}");
     }
+    all_name_it(&live, &live.dir.path().join("stream"));
     let mounts = live.run("zfs mount -a");
     assert_eq!((mounts.code, mounts.err.as_str()), (0, coming));
     drop(stopped);
@@ -143,4 +149,32 @@ fn pools_that_are_being_imported_are_not_denied() {
     }
     live.ok("zpool export vault");
     outer.ok("zpool export tank");
+}
+
+/// Commands wait for a while until the pool is there, so all of them wait together.
+fn all_name_it(live: &Live, stream: &Path) {
+    let lines = [
+        (format!("zpool create -O mountpoint=none vault {}", live.disk("b", 64)), "create 'vault'"),
+        ("zpool import -d . vault".to_owned(), "import 'vault'"),
+        ("zfs create vault/a".to_owned(), "create 'vault/a'"),
+        ("zfs rename tank/a vault/a".to_owned(), "create 'vault/a'"),
+        ("zfs receive vault/a".to_owned(), "open 'vault'"),
+        ("zfs destroy vault/a#b".to_owned(), "open 'vault/a#b'"),
+        ("zfs redact vault/a@b c vault/d@e".to_owned(), "open 'vault/a@b'"),
+        ("kstat vault/txgs".to_owned(), "open 'vault'"),
+        ("zilstat -p vault 1 1".to_owned(), "open 'vault'"),
+    ];
+    let start = |line: &str| {
+        let mut command = live.command(line);
+        command.stdin(fs::File::open(stream).unwrap()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let running: Vec<_> = lines.iter().map(|(line, _)| start(line)).collect();
+    for ((line, cannot), child) in lines.iter().zip(running) {
+        let ended = child.wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        let first = said.lines().next().unwrap_or_default();
+        assert_eq!(first, format!("cannot {cannot}: the pool is being imported"), "{line}: {said}");
+        assert_eq!(ended.status.code(), Some(1), "{line}");
+    }
 }

@@ -166,6 +166,12 @@ impl Ctx {
         }
     }
 
+    /// Why a command cannot have the pool of a dataset: it is being imported, or else `absent`.
+    pub fn why_no_pool_of(&self, dataset: &str, absent: impl Into<String>) -> String {
+        let pool = dataset.split(['/', '@', '#']).next().unwrap_or_default();
+        if self.is_coming(pool) { BEING_IMPORTED.to_owned() } else { absent.into() }
+    }
+
     /// Like [`Ctx::pool`], and its datasets do not change until [`Ctx::let_sync`]: for reports that must not see a
     /// partial change.
     pub fn quiet_pool(&mut self, wanted: &str) -> Option<Arc<Imported>> {

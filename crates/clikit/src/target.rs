@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use daemon::Imported;
-use daemon::registry::BEING_IMPORTED;
 use engine::dsl::{Dataset, DatasetKind, Dir};
 use engine::spa::Pool;
 use engine::{Error, Kind};
@@ -13,6 +12,7 @@ use zcommon::props::DatasetTypes;
 use crate::ctx::Ctx;
 use crate::session::why;
 use crate::verb::Failure;
+use crate::words::why_no_dataset;
 
 /// OpenZFS's message for a verb that a dataset's type does not have.
 pub const NOT_OF_THIS_TYPE: &str = "operation not applicable to datasets of this type";
@@ -32,11 +32,7 @@ impl Target {
     /// The pool that `name` is in; whether the dataset exists is not looked at.
     pub fn of(name: &str, ctx: &mut Ctx) -> Result<Self, Failure> {
         let Some(pool) = ctx.pool_of(name) else {
-            let pool = name.split(['/', '@', '#']).next().unwrap_or_default();
-            return Err(match ctx.is_coming(pool) {
-                true => Failure::cannot("open", name, BEING_IMPORTED),
-                false => Failure::no_dataset(name),
-            });
+            return Err(Failure::cannot("open", name, ctx.why_no_pool_of(name, why_no_dataset(name))));
         };
         let view = {
             let _quiet = pool.quiet();

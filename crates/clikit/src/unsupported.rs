@@ -149,7 +149,10 @@ fn check_pool(line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
 fn check_dataset(form: &Form, line: &Line, ctx: &mut Ctx) -> Result<(), Failure> {
     let Some(name) = line.arguments.first() else { return Ok(()) };
     match form.verb {
-        "program" if ctx.pool(name).is_none() => Err(Failure::failed(format!("cannot open pool '{name}'"))),
+        "program" if ctx.pool(name).is_none() => Err(match ctx.is_coming(name) {
+            true => ctx.no_pool(name),
+            false => Failure::failed(format!("cannot open pool '{name}'")),
+        }),
         _ => Ok(()),
     }
 }

@@ -84,9 +84,23 @@ impl Failure {
         Self::cannot("open", name, why_no_dataset(name))
     }
 
+    /// Whether it is [`Failure::no_dataset`] of that name.
+    pub fn is_no_dataset(&self, name: &str) -> bool {
+        self.message() == Self::no_dataset(name).message()
+    }
+
     /// OpenZFS's format: `cannot open 'tank/x': dataset does not exist`.
     pub fn cannot(action: &str, name: impl Display, why: impl Display) -> Self {
         Self::Failed(format!("cannot {action} '{name}': {why}"))
+    }
+
+    /// This failure with a second line, `action: why`: what it means for the command as a whole.
+    #[must_use]
+    pub fn followed_by(self, action: &str, why: &str) -> Self {
+        match self {
+            Self::Failed(first) => Self::Failed(format!("{first}\n{action}: {why}")),
+            other => other,
+        }
     }
 
     /// A failure, in a command that returns -1 in OpenZFS.

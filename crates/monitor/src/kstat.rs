@@ -84,7 +84,7 @@ impl Verb for Kstat {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         if let Some((name, file)) = self.pool_file().filter(|_| !self.json) {
             let pool = of_daemon(ctx)?.get(name);
-            let pool = pool.ok_or_else(|| Failure::cannot("open", name, "no such pool"))?;
+            let pool = pool.ok_or_else(|| ctx.no_pool(name))?;
             let failed = |e: engine::Error| Failure::failed(e.what());
             let text = match file {
                 PoolFile::Objset(number) => {

@@ -12,6 +12,7 @@ use clikit::repeat::sleep;
 use clikit::session::Home;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Registry;
+use daemon::registry::BEING_IMPORTED;
 
 use super::arcstat::clock;
 use super::kstat::of_daemon;
@@ -222,9 +223,11 @@ impl Zilstat {
         let pools = registry.all();
         if let Some(name) = &self.pool {
             let pool = pools.iter().find(|pool| pool.name() == *name);
-            return ZilSample::of_pool(
-                pool.ok_or_else(|| Failure::failed(format!("Pool \"{name}\" does not exist")))?,
-            );
+            let missing = || match registry.is_coming(name) {
+                true => Failure::cannot("open", name, BEING_IMPORTED),
+                false => Failure::failed(format!("Pool \"{name}\" does not exist")),
+            };
+            return ZilSample::of_pool(pool.ok_or_else(missing)?);
         }
         let mut all = Vec::new();
         for pool in &pools {

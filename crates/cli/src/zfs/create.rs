@@ -113,7 +113,7 @@ impl Verb for Create {
         check_nesting(&self.name, most_nested(ctx)?).map_err(|e| cannot(e.to_string()))?;
         let pool_name = self.name.split('/').next().unwrap_or_default();
         if ctx.pool_of(&self.name).is_none() {
-            return Err(cannot(format!("no such pool '{pool_name}'")));
+            return Err(cannot(ctx.why_no_pool_of(&self.name, format!("no such pool '{pool_name}'"))));
         }
         let target = Target::of(&self.name, ctx)?;
         if target.exists() {

@@ -176,7 +176,10 @@ impl Destroy {
             return Err(Failure::MinusOne(format!("{what} is not supported with bookmark")));
         }
         let missing = || Failure::failed(format!("bookmark '{}' does not exist.", self.name));
-        let target = Target::of(&self.name, ctx).map_err(|_| missing())?;
+        let target = Target::of(&self.name, ctx).map_err(|e| match e.is_no_dataset(&self.name) {
+            true => missing(),
+            false => e,
+        })?;
         target.dir().map_err(|_| missing())?;
         let name = self.name.clone();
         let done = ctx.change(&target.pool, move |tasks, _| tasks.destroy_bookmark(&name));

@@ -137,7 +137,10 @@ impl Redact {
 
     /// The snapshot and the redaction snapshots, which must exist.
     fn datasets(&self, ctx: &mut Ctx) -> Result<(Target, Dataset, Vec<Dataset>), Refused> {
-        let target = Target::of(&self.snapshot, ctx).map_err(|_| self.missing(&[&self.snapshot]))?;
+        let target = Target::of(&self.snapshot, ctx).map_err(|e| match e.is_no_dataset(&self.snapshot) {
+            true => self.missing(&[&self.snapshot]),
+            false => Refused(e.exit().0, e.message().unwrap_or_default()),
+        })?;
         let _quiet = target.pool.quiet();
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         for name in std::iter::once(&self.snapshot).chain(&self.by) {

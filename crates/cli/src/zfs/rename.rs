@@ -87,7 +87,8 @@ impl Rename {
         }
         let pool = self.new.split('/').next().unwrap_or_default();
         if ctx.pool_of(&self.new).is_none() {
-            return Err(Failure::cannot("create", &self.new, format!("no such pool '{pool}'")));
+            let why = ctx.why_no_pool_of(pool, format!("no such pool '{pool}'"));
+            return Err(Failure::cannot("create", &self.new, why));
         }
         if self.new.split('/').next() != self.old.split('/').next() {
             return Err(to("datasets must be within same pool"));

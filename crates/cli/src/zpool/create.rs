@@ -9,6 +9,7 @@ use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::imported::Manner;
 use daemon::ops::{CreatePool, FsShape};
+use daemon::registry::BEING_IMPORTED;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Cipher;
 use engine::vdev::config::AllocBias;
@@ -121,6 +122,9 @@ impl Verb for Create {
             sections.add_new(&found);
             ctx.out.write_all(sections.text(&self.pool).as_bytes())?;
             return Ok(Exit::OK);
+        }
+        if ctx.is_coming(&name) {
+            return Err(cannot(BEING_IMPORTED.to_owned()));
         }
         if ctx.registry()?.get(&name).is_some() {
             return Err(cannot("pool already exists".to_owned()));

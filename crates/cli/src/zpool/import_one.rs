@@ -65,7 +65,10 @@ impl Import {
                 let what = "a pool with that name already exists\nuse the form 'zpool import <pool | id> <newpool>' to give it a new name";
                 Err(Failure::cannot("import", wanted, what))
             }
-            ([], _) => Err(Failure::cannot("import", wanted, "no such pool available")),
+            ([], _) => {
+                let why = ctx.why_no_pool_of(wanted, "no such pool available");
+                Err(Failure::cannot("import", wanted, why))
+            }
             ([one], _) => self.one(one, self.new_name.clone(), &wishes, ctx),
             _ => {
                 let what = "more than one matching pool\nimport by numeric ID instead";

@@ -109,7 +109,8 @@ impl Verb for Receive {
         }
         let wishes = props::Wishes::of(&self)?;
         if (self.without_pool || self.last_part) && !self.exists(ctx) {
-            return Err(failed(PLAIN, format!("specified fs ({}) does not exist", self.name)));
+            let absent = format!("specified fs ({}) does not exist", self.name);
+            return Err(failed(PLAIN, ctx.why_no_pool_of(&self.name, absent)));
         }
         let mut stdin = input::Stdin::of(ctx)?;
         let mut input = Input::new(&mut stdin);

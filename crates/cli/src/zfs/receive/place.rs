@@ -44,6 +44,10 @@ impl Place {
     }
 }
 
+/// OpenZFS's message after the reason why there is no place for a new dataset.
+#[doc(alias = "EZFS_BADRESTORE")]
+const BAD_RESTORE: &str = "unable to restore to destination";
+
 /// The part of the sent name that is appended to the one given.
 pub(super) fn appended(verb: &Receive, sent: &str, root: &str) -> Result<String, Failure> {
     let dataset = sent.split('@').next().unwrap_or_default();
@@ -113,11 +117,14 @@ impl Receive {
             (_, true) => "cannot receive resume stream",
             _ => "cannot receive incremental stream",
         };
-        let missing = || failed(action, format!("destination '{dataset}' does not exist"));
         if ctx.pool_of(dataset).is_none() {
+            let why = |absent: &str| ctx.why_no_pool_of(dataset, absent);
             return Err(match dataset.rsplit_once('/') {
-                Some((above, _)) if is_new => Failure::cannot("open", above, "dataset does not exist"),
-                _ => missing(),
+                Some((above, _)) if is_new => {
+                    let unopened = Failure::cannot("open", above, why("dataset does not exist"));
+                    unopened.followed_by(action, BAD_RESTORE)
+                }
+                _ => failed(action, why(&format!("destination '{dataset}' does not exist"))),
             });
         }
         let target = Target::of(dataset, ctx)?;
@@ -156,7 +163,9 @@ impl Receive {
         }
         match place.exists {
             true => self.check_existing(begin.objset_type.into(), begin, &place, &target)?,
-            false if !is_new => return Err(missing()),
+            false if !is_new => {
+                return Err(failed(action, format!("destination '{dataset}' does not exist")));
+            }
             false => self.check_parent(&place, &target, ctx)?,
         }
         Ok((place, target))
@@ -173,7 +182,7 @@ impl Receive {
         if self.dry && !above.exists() {
             return Ok(());
         }
-        match above.dataset()?.kind()? {
+        match above.dataset().map_err(|e| e.followed_by(place.action, BAD_RESTORE))?.kind()? {
             DatasetKind::Filesystem => Ok(()),
             DatasetKind::Volume => {
                 Err(failed(place.action, format!("parent '{parent}' is not a filesystem")))
@@ -194,9 +203,11 @@ impl Receive {
         let raw = begin.features() & stream_feature::RAW != 0;
         let encrypted = target.view.dsl.keys.root_of(&dataset.dir()?)?.is_some();
         if !place.is_new {
-            let is_new_resumed = place.resumes && begin.fromguid == 0;
-            if is_new_resumed && !self.force && !is_partial(&dataset) {
-                return refuse("Resuming recv on existing destination without force".to_owned());
+            let of_new =
+                begin.fromguid == 0 || begin.flags & begin_flag::CLONE != 0 || place.origin.is_some();
+            if place.resumes && of_new && !self.force && !is_partial(&dataset) {
+                let what = "must specify -F to overwrite it";
+                return refuse(format!("Resuming recv on existing destination '{name}'\n{what}"));
             }
             return match raw && !encrypted && !place.resumes {
                 true => {
