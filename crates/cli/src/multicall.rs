@@ -22,9 +22,9 @@ use crate::command::{Aquifer, Command, command};
 use crate::posix;
 use crate::route::forward;
 use crate::usage;
-use crate::zfs::Zfs;
 use crate::zfs::by_path::with_mount_points;
 use crate::zfs::mount_helper::MountHelper;
+use crate::zfs::{Zfs, ZfsVerb};
 use crate::zinject::Zinject;
 use crate::zpool::Zpool;
 
@@ -34,6 +34,11 @@ impl Command {
         if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
             admit(&mut self, &guest, ctx)?;
             return self.run(ctx);
+        }
+        if let Command::Zfs(Zfs { verb: ZfsVerb::Send(send) }) = &self
+            && ctx.session.is_none()
+        {
+            send.check_output()?;
         }
         let scripts = self.scripts().filter(|_| ctx.session.is_none());
         if let Some(scripts) = scripts {
@@ -196,7 +201,7 @@ mod tests {
             assert_eq!(captured(&line).out, format!("{zfs}\n{kmod}\n"), "{line:?}");
         }
         // Scripts split the version like this.
-        assert_eq!(zfs.split('-').nth(1), Some("2.3.2"));
+        assert_eq!(zfs.split('-').nth(1), Some("2.4.4"));
         let json: serde_json::Value = serde_json::from_str(&captured(&["zfs", "version", "-j"]).out).unwrap();
         assert_eq!(json["output_version"]["command"], "zfs version");
         assert_eq!([&json["zfs_version"]["userland"], &json["zfs_version"]["kernel"]], [&zfs, &kmod]);

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Returns freed memory to the system, also memory between blocks in use.
 ///
@@ -14,6 +15,25 @@ pub fn release_memory() {
     unsafe {
         libc::malloc_trim(0);
     }
+}
+
+/// Whether this process was started without standard output.
+static STARTED_WITHOUT_OUTPUT: AtomicBool = AtomicBool::new(false);
+
+/// Runs before std does, which opens `/dev/null` in place of a closed standard output: afterwards nothing tells the two apart.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_START: extern "C" fn() = note_closed_output;
+
+extern "C" fn note_closed_output() {
+    // SAFETY: it takes numbers and returns an error for a descriptor that is not open.
+    let is_open = unsafe { libc::fcntl(libc::STDOUT_FILENO, libc::F_GETFD) } != -1;
+    STARTED_WITHOUT_OUTPUT.store(!is_open, Ordering::Relaxed);
+}
+
+/// Whether standard output was closed when this process was started: what is written to it is lost.
+pub fn is_output_closed() -> bool {
+    STARTED_WITHOUT_OUTPUT.load(Ordering::Relaxed)
 }
 
 /// Keeps this process's memory, which may have keys in it, from other processes of its user and from core files.

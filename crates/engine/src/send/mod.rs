@@ -218,7 +218,10 @@ fn skips_old_holes(dataset: &Dataset, objset: &Objset, from_txg: u64) -> Result<
     Ok(since.is_some_and(|since| since <= from_txg))
 }
 
+/// How the errors of a stream's output begin; the system's message follows.
+pub const UNWRITTEN: &str = "the stream can't be written: ";
+
 /// The reader of a stream went away, or its disk is full.
 fn output(e: std::io::Error) -> Error {
-    Error::new(Kind::Io, format!("the stream can't be written: {e}"))
+    Error::new(Kind::Io, format!("{UNWRITTEN}{e}"))
 }

@@ -234,6 +234,19 @@ impl Verb for Send {
 }
 
 impl Send {
+    /// Refuses a stream that would be lost because the process was started without standard output.
+    ///
+    /// # Errors
+    /// OpenZFS's message for a stream that cannot be written.
+    pub fn check_output(&self) -> Result<(), Failure> {
+        if self.options.dry || !stdx::os::is_output_closed() {
+            return Ok(());
+        }
+        let names = self.names();
+        let name = names.first().map_or("stream", String::as_str);
+        Err(Failure::failed(format!("warning: cannot send '{name}': Bad file descriptor")))
+    }
+
     fn sent(&self, ctx: &mut Ctx) -> Outcome {
         let o = &self.options;
         if let Some(token) = &o.token {

@@ -167,6 +167,6 @@ pub(super) fn reason(e: &Error) -> String {
         Kind::Busy => "target is busy; if a filesystem, it must not be mounted".to_owned(),
         Kind::Unsupported | Kind::Invalid => e.what().to_owned(),
         Kind::NotFound | Kind::Exists | Kind::Suspended | Kind::Denied => why(e),
-        _ => e.to_string(),
+        _ => e.what().strip_prefix(engine::send::UNWRITTEN).map_or_else(|| e.to_string(), str::to_owned),
     }
 }
