@@ -23,7 +23,7 @@ use crate::pages;
 const WIDTH: usize = 80;
 
 /// OpenZFS's name of a missing argument, where it differs from `missing WORD argument`.
-const MISSING: [(&str, &str, &str); 34] = [
+const MISSING: [(&str, &str, &str); 37] = [
     ("zpool create", "pool", "missing pool name argument"),
     ("zpool create", "vdev", "missing vdev specification"),
     ("zpool add", "pool", "missing pool name argument"),
@@ -51,6 +51,9 @@ const MISSING: [(&str, &str, &str); 34] = [
     // Prints only the usage.
     ("zfs hold", "tag", ""),
     ("zfs release", "tag", ""),
+    ("zfs hold", "snapshot", ""),
+    ("zfs release", "snapshot", ""),
+    ("zfs diff", "snapshot", "must provide at least one snapshot name"),
     ("zfs clone", "snapshot", "missing source dataset argument"),
     ("zfs clone", "filesystem", "missing target dataset argument"),
     ("zfs rename", "old", "missing source dataset argument"),

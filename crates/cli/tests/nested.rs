@@ -157,12 +157,12 @@ fn all_name_it(live: &Live, stream: &Path) {
         (format!("zpool create -O mountpoint=none vault {}", live.disk("b", 64)), "create 'vault'"),
         ("zpool import -d . vault".to_owned(), "import 'vault'"),
         ("zfs create vault/a".to_owned(), "create 'vault/a'"),
-        ("zfs rename tank/a vault/a".to_owned(), "create 'vault/a'"),
+        ("zfs rename vault/a vault/b".to_owned(), "open 'vault/a'"),
         ("zfs receive vault/a".to_owned(), "open 'vault'"),
         ("zfs destroy vault/a#b".to_owned(), "open 'vault/a#b'"),
         ("zfs redact vault/a@b c vault/d@e".to_owned(), "open 'vault/a@b'"),
         ("kstat vault/txgs".to_owned(), "open 'vault'"),
-        ("zilstat -p vault 1 1".to_owned(), "open 'vault'"),
+        ("zilstat -p vault".to_owned(), "open 'vault'"),
     ];
     let start = |line: &str| {
         let mut command = live.command(line);

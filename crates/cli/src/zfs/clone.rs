@@ -7,6 +7,7 @@ use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::Kind;
 use engine::dsl::DatasetKind;
+use engine::dsl::props::names::dataset_name;
 use zcommon::names::check_entity;
 
 use super::content::{OfContent, undo};
@@ -117,13 +118,18 @@ impl Verb for Promote {
         if self.name.contains('%') {
             return Err(cannot("invalid character '%' in name".to_owned()));
         }
-        if target.dir()?.phys.origin_obj == 0 {
+        let origin = target.dir()?.phys.origin_obj;
+        if origin == 0 {
             return Err(cannot("not a cloned filesystem".to_owned()));
         }
+        let conflict = |what: &str| match dataset_name(&target.view.dsl, origin) {
+            Ok(origin) => format!("{what} from parent '{origin}'"),
+            Err(_) => what.to_owned(),
+        };
         let name = self.name.clone();
         ctx.change(&target.pool, move |tasks, _| tasks.promote(&name)).map_err(|e| match e.kind() {
             Kind::Exists if e.what().contains("bookmark") => cannot(e.what().to_owned()),
-            Kind::Exists => cannot(format!("conflicting snapshot name: {}", e.what())),
+            Kind::Exists => cannot(conflict(e.what())),
             Kind::Denied => cannot("cannot promote dataset outside its encryption root".to_owned()),
             Kind::Invalid => cannot("not a cloned filesystem".to_owned()),
             _ => cannot(why(&e)),

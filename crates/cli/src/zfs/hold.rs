@@ -14,6 +14,9 @@ pub struct Hold {
     /// Hold the snapshots of this name of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
+    /// Without effect, as in OpenZFS.
+    #[arg(short = 't', hide = true)]
+    pub temporary: bool,
     /// The tag of the hold.
     pub tag: String,
     /// Snapshots.
@@ -45,9 +48,6 @@ impl Verb for Hold {
 
 impl Verb for Release {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.tag.starts_with('.') {
-            return Err(Failure::usage("tag may not start with '.'"));
-        }
         each(&self.names, ctx, |name, ctx| held(name, &self.tag, self.recurse, false, ctx))
     }
 }

@@ -10,7 +10,7 @@ use clikit::ctx::Ctx;
 use clikit::fetch;
 use clikit::target::Target;
 use clikit::verb::strerror;
-use clikit::verb::{Exit, Failure, Outcome, Verb};
+use clikit::verb::{Exit, Failure, Outcome, Verb, each};
 use crypt::{KeyFormat, Suite};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::{Cipher, Encryption, NewKey};
@@ -40,8 +40,9 @@ pub struct LoadKey {
     /// Use this location of the key instead of the property `keylocation`.
     #[arg(short = 'L', value_name = "KEYLOCATION")]
     pub location: Option<String>,
-    /// The dataset.
-    pub name: Option<String>,
+    /// Datasets.
+    #[arg(value_name = "DATASET")]
+    pub names: Vec<String>,
 }
 
 /// Unload keys of encrypted datasets.
@@ -53,8 +54,9 @@ pub struct UnloadKey {
     /// Unload the keys of all descendants, too.
     #[arg(short = 'r')]
     pub recurse: bool,
-    /// The dataset.
-    pub name: Option<String>,
+    /// Datasets.
+    #[arg(value_name = "DATASET")]
+    pub names: Vec<String>,
 }
 
 /// Change the key of a dataset.
@@ -73,23 +75,31 @@ pub struct ChangeKey {
     pub name: String,
 }
 
-/// Encryption roots that a verb is about, each with its target.
+/// Encryption roots that a verb is about, each with its target, and whether a dataset that was named is not there.
 fn roots(
-    name: Option<&str>,
-    all: bool,
-    recurse: bool,
+    names: &[String],
+    (all, recurse): (bool, bool),
+    action: &str,
     ctx: &mut Ctx,
-) -> Result<Vec<(Target, EncryptionRoot)>, Failure> {
+) -> Result<(Vec<(Target, EncryptionRoot)>, Exit), Failure> {
     let mut tops = Vec::new();
-    match (name, all) {
-        (Some(name), false) => tops.push(Target::head_of(name, ctx)?),
-        (None, true) => {
+    let mut exit = Exit::OK;
+    match (names, all) {
+        ([], true) => {
             for pool in ctx.all_pools() {
                 tops.push(Target::of(&pool.name(), ctx)?);
             }
         }
-        (Some(_), true) => return Err(Failure::usage("cannot specify dataset with '-a' option")),
-        (None, false) => return Err(Failure::usage("missing dataset or '-a' option")),
+        (_, true) => return Err(Failure::usage("Cannot specify dataset with -a option")),
+        ([], false) => return Err(Failure::usage("Missing dataset argument or -a option")),
+        (names, false) => {
+            exit = each(names, ctx, |name, ctx| {
+                let target = Target::head_of(name, ctx)?;
+                target.dir()?;
+                tops.push(target);
+                Ok(())
+            })?;
+        }
     }
     let mut found = Vec::new();
     for top in tops {
@@ -101,17 +111,20 @@ fn roots(
                     found.push((Target { name: dir.name, ..top.clone() }, root));
                 }
             } else if !(recurse || all) {
-                return Err(Failure::MinusOne(format!("Key load error: '{}' is not encrypted.", top.name)));
+                ctx.warn(format!("Key {action} error: '{}' is not encrypted.", top.name));
+                exit = Exit::MINUS_ONE;
             }
         }
     }
-    Ok(found)
+    Ok((found, exit))
 }
 
 /// An operation on some keys, and its report.
 struct Round<'a> {
-    /// All keys found: those already in the wanted state are skipped, and a line reports their number.
+    /// All keys found: those already in the wanted state are skipped, and a line reports the number of the others.
     many: bool,
+    /// The line is printed in any case.
+    is_counted: bool,
     /// Whether a key that is loaded, or one that isn't, is done already.
     done_when_loaded: bool,
     /// `loaded`
@@ -141,7 +154,7 @@ impl Round<'_> {
                 }
             }
         }
-        if self.many {
+        if self.is_counted || (self.many && tried != 0) {
             writeln!(ctx.out, "{done} / {tried} key(s) successfully {}", self.word)?;
         }
         Ok(exit)
@@ -154,17 +167,19 @@ impl Verb for LoadKey {
         if is_file && (self.all || self.recurse) {
             return Err(Failure::usage("alternate keylocation may only be 'prompt' with -r or -a"));
         }
-        let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
+        let (found, exit) = roots(&self.names, (self.all, self.recurse), "load", ctx)?;
         let word = if self.dry { "verified" } else { "loaded" };
-        let round = Round { many: self.recurse || self.all, done_when_loaded: true, word };
-        round.run(found, ctx, |target, root, loaded, ctx| self.one(target, root, loaded, ctx))
+        let many = self.recurse || self.all;
+        let round = Round { many, is_counted: self.dry, done_when_loaded: true, word };
+        let done = round.run(found, ctx, |target, root, loaded, ctx| self.one(target, root, loaded, ctx))?;
+        Ok(done.worse(exit))
     }
 }
 
 impl LoadKey {
     /// All keys of one pool.
     pub fn all_of(pool: &str) -> Self {
-        Self { all: false, dry: false, recurse: true, location: None, name: Some(pool.to_owned()) }
+        Self { all: false, dry: false, recurse: true, location: None, names: vec![pool.to_owned()] }
     }
 
     fn one(
@@ -206,7 +221,7 @@ impl LoadKey {
 pub fn load_key_of(target: &Target, ctx: &mut Ctx) -> Result<(), Failure> {
     match target.view.dsl.keys.root_of(&target.dir()?)? {
         Some(root) if !target.view.dsl.keys.is_loaded(&root) => {
-            let verb = LoadKey { all: false, dry: false, recurse: false, location: None, name: None };
+            let verb = LoadKey { all: false, dry: false, recurse: false, location: None, names: Vec::new() };
             verb.one(&Target { name: root.name.clone(), ..target.clone() }, &root, false, ctx)
         }
         _ => Ok(()),
@@ -225,9 +240,10 @@ pub fn unload_key_of(target: &Target) -> Result<(), Failure> {
 
 impl Verb for UnloadKey {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        let found = roots(self.name.as_deref(), self.all, self.recurse, ctx)?;
-        let round = Round { many: self.recurse || self.all, done_when_loaded: false, word: "unloaded" };
-        round.run(found, ctx, |target, root, loaded, _| unload(target, root, loaded))
+        let (found, exit) = roots(&self.names, (self.all, self.recurse), "unload", ctx)?;
+        let many = self.recurse || self.all;
+        let round = Round { many, is_counted: false, done_when_loaded: false, word: "unloaded" };
+        Ok(round.run(found, ctx, |target, root, loaded, _| unload(target, root, loaded))?.worse(exit))
     }
 }
 

@@ -16,6 +16,7 @@ use zcommon::vdev::VdevState;
 use zutil::tree::VdevNode;
 use zutil::words;
 
+use super::import::REWINDS;
 use super::simple::{named, named_or_retried};
 
 /// Take devices out of use.
@@ -62,7 +63,10 @@ pub struct Clear {
     /// With -F: only check whether a rewind would help.
     #[arg(short = 'n')]
     pub dry: bool,
-    /// Turn on the power of the devices' slots first.
+    /// With -F: try all older states. A pool that is imported has no need of it.
+    #[arg(short = 'X', hide = true)]
+    pub extreme: bool,
+    /// Turn on the power of the devices' slots first. As in OpenZFS, a slot without that control is no error.
     #[arg(long = "power")]
     pub power: bool,
     /// The pool.
@@ -255,11 +259,8 @@ fn remains_faulty(word: &str, health: Health, expand: Option<bool>, ctx: &mut Ct
 
 impl Verb for Clear {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        if self.dry && !self.rewind {
-            return Err(Failure::usage("-n only meaningful with -F"));
-        }
-        if self.power {
-            return Err(Failure::failed(NO_POWER));
+        if (self.dry || self.extreme) && !self.rewind {
+            return Err(Failure::usage(REWINDS));
         }
         let pool = named_or_retried(&self.pool, ctx)?;
         if self.dry {

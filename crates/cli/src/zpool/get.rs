@@ -114,7 +114,7 @@ impl Get {
         let exit = self.source.each(&[pool.to_owned()], ctx, |pool, candidate, ctx| {
             let view = PoolView::new(pool, candidate, ctx);
             let mut vdevs = Map::new();
-            for (called, vdev) in self.vdevs(&view, names)? {
+            for (called, vdev) in self.vdevs(&view, names, ctx)? {
                 let props = self.vdev_props(&vdev)?;
                 let mut item = vdev_info(vdev.node, called.clone(), &style);
                 item.shift_insert(1, "type".into(), json!("VDEV"));
@@ -152,25 +152,46 @@ impl Get {
         &self,
         view: &'a PoolView<'a>,
         names: &[String],
+        ctx: &mut Ctx,
     ) -> Result<Vec<(String, VdevView<'a>)>, Failure> {
         if names.iter().any(|name| name == "all-vdevs") {
             return Ok(get_vdev::all(view).into_iter().map(|vdev| (vdev.name(), vdev)).collect());
         }
-        let (mut found, mut unknown) = (Vec::new(), String::new());
+        let mut found = Vec::new();
         for name in names {
             match get_vdev::all(view).into_iter().find(|vdev| vdev.is_called(name)) {
                 Some(vdev) if name == "root" => found.push((vdev.name(), vdev)),
                 Some(vdev) => found.push((name.clone(), vdev)),
-                None => unknown += &format!("\t{name} (unknown)\n"),
+                None => return Err(self.unresolved(view, names, ctx)),
             }
         }
-        if !unknown.is_empty() {
-            let pool = &view.pool.name;
-            return Err(Failure::usage(format!(
-                "Expected a list of vdevs in \"{pool}\", but got:\n{unknown}"
-            )));
-        }
         Ok(found)
+    }
+
+    /// The refusal of words that are not all vdevs of the pool: what each of them is.
+    #[doc(alias = "error_list_unresolved_vdevs")]
+    fn unresolved(&self, view: &PoolView<'_>, names: &[String], ctx: &mut Ctx) -> Failure {
+        let pools = self.source.candidates(ctx);
+        let is_in =
+            |view: &PoolView<'_>, name: &str| get_vdev::all(view).iter().any(|vdev| vdev.is_called(name));
+        let mut text = format!("Expected a list of vdevs in \"{}\", but got:\n", view.pool.name);
+        for name in names {
+            let mut is_elsewhere = || {
+                let others = pools.iter().filter(|pool| pool.guid != view.pool.guid);
+                others.into_iter().any(|other| {
+                    let opened = self.source.open_candidate(other, ctx);
+                    opened.is_ok_and(|pool| is_in(&PoolView::new(&pool, other, ctx), name))
+                })
+            };
+            let what = match name {
+                name if select(pools.clone(), name).is_ok() => "pool",
+                name if is_in(view, name) => "vdev in this pool",
+                _ if is_elsewhere() => "vdev in another pool",
+                _ => "unknown",
+            };
+            text += &format!("\t{name} ({what})\n");
+        }
+        Failure::usage(text)
     }
 
     fn vdev_props(&self, vdev: &VdevView<'_>) -> Result<Vec<(String, Prop)>, Failure> {

@@ -108,6 +108,14 @@ pub struct Import {
     #[arg(short = 'a')]
     pub all: bool,
 
+    /// Without effect, as in OpenZFS.
+    #[arg(short = 'C', hide = true)]
+    pub no_cache: bool,
+
+    /// Without effect, as in OpenZFS.
+    #[arg(short = 'E', hide = true)]
+    pub ephemeral: bool,
+
     /// List the states that each pool can be opened at (with -T TXG of other verbs), newest first
     #[arg(long)]
     pub moments: bool,
@@ -214,7 +222,7 @@ impl Import {
     /// OpenZFS counts a search without a find as a success.
     fn nothing(&self, ctx: &mut Ctx) -> Outcome {
         if let Some(pool) = &self.pool {
-            return Err(Failure::cannot("import", pool, "no such pool available"));
+            return Err(Failure::cannot("import", pool, ctx.why_no_pool_of(pool, "no such pool available")));
         }
         if !ctx.tell_coming() {
             ctx.warn("no pools available to import");

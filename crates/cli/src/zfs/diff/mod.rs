@@ -19,11 +19,14 @@ use clikit::ctx::Ctx;
 use clikit::keys;
 use clikit::session::why;
 use clikit::source::PoolSource;
+use clikit::target::NOT_OF_THIS_TYPE;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::Kind;
+use engine::dsl::props::stats::clone_origin;
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
+use zcommon::names::check_snapshot;
 use zcommon::props::ZfsProp;
 use zpl::differences::changed_objects;
 use zpl::{FileKind, Filesystem};
@@ -63,6 +66,7 @@ pub struct Diff {
 
 impl Verb for Diff {
     fn run(self, ctx: &mut Ctx) -> Outcome {
+        self.check_first(ctx)?;
         let (from_name, to_name) = self.ends()?;
         let own = from_name.split('@').next().unwrap_or_default();
         let moment = Moment::of(&to_name, ctx)?;
@@ -79,7 +83,13 @@ impl Verb for Diff {
         let (from, to) = (open(&from_name)?, open(&to_name)?);
         if written::since_snapshot(&from, &to).is_err() {
             let why = "Not an earlier snapshot from the same fs";
-            return Err(Failure::failed(format!("Unable to obtain diffs: \n   {why}")));
+            let origin = to.dir()?.phys.origin_obj;
+            let is_clone = origin != 0 && clone_origin(&pool.dsl, origin)?.is_some();
+            let is_of_other = to.name.split('@').next() != Some(own);
+            return Err(Failure::failed(match is_of_other && !is_clone {
+                true => format!("{why}: invalid name"),
+                false => format!("Unable to obtain diffs: \n   {why}"),
+            }));
         }
         keys::ensure(&pool, &to.dir()?, ctx)?;
         let place = self.place(&to, ctx)?;
@@ -129,7 +139,9 @@ impl Moment {
             let (name, tag) = (name.clone(), tag.clone());
             spa.dsl_task(move |tasks| tasks.snapshot_tmp(&name, &tag))
         });
-        taken.map_err(|e| Failure::cannot("take a snapshot of", dataset, why(&e)))?;
+        taken.map_err(|e| {
+            Failure::failed(format!("Cannot create just-in-time snapshot of '{dataset}': {}", why(&e)))
+        })?;
         Ok(Some(Self { pool, name, tag }))
     }
 }
@@ -143,25 +155,48 @@ impl Drop for Moment {
 }
 
 impl Diff {
+    /// The first dataset that is named must be a file system.
+    fn check_first(&self, ctx: &mut Ctx) -> Result<(), Failure> {
+        let named = match (&self.to, self.from.starts_with('@')) {
+            (_, false) => &self.from,
+            (Some(to), true) => to,
+            (None, true) => return Err(Failure::usage("")),
+        };
+        let name = named.split('@').next().unwrap_or_default();
+        let pool = name.split('/').next().unwrap_or_default();
+        let pool = self.source.open(pool, ctx).map_err(|e| match e.is_no_pool(pool) {
+            true => Failure::no_dataset(name),
+            false => e,
+        })?;
+        let found = pool.dsl.dataset(name).and_then(|dataset| dataset.kind());
+        ctx.let_sync();
+        match found {
+            Ok(HeadKind::Filesystem) => Ok(()),
+            Ok(_) => Err(Failure::cannot("open", name, NOT_OF_THIS_TYPE)),
+            Err(e) if e.kind() == Kind::NotFound => Err(Failure::no_dataset(name)),
+            Err(e) => Err(Failure::cannot("open", name, e)),
+        }
+    }
+
     /// The names of both states. One of them may be a snapshot without its file system, which is then the other's.
     #[doc(alias = "get_snapshot_names")]
     fn ends(&self) -> Result<(String, String), Failure> {
-        let Some((own, snapshot)) = self.from.split_once('@') else {
-            return Err(Failure::failed(format!(
-                "Badly formed snapshot name {}: missing '@' delimiter in snapshot name",
-                self.from
-            )));
+        let from = &self.from;
+        let Some(to) = &self.to else {
+            let bad = |fault| Failure::failed(format!("Badly formed snapshot name {from}: {fault}"));
+            check_snapshot(from).map_err(bad)?;
+            return Ok((from.clone(), from.split('@').next().unwrap_or_default().to_owned()));
         };
-        let to = self.to.as_deref().unwrap_or_default();
-        let theirs = to.split('@').next().unwrap_or_default();
-        match (own.is_empty(), theirs.is_empty()) {
-            (true, true) => Err(Failure::failed(
-                "Unable to determine which snapshots to compare: a file system is missing",
-            )),
-            (true, false) => Ok((format!("{theirs}@{snapshot}"), to.to_owned())),
-            (false, true) => Ok((self.from.clone(), format!("{own}{to}"))),
-            (false, false) => Ok((self.from.clone(), to.to_owned())),
+        let (own, snapshot) = from.split_once('@').unwrap_or_default();
+        let (theirs, later) = to.split_once('@').map_or((to.as_str(), None), |(set, snap)| (set, Some(snap)));
+        if snapshot.is_empty() || later == Some("") || (own.is_empty() && theirs.is_empty()) {
+            return Err(Failure::failed("Unable to determine which snapshots to compare: invalid name"));
         }
+        Ok(match (own.is_empty(), theirs.is_empty()) {
+            (true, _) => (format!("{theirs}{from}"), to.clone()),
+            (false, true) => (from.clone(), format!("{own}{to}")),
+            (false, false) => (from.clone(), to.clone()),
+        })
     }
 
     /// Prefix of the paths.

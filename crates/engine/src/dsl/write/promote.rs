@@ -164,7 +164,7 @@ fn check_names(
         let name = names::of_value(at, names_of_origin, *number)?;
         names::check_length(name_len + 1 + name.len())?;
         if names::snapshot(at, head, &name)?.is_some() {
-            return Err(Error::new(Kind::Exists, format!("both have a snapshot '{name}'")));
+            return Err(Error::new(Kind::Exists, format!("conflicting snapshot '{name}'")));
         }
     }
     Ok(())
