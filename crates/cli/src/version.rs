@@ -17,7 +17,7 @@ pub struct Version {
     pub json: bool,
 }
 
-/// The OpenZFS release, then this program's own version: programs parse a version out of `zfs-2.3.2-0aquifer0.1.0`.
+/// The OpenZFS release, then this program's own version: programs parse a version out of `zfs-2.4.4-0aquifer0.1.0`.
 #[doc(alias = "ZFS_META_ALIAS")]
 pub(crate) fn level() -> String {
     format!("{RELEASE}-{BUILD}")

@@ -22,7 +22,7 @@ pub const NAMES: [&str; 13] = [
 ];
 
 /// The OpenZFS release whose words, properties and features the commands follow.
-pub const RELEASE: &str = "2.3.2";
+pub const RELEASE: &str = "2.4.4";
 /// This program's own version, in the format of a distribution's build.
 pub const BUILD: &str = concat!("0aquifer", env!("CARGO_PKG_VERSION"));
 

@@ -329,7 +329,7 @@ mod tests {
         let get = |name: &str| around.variables.get(name).and_then(|value| value.to_str());
         assert_eq!(get("ZED_ZEDLET_DIR"), Some("/etc/zfs/zed.d"));
         assert_eq!(get("ZED_PID"), Some(std::process::id().to_string().as_str()));
-        assert_eq!((get("ZFS_VERSION"), get("IFS")), (Some("2.3.2"), Some(" \t\n")));
+        assert_eq!((get("ZFS_VERSION"), get("IFS")), (Some("2.4.4"), Some(" \t\n")));
         assert!(get("PATH").unwrap().ends_with(PATH) && get("ZPOOL").unwrap().ends_with("/zpool"));
         assert_eq!(get("CARGO_MANIFEST_DIR"), None);
         let custom = Surroundings::new(Path::new("/z"), Some(&"/a:/b".into()));
