@@ -14,17 +14,17 @@ use clikit::session::Home;
 use clikit::target::Target;
 use clikit::verb::Failure;
 use daemon::access::Guest;
-
-use crate::asked::Asked;
-use crate::command::Command;
-use crate::delegated::{
+use zfs::ZfsVerb;
+use zfs::delegated::{
     Need, are_given, are_kept_out, below, denied, destroys, made_below, need, need_on, promoted, renames,
     setting, settings, settings_of_new,
 };
+use zfs::receive::permissions;
+use zpool::ZpoolVerb;
+
+use crate::asked::Asked;
+use crate::command::Command;
 use crate::refusal::refusal;
-use crate::zfs::ZfsVerb;
-use crate::zfs::receive::permissions;
-use crate::zpool::ZpoolVerb;
 
 /// Admits a command as far as its effect is known before it runs; otherwise returns the refusal.
 pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
@@ -188,7 +188,7 @@ fn inherited(property: &str, names: &[String], recurse: bool, ctx: &mut Ctx) -> 
 
 /// Delegating permissions requires `allow` and the delegated permissions themselves. Only root can delegate `allow`.
 #[doc(alias = "dsl_deleg_can_allow")]
-fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
+fn allowed(v: &zfs::Allow) -> Result<Vec<Need>, Failure> {
     let Some((name, words)) = v.words.split_last() else { return Ok(Vec::new()) };
     let given = words.last().map(|perms| perms.split(',').collect::<Vec<_>>()).unwrap_or_default();
     if v.options.set.is_some() || given.iter().any(|perm| *perm == "allow" || perm.starts_with('@')) {
@@ -201,7 +201,7 @@ fn allowed(v: &crate::zfs::Allow) -> Result<Vec<Need>, Failure> {
 
 /// A raw stream of encrypted data reveals only sizes, so other permissions are enough for it.
 #[doc(alias = "zfs_secpolicy_send_impl")]
-fn sent(v: &crate::zfs::send::Send, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+fn sent(v: &zfs::send::Send, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     let names = v.names();
     let Some(name) = names.first() else { return Ok(Vec::new()) };
     let mut all = below(name, v.options.replicate, &["send"], ctx)?;

@@ -4,8 +4,8 @@ use std::ffi::OsString;
 
 use crate::asked::{Asked, Deed};
 use crate::command::Command;
-use crate::zfs::{Zfs, ZfsVerb};
-use crate::zpool::{Zpool, ZpoolVerb};
+use zfs::{Zfs, ZfsVerb};
+use zpool::{Zpool, ZpoolVerb};
 
 impl Asked {
     /// Classifies a command.

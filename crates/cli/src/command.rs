@@ -8,6 +8,7 @@ use clap::{Arg, ArgAction, Args, CommandFactory, Parser, Subcommand};
 use clikit::ctx::Ctx;
 use clikit::session::Home;
 use clikit::verb::{Outcome, Verb};
+use clikit::version::Version;
 use monitor::arc_summary::ArcSummary;
 use monitor::arcstat::Arcstat;
 use monitor::kstat::Kstat;
@@ -19,17 +20,16 @@ use sharing::clone::CloneFiles;
 use sharing::dedup::Dedup;
 use zdb::Zdb;
 use zed::Zed;
+use zfs::Zfs;
+use zfs::mount_helper::MountHelper;
+use zpool::Zpool;
+use zpool::scripts::Scripts;
 use zstream::Zstream;
 
 use crate::daemon::Daemon;
 use crate::mount::Mount;
 use crate::replicate::Replicate;
-use crate::version::Version;
-use crate::zfs::Zfs;
-use crate::zfs::mount_helper::MountHelper;
 use crate::zinject::Zinject;
-use crate::zpool::Zpool;
-use crate::zpool::scripts::Scripts;
 
 /// OpenZFS in user space: open pools, inspect them, recover every file.
 ///

@@ -12,9 +12,9 @@ use clikit::interrupt::Interrupt;
 use clikit::session::{HeldPools, NAMES, Session};
 use clikit::verb::{Exit, Outcome, Verb};
 use daemon::{Call, Commands, Imported, Registry};
+use zfs::delegated::are_kept_out;
 
 use crate::daemon::Daemon;
-use crate::delegated::are_kept_out;
 use crate::excess::is_excessive;
 use crate::multicall;
 use crate::patient::Patient;
@@ -33,7 +33,7 @@ impl Commands for Verbs {
         }
         clikit::output::time::use_zone(call.env.get("TZ").and_then(|word| word.to_str()));
         let word = |name: &str| call.env.get(name).and_then(|word| word.to_str()).map(str::to_owned);
-        crate::zpool::vdev_names::use_environment(word);
+        zpool::vdev_names::use_environment(word);
         zutil::environment::use_clients(call.env.clone());
         let (held, is_guest) = (Arc::new(AtomicBool::new(false)), call.guest.is_some());
         let session = Session {
@@ -74,11 +74,11 @@ impl Commands for Verbs {
     }
 
     fn start(&self, registry: &Registry) {
-        registry.set_mounter(Arc::new(crate::fuse::Fuse));
+        registry.set_mounter(Arc::new(zfs::fuse::Fuse));
     }
 
     fn imported(&self, pool: &Arc<Imported>, registry: &Registry) {
-        crate::zfs::mount::mount_imported(pool, registry).iter().for_each(|why| eprintln!("{why}"));
+        zfs::mount::mount_imported(pool, registry).iter().for_each(|why| eprintln!("{why}"));
     }
 }
 

@@ -1,9 +1,8 @@
-//! The program: OpenZFS's `zpool` and `zfs`, and the way of a command line to its verb.
+//! The program: the way of a command line to its verb.
 //!
 //! One binary, many names ([`multicall`]); [`command`] declares the whole tree. A verb is declared once, as a clap struct
-//! in its own file (`zpool/<verb>.rs`, `zfs/<verb>.rs`), and runs against a [`clikit::ctx::Ctx`], which holds its output
-//! streams and the interrupt flag. Verbs that need no other verb are crates below this one: `zdb`, `browse`, `monitor`,
-//! `zstream`, `poolbench`, `sharing`.
+//! in its own file, and runs against a [`clikit::ctx::Ctx`], which holds its output streams and the interrupt flag. The
+//! verbs are in crates below this one: [`zpool`], [`zfs`], `zdb`, `browse`, `monitor`, `zstream`, `poolbench`, `sharing`.
 //!
 //! Exit codes are OpenZFS's: 0 success, 1 failure, 2 wrong usage.
 
@@ -11,32 +10,21 @@ mod admit;
 mod asked;
 mod classify;
 pub mod command;
-mod compatibility;
 pub mod daemon;
-mod delegated;
 mod dispatch;
 mod excess;
-pub mod fuse;
-pub mod listing;
 pub mod mount;
 pub mod multicall;
 pub mod pages;
-pub mod parallel;
 mod patient;
 mod posix;
 mod refusal;
-mod refused;
 mod replicate;
 mod route;
-pub mod settings;
-mod stream_out;
 #[cfg(test)]
 mod testing;
 mod usage;
-mod version;
-pub mod zfs;
 pub mod zinject;
-pub mod zpool;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

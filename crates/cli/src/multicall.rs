@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::fd::BorrowedFd;
 
 use clap::FromArgMatches;
 use clikit::clean::cleaned;
@@ -14,19 +15,19 @@ use monitor::arcstat::Arcstat;
 use monitor::zilstat::Zilstat;
 use zdb::Zdb;
 use zed::Zed;
+use zfs::by_path::with_mount_points;
+use zfs::mount_helper::MountHelper;
+use zfs::{Zfs, ZfsVerb};
+use zpool::Zpool;
 use zstream::Zstream;
 
 use crate::admit::admit;
 use crate::asked::Asked;
 use crate::command::{Aquifer, Command, command};
 use crate::posix;
-use crate::route::forward;
+use crate::route::{forward, forward_to};
 use crate::usage;
-use crate::zfs::by_path::with_mount_points;
-use crate::zfs::mount_helper::MountHelper;
-use crate::zfs::{Zfs, ZfsVerb};
 use crate::zinject::Zinject;
-use crate::zpool::Zpool;
 
 impl Command {
     fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
@@ -42,8 +43,9 @@ impl Command {
         }
         let scripts = self.scripts().filter(|_| ctx.session.is_none());
         if let Some(scripts) = scripts {
-            let asked = Asked::by(&self);
-            return scripts.report((ctx.home, &asked), argv, ctx, |ctx| self.run(ctx));
+            let (asked, home) = (Asked::by(&self), ctx.home);
+            let there = |out: BorrowedFd<'_>| forward_to(home, &asked, argv, out);
+            return scripts.report(ctx, there, |ctx| self.run(ctx));
         }
         if ctx.out_is_terminal && matches!(self, Command::Zpool(_) | Command::Zfs(_) | Command::Zdb(_)) {
             let out = std::mem::replace(&mut ctx.out, Box::new(std::io::sink()));
@@ -168,7 +170,7 @@ fn with_version_as_verb(name: &str, mut argv: Vec<OsString>) -> Vec<OsString> {
 mod tests {
     use super::*;
     use crate::testing::captured;
-    use crate::version::level;
+    use clikit::version::level;
 
     #[test]
     fn every_command_tree_is_sound() {
@@ -214,6 +216,14 @@ mod tests {
             let run = captured(&line);
             assert_eq!((run.exit, run.err.as_str()), (Exit::OK, ""), "{line:?}");
             assert!(!run.out.is_empty());
+        }
+    }
+
+    #[test]
+    fn scripts_are_asked_for_once() {
+        for verb in ["status", "iostat"] {
+            let run = captured(&["zpool", verb, "-c", "size", "-c", "vendor"]);
+            assert_eq!((run.exit, run.err.as_str()), (Exit::FAILED, "Can't set -c flag twice\n"));
         }
     }
 }

@@ -2,13 +2,13 @@
 //!
 //! Source: the messages of libzfs and of the commands of OpenZFS 2.3.2, run without privileges.
 
+use clikit::refused::{DENIED, mount, plain, quoted};
 use clikit::verb::Failure;
+use zfs::ZfsVerb;
+use zpool::ZpoolVerb;
 
 use crate::asked::Asked;
 use crate::command::Command;
-use crate::refused::{DENIED, mount, plain, quoted};
-use crate::zfs::ZfsVerb;
-use crate::zpool::ZpoolVerb;
 
 /// The refusal of a command, with the exit code that OpenZFS's command has where the kernel refuses it.
 pub(crate) fn refusal(command: &Command) -> Failure {

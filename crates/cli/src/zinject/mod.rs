@@ -21,9 +21,8 @@ use clikit::session::Home;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
 use engine::inject::{Action, FaultError, Handler, IoType};
-
-use crate::zfs::by_path::with_mount_points;
-use crate::zpool::device;
+use zfs::by_path::with_mount_points;
+use zpool::device;
 
 /// Inject faults into imported pools: failing, corrupting or slow devices, and unreadable blocks.
 ///
