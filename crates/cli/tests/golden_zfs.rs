@@ -7,7 +7,7 @@
 
 mod common;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 use common::{aquifer, moments, options};
 use testkit::golden::{self, Golden};
@@ -88,19 +88,7 @@ fn actual(pool: &Golden, txg: u64) -> Vec<Line> {
     args.extend(options.iter().map(String::as_str));
     args.push("all");
     let run = aquifer(&args);
-    // Volumes have the property since 2.4.
-    let old_volumes: HashSet<&str> = match pool.is_of_2_4() {
-        true => HashSet::new(),
-        false => volumes(&run.out),
-    };
-    let is_newer = |(name, property, ..): &Line| {
-        property == "special_small_blocks" && old_volumes.contains(name.as_str())
-    };
-    run.out.lines().map(split_tabs).filter(|line| !is_newer(line)).collect()
-}
-
-fn volumes(listing: &str) -> HashSet<&str> {
-    listing.lines().filter_map(|line| line.strip_suffix("\ttype\tvolume\t-")).collect()
+    run.out.lines().map(split_tabs).collect()
 }
 
 fn split_tabs(line: &str) -> Line {

@@ -57,15 +57,6 @@ fn a_stream_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn volumes_have_special_small_blocks() {
-    let live = pool();
-    live.ok("zfs create -s -V 4M tank/v");
-    let all = live.ok("zfs get -H -o property,value,source all tank/v");
-    assert!(all.contains("\nspecial_small_blocks\t0\tdefault\n"), "{all}");
-    live.export_and_verify("tank");
-}
-
-#[test]
 fn refusals_of_commands_on_datasets() {
     let live = pool();
     for line in [

@@ -5,7 +5,7 @@ use clikit::ctx::Ctx;
 use clikit::listing::{Json, Lines};
 use clikit::output::get::{GetColumn, GetFormat, GetRow, GetWidths};
 use clikit::output::json::{JsonStyle, Members, document};
-use clikit::output::row::{DatasetRow, Prop, Source};
+use clikit::output::row::{DatasetKind, DatasetRow, Prop, Source};
 use clikit::output::value::width;
 use clikit::source::PoolSource;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
@@ -118,9 +118,10 @@ impl Get {
     /// One line a property; with `all`, only those that the dataset has. `users`: of user properties that were not named.
     fn lines(&self, row: &DatasetRow, words: &[String], users: &[String]) -> Vec<GetRow> {
         let all = self.properties == "all";
+        let shown = |name: &str, prop: Option<&Prop>| prop.is_some_and(|prop| !is_news(row, name, prop));
         let names = words.iter().chain(users);
         let present =
-            names.map(|name| (row.props.get(name), name)).filter(|(prop, _)| !all || prop.is_some());
+            names.map(|name| (row.props.get(name), name)).filter(|(prop, name)| !all || shown(name, *prop));
         present.map(|(prop, name)| self.line(row, name.clone(), prop)).collect()
     }
 
@@ -186,6 +187,12 @@ impl Get {
         })?;
         Ok(datasets.end(&mut *ctx.out)?)
     }
+}
+
+/// Volumes have `special_small_blocks` since OpenZFS 2.4. `all` lists it only once it is set: the listing of a pool of an
+/// older release stays the same.
+fn is_news(row: &DatasetRow, name: &str, prop: &Prop) -> bool {
+    row.kind == DatasetKind::Volume && name == "special_small_blocks" && prop.source == Source::Default
 }
 
 /// Columns are as wide as the widest value that a property of bounded width may have, used or not.
