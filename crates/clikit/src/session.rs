@@ -254,11 +254,13 @@ impl Ctx {
     }
 }
 
-/// OpenZFS's message for a suspended pool, with the cause if it is an error of this program.
+/// OpenZFS's message for a suspended pool, with the cause if no device failed.
 pub fn suspended(e: &Error) -> String {
     let text = "pool I/O is currently suspended";
     match Suspension::of(e) {
-        Suspension { cause, is_ours: true } => format!("{text}: {cause}"),
+        Suspension { cause, is_ours: true, .. } | Suspension { cause, is_damage: true, .. } => {
+            format!("{text}: {cause}")
+        }
         _ => text.to_owned(),
     }
 }

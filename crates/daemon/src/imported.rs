@@ -101,7 +101,11 @@ impl Imported {
             let pool = Arc::downgrade(spa);
             // Standard error is the daemon's log. If it is gone nothing can be reported.
             spa.when_suspended(Arc::new(move |why: &Suspension| {
-                let whose = if why.is_ours { "an error of this program" } else { "its devices" };
+                let whose = match why {
+                    Suspension { is_ours: true, .. } => "an error of this program",
+                    Suspension { is_damage: true, .. } => "damaged metadata",
+                    _ => "its devices",
+                };
                 let _ = writeln!(io::stderr(), "pool {name} is suspended because of {whose}: {}", why.cause);
                 let replaying = pool.upgrade().filter(|_| why.is_ours).map(|spa| spa.replaying_logs());
                 if let Err(e) = notes.add(&replaying.unwrap_or_default()) {

@@ -13,6 +13,7 @@ use engine::dsl::write::{Encryption, Tasks};
 use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::PoolSpec;
 use engine::spa::rebuild::Derived;
+use engine::spa::suspension::Suspension;
 use engine::spa::{ImportOptions, NewPool, OpenOptions, Spa};
 use engine::vdev::leaf::Leaf;
 use engine::{Error, Kind, Result};
@@ -152,7 +153,7 @@ fn begin(spa: &Arc<Spa>) -> Result<()> {
     // From now on the labels mark it as in use.
     spa.sync_task(|_, _| Ok(())).map_err(|why| match spa.suspension() {
         // The advice on suspended pools does not apply: the pool is not imported.
-        Some(suspension) => Error::new(Kind::Io, format!("its devices take no writes: {}", suspension.cause)),
+        Some(suspension) => Error::new(Kind::Io, no_writes(&suspension)),
         None => why,
     })?;
     // The logs of file systems are replayed when those are mounted. A log that cannot be replayed waits.
@@ -160,6 +161,18 @@ fn begin(spa: &Arc<Spa>) -> Result<()> {
         eprintln!("{volume}: {why}");
     }
     Ok(())
+}
+
+/// Why the first txg of a pool was not written.
+fn no_writes(why: &Suspension) -> String {
+    let what = match why {
+        Suspension { is_ours: true, .. } => "it was not written because of an error of this program",
+        Suspension { is_damage: true, .. } => {
+            "metadata that is needed to write it is damaged; it can be read with 'zpool import -o readonly=on'"
+        }
+        _ => "its devices take no writes",
+    };
+    format!("{what}: {}", why.cause)
 }
 
 /// The cache file in which a pool stays that is let go.

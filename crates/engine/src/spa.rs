@@ -39,6 +39,7 @@ mod expansion;
 mod faults;
 pub(crate) mod feature_set;
 pub mod features;
+pub(crate) mod freed_lists;
 mod freeing;
 mod freeze;
 pub mod growth;

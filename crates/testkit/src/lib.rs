@@ -10,6 +10,7 @@ pub mod live;
 pub mod manifest;
 pub mod pattern;
 pub mod pools;
+pub mod rebuilt;
 pub mod streams;
 pub mod targets;
 pub mod tree;

@@ -4,61 +4,23 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use engine::ddt::prune::Prune;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::props::Source;
-use engine::env::Env;
 use engine::scan::account::WINDOW_SECTORS;
-use engine::scan::damage::{Damage, What, assess, which};
-use engine::scan::rebuild::{Options, survey};
+use engine::scan::damage::What;
 use engine::spa::errlog::{LoggedError, errors};
-use engine::spa::{ImportOptions, OpenOptions, Pool, Spa, import_rebuilt};
-use engine::{Kind, Result, brt, ddt};
+use engine::spa::{Pool, Spa};
+use engine::{Kind, brt, ddt};
 use ondisk::names::{mos, vdev_top};
 use ondisk::{Blkptr, ChecksumType, ObjsetType};
 use testkit::hurt::{blocks, destroy};
+use testkit::rebuilt::{damage, judge, rebuild, rebuild_with};
 use testkit::zdb::Judge;
 use testkit::{golden, pools};
 use zpl::write::create_fs;
-use zutil::import::{candidates, select, source_with};
-
-fn candidate(dir: &Path, name: &str) -> zutil::PoolCandidate {
-    select(candidates(&[dir.to_path_buf()]), name).unwrap()
-}
-
-fn view(dir: &Path, name: &str) -> Arc<Pool> {
-    let env = Env::system(64 << 20).unwrap();
-    engine::spa::open(&env, zutil::import::source(&candidate(dir, name)), OpenOptions::default()).unwrap()
-}
-
-/// The damage that a rebuild finds.
-fn damage(dir: &Path, name: &str) -> Vec<Damage> {
-    assess(&view(dir, name), &AtomicBool::new(false))
-}
-
-fn rebuild_with(dir: &Path, name: &str, window: u64, accept: bool) -> Result<Arc<Spa>> {
-    let pool = view(dir, name);
-    let stop = AtomicBool::new(false);
-    let which = which(&pool, &assess(&pool, &stop));
-    let derived = survey(&pool, &Options { which, window, accept, stop: &stop }, &mut |_| ())?;
-    drop(pool);
-    let env = Env::system(64 << 20)?;
-    let write = blkdev::OpenOptions { mode: blkdev::OpenMode::ReadWrite, ..Default::default() };
-    let how = ImportOptions { hostid: 7, hostname: "elsewhere".into(), force: true, ..Default::default() };
-    import_rebuilt(&env, source_with(&candidate(dir, name), write), &how, derived)
-}
-
-fn rebuild(dir: &Path, name: &str) -> Arc<Spa> {
-    rebuild_with(dir, name, WINDOW_SECTORS, false).unwrap()
-}
-
-fn judge(dir: &Path, name: &str, judges: &[Judge]) {
-    for judge in judges.iter().filter(|judge| judge.installed()) {
-        judge.verify(dir, name).unwrap_or_else(|text| panic!("{judge:?}: {text}"));
-    }
-}
+use zutil::import::candidates;
 
 /// Objects of a kind in a pool.
 fn objects(pool: &Pool, what: &str) -> Vec<u64> {

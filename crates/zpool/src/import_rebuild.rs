@@ -39,7 +39,13 @@ impl Import {
         };
         let env = ctx.registry()?.env()?;
         let options = OpenOptions { purpose: Purpose::Rebuild, ..self.state() };
-        let pool = engine::spa::open(&env, zutil::import::source(candidate), options).map_err(cannot)?;
+        let opened = engine::spa::open(&env, zutil::import::source(candidate), options);
+        if matches!(&opened, Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::Io))
+            && !self.rewind
+        {
+            super::import_older::say(candidate, &env, Purpose::Rebuild, ctx)?;
+        }
+        let pool = opened.map_err(cannot)?;
         let stop = ctx.interrupt.flag();
         let damage = assess(&pool, &stop);
         if ctx.interrupt.is_set() {
@@ -91,12 +97,18 @@ fn scope(metaslabs: u64, which: Which) -> String {
     if which.clones {
         all.push_str(", clone tables");
     }
+    if which.freeing {
+        all.push_str(", lists of blocks to be freed (empty: what they list becomes free)");
+    }
     all
 }
 
 fn list(damage: &[Damage], ctx: &mut Ctx) -> Result<(), Failure> {
     if damage.is_empty() {
-        writeln!(ctx.out, "no space map, log of space maps, dedup table or clone table is damaged")?;
+        writeln!(
+            ctx.out,
+            "no space map, log of space maps, dedup table, clone table or list of blocks to be freed is damaged"
+        )?;
         return Ok(());
     }
     writeln!(ctx.out, "damaged:")?;

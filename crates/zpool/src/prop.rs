@@ -135,13 +135,20 @@ impl<'a> PoolView<'a> {
     /// The texts of `zpool status` for status and action. OpenZFS's words blame devices for every suspension.
     pub fn advice(&self, condition: PoolStatus) -> Advice {
         let is_told = matches!(condition, PoolStatus::IoFailureWait | PoolStatus::IoFailureContinue);
-        if let Some(ours) = self.suspension().filter(|why| is_told && why.is_ours) {
-            let status = format!(
-                "The pool is suspended because of an error of Aquifer; no device failed.\n{}",
-                ours.cause
-            );
-            let action = "Export the pool with 'zpool export -f' and import it again: it is then as it was\n\
-                          last on disk.  Please report the error, with what the daemon's log says of it.";
+        if let Some(why) = self.suspension().filter(|why| is_told && (why.is_ours || why.is_damage)) {
+            let (whose, action) = match why.is_ours {
+                true => (
+                    "of an error of Aquifer",
+                    "Export the pool with 'zpool export -f' and import it again: it is then as it was\n\
+                     last on disk.  Please report the error, with what the daemon's log says of it.",
+                ),
+                false => (
+                    "metadata is damaged",
+                    "Export the pool with 'zpool export -f' and import it again: it is then as it was\n\
+                     last on disk.  'zpool import -o readonly=on' imports it for reading only.",
+                ),
+            };
+            let status = format!("The pool is suspended because {whose}; no device failed.\n{}", why.cause);
             return Advice { status: Some(status), action: Some(action.to_owned()), id: None };
         }
         let [status, action] =

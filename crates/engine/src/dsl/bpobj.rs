@@ -314,8 +314,8 @@ impl<'p> BlockList<'p> {
     }
 
     /// Calls `visit` for each block in this list and those below, and removes those for which it returns to
-    /// continue; lists below are freed when they are empty. An error of `visit` stops like a break; blocks
-    /// visited before are removed.
+    /// continue; lists below are freed when they are empty. An error of `visit`, or a part of the list that cannot be read, stops like
+    /// a break; blocks visited before are removed.
     #[doc(alias = "bpobj_iterate")]
     pub fn drain(&self, visit: &mut VisitPointer<'_>) -> Result<ControlFlow<()>> {
         let mut stack = vec![*self];
@@ -348,7 +348,7 @@ impl<'p> BlockList<'p> {
         let (mut passed, mut frees, mut gone) = (0u64, 0u64, Delta::default());
         let mut failed = None;
         let pool = self.pool;
-        let (_, flow) = self.own(&mut |bp, freed| {
+        let met = self.own(&mut |bp, freed| {
             match visit(bp, freed) {
                 Ok(ControlFlow::Continue(())) => {}
                 Ok(stop) => return Ok(stop),
@@ -361,7 +361,15 @@ impl<'p> BlockList<'p> {
             frees += u64::from(freed);
             gone = gone.plus(space_of(pool, bp, freed));
             Ok(ControlFlow::Continue(()))
-        })?;
+        });
+        // The blocks before an unreadable part of the list are removed, too.
+        let flow = met.map_or_else(
+            |unread| {
+                failed.get_or_insert(unread);
+                ControlFlow::Break(())
+            },
+            |(_, flow)| flow,
+        );
         if passed > 0 {
             let left = self.head()?.phys.num_blkptrs.saturating_sub(passed);
             self.change(|head| {

@@ -1,5 +1,5 @@
 //! Damage of structures that can be derived from the blocks of a pool: space maps, their logs, dedup tables,
-//! clone tables.
+//! clone tables; lists of blocks to be freed, which a rebuilt pool does without.
 //!
 //! Reads each of these objects whole. Nothing else of the pool is read, so it takes seconds also on large pools.
 
@@ -16,6 +16,7 @@ use crate::metaslab::rebuild::has_metaslabs;
 use crate::metaslab::table::Metaslabs;
 use crate::metaslab::{self, check, log};
 use crate::spa::Pool;
+use crate::spa::freed_lists;
 use crate::spa::rebuild::Which;
 use crate::vdev::config::VdevConfig;
 use crate::{brt, ddt};
@@ -36,6 +37,8 @@ pub enum What {
     Dedup,
     /// The clone table of a top-level vdev.
     Clones(u64),
+    /// A list of blocks to be freed.
+    Freeing(String),
 }
 
 /// One finding.
@@ -55,17 +58,20 @@ impl fmt::Display for What {
             Self::SpaceLog => write!(f, "log of space maps"),
             Self::Dedup => write!(f, "dedup table"),
             Self::Clones(vdev) => write!(f, "clone table of top-level vdev {vdev}"),
+            Self::Freeing(list) => f.write_str(list),
         }
     }
 }
 
 /// The tables of `pool` that must be rebuilt.
 pub fn which(pool: &Pool, damage: &[Damage]) -> Which {
-    let dedup = damage.iter().any(|damage| matches!(damage.what, What::Dedup | What::Clones(_)));
+    let freeing = damage.iter().any(|damage| matches!(damage.what, What::Freeing(_)));
+    // Tables count the references of blocks that are to be freed, too.
+    let dedup = freeing || damage.iter().any(|damage| matches!(damage.what, What::Dedup | What::Clones(_)));
     // A clone of a block with the dedup bit may be counted in either table: beside a damaged dedup table it is in the clone
     // table, and new dedup tables count all.
     let has_clones = pool.features.count(Feature::BlockCloning.info().guid).is_some();
-    Which { dedup, clones: dedup && has_clones }
+    Which { dedup, clones: dedup && has_clones, freeing }
 }
 
 /// Reads all structures that can be derived, and lists the damaged ones. Ends early when `stop` is set.
@@ -83,6 +89,10 @@ pub fn assess(pool: &Pool, stop: &AtomicBool) -> Vec<Damage> {
             found.note(What::Clones(vdev), clones(&pool.mos, vdev));
         }),
         Err(why) => found.note(What::Clones(0), Err(why)),
+    }
+    match freed_lists::damage(pool, u64::MAX) {
+        Ok(lists) => lists.into_iter().for_each(|(name, why)| found.note(What::Freeing(name), Err(why))),
+        Err(why) => found.note(What::Freeing("lists of blocks to be freed".to_owned()), Err(why)),
     }
     found.all
 }

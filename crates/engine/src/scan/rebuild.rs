@@ -26,7 +26,7 @@ use stdx::RangeSet;
 use super::lists;
 use super::space::{SpaceCheck, windows};
 use super::space_maps::SpaceMaps;
-use super::traverse::{Origin, Stop, Visit, Visitor, traverse};
+use super::traverse::{Origin, Stop, Visit, Visitor, traverse, trees};
 use crate::ddt;
 use crate::ddt::rebuild::Gathered;
 use crate::error::{Error, Kind, Result};
@@ -122,6 +122,11 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
         kept: Vec::new(),
     };
     let checkpoint = pool.checkpoint_uberblock()?.map_or(0, |checkpoint| checkpoint.txg);
+    if checkpoint != 0 && options.which.freeing {
+        let what = "a list of blocks to be freed, some of which the checkpoint may refer to, is damaged; go back to the checkpoint \
+                    with 'zpool import --rewind-to-checkpoint'";
+        return Err(Error::unsupported(what));
+    }
     let passes = u64::try_from(windows.len()).unwrap_or(0);
     let mut clones = HashMap::new();
     for (pass, window) in (1..).zip(&windows) {
@@ -138,7 +143,9 @@ pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)
             tell: &mut *tell,
             stop: options.stop,
         };
-        if traverse(pool, &mut walk).is_err() {
+        // Blocks of lists that become empty are free.
+        let walked = if options.which.freeing { trees(pool, &mut walk) } else { traverse(pool, &mut walk) };
+        if walked.is_err() {
             return Err(Error::new(Kind::Interrupted, "the walk over the pool was interrupted"));
         }
         walk.also(pool, options)?;

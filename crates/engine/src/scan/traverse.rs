@@ -15,6 +15,11 @@ use crate::types::Bookmark;
 /// Visits every block pointer of the pool.
 pub fn traverse(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> {
     lists::deferred(pool, visitor)?;
+    trees(pool, visitor)
+}
+
+/// Visits every block pointer of the pool, but for blocks that wait to be freed.
+pub(super) fn trees(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> {
     let last = match pool.uberblock.checkpoint_txg {
         0 => pool.uberblock.txg,
         checkpoint => checkpoint,

@@ -237,7 +237,7 @@ fn fill_mos(
     Ok((features, created))
 }
 
-fn deferred_list(at: &MosTx<'_>) -> Result<u64> {
+pub(super) fn deferred_list(at: &MosTx<'_>) -> Result<u64> {
     let number = lists::alloc(at, DEFERRED_BLOCK)?;
     at.mos.handle(number)?.set_functions(at.tx, 0, CompressType::Off.raw())?;
     Ok(number)

@@ -18,19 +18,26 @@ use crate::memory::Limit;
 pub(super) struct Freeing {
     /// Blocks wait to be freed, and the last txg could free some.
     waiting: AtomicBool,
+    /// Nothing is freed: a list cannot be read, or is replaced by a rebuild.
+    stopped: AtomicBool,
 }
 
 impl Default for Freeing {
     fn default() -> Self {
         // The first txg looks.
-        Self { waiting: AtomicBool::new(true) }
+        Self { waiting: AtomicBool::new(true), stopped: AtomicBool::new(false) }
     }
 }
 
 impl Freeing {
     /// Whether blocks may wait to be freed.
     pub(super) fn is_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed)
+        self.waiting.load(Ordering::Relaxed) && !self.stopped.load(Ordering::Relaxed)
+    }
+
+    /// Frees nothing while `stopped`.
+    pub(super) fn stop(&self, stopped: bool) {
+        self.stopped.store(stopped, Ordering::Relaxed);
     }
 
     /// Sync tasks of this txg may have left blocks to be freed.
@@ -45,12 +52,20 @@ impl Activity for Freeing {
     }
 
     fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+        if self.stopped.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         let at = spa.datasets.at(tx, spa);
         match moment {
             Moment::BeforeTasks => {
                 freeing::process_deferred(&at)?;
                 let freed = freeing::process(&at, spa.limits().get(Limit::AsyncBlockMax))?;
-                self.waiting.store(freed > 0, Ordering::Relaxed);
+                self.waiting.store(freed.count > 0, Ordering::Relaxed);
+                // The rest waits for a rebuild: reading the list again in each txg would find the same.
+                if let Some(why) = freed.unreadable {
+                    self.stop(true);
+                    spa.report_pool("ereport.fs.zfs.data", &format!("freeing has stopped: {why}"));
+                }
             }
             Moment::AfterTasks if self.is_waiting() => {
                 self.waiting.store(freeing::is_waiting(&at)?, Ordering::Relaxed);
@@ -61,7 +76,7 @@ impl Activity for Freeing {
     }
 
     fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
-        if work != WaitActivity::Free {
+        if work != WaitActivity::Free || self.stopped.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let at = spa.datasets.view();

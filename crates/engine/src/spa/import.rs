@@ -230,6 +230,8 @@ fn import_some(
         first(&spa)?;
         return Ok(spa);
     }
+    // Until they are replaced.
+    spa.freeing.stop(derived.as_ref().is_some_and(|derived| derived.replaced.which.freeing));
     if back {
         spa.go_back(synced)?;
     }

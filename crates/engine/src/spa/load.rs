@@ -6,6 +6,7 @@ use nvpair::NvList;
 use ondisk::{Blkptr, Uberblock, names};
 
 use super::features::PoolFeatures;
+use super::freed_lists;
 use super::load_verify;
 use super::mapping;
 use super::overtaken::overtaken;
@@ -59,6 +60,7 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                 if options.purpose == Purpose::Write {
                     // Going back would not help, and lose what a rebuild keeps.
                     metaslab::check::maps(&pool.mos, &pool.tree().config).map_err(advise)?;
+                    freed_lists::check(&pool).map_err(advise)?;
                 }
                 if options.purpose != Purpose::Read
                     && options.txg.is_some()

@@ -8,7 +8,7 @@
 //! 1. the logs' blocks are claimed in the derived space;
 //! 2. the old objects leave the MOS without being read or freed ([`crate::dmu::dirty::Handle::forget`]): their blocks are
 //!    not among those that the walk counted, so their space is free already;
-//! 3. tables are stored, then maps of all metaslabs.
+//! 3. tables are stored, damaged lists of blocks to be freed become empty, then maps of all metaslabs are stored.
 //!
 //! Crash argument: until the uberblock of this txg is on disk, the pool is as it was, except that blocks of the old objects may be
 //! overwritten. They read as damaged maps or tables, and the next rebuild does not need them.
@@ -23,6 +23,7 @@ use ondisk::{Blkptr, ObjectType};
 use zcommon::features::Feature;
 
 use super::Spa;
+use super::freed_lists::ReplacedLists;
 use super::pool::Pool;
 use super::shared::Shared;
 use crate::brt;
@@ -48,6 +49,8 @@ pub struct Which {
     pub dedup: bool,
     /// Clone tables.
     pub clones: bool,
+    /// Lists of blocks to be freed: they become empty.
+    pub freeing: bool,
 }
 
 /// Objects of the MOS that are replaced, and the notes that lead to them.
@@ -65,6 +68,8 @@ pub(crate) struct Replaced {
     top_zaps: Vec<u64>,
     /// Checksums whose dedup table has the form of `fast_dedup`.
     fast: BTreeSet<u8>,
+    /// Lists of blocks to be freed.
+    lists: ReplacedLists,
 }
 
 /// The result of a walk.
@@ -123,6 +128,11 @@ impl Replaced {
                 found.objects.extend(brt::entries_object(&pool.mos, number));
                 found.names.push(name);
             }
+        }
+        if which.freeing {
+            found.lists = ReplacedLists::find(pool)?;
+            found.objects.extend(&found.lists.objects);
+            found.names.extend_from_slice(&found.lists.names);
         }
         found.objects.remove(&0);
         Ok(found)
@@ -252,6 +262,9 @@ impl Spa {
             self.reduce(Feature::BlockCloningEndian, i64::MAX, tx)?;
             self.reduce(Feature::BlockCloning, i64::MAX, tx)?;
             self.replace_clones(clones, tx)?;
+        }
+        if replaced.which.freeing {
+            self.replace_lists(&replaced.lists, tx)?;
         }
         Ok(())
     }

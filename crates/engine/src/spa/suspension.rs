@@ -1,7 +1,7 @@
 //! The reason of a pool's suspension, and its listeners.
 //!
-//! A pool is suspended because devices failed requests that it can't do without, or because of an error of
-//! this program: a violated invariant, found while a txg was synced, or a panic. The two require different
+//! A pool is suspended because devices failed requests that it can't do without, because metadata is damaged in all its copies, or
+//! because of an error of this program: a violated invariant, found while a txg was synced, or a panic. They require different
 //! actions of the administrator, so each message about a suspension ([`Spa::suspension`]) states which of
 //! them it was, and the cause.
 
@@ -26,6 +26,8 @@ pub struct Suspension {
     pub cause: String,
     /// It is an error of this program: no device failed.
     pub is_ours: bool,
+    /// Metadata is damaged: no device failed, and what is stored is not what was written.
+    pub is_damage: bool,
 }
 
 impl Suspension {
@@ -33,8 +35,9 @@ impl Suspension {
     pub fn of(why: &Error) -> Self {
         let of_devices = |e: &Error| matches!(e.kind(), Kind::Io | Kind::NoDevice | Kind::Checksum);
         let is_ours = !why.causes().any(of_devices);
+        let is_damage = !is_ours && !why.causes().any(|e| matches!(e.kind(), Kind::Io | Kind::NoDevice));
         let cause = why.causes().nth(1).map_or_else(|| why.to_string(), ToString::to_string);
-        Self { cause, is_ours }
+        Self { cause, is_ours, is_damage }
     }
 }
 
@@ -184,6 +187,9 @@ mod tests {
         let theirs =
             told(Error::new(Kind::Invalid, "no place").because(Error::new(Kind::Io, "a write failed")));
         assert_eq!((theirs.is_ours, theirs.cause.as_str()), (false, "no place: a write failed"));
+        assert!(!theirs.is_damage && !ours.is_damage);
+        let damage = told(Error::new(Kind::Checksum, "no copy matches"));
+        assert!(damage.is_damage && !damage.is_ours, "{damage:?}");
         let alone = Suspension::of(&Error::new(Kind::Suspended, "a change broke off"));
         assert_eq!((alone.is_ours, alone.cause.as_str()), (true, "a change broke off"));
     }

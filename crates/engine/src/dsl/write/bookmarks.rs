@@ -24,7 +24,7 @@ const OLD_WORDS: usize = 3;
 const ALL_WORDS: usize = ZfsBookmark::SIZE / 8;
 
 /// The object that lists a head's bookmarks.
-fn list(at: &MosView<'_>, head: u64) -> Result<Option<u64>> {
+pub(super) fn list(at: &MosView<'_>, head: u64) -> Result<Option<u64>> {
     Ok(at.extra(head, dsl_dataset::BOOKMARK_NAMES)?.and_then(|v| v.first()))
 }
 

@@ -15,7 +15,7 @@ use super::batch::Batch;
 use super::hooks::version;
 use super::mos_tx::{MosTx, MosView};
 use super::space;
-use super::{bookmarks, crypto, freeing, lists, livelist, names, props, remap, tree};
+use super::{bookmarks, crypto, freeing, lists, livelist, names, props, readable, remap, tree};
 use crate::dsl::Delta;
 use crate::dsl::bpobj::BlockList;
 use crate::dsl::bptree;
@@ -84,7 +84,6 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
     let dir = at.dir(snap.dir_obj)?;
     let head_number = dir.head_dataset_obj;
     let known = names::given(at, at.dataset(head_number)?.snapnames_zapobj, number, name)?;
-    read_deadlists(batch, &snap)?;
     super::scan_state::destroyed(at, number, &snap)?;
     let keep_key = batch.note_in_bookmarks(head_number, number, &snap)?;
     tree::drop_features(at, number)?;
@@ -125,20 +124,6 @@ pub(super) fn snapshot_of(batch: &mut Batch<'_>, number: u64, name: Option<&str>
     at.free_zapified(number)?;
     at.hooks.dataset_gone(number);
     tree::note_snapshots_changed(at, snap.dir_obj)
-}
-
-/// Reads the keys of the deadlists that a destroyed snapshot joins, before anything is changed: damage of one refuses the command, where
-/// later it would suspend the pool.
-fn read_deadlists(batch: &mut Batch<'_>, snap: &DslDataset) -> Result<()> {
-    let next = batch.at.dataset(snap.next_snap_obj)?;
-    for number in [snap.deadlist_obj, next.deadlist_obj] {
-        let list = batch.list(number)?;
-        if !list.is_old() {
-            // An empty range: of the lists only the keys are read.
-            list.space_range(u64::MAX, u64::MAX)?;
-        }
-    }
-    Ok(())
 }
 
 /// Unlinks a destroyed snapshot from the one before it; returns whether it was the first of a clone.
@@ -313,7 +298,7 @@ pub(super) fn check_head_after(at: &MosTx<'_>, number: u64, gone: u64) -> Result
     if at.dir(head.dir_obj)?.parent_obj == 0 {
         return Err(Error::new(Kind::Invalid, "the root of a pool goes with the pool only"));
     }
-    Ok(())
+    readable::check_changed(at, number)
 }
 
 /// Destroys a head and its directory. Its blocks must have been written: dirty data in memory is dropped with

@@ -24,19 +24,28 @@ use crate::error::{Error, Result};
 use crate::zil;
 use crate::zio::Form;
 
-/// Frees up to `budget` blocks of the list and of trees that wait to be freed. Returns their number.
+/// Outcome of [`process`].
+#[derive(Debug, Default)]
+pub(crate) struct Freed {
+    /// Blocks that were freed.
+    pub(crate) count: u64,
+    /// Why a list could not be read further; what was freed of it is removed from it.
+    pub(crate) unreadable: Option<Error>,
+}
+
+/// Frees up to `budget` blocks of the list and of trees that wait to be freed.
 #[doc(alias = "dsl_process_async_destroys")]
-pub(crate) fn process(at: &MosTx<'_>, budget: u64) -> Result<u64> {
-    let mut left = budget;
+pub(crate) fn process(at: &MosTx<'_>, budget: u64) -> Result<Freed> {
+    let (mut left, mut unreadable) = (budget, None);
     if at.since(version::DEADLISTS) {
-        process_blocks(at, &mut left)?;
+        unreadable = process_blocks(at, &mut left)?;
     }
     if left > 0 && at.active(Feature::AsyncDestroy) {
         process_trees(at, &mut left)?;
     }
-    livelist::process(at, &mut left)?;
+    let of_clones = livelist::process(at, &mut left)?;
     remap::process(at)?;
-    Ok(budget - left)
+    Ok(Freed { count: budget - left, unreadable: unreadable.or(of_clones) })
 }
 
 /// Frees blocks that other writers freed too late in their last txg. They are accounted for already.
@@ -62,22 +71,27 @@ pub(crate) fn is_waiting(at: &MosTx<'_>) -> Result<bool> {
     Ok(at.since(version::DEADLISTS) && !BlockList::open(at, lists::free_bpobj(at)?)?.is_empty()?)
 }
 
-fn process_blocks(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
+fn process_blocks(at: &MosTx<'_>, left: &mut u64) -> Result<Option<Error>> {
     let list = BlockList::open(at, lists::free_bpobj(at)?)?;
     if list.is_empty()? {
-        return Ok(());
+        return Ok(None);
     }
-    let mut freed = Delta::default();
-    let _ = list.drain(&mut |bp, _| {
+    let (mut freed, mut broke) = (Delta::default(), false);
+    let done = list.drain(&mut |bp, _| {
         if *left == 0 {
             return Ok(ControlFlow::Break(()));
         }
         *left -= 1;
         freed = freed.plus(at.sizes(bp));
-        at.free_block(bp)?;
+        at.free_block(bp).inspect_err(|_| broke = true)?;
         Ok(ControlFlow::Continue(()))
-    })?;
-    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, freed.negated())
+    });
+    let unreadable = match done {
+        Err(why) if !broke && why.is_damage() => Some(why),
+        done => done.map(|_| None)?,
+    };
+    space::charge(at, names::free_dir(at)?, DslDir::USED_HEAD, freed.negated())?;
+    Ok(unreadable)
 }
 
 fn process_trees(at: &MosTx<'_>, left: &mut u64) -> Result<()> {

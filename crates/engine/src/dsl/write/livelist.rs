@@ -7,6 +7,7 @@
 //! its parts. Where a list begins, older ones that are mostly freed are joined ([`DeadList::note_live`]); OpenZFS does that in a thread
 //! of its own.
 
+use ondisk::Blkptr;
 use ondisk::dsl::{DslDataset, DslDir};
 use ondisk::names::{MOS_DIRECTORY_OBJECT, dsl_dir, mos};
 use zcommon::features::Feature;
@@ -17,7 +18,7 @@ use super::{lists, names};
 use crate::dsl::Delta;
 use crate::dsl::bpobj::{BlockList, Lists};
 use crate::dsl::deadlist::{DeadList, unfreed};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::memory::limits::MINUS_ONE;
 
@@ -91,19 +92,29 @@ pub(super) fn is_waiting(at: &MosView<'_>) -> Result<bool> {
     Ok(at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)?.is_some())
 }
 
-/// Frees blocks of destroyed clones, part by part as long as the budget lasts.
+/// Frees blocks of destroyed clones, part by part as long as the budget lasts. Returns why a list could not be read further, if
+/// so.
 #[doc(alias = "spa_livelist_delete_cb")]
-pub(super) fn process(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
-    let Some(doomed) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? else { return Ok(()) };
+pub(super) fn process(at: &MosTx<'_>, left: &mut u64) -> Result<Option<Error>> {
+    let Some(doomed) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? else { return Ok(None) };
     for entry in at.zap_entries(doomed)? {
         let Some(number) = entry.value.first() else { continue };
         let list = DeadList::open(at, number)?;
-        for (key, part) in list.entries()? {
+        let parts = match list.entries() {
+            Err(why) if why.is_damage() => return Ok(Some(why)),
+            parts => parts?,
+        };
+        for (key, part) in parts {
             if *left == 0 {
-                return Ok(());
+                return Ok(None);
             }
-            if !free_part(at, &list, part, left)? {
-                return Ok(());
+            match unfreed_of(at, part, *left) {
+                Err(why) if why.is_damage() => return Ok(Some(why)),
+                found => {
+                    if !free_part(at, &list, found?, left)? {
+                        return Ok(None);
+                    }
+                }
             }
             list.remove_entry(key)?;
         }
@@ -112,18 +123,24 @@ pub(super) fn process(at: &MosTx<'_>, left: &mut u64) -> Result<()> {
         at.count(Feature::Livelist, -1)?;
     }
     at.zap_remove(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)?;
-    at.free_object(doomed)
+    at.free_object(doomed)?;
+    Ok(None)
 }
 
-/// Frees blocks of a part as long as the budget lasts; true when none is left. Blocks freed from a part that
-/// remains are recorded in it, as if the clone had freed them: so the next txg, or the next import, frees the
-/// rest.
-fn free_part(at: &MosTx<'_>, list: &DeadList<'_>, part: u64, left: &mut u64) -> Result<bool> {
-    if at.is_shared(part)? {
-        return Ok(true);
-    }
+/// Blocks that a part of a livelist has left, `most` of them, and whether there are more. It changes nothing.
+fn unfreed_of(at: &MosTx<'_>, part: u64, most: u64) -> Result<(Vec<Blkptr>, bool)> {
+    if at.is_shared(part)? { Ok((Vec::new(), false)) } else { unfreed(&BlockList::open(at, part)?, most) }
+}
+
+/// Frees blocks of a part; true when none is left. Blocks freed from a part that remains are recorded in it, as if the clone had
+/// freed them: so the next txg, or the next import, frees the rest.
+fn free_part(
+    at: &MosTx<'_>,
+    list: &DeadList<'_>,
+    (blocks, more): (Vec<Blkptr>, bool),
+    left: &mut u64,
+) -> Result<bool> {
     let mut freed = Delta::default();
-    let (blocks, more) = unfreed(&BlockList::open(at, part)?, *left)?;
     for bp in &blocks {
         freed = freed.plus(at.sizes(bp));
         at.free_block(bp)?;

@@ -37,6 +37,7 @@ pub(crate) mod open_datasets;
 pub(crate) mod pool;
 mod promote;
 pub mod props;
+mod readable;
 pub(crate) mod receive;
 mod received_key;
 mod redact;

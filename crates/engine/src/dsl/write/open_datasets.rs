@@ -15,7 +15,7 @@ use super::long_holds::LongHolds;
 use super::mos_tx::{MosTx, MosView};
 use super::received_key::RawKey;
 use super::space;
-use super::{crypto, names, props};
+use super::{crypto, names, props, readable};
 use crate::dmu::dirty::IntentLog;
 use crate::dmu::dirty::pending::PendingByDir;
 use crate::dmu::dirty::policy::{Cached, Policy, RedundantMetadata};
@@ -181,6 +181,7 @@ impl DslPool {
             return Err(Error::new(Kind::ReadOnly, "a snapshot can't be changed"));
         }
         self.keys.open_for_writing(number)?;
+        readable::check_written(&self.view(), number)?;
         let policy = policy(&self.view(), hooks, phys.dir_obj)?;
         let objset = LiveObjset::open(self.mos.arc(), number, &phys.bp, Form::Logical, policy)?;
         let dataset = LiveDataset::new(number, objset);

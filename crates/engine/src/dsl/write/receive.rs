@@ -223,7 +223,7 @@ impl Tasks<'_> {
             return Err(embedded());
         }
         let flags = self.new_flags(&wish);
-        let from = origin.map_or_else(|| self.origin(), |origin| Ok(Some(origin)))?;
+        let from = origin.map_or_else(|| tree::origin(&self.at), |origin| Ok(Some(origin)))?;
         let (dir, number) = tree::create_dataset(&self.at, (parent, last), from, flags)?;
         if let Some(plan) = plan {
             crypto::apply(&self.at, &self.datasets.keys, (dir, number), plan)?;
@@ -348,7 +348,8 @@ impl Tasks<'_> {
         } else if encrypted {
             self.datasets.keys.open_for_writing(found.head)?;
         }
-        let origin = if from == 0 { self.origin()? } else { Some(Origin { number: from, head: found.head }) };
+        let origin =
+            if from == 0 { tree::origin(&self.at)? } else { Some(Origin { number: from, head: found.head }) };
         let flags = self.new_flags(&wish);
         let clone_dir = tree::create_dir(&self.at, Some((found.dir, RECEIVE_CHILD)))?;
         let number = tree::create_head(&self.at, clone_dir, origin, flags)?;

@@ -12,12 +12,11 @@ use zcommon::features::Feature;
 use super::batch::Batch;
 use super::bookmarks::{self, Source as BookmarkSource};
 use super::crypto::{Encryption, NewKey};
-use super::hooks::version;
 use super::mos_tx::{Limited, MosTx};
 use super::names::{self, FoundDataset};
 use super::open_datasets::{DslPool, LiveDataset};
 use super::tree::{Origin, use_feature};
-use super::{crypto, destroy, limits, livelist, log, promote, props, rename, space, swap, tree};
+use super::{crypto, destroy, limits, livelist, log, promote, props, readable, rename, space, swap, tree};
 use crate::dmu::Tx;
 use crate::dsl::RECEIVE_CHILD;
 use crate::dsl::props::PropValue;
@@ -66,7 +65,8 @@ impl Tasks<'_> {
     }
 
     fn head(&self, name: &str) -> Result<FoundDataset> {
-        names::find_head(&self.at, self.pool, name)
+        let found = names::find_head(&self.at, self.pool, name)?;
+        readable::check_changed(&self.at, found.head).map_err(|e| e.in_dataset(name)).map(|()| found)
     }
 
     pub(super) fn log(&self, what: &str, name: &str, number: u64, details: &str) -> Result<()> {
@@ -108,7 +108,7 @@ impl Tasks<'_> {
         let keys = &self.datasets.keys;
         let plan = crypto::plan(&self.at, keys, Some(parent), encryption).map_err(|e| e.in_dataset(name))?;
         self.refuse_volume(parent, name)?;
-        let (dir, number) = tree::create_dataset(&self.at, (parent, last), self.origin()?, flags)?;
+        let (dir, number) = tree::create_dataset(&self.at, (parent, last), tree::origin(&self.at)?, flags)?;
         if let Some(plan) = plan {
             crypto::apply(&self.at, keys, (dir, number), plan)?;
         }
@@ -165,25 +165,12 @@ impl Tasks<'_> {
         Ok(objset.phys.objset_type == ObjsetType::Zvol)
     }
 
-    /// The snapshot that every dataset comes from.
-    pub(super) fn origin(&self) -> Result<Option<Origin>> {
-        if !self.at.since(version::ORIGIN) {
-            return Ok(None);
-        }
-        let dir = names::hidden_dir(&self.at, ondisk::names::special_dir::ORIGIN);
-        let dir = match dir {
-            Err(e) if e.kind() == Kind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let head = self.at.dir(dir)?.head_dataset_obj;
-        Ok(Some(Origin { number: self.at.dataset(head)?.prev_snap_obj, head }))
-    }
-
     /// Creates a clone of a snapshot. Returns its number.
     #[doc(alias = "dmu_objset_clone")]
     pub fn clone_snapshot(&self, snapshot: &str, name: &str) -> Result<u64> {
         space::check_room(&self.at, 5, false)?;
         let (from, origin) = names::find_snapshot(&self.at, self.pool, snapshot)?;
+        readable::check_changed(&self.at, from.head)?;
         let (parent, last) = names::split_new(&self.at, self.pool, name)?;
         self.refuse_volume(parent, name)?;
         limits::check_filesystems(&self.at, parent, 1)?;
@@ -330,13 +317,15 @@ impl Tasks<'_> {
     #[doc(alias = "dsl_destroy_snapshots_nvl")]
     pub fn destroy_snapshots(&self, all: &[&str], defer: bool) -> Result<()> {
         let mut found = Vec::new();
-        let mut heads = HashMap::new();
+        let (mut heads, mut readable) = (HashMap::new(), readable::Readable::new(&self.at));
         for &name in all {
             let (of, number) = match names::find_snapshot(&self.at, self.pool, name) {
                 Err(e) if e.kind() == Kind::NotFound => continue,
                 found => found?,
             };
-            destroy::check_snapshot(&self.at, number, defer).map_err(|e| e.in_dataset(name))?;
+            destroy::check_snapshot(&self.at, number, defer)
+                .and_then(|()| readable.ended(&self.at, number))
+                .map_err(|e| e.in_dataset(name))?;
             let turn = heads.len();
             let turn = *heads.entry(of.head).or_insert(turn);
             found.push((turn, Reverse(self.at.dataset(number)?.creation_txg), name, number));

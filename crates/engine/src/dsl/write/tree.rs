@@ -8,9 +8,9 @@ use zcommon::features::Feature;
 
 use super::hooks::version;
 use super::mos_tx::MosTx;
-use super::{bookmarks, crypto, lists, remap, space};
+use super::{bookmarks, crypto, lists, names, remap, space};
 use crate::dsl::deadlist::DeadList;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::zap::TOUPPER;
 
 /// A snapshot that a new dataset is a clone of.
@@ -20,6 +20,19 @@ pub(crate) struct Origin {
     pub(crate) number: u64,
     /// The head dataset of its directory.
     pub(crate) head: u64,
+}
+
+/// The snapshot that every dataset comes from.
+pub(super) fn origin(at: &MosTx<'_>) -> Result<Option<Origin>> {
+    if !at.since(version::ORIGIN) {
+        return Ok(None);
+    }
+    let dir = match names::hidden_dir(at, ORIGIN) {
+        Err(e) if e.kind() == Kind::NotFound => return Ok(None),
+        other => other?,
+    };
+    let head = at.dir(dir)?.head_dataset_obj;
+    Ok(Some(Origin { number: at.dataset(head)?.prev_snap_obj, head }))
 }
 
 /// Makes a directory: called `name` below `parent`, or the root.

@@ -35,6 +35,7 @@
 
 mod copy;
 mod start;
+mod step_size;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,6 +49,7 @@ use zcommon::vdev::VdevState;
 pub(super) use self::start::BUSY;
 
 use self::copy::SectorSpread;
+use self::step_size::{StepSpeed, Waiting};
 use super::Spa;
 use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
@@ -71,11 +73,7 @@ const EXPANDING: &str = "raidz_expanding";
 const EXPAND_TXGS: &str = "raidz_expand_txgs";
 /// `DSS_FINISHED` of the expansion's state.
 const FINISHED: u64 = 2;
-/// Bytes that a txg copies, about.
-const STEP: u64 = 64 << 20;
-/// The same beside others: their writes wait less.
-const SHARED_STEP: u64 = 8 << 20;
-/// The same where nothing else advances while a txg is written.
+/// Bytes that a txg copies where nothing else advances while it is written.
 const SMALL_STEP: u64 = 1 << 20;
 /// How long a paused expansion rests before it looks at its devices again.
 const REST: Duration = Duration::from_secs(2);
@@ -94,6 +92,7 @@ pub(super) struct Expanding {
     /// Value for the uberblock of the txg being written.
     next: Mutex<Option<u64>>,
     pace: CopyPace,
+    speed: StepSpeed,
     /// The first txg whose blocks have the new width, of the expansion that ended last; 0: none has ended.
     wider_from: AtomicU64,
 }
@@ -248,11 +247,12 @@ impl Spa {
         let width = u64::try_from(top.children().len()).ok()?.checked_sub(1)?;
         let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
         let limit = limit.min(self.space.end_of_slabs(top.id));
-        let most = match self.is_threaded() {
-            true if self.pacing.is_shared() => SHARED_STEP,
-            true => STEP,
-            false => SMALL_STEP,
+        let waiting = match self.is_txg_awaited() {
+            true => Waiting::Now,
+            false if self.pacing.is_shared() => Waiting::Soon,
+            false => Waiting::NotSeen,
         };
+        let most = if self.is_threaded() { self.expanding.speed.next(waiting) } else { SMALL_STEP };
         let (_, offset) = self.space.not_allocatable(top.id, synced.offset..limit, most);
         (offset > synced.offset).then_some((Moved { offset, scratch: false }, Vec::new()))
     }
@@ -308,8 +308,11 @@ impl Spa {
             true => self.space.not_allocatable(top.id, range, u64::MAX).0.iter().collect(),
             false => ranges,
         };
+        let now = || self.pool.env.clock.monotonic();
+        let begun = now();
         copy::copy(&*self.pool.env.executor, top, &ranges, (from, to), tx.txg())?;
         let bytes = ranges.iter().map(|(start, end)| end - start).sum();
+        self.expanding.speed.took(bytes, now().saturating_sub(begun));
         // Steps through the scratch area take its free space, too: as in OpenZFS they do not count.
         Ok(if next.scratch || synced.scratch { 0 } else { bytes })
     }

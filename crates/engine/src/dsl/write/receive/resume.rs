@@ -9,6 +9,7 @@ use ondisk::names::dsl_dataset as field;
 
 use super::super::mos_tx::MosView;
 use super::super::tasks::Tasks;
+use super::super::tree;
 use super::super::{names, received_key};
 use super::{Begun, Wish, own, refuse};
 use crate::dsl::RECEIVE_CHILD;
@@ -95,7 +96,7 @@ impl Tasks<'_> {
         }
         self.check_large_blocks(number, &wish)?;
         // The caller need not repeat `-o origin`: the dataset names its origin.
-        let empty = self.origin()?.map_or(0, |origin| origin.number);
+        let empty = tree::origin(&self.at)?.map_or(0, |origin| origin.number);
         let is_clone = ![0, empty].contains(&phys.prev_snap_obj);
         if let Some(key) = &wish.key {
             received_key::check_received(&self.at, phys.dir_obj, (phys.prev_snap_obj, wish.from_guid), key)?;
