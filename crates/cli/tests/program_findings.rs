@@ -83,7 +83,11 @@ fn what_is_no_stream_and_no_place_is_told_in_openzfs_words() {
     ] {
         assert_eq!(received(bytes, "tank/n"), format!("cannot receive: {why}\n"));
     }
-    assert_eq!(received(&stream, "gone/n"), "cannot open 'gone': dataset does not exist\n");
+    let no_place = "cannot receive new filesystem stream: unable to restore to destination";
+    assert_eq!(
+        received(&stream, "gone/n"),
+        format!("cannot open 'gone': dataset does not exist\n{no_place}\n")
+    );
     let run = live.command("zfs get -H -o value snapshots_changed tank").env("TZ", "UTC").output().unwrap();
     let shown = String::from_utf8(run.stdout).unwrap();
     let hour = shown.get(11..13).unwrap();

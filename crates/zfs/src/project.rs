@@ -229,7 +229,7 @@ impl Work {
 
 #[cfg(test)]
 mod tests {
-    use clikit::testing::run;
+    use clikit::testing;
     use clikit::verb::Exit;
 
     use crate::Zfs;
@@ -247,10 +247,10 @@ mod tests {
         ];
         for options in lines {
             let argv: Vec<&str> = ["zfs", "project"].iter().chain(options).chain(&["/"]).copied().collect();
-            assert_eq!(run::<Zfs>(&argv).exit, Exit::USAGE, "{argv:?}");
+            assert_eq!(testing::run::<Zfs>(&argv).exit, Exit::USAGE, "{argv:?}");
         }
-        assert_eq!(run::<Zfs>(&["zfs", "project"]).exit, Exit::USAGE);
-        let run = run::<Zfs>(&["zfs", "project", "-d", "/etc/hostname-that-is-not"]);
+        assert_eq!(testing::run::<Zfs>(&["zfs", "project"]).exit, Exit::USAGE);
+        let run = testing::run::<Zfs>(&["zfs", "project", "-d", "/etc/hostname-that-is-not"]);
         assert_eq!((run.exit, run.err.contains("failed to stat")), (Exit(255), true));
     }
 }

@@ -282,7 +282,7 @@ fn opens(env: &Env, source: &ImportSource, txg: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clikit::testing::run;
+    use clikit::testing;
     use clikit::verb::Exit;
 
     use crate::Zpool;
@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn nothing_found_is_said_and_no_failure() {
         let dir = tempfile::tempdir().unwrap();
-        let run = run::<Zpool>(&["zpool", "import", "-d", dir.path().to_str().unwrap()]);
+        let run = testing::run::<Zpool>(&["zpool", "import", "-d", dir.path().to_str().unwrap()]);
         assert_eq!((run.exit, run.out.as_str()), (Exit::OK, ""));
         assert_eq!(run.err, "no pools available to import\n");
     }
@@ -300,14 +300,17 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let device = dir.path().join("device");
         let device = device.to_str().unwrap();
-        assert_eq!(run::<Zpool>(&["zpool", "import", "-d", device]).err, "no pools available to import\n");
-        let told = run::<Zpool>(&["zpool", "import", "-d", device, "--moments"]).err;
+        assert_eq!(
+            testing::run::<Zpool>(&["zpool", "import", "-d", device]).err,
+            "no pools available to import\n"
+        );
+        let told = testing::run::<Zpool>(&["zpool", "import", "-d", device, "--moments"]).err;
         assert!(told.starts_with(&format!("{device}: ")), "{told}");
     }
 
     #[test]
     fn moments_of_no_pool_are_none() {
-        let run = run::<Zpool>(&["zpool", "import", "-d", "/nowhere", "--moments", "tank"]);
+        let run = testing::run::<Zpool>(&["zpool", "import", "-d", "/nowhere", "--moments", "tank"]);
         assert!(run.err.contains("cannot import 'tank': no such pool available"), "{}", run.err);
     }
 }

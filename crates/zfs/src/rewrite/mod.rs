@@ -439,21 +439,21 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
-    use clikit::testing::run;
+    use clikit::testing;
     use clikit::verb::Exit;
 
     use crate::Zfs;
 
     #[test]
     fn files_of_other_file_systems_are_refused_one_by_one() {
-        assert_eq!(run::<Zfs>(&["zfs", "rewrite"]).exit, Exit::USAGE);
-        assert_eq!(run::<Zfs>(&["zfs", "rewrite", "-l", "x", "/"]).exit, Exit::USAGE);
+        assert_eq!(testing::run::<Zfs>(&["zfs", "rewrite"]).exit, Exit::USAGE);
+        assert_eq!(testing::run::<Zfs>(&["zfs", "rewrite", "-l", "x", "/"]).exit, Exit::USAGE);
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         std::fs::write(dir.path().join("sub/one"), b"bytes").unwrap();
         let path = dir.path().to_str().unwrap();
         // The exit code is that of the last error, ENOENT.
-        let run = run::<Zfs>(&["zfs", "rewrite", "-r", "-v", path, "/nowhere"]);
+        let run = testing::run::<Zfs>(&["zfs", "rewrite", "-r", "-v", path, "/nowhere"]);
         assert_eq!((run.exit, run.out.as_str()), (Exit(2), ""));
         assert!(
             run.err.contains("failed to rewrite ") && run.err.contains("failed to stat /nowhere: "),
@@ -461,7 +461,7 @@ mod tests {
             run.err
         );
         // A directory needs -r.
-        let run = run::<Zfs>(&["zfs", "rewrite", "-v", path]);
+        let run = testing::run::<Zfs>(&["zfs", "rewrite", "-v", path]);
         assert_eq!((run.exit, run.out.as_str(), run.err.as_str()), (Exit::OK, "", ""));
     }
 
