@@ -257,7 +257,7 @@ impl Mounts {
         }
     }
 
-    /// Notifies every mount that properties changed; returns the failures at and below `dataset`.
+    /// Notifies the mounts at and below `dataset` that properties changed; returns the failures.
     pub fn settings_changed(&self, dataset: &str) -> Vec<(PathBuf, Error)> {
         // The table stays unlocked meanwhile: the kernel may have to write out files, which waits for callers of
         // queries.
@@ -265,10 +265,11 @@ impl Mounts {
             name.strip_prefix(dataset).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         let all = self.standing(|name, mounted| {
-            (concerned(name).then(|| mounted.at.clone()), Arc::clone(&mounted.mount))
+            concerned(name).then(|| (mounted.at.clone(), Arc::clone(&mounted.mount)))
         });
+        let all: Vec<_> = all.into_iter().flatten().collect();
         let done = at_once(&all, |(_, mount)| mount.settings_changed());
-        let failed = all.into_iter().zip(done).filter_map(|((at, _), done)| Some((at?, done.err()?)));
+        let failed = all.into_iter().zip(done).filter_map(|((at, _), done)| Some((at, done.err()?)));
         failed.collect()
     }
 

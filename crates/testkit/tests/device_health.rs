@@ -6,6 +6,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use blkdev::{Device, Fault, FaultyDevice};
 use engine::Kind;
@@ -16,6 +17,7 @@ use engine::env::Env;
 use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
+use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
 use engine::vdev::config::AllocBias;
 use engine::vdev::leaf::Leaf;
 use ondisk::{ObjectType, ObjsetType};
@@ -531,4 +533,26 @@ fn half_a_change_never_reaches_the_disk() {
     let Bench { spa, dir, file, model, .. } = bench;
     drop(spa);
     drop(reimported(dir.path(), file, &model));
+}
+
+/// A suspended pool with jobs is given up: nothing keeps it open when its last user is gone.
+#[test]
+fn jobs_do_not_keep_a_pool_open_that_was_given_up() {
+    let mut bench = Bench::new(3, |children| VdevSpec::Raidz { parity: 1, children });
+    bench.spa.start_thread().unwrap();
+    let leaves: Vec<u64> = (0..3).map(|disk| bench.guid(disk)).collect();
+    for kind in [SweepKind::Initialize, SweepKind::Trim] {
+        let refused = bench.spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &leaves).unwrap();
+        assert!(refused.is_empty(), "{refused:?}");
+    }
+    assert_eq!(change_then(&mut bench, 10, all_gone).unwrap_err().kind(), Kind::Suspended);
+    assert_eq!(bench.spa.export().unwrap_err().kind(), Kind::Suspended);
+    bench.spa.abandon();
+    let pool = Arc::downgrade(&bench.spa);
+    drop(bench);
+    let end = Instant::now() + Duration::from_secs(20);
+    while pool.upgrade().is_some() {
+        assert!(Instant::now() < end, "something keeps the pool open");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }

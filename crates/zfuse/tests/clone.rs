@@ -9,8 +9,11 @@ use std::path::Path;
 use std::process::Command;
 
 use bench::Bench;
-use rustix::fs::copy_file_range;
+use rustix::fs::{XattrFlags, copy_file_range};
+use rustix::io::Errno;
 use stdx::rng::Rng;
+
+const CAPABILITY: &str = "security.capability";
 
 fn noise(len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
@@ -169,7 +172,12 @@ fn offered_files_are_cloned_with_the_rights_of_descriptors() {
     assert_eq!(asked(&read, offer(2)).0, 17, "the token is in use");
     assert_eq!(asked(&to, clone(1)), (unknown, 0));
     assert_eq!(asked(&File::open(&target).unwrap(), clone(2)), (denied, 0), "the descriptor cannot write");
+    // Version 2, with all capabilities permitted.
+    let capability = [1, 0, 0, 2, 255, 255, 255, 255, 0, 0, 0, 0, 255, 255, 255, 255, 0, 0, 0, 0];
+    let is_set = rustix::fs::setxattr(&target, CAPABILITY, &capability, XattrFlags::empty()).is_ok();
     assert_eq!(asked(&to, clone(2)), (0, 3 << 20));
+    let kept = rustix::fs::getxattr(&target, CAPABILITY, &mut [0; 64]);
+    assert!(!is_set || kept == Err(Errno::NODATA), "other content has no capabilities: {kept:?}");
     assert!(fs::read(&target).unwrap() == bytes && saved(&bench) >= 3 << 20);
     drop(read);
     let ends = || asked(&to, clone(2)).0 == unknown;

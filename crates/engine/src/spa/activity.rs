@@ -229,10 +229,15 @@ impl Activities {
         self.steps.count.load(Ordering::Acquire) > 0
     }
 
-    /// Ends the threads after the steps under way; remaining work is found again at the next import or mount.
-    pub(super) fn end(&self) {
+    /// Has threads end after their step, without waiting for them.
+    pub(super) fn dismiss(&self) {
         self.steps.ended.store(true, Ordering::Release);
         self.steps.added.notify_all();
+    }
+
+    /// Ends the threads after the steps under way; remaining work is found again at the next import or mount.
+    pub(super) fn end(&self) {
+        self.dismiss();
         let threads = std::mem::take(&mut *self.steps.threads.lock());
         for thread in threads {
             if thread.thread().id() != std::thread::current().id() {
@@ -324,15 +329,16 @@ impl Spa {
         if steps.has_ended() || steps.idle.load(Ordering::Acquire) > 0 || threads.len() >= THREADS {
             return;
         }
-        let weak = Weak::clone(&self.me);
+        let (weak, txgs) = (Weak::clone(&self.me), Arc::clone(&self.txgs));
         let work = move || {
             while !steps.has_ended() {
                 let activity = steps.take();
                 let Some(spa) = weak.upgrade() else { return };
-                if let Some(activity) = activity
-                    && spa.do_step(&activity)
-                {
-                    spa.txgs.wait_change(REST);
+                let rests = activity.is_some_and(|activity| spa.do_step(&activity));
+                // References of threads that rest in turns would keep a pool open that nothing else uses.
+                drop(spa);
+                if rests {
+                    txgs.wait_change(REST);
                 }
             }
         };

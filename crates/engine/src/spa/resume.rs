@@ -101,9 +101,10 @@ impl Spa {
         Ok(())
     }
 
-    /// Fails requests that wait for a suspended pool: nothing is written any more.
+    /// Fails requests that wait for a suspended pool: nothing is written any more, and activities make no more steps.
     pub fn abandon(&self) {
         self.broken.store(true, Ordering::Release);
+        self.activities.dismiss();
         self.pool.zio.suspended.close();
     }
 

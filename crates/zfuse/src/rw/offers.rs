@@ -133,6 +133,7 @@ impl Live {
     ) -> Result<u64> {
         let source = OFFERS.lock().get(&token).map(|offer| offer.source.clone()).ok_or_else(gone)?;
         let setter = Some(setter).filter(|setter| !setter.is_privileged());
+        self.drop_capabilities(object)?;
         self.dropping_set_ids(object, setter, || {
             source.clone_into(&self.files, from, (object, to), len.min(PIECE))
         })

@@ -3,10 +3,12 @@
 use crate::wire::{INodeNo, Request};
 use engine::{Error, Result};
 use zpl::FileKind;
-use zpl::write::Settings;
+use zpl::write::{Settings, XattrMode};
 
 use super::Live;
 
+/// The attribute with the capabilities of a program.
+const CAPABILITY: &[u8] = b"security.capability";
 const SETUID: u32 = 0o4000;
 const SETGID: u32 = 0o2000;
 const GROUP_EXEC: u32 = 0o010;
@@ -88,6 +90,16 @@ impl Live {
         }
         let dropped = attr.kind != FileKind::Directory && perm != attr.perm;
         Ok(dropped.then_some(u64::from(perm)))
+    }
+
+    /// Removes the capabilities that a file gives to the process that executes it. For requests of its own the kernel does that
+    /// before it changes the content, whatever rights the caller has.
+    #[doc(alias = "cap_inode_killpriv")]
+    pub(super) fn drop_capabilities(&self, object: u64) -> Result<()> {
+        match self.files.xattr(object, CAPABILITY)? {
+            Some(_) => self.files.set_xattr(object, CAPABILITY, None, XattrMode::Set),
+            None => Ok(()),
+        }
     }
 
     /// Runs `work`, after which the file loses its set-id bits, unless `setter` is `None`: the caller may keep

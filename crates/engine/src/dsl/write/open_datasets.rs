@@ -388,11 +388,31 @@ impl DslPool {
         space::charge(&at, names::mos_dir(&at)?, ondisk::dsl::DslDir::USED_HEAD, delta)
     }
 
-    /// Properties changed: how blocks are written follows from now on.
+    /// What all datasets are written by changed, such as features: how blocks are written follows from now on.
     pub fn refresh_policies(&self, hooks: &dyn Hooks) -> Result<()> {
+        self.refresh_those(hooks, |_| Ok(true))
+    }
+
+    /// Properties of a directory's datasets changed, or those that they inherit: see [`Self::refresh_policies`].
+    pub(crate) fn refresh_below(&self, dir: u64, hooks: &dyn Hooks) -> Result<()> {
+        self.refresh_those(hooks, |of| {
+            for above in self.view().ancestors(of) {
+                if above?.0 == dir {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        })
+    }
+
+    /// Refreshes open datasets of the directories that `is_concerned` selects.
+    fn refresh_those(&self, hooks: &dyn Hooks, is_concerned: impl Fn(u64) -> Result<bool>) -> Result<()> {
         let all: Vec<_> = self.open.lock().values().cloned().collect();
         for dataset in all {
             let dir = self.view().dataset(dataset.number)?.dir_obj;
+            if !is_concerned(dir)? {
+                continue;
+            }
             dataset.objset.set_policy(policy(&self.view(), hooks, dir)?);
             let told = dataset.watcher.lock().as_ref().map(|watcher| Arc::clone(&watcher.0));
             if let Some(told) = told {

@@ -117,10 +117,18 @@ impl<'a> Readable<'a> {
             return self.list(what, number);
         }
         self.object(what, number)?;
-        let entries = self.at.zap_entries(number).map_err(|e| unreadable(what, number, &e))?;
-        let key = |name: String| u64::from_str_radix(&name, 16).unwrap_or(0);
-        let mut lists: Vec<_> =
-            entries.iter().filter_map(|e| Some((key(e.name_lossy()), e.value.first()?))).collect();
+        // Most keys have the empty list that they share, and there may be one for each snapshot.
+        let (mut lists, seen) = (Vec::new(), &self.seen);
+        let key =
+            |name: &[u8]| std::str::from_utf8(name).ok().and_then(|key| u64::from_str_radix(key, 16).ok());
+        let mut note = |name: &[u8], list| {
+            if !seen.contains(&list) {
+                lists.push((key(name).unwrap_or(0), list));
+            }
+            Ok(())
+        };
+        let read = self.at.read_zap(number).and_then(|zap| zap.visit_words(&mut note));
+        read.map_err(|e| unreadable(what, number, &e))?;
         lists.sort_unstable();
         lists.iter().rev().take(most).try_for_each(|(_, list)| self.list(what, *list))
     }

@@ -13,14 +13,21 @@ impl Tasks<'_> {
         settings: &[(&str, Option<PropValue>)],
         source: Source,
     ) -> Result<Vec<(String, Error)>> {
-        let mut refused = Vec::new();
+        let (mut refused, mut changed) = (Vec::new(), Vec::new());
         for name in names {
             match self.settable(name, settings, source) {
-                Ok(found) => self.put(name, &found, settings, source)?,
+                Ok(found) => {
+                    self.put(name, &found, settings, source)?;
+                    changed.push(found.dir);
+                }
                 Err(e) => refused.push((name.clone(), e)),
             }
         }
-        self.datasets.refresh_policies(self.at.hooks)?;
+        match changed.as_slice() {
+            [] => {}
+            [dir] => self.datasets.refresh_below(*dir, self.at.hooks)?,
+            _ => self.datasets.refresh_policies(self.at.hooks)?,
+        }
         Ok(refused)
     }
 }

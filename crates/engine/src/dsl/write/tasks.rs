@@ -357,7 +357,7 @@ impl Tasks<'_> {
         }
         self.log("rename", old, found.head, &format!("-> {new}"))?;
         rename::dir(&self.at, found.dir, parent, last)?;
-        self.datasets.refresh_policies(self.at.hooks)
+        self.datasets.refresh_below(found.dir, self.at.hooks)
     }
 
     /// Renames a snapshot (`new` is the part after the `@`).
@@ -531,7 +531,11 @@ impl Tasks<'_> {
     ) -> Result<()> {
         let found = self.settable(name, settings, source)?;
         self.put(name, &found, settings, source)?;
-        self.datasets.refresh_policies(self.at.hooks)
+        // Nothing is written by user properties.
+        match settings.iter().all(|(property, _)| property.contains(':')) {
+            true => Ok(()),
+            false => self.datasets.refresh_below(found.dir, self.at.hooks),
+        }
     }
 
     /// The dataset, if it takes all of the settings. Nothing changes.

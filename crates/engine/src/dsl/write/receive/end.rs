@@ -179,7 +179,7 @@ impl Tasks<'_> {
         }
         match (settings.is_empty(), is_cleared) {
             (false, _) => self.set(name, &settings, Source::Received),
-            (true, true) => self.datasets.refresh_policies(self.at.hooks),
+            (true, true) => self.datasets.refresh_below(found.dir, self.at.hooks),
             (true, false) => Ok(()),
         }
     }
