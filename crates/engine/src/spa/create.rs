@@ -10,7 +10,7 @@ use std::sync::Arc;
 use nvpair::NvList;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::uberblock::MMP_MAGIC;
-use ondisk::{Blkptr, CompressType, Endian, ObjectType, ObjsetType, Uberblock};
+use ondisk::{Blkptr, Endian, ObjectType, ObjsetType, Uberblock};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::PoolState;
@@ -47,8 +47,6 @@ use crate::zio::{Form, Zio};
 
 /// Bytes of an object set's root block in pools of today.
 const OBJSET_SIZE: usize = 4096;
-/// Block of the list of frees that wait (`sync_bplist`).
-const DEFERRED_BLOCK: u64 = 16 << 10;
 
 /// A pool to be made.
 #[derive(Debug)]
@@ -217,7 +215,7 @@ fn fill_mos(
     if zio.tree().deflates() {
         note(mos::DEFLATE, Value::from(1))?;
     }
-    note(mos::SYNC_BPOBJ, Value::from(deferred_list(&at)?))?;
+    note(mos::SYNC_BPOBJ, Value::from(lists::alloc_deferred(&at)?))?;
     note(mos::CHECKSUM_SALT, salt(env, zio))?;
     all_vdev_zaps(env, mos, tx)?;
     let class = |id: u64| {
@@ -235,12 +233,6 @@ fn fill_mos(
         }
     }
     Ok((features, created))
-}
-
-pub(super) fn deferred_list(at: &MosTx<'_>) -> Result<u64> {
-    let number = lists::alloc(at, DEFERRED_BLOCK)?;
-    at.mos.handle(number)?.set_functions(at.tx, 0, CompressType::Off.raw())?;
-    Ok(number)
 }
 
 /// The key of the salted checksums.

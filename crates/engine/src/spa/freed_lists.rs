@@ -17,7 +17,6 @@ use ondisk::{Byteswap, ObjectType};
 use zcommon::features::Feature;
 
 use super::Spa;
-use super::create::deferred_list;
 use super::pool::Pool;
 use crate::dmu::{Object, Tx};
 use crate::dsl::Delta;
@@ -237,7 +236,7 @@ impl Spa {
         let at = MosTx::new(&self.mos, tx, self);
         for name in &replaced.names {
             let number = match name.as_str() {
-                mos::SYNC_BPOBJ => deferred_list(&at)?,
+                mos::SYNC_BPOBJ => lists::alloc_deferred(&at)?,
                 mos::FREE_BPOBJ => lists::alloc(&at, lists::BLOCK)?,
                 _ => continue,
             };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ondisk::bpobj::BpobjPhys;
 use ondisk::dsl::Deadlist;
 use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
-use ondisk::{Blkptr, ObjectType};
+use ondisk::{Blkptr, CompressType, ObjectType};
 use zcommon::features::Feature;
 
 use super::hooks::version;
@@ -18,6 +18,8 @@ use crate::error::{Error, Result};
 /// Bytes of a block of a block list.
 #[doc(alias = "SPA_OLD_MAXBLOCKSIZE")]
 pub(crate) const BLOCK: u64 = 128 << 10;
+/// Bytes of a block of the list of late frees.
+const DEFERRED_BLOCK: u64 = 16 << 10;
 
 /// Makes a block list.
 #[doc(alias = "bpobj_alloc")]
@@ -32,6 +34,13 @@ pub(crate) fn alloc(at: &MosTx<'_>, block_size: u64) -> Result<u64> {
         BpobjPhys::SIZE
     };
     at.create_object(NewObject::with_bonus(ObjectType::BPOBJ, block_size, ObjectType::BPOBJ_HDR, bonus))
+}
+
+/// Makes the list of frees that came too late in their txg (`sync_bplist`).
+pub(crate) fn alloc_deferred(at: &MosTx<'_>) -> Result<u64> {
+    let number = alloc(at, DEFERRED_BLOCK)?;
+    at.mos.handle(number)?.set_functions(at.tx, 0, CompressType::Off.raw())?;
+    Ok(number)
 }
 
 /// Makes block lists that stay empty for some time: all such lists may be one object.

@@ -49,7 +49,7 @@ use zcommon::vdev::VdevState;
 pub(super) use self::start::BUSY;
 
 use self::copy::SectorSpread;
-use self::step_size::{StepSpeed, Waiting};
+use self::step_size::{StepSpeed, StepWaiters};
 use super::Spa;
 use super::WaitActivity;
 use super::activity::{Activity, Due, Moment};
@@ -248,9 +248,9 @@ impl Spa {
         let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
         let limit = limit.min(self.space.end_of_slabs(top.id));
         let waiting = match self.is_txg_awaited() {
-            true => Waiting::Now,
-            false if self.pacing.is_shared() => Waiting::Soon,
-            false => Waiting::NotSeen,
+            true => StepWaiters::Now,
+            false if self.pacing.is_shared() => StepWaiters::Soon,
+            false => StepWaiters::NotSeen,
         };
         let most = if self.is_threaded() { self.expanding.speed.next(waiting) } else { SMALL_STEP };
         let (_, offset) = self.space.not_allocatable(top.id, synced.offset..limit, most);

@@ -16,7 +16,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// Waiters for the end of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiting {
+pub(super) enum StepWaiters {
     /// Others do not use the pool.
     NotSeen,
     /// Others use it, and may wait for a txg soon.
@@ -25,7 +25,7 @@ pub(super) enum Waiting {
     Now,
 }
 
-impl Waiting {
+impl StepWaiters {
     /// The time that a step may take.
     fn time(self) -> Duration {
         Duration::from_millis(match self {
@@ -45,7 +45,7 @@ pub(super) struct StepSpeed {
 
 impl StepSpeed {
     /// Bytes of the next step.
-    pub(super) fn next(&self, waiting: Waiting) -> u64 {
+    pub(super) fn next(&self, waiting: StepWaiters) -> u64 {
         match self.speed.load(Ordering::Relaxed) {
             0 => FIRST,
             speed => {
@@ -78,19 +78,20 @@ mod tests {
     #[test]
     fn a_step_copies_what_its_time_permits() {
         let speed = StepSpeed::default();
-        assert_eq!(speed.next(Waiting::NotSeen), FIRST);
+        assert_eq!(speed.next(StepWaiters::NotSeen), FIRST);
         speed.took(8 << 20, Duration::from_millis(400));
-        let slow = [Waiting::NotSeen, Waiting::Soon, Waiting::Now].map(|waiting| speed.next(waiting) >> 20);
+        let slow = [StepWaiters::NotSeen, StepWaiters::Soon, StepWaiters::Now]
+            .map(|waiting| speed.next(waiting) >> 20);
         assert_eq!(slow, [7, 1, 1]);
         for _ in 0..8 {
             speed.took(64 << 20, Duration::from_millis(64));
         }
-        assert_eq!(speed.next(Waiting::NotSeen), MOST);
-        assert!((20 << 20..34 << 20).contains(&speed.next(Waiting::Now)));
+        assert_eq!(speed.next(StepWaiters::NotSeen), MOST);
+        assert!((20 << 20..34 << 20).contains(&speed.next(StepWaiters::Now)));
         // Empty steps say nothing, a slow one does.
         speed.took(0, Duration::from_millis(50));
-        assert_eq!(speed.next(Waiting::NotSeen), MOST);
+        assert_eq!(speed.next(StepWaiters::NotSeen), MOST);
         speed.took(8 << 20, Duration::from_secs(1));
-        assert_eq!(speed.next(Waiting::Soon), LEAST);
+        assert_eq!(speed.next(StepWaiters::Soon), LEAST);
     }
 }
