@@ -9,6 +9,7 @@
 # make install  program, links, man pages, completions, units: PREFIX=/usr/local, DESTDIR=; make uninstall removes them
 # make deb    a Debian package in target/
 # make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
+# make jobs   COUNT pools from SEED=1 with odd changes in the midst of scrubs, resilvers, expansions, removals … (needs FUSE, zdb)
 # make life   COUNT pools from SEED=1 under random administration, damage and kills, by the built program (needs FUSE, zdb)
 # make zts    all of OpenZFS's own functional tests (root, packages zfs-test and ksh); TREE=/ has the suite, JOBS=2 groups at a time
 # make kernel  pools of ours in a kernel's OpenZFS (in a virtual machine) and back (root; the machine is created once)
@@ -25,7 +26,7 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 BINARY ?= target/release/aquifer
 
-.PHONY: install uninstall deb build demo test test-long lint posix kernel zts bench fuzz crash simulate full kill life clean
+.PHONY: install uninstall deb build demo test test-long lint posix kernel zts bench fuzz crash simulate full kill jobs life clean
 
 build:
 	$(CARGO) build --release --bin aquifer
@@ -60,6 +61,7 @@ test-long: test
 	$(MAKE) simulate COUNT=2000
 	$(MAKE) full COUNT=500
 	$(MAKE) kill COUNT=200
+	$(MAKE) jobs COUNT=50
 	$(MAKE) life COUNT=100
 	$(MAKE) fuzz
 	$(MAKE) posix
@@ -111,6 +113,10 @@ crash:
 
 kill: build
 	$(CARGO) run --release -p sim --bin kill -- target/release/aquifer $(SEED) $(COUNT)
+
+jobs: build
+	tests/oracle.sh
+	$(CARGO) run --release -p sim --bin jobs -- target/release/aquifer $(SEED) $(COUNT)
 
 life: build
 	tests/oracle.sh

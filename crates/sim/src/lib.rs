@@ -13,11 +13,12 @@
 //!  timeline  the state after each step, and the promises
 //!  keys      those of encrypted datasets
 //!  kill      a real daemon, killed while processes work on its mounts
+//!  jobs      a real daemon, with odd changes in the midst of its pool's jobs
 //!  disk, image, world
 //!  files, power, tree    pools on files of this machine, with power cuts: for the demo and benchmarks
 //! ```
 //!
-//! Everything except `kill` follows from one seed: clock, guids, threads (there are none) and faults, so a failure
+//! Everything except `kill` and `jobs` follows from one seed: clock, guids, threads (there are none) and faults, so a failure
 //! replays exactly.
 
 pub mod actor;
@@ -33,6 +34,7 @@ pub mod fill_tasks;
 pub mod fill_volume;
 pub mod full;
 pub mod image;
+pub mod jobs;
 pub mod keys;
 pub mod kill;
 pub mod model;
