@@ -20,7 +20,7 @@ const OPTIONS: [&str; 5] = ["-uCDTmMh", "-uCCDDTTmmmMMhh", "-uuuuDDDTTTmmm", "-d
 fn written(dir: &Path, shape: Shape) {
     let devices = disks(dir, shape.disks(), 256 << 20).unwrap();
     let pool = FilePool::create(&Env::system(64 << 20).unwrap(), shape, devices).unwrap();
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/zpool");
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../zpool/src");
     assert!(copy_in(&pool.fs, &tree, pool.fs.root).unwrap().files > 10);
     pool.spa
         .dsl_task(|tasks| {
