@@ -7,7 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::dmu::edit::Objects;
+use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::{Pool, Spa};
+use engine::vdev::config::AllocBias;
 use engine::zap::ZapEdit;
 use live::Live;
 use ondisk::Blkptr;
@@ -125,6 +127,34 @@ fn the_newest_state_that_opens_is_named_with_what_changed_since() {
     live.ok(&format!("zpool export {POOL}"));
     if Judge::USUAL.installed() {
         Judge::USUAL.verify(&dir, POOL).unwrap();
+    }
+}
+
+/// A rebuild does not go back by itself: where the newest state does not open, it names the one that does.
+#[test]
+fn a_rebuild_of_a_pool_whose_newest_state_is_gone_names_the_older_one() {
+    let raidz = |children| VdevSpec::Raidz { parity: 2, children };
+    let draid = |children| VdevSpec::Draid { config: "draid1:2d:4c:0s".parse().unwrap(), children };
+    for make in [&raidz as &dyn Fn(Vec<LeafSpec>) -> VdevSpec, &draid] {
+        let live = Live::new();
+        let dir = live.disks();
+        let leaves = (1..=4).map(|n| pools::leaf(&dir.join(format!("disk{n}")), 128 << 20)).collect();
+        let top = TopSpec { vdev: make(leaves), class: AllocBias::Normal, ashift: None };
+        let spa = pools::create_fs_on(vec![top], POOL, Default::default()).unwrap();
+        file(&spa, b"old", 7);
+        spa.abandon();
+        drop(spa);
+        assert!(destroy(&dir, POOL, |pool| vec![pool.uberblock.rootbp]) > 0);
+        let from = format!("-f -d {}", dir.display());
+        let run = live.run(&format!("zpool import {from} -N --rebuild -n {POOL}"));
+        let is_named = run.out.contains(" older: The state of txg ");
+        assert!(run.code != 0 && is_named, "{}: {}{}", run.code, run.out, run.err);
+        let told = live.ok(&format!("zpool import {from} -N -F {POOL}"));
+        assert!(told.starts_with("Pool hurt returned to its state as of "), "{told}");
+        live.ok(&format!("zpool export {POOL}"));
+        for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {
+            judge.verify(&dir, POOL).unwrap();
+        }
     }
 }
 
