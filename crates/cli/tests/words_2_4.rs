@@ -15,7 +15,7 @@ fn pool() -> Live {
     live
 }
 
-/// Runs lines of which each gives the exit code and begins standard error as stated; an empty text means none.
+/// Runs lines and checks their exit codes and the begin of standard error; an empty text means no output.
 fn said(live: &Live, lines: &[(&str, i32, &str)]) {
     for (line, code, err) in lines {
         let run = live.run(line);

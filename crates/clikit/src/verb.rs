@@ -94,7 +94,7 @@ impl Failure {
         Self::Failed(format!("cannot {action} '{name}': {why}"))
     }
 
-    /// This failure with a second line, `action: why`: what it means for the command as a whole.
+    /// This failure with a second line, `action: why`, about the command as a whole.
     #[must_use]
     pub fn followed_by(self, action: &str, why: &str) -> Self {
         match self {

@@ -31,7 +31,7 @@ extern "C" fn note_closed_output() {
     STARTED_WITHOUT_OUTPUT.store(!is_open, Ordering::Relaxed);
 }
 
-/// Whether standard output was closed when this process was started: what is written to it is lost.
+/// Whether standard output was closed when this process was started: all output is lost then.
 pub fn is_output_closed() -> bool {
     STARTED_WITHOUT_OUTPUT.load(Ordering::Relaxed)
 }

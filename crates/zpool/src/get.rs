@@ -168,7 +168,7 @@ impl Get {
         Ok(found)
     }
 
-    /// The refusal of words that are not all vdevs of the pool: what each of them is.
+    /// The refusal of words that are not all vdevs of the pool; it lists the kind of each word.
     #[doc(alias = "error_list_unresolved_vdevs")]
     fn unresolved(&self, view: &PoolView<'_>, names: &[String], ctx: &mut Ctx) -> Failure {
         let pools = self.source.candidates(ctx);

@@ -39,7 +39,7 @@ impl Room {
         now
     }
 
-    /// A line about it.
+    /// A line about the free space of the run.
     pub fn tell(&self) -> String {
         let (begun, least) = (gib(self.begun), gib(self.least.load(Relaxed)));
         format!("{} had {begun} free, at least {least} during the run", self.directory.display())

@@ -1,4 +1,4 @@
-//! The lists of what waits to be freed: checked before a pool is written, replaced by a rebuild.
+//! The lists of blocks that wait to be freed: an import checks them before it writes the pool, a rebuild replaces them.
 //!
 //! - `sync_bplist`: blocks that another writer freed too late in its last txg;
 //! - `free_bpobj`: blocks of destroyed snapshots;
@@ -6,7 +6,7 @@
 //! - deleted livelists: blocks of destroyed clones.
 //!
 //! Each txg reads them, and one that cannot be read would suspend the pool. They only name blocks to which nothing else refers, so a
-//! rebuild does without them: what they name is free in the derived space maps.
+//! rebuild does without them: the derived space maps count those blocks as free.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +35,7 @@ const BLKPTR: u64 = 128;
 /// Blocks that are read ahead.
 const AHEAD: u64 = 16;
 
-/// Objects of lists that a rebuild replaces, and what is counted of the remaining ones.
+/// Objects of lists that a rebuild replaces, and counts of the remaining lists.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ReplacedLists {
     pub(super) objects: BTreeSet<u64>,

@@ -26,7 +26,7 @@ pub struct Suspension {
     pub cause: String,
     /// It is an error of this program: no device failed.
     pub is_ours: bool,
-    /// Metadata is damaged: no device failed, and what is stored is not what was written.
+    /// Metadata is damaged: no device failed, and the stored blocks do not match their checksums.
     pub is_damage: bool,
 }
 

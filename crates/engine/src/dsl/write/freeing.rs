@@ -29,7 +29,7 @@ use crate::zio::Form;
 pub(crate) struct Freed {
     /// Blocks that were freed.
     pub(crate) count: u64,
-    /// Why a list could not be read further; what was freed of it is removed from it.
+    /// The error that stopped the reading of a list; freed blocks are removed from it.
     pub(crate) unreadable: Option<Error>,
 }
 

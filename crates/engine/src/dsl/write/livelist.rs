@@ -92,8 +92,8 @@ pub(super) fn is_waiting(at: &MosView<'_>) -> Result<bool> {
     Ok(at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)?.is_some())
 }
 
-/// Frees blocks of destroyed clones, part by part as long as the budget lasts. Returns why a list could not be read further, if
-/// so.
+/// Frees blocks of destroyed clones, part by part as long as the budget lasts. Returns the error that stopped the
+/// reading of a list, if any.
 #[doc(alias = "spa_livelist_delete_cb")]
 pub(super) fn process(at: &MosTx<'_>, left: &mut u64) -> Result<Option<Error>> {
     let Some(doomed) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::DELETED_CLONES)? else { return Ok(None) };

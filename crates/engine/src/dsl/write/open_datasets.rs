@@ -388,12 +388,12 @@ impl DslPool {
         space::charge(&at, names::mos_dir(&at)?, ondisk::dsl::DslDir::USED_HEAD, delta)
     }
 
-    /// What all datasets are written by changed, such as features: how blocks are written follows from now on.
+    /// Recomputes the policies of all open datasets, after a change of features or of the pool version.
     pub fn refresh_policies(&self, hooks: &dyn Hooks) -> Result<()> {
         self.refresh_those(hooks, |_| Ok(true))
     }
 
-    /// Properties of a directory's datasets changed, or those that they inherit: see [`Self::refresh_policies`].
+    /// Recomputes the policies of open datasets at and below a directory, after a change of properties.
     pub(crate) fn refresh_below(&self, dir: u64, hooks: &dyn Hooks) -> Result<()> {
         self.refresh_those(hooks, |of| {
             for above in self.view().ancestors(of) {

@@ -1,4 +1,4 @@
-//! What changes of a dataset read in the MOS, read before they begin.
+//! Reads the metadata that a change of a dataset needs, before the change begins.
 //!
 //! Damage that a task meets after its first change, and damage that is met while a dataset is written, suspends the pool: half of a
 //! change must not be committed. These checks refuse the change instead, and the pool stays in use. Nearly all they read is in the
@@ -33,7 +33,7 @@ impl<'a> Readable<'a> {
         Self { at: *at, seen: BTreeSet::new() }
     }
 
-    /// What each write of a head needs.
+    /// Reads the metadata that each write of a head needs.
     pub(super) fn written(&mut self, head: u64) -> Result<()> {
         self.own(head)?;
         let (at, phys) = (self.at, self.at.dataset(head)?);
@@ -42,7 +42,7 @@ impl<'a> Readable<'a> {
         self.deadlist("livelist", live, 1)
     }
 
-    /// What a task that changes a head needs.
+    /// Reads the metadata that a task needs to change a head.
     pub(super) fn changed(&mut self, head: u64) -> Result<()> {
         self.written(head)?;
         let (at, phys) = (self.at, self.at.dataset(head)?);
@@ -67,7 +67,7 @@ impl<'a> Readable<'a> {
         Ok(())
     }
 
-    /// What the end of a snapshot needs.
+    /// Reads the metadata that the destruction of a snapshot needs.
     pub(super) fn ended(&mut self, at: &MosTx<'_>, number: u64) -> Result<()> {
         let snap = at.dataset(number)?;
         self.changed(at.dir(snap.dir_obj)?.head_dataset_obj)?;
@@ -133,7 +133,7 @@ impl<'a> Readable<'a> {
         lists.iter().rev().take(most).try_for_each(|(_, list)| self.list(what, *list))
     }
 
-    /// Reads the end of a block list, which what is appended shares a block with.
+    /// Reads the last block of a block list: appended pointers go there.
     fn list(&mut self, what: &str, number: u64) -> Result<()> {
         if !self.seen.insert(number) {
             return Ok(());
