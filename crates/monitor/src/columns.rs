@@ -112,7 +112,7 @@ pub(super) const COLUMNS: &[Column] = &[
     col("mru", Rate("mru_hits"), "Hits of blocks seen once, a second"),
     col("mfug", Rate("mfu_ghost_hits"), "Reads of blocks seen again that had left, a second"),
     col("mrug", Rate("mru_ghost_hits"), "Reads of blocks seen once that had left, a second"),
-    col("unc", Rate("uncached_hits"), "Hits of blocks not to be cached, a second (there are none)"),
+    col("unc", Rate("uncached_hits"), "Hits of blocks that the page cache has as well, a second"),
     col("eskip", Rate("evict_skip"), "Blocks passed over when room is made, a second (there are none)"),
     col("el2skip", Rate("evict_l2_skip"), "The same for second-level writes, a second (there are none)"),
     col(
@@ -161,7 +161,7 @@ pub(super) const COLUMNS: &[Column] = &[
     col("mrugsz", Bytes("mru_ghost_size"), "Bytes of blocks seen once that left and are remembered"),
     col("mrugd", Bytes("mru_ghost_data"), "The same of data"),
     col("mrugm", Bytes("mru_ghost_metadata"), "The same of metadata"),
-    col("uncsz", Bytes("uncached_size"), "Bytes of blocks not to be cached (there are none)"),
+    col("uncsz", Bytes("uncached_size"), "Bytes of blocks that the page cache has as well"),
 ];
 
 /// The columns shown without `-f`, and with `-x`.

@@ -154,19 +154,19 @@ pub(super) struct Arcstats(Vec<(&'static str, i64)>);
 
 const PURPOSES: [(Purpose, [&str; 3]); 4] = [
     (
-        Purpose { prefetch: false, metadata: false },
+        Purpose { prefetch: false, metadata: false, paged: false },
         ["demand_data_hits", "demand_data_iohits", "demand_data_misses"],
     ),
     (
-        Purpose { prefetch: false, metadata: true },
+        Purpose { prefetch: false, metadata: true, paged: false },
         ["demand_metadata_hits", "demand_metadata_iohits", "demand_metadata_misses"],
     ),
     (
-        Purpose { prefetch: true, metadata: false },
+        Purpose { prefetch: true, metadata: false, paged: false },
         ["prefetch_data_hits", "prefetch_data_iohits", "prefetch_data_misses"],
     ),
     (
-        Purpose { prefetch: true, metadata: true },
+        Purpose { prefetch: true, metadata: true, paged: false },
         ["prefetch_metadata_hits", "prefetch_metadata_iohits", "prefetch_metadata_misses"],
     ),
 ];
@@ -184,13 +184,13 @@ impl Arcstats {
         for (purpose, names) in PURPOSES {
             names.into_iter().zip(kinds).for_each(|(name, kind)| all.add(name, kind.get(purpose)));
         }
-        let [mru, mfu, mru_ghost, mfu_ghost] = now.sizes.hits;
+        let [mru, mfu, mru_ghost, mfu_ghost, uncached] = now.sizes.hits;
         let listed = [
             ("mru_hits", mru),
             ("mru_ghost_hits", mru_ghost),
             ("mfu_hits", mfu),
             ("mfu_ghost_hits", mfu_ghost),
-            ("uncached_hits", 0),
+            ("uncached_hits", uncached),
             ("deleted", now.evicted),
             ("mutex_miss", 0),
             ("evict_skip", 0),
@@ -208,7 +208,7 @@ impl Arcstats {
         all.add_machine(registry);
         let joined = stats.prefetch_joined.load(Ordering::Relaxed);
         let used = stats.prefetch_used.load(Ordering::Relaxed);
-        let ahead = |metadata| stats.misses.get(Purpose { prefetch: true, metadata });
+        let ahead = |metadata| stats.misses.get(Purpose { prefetch: true, metadata, paged: false });
         all.add("predictive_prefetch", ahead(false) + ahead(true));
         all.add("demand_hit_predictive_prefetch", used.saturating_sub(joined));
         all.add("demand_iohit_predictive_prefetch", joined);
@@ -220,7 +220,7 @@ impl Arcstats {
         let sizes = now.sizes;
         let headers = now.known * HEADER;
         let dirty = registry.all().iter().filter_map(|pool| Some(pool.spa().ok()?.dirty.total())).sum();
-        let (recent, frequent) = (sizes.recent, sizes.frequent);
+        let (recent, frequent, uncached) = (sizes.recent, sizes.frequent, sizes.uncached);
         let (ghost_recent, ghost_frequent) = (sizes.ghost_recent, sizes.ghost_frequent);
         let listed = [
             ("size", now.bytes + headers + registry.memory.second()),
@@ -228,8 +228,8 @@ impl Arcstats {
             ("uncompressed_size", now.bytes),
             ("overhead_size", 0),
             ("hdr_size", headers),
-            ("data_size", recent.data + frequent.data),
-            ("metadata_size", recent.metadata + frequent.metadata),
+            ("data_size", recent.data + frequent.data + uncached.data),
+            ("metadata_size", recent.metadata + frequent.metadata + uncached.metadata),
             ("anon_size", dirty),
             ("mru_size", recent.total()),
             ("mru_data", recent.data),
@@ -243,7 +243,9 @@ impl Arcstats {
             ("mfu_ghost_size", ghost_frequent.total()),
             ("mfu_ghost_data", ghost_frequent.data),
             ("mfu_ghost_metadata", ghost_frequent.metadata),
-            ("uncached_size", 0),
+            ("uncached_size", uncached.total()),
+            ("uncached_data", uncached.data),
+            ("uncached_metadata", uncached.metadata),
             ("arc_meta_used", recent.metadata + frequent.metadata + headers),
         ];
         listed.into_iter().for_each(|(name, value)| self.add(name, value));

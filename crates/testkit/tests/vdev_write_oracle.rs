@@ -239,6 +239,7 @@ fn small_blocks_go_by_the_size_that_they_are_stored_with() {
         narrow_gang: false,
         small: 32 << 10,
         uncached: false,
+        paged: false,
         class: Class::Normal,
         embed: false,
         hole_birth: true,

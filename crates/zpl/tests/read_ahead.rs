@@ -6,10 +6,11 @@ mod common;
 use common::Bench;
 use engine::memory::stats::Purpose;
 use zpl::FileKind;
-use zpl::write::{FsWriter, NewNode, Options};
+use zpl::write::{FsWriter, NewNode, Options, ReadHow};
 
 const RECORD: u64 = 128 << 10;
 const RECORDS: u64 = 256;
+const HOW: ReadHow = ReadHow { noticed: true, paged: true };
 
 /// Bytes that tell their place.
 fn content(offset: u64, len: usize) -> Vec<u8> {
@@ -39,10 +40,11 @@ impl Reads {
     fn read(&self, ranges: impl Iterator<Item = (u64, usize)>) -> (u64, u64) {
         self.bench.env.memory.set(engine::memory::Limit::ArcMax, 1).unwrap();
         self.bench.env.memory.set(engine::memory::Limit::ArcMax, 64 << 20).unwrap();
-        let misses = |prefetch| self.bench.env.memory.stats.misses.get(Purpose { prefetch, metadata: false });
+        let misses =
+            |prefetch| self.bench.env.memory.stats.misses.get(Purpose { prefetch, ..Purpose::default() });
         let before = (misses(false), misses(true));
         for (offset, len) in ranges {
-            let pieces = self.fs.read_pieces(self.file, offset, len, true).unwrap();
+            let pieces = self.fs.read_pieces(self.file, offset, len, HOW).unwrap();
             assert_eq!(pieces.iter().map(|piece| piece.len()).sum::<usize>(), len);
             assert_eq!(
                 pieces.iter().flat_map(|piece| piece.to_vec()).collect::<Vec<u8>>(),
@@ -87,10 +89,56 @@ fn pieces_end_with_the_file_and_include_what_is_not_written_yet() {
     let reads = Reads::new();
     let end = RECORDS * RECORD;
     reads.fs.write(reads.file, end - 100, &[9; 300], true).unwrap();
-    let pieces = reads.fs.read_pieces(reads.file, end - RECORD - 50, 1 << 20, true).unwrap();
+    let pieces = reads.fs.read_pieces(reads.file, end - RECORD - 50, 1 << 20, HOW).unwrap();
     let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
     let mut good = content(end - RECORD - 50, RECORD as usize - 50);
     good.extend([9; 300]);
     assert_eq!(bytes, good);
-    assert!(reads.fs.read_pieces(reads.file, end + 200, 10, true).unwrap().is_empty());
+    assert!(reads.fs.read_pieces(reads.file, end + 200, 10, HOW).unwrap().is_empty());
+}
+
+/// What the page cache has as well takes only its part of the memory, whether it was written or read; the rest of the file would fit.
+#[test]
+fn streams_through_the_page_cache_are_not_kept_twice() {
+    const PART: u64 = 16 << 20;
+    let reads = Reads::new();
+    let kept = || {
+        let sizes = reads.bench.env.memory.contents().sizes;
+        (sizes.recent.data + sizes.frequent.data, sizes.uncached.data)
+    };
+    let pieces = || (0..RECORDS * 2).map(|half| (half * RECORD / 2, (RECORD / 2) as usize));
+    reads.read(pieces());
+    let (others, paged) = kept();
+    assert!(others <= 6 << 20 && (PART / 2..=PART).contains(&paged), "{others} {paged}");
+    // Random reads of the same blocks are answered from memory and keep them there.
+    let last = (RECORDS - 1) * RECORD;
+    reads.fs.read_pieces(reads.file, last + 5, 10, HOW).unwrap();
+    assert_eq!(kept(), (others + RECORD, paged - RECORD));
+
+    let direct = ReadHow { paged: false, ..HOW };
+    reads.read(std::iter::empty());
+    for (offset, len) in pieces() {
+        reads.fs.read_pieces(reads.file, offset, len, direct).unwrap();
+    }
+    assert_eq!(kept(), (RECORDS * RECORD, 0));
+
+    let new = reads.fs.create(reads.fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    reads.read(std::iter::empty());
+    let write = |from: u64, paged: bool| {
+        for record in from..from + RECORDS {
+            let (at, bytes) = (record * RECORD, content(record * RECORD, RECORD as usize));
+            match paged {
+                true => reads.fs.write_paged(new, at, &bytes, true).unwrap(),
+                false => reads.fs.write(new, at, &bytes, true).unwrap(),
+            }
+        }
+        reads.bench.spa.sync().unwrap();
+    };
+    write(0, true);
+    assert_eq!(kept(), (0, PART));
+    // Blocks that replace others are likely to be patched again.
+    write(0, true);
+    assert!(kept().0 >= RECORDS * RECORD, "{:?}", kept());
+    write(RECORDS, false);
+    assert!(kept().0 + kept().1 > RECORDS * RECORD, "{:?}", kept());
 }

@@ -66,10 +66,6 @@ enum Found {
     Absent(Waiter),
 }
 
-fn purpose(bp: &Blkptr, prefetch: bool) -> Purpose {
-    Purpose { prefetch, metadata: bp.is_metadata() }
-}
-
 impl ArcCache {
     /// The settings of the process.
     pub fn limits(&self) -> &Limits {
@@ -102,6 +98,12 @@ impl ArcCache {
         Arc::clone(self.second.get_or_init(|| L2arc::new(env, self.pool, guid, &self.zio)))
     }
 
+    /// `paged`: see [`Purpose`]. Pools with cache devices keep such blocks like others, as the devices are fed with what the
+    /// memory keeps.
+    fn purpose(&self, bp: &Blkptr, prefetch: bool, paged: bool) -> Purpose {
+        Purpose { prefetch, metadata: bp.is_metadata(), paged: paged && self.second.get().is_none() }
+    }
+
     fn key(&self, bp: &Blkptr, form: Form) -> Option<Key> {
         let dva = bp.dva(0)?;
         let keyless = form == Form::NoKey && bp.is_protected();
@@ -116,7 +118,7 @@ impl ArcCache {
     /// As [`ArcCache::read`], with all options of a read that stops at the first good copy.
     pub fn read_as(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions) -> Result<Buf> {
         if let Some(key) = self.key(bp, options.form).filter(|_| options.form.is_cached())
-            && let Some(buf) = self.memory.get(key, purpose(bp, false))
+            && let Some(buf) = self.memory.get(key, self.purpose(bp, false, options.paged))
         {
             return Ok(buf);
         }
@@ -162,7 +164,7 @@ impl ArcCache {
         let Some(key) = self.key(bp, form).filter(|_| !bp.is_embedded() && form.is_cached()) else {
             return self.zio.read(bp, at, options, Box::new(move |outcome| done(outcome.data)));
         };
-        let purpose = purpose(bp, ahead);
+        let purpose = self.purpose(bp, ahead, options.paged);
         match self.find(key, purpose, done) {
             Found::Answered | Found::Joined => {}
             Found::Absent(done) => {
@@ -200,8 +202,8 @@ impl ArcCache {
         true
     }
 
-    /// Inserts the bytes of a block that was just written; replaces an entry with the same key.
-    pub(crate) fn insert(&self, bp: &Blkptr, form: Form, data: &Buf) {
+    /// Inserts the bytes of a block that was just written; replaces an entry with the same key. `paged`: see [`Purpose`].
+    pub(crate) fn insert(&self, bp: &Blkptr, form: Form, data: &Buf, paged: bool) {
         let key = self.key(bp, form).filter(|_| !bp.is_hole() && !bp.is_embedded());
         let Some(key) = key else { return };
         if let Some(l2) = self.second.get() {
@@ -211,7 +213,7 @@ impl ArcCache {
             // Written in place: its bytes without the key are others now.
             self.memory.remove(Key { keyless: true, ..key });
         }
-        self.memory.replace(key, data, purpose(bp, false));
+        self.memory.replace(key, data, self.purpose(bp, false, paged));
     }
 
     /// Forgets a block whose space is free again.

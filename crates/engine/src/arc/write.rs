@@ -81,6 +81,7 @@ struct Started<T> {
     data: Buf,
     /// Whether `data` are kept: the logical bytes (those of a stream can be compressed or encrypted) of blocks that are cached.
     logical: bool,
+    paged: bool,
 }
 
 /// Blocks that will be written by one job.
@@ -123,7 +124,7 @@ pub(crate) fn write_each<T>(
     let mut finish = |started: Started<T>| {
         let result = started.promise.wait(&**zio.executor());
         match &result {
-            Ok(bp) if started.logical => arc.insert(bp, Form::Logical, &started.data),
+            Ok(bp) if started.logical => arc.insert(bp, Form::Logical, &started.data, started.paged),
             // Written in place, it has the identity of the block before it.
             Ok(bp) => arc.freed(bp),
             Err(_) => {}
@@ -134,6 +135,7 @@ pub(crate) fn write_each<T>(
     let mut batch = Batch::new(zio);
     for (tag, request) in requests {
         let (promise, data) = (Promise::default(), request.data.clone());
+        let paged = request.props.paged;
         let logical = request.stored.is_none_or(|form| form.is_logical()) && !request.props.uncached;
         let (theirs, bytes, room) = (promise.clone(), data.len().saturating_add(OVERHEAD), Arc::clone(&flow));
         flow.enter(bytes, &**zio.executor(), || batch.start());
@@ -142,7 +144,7 @@ pub(crate) fn write_each<T>(
             theirs.set(result);
         };
         batch.add(request, Box::new(over));
-        waiting.push_back(Started { tag, promise, data, logical });
+        waiting.push_back(Started { tag, promise, data, logical, paged });
         held = held.saturating_add(bytes);
         // Finished requests wait for their turn; a slow one at the front must not let them accumulate.
         while held > flow.window.saturating_mul(2)

@@ -220,7 +220,7 @@ impl Iterator for Dense<'_> {
         }
         let blkid = self.next;
         if blkid.is_multiple_of(AHEAD) {
-            self.object.read_ahead(blkid, AHEAD.min(self.end - blkid));
+            self.object.read_ahead(blkid, AHEAD.min(self.end - blkid), false);
         }
         let block = self.get(blkid);
         self.next = if block.is_ok() { blkid + 1 } else { self.end };

@@ -65,15 +65,18 @@ impl<'a> Content<'a> {
         Ok(out.len())
     }
 
-    /// Starts reading what the readers are expected to need after `[offset, offset + len)`.
-    pub fn read_ahead(&self, readers: &SharedPrefetch, offset: u64, len: usize) {
-        readers.observe(self.object, self.size, offset, u64::try_from(len).unwrap_or(u64::MAX));
+    /// Starts reading what the readers are expected to need after `[offset, offset + len)`. `paged`: they pass the bytes on to the
+    /// system's page cache. Returns true if that range continues a stream.
+    pub fn read_ahead(&self, readers: &SharedPrefetch, offset: u64, len: usize, paged: bool) -> bool {
+        let len = u64::try_from(len).unwrap_or(u64::MAX);
+        readers.observe(self.object, self.size, (offset, len), paged)
     }
 
-    /// The bytes that [`Content::read_at`] would fill `len` bytes with, without copying them: one window for each block.
-    pub fn pieces(&self, offset: u64, len: usize) -> Result<Vec<Buf>> {
+    /// The bytes that [`Content::read_at`] would fill `len` bytes with, without copying them: one window for each block. `paged`: for a
+    /// stream that passes them on to the system's page cache.
+    pub fn pieces(&self, offset: u64, len: usize, paged: bool) -> Result<Vec<Buf>> {
         let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        self.object.pieces(offset, left.min(len)).map_err(|e| self.at(e, offset))
+        self.object.pieces(offset, left.min(len), paged).map_err(|e| self.at(e, offset))
     }
 
     /// Like [`Content::read_at`], but continues past unreadable ranges: those are zeros in `out` and listed.

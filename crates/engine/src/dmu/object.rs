@@ -172,10 +172,15 @@ impl Object {
 
     /// Data block `blkid`: `datablksz` bytes, zeros for a hole.
     pub fn block(&self, blkid: u64) -> Result<Buf> {
-        if let Some(handle) = &self.live {
-            return handle.block(blkid);
+        self.block_for(blkid, false)
+    }
+
+    /// As [`Object::block`]; `paged`: for a stream that passes the bytes on to the system's page cache.
+    fn block_for(&self, blkid: u64, paged: bool) -> Result<Buf> {
+        match &self.live {
+            Some(handle) => handle.block_for(blkid, paged),
+            None => self.block_as_of(blkid, self.objset.moment(), paged),
         }
-        self.block_as_of(blkid, self.objset.moment())
     }
 
     /// Data blocks, as [`Object::block`] returns each; those on disk are read at the same time. The caller bounds their
@@ -200,13 +205,13 @@ impl Object {
         let mut read = self.objset.read_many_as_of(&reads, as_of, keep).into_iter();
         let of_each = blkids.iter().zip(places).map(|(&blkid, place)| {
             // Holes, and what cannot be read, are told by the way of single blocks.
-            place.and_then(|_| read.next()).unwrap_or_else(|| self.block_as_of(blkid, as_of))
+            place.and_then(|_| read.next()).unwrap_or_else(|| self.block_as_of(blkid, as_of, false))
         });
         of_each.collect()
     }
 
     /// The block on disk, of an object whose dnode was taken at that moment.
-    pub(super) fn block_as_of(&self, blkid: u64, as_of: u64) -> Result<Buf> {
+    pub(super) fn block_as_of(&self, blkid: u64, as_of: u64, paged: bool) -> Result<Buf> {
         let size = self.dnode.datablksz();
         match self.blkptr_as_of(0, blkid, as_of)? {
             None => Ok(AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into()),
@@ -217,7 +222,7 @@ impl Object {
                         format!("a pointer of level {} and {} bytes stands here", bp.level(), bp.lsize());
                     return Err(Error::corrupt(what).at_block(at));
                 }
-                self.objset.read_as_of(&bp, at, as_of)
+                self.objset.read_for(&bp, at, as_of, paged)
             }
         }
     }
@@ -257,7 +262,7 @@ impl Object {
         let mut rest = out;
         let mut at = offset;
         while !rest.is_empty() {
-            let (take, bytes) = self.piece(at, rest.len())?;
+            let (take, bytes) = self.piece(at, rest.len(), false)?;
             let (now, later) = rest.split_at_mut(take);
             match bytes {
                 Some(bytes) => now.copy_from_slice(&bytes),
@@ -269,12 +274,13 @@ impl Object {
         Ok(())
     }
 
-    /// `len` bytes from `offset`, as [`Object::read_at`] reads them, in windows of the blocks. The caller bounds `len`.
-    pub(super) fn pieces(&self, offset: u64, len: usize) -> Result<Vec<Buf>> {
+    /// `len` bytes from `offset`, as [`Object::read_at`] reads them, in windows of the blocks. The caller bounds `len`. `paged`: for a
+    /// stream that passes the bytes on to the system's page cache.
+    pub(super) fn pieces(&self, offset: u64, len: usize, paged: bool) -> Result<Vec<Buf>> {
         let (mut pieces, mut done) = (Vec::with_capacity(1), 0);
         while done < len {
             let at = offset.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
-            let (take, bytes) = self.piece(at, len - done)?;
+            let (take, bytes) = self.piece(at, len - done, paged)?;
             pieces.push(bytes.unwrap_or_else(|| AlignedBuf::zeroed(take).into()));
             done += take;
         }
@@ -282,14 +288,14 @@ impl Object {
     }
 
     /// The bytes from `at` to the end of their block, at most `len`: their number, and `None` past the last block.
-    fn piece(&self, at: u64, len: usize) -> Result<(usize, Option<Buf>)> {
+    fn piece(&self, at: u64, len: usize, paged: bool) -> Result<(usize, Option<Buf>)> {
         let size = self.dnode.datablksz().max(1);
         let skip = usize::try_from(at % size).unwrap_or(0);
         let take = len.min(usize::try_from(size).unwrap_or(usize::MAX) - skip);
         if at / size > self.dnode.maxblkid && self.live.is_none() {
             return Ok((take, None));
         }
-        let bytes = self.block(at / size)?.slice(skip..skip + take);
+        let bytes = self.block_for(at / size, paged)?.slice(skip..skip + take);
         let short = || Error::corrupt("data block is too short").at_block(self.at(0, at / size));
         if bytes.len() < take { Err(short()) } else { Ok((take, Some(bytes))) }
     }
@@ -342,13 +348,13 @@ impl Object {
     }
 
     /// Starts reading up to `count` data blocks from `blkid` on, as long as there is space for blocks that are read ahead. Errors
-    /// appear when the blocks are read.
-    pub(crate) fn read_ahead(&self, blkid: u64, count: u64) {
+    /// appear when the blocks are read. `paged`: for a stream that passes the bytes on to the system's page cache.
+    pub(crate) fn read_ahead(&self, blkid: u64, count: u64, paged: bool) {
         let end = blkid.saturating_add(count).min(self.dnode.maxblkid.saturating_add(1));
         for b in blkid..end {
             let as_of = self.objset.moment();
             if let Ok(Some(bp)) = self.blkptr(0, b)
-                && !self.objset.prefetch(&bp, self.at(0, b), as_of)
+                && !self.objset.prefetch(&bp, self.at(0, b), as_of, paged)
             {
                 return;
             }
@@ -356,10 +362,12 @@ impl Object {
     }
 
     /// Has another thread call [`Object::read_ahead`] for each of the ranges: a first block and a number of blocks.
-    pub(super) fn read_ahead_elsewhere(&self, ranges: Vec<(u64, u64)>) {
+    pub(super) fn read_ahead_elsewhere(&self, ranges: Vec<(u64, u64)>, paged: bool) {
         let object = self.clone();
         self.objset.arc().zio().executor().spawn_waiting(Box::new(move || {
-            start_reads(|| ranges.into_iter().for_each(|(blkid, count)| object.read_ahead(blkid, count)));
+            start_reads(|| {
+                ranges.into_iter().for_each(|(blkid, count)| object.read_ahead(blkid, count, paged))
+            });
         }));
     }
 

@@ -173,6 +173,11 @@ impl Objset {
         self.arc.read_as(bp, at, self.options(bp, as_of))
     }
 
+    /// As [`Objset::read_as_of`]; `paged`: for a stream that passes the bytes on to the system's page cache.
+    pub(super) fn read_for(&self, bp: &Blkptr, at: Bookmark, as_of: u64, paged: bool) -> Result<Buf> {
+        self.arc.read_as(bp, at, ReadOptions { paged, ..self.options(bp, as_of) })
+    }
+
     /// As [`Objset::read_as_of`] for several blocks, which are read at the same time; whether they are kept in memory.
     pub(super) fn read_many_as_of(
         &self,
@@ -187,9 +192,10 @@ impl Objset {
         self.arc.read_many(&blocks.iter().map(with_options).collect::<Vec<_>>())
     }
 
-    /// Starts reading one of its blocks that will be needed soon; false where there is no space for more of them.
-    pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark, as_of: u64) -> bool {
-        let options = self.options(bp, as_of);
+    /// Starts reading one of its blocks that will be needed soon; false where there is no space for more of them. `paged`: as
+    /// in [`Objset::read_for`].
+    pub(super) fn prefetch(&self, bp: &Blkptr, at: Bookmark, as_of: u64, paged: bool) -> bool {
+        let options = ReadOptions { paged, ..self.options(bp, as_of) };
         let is_wanted = !options.uncached && !self.arc.limits().is_on(Limit::PrefetchDisable);
         !is_wanted || self.arc.prefetch_as(bp, at, options)
     }
@@ -349,7 +355,7 @@ impl Iterator for ObjectIter {
                 Ok(None) => self.next = None,
                 Ok(Some(blkid)) => {
                     self.next = blkid.checked_add(1).filter(|_| self.may_exist(blkid));
-                    self.meta.read_ahead(blkid, 4);
+                    self.meta.read_ahead(blkid, 4, false);
                     if let Err(e) = self.fill(blkid) {
                         return Some(Err(e));
                     }

@@ -93,21 +93,23 @@ pub struct Prefetch {
 impl Prefetch {
     /// Called before `[offset, offset + len)` is read: starts reading what a stream is expected to need next.
     pub fn observe(&mut self, object: &Object, offset: u64, len: u64) {
-        for (blkid, count) in blocks(object, self.expected(offset, len, windows(object))) {
-            object.read_ahead(blkid, count);
+        let ranges = self.expected(offset, len, windows(object)).unwrap_or_default();
+        for (blkid, count) in blocks(object, ranges) {
+            object.read_ahead(blkid, count, false);
         }
     }
 
-    /// The ranges to be read ahead, now that a range is read; `windows`: the smallest and the largest.
-    fn expected(&mut self, offset: u64, len: u64, windows: (u64, u64)) -> Vec<Range> {
+    /// The ranges to be read ahead, now that a range is read; `windows`: the smallest and the largest. `None`: it continues no
+    /// stream.
+    fn expected(&mut self, offset: u64, len: u64, windows: (u64, u64)) -> Option<Vec<Range>> {
         if len == 0 {
-            return Vec::new();
+            return None;
         }
         let found = self.streams.iter().enumerate().rev();
         let found = found.filter_map(|(at, stream)| Some((at, stream.continued(offset, len)?))).next();
         let Some((at, course)) = found else {
             self.stray(offset, len);
-            return Vec::new();
+            return None;
         };
         let mut stream = self.streams.remove(at);
         stream.hits = stream.hits.saturating_add(1);
@@ -121,7 +123,7 @@ impl Prefetch {
         }
         let ranges = next_ranges(&mut stream);
         self.streams.push(stream);
-        ranges
+        Some(ranges)
     }
 
     /// A read that continues nothing begins a stream; at the same distance as the one before it continues one with gaps.
@@ -161,16 +163,19 @@ fn blocks(object: &Object, ranges: Vec<Range>) -> Vec<(u64, u64)> {
 pub struct SharedPrefetch(Mutex<Option<Box<Prefetch>>>);
 
 impl SharedPrefetch {
-    /// As [`Prefetch::observe`], by another thread; `size`: bytes of the file.
-    pub fn observe(&self, object: &Object, size: u64, offset: u64, len: u64) {
+    /// As [`Prefetch::observe`], by another thread, for a read of `(offset, length)`; `size`: bytes of the file; `paged`: the readers
+    /// pass the bytes on to the system's page cache. Returns true if the read continues a stream.
+    pub fn observe(&self, object: &Object, size: u64, (offset, len): (u64, u64), paged: bool) -> bool {
         let len = len.min(size.saturating_sub(offset));
         if len == size {
-            return;
+            return false;
         }
-        let ranges = self.0.lock().get_or_insert_default().expected(offset, len, windows(object));
+        let expected = self.0.lock().get_or_insert_default().expected(offset, len, windows(object));
+        let Some(ranges) = expected else { return false };
         if !ranges.is_empty() {
-            object.read_ahead_elsewhere(blocks(object, ranges));
+            object.read_ahead_elsewhere(blocks(object, ranges), paged);
         }
+        true
     }
 }
 
@@ -219,7 +224,7 @@ mod tests {
     const M: u64 = 1 << 20;
 
     fn read(prefetch: &mut Prefetch, offset: u64, len: u64) -> Vec<Range> {
-        prefetch.expected(offset, len, (M, 16 * M))
+        prefetch.expected(offset, len, (M, 16 * M)).unwrap_or_default()
     }
 
     #[test]

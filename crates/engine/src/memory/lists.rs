@@ -2,6 +2,7 @@
 //!
 //! Four lists, as in Megiddo and Modha's paper: blocks seen once and blocks seen again, each with a ghost list of
 //! evicted identities. A miss that a ghost list contains shows that its side was too small, and moves the target.
+//! A fifth list has the blocks that a stream has passed on to the system's page cache: they leave first, and have no ghosts.
 //! Pure decisions: no I/O, no locks.
 
 use std::collections::HashMap;
@@ -19,6 +20,8 @@ enum Side {
     Frequent,
     GhostRecent,
     GhostFrequent,
+    #[doc(alias = "arc_uncached")]
+    Uncached,
 }
 
 #[derive(Debug)]
@@ -71,15 +74,17 @@ pub struct Sizes {
     pub ghost_recent: Size,
     /// Evicted blocks that were seen again.
     pub ghost_frequent: Size,
-    /// Reads that each of the four would have answered, in this order.
-    pub hits: [u64; 4],
+    /// Blocks that the system's page cache has as well.
+    pub uncached: Size,
+    /// Reads that each of the five would have answered, in this order.
+    pub hits: [u64; 5],
 }
 
 #[cfg(test)]
 impl Sizes {
     /// Bytes of cached blocks.
     pub(crate) fn total(&self) -> u64 {
-        self.recent.total() + self.frequent.total()
+        self.recent.total() + self.frequent.total() + self.uncached.total()
     }
 }
 
@@ -96,8 +101,8 @@ pub(super) enum BlockUse {
 #[derive(Debug)]
 pub(super) struct RecencyLists<V> {
     entries: HashMap<Key, Slot, RandomState>,
-    chains: Chains<Entry<V>, 4>,
-    lists: [List; 4],
+    chains: Chains<Entry<V>, 5>,
+    lists: [List; 5],
     /// Target bytes of the recent side.
     target: u64,
 }
@@ -151,12 +156,19 @@ impl<V> RecencyLists<V> {
         }
     }
 
-    /// A cached block is used again: returns its content. The first use of a block that was read ahead is not a second use.
-    pub(super) fn touch(&mut self, key: Key, prefetch: bool) -> Option<(&V, BlockUse)> {
+    /// A cached block is used again: returns its content. The first use of a block that was read ahead is not a second use, nor
+    /// is that by a stream through the page cache, which reads each block in several pieces.
+    pub(super) fn touch(&mut self, key: Key, purpose: Purpose) -> Option<(&V, BlockUse)> {
+        let Purpose { prefetch, paged, .. } = purpose;
         let slot = *self.entries.get(&key)?;
         let entry = self.chains.get_mut(slot).filter(|entry| entry.value.is_some())?;
         let (before, read_ahead, size, metadata) = (entry.side, entry.ahead, entry.size, entry.metadata);
-        let (side, ahead) = if read_ahead { (before, prefetch) } else { (Side::Frequent, false) };
+        let (side, ahead) = match (read_ahead, paged && before != Side::Frequent) {
+            (true, passes) if prefetch || !passes => (before, prefetch),
+            (_, true) if prefetch => (before, false),
+            (_, true) => (Side::Uncached, false),
+            _ => (Side::Frequent, false),
+        };
         (entry.side, entry.ahead) = (side, ahead);
         self.chains.use_again(slot, side as usize);
         self.hit(before);
@@ -179,8 +191,12 @@ impl<V> RecencyLists<V> {
             Some(Side::GhostFrequent) => self.target = self.target.saturating_sub(size),
             _ => {}
         }
-        let side = if before.is_some() { Side::Frequent } else { Side::Recent };
-        let Purpose { metadata, prefetch: ahead } = purpose;
+        let Purpose { metadata, prefetch: ahead, paged } = purpose;
+        let side = match before {
+            Some(_) => Side::Frequent,
+            None if paged && !ahead => Side::Uncached,
+            None => Side::Recent,
+        };
         self.link(Entry { key, value: Some(value), side, size, metadata, ahead });
         self.forget(limit);
     }
@@ -206,6 +222,9 @@ impl<V> RecencyLists<V> {
 
     /// Chooses the block to evict from a cache of `limit` bytes, and moves its identity to a ghost list. Returns its bytes.
     pub(super) fn evict(&mut self, limit: u64) -> Option<u64> {
+        if let Some(bytes) = self.evict_uncached(0) {
+            return Some(bytes);
+        }
         let target = self.target.min(limit);
         let (recent, frequent) = (self.oldest(Side::Recent), self.oldest(Side::Frequent));
         let recent_first = self.bytes(Side::Recent).total() > target || frequent.is_none();
@@ -218,6 +237,14 @@ impl<V> RecencyLists<V> {
         self.link(Entry { side: ghost, value: None, ..entry });
         self.forget(limit);
         Some(size)
+    }
+
+    /// Removes the oldest of the blocks that the page cache has as well, if all of them have more than `most` bytes. Returns
+    /// its bytes.
+    pub(super) fn evict_uncached(&mut self, most: u64) -> Option<u64> {
+        let all = self.bytes(Side::Uncached).total();
+        let key = self.oldest(Side::Uncached).filter(|_| all > most)?;
+        self.unlink(key).map(|entry| entry.size)
     }
 
     fn oldest(&self, side: Side) -> Option<Key> {
@@ -240,14 +267,15 @@ impl<V> RecencyLists<V> {
 
     /// Bytes of all lists.
     pub(super) fn sizes(&self) -> Sizes {
-        let [recent, frequent, ghost_recent, ghost_frequent] = &self.lists;
-        let hits = [recent.hits, frequent.hits, ghost_recent.hits, ghost_frequent.hits];
+        let [recent, frequent, ghost_recent, ghost_frequent, uncached] = &self.lists;
+        let hits = [recent.hits, frequent.hits, ghost_recent.hits, ghost_frequent.hits, uncached.hits];
         let (recent, frequent) = (recent.bytes, frequent.bytes);
         Sizes {
             recent,
             frequent,
             ghost_recent: ghost_recent.bytes,
             ghost_frequent: ghost_frequent.bytes,
+            uncached: uncached.bytes,
             hits,
         }
     }
@@ -267,7 +295,8 @@ impl<V> RecencyLists<V> {
 mod tests {
     use super::*;
 
-    const DATA: Purpose = Purpose { prefetch: false, metadata: false };
+    const DATA: Purpose = Purpose { prefetch: false, metadata: false, paged: false };
+    const AHEAD: Purpose = Purpose { prefetch: true, ..DATA };
 
     fn key(offset: u64) -> Key {
         Key { pool: 0, vdev: 0, offset, birth: 1, keyless: false }
@@ -282,11 +311,11 @@ mod tests {
         for ahead in [false, true] {
             let mut lists = RecencyLists::default();
             lists.insert(key(1), 1, 10, DATA, 100);
-            lists.touch(key(1), false);
+            lists.touch(key(1), DATA);
             for i in 2..50 {
-                lists.insert(key(i), i, 10, Purpose { prefetch: ahead, metadata: false }, 100);
+                lists.insert(key(i), i, 10, if ahead { AHEAD } else { DATA }, 100);
                 if ahead {
-                    assert_eq!(lists.touch(key(i), false), Some((&i, BlockUse::ReadAhead)));
+                    assert_eq!(lists.touch(key(i), DATA), Some((&i, BlockUse::ReadAhead)));
                 }
                 while held(&lists) > 100 {
                     lists.evict(100).unwrap();
@@ -306,6 +335,28 @@ mod tests {
         lists.evict(10);
         lists.insert(key(1), 1, 10, DATA, 10);
         assert_eq!((lists.target(), lists.sizes().frequent.data), (10, 10));
-        assert_eq!(lists.sizes().hits, [0, 0, 1, 0]);
+        assert_eq!(lists.sizes().hits, [0, 0, 1, 0, 0]);
+    }
+
+    #[test]
+    fn a_stream_through_the_page_cache_leaves_no_more_than_its_part() {
+        let paged = |prefetch| Purpose { prefetch, paged: true, ..DATA };
+        let mut lists = RecencyLists::default();
+        lists.insert(key(1), 1, 10, DATA, 1000);
+        for i in 2..50 {
+            // Read ahead, then passed on in two pieces.
+            lists.insert(key(i), i, 10, paged(true), 1000);
+            assert_eq!(lists.sizes().recent.data, 20);
+            assert_eq!(lists.touch(key(i), paged(false)), Some((&i, BlockUse::ReadAhead)));
+            assert_eq!(lists.touch(key(i), paged(false)), Some((&i, BlockUse::Plain)));
+            while lists.evict_uncached(30).is_some() {}
+        }
+        assert_eq!((lists.sizes().uncached.data, lists.sizes().recent.data, lists.len()), (30, 10, 4));
+        // Any other use is one that the page cache did not answer.
+        lists.touch(key(49), DATA);
+        lists.touch(key(49), paged(false));
+        assert_eq!((lists.sizes().uncached.data, lists.sizes().frequent.data), (20, 10));
+        assert_eq!((lists.evict(1000), lists.evict(1000), lists.evict(1000)), (Some(10), Some(10), Some(10)));
+        assert_eq!((lists.value(key(49)), lists.value(key(1))), (Some(&49), None));
     }
 }

@@ -46,6 +46,12 @@ const SCAN_LEAST: u64 = 16 << 20;
 const SCAN_PART: u64 = 4;
 /// Bytes that each scan may hold however small the cache is.
 const SCAN_FLOOR: u64 = 1 << 20;
+/// Least and most bytes of blocks that the system's page cache has as well, and their part of the target: enough for the streams that
+/// still read pieces of them, few enough that streams use the same memory again and again.
+const UNCACHED: (u64, u64) = (16 << 20, 128 << 20);
+const UNCACHED_PART: u64 = 8;
+/// That many of them have room at least; larger ones are kept like others.
+const UNCACHED_BLOCKS: u64 = 16;
 
 #[derive(Debug, Default)]
 struct Store {
@@ -308,8 +314,10 @@ impl Memory {
     /// A cached block.
     pub fn get(&self, key: Key, purpose: Purpose) -> Option<Buf> {
         let mut store = self.store.lock();
-        let (buf, touched) =
-            store.lists.touch(key, purpose.prefetch).map(|(buf, touched)| (buf.clone(), touched))?;
+        let (buf, touched) = store.lists.touch(key, purpose).map(|(buf, touched)| (buf.clone(), touched))?;
+        if purpose.paged {
+            store.limit_uncached(self.uncached_most());
+        }
         drop(store);
         self.stats.hits.count(purpose);
         if touched == BlockUse::ReadAhead {
@@ -362,10 +370,19 @@ impl Memory {
         if size > target / 2 {
             return;
         }
+        let uncached = self.uncached_most();
+        let purpose = Purpose { paged: purpose.paged && size <= uncached / UNCACHED_BLOCKS, ..purpose };
         store.lists.insert(key, own, size, purpose, target);
         store.bytes += size;
         store.most_blocks = store.most_blocks.max(store.lists.len());
+        store.limit_uncached(uncached);
         self.evict(store);
+    }
+
+    /// Maximum bytes of blocks that the system's page cache has as well.
+    fn uncached_most(&self) -> u64 {
+        let (least, most) = UNCACHED;
+        (self.target() / UNCACHED_PART).clamp(least, most)
     }
 
     fn evict(&self, store: &mut Store) {
@@ -386,6 +403,14 @@ impl Store {
         self.bytes + HEADER * self.lists.len() as u64
     }
 
+    /// Evicts blocks that the system's page cache has as well beyond `most` bytes.
+    fn limit_uncached(&mut self, most: u64) {
+        while let Some(bytes) = self.lists.evict_uncached(most) {
+            self.bytes = self.bytes.saturating_sub(bytes);
+            self.evicted += 1;
+        }
+    }
+
     fn remove(&mut self, key: Key) {
         let bytes = self.lists.remove(key).unwrap_or(0);
         self.bytes = self.bytes.saturating_sub(bytes);
@@ -396,8 +421,8 @@ impl Store {
 mod tests {
     use super::*;
 
-    const DATA: Purpose = Purpose { prefetch: false, metadata: false };
-    const AHEAD: Purpose = Purpose { prefetch: true, metadata: false };
+    const DATA: Purpose = Purpose { prefetch: false, metadata: false, paged: false };
+    const AHEAD: Purpose = Purpose { prefetch: true, ..DATA };
 
     fn key(pool: u32, offset: u64) -> Key {
         Key { pool, vdev: 0, offset, birth: 1, keyless: false }

@@ -5,12 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::dataset_stats::ZilStats;
 
 /// The purpose of a read, and the kind of block.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Purpose {
     /// Read ahead: no request waits for it yet.
     pub prefetch: bool,
     /// An indirect block, a dnode, a directory and the like; not the content of a file or volume.
     pub metadata: bool,
+    /// Part of a stream that passes through the system's page cache, which holds the bytes from then on.
+    pub paged: bool,
 }
 
 /// One counter for each purpose.

@@ -107,7 +107,7 @@ fn pointers(
     let mut blocks = Dense::new(object, count.saturating_mul(BLKPTR));
     for blkid in (0..count.div_ceil(per_block)).rev() {
         if blkid % 16 == 0 {
-            object.read_ahead(blkid.saturating_sub(16), 16);
+            object.read_ahead(blkid.saturating_sub(16), 16, false);
         }
         let block = blocks.get(blkid)?;
         let here = (count - blkid * per_block).min(per_block);

@@ -131,7 +131,7 @@ impl<'a> Lists<'a> {
             }
             self.left -= 1;
             if blkid % AHEAD == AHEAD - 1 {
-                object.read_ahead(blkid.saturating_sub(2 * AHEAD), AHEAD);
+                object.read_ahead(blkid.saturating_sub(2 * AHEAD), AHEAD, false);
             }
             object.block(blkid)?;
         }

@@ -45,6 +45,7 @@ const PROPS: WriteProps = WriteProps {
     narrow_gang: false,
     small: 0,
     uncached: false,
+    paged: false,
     class: Class::Log,
     evens_out: false,
     embed: false,

@@ -79,6 +79,8 @@ pub struct ReadOptions {
     pub second: Second,
     /// The bytes are not kept in memory after the read, nor on cache devices (`primarycache`).
     pub uncached: bool,
+    /// Read for a stream that passes them on to the system's page cache.
+    pub paged: bool,
 }
 
 /// Txgs after which a block that was freed may have been replaced, less one for the mending itself: freed space is kept for two txgs.

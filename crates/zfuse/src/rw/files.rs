@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use crate::wire::{FileAttr, FileHandle, FileType, Generation, INodeNo, OpenAccMode, OpenFlags, TimeOrNow};
 use engine::{Error, Kind, Result};
 use stdx::Buf;
-use zpl::write::{NewNode, Settings, XattrMode};
+use zpl::write::{NewNode, ReadHow, Settings, XattrMode};
 use zpl::{Attr, FileKind};
 
 use super::privileges::Setter;
@@ -304,7 +304,8 @@ impl Live {
     /// Reads bytes of a file.
     pub(super) fn read(&self, object: u64, offset: u64, size: u32, flags: OpenFlags) -> Result<Vec<Buf>> {
         let len = usize::try_from(size).unwrap_or(0);
-        self.files.read_pieces(object, offset, len, !keeps_access_time(flags))
+        let how = ReadHow { noticed: !keeps_access_time(flags), paged: flags.0 & libc::O_DIRECT == 0 };
+        self.files.read_pieces(object, offset, len, how)
     }
 
     /// Changes the space of a file for `fallocate`.

@@ -51,6 +51,15 @@ enum Bits {
     Go,
 }
 
+/// How a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadHow {
+    /// The access time changes where properties ask for it (without `O_NOATIME`).
+    pub noticed: bool,
+    /// The system's page cache keeps the bytes: streams of them need not stay in memory.
+    pub paged: bool,
+}
+
 fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
@@ -78,18 +87,17 @@ impl FsWriter {
     }
 
     /// The `len` bytes from `offset`, or those before the end of the file, without copying them; reads ahead what the file's
-    /// readers are expected to need next. `noticed`: the access time changes where properties ask for it (without `O_NOATIME`).
+    /// readers are expected to need next.
     #[doc(alias = "zfs_read")]
-    pub fn read_pieces(&self, number: u64, offset: u64, len: usize, noticed: bool) -> Result<Vec<Buf>> {
+    pub fn read_pieces(&self, number: u64, offset: u64, len: usize, how: ReadHow) -> Result<Vec<Buf>> {
         let node = self.file(number)?;
         let pieces = self.reading(&node, offset, len, |content| {
-            if self.options().reads_ahead {
-                content.read_ahead(&node.readers, offset, len);
-            }
-            content.pieces(offset, len)
+            let is_stream =
+                self.options().reads_ahead && content.read_ahead(&node.readers, offset, len, how.paged);
+            content.pieces(offset, len, how.paged && is_stream)
         })?;
         self.objset.stats.read(pieces.iter().map(|piece| piece.len()).sum());
-        if noticed {
+        if how.noticed {
             self.accessed(&node)?;
         }
         Ok(pieces)
@@ -148,7 +156,23 @@ impl FsWriter {
     /// Writes `data` at `offset`. `keep_setid`: the caller may keep set-id bits.
     #[doc(alias = "zfs_write")]
     pub fn write(&self, number: u64, offset: u64, data: &[u8], keep_setid: bool) -> Result<()> {
+        self.write_from(number, offset, data, (keep_setid, false))
+    }
+
+    /// As [`FsWriter::write`], of bytes that the system's page cache keeps.
+    pub fn write_paged(&self, number: u64, offset: u64, data: &[u8], keep_setid: bool) -> Result<()> {
+        self.write_from(number, offset, data, (keep_setid, true))
+    }
+
+    fn write_from(
+        &self,
+        number: u64,
+        offset: u64,
+        data: &[u8],
+        (keep_setid, paged): (bool, bool),
+    ) -> Result<()> {
         let node = self.file(number)?;
+        node.handle.set_paged(paged);
         self.check_writable(&node, Some(offset))?;
         let end = offset.checked_add(len64(data.len())).filter(|end| *end <= MAX_SIZE);
         let end = end.ok_or_else(too_large)?;

@@ -51,7 +51,7 @@ mod znode;
 pub use aces::{AclInherit, AclMode};
 pub use clone::CloneFrom;
 pub use create::{NewFs, create_fs};
-pub use data::{Found, Seek};
+pub use data::{Found, ReadHow, Seek};
 pub use fs::{FsWriter, Options, Transactions};
 pub use make::{Given, NewNode};
 pub use mount::{Overrides, Space, mount, mount_after};

@@ -5,7 +5,7 @@
 //!
 //! Lock order: a handle's state is taken before the object set's dirty lists; no I/O is done under it.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use ondisk::{Blkptr, Dnode};
@@ -60,6 +60,8 @@ pub struct Handle {
     /// Its blocks are placed as those of dedup tables.
     #[doc(alias = "dn_storage_type")]
     pub(super) with_tables: AtomicBool,
+    /// The newest write came through the system's page cache.
+    pub(super) paged: AtomicBool,
 }
 
 impl HandleState {
@@ -94,8 +96,8 @@ impl Handle {
         let (now, changes, names) = (synced.dnode.clone(), Default::default(), NameIndex::default());
         let state = HandleState { now, changes, left: Default::default(), names, synced: Arc::new(synced) };
         let number = state.synced.number;
-        let with_tables = AtomicBool::new(false);
-        Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state), with_tables })
+        let (with_tables, paged) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Self { objset: Weak::clone(objset), number, state: RwLock::new(state), with_tables, paged })
     }
 
     pub(super) fn objset(&self) -> Result<Arc<LiveObjset>> {
@@ -161,6 +163,18 @@ impl Handle {
 
     /// Block `blkid`: zeros for a hole.
     pub fn block(&self, blkid: u64) -> Result<Buf> {
+        self.block_for(blkid, false)
+    }
+
+    /// Tells whether the writes that follow come through the system's page cache.
+    pub fn set_paged(&self, paged: bool) {
+        if self.paged.load(Ordering::Relaxed) != paged {
+            self.paged.store(paged, Ordering::Relaxed);
+        }
+    }
+
+    /// As [`Handle::block`]; `paged`: for a stream that passes the bytes on to the system's page cache.
+    pub(crate) fn block_for(&self, blkid: u64, paged: bool) -> Result<Buf> {
         let (said, synced, size, as_of) = {
             let state = self.state.read();
             // Under the lock, as the pointers on disk change before the moment does.
@@ -174,7 +188,7 @@ impl Handle {
             Ok(None) => {}
             // The block was written, freed and its space reused during the read.
             Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => {
-                return self.block(blkid);
+                return self.block_for(blkid, paged);
             }
             Err(e) => return Err(e.at_block(synced.at(0, blkid))),
         }
@@ -183,10 +197,10 @@ impl Handle {
         if synced.dnode.is_free() || blkid > synced.dnode.maxblkid || resized {
             return Ok(zeros());
         }
-        match synced.block_as_of(blkid, as_of) {
+        match synced.block_as_of(blkid, as_of, paged) {
             // The block was freed and its space reused during the read.
             Err(e) if e.kind() == Kind::Checksum && !Arc::ptr_eq(&synced, &self.synced()) => {
-                self.block(blkid)
+                self.block_for(blkid, paged)
             }
             other => other,
         }

@@ -190,6 +190,7 @@ impl Policy {
             gang_copies: self.gang_copies_of(kind, metadata),
             narrow_gang: self.meta,
             uncached: !self.cached.keeps(metadata),
+            paged: false,
             small: if metadata || size == 0 { 0 } else { self.special_small },
             evens_out: false,
             class: self.class(kind, metadata),
