@@ -72,23 +72,24 @@ impl AlignedBuf {
         Self { ptr, len, cap, written: written.max(len) }
     }
 
-    /// A copy of `bytes` in memory for `room` bytes, into which it can [`AlignedBuf::grow`].
+    /// A copy of `bytes` in memory for `room` bytes, into which it can [`AlignedBuf::grow`]. The rest of the memory is not touched.
     pub fn copy_with_room(bytes: &[u8], room: usize) -> Self {
-        let mut buf = Self::scratch(room.max(bytes.len()));
-        buf.len = bytes.len();
-        buf.copy_from_slice(bytes);
-        buf
+        let len = bytes.len();
+        let Block { ptr, cap, written } = Self::block(room.max(len));
+        // SAFETY: the block has at least `len` bytes, and memory of our own overlaps nothing.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), ptr.as_ptr(), len) };
+        Self { ptr, len, cap, written: written.max(len) }
     }
 
     /// Appends zeros up to a length of `len` bytes, without moving the bytes; false, and nothing is changed, where the memory
     /// does not suffice.
     pub fn grow(&mut self, len: usize) -> bool {
         let before = self.len;
-        // Bytes that were never written are not initialised.
-        let fits = (before..=self.written).contains(&len);
+        let fits = (before..=self.cap).contains(&len);
         if fits {
-            self.len = len;
-            self.iter_mut().skip(before).for_each(|byte| *byte = 0);
+            // SAFETY: the memory has `cap` bytes, of which those from `before` up to `len` become initialised here.
+            unsafe { self.ptr.as_ptr().add(before).write_bytes(0, len - before) };
+            (self.len, self.written) = (len, self.written.max(len));
         }
         fits
     }

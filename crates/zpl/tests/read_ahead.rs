@@ -97,9 +97,9 @@ fn pieces_end_with_the_file_and_include_what_is_not_written_yet() {
     assert!(reads.fs.read_pieces(reads.file, end + 200, 10, HOW).unwrap().is_empty());
 }
 
-/// What the page cache has as well takes only its part of the memory, whether it was written or read; the rest of the file would fit.
+/// What the page cache has as well takes only its part of the memory, whether it was written or read; all of the file would fit.
 #[test]
-fn streams_through_the_page_cache_are_not_kept_twice() {
+fn what_the_page_cache_has_is_not_kept_twice() {
     const PART: u64 = 16 << 20;
     let reads = Reads::new();
     let kept = || {
@@ -114,6 +114,14 @@ fn streams_through_the_page_cache_are_not_kept_twice() {
     let last = (RECORDS - 1) * RECORD;
     reads.fs.read_pieces(reads.file, last + 5, 10, HOW).unwrap();
     assert_eq!(kept(), (others + RECORD, paged - RECORD));
+
+    // Whole blocks at random places. The first is asked for again when it has left: the page cache does not keep it.
+    reads.read(std::iter::empty());
+    let places = || (0..=u8::MAX).map(|n| u64::from(n.reverse_bits()) * RECORD);
+    for offset in places().chain([0]) {
+        reads.fs.read_pieces(reads.file, offset, RECORD as usize, HOW).unwrap();
+    }
+    assert_eq!(kept(), (RECORD, PART));
 
     let direct = ReadHow { paged: false, ..HOW };
     reads.read(std::iter::empty());

@@ -5,7 +5,7 @@ use std::ops::Range;
 use stdx::{AlignedBuf, Buf};
 
 use super::prefetch::SharedPrefetch;
-use super::{Blocks, Object};
+use super::{Blocks, Object, Passes};
 use crate::error::{Error, Result};
 
 /// Maximum zeros returned at once for a hole.
@@ -72,11 +72,10 @@ impl<'a> Content<'a> {
         readers.observe(self.object, self.size, (offset, len), paged)
     }
 
-    /// The bytes that [`Content::read_at`] would fill `len` bytes with, without copying them: one window for each block. `paged`: for a
-    /// stream that passes them on to the system's page cache.
-    pub fn pieces(&self, offset: u64, len: usize, paged: bool) -> Result<Vec<Buf>> {
+    /// The bytes that [`Content::read_at`] would fill `len` bytes with, without copying them: one window for each block.
+    pub fn pieces(&self, offset: u64, len: usize, passes: Passes) -> Result<Vec<Buf>> {
         let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-        self.object.pieces(offset, left.min(len), paged).map_err(|e| self.at(e, offset))
+        self.object.pieces(offset, left.min(len), passes).map_err(|e| self.at(e, offset))
     }
 
     /// Like [`Content::read_at`], but continues past unreadable ranges: those are zeros in `out` and listed.

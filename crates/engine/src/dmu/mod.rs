@@ -21,6 +21,6 @@ pub use blocks::{Blocks, Stuck};
 pub use content::{Content, Span, Unreadable};
 pub use dirty::{Handle, LiveObjset};
 pub use new_object::NewObject;
-pub use object::{Extent, Object};
+pub use object::{Extent, Object, Passes};
 pub use objset::{Objset, SpecialObject};
 pub use tx::Tx;

@@ -28,6 +28,20 @@ pub struct Object {
     live: Option<Arc<Handle>>,
 }
 
+/// The blocks that a read passes on to the system's page cache, so that they need not stay in memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Passes {
+    /// None: the reader keeps no pages.
+    Nothing,
+    /// Those that are read whole, or up to the end of the content at byte `end`.
+    Whole {
+        /// Bytes of the content.
+        end: u64,
+    },
+    /// All: the read is part of a stream, which reads the rest of them as well.
+    Stream,
+}
+
 /// A run of bytes that is either stored or a hole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -262,7 +276,7 @@ impl Object {
         let mut rest = out;
         let mut at = offset;
         while !rest.is_empty() {
-            let (take, bytes) = self.piece(at, rest.len(), false)?;
+            let (take, bytes) = self.piece(at, rest.len(), Passes::Nothing)?;
             let (now, later) = rest.split_at_mut(take);
             match bytes {
                 Some(bytes) => now.copy_from_slice(&bytes),
@@ -274,13 +288,12 @@ impl Object {
         Ok(())
     }
 
-    /// `len` bytes from `offset`, as [`Object::read_at`] reads them, in windows of the blocks. The caller bounds `len`. `paged`: for a
-    /// stream that passes the bytes on to the system's page cache.
-    pub(super) fn pieces(&self, offset: u64, len: usize, paged: bool) -> Result<Vec<Buf>> {
+    /// `len` bytes from `offset`, as [`Object::read_at`] reads them, in windows of the blocks. The caller bounds `len`.
+    pub(super) fn pieces(&self, offset: u64, len: usize, passes: Passes) -> Result<Vec<Buf>> {
         let (mut pieces, mut done) = (Vec::with_capacity(1), 0);
         while done < len {
             let at = offset.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
-            let (take, bytes) = self.piece(at, len - done, paged)?;
+            let (take, bytes) = self.piece(at, len - done, passes)?;
             pieces.push(bytes.unwrap_or_else(|| AlignedBuf::zeroed(take).into()));
             done += take;
         }
@@ -288,13 +301,21 @@ impl Object {
     }
 
     /// The bytes from `at` to the end of their block, at most `len`: their number, and `None` past the last block.
-    fn piece(&self, at: u64, len: usize, paged: bool) -> Result<(usize, Option<Buf>)> {
+    fn piece(&self, at: u64, len: usize, passes: Passes) -> Result<(usize, Option<Buf>)> {
         let size = self.dnode.datablksz().max(1);
         let skip = usize::try_from(at % size).unwrap_or(0);
         let take = len.min(usize::try_from(size).unwrap_or(usize::MAX) - skip);
         if at / size > self.dnode.maxblkid && self.live.is_none() {
             return Ok((take, None));
         }
+        let paged = match passes {
+            Passes::Nothing => false,
+            Passes::Whole { end } => {
+                skip == 0
+                    && at.saturating_add(u64::try_from(take).unwrap_or(0)) >= end.min(at.saturating_add(size))
+            }
+            Passes::Stream => true,
+        };
         let bytes = self.block_for(at / size, paged)?.slice(skip..skip + take);
         let short = || Error::corrupt("data block is too short").at_block(self.at(0, at / size));
         if bytes.len() < take { Err(short()) } else { Ok((take, Some(bytes))) }

@@ -2,7 +2,8 @@
 //!
 //! Four lists, as in Megiddo and Modha's paper: blocks seen once and blocks seen again, each with a ghost list of
 //! evicted identities. A miss that a ghost list contains shows that its side was too small, and moves the target.
-//! A fifth list has the blocks that a stream has passed on to the system's page cache: they leave first, and have no ghosts.
+//! A fifth list has the blocks that were passed on to the system's page cache: they leave first. A miss that their ghost list
+//! contains shows that the page cache did not keep them, so that the block stays here from then on.
 //! Pure decisions: no I/O, no locks.
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ enum Side {
     GhostFrequent,
     #[doc(alias = "arc_uncached")]
     Uncached,
+    GhostUncached,
 }
 
 #[derive(Debug)]
@@ -101,8 +103,8 @@ pub(super) enum BlockUse {
 #[derive(Debug)]
 pub(super) struct RecencyLists<V> {
     entries: HashMap<Key, Slot, RandomState>,
-    chains: Chains<Entry<V>, 5>,
-    lists: [List; 5],
+    chains: Chains<Entry<V>, 6>,
+    lists: [List; 6],
     /// Target bytes of the recent side.
     target: u64,
 }
@@ -189,7 +191,7 @@ impl<V> RecencyLists<V> {
         match before {
             Some(Side::GhostRecent) => self.target = (self.target + size).min(limit),
             Some(Side::GhostFrequent) => self.target = self.target.saturating_sub(size),
-            _ => {}
+            Some(Side::Recent | Side::Frequent | Side::Uncached | Side::GhostUncached) | None => {}
         }
         let Purpose { metadata, prefetch: ahead, paged } = purpose;
         let side = match before {
@@ -222,7 +224,7 @@ impl<V> RecencyLists<V> {
 
     /// Chooses the block to evict from a cache of `limit` bytes, and moves its identity to a ghost list. Returns its bytes.
     pub(super) fn evict(&mut self, limit: u64) -> Option<u64> {
-        if let Some(bytes) = self.evict_uncached(0) {
+        if let Some(bytes) = self.evict_uncached(0, limit) {
             return Some(bytes);
         }
         let target = self.target.min(limit);
@@ -232,19 +234,23 @@ impl<V> RecencyLists<V> {
             (Some(key), _) if recent_first => (key, Side::GhostRecent),
             (_, frequent) => (frequent?, Side::GhostFrequent),
         };
+        self.make_ghost(key, ghost, limit)
+    }
+
+    /// Moves the oldest of the blocks that the page cache has as well to their ghost list, if all of them have more than `most`
+    /// bytes. Returns its bytes. `limit`: bytes of the cache.
+    pub(super) fn evict_uncached(&mut self, most: u64, limit: u64) -> Option<u64> {
+        let all = self.bytes(Side::Uncached).total();
+        let key = self.oldest(Side::Uncached).filter(|_| all > most)?;
+        self.make_ghost(key, Side::GhostUncached, limit)
+    }
+
+    fn make_ghost(&mut self, key: Key, ghost: Side, limit: u64) -> Option<u64> {
         let entry = self.unlink(key)?;
         let size = entry.size;
         self.link(Entry { side: ghost, value: None, ..entry });
         self.forget(limit);
         Some(size)
-    }
-
-    /// Removes the oldest of the blocks that the page cache has as well, if all of them have more than `most` bytes. Returns
-    /// its bytes.
-    pub(super) fn evict_uncached(&mut self, most: u64) -> Option<u64> {
-        let all = self.bytes(Side::Uncached).total();
-        let key = self.oldest(Side::Uncached).filter(|_| all > most)?;
-        self.unlink(key).map(|entry| entry.size)
     }
 
     fn oldest(&self, side: Side) -> Option<Key> {
@@ -267,7 +273,7 @@ impl<V> RecencyLists<V> {
 
     /// Bytes of all lists.
     pub(super) fn sizes(&self) -> Sizes {
-        let [recent, frequent, ghost_recent, ghost_frequent, uncached] = &self.lists;
+        let [recent, frequent, ghost_recent, ghost_frequent, uncached, _] = &self.lists;
         let hits = [recent.hits, frequent.hits, ghost_recent.hits, ghost_frequent.hits, uncached.hits];
         let (recent, frequent) = (recent.bytes, frequent.bytes);
         Sizes {
@@ -282,7 +288,7 @@ impl<V> RecencyLists<V> {
 
     /// Ghosts represent at most as many bytes as the cache has.
     fn forget(&mut self, limit: u64) {
-        for side in [Side::GhostRecent, Side::GhostFrequent] {
+        for side in [Side::GhostRecent, Side::GhostFrequent, Side::GhostUncached] {
             while self.bytes(side).total() > limit {
                 let Some(key) = self.oldest(side) else { break };
                 self.unlink(key);
@@ -349,14 +355,18 @@ mod tests {
             assert_eq!(lists.sizes().recent.data, 20);
             assert_eq!(lists.touch(key(i), paged(false)), Some((&i, BlockUse::ReadAhead)));
             assert_eq!(lists.touch(key(i), paged(false)), Some((&i, BlockUse::Plain)));
-            while lists.evict_uncached(30).is_some() {}
+            while lists.evict_uncached(30, 1000).is_some() {}
         }
-        assert_eq!((lists.sizes().uncached.data, lists.sizes().recent.data, lists.len()), (30, 10, 4));
+        assert_eq!((lists.sizes().uncached.data, lists.sizes().recent.data), (30, 10));
         // Any other use is one that the page cache did not answer.
         lists.touch(key(49), DATA);
         lists.touch(key(49), paged(false));
         assert_eq!((lists.sizes().uncached.data, lists.sizes().frequent.data), (20, 10));
         assert_eq!((lists.evict(1000), lists.evict(1000), lists.evict(1000)), (Some(10), Some(10), Some(10)));
         assert_eq!((lists.value(key(49)), lists.value(key(1))), (Some(&49), None));
+        // The page cache did not keep it.
+        let target = lists.target();
+        lists.insert(key(2), 2, 10, paged(false), 1000);
+        assert_eq!((lists.sizes().frequent.data, lists.target()), (20, target));
     }
 }

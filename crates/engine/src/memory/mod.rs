@@ -316,7 +316,7 @@ impl Memory {
         let mut store = self.store.lock();
         let (buf, touched) = store.lists.touch(key, purpose).map(|(buf, touched)| (buf.clone(), touched))?;
         if purpose.paged {
-            store.limit_uncached(self.uncached_most());
+            store.limit_uncached(self.uncached_most(), self.target());
         }
         drop(store);
         self.stats.hits.count(purpose);
@@ -375,7 +375,7 @@ impl Memory {
         store.lists.insert(key, own, size, purpose, target);
         store.bytes += size;
         store.most_blocks = store.most_blocks.max(store.lists.len());
-        store.limit_uncached(uncached);
+        store.limit_uncached(uncached, target);
         self.evict(store);
     }
 
@@ -404,8 +404,8 @@ impl Store {
     }
 
     /// Evicts blocks that the system's page cache has as well beyond `most` bytes.
-    fn limit_uncached(&mut self, most: u64) {
-        while let Some(bytes) = self.lists.evict_uncached(most) {
+    fn limit_uncached(&mut self, most: u64, target: u64) {
+        while let Some(bytes) = self.lists.evict_uncached(most, target) {
             self.bytes = self.bytes.saturating_sub(bytes);
             self.evicted += 1;
         }

@@ -11,7 +11,7 @@ pub struct Purpose {
     pub prefetch: bool,
     /// An indirect block, a dnode, a directory and the like; not the content of a file or volume.
     pub metadata: bool,
-    /// Part of a stream that passes through the system's page cache, which holds the bytes from then on.
+    /// The block passes through the system's page cache, which holds the bytes from then on.
     pub paged: bool,
 }
 

@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use engine::dmu::{Content, Span, Tx};
+use engine::dmu::{Content, Passes, Span, Tx};
 use engine::{Error, Kind, Result};
 use ondisk::znode::pflags;
 use stdx::Buf;
@@ -94,7 +94,12 @@ impl FsWriter {
         let pieces = self.reading(&node, offset, len, |content| {
             let is_stream =
                 self.options().reads_ahead && content.read_ahead(&node.readers, offset, len, how.paged);
-            content.pieces(offset, len, how.paged && is_stream)
+            let passes = match (how.paged, is_stream) {
+                (false, _) => Passes::Nothing,
+                (true, false) => Passes::Whole { end: node.word(self.fields.size) },
+                (true, true) => Passes::Stream,
+            };
+            content.pieces(offset, len, passes)
         })?;
         self.objset.stats.read(pieces.iter().map(|piece| piece.len()).sum());
         if how.noticed {

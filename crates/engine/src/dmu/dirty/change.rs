@@ -185,6 +185,17 @@ impl Change {
         first
     }
 
+    /// Appends zeros to block 0, up to `len` bytes, if the txg has its bytes, they have no other reader, and their memory suffices; returns
+    /// whether it did.
+    pub(super) fn grow(&mut self, len: usize) -> bool {
+        let grown = match self.blocks.get_mut(&0) {
+            Some(Dirty::Data(buf)) => buf.grow(len),
+            _ => false,
+        };
+        self.touched_content |= grown;
+        grown
+    }
+
     /// Overwrites part of block `blkid` if the txg has it, and it is long enough; returns whether it did.
     pub(crate) fn overwrite(&mut self, blkid: u64, skip: usize, bytes: &[u8]) -> bool {
         self.patch(blkid, |block| overwrite(block, skip, bytes)).unwrap_or(false)

@@ -501,38 +501,7 @@ impl Handle {
         })
     }
 
-    /// Changes the block size while there is at most one block.
-    pub fn set_block_size(self: &Arc<Self>, tx: &Tx, bytes: u64) -> Result<()> {
-        let (old, last, is_free) =
-            self.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid, dnode.is_free()));
-        if old == bytes {
-            return Ok(());
-        }
-        if last > 0 {
-            return Err(Error::new(
-                Kind::Invalid,
-                "the block size of an object with several blocks is fixed",
-            ));
-        }
-        let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let stored = self.pending(0).unwrap_or_else(|| !is_free && self.stored_on_disk());
-        let block = if stored { self.block(0)? } else { Buf::empty() };
-        self.change(tx, |dnode, change| {
-            dnode.datablkszsec = u16::try_from(bytes >> ondisk::MIN_BLOCK_SHIFT).unwrap_or(u16::MAX);
-            let mut first = false;
-            if stored {
-                let mut new = AlignedBuf::zeroed(len);
-                for (to, from) in new.iter_mut().zip(block.iter()) {
-                    *to = *from;
-                }
-                first = change.put(0, Dirty::Data(new.into()));
-            }
-            first
-        })
-        .and_then(|first| if first { self.counts_block(tx, 0, len) } else { Ok(()) })
-    }
-
-    fn stored_on_disk(&self) -> bool {
+    pub(super) fn stored_on_disk(&self) -> bool {
         let synced = self.synced();
         !synced.dnode.is_free() && !matches!(synced.blkptr(0, 0), Ok(None))
     }

@@ -17,6 +17,7 @@
 //! Differs from OpenZFS: indirect blocks have no buffers of their own: a sync reads, changes and writes them level
 //! by level; data buffers belong to txgs, not to blocks with lists of dirty records.
 
+mod block_size;
 mod bonus;
 mod change;
 mod clone;

@@ -23,9 +23,6 @@ use crate::zio::alloc::Class;
 use crate::zio::dedup::Dedup;
 use crate::zio::write::{AsStored, WriteRequest};
 
-/// Smallest block that counts as part of a stream: smaller ones are those of small files and of databases, and cost little.
-const PAGED_BLOCK: usize = 64 << 10;
-
 /// The role of a written block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SyncPlace {
@@ -229,10 +226,7 @@ impl Work {
             props.class = Class::Dedup;
         }
         // A rewritten block is likely to be patched again, for which it is needed here.
-        props.paged = at.level == 0
-            && old.is_hole()
-            && data.len() >= PAGED_BLOCK
-            && self.handle.paged.load(Ordering::Relaxed);
+        props.paged = at.level == 0 && old.is_hole() && self.handle.paged.load(Ordering::Relaxed);
         SyncRequest::Write(
             Box::new(WriteRequest {
                 data,
