@@ -10,7 +10,7 @@ use engine::spa::Spa;
 use engine::taskq::Promise;
 use engine::types::Bookmark;
 use engine::vdev::stats::IoClass;
-use engine::zio::alloc::Class;
+use engine::zio::alloc::MetaslabClass;
 use engine::zio::dedup::Dedup;
 use engine::zio::write::{AsStored, WriteProps, WriteRequest};
 use engine::zio::{gang_members, gang_parts};
@@ -62,7 +62,7 @@ const PROPS: WriteProps = WriteProps {
     copies: 1,
     gang_copies: 0,
     narrow_gang: false,
-    class: Class::Normal,
+    class: MetaslabClass::Normal,
     embed: false,
     hole_birth: true,
     nopwrite: false,

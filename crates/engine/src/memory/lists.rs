@@ -8,9 +8,9 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::Key;
+use super::BlockKey;
 use super::chains::{Chains, Slot};
-use super::stats::Purpose;
+use super::stats::ReadPurpose;
 
 /// The lists; the values are their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +23,7 @@ enum Side {
 
 #[derive(Debug)]
 struct Entry<V> {
-    key: Key,
+    key: BlockKey,
     /// `None` in a ghost list.
     value: Option<V>,
     side: Side,
@@ -95,7 +95,7 @@ pub(super) enum BlockUse {
 /// The lists and the adapted target. Blocks outside the ghost lists have a value.
 #[derive(Debug)]
 pub(super) struct RecencyLists<V> {
-    entries: HashMap<Key, Slot, RandomState>,
+    entries: HashMap<BlockKey, Slot, RandomState>,
     chains: Chains<Entry<V>, 4>,
     lists: [List; 4],
     /// Target bytes of the recent side.
@@ -110,21 +110,21 @@ impl<V> Default for RecencyLists<V> {
 }
 
 impl<V> RecencyLists<V> {
-    fn entry(&self, key: Key) -> Option<&Entry<V>> {
+    fn entry(&self, key: BlockKey) -> Option<&Entry<V>> {
         self.chains.get(*self.entries.get(&key)?)
     }
 
     /// The content of a cached block.
-    pub(super) fn value(&self, key: Key) -> Option<&V> {
+    pub(super) fn value(&self, key: BlockKey) -> Option<&V> {
         self.entry(key)?.value.as_ref()
     }
 
     /// The content of a cached block, to be changed. Its size stays the same.
-    pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut V> {
+    pub(super) fn value_mut(&mut self, key: BlockKey) -> Option<&mut V> {
         self.chains.get_mut(*self.entries.get(&key)?)?.value.as_mut()
     }
 
-    fn unlink(&mut self, key: Key) -> Option<Entry<V>> {
+    fn unlink(&mut self, key: BlockKey) -> Option<Entry<V>> {
         let entry = self.chains.remove(self.entries.remove(&key)?)?;
         self.count(entry.side, entry.metadata, |bytes| bytes.saturating_sub(entry.size));
         Some(entry)
@@ -152,7 +152,7 @@ impl<V> RecencyLists<V> {
     }
 
     /// A cached block is used again: returns its content. The first use of a block that was read ahead is not a second use.
-    pub(super) fn touch(&mut self, key: Key, prefetch: bool) -> Option<(&V, BlockUse)> {
+    pub(super) fn touch(&mut self, key: BlockKey, prefetch: bool) -> Option<(&V, BlockUse)> {
         let slot = *self.entries.get(&key)?;
         let entry = self.chains.get_mut(slot).filter(|entry| entry.value.is_some())?;
         let (before, read_ahead, size, metadata) = (entry.side, entry.ahead, entry.size, entry.metadata);
@@ -169,7 +169,7 @@ impl<V> RecencyLists<V> {
     }
 
     /// A block of `size` bytes was read into a cache of `limit` bytes.
-    pub(super) fn insert(&mut self, key: Key, value: V, size: u64, purpose: Purpose, limit: u64) {
+    pub(super) fn insert(&mut self, key: BlockKey, value: V, size: u64, purpose: ReadPurpose, limit: u64) {
         let before = self.unlink(key).map(|e| e.side);
         if let Some(side) = before {
             self.hit(side);
@@ -180,26 +180,26 @@ impl<V> RecencyLists<V> {
             _ => {}
         }
         let side = if before.is_some() { Side::Frequent } else { Side::Recent };
-        let Purpose { metadata, prefetch: ahead } = purpose;
+        let ReadPurpose { metadata, prefetch: ahead } = purpose;
         self.link(Entry { key, value: Some(value), side, size, metadata, ahead });
         self.forget(limit);
     }
 
     /// The standing of a block: whether it was seen more than once, and whether it was read ahead and not used since.
-    pub(super) fn standing(&self, key: Key) -> Option<(bool, bool)> {
+    pub(super) fn standing(&self, key: BlockKey) -> Option<(bool, bool)> {
         let entry = self.entry(key)?;
         Some((matches!(entry.side, Side::Frequent | Side::GhostFrequent), entry.ahead))
     }
 
     /// Removes a cached block; returns its bytes. A ghost stays.
-    pub(super) fn remove(&mut self, key: Key) -> Option<u64> {
+    pub(super) fn remove(&mut self, key: BlockKey) -> Option<u64> {
         self.value(key)?;
         self.unlink(key).map(|entry| entry.size)
     }
 
     /// Removes a pool's blocks, including their ghosts. Returns the bytes of its cached blocks.
     pub(super) fn forget_pool(&mut self, pool: u32) -> u64 {
-        let keys: Vec<Key> = self.entries.keys().filter(|key| key.pool == pool).copied().collect();
+        let keys: Vec<BlockKey> = self.entries.keys().filter(|key| key.pool == pool).copied().collect();
         let removed = keys.into_iter().filter_map(|key| self.unlink(key));
         removed.filter(|entry| entry.value.is_some()).map(|entry| entry.size).sum()
     }
@@ -220,7 +220,7 @@ impl<V> RecencyLists<V> {
         Some(size)
     }
 
-    fn oldest(&self, side: Side) -> Option<Key> {
+    fn oldest(&self, side: Side) -> Option<BlockKey> {
         Some(self.chains.get(self.chains.oldest(side as usize)?)?.key)
     }
 
@@ -267,10 +267,10 @@ impl<V> RecencyLists<V> {
 mod tests {
     use super::*;
 
-    const DATA: Purpose = Purpose { prefetch: false, metadata: false };
+    const DATA: ReadPurpose = ReadPurpose { prefetch: false, metadata: false };
 
-    fn key(offset: u64) -> Key {
-        Key { pool: 0, vdev: 0, offset, birth: 1, keyless: false }
+    fn key(offset: u64) -> BlockKey {
+        BlockKey { pool: 0, vdev: 0, offset, birth: 1, keyless: false }
     }
 
     fn held(lists: &RecencyLists<u64>) -> u64 {
@@ -284,7 +284,7 @@ mod tests {
             lists.insert(key(1), 1, 10, DATA, 100);
             lists.touch(key(1), false);
             for i in 2..50 {
-                lists.insert(key(i), i, 10, Purpose { prefetch: ahead, metadata: false }, 100);
+                lists.insert(key(i), i, 10, ReadPurpose { prefetch: ahead, metadata: false }, 100);
                 if ahead {
                     assert_eq!(lists.touch(key(i), false), Some((&i, BlockUse::ReadAhead)));
                 }

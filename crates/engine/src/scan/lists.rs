@@ -13,7 +13,7 @@ use ondisk::bpobj::{Bpobj, is_free_entry};
 use ondisk::dsl::{Bptree, BptreeEntry};
 use ondisk::{Blkptr, names};
 
-use super::traverse::{Origin, Stop, Visit, Visitor, orphan};
+use super::traverse::{ReferenceKind, Stop, Visit, Visitor, orphan};
 use crate::dmu::{Dense, Object};
 use crate::error::{Error, Result};
 use crate::spa::Pool;
@@ -42,7 +42,7 @@ pub(crate) fn deferred(pool: &Pool, visitor: &mut dyn Visitor) -> std::result::R
 }
 
 fn deferred_visit(bp: &Blkptr, at: Bookmark) -> Visit<'_> {
-    Visit { bp, at, origin: Origin::Deferred, dnode: None }
+    Visit { bp, at, origin: ReferenceKind::Deferred, dnode: None }
 }
 
 type Met = Result<std::result::Result<(), Stop>>;

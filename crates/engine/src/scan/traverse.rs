@@ -9,7 +9,7 @@ use ondisk::dsl::{BptreeEntry, DslDataset};
 use super::lists;
 use crate::error::Error;
 use crate::spa::Pool;
-pub use crate::traverse::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk};
+pub use crate::traverse::{Places, ReferenceKind, SPILL, Stop, Visit, Visitor, Walk};
 use crate::types::Bookmark;
 
 /// Visits every block pointer of the pool.

@@ -11,7 +11,7 @@ use crate::traverse::tree::DnodeBlock;
 
 /// One thing that a walk met. Blocks are counted in the object's own block size; `end` is one past the last.
 #[derive(Debug, Clone)]
-pub(super) enum Event {
+pub(super) enum StreamEvent {
     /// A block of dnodes, before its objects.
     Dnodes { bp: Blkptr, blkid: u64, slots: u64 },
     /// An object.
@@ -61,5 +61,5 @@ impl DnodeAt {
 
 /// Takes events in order.
 pub(super) trait Sink {
-    fn take(&mut self, event: Event) -> Result<()>;
+    fn take(&mut self, event: StreamEvent) -> Result<()>;
 }

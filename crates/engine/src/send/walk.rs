@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ondisk::Blkptr;
 
 use super::Meter;
-use super::event::{DnodeAt, Event, Sink};
+use super::event::{DnodeAt, Sink, StreamEvent};
 use crate::dmu::{Objset, SpecialObject};
 use crate::error::{Error, Result};
 use crate::traverse::SPILL;
@@ -72,8 +72,8 @@ impl Walk<'_> {
         let (bp, object) = (*pointer.bp, pointer.object);
         let (number, size) = (object.number, object.dnode.datablksz());
         self.to.take(match bp.is_redacted() {
-            true => Event::Redact { object: number, start, end: start.saturating_add(1), size },
-            false => Event::Data { object: Arc::clone(object), bp, blkid: start },
+            true => StreamEvent::Redact { object: number, start, end: start.saturating_add(1), size },
+            false => StreamEvent::Data { object: Arc::clone(object), bp, blkid: start },
         })
     }
 }
@@ -100,17 +100,17 @@ impl TreeVisitor for Walk<'_> {
         let Some((start, span)) = self.span(pointer) else { return Ok(()) };
         let end = start.wrapping_add(span);
         self.to.take(match object.number {
-            0 => Event::NoObjects { start, end },
-            _ => Event::Hole { object: Arc::clone(object), start, end, birth },
+            0 => StreamEvent::NoObjects { start, end },
+            _ => StreamEvent::Hole { object: Arc::clone(object), start, end, birth },
         })
     }
 
     fn pre(&mut self, pointer: &Pointer<'_>) -> Result<()> {
         let Pointer { bp, at, object, .. } = *pointer;
         match (object.number, at.level, at.blkid) {
-            (_, _, SPILL) => self.to.take(Event::Spill { object: Arc::clone(object), bp: *bp }),
+            (_, _, SPILL) => self.to.take(StreamEvent::Spill { object: Arc::clone(object), bp: *bp }),
             (0, 0, blkid) if pointer.is_of_dnodes() => {
-                self.to.take(Event::Dnodes { bp: *bp, blkid, slots: pointer.dnodes_per_block() })
+                self.to.take(StreamEvent::Dnodes { bp: *bp, blkid, slots: pointer.dnodes_per_block() })
             }
             (0, 0, _) => Err(Error::corrupt("no block of dnodes stands here").at_block(at)),
             (_, 0, _) => self.data(pointer),
@@ -119,7 +119,7 @@ impl TreeVisitor for Walk<'_> {
     }
 
     fn object(&mut self, slot: &DnodeSlot<'_>) -> Result<()> {
-        self.to.take(Event::Object(DnodeAt {
+        self.to.take(StreamEvent::Object(DnodeAt {
             number: slot.number,
             dnodes: Arc::clone(slot.block),
             slots: slot.bytes.clone(),
@@ -128,7 +128,7 @@ impl TreeVisitor for Walk<'_> {
     }
 
     fn free_slot(&mut self, number: u64) -> Result<()> {
-        self.to.take(Event::NoObject { number })
+        self.to.take(StreamEvent::NoObject { number })
     }
 
     fn dead_end(&mut self, end: DeadEnd) -> Result<()> {

@@ -18,4 +18,4 @@ pub(crate) mod walk;
 
 pub(crate) use walk::dataset;
 pub(crate) use walk::{Births, Paused};
-pub use walk::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk};
+pub use walk::{Places, ReferenceKind, SPILL, Stop, Visit, Visitor, Walk};

@@ -1,8 +1,8 @@
 //! The place where an earlier traversal of an object set stopped, and the blocks that it has passed.
 
+use ondisk::bookmark::SPILL_BLKID as SPILL;
 use ondisk::{Bookmark as StoredBookmark, Dnode, dnode};
 
-use super::SPILL;
 use crate::types::Bookmark;
 
 /// The place from which a traversal continues.

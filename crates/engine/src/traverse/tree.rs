@@ -16,10 +16,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::blkptr::BLKPTR_SIZE;
+use ondisk::bookmark::SPILL_BLKID as SPILL;
 use ondisk::{Blkptr, Dnode, DnodeRef, ObjectType, dnode};
 use stdx::Buf;
 
-use super::SPILL;
 use super::resume::{Resume, dnodes_per_block, first_below};
 use crate::dmu::{Object, Objset, SpecialObject};
 use crate::error::{Error, Kind};

@@ -23,11 +23,11 @@ use crate::zio::Form;
 
 /// Block number that stands for an object's spill block.
 #[doc(alias = "DMU_SPILL_BLKID")]
-pub const SPILL: u64 = u64::MAX - 1;
+pub const SPILL: u64 = ondisk::bookmark::SPILL_BLKID;
 
 /// The kind of reference to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum ReferenceKind {
     /// An object set's tree.
     Tree,
     /// An intent log, or a record in it.
@@ -44,7 +44,7 @@ pub struct Visit<'a> {
     /// Its place.
     pub at: Bookmark,
     /// The reference to it.
-    pub origin: Origin,
+    pub origin: ReferenceKind,
     /// The object it belongs to; `None` for roots, logs and lists.
     pub(crate) dnode: Option<&'a Dnode>,
 }
@@ -218,7 +218,7 @@ impl Walk<'_> {
             return Ok(());
         }
         if !continues && root.physical_birth() <= self.births.until {
-            self.visitor.block(&Visit { bp: root, at, origin: Origin::Tree, dnode: None })?;
+            self.visitor.block(&Visit { bp: root, at, origin: ReferenceKind::Tree, dnode: None })?;
         }
         if root.dva(0).is_some_and(|dva| !self.roots.insert((dva.vdev, dva.offset))) {
             let twice = Error::new(Kind::Loop, "a block of pointers stands at two places").at_block(at);
@@ -297,7 +297,7 @@ impl TreeVisitor for Walk<'_> {
 
 fn visit<'a>(pointer: &Pointer<'a>) -> Visit<'a> {
     let Pointer { bp, at, object, .. } = *pointer;
-    Visit { bp, at, origin: Origin::Tree, dnode: Some(&object.dnode) }
+    Visit { bp, at, origin: ReferenceKind::Tree, dnode: Some(&object.dnode) }
 }
 
 /// Places already met, for lists in which a block may stand twice.
