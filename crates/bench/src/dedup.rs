@@ -9,10 +9,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::memory::limits::Limit;
-use engine::zio::alloc::Class;
+use engine::zio::alloc::MetaslabClass;
 use engine::{Error, Kind, Result};
 use sim::files::{FilePool, POOL, disks};
 use sim::world::Shape;
@@ -83,7 +83,7 @@ pub fn run(dir: &Path, mib: u64) -> Result<()> {
 impl Bench {
     fn set(&self, name: &'static str, value: u64) -> Result<()> {
         let all = [(name, Some(PropValue::Number(value)))];
-        self.pool.spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local))
+        self.pool.spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local))
     }
 
     /// A table of [`ENTRIES`].
@@ -184,13 +184,13 @@ impl Bench {
         for (what, value) in [("off", OFF), ("sha256", SHA256)] {
             self.set("dedup", value)?;
             let name = self.write(bytes, 16 << 10, false)?;
-            let used = self.pool.spa.space.class_stats(Class::Normal).allocated;
+            let used = self.pool.spa.space.class_stats(MetaslabClass::Normal).allocated;
             let (start, cpu) = (Instant::now(), processor());
             let fs = &self.pool.fs;
             fs.unlink(fs.root, name.as_bytes())?;
             let returned = start.elapsed();
             let mut txgs = 0;
-            while self.pool.spa.space.class_stats(Class::Normal).allocated + bytes * 9 / 10 > used
+            while self.pool.spa.space.class_stats(MetaslabClass::Normal).allocated + bytes * 9 / 10 > used
                 && txgs < 2000
             {
                 self.pool.spa.dsl_task(|_| Ok(()))?;

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use blkdev::Device;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::{Error, Kind, Result};
 use ondisk::CompressType;
@@ -134,7 +134,8 @@ fn layout(dir: &Path, name: &str, shape: Shape, load: &Load) -> Result<()> {
     for (what, work, lz4, shrinks) in WORKS {
         let number = if lz4 { CompressType::Lz4 } else { CompressType::Off };
         let value = PropValue::Number(number as u64);
-        pool.spa.dsl_task(move |tasks| tasks.set(POOL, &[("compression", Some(value))], Source::Local))?;
+        pool.spa
+            .dsl_task(move |tasks| tasks.set(POOL, &[("compression", Some(value))], SettingSource::Local))?;
         devices.iter().for_each(|device| {
             device.take();
         });

@@ -12,8 +12,8 @@ use clikit::ctx::Ctx;
 use clikit::progress::Progress;
 use clikit::source::PoolSource;
 use clikit::verb::{Exit, Outcome, Verb};
-use engine::scan::account::Event;
-use engine::scan::verify::{Options, Report, Which, verify};
+use engine::scan::account::WalkEvent;
+use engine::scan::verify::{Report, VerifyOptions, VerifyScope, verify};
 use engine::vdev::plan::Depth;
 
 use places::Places;
@@ -70,11 +70,11 @@ impl Verb for Verify {
     fn run(self, ctx: &mut Ctx) -> Outcome {
         let pool = self.source.open(&self.pool, ctx)?;
         let stop = ctx.interrupt.flag();
-        let options = Options {
-            which: if self.metadata { Which::Metadata } else { Which::All },
+        let options = VerifyOptions {
+            which: if self.metadata { VerifyScope::Metadata } else { VerifyScope::All },
             depth: if self.first_copy { Depth::First } else { Depth::All },
             leaks: !self.no_leaks,
-            ..Options::new(&stop)
+            ..VerifyOptions::new(&stop)
         };
         let mut bar = Progress::bytes("verify", 0, self.quiet);
         let mut total = 0;
@@ -88,7 +88,7 @@ impl Verb for Verify {
                 }
                 bar.set(done.bytes);
             },
-            &mut |_: &Event<'_>| (),
+            &mut |_: &WalkEvent<'_>| (),
         );
         bar.finish();
         let places = Places::new(&pool, &report, &stop);

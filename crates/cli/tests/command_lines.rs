@@ -7,15 +7,6 @@ use std::fs;
 
 use live::Live;
 
-/// Runs lines of which each gives the exit code and begins standard error as stated; usage follows an exit code of 2.
-fn said(live: &Live, lines: &[(&str, i32, &str)]) {
-    for (line, code, err) in lines {
-        let run = live.run(line);
-        let whole = if *code == 2 { run.err.starts_with(err) } else { run.err == *err };
-        assert!(run.code == *code && whole, "{line}: {}: {}{}", run.code, run.err, run.out);
-    }
-}
-
 /// A word that OpenZFS ignores nowhere must not widen a command to all pools, and a wrong name must not keep it from the others.
 #[test]
 fn commands_on_several_pools_do_what_they_name() {
@@ -26,32 +17,26 @@ fn commands_on_several_pools_do_what_they_name() {
     }
     live.ok(&format!("zpool create -d -m none p3 {}", live.disk("p3", 64)));
     let usage = "usage:\n\tupgrade ";
-    said(
-        &live,
-        &[
-            ("zfs upgrade -a p1/a", 2, usage),
-            ("zfs upgrade -a -r p1", 2, usage),
-            ("zfs upgrade -V 5", 2, usage),
-            ("zfs upgrade -r", 2, usage),
-            ("zfs upgrade -v p1", 2, usage),
-            ("zfs upgrade -v -a", 2, usage),
-        ],
-    );
+    live.answers(&[
+        ("zfs upgrade -a p1/a", 2, usage),
+        ("zfs upgrade -a -r p1", 2, usage),
+        ("zfs upgrade -V 5", 2, usage),
+        ("zfs upgrade -r", 2, usage),
+        ("zfs upgrade -v p1", 2, usage),
+        ("zfs upgrade -v -a", 2, usage),
+    ]);
     assert_eq!(live.ok("zfs get -H -o value version p1/a p2/a"), "3\n3\n");
 
     let missing = "cannot open 'nope': no such pool\n";
     let two = format!("{missing}cannot open 'no/pool': invalid character '/' in pool name\n");
-    said(
-        &live,
-        &[
-            ("zpool sync p1 nope no/pool", 1, &two),
-            ("zpool reopen nope p1", 1, missing),
-            ("zpool resilver p2 nope", 1, missing),
-            ("zpool scrub -w p1 p1", 0, ""),
-            ("zpool scrub p2 nope", 1, missing),
-            ("zpool upgrade nope p3", 1, missing),
-        ],
-    );
+    live.answers(&[
+        ("zpool sync p1 nope no/pool", 1, &two),
+        ("zpool reopen nope p1", 1, missing),
+        ("zpool resilver p2 nope", 1, missing),
+        ("zpool scrub -w p1 p1", 0, ""),
+        ("zpool scrub p2 nope", 1, missing),
+        ("zpool upgrade nope p3", 1, missing),
+    ]);
     live.ok("zpool wait -t scrub p2");
     for pool in ["p1", "p2"] {
         assert!(live.ok(&format!("zpool status {pool}")).contains("scrub repaired 0B"), "{pool}");
@@ -72,7 +57,7 @@ fn commands_on_several_pools_do_what_they_name() {
     live.ok("zpool export p2 p2");
     let folder = live.disks();
     live.ok(&format!("zpool import -d {} -o readonly=on p2", folder.display()));
-    said(&live, &[("zfs upgrade p2", 0, ""), ("zpool export nope p2", 1, missing)]);
+    live.answers(&[("zfs upgrade p2", 0, ""), ("zpool export nope p2", 1, missing)]);
     assert_eq!(live.fails("zpool list p2"), "cannot open 'p2': no such pool\n");
 }
 
@@ -84,18 +69,18 @@ fn sets_of_features_are_read_from_any_file() {
     let create = format!("zpool create -m none -o compatibility={value} tank {disk}");
     fs::write(&set, "lz4_compress nope\n").unwrap();
     let unknown = "Error: invalid feature name(s) in local compatibility files: nope \n";
-    said(&live, &[(&create, 1, unknown)]);
+    live.answers(&[(&create, 1, unknown)]);
     fs::write(&set, "lz4_compress").unwrap();
     let unread = format!("Error: could not read/parse feature file(s): {value} \n");
-    said(&live, &[(&create, 1, &unread)]);
+    live.answers(&[(&create, 1, &unread)]);
     fs::write(&set, "lz4_compress\n").unwrap();
-    said(&live, &[(&create, 0, "")]);
+    live.answers(&[(&create, 0, "")]);
     assert_eq!(
         live.ok("zpool get -H -o value feature@lz4_compress,feature@blake3 tank"),
         "active\ndisabled\n"
     );
     fs::write(&set, "nope\n").unwrap();
-    said(&live, &[(&format!("zpool set compatibility={value} tank"), 1, unknown)]);
+    live.answers(&[(&format!("zpool set compatibility={value} tank"), 1, unknown)]);
 }
 
 #[test]
@@ -113,9 +98,7 @@ fn wrong_words_are_refused_in_openzfs_words() {
     let missing = "cannot open 'nope': dataset does not exist\n";
     let normal = "invalid vdev specification\nthe following errors must be manually repaired:\n\
                   at least one general top-level vdev must be specified\n";
-    said(
-        &live,
-        &[
+    live.answers(&[
             ("zfs list -d x tank", 2, "x is not an integer\nusage:\n"),
             ("zfs get -d x used tank", 2, "x is not an integer\nusage:\n"),
             ("zfs list -d 99999999999 tank", 0, ""),

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use sim::kill::{Layout, Plan, run, serve};
+use sim::kill::{KillPlan, Layout, run, serve};
 
 /// This program again, as a process that works on a mount.
 fn worker() -> Command {
@@ -26,7 +26,7 @@ fn nothing_synced_is_lost_when_the_daemon_is_killed_under_load() {
     }
     for (seed, layout) in (1..).zip([Layout::MirrorAndLogs, Layout::Raidz]) {
         let binary = env!("CARGO_BIN_EXE_aquifer").into();
-        let plan = Plan { binary, seed, layout, kills: 5, judged_every: 5, longest: 1200 };
+        let plan = KillPlan { binary, seed, layout, kills: 5, judged_every: 5, longest: 1200 };
         let course = run(&plan, &worker).unwrap_or_else(|why| panic!("{layout:?}: {why}"));
         println!("{layout:?}: {course:?}");
         assert!(course.syncs > 0 && course.kills == 5);

@@ -22,14 +22,6 @@ fn pool() -> Live {
     live
 }
 
-/// Runs lines of which each gives the exit code and begins standard error as stated.
-fn said(live: &Live, lines: &[(&str, i32, &str)]) {
-    for (line, code, err) in lines {
-        let run = live.run(line);
-        assert_eq!((run.code, run.err.as_str()), (*code, *err), "{line}: {}", run.out);
-    }
-}
-
 /// zrepl looks for the first, and takes the names of the snapshots that stay from the others.
 #[test]
 fn snapshots_that_cannot_be_destroyed_together_are_all_named() {
@@ -57,14 +49,11 @@ fn snapshots_that_cannot_be_destroyed_together_are_all_named() {
     let cloned = "cannot destroy 'tank/a@2': snapshot has dependent clones\nuse '-R' to destroy the following datasets:\n\
                   tank/c\ncannot destroy 'tank/a@4': snapshot has dependent clones\nuse '-R' to destroy the following \
                   datasets:\ntank/d\n";
-    said(
-        &live,
-        &[
-            ("zfs destroy tank/a@2,4", 1, cloned),
-            ("zfs destroy tank/a@", 1, "could not find any snapshots to destroy; check snapshot names.\n"),
-            ("zfs destroy -d tank/a", 1, "cannot open 'tank/a': missing '@' delimiter in snapshot name\n"),
-        ],
-    );
+    live.answers(&[
+        ("zfs destroy tank/a@2,4", 1, cloned),
+        ("zfs destroy tank/a@", 1, "could not find any snapshots to destroy; check snapshot names.\n"),
+        ("zfs destroy -d tank/a", 1, "cannot open 'tank/a': missing '@' delimiter in snapshot name\n"),
+    ]);
     live.export_and_verify("tank");
 }
 
@@ -103,9 +92,7 @@ fn snapshots_of_nothing_are_refused_with_the_usage() {
     live.ok("zfs create tank/b");
     live.ok("zfs snapshot tank/b@a");
     let usage = "usage:\n\tsnapshot [-r] [-o property=value] ... <snapshot> ...\n";
-    said(
-        &live,
-        &[
+    live.answers(&[
             (
                 "zfs snapshot tank/none@x",
                 2,
@@ -171,13 +158,10 @@ fn sharing_takes_openzfs_words() {
         assert!(run.code == code && run.err.starts_with(why), "{line}: {}: {}", run.code, run.err);
     }
     live.ok("zfs set sharenfs=on tank");
-    said(
-        &live,
-        &[
-            ("zfs share tank", 1, "zfs share: not supported yet: sharing over NFS or SMB\n"),
-            ("zfs unshare tank", 1, "cannot unshare 'tank': not currently shared\n"),
-        ],
-    );
+    live.answers(&[
+        ("zfs share tank", 1, "zfs share: not supported yet: sharing over NFS or SMB\n"),
+        ("zfs unshare tank", 1, "cannot unshare 'tank': not currently shared\n"),
+    ]);
 }
 
 #[test]
@@ -276,18 +260,11 @@ fn words_that_are_not_utf8_are_refused_as_such() {
 fn channel_programs_are_refused() {
     let live = pool();
     let usage = "usage:\n\tprogram [-jn] [-t <instruction limit>] [-m <memory limit (b)>]\n\t    <pool> <program file> [lua args...]\n";
-    said(
-        &live,
-        &[
-            ("zfs program tank", 2, &format!("invalid number of arguments\n{usage}")),
-            (
-                "zfs program -t x tank /dev/null",
-                2,
-                &format!("invalid argument 'x': expected integer\n{usage}"),
-            ),
-            ("zfs program tank /dev/null", 1, "zfs program: not supported yet: channel programs\n"),
-        ],
-    );
+    live.answers(&[
+        ("zfs program tank", 2, &format!("invalid number of arguments\n{usage}")),
+        ("zfs program -t x tank /dev/null", 2, &format!("invalid argument 'x': expected integer\n{usage}")),
+        ("zfs program tank /dev/null", 1, "zfs program: not supported yet: channel programs\n"),
+    ]);
 }
 
 #[test]

@@ -12,7 +12,7 @@
 
 use engine::dsl::Dir;
 use engine::dsl::write::{MosTx, MosView, Tasks, names};
-use engine::zap::Entry;
+use engine::zap::ZapEntry;
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
 use zcommon::version::SPA_VERSION_DELEGATED_PERMS;
@@ -114,7 +114,7 @@ pub(crate) fn grants_now(at: &MosView<'_>, dir: u64) -> Result<Vec<Grant>> {
 }
 
 /// The grants in the ZAP `number`; `entries` reads a ZAP, and none for object 0.
-fn grants_of(number: u64, entries: impl Fn(u64) -> Result<Vec<Entry>>) -> Result<Vec<Grant>> {
+fn grants_of(number: u64, entries: impl Fn(u64) -> Result<Vec<ZapEntry>>) -> Result<Vec<Grant>> {
     let mut all: Vec<Grant> = Vec::new();
     for entry in entries(number)? {
         let (Some(scope), Some(number)) = (Scope::parse(&entry.name_lossy()), entry.value.first()) else {

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::dsl::write::{Encryption, Tasks};
 use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
 use engine::spa::layout::PoolSpec;
@@ -227,7 +227,7 @@ impl Registry {
                 spa.set_props(&pool_props, tasks.at.tx)?;
                 let settings: Vec<_> =
                     fs_props.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
-                tasks.set(&name, &settings, Source::Local)
+                tasks.set(&name, &settings, SettingSource::Local)
             });
             if let Err(e) = set {
                 // A pool without them was not requested, and its labels would block the devices.

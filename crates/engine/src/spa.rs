@@ -115,7 +115,7 @@ use self::shared::Shared;
 use self::suspension::Telling;
 use self::sync_task::WaitingTasks;
 use crate::dmu::dirty::sync::BlockOps;
-use crate::dmu::tx::{Dirty, FREED_BLOCK, Unsynced};
+use crate::dmu::tx::{DirtyData, FREED_BLOCK, Unsynced};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::DslPool;
 use crate::error::{Error, Result};
@@ -125,14 +125,14 @@ use crate::txg::Txgs;
 use crate::vdev::leaf::Leaf;
 use crate::zio::{self, suspend::be_patient};
 
-pub use activity::{Activity, Pace, Step};
+pub use activity::{Activity, ActivityStep, Pace};
 pub use create::{FillRoot, NewPool, create, create_encrypted};
 pub use import::{ImportOptions, check_logs, import, import_read_only, import_rebuilt, missing_logs};
 pub use load::{open, packed_nvlist};
 pub use overtaken::overtaken;
 pub use pool::{Pool, PoolBase, Rewind};
 pub use remote::has_heartbeats;
-pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, Purpose, Reach};
+pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, OpenPurpose, Reach};
 pub use upgrade::is_version;
 pub use wait_activity::{ActivityCommand, WaitActivity};
 
@@ -158,7 +158,7 @@ pub struct Spa {
     /// Its txgs.
     pub txgs: Arc<Txgs>,
     /// Changed bytes.
-    pub dirty: Arc<Dirty>,
+    pub dirty: Arc<DirtyData>,
     /// Datasets that are open for writing.
     pub datasets: Arc<DslPool>,
     /// Allocates and frees space.
@@ -231,7 +231,7 @@ impl Spa {
         (pool, guid): (Arc<PoolBase>, u64),
         mos: Arc<LiveObjset>,
         space: Arc<SpaceAllocator>,
-        (txgs, dirty): (Arc<Txgs>, Arc<Dirty>),
+        (txgs, dirty): (Arc<Txgs>, Arc<DirtyData>),
         (features, config, shared): (FeatureSet, Mutex<PoolConfig>, Shared),
         uberblock: Uberblock,
     ) -> Arc<Self> {
@@ -351,7 +351,7 @@ impl Spa {
         Ok(Tx::begin(&self.txgs, &self.dirty))
     }
 
-    /// For tests: see [`Dirty::break_off_after`].
+    /// For tests: see [`DirtyData::break_off_after`].
     pub fn break_off_after(&self, changes: u64) {
         self.dirty.break_off_after(changes);
     }

@@ -97,21 +97,21 @@ pub struct Txgs {
 
 /// A hold on the txg that was open when it was taken.
 #[derive(Debug)]
-pub(crate) struct Hold {
+pub(crate) struct TxgHold {
     txgs: Arc<Txgs>,
     txg: u64,
     /// Taken during the unwinding of a panic.
     in_panic: bool,
 }
 
-impl Hold {
+impl TxgHold {
     /// The txg.
     pub(crate) fn txg(&self) -> u64 {
         self.txg
     }
 }
 
-impl Drop for Hold {
+impl Drop for TxgHold {
     fn drop(&mut self) {
         let mut state = self.txgs.state.lock();
         if let Some(count) = state.holds.get_mut(slot(self.txg)) {
@@ -153,7 +153,7 @@ impl Txgs {
     }
 
     /// Holds the open txg; waits for the transactions of the previous txg.
-    pub(crate) fn begin(self: &Arc<Self>) -> Hold {
+    pub(crate) fn begin(self: &Arc<Self>) -> TxgHold {
         let mut state = self.state.lock();
         while state.quiescing.is_some_and(|txg| state.held(txg)) {
             self.changed.wait(&mut state);
@@ -162,7 +162,7 @@ impl Txgs {
         if let Some(count) = state.holds.get_mut(slot(txg)) {
             *count += 1;
         }
-        Hold { txgs: Arc::clone(self), txg, in_panic: std::thread::panicking() }
+        TxgHold { txgs: Arc::clone(self), txg, in_panic: std::thread::panicking() }
     }
 
     /// The open txg.

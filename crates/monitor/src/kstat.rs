@@ -15,7 +15,7 @@ use clikit::pool_state;
 use clikit::session::Home;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Registry;
-use engine::memory::stats::{ByPurpose, Purpose};
+use engine::memory::stats::{ByPurpose, ReadPurpose};
 use engine::memory::{HEADER, Limit};
 use serde_json::{Map, json};
 
@@ -152,21 +152,21 @@ pub(super) fn of_daemon(ctx: &Ctx) -> Result<std::sync::Arc<Registry>, Failure> 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Arcstats(Vec<(&'static str, i64)>);
 
-const PURPOSES: [(Purpose, [&str; 3]); 4] = [
+const PURPOSES: [(ReadPurpose, [&str; 3]); 4] = [
     (
-        Purpose { prefetch: false, metadata: false, paged: false },
+        ReadPurpose { prefetch: false, metadata: false, paged: false },
         ["demand_data_hits", "demand_data_iohits", "demand_data_misses"],
     ),
     (
-        Purpose { prefetch: false, metadata: true, paged: false },
+        ReadPurpose { prefetch: false, metadata: true, paged: false },
         ["demand_metadata_hits", "demand_metadata_iohits", "demand_metadata_misses"],
     ),
     (
-        Purpose { prefetch: true, metadata: false, paged: false },
+        ReadPurpose { prefetch: true, metadata: false, paged: false },
         ["prefetch_data_hits", "prefetch_data_iohits", "prefetch_data_misses"],
     ),
     (
-        Purpose { prefetch: true, metadata: true, paged: false },
+        ReadPurpose { prefetch: true, metadata: true, paged: false },
         ["prefetch_metadata_hits", "prefetch_metadata_iohits", "prefetch_metadata_misses"],
     ),
 ];
@@ -208,7 +208,7 @@ impl Arcstats {
         all.add_machine(registry);
         let joined = stats.prefetch_joined.load(Ordering::Relaxed);
         let used = stats.prefetch_used.load(Ordering::Relaxed);
-        let ahead = |metadata| stats.misses.get(Purpose { prefetch: true, metadata, paged: false });
+        let ahead = |metadata| stats.misses.get(ReadPurpose { prefetch: true, metadata, paged: false });
         all.add("predictive_prefetch", ahead(false) + ahead(true));
         all.add("demand_hit_predictive_prefetch", used.saturating_sub(joined));
         all.add("demand_iohit_predictive_prefetch", joined);

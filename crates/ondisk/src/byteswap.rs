@@ -14,22 +14,22 @@ use crate::{Byteswap, DnodeFlags, ObjectType};
 /// Width of the integers in an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "self-evident")]
-pub enum Words {
+pub enum IntWidth {
     U16,
     U32,
     U64,
 }
 
 /// Swaps an array of integers; a tail shorter than one is left alone.
-pub fn words(bytes: &mut [u8], width: Words) {
+pub fn words(bytes: &mut [u8], width: IntWidth) {
     match width {
-        Words::U16 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|w| w.reverse()),
-        Words::U32 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|w| w.reverse()),
-        Words::U64 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|w| w.reverse()),
+        IntWidth::U16 => bytes.as_chunks_mut::<2>().0.iter_mut().for_each(|w| w.reverse()),
+        IntWidth::U32 => bytes.as_chunks_mut::<4>().0.iter_mut().for_each(|w| w.reverse()),
+        IntWidth::U64 => bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|w| w.reverse()),
     }
 }
 
-fn words_at(bytes: &mut [u8], start: usize, len: usize, width: Words) {
+fn words_at(bytes: &mut [u8], start: usize, len: usize, width: IntWidth) {
     let end = start.saturating_add(len).min(bytes.len());
     if let Some(part) = bytes.get_mut(start..end) {
         words(part, width);
@@ -40,9 +40,9 @@ fn words_at(bytes: &mut [u8], start: usize, len: usize, width: Words) {
 pub fn swap(kind: Byteswap, bytes: &mut [u8]) {
     match kind {
         Byteswap::Uint8 => {}
-        Byteswap::Uint16 => words(bytes, Words::U16),
-        Byteswap::Uint32 => words(bytes, Words::U32),
-        Byteswap::Uint64 => words(bytes, Words::U64),
+        Byteswap::Uint16 => words(bytes, IntWidth::U16),
+        Byteswap::Uint32 => words(bytes, IntWidth::U32),
+        Byteswap::Uint64 => words(bytes, IntWidth::U64),
         Byteswap::Zap => zap(bytes),
         Byteswap::Dnode => dnodes(bytes),
         Byteswap::Objset => objset(bytes),
@@ -56,7 +56,7 @@ pub fn swap(kind: Byteswap, bytes: &mut [u8]) {
 /// False, and nothing swapped, when the type is unknown.
 pub fn swap_block(object_type: ObjectType, level: u8, bytes: &mut [u8]) -> bool {
     if level > 0 {
-        words(bytes, Words::U64);
+        words(bytes, IntWidth::U64);
         return true;
     }
     let Some(kind) = object_type.byteswap() else { return false };
@@ -89,19 +89,19 @@ fn dnode(bytes: &mut [u8]) {
         bytes.fill(0);
         return;
     }
-    words_at(core, 8, 4, Words::U16);
+    words_at(core, 8, 4, IntWidth::U16);
     // The reserved words after maxblkid and used are left alone, as OpenZFS does.
-    words_at(core, 16, 16, Words::U64);
+    words_at(core, 16, 16, IntWidth::U64);
     let has_bonus = core.get(10..12) != Some(&[0, 0]);
     let pointers = usize::from(nblkptr).min(MAX_NBLKPTR) * BLKPTR_SIZE;
     let spill = if DnodeFlags(flags).has(DnodeFlags::SPILL_BLKPTR) { BLKPTR_SIZE } else { 0 };
     let Some((pointers, rest)) = tail.split_at_mut_checked(pointers) else { return };
-    words(pointers, Words::U64);
+    words(pointers, IntWidth::U64);
     let Some((bonus, spill)) = rest.len().checked_sub(spill).and_then(|at| rest.split_at_mut_checked(at))
     else {
         return;
     };
-    words(spill, Words::U64);
+    words(spill, IntWidth::U64);
     if has_bonus && let Some(kind) = ObjectType(bonustype).byteswap() {
         // No type that can be a bonus nests dnodes, so a hostile one must not make us recurse.
         if !matches!(kind, Byteswap::Dnode | Byteswap::Objset) {
@@ -117,7 +117,7 @@ pub fn objset(bytes: &mut [u8]) {
     let [v1, v2, v3] = OBJSET_SIZES;
     dnode_at(bytes, 0);
     // Intent log header, type and flags; the MACs after them are bytes.
-    words_at(bytes, DNODE_MIN_SIZE, ZilHeader::SIZE + 16, Words::U64);
+    words_at(bytes, DNODE_MIN_SIZE, ZilHeader::SIZE + 16, IntWidth::U64);
     if size >= v2 {
         dnode_at(bytes, v1);
         dnode_at(bytes, v1 + DNODE_MIN_SIZE);
@@ -139,17 +139,17 @@ pub fn zap(bytes: &mut [u8]) {
     match bytes.first_chunk().map(|raw| u64::from_be_bytes(*raw)) {
         Some(zap::BLOCK_MICRO) => micro_zap(bytes),
         Some(zap::BLOCK_LEAF) => zap::swap_leaf(bytes),
-        _ => words(bytes, Words::U64),
+        _ => words(bytes, IntWidth::U64),
     }
 }
 
 fn micro_zap(bytes: &mut [u8]) {
     let (entries, _) = bytes.as_chunks_mut::<64>();
     let Some((header, entries)) = entries.split_first_mut() else { return };
-    words_at(header, 0, 24, Words::U64);
+    words_at(header, 0, 24, IntWidth::U64);
     for entry in entries {
-        words_at(entry, 0, 8, Words::U64);
-        words_at(entry, 8, 4, Words::U32);
+        words_at(entry, 0, 8, IntWidth::U64);
+        words_at(entry, 8, 4, IntWidth::U32);
     }
 }
 
@@ -160,10 +160,10 @@ pub fn znode(bytes: &mut [u8]) {
     let Some((words64, acl_phys)) = znode.split_at_mut_checked(ZnodePhys::SIZE - AclPhys::SIZE) else {
         return;
     };
-    words(words64, Words::U64);
-    words_at(acl_phys, 0, 8, Words::U64);
-    words_at(acl_phys, 8, 4, Words::U32);
-    words_at(acl_phys, 12, 4, Words::U16);
+    words(words64, IntWidth::U64);
+    words_at(acl_phys, 0, 8, IntWidth::U64);
+    words_at(acl_phys, 8, 4, IntWidth::U32);
+    words_at(acl_phys, 12, 4, IntWidth::U16);
     let version = acl_phys.get(12..14).map(|v| v.iter().rev().fold(0u16, |n, &b| n << 8 | u16::from(b)));
     let Some(aces) = acl_phys.last_chunk_mut::<ACE_SPACE>() else { return };
     if version == Some(ACL_VERSION_FUID) { acl(aces) } else { old_acl(aces) }
@@ -173,8 +173,8 @@ pub fn znode(bytes: &mut [u8]) {
 #[doc(alias = "zfs_oldacl_byteswap")]
 pub fn old_acl(bytes: &mut [u8]) {
     for ace in bytes.as_chunks_mut::<OLD_ACE_SIZE>().0 {
-        words_at(ace, 0, 8, Words::U32);
-        words_at(ace, 8, 4, Words::U16);
+        words_at(ace, 0, 8, IntWidth::U32);
+        words_at(ace, 8, 4, IntWidth::U16);
     }
 }
 
@@ -183,12 +183,12 @@ pub fn old_acl(bytes: &mut [u8]) {
 pub fn acl(bytes: &mut [u8]) {
     let mut rest = bytes;
     while let Some((head, tail)) = rest.split_first_chunk_mut::<8>() {
-        words_at(head, 0, 4, Words::U16);
-        words_at(head, 4, 4, Words::U32);
+        words_at(head, 0, 4, IntWidth::U16);
+        words_at(head, 4, 4, IntWidth::U32);
         let &mut [t0, t1, f0, f1, ..] = head;
         let size = acl::ace_size(u16::from_le_bytes([t0, t1]), u16::from_le_bytes([f0, f1]));
         if size > 8 && tail.len() >= 8 {
-            words_at(tail, 0, 8, Words::U64);
+            words_at(tail, 0, 8, IntWidth::U64);
         }
         let Some((_, next)) = tail.split_at_mut_checked(size - 8) else { return };
         rest = next;

@@ -4,7 +4,7 @@
 //! 2.3.
 
 use crate::blkptr::BLKPTR_SIZE;
-use crate::byteswap::{self, Words};
+use crate::byteswap::{self, IntWidth};
 use crate::words::word_struct;
 use crate::{ChecksumType, CompressType, Dva, MIN_BLOCK_SHIFT, Malformed, ObjectType};
 
@@ -241,7 +241,7 @@ fn to_little(bytes: &mut [u8], magic: u64, what: &'static str) -> Result<(), Mal
     match bytes.first_chunk().map(|raw| u64::from_le_bytes(*raw)) {
         Some(found) if found == magic => Ok(()),
         Some(found) if found == magic.swap_bytes() => {
-            byteswap::words(bytes, Words::U64);
+            byteswap::words(bytes, IntWidth::U64);
             Ok(())
         }
         found => Err(Malformed::new(what, format!("magic number {:#x}", found.unwrap_or(0)))),

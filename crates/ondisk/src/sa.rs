@@ -14,7 +14,7 @@ mod encode;
 
 pub use encode::{SaSplit, SaValue, encode};
 
-use crate::byteswap::{self, Words};
+use crate::byteswap::{self, IntWidth};
 use crate::{Cursor, Endian, Malformed};
 
 /// Magic number at the start of a buffer.
@@ -226,11 +226,11 @@ pub fn to_little_endian(bytes: &mut [u8], layout: &[SaAttr]) -> Result<(), Malfo
     }
     let variable = layout.iter().filter(|a| a.len == 0).count();
     if let Some(magic) = bytes.get_mut(..4) {
-        byteswap::words(magic, Words::U32);
+        byteswap::words(magic, IntWidth::U32);
     }
     let lengths = bytes.len().min(6 + 2 * variable);
     if let Some(lengths) = bytes.get_mut(4..lengths) {
-        byteswap::words(lengths, Words::U16);
+        byteswap::words(lengths, IntWidth::U16);
     }
     let stored: Vec<u16> = (0..variable)
         .map_while(|i| Some(u16::from_le_bytes(*bytes.get(6 + 2 * i..)?.first_chunk()?)))
@@ -239,9 +239,9 @@ pub fn to_little_endian(bytes: &mut [u8], layout: &[SaAttr]) -> Result<(), Malfo
     while let Some(Ok((attr, start, len))) = spans.next() {
         let Some(data) = bytes.get_mut(start..start + len) else { break };
         match attr.byteswap {
-            SaByteswap::Uint64Array => byteswap::words(data, Words::U64),
-            SaByteswap::Uint32Array => byteswap::words(data, Words::U32),
-            SaByteswap::Uint16Array => byteswap::words(data, Words::U16),
+            SaByteswap::Uint64Array => byteswap::words(data, IntWidth::U64),
+            SaByteswap::Uint32Array => byteswap::words(data, IntWidth::U32),
+            SaByteswap::Uint16Array => byteswap::words(data, IntWidth::U16),
             SaByteswap::Uint8Array => {}
             SaByteswap::Acl => byteswap::acl(data),
         }

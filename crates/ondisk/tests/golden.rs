@@ -222,7 +222,7 @@ fn big_endian_micro_zap() {
 fn a_leaf_swapped_twice_is_itself() {
     let raw = data!("zap-leaf");
     let mut swapped = raw.clone();
-    byteswap::words(&mut swapped[..8], byteswap::Words::U64);
+    byteswap::words(&mut swapped[..8], byteswap::IntWidth::U64);
     let head: [u8; 8] = swapped[..8].try_into().unwrap();
     // The form that a big-endian machine would have written: swap all but the mark, which identifies the
     // kind.

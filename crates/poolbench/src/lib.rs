@@ -238,7 +238,7 @@ impl Bench {
             }
         };
         let total = tables::count(which, plan, &place, samples.len());
-        let bench = work::Bench { meter: Meter::over(&disks), stop: ctx.interrupt.clone() };
+        let bench = work::RunClock { meter: Meter::over(&disks), stop: ctx.interrupt.clone() };
         let steps = Steps::new(total, ctx.err_is_terminal);
         let mut tables = Tables { bench: &bench, plan, scratch, place: &place, mounts, samples, steps };
         let results = which.iter().map(|table| tables.measure(*table)).collect::<Result<_, _>>();

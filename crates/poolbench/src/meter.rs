@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stdx::clock::{Clock, SystemClock};
 
-use super::stats::{Limit, Sample};
+use super::stats::{Limit, Measurement};
 
 /// Share of the time from which on a resource is a limit.
 const FULL: f64 = 0.9;
@@ -50,7 +50,7 @@ impl Meter {
     }
 
     /// Ends a run in which `done` units were processed.
-    pub fn stop(&self, start: &Start, done: f64) -> Sample {
+    pub fn stop(&self, start: &Start, done: f64) -> Measurement {
         let took = self.now().saturating_sub(start.at).as_secs_f64().max(1e-6);
         let share = |(now, then): (&u64, &u64)| now.saturating_sub(*then) as f64 / 1000.0 / took;
         let device = self.busy().iter().zip(&start.busy).map(share).fold(0.0, f64::max);
@@ -63,7 +63,7 @@ impl Meter {
             () if cpu >= FULL => Limit::Cpu,
             () => Limit::Unknown,
         };
-        Sample { rate: done / took, limit }
+        Measurement { rate: done / took, limit }
     }
 
     fn busy(&self) -> Vec<u64> {

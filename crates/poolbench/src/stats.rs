@@ -24,7 +24,7 @@ impl Limit {
 
 /// One run: units per second, and its limit.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Sample {
+pub struct Measurement {
     /// Units per second.
     pub rate: f64,
     /// Its limit.
@@ -48,7 +48,7 @@ pub struct Figure {
 
 impl Figure {
     /// Summarizes runs; `None` without any.
-    pub fn of(samples: &[Sample]) -> Option<Self> {
+    pub fn of(samples: &[Measurement]) -> Option<Self> {
         let mut rates: Vec<f64> = samples.iter().map(|sample| sample.rate).collect();
         rates.sort_by(f64::total_cmp);
         let (min, max) = (*rates.first()?, *rates.last()?);
@@ -71,8 +71,8 @@ impl Figure {
 mod tests {
     use super::*;
 
-    fn samples(rates: &[f64], limit: Limit) -> Vec<Sample> {
-        rates.iter().map(|rate| Sample { rate: *rate, limit }).collect()
+    fn samples(rates: &[f64], limit: Limit) -> Vec<Measurement> {
+        rates.iter().map(|rate| Measurement { rate: *rate, limit }).collect()
     }
 
     #[test]

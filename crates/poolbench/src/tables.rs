@@ -13,7 +13,7 @@ use super::sample::Sample;
 use super::scratch::Scratch;
 use super::stats::{self, Figure};
 use super::steps::Steps;
-use super::work::{Bench, Small, names};
+use super::work::{RunClock, Small, names};
 
 /// A table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -42,7 +42,7 @@ pub enum Place {
 /// Everything that the tables need.
 pub struct Tables<'a> {
     /// The clock.
-    pub bench: &'a Bench,
+    pub bench: &'a RunClock,
     /// The amount of work.
     pub plan: &'a Plan,
     /// The benchmark's directory.
@@ -97,7 +97,7 @@ pub fn count(which: &[Which], plan: &Plan, place: &Place, samples: usize) -> u64
 
 /// The runs of one cell.
 #[derive(Debug, Default)]
-struct Runs(Vec<stats::Sample>);
+struct Runs(Vec<stats::Measurement>);
 
 impl Runs {
     fn cell(&self) -> Cell {
@@ -136,7 +136,7 @@ impl Tables<'_> {
         matches!(self.place, Place::Disks(..)) || self.plan.exceeds()
     }
 
-    fn add(&mut self, runs: &mut Runs, what: &str, unit: Unit, sample: stats::Sample) {
+    fn add(&mut self, runs: &mut Runs, what: &str, unit: Unit, sample: stats::Measurement) {
         runs.0.push(sample);
         let shown = if unit == Unit::Speed { "MB/s" } else { "/s" };
         self.steps.step(what, &format!("{} {shown}", unit.nice(sample.rate)));

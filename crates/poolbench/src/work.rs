@@ -17,7 +17,7 @@ use super::store::{Opened, Store};
 
 /// The clock and the user's wish to stop.
 #[derive(Debug)]
-pub struct Bench {
+pub struct RunClock {
     /// Time and counters.
     pub meter: Meter,
     /// Set when the user pressed Ctrl-C.
@@ -44,13 +44,19 @@ fn failed(e: io::Error) -> Failure {
     Failure::failed(format!("the benchmark's files: {}", strerror(&e)))
 }
 
-impl Bench {
+impl RunClock {
     fn go_on(&self) -> Result<(), Failure> {
         if self.stop.is_set() { Err(Failure::Interrupted) } else { Ok(()) }
     }
 
     /// Writes a new file of `size` bytes in pieces of 1 MiB until it is on disk: bytes per second.
-    pub fn write(&self, bed: &Bed, path: &str, size: u64, sample: &Sample) -> Result<stats::Sample, Failure> {
+    pub fn write(
+        &self,
+        bed: &Bed,
+        path: &str,
+        size: u64,
+        sample: &Sample,
+    ) -> Result<stats::Measurement, Failure> {
         let start = self.meter.start();
         let file = bed.store().create(path).map_err(failed)?;
         for at in (0..size).step_by(PIECE) {
@@ -63,7 +69,7 @@ impl Bench {
     }
 
     /// Reads `size` bytes of a file and compares nothing: bytes per second.
-    pub fn read(&self, store: &dyn Store, path: &str, size: u64) -> Result<stats::Sample, Failure> {
+    pub fn read(&self, store: &dyn Store, path: &str, size: u64) -> Result<stats::Measurement, Failure> {
         let mut buffer = vec![0; PIECE];
         let start = self.meter.start();
         let file = store.open(path).map_err(failed)?;
@@ -85,7 +91,7 @@ impl Bench {
         dir: &str,
         (names, what): (&[String], Small),
         sample: &Sample,
-    ) -> Result<stats::Sample, Failure> {
+    ) -> Result<stats::Measurement, Failure> {
         let store = bed.store();
         let mut buffer = vec![0; SMALL];
         let start = self.meter.start();
@@ -117,7 +123,7 @@ impl Bench {
         (size, block, depth): (u64, u64, u64),
         (writes, time): (Option<&Sample>, Duration),
         seed: u64,
-    ) -> Result<stats::Sample, Failure> {
+    ) -> Result<stats::Measurement, Failure> {
         let file = bed.store().open(path).map_err(failed)?;
         let file: &dyn Opened = &*file;
         let len = usize::try_from(block).unwrap_or(PIECE);
@@ -147,7 +153,7 @@ impl Bench {
         dataset: &str,
         (callers, time): (u64, Duration),
         (sample, run): (&Sample, u64),
-    ) -> Result<stats::Sample, Failure> {
+    ) -> Result<stats::Measurement, Failure> {
         let store = bed.store();
         let name = |caller: u64| format!("{dataset}/log{run}-{caller}");
         let files: Vec<_> = (0..callers)

@@ -13,7 +13,7 @@ use clikit::session::why;
 use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::sharing::{
-    Amount, MEMORY_MIN, Outcome as Done, SharingStats, Step, Target as Shared, Watch, share,
+    Amount, MEMORY_MIN, PassStep, SharingOutcome as Done, SharingStats, Target as Shared, Watch, share,
 };
 use engine::{Error, Kind};
 use serde_json::{Map, Value, json};
@@ -67,11 +67,11 @@ struct Shown {
 }
 
 impl Watch for Shown {
-    fn goes_on(&mut self, pass: u64, step: Step, done: u64) -> bool {
+    fn goes_on(&mut self, pass: u64, step: PassStep, done: u64) -> bool {
         let what = match step {
-            Step::Find => "finding equal blocks",
-            Step::Choose => "choosing blocks",
-            Step::Share => "sharing",
+            PassStep::Find => "finding equal blocks",
+            PassStep::Choose => "choosing blocks",
+            PassStep::Share => "sharing",
         };
         let pass = if pass == 0 { String::new() } else { format!(", pass {}", pass + 1) };
         self.bar.show(&format!("{what}{pass}"), done, self.total.max(done));

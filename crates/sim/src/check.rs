@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use blkdev::Device;
-use engine::scan::account::Event;
+use engine::scan::account::WalkEvent;
 use engine::scan::space::SpaceRange;
-use engine::scan::verify::{Options, Report, Which, verify};
+use engine::scan::verify::{Report, VerifyOptions, VerifyScope, verify};
 use engine::spa::{ImportSource, OpenOptions, Pool, open};
 use ondisk::Dva;
 
@@ -30,7 +30,7 @@ pub fn opened_from(source: ImportSource) -> Result<Arc<Pool>, String> {
 /// Checks that every block is readable and allocated exactly once.
 pub fn whole(pool: &Pool) -> Result<Report, String> {
     let stop = AtomicBool::new(false);
-    let report = verify(pool, &Options::new(&stop), &mut |_| (), &mut |_| ());
+    let report = verify(pool, &VerifyOptions::new(&stop), &mut |_| (), &mut |_| ());
     if let Some((request, error)) = report.failed.first() {
         return Err(format!("a block can't be read: {error} ({:?})", request.at));
     }
@@ -51,17 +51,22 @@ pub fn whole(pool: &Pool) -> Result<Report, String> {
 /// The blocks at these locations, for reports.
 fn blocks_at(pool: &Pool, runs: &[SpaceRange]) -> String {
     let (stop, mut text) = (AtomicBool::new(false), String::new());
-    verify(pool, &Options { which: Which::None, ..Options::new(&stop) }, &mut |_| (), &mut |event| {
-        if let Event::Block(visit, met) = event {
-            let is_there = |dva: Dva| {
-                let at = |run: &&SpaceRange| run.vdev == u64::from(dva.vdev) && overlap(run, dva);
-                runs.iter().find(at).is_some()
-            };
-            if visit.bp.dvas().any(is_there) {
-                text += &format!("\n  {:?} {:?} {met:?}: {:?}", visit.origin, visit.at, visit.bp);
+    verify(
+        pool,
+        &VerifyOptions { which: VerifyScope::None, ..VerifyOptions::new(&stop) },
+        &mut |_| (),
+        &mut |event| {
+            if let WalkEvent::Block(visit, met) = event {
+                let is_there = |dva: Dva| {
+                    let at = |run: &&SpaceRange| run.vdev == u64::from(dva.vdev) && overlap(run, dva);
+                    runs.iter().find(at).is_some()
+                };
+                if visit.bp.dvas().any(is_there) {
+                    text += &format!("\n  {:?} {:?} {met:?}: {:?}", visit.origin, visit.at, visit.bp);
+                }
             }
-        }
-    });
+        },
+    );
     text
 }
 

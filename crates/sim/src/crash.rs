@@ -29,19 +29,19 @@ pub enum Start {
     /// A new pool.
     New(Machine),
     /// An existing pool, under another name.
-    Disks(Found),
+    Disks(ForeignPool),
 }
 
 /// A foreign pool.
 #[derive(Debug, Clone, Default)]
-pub struct Found {
+pub struct ForeignPool {
     /// Its disks.
     pub disks: Vec<Pages>,
     /// For each encryption root the name below the pool's, and the user's key. They get new keys.
     pub keys: Vec<(String, Vec<u8>)>,
 }
 
-impl Found {
+impl ForeignPool {
     /// The disks `disk1`, `disk2`, … in a directory.
     pub fn in_folder(folder: &Path) -> std::io::Result<Self> {
         let paths = (1..).map(|number| folder.join(format!("disk{number}"))).take_while(|path| path.exists());
@@ -70,7 +70,7 @@ impl Start {
 
 /// A run of power cuts.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct CutPlan {
     /// The seed of the whole run.
     pub seed: u64,
     /// Images to check.
@@ -119,7 +119,7 @@ struct Story {
 ///
 /// # Errors
 /// If the workload itself fails.
-pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome, String> {
+pub fn survive(plan: &CutPlan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome, String> {
     let story = tell(plan)?;
     let known = Known::default();
     let mut replay = Replay::new(plan.start.disks());
@@ -170,7 +170,7 @@ pub fn survive(plan: &Plan, sample: &mut dyn FnMut(&[Pages])) -> Result<Outcome,
     Ok(outcome)
 }
 
-fn tell(plan: &Plan) -> Result<Story, String> {
+fn tell(plan: &CutPlan) -> Result<Story, String> {
     let env = world::env(plan.seed);
     let record = Arc::new(Record::default());
     let disks = world::recorded(&plan.start.disks(), &record);

@@ -8,7 +8,7 @@ use engine::ddt::prune::Prune;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
 use engine::dsl::write::crypto::{Cipher, Encryption};
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::{Kind, Result};
 use ondisk::ObjsetType;
 use zcommon::features::Feature;
@@ -351,7 +351,7 @@ impl Actor {
         }
         let task_name = name.to_owned();
         let done = self.task(move |tasks| {
-            tasks.set(&task_name, &[(prop, Some(PropValue::Number(value)))], Source::Local)
+            tasks.set(&task_name, &[(prop, Some(PropValue::Number(value)))], SettingSource::Local)
         });
         match done {
             Ok(Some(())) => {}

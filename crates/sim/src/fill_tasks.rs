@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::spa::Spa;
 use engine::{Kind, Result};
 use ondisk::ObjsetType;
@@ -121,7 +121,7 @@ impl Made {
             }
             Task::UserProperty => spa.dsl_task(move |tasks| {
                 let name = format!("user:{number}");
-                tasks.set(POOL, &[(name.as_str(), Some(PropValue::Text(long)))], Source::Local)
+                tasks.set(POOL, &[(name.as_str(), Some(PropValue::Text(long)))], SettingSource::Local)
             })?,
             Task::Bookmark => {
                 let from = self.first(spa)?;

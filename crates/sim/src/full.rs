@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crypt::Suite;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::crypto::{Cipher, Encryption};
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::memory::limits::Limit;
 use engine::spa::Spa;
@@ -207,7 +207,7 @@ fn set<const N: usize>(spa: &Arc<Spa>, name: &str, properties: [(&'static str, u
     let name = name.to_owned();
     spa.dsl_task(move |tasks| {
         let values = properties.map(|(prop, value)| (prop, Some(PropValue::Number(value))));
-        tasks.set(&name, &values, Source::Local)
+        tasks.set(&name, &values, SettingSource::Local)
     })
 }
 

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use sim::crash::{Found, Plan, STEPS, Start, survive};
+use sim::crash::{CutPlan, ForeignPool, STEPS, Start, survive};
 use sim::full::{Effort, fill_and_empty};
 use sim::simulate::{lose_too_much, simulate};
 use sim::world::Machine;
@@ -62,13 +62,13 @@ fn new_pools() -> Vec<Start> {
 }
 
 /// The pool in `folder`; `keys` names the files of its keys.
-fn found(folder: &str, keys: &[&str]) -> std::io::Result<Found> {
+fn found(folder: &str, keys: &[&str]) -> std::io::Result<ForeignPool> {
     let key = |word: &&str| {
         let (name, file) = word.split_once('=').ok_or(std::io::ErrorKind::InvalidInput)?;
         Ok((name.to_owned(), std::fs::read(file)?))
     };
     let keys = keys.iter().map(key).collect::<std::io::Result<_>>()?;
-    Ok(Found { keys, ..Found::in_folder(Path::new(folder))? })
+    Ok(ForeignPool { keys, ..ForeignPool::in_folder(Path::new(folder))? })
 }
 
 /// Runs `work` on as many threads as there are cores.
@@ -134,7 +134,7 @@ fn crash(first: u64, count: u64, only: Option<(usize, u64)>, starts: &[Start]) -
                 return;
             }
             let (begin, steps) = (start.clone(), STEPS);
-            let plan = Plan { seed, images: BATCH, steps, start: begin, per_cut: 64, only, lying: false };
+            let plan = CutPlan { seed, images: BATCH, steps, start: begin, per_cut: 64, only, lying: false };
             let why = match survive(&plan, &mut |_| ()) {
                 Ok(outcome) => {
                     done.fetch_add(outcome.images, Ordering::Relaxed);

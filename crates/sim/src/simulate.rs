@@ -17,7 +17,7 @@ use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::checkpoint::CheckpointState;
 use engine::spa::scrub::ScanCommand;
 use engine::vdev::config::AllocBias;
-use engine::vdev::top::Layout;
+use engine::vdev::top::VdevLayout;
 use engine::vdev::tree::Tree;
 use ondisk::pool::DslScan;
 use stdx::rng::Rng;
@@ -40,7 +40,7 @@ use scans::scanned;
 
 /// The results of a run.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Course {
+pub struct SimulationCourse {
     /// Steps that were done, lost ones included.
     pub steps: u64,
     /// Faults that were set.
@@ -81,7 +81,7 @@ struct Run {
     was_split: bool,
     /// A spare is in use.
     is_spared: bool,
-    course: Course,
+    course: SimulationCourse,
 }
 
 fn devices_of(faulty: &[Arc<FaultyDevice>]) -> Vec<Device> {
@@ -127,7 +127,7 @@ fn wrap(disks: &[Arc<Disk>], seed: u64) -> Vec<Arc<FaultyDevice>> {
 ///
 /// # Errors
 /// The violated expectation, and the operations before it.
-pub fn simulate(seed: u64, machine: Machine, rounds: u64) -> Result<(Course, Vec<Pages>), String> {
+pub fn simulate(seed: u64, machine: Machine, rounds: u64) -> Result<(SimulationCourse, Vec<Pages>), String> {
     let mut run = Run::start(seed, machine)?;
     for round in 0..rounds {
         run.round().map_err(|why| format!("round {round}: {why}{}", run.actor.story()))?;
@@ -154,7 +154,7 @@ impl Run {
         let mut actor = Actor::new(spa, Rng::new(seed ^ 1)).map_err(|e| e.to_string())?;
         actor.syncs_splits = true;
         let past = Timeline::begin(&actor);
-        let (victims, course) = (victims(machine, &mut random), Course::default());
+        let (victims, course) = (victims(machine, &mut random), SimulationCourse::default());
         let mut run = Self {
             machine,
             random,
@@ -325,7 +325,7 @@ impl Run {
     fn is_spared(&self, tree: &Tree, leaf: u64) -> bool {
         let Some(top) = tree.top_of(leaf) else { return false };
         let least = if self.machine.shape == world::Shape::Mirror { 2 } else { 1 };
-        matches!(top.layout, Layout::Mirror) && top.leaves().count() > least
+        matches!(top.layout, VdevLayout::Mirror) && top.leaves().count() > least
     }
 
     fn export(&mut self) -> Result<(), String> {

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use sim::crash::{Plan, STEPS, Start, survive};
+use sim::crash::{CutPlan, STEPS, Start, survive};
 use sim::world::{Machine, Shape};
 use testkit::zdb::Judge;
 
@@ -22,7 +22,7 @@ const SHOWN: u64 = 600;
 
 fn run(machine: Machine, seed: u64, images: u64) -> u64 {
     let (start, steps) = (Start::New(machine), STEPS);
-    let plan = Plan { seed, images, steps, start, per_cut: 64, only: None, lying: false };
+    let plan = CutPlan { seed, images, steps, start, per_cut: 64, only: None, lying: false };
     let (begun, mut shown) = (Instant::now(), seed % SHOWN * 17);
     let outcome = survive(&plan, &mut |image| {
         shown += 1;
@@ -83,7 +83,7 @@ fn a_pool_whose_disks_grow_survives_power_cuts() {
 #[test]
 fn disks_that_lie_about_flushes_are_found_out() {
     for shape in [Shape::Single, Shape::Mirror] {
-        let plan = Plan {
+        let plan = CutPlan {
             seed: 5,
             images: 2000,
             steps: STEPS,

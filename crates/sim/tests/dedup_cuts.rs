@@ -12,7 +12,7 @@ use std::sync::Arc;
 use engine::ddt::prune::Prune;
 use engine::ddt::{self, Totals};
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::memory::Limit;
 use engine::spa::{ImportOptions, Spa, import};
@@ -150,7 +150,7 @@ impl Bed {
             world::pool_on(&env, (POOL, machine), devices, &[], &|o, tx| create_fs(o, tx, &root)).unwrap();
         let all = [("recordsize", BLOCK as u64), ("dedup", SHA256), ("compression", 2), ("atime", 0)];
         let all = all.map(|(name, value)| (name, Some(PropValue::Number(value))));
-        spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+        spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
         let mut model = Model::default();
         model.now.trees.insert(POOL, Tree::new());
         let heads = [(POOL, mount(&spa, POOL, Overrides::default()).unwrap())].into();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use blkdev::Device;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::spa::{ImportOptions, Spa, import};
 use sim::check;
 use sim::disk::{Disk, Event, Gate, Gated, Record};
@@ -126,7 +126,7 @@ fn set(spa: &Arc<Spa>, settings: &'static [(&'static str, u64)]) {
     spa.sync_task(move |spa: &Spa, tx: &engine::dmu::Tx| {
         let tasks = Tasks { at: spa.datasets.at(tx, spa), datasets: &spa.datasets, pool: POOL };
         settings.iter().try_for_each(|(name, value)| {
-            tasks.set(POOL, &[(name, Some(PropValue::Number(*value)))], Source::Local)
+            tasks.set(POOL, &[(name, Some(PropValue::Number(*value)))], SettingSource::Local)
         })
     })
     .unwrap();

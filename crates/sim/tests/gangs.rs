@@ -10,7 +10,7 @@ use engine::spa::Spa;
 use engine::taskq::Promise;
 use engine::types::Bookmark;
 use engine::vdev::stats::IoClass;
-use engine::zio::alloc::Class;
+use engine::zio::alloc::MetaslabClass;
 use engine::zio::dedup::Dedup;
 use engine::zio::write::{AsStored, WriteProps, WriteRequest};
 use engine::zio::{gang_members, gang_parts};
@@ -54,6 +54,7 @@ fn the_mos_of_a_fragmented_pool_is_written_to_an_end() {
 const PROPS: WriteProps = WriteProps {
     small: 0,
     uncached: false,
+    paged: false,
     object_type: ObjectType::PLAIN_FILE_CONTENTS,
     level: 0,
     checksum: ChecksumType::Fletcher4,
@@ -62,7 +63,7 @@ const PROPS: WriteProps = WriteProps {
     copies: 1,
     gang_copies: 0,
     narrow_gang: false,
-    class: Class::Normal,
+    class: MetaslabClass::Normal,
     embed: false,
     hole_birth: true,
     nopwrite: false,

@@ -7,7 +7,7 @@
 
 mod common;
 
-use sim::crash::{Found, Plan, STEPS, Start, survive};
+use sim::crash::{CutPlan, ForeignPool, STEPS, Start, survive};
 use testkit::golden;
 use testkit::zdb::Judge;
 
@@ -40,8 +40,8 @@ fn cut(name: &str, seed: u64, images: u64, shown: u64) {
         "encrypted" => keys_of(&pool),
         _ => Vec::new(),
     };
-    let start = Start::Disks(Found { keys, ..Found::in_folder(&pool.dir).unwrap() });
-    let plan = Plan { seed, images, steps: STEPS, start, per_cut: 64, only: None, lying: false };
+    let start = Start::Disks(ForeignPool { keys, ..ForeignPool::in_folder(&pool.dir).unwrap() });
+    let plan = CutPlan { seed, images, steps: STEPS, start, per_cut: 64, only: None, lying: false };
     let (mut seen, begun) = (0, std::time::Instant::now());
     let outcome = survive(&plan, &mut |image| {
         seen += 1;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use blkdev::Device;
 use engine::dsl::write::{MosView, scan_state};
 use engine::memory::Limit;
-use engine::metaslab::policy::Limits;
+use engine::metaslab::policy::MetaslabLimits;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::checkpoint::CheckpointState;
 use engine::spa::errlog;
@@ -125,7 +125,7 @@ impl Job {
         match self {
             Self::Discard => {
                 // Space maps of many blocks.
-                spa.space.set_limits(Limits { logged_block: 512, ..Limits::default() });
+                spa.space.set_limits(MetaslabLimits { logged_block: 512, ..MetaslabLimits::default() });
                 spa.checkpoint().unwrap();
                 (0..12).for_each(|part| FILE.write(spa, file, |n| n % 12 == part));
                 (0..3).for_each(|_| spa.sync().unwrap());

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::dsl::props::resume;
 use engine::recv::{Input, RECEIVE_CHILD, Wish, begin};
-use engine::send::{From, Meter, Options, SendFlags, send, send_with};
+use engine::send::{From, Meter, SendFlags, SendOptions, send, send_with};
 use engine::spa::{ImportOptions, OpenOptions, Pool, Spa, import};
 use ondisk::drr::DrrBody;
 use sim::check;
@@ -101,7 +101,7 @@ impl Case {
         let place = (state.u64("object").unwrap(), state.u64("offset").unwrap());
         let from =
             self.from.as_deref().map(|name| From::snapshot(&whole.dsl.dataset(name).unwrap()).unwrap());
-        let options = Options { flags: self.flags, from, resume: Some(place), ..Options::default() };
+        let options = SendOptions { flags: self.flags, from, resume: Some(place), ..SendOptions::default() };
         let mut out = Vec::new();
         send_with(&whole.dsl.dataset(&self.to).unwrap(), &options, &mut out, &Meter::default()).unwrap();
         Some(out)

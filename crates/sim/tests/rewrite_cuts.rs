@@ -10,7 +10,7 @@ use blkdev::Device;
 use crypt::Suite;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::crypto::{Cipher, Encryption};
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{ImportOptions, Spa, import};
@@ -86,7 +86,7 @@ fn bytes(seed: u64, len: u64) -> Vec<u8> {
 
 fn set(spa: &Arc<Spa>, dataset: &'static str, all: &'static [(&'static str, u64)]) {
     let all: Vec<_> = all.iter().map(|(name, value)| (*name, Some(PropValue::Number(*value)))).collect();
-    spa.dsl_task(move |tasks| tasks.set(dataset, &all, Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set(dataset, &all, SettingSource::Local)).unwrap();
 }
 
 fn leaf(device: &Device) -> LeafSpec {
@@ -205,7 +205,7 @@ impl Bed {
             let used = self.fs.space().unwrap().referenced + (1 << 20);
             self.spa
                 .dsl_task(move |tasks| {
-                    tasks.set(CHILD, &[("refquota", Some(PropValue::Number(used)))], Source::Local)
+                    tasks.set(CHILD, &[("refquota", Some(PropValue::Number(used)))], SettingSource::Local)
                 })
                 .unwrap();
         }

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
-use engine::sharing::{MEMORY_MIN, Step, Target, Watch, share};
+use engine::dsl::write::props::SettingSource;
+use engine::sharing::{MEMORY_MIN, PassStep, Target, Watch, share};
 use engine::spa::{ImportOptions, import};
 use sim::check;
 use sim::disk::{Event, Record};
@@ -45,7 +45,7 @@ struct Writer {
 }
 
 impl Watch for Writer {
-    fn goes_on(&mut self, _: u64, _: Step, _: u64) -> bool {
+    fn goes_on(&mut self, _: u64, _: PassStep, _: u64) -> bool {
         let mut next = self.states.last().unwrap().clone();
         let (n, at) = (self.random.below(FILES as u64) as usize, self.random.below(BLOCKS as u64) as usize);
         let bytes = block(self.random.below(12));
@@ -92,7 +92,7 @@ fn survives(machine: Machine, checksum: u64, seed: u64) {
         tasks.set(
             POOL,
             &[("recordsize", number(BLOCK as u64)), ("checksum", number(checksum))],
-            Source::Local,
+            SettingSource::Local,
         )
     })
     .unwrap();

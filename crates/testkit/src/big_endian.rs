@@ -14,7 +14,7 @@ use engine::recv::Input;
 use engine::sa::SaTables;
 use nvpair::NvType;
 use ondisk::acl::{ACE_SPACE, ACL_VERSION_FUID, AclPhys};
-use ondisk::byteswap::{self, Words, words};
+use ondisk::byteswap::{self, IntWidth, words};
 use ondisk::drr::{
     DRR_CHECKSUM_OFFSET, Drr, DrrBody, DrrEnd, DrrWrite, DrrWriteEmbedded, drr_flag, stream_feature,
 };
@@ -84,7 +84,7 @@ pub fn of_package<'t>(stream: &[u8], tables: &dyn Fn(&str) -> Option<&'t SaTable
 /// When it has others.
 pub fn native_list(bytes: &mut [u8]) {
     bytes[1] = 0;
-    words(&mut bytes[4..12], Words::U32);
+    words(&mut bytes[4..12], IntWidth::U32);
     native_pairs(bytes, 12);
 }
 
@@ -92,22 +92,22 @@ pub fn native_list(bytes: &mut [u8]) {
 fn native_pairs(bytes: &mut [u8], mut at: usize) -> usize {
     loop {
         let size = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("a size")) as usize;
-        words(&mut bytes[at..at + 4], Words::U32);
+        words(&mut bytes[at..at + 4], IntWidth::U32);
         if size == 0 {
             return at + 4;
         }
         let name = usize::from(u16::from_le_bytes([bytes[at + 4], bytes[at + 5]]));
         let kind =
             NvType::from_number(i32::from_le_bytes(bytes[at + 12..at + 16].try_into().expect("a type")));
-        words(&mut bytes[at + 4..at + 8], Words::U16);
-        words(&mut bytes[at + 8..at + 16], Words::U32);
+        words(&mut bytes[at + 4..at + 8], IntWidth::U16);
+        words(&mut bytes[at + 8..at + 16], IntWidth::U32);
         let value = at + (16 + name).next_multiple_of(8);
         let mut end = at + size;
         match kind.expect("a known type") {
-            NvType::Uint64 | NvType::Uint64Array => words(&mut bytes[value..end], Words::U64),
+            NvType::Uint64 | NvType::Uint64Array => words(&mut bytes[value..end], IntWidth::U64),
             NvType::Boolean | NvType::String | NvType::Uint8Array => {}
             NvType::List => {
-                words(&mut bytes[value..value + 8], Words::U32);
+                words(&mut bytes[value..value + 8], IntWidth::U32);
                 end = native_pairs(bytes, end);
             }
             other => panic!("a list with {other:?}"),
@@ -179,9 +179,9 @@ pub fn turn(kind: ObjectType, bytes: &mut [u8], tables: Option<&SaTables>) {
         _ if kind == ObjectType::SA => attributes(bytes, tables.expect("layouts")),
         // The kind of the block is looked up in the other order.
         Byteswap::Zap => {
-            words(&mut bytes[..8], Words::U64);
+            words(&mut bytes[..8], IntWidth::U64);
             byteswap::zap(bytes);
-            words(&mut bytes[..8], Words::U64);
+            words(&mut bytes[..8], IntWidth::U64);
         }
         Byteswap::Znode => znode(bytes),
         Byteswap::Acl => entries(bytes),
@@ -192,9 +192,9 @@ pub fn turn(kind: ObjectType, bytes: &mut [u8], tables: Option<&SaTables>) {
 fn znode(bytes: &mut [u8]) {
     let (version, aces) = (ZnodePhys::SIZE - AclPhys::SIZE + 12, ZnodePhys::SIZE - ACE_SPACE);
     let is_new = bytes[version..version + 2] == ACL_VERSION_FUID.to_le_bytes();
-    words(&mut bytes[..ZnodePhys::SIZE - AclPhys::SIZE + 8], Words::U64);
-    words(&mut bytes[version - 4..version], Words::U32);
-    words(&mut bytes[version..version + 4], Words::U16);
+    words(&mut bytes[..ZnodePhys::SIZE - AclPhys::SIZE + 8], IntWidth::U64);
+    words(&mut bytes[version - 4..version], IntWidth::U32);
+    words(&mut bytes[version..version + 4], IntWidth::U16);
     match is_new {
         true => entries(&mut bytes[aces..ZnodePhys::SIZE]),
         false => byteswap::old_acl(&mut bytes[aces..ZnodePhys::SIZE]),
@@ -208,10 +208,10 @@ fn entries(bytes: &mut [u8]) {
         let flags = u16::from_le_bytes([bytes[at + 2], bytes[at + 3]]);
         let is_abstract = matches!(flags & 0x7040, 0x1000 | 0x2040 | 0x4000);
         let size = if is_abstract { 8 } else { 16 };
-        words(&mut bytes[at..at + 4], Words::U16);
-        words(&mut bytes[at + 4..at + 8], Words::U32);
+        words(&mut bytes[at..at + 4], IntWidth::U16);
+        words(&mut bytes[at + 4..at + 8], IntWidth::U32);
         if size == 16 && at + 16 <= bytes.len() {
-            words(&mut bytes[at + 8..at + 16], Words::U64);
+            words(&mut bytes[at + 8..at + 16], IntWidth::U64);
         }
         at += size;
     }
@@ -226,16 +226,16 @@ fn attributes(bytes: &mut [u8], tables: &SaTables) {
         let start = data.as_ptr().addr() - copy.as_ptr().addr();
         let data = &mut bytes[start..start + data.len()];
         match attr.byteswap {
-            SaByteswap::Uint64Array => words(data, Words::U64),
-            SaByteswap::Uint32Array => words(data, Words::U32),
-            SaByteswap::Uint16Array => words(data, Words::U16),
+            SaByteswap::Uint64Array => words(data, IntWidth::U64),
+            SaByteswap::Uint32Array => words(data, IntWidth::U32),
+            SaByteswap::Uint16Array => words(data, IntWidth::U16),
             SaByteswap::Uint8Array => {}
             SaByteswap::Acl => entries(data),
         }
     }
     let lengths = layout.iter().filter(|attr| attr.len == 0).count();
-    words(&mut bytes[..4], Words::U32);
-    words(&mut bytes[4..6 + 2 * lengths], Words::U16);
+    words(&mut bytes[..4], IntWidth::U32);
+    words(&mut bytes[4..6 + 2 * lengths], IntWidth::U16);
 }
 
 /// A big-endian stream that is being written.

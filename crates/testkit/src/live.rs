@@ -131,6 +131,15 @@ impl Live {
         run.err
     }
 
+    /// Runs lines, each with its exit code and its error output; after an exit code of 2 the output may go on, with usage.
+    pub fn answers(&self, lines: &[(&str, i32, &str)]) {
+        for (line, code, err) in lines {
+            let run = self.run(line);
+            let fits = if *code == 2 { run.err.starts_with(err) } else { run.err == *err };
+            assert!(run.code == *code && fits, "{line}: {}: {}{}", run.code, run.err, run.out);
+        }
+    }
+
     /// The daemon's log.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.run_dir().join("log")).unwrap_or_default()

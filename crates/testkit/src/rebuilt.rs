@@ -11,7 +11,7 @@ use engine::Result;
 use engine::env::Env;
 use engine::scan::account::WINDOW_SECTORS;
 use engine::scan::damage::{Damage, assess, which};
-use engine::scan::rebuild::{Options, survey};
+use engine::scan::rebuild::{RebuildOptions, survey};
 use engine::spa::{ImportOptions, Pool, Spa, import_rebuilt};
 use zutil::PoolCandidate;
 use zutil::import::{candidates, select, source, source_with};
@@ -47,7 +47,7 @@ pub fn rebuild_with(dir: &Path, name: &str, window: u64, accept: bool) -> Result
     let pool = view(dir, name);
     let stop = AtomicBool::new(false);
     let which = which(&pool, &assess(&pool, &stop));
-    let derived = survey(&pool, &Options { which, window, accept, stop: &stop }, &mut |_| ())?;
+    let derived = survey(&pool, &RebuildOptions { which, window, accept, stop: &stop }, &mut |_| ())?;
     drop(pool);
     let env = Env::system(64 << 20)?;
     let write = OpenOptions { mode: OpenMode::ReadWrite, ..Default::default() };

@@ -9,7 +9,7 @@ use engine::dmu::NewObject;
 use engine::dsl::write::Encryption;
 use engine::env::Env;
 use engine::memory::Limit;
-use engine::metaslab::policy::Limits;
+use engine::metaslab::policy::MetaslabLimits;
 use engine::spa::checkpoint::CheckpointState;
 use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::spa::{OpenOptions, Spa, WaitActivity};
@@ -77,7 +77,7 @@ fn with_checkpoint(dir: &Path) -> Arc<Spa> {
     let spa = pools::create_fs_dir(dir, POOL, 256 << 20, Encryption::default()).unwrap();
     with_mount(&spa, |fs| (0..FILES).for_each(|seed| write(fs, &format!("file-{seed}"), seed)));
     // Space maps of many blocks.
-    spa.space.set_limits(Limits { logged_block: 512, ..Limits::default() });
+    spa.space.set_limits(MetaslabLimits { logged_block: 512, ..MetaslabLimits::default() });
     spa.checkpoint().unwrap();
     with_mount(&spa, |fs| {
         for seed in 0..FILES {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
@@ -31,14 +31,16 @@ fn make_fs(spa: &Arc<Spa>, name: &'static str, recordsize: u64) {
     let fs = pools::new_fs(&spa.pool.env);
     spa.dsl_task(move |tasks| {
         tasks.create(name, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))?;
-        tasks.set(name, &[("recordsize", Some(PropValue::Number(recordsize)))], Source::Local)
+        tasks.set(name, &[("recordsize", Some(PropValue::Number(recordsize)))], SettingSource::Local)
     })
     .unwrap();
 }
 
 fn set(spa: &Arc<Spa>, name: &'static str, property: &'static str, value: u64) {
-    spa.dsl_task(move |tasks| tasks.set(name, &[(property, Some(PropValue::Number(value)))], Source::Local))
-        .unwrap();
+    spa.dsl_task(move |tasks| {
+        tasks.set(name, &[(property, Some(PropValue::Number(value)))], SettingSource::Local)
+    })
+    .unwrap();
 }
 
 fn new_pool(dir: &Path, tops: usize) -> Arc<Spa> {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::spa::Spa;
 use engine::spa::history::history;
 use engine::spa::history_log::{HistoryEvent, HistoryOrigin};
@@ -30,7 +30,7 @@ fn pool_of(dir: &Path, size: u64) -> Arc<Spa> {
     let spa = pools::create_fs_dir(dir, POOL, size, Default::default()).unwrap();
     let number = |name, value| (name, Some(PropValue::Number(value)));
     spa.dsl_task(move |tasks| {
-        tasks.set(POOL, &[number("recordsize", 4096), number("compression", 2)], Source::Local)
+        tasks.set(POOL, &[number("recordsize", 4096), number("compression", 2)], SettingSource::Local)
     })
     .unwrap();
     spa

@@ -10,7 +10,7 @@ use crypt::{KeyFormat, Suite};
 use engine::ddt::{self, Totals};
 use engine::dsl::RootKey;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::dsl::write::{Cipher, Encryption, NewKey};
 use engine::spa::Spa;
 use stdx::rng::Rng;
@@ -56,7 +56,7 @@ impl Bed {
 
     fn set(&self, name: &'static str, value: u64) {
         let all = [(name, Some(PropValue::Number(value)))];
-        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
     }
 
     fn create(&self, name: &str) -> u64 {
@@ -182,7 +182,7 @@ fn properties_change_before_the_txg() {
                     if go.send(()).is_ok() {
                         wait.lock().unwrap().recv_timeout(Duration::from_secs(20)).unwrap();
                     }
-                    tasks.set(POOL, &all, Source::Local)
+                    tasks.set(POOL, &all, SettingSource::Local)
                 })
                 .unwrap();
             writer.join().unwrap()

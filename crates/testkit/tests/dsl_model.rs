@@ -11,7 +11,7 @@ use engine::Kind;
 use engine::dmu::{NewObject, Objset};
 use engine::dsl::Delta;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::dsl::write::{MosView, Tasks};
 use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
@@ -309,8 +309,9 @@ fn operate(spa: &Spa, random: &mut Random, count: usize) -> String {
         18 => {
             let prop = ["reservation", "refreservation"][random.below(2)];
             let value = if size.is_multiple_of(3) { 0 } else { size };
-            let set =
-                move |t: &Tasks<'_>| t.set(&head, &[(prop, Some(PropValue::Number(value)))], Source::Local);
+            let set = move |t: &Tasks<'_>| {
+                t.set(&head, &[(prop, Some(PropValue::Number(value)))], SettingSource::Local)
+            };
             (format!("set {prop}={value}"), spa.dsl_task(set))
         }
         _ => {

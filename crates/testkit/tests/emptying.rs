@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use engine::dsl::Dir;
-use engine::dsl::write::{Begun, Tasks};
+use engine::dsl::write::{DestroyOutcome, Tasks};
 use engine::env::Env;
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};
@@ -119,7 +119,7 @@ fn destroy_with_crashes(version: u64) {
     let both = ["clone", "large"];
     crash(dir.path(), &both);
     let begun = spa.dsl_task(|tasks| tasks.begin_destroy("old/clone")).unwrap();
-    let Begun::Marked(number) = begun else { panic!("{begun:?}") };
+    let DestroyOutcome::Marked(number) = begun else { panic!("{begun:?}") };
     crash(dir.path(), &["large"]);
     for count in [1, 8, 40] {
         free_some(&spa, number, count);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::Kind;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::memory::Limit;
 use engine::scan::damage::What;
@@ -159,7 +159,7 @@ fn freeing_stops_where_its_list_cannot_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let spa = create(dir.path());
     let small = [("recordsize", Some(PropValue::Number(512)))];
-    spa.dsl_task(move |tasks| tasks.set("freed/clone", &small, Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set("freed/clone", &small, SettingSource::Local)).unwrap();
     let fs = mount(&spa, "freed/clone", Overrides::default()).unwrap();
     let file = fs.create(fs.root, b"small", &NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0)).unwrap();
     let bytes: Vec<u8> = (0..1_u32 << 19).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();

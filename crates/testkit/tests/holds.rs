@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::Kind;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::dsl::write::space::available;
 use engine::dsl::write::{Encryption, Tasks};
 use engine::spa::Spa;
@@ -112,7 +112,8 @@ fn snapshots_leave_what_is_reserved() {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_fs_dir(dir.path(), POOL, 128 << 20, Encryption::default()).unwrap();
     let set = |name: &'static str, prop: &'static str, bytes: u64| {
-        spa.dsl_task(move |t| t.set(name, &[(prop, Some(PropValue::Number(bytes)))], Source::Local)).unwrap();
+        spa.dsl_task(move |t| t.set(name, &[(prop, Some(PropValue::Number(bytes)))], SettingSource::Local))
+            .unwrap();
     };
     for name in ["held/a", "held/b"] {
         create(&spa, name);
@@ -147,7 +148,7 @@ fn a_charge_without_a_refreservation_goes_with_its_dataset() {
     let before = left(&spa);
     create(&spa, "held/a");
     spa.dsl_task(|t| {
-        t.set("held/a", &[("refreservation", Some(PropValue::Number(30 << 20)))], Source::Local)?;
+        t.set("held/a", &[("refreservation", Some(PropValue::Number(30 << 20)))], SettingSource::Local)?;
         let dir = t.at.dataset(engine::dsl::write::names::find(&t.at, POOL, "held/a")?.head)?.dir_obj;
         t.at.zap_remove(t.at.dir(dir)?.props_zapobj, "refreservation")
     })

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::dmu::NewObject;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
@@ -207,7 +207,7 @@ fn a_rewrite_that_changes_nothing_leaves_the_block_to_the_object() {
     let spa = pools::create_pool(&env, "logged", tops, &|_, _| Ok(())).unwrap();
     let number = |n| Some(PropValue::Number(n));
     let strong = [("checksum", number(8)), ("compression", number(15))];
-    spa.dsl_task(move |tasks| tasks.set("logged", &strong, Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set("logged", &strong, SettingSource::Local)).unwrap();
     let head = spa.pool.dsl.dataset("logged").unwrap().number;
     let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
     let mut bytes = vec![0u8; 4 * 8192];

@@ -11,7 +11,7 @@ use std::time::Duration;
 use blkdev::{BlockDevice, Device, Event, Fault, FaultyDevice, Geometry, Io, IoKind, RecordingDevice};
 use engine::arc::l2arc::{Fed, L2arc};
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::memory::Limit;
 use engine::memory::stats::L2;
@@ -242,7 +242,7 @@ fn freed_blocks_and_small_devices_and_datasets_without_secondarycache_are_left_o
     let set = move |value: u64| {
         let name = name.clone();
         move |t: &engine::dsl::write::Tasks<'_>| {
-            t.set(&name, &[("secondarycache", Some(PropValue::Number(value)))], Source::Local)
+            t.set(&name, &[("secondarycache", Some(PropValue::Number(value)))], SettingSource::Local)
         }
     };
     bench.spa.dsl_task(set(0)).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use engine::ddt::prune::Prune;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::scan::account::WINDOW_SECTORS;
 use engine::scan::damage::What;
 use engine::spa::errlog::{LoggedError, errors};
@@ -94,7 +94,7 @@ fn write_on(spa: &Arc<Spa>, name: &str) {
         let new: &'static str = format!("{name}/new{round}-{txg}").leak();
         spa.dsl_task(move |tasks| {
             tasks.create(new, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))?;
-            tasks.set(new, &[number("recordsize", 8192)], Source::Local)
+            tasks.set(new, &[number("recordsize", 8192)], SettingSource::Local)
         })
         .unwrap();
         let fs = zpl::write::mount(spa, new, zpl::write::Overrides::default()).unwrap();
@@ -291,7 +291,7 @@ fn the_pool_goes_on_without_the_statistics_of_dedup_tables() {
             let number = |name, value| (name, Some(PropValue::Number(value)));
             let of = u64::from(checksum.raw());
             spa.dsl_task(move |tasks| {
-                tasks.set("tank", &[number("dedup", of), number("checksum", of)], Source::Local)
+                tasks.set("tank", &[number("dedup", of), number("checksum", of)], SettingSource::Local)
             })
             .unwrap();
             write_on(&spa, &name);
@@ -341,7 +341,7 @@ fn a_pruned_block_that_was_cloned_and_written_again_is_rebuilt() {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_fs_dir(dir.path(), "pruned", 128 << 20, Default::default()).unwrap();
     let on = [("dedup", Some(PropValue::Number(1)))];
-    spa.dsl_task(move |tasks| tasks.set("pruned", &on, Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set("pruned", &on, SettingSource::Local)).unwrap();
     let fs = zpl::write::mount(&spa, "pruned", zpl::write::Overrides::default()).unwrap();
     let bytes: Vec<u8> = (0..1_u32 << 17).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let new = |name: &[u8]| {

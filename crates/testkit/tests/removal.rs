@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use engine::dmu::NewObject;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::memory::Limit;
 use engine::spa::attach::{Attach, NewDevice};
@@ -412,7 +412,7 @@ fn with_special() -> (Bench, u64) {
     });
     let name = format!("{POOL}/data");
     let small = ("special_small_blocks", Some(PropValue::Number(64 << 10)));
-    bench.spa.dsl_task(move |t| t.set(&name, std::slice::from_ref(&small), Source::Local)).unwrap();
+    bench.spa.dsl_task(move |t| t.set(&name, std::slice::from_ref(&small), SettingSource::Local)).unwrap();
     let object = bench.write(1, BLOCKS);
     (bench, object)
 }
@@ -501,7 +501,7 @@ fn equal_content_leaves_a_removed_vdev() {
         ("checksum", Some(PropValue::Number(u64::from(ondisk::ChecksumType::Sha256.raw())))),
         ("compression", Some(PropValue::Number(u64::from(ondisk::CompressType::Lz4.raw())))),
     ];
-    bench.spa.dsl_task(move |t| t.set(&name, &props, Source::Local)).unwrap();
+    bench.spa.dsl_task(move |t| t.set(&name, &props, SettingSource::Local)).unwrap();
     bench.judged();
     let object = bench.write(1, BLOCKS);
     bench.spa.remove(bench.guid(1)).unwrap();

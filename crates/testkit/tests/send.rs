@@ -9,7 +9,7 @@
 )]
 
 use engine::dsl::props::bookmarks::bookmarks;
-use engine::send::{From, Meter, Options, SendFlags, send, send_with};
+use engine::send::{From, Meter, SendFlags, SendOptions, send, send_with};
 use engine::spa::OpenOptions;
 use ondisk::Endian;
 use ondisk::drr::{Drr, DrrBody, stream_feature};
@@ -78,7 +78,7 @@ fn a_redacted_stream_is_openzfs_byte_for_byte() {
     let redact = Some(book.expect("the bookmark").phys.redaction_obj);
     let real = std::fs::read(pool.dir.join("redacted.zstream")).expect("a golden stream");
     let mut ours = Vec::new();
-    let options = Options { redact, ..Options::default() };
+    let options = SendOptions { redact, ..SendOptions::default() };
     let snapshot = opened.dsl.dataset("tank/src@a").expect("the snapshot");
     send_with(&snapshot, &options, &mut ours, &Meter::default()).expect("a stream");
     assert_eq!(first_difference(&real, &ours), None);
@@ -167,7 +167,7 @@ fn a_stream_goes_on_from_any_block() {
     let snapshot = opened.dsl.dataset("tank/src@b").expect("the snapshot");
     let from = From::snapshot(&opened.dsl.dataset("tank/src@a").expect("from")).expect("from");
     for from in [None, Some(from)] {
-        let options = |resume| Options { from: from.clone(), resume, ..Options::default() };
+        let options = |resume| SendOptions { from: from.clone(), resume, ..SendOptions::default() };
         let make = |resume| {
             let mut out = Vec::new();
             send_with(&snapshot, &options(resume), &mut out, &Meter::default()).expect("a stream");

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
-use engine::sharing::{MEMORY_MIN, Outcome, SharingStats, Step, Target, Watch, share};
+use engine::sharing::{MEMORY_MIN, PassStep, SharingOutcome, SharingStats, Target, Watch, share};
 use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
-use engine::zio::alloc::Class;
+use engine::zio::alloc::MetaslabClass;
 use ondisk::ObjsetType;
 use stdx::rng::Rng;
 use testkit::pools;
@@ -29,8 +29,10 @@ const SHA256: u64 = 8;
 const FLETCHER4: u64 = 7;
 
 fn set(spa: &Arc<Spa>, name: &'static str, property: &'static str, value: u64) {
-    spa.dsl_task(move |tasks| tasks.set(name, &[(property, Some(PropValue::Number(value)))], Source::Local))
-        .unwrap();
+    spa.dsl_task(move |tasks| {
+        tasks.set(name, &[(property, Some(PropValue::Number(value)))], SettingSource::Local)
+    })
+    .unwrap();
 }
 
 fn new_pool(dir: &Path, checksum: u64) -> Arc<Spa> {
@@ -44,7 +46,7 @@ fn new_pool(dir: &Path, checksum: u64) -> Arc<Spa> {
         let fs = pools::new_fs(&spa.pool.env);
         spa.dsl_task(move |tasks| {
             tasks.create(name, ObjsetType::Zfs, 0, &mut |live, tx| create_fs(&live.objset, tx, &fs))?;
-            tasks.set(name, &[("recordsize", Some(PropValue::Number(BLOCK as u64)))], Source::Local)
+            tasks.set(name, &[("recordsize", Some(PropValue::Number(BLOCK as u64)))], SettingSource::Local)
         })
         .unwrap();
         set(&spa, name, "checksum", checksum);
@@ -55,18 +57,18 @@ fn new_pool(dir: &Path, checksum: u64) -> Arc<Spa> {
 /// Continues the run, and does some work at each step.
 struct With<F>(F);
 
-impl<F: FnMut(Step) -> bool> Watch for With<F> {
-    fn goes_on(&mut self, _: u64, step: Step, _: u64) -> bool {
+impl<F: FnMut(PassStep) -> bool> Watch for With<F> {
+    fn goes_on(&mut self, _: u64, step: PassStep, _: u64) -> bool {
         (self.0)(step)
     }
 }
 
-fn run(spa: &Arc<Spa>, dry: bool, work: impl FnMut(Step) -> bool) -> Outcome {
+fn run(spa: &Arc<Spa>, dry: bool, work: impl FnMut(PassStep) -> bool) -> SharingOutcome {
     let targets: Vec<Target> = NAMES.iter().map(|name| Target::open(spa, name).unwrap()).collect();
     share(spa, &targets, MEMORY_MIN, dry, &mut With(work)).unwrap()
 }
 
-fn sum(outcome: &Outcome, of: impl Fn(&SharingStats) -> u64) -> u64 {
+fn sum(outcome: &SharingOutcome, of: impl Fn(&SharingStats) -> u64) -> u64 {
     outcome.found.iter().map(of).sum()
 }
 
@@ -165,7 +167,7 @@ fn shares_all(checksum: u64, prepare: impl Fn(&Arc<Spa>)) {
     assert_eq!(sum(&planned, |f| f.all.blocks), 12 * 40);
     spa.sync().unwrap();
     let allocated = || {
-        let stats = spa.space.class_stats(Class::Normal);
+        let stats = spa.space.class_stats(MetaslabClass::Normal);
         stats.allocated - stats.deferred
     };
     let before = allocated();
@@ -224,7 +226,7 @@ fn blocks_of_snapshots_stay_and_are_told() {
 
 #[test]
 fn writers_between_the_steps_win() {
-    for told in [Step::Find, Step::Choose, Step::Share] {
+    for told in [PassStep::Find, PassStep::Choose, PassStep::Share] {
         let dir = tempfile::tempdir().unwrap();
         let spa = new_pool(dir.path(), SHA256);
         let mut random = Rng::new(4);
@@ -262,7 +264,7 @@ fn an_interrupted_run_leaves_all_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let spa = new_pool(dir.path(), SHA256);
     let files = Files::new(&spa, 30, &mut Rng::new(5));
-    let done = run(&spa, false, |step| step != Step::Share);
+    let done = run(&spa, false, |step| step != PassStep::Share);
     assert!(done.interrupted);
     files.check();
     ends(spa, files, dir.path(), &[]);

@@ -9,7 +9,7 @@ use engine::dmu::{NewObject, Tx};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks;
 use engine::env::Env;
-use engine::metaslab::policy::Limits;
+use engine::metaslab::policy::MetaslabLimits;
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::space::PoolSpace;
 use engine::spa::{NewPool, Spa, create};
@@ -81,7 +81,7 @@ impl Load {
     }
 }
 
-fn run(tops: impl FnOnce(&Path) -> Vec<TopSpec>, without: &[Feature], groups: u64, limits: Limits) {
+fn run(tops: impl FnOnce(&Path) -> Vec<TopSpec>, without: &[Feature], groups: u64, limits: MetaslabLimits) {
     if !zdb::installed() {
         return;
     }
@@ -110,19 +110,24 @@ fn disk(dir: &Path) -> Vec<TopSpec> {
 
 #[test]
 fn with_logs() {
-    run(disk, &[], 30, Limits::default());
+    run(disk, &[], 30, MetaslabLimits::default());
 }
 
 /// Few logs may stay, so that many metaslabs are flushed; small maps are condensed often.
 #[test]
 fn with_few_logs() {
-    let limits = Limits { logged_block: 1024, logs: 5, log_blocks: 10, ..Limits::default() };
+    let limits = MetaslabLimits { logged_block: 1024, logs: 5, log_blocks: 10, ..MetaslabLimits::default() };
     run(disk, &[], 30, limits);
 }
 
 #[test]
 fn without_logs() {
-    run(disk, &[Feature::LogSpacemap], 40, Limits { classic_block: 512, ..Limits::default() });
+    run(
+        disk,
+        &[Feature::LogSpacemap],
+        40,
+        MetaslabLimits { classic_block: 512, ..MetaslabLimits::default() },
+    );
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn without_entries_of_two_words_and_histograms() {
         disk,
         &[Feature::LogSpacemap, Feature::SpacemapV2, Feature::SpacemapHistogram],
         30,
-        Limits::default(),
+        MetaslabLimits::default(),
     );
 }
 
@@ -145,7 +150,7 @@ fn classes_and_raidz() {
             top(one(dir, "log", 80 << 20), AllocBias::Log, 12),
         ]
     };
-    run(tops, &[], 20, Limits::default());
+    run(tops, &[], 20, MetaslabLimits::default());
 }
 
 /// The space that writers may use is what a reader of the pool shows: vdevs on which nothing is allocated, their part of the embedded log

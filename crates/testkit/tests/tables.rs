@@ -11,7 +11,7 @@ use engine::metaslab::{SpaceAllocator, SpaceMapFeatures};
 use engine::spa::Pool;
 use engine::spa::errlog;
 use engine::spa::space::vdevs;
-use engine::zio::alloc::{AllocRequest, Allocator, Class};
+use engine::zio::alloc::{AllocRequest, Allocator, MetaslabClass};
 use stdx::RangeSet;
 use testkit::golden;
 
@@ -74,7 +74,12 @@ fn an_allocator_gives_out_what_is_free() {
             let request = AllocRequest {
                 psize: 512 << (i % 9),
                 copies: 1 + (i % 3) as u8,
-                class: [Class::Normal, Class::Special, Class::Log, Class::Dedup][(i % 4) as usize],
+                class: [
+                    MetaslabClass::Normal,
+                    MetaslabClass::Special,
+                    MetaslabClass::Log,
+                    MetaslabClass::Dedup,
+                ][(i % 4) as usize],
                 txg,
                 gang: false,
                 evens_out: false,

@@ -12,7 +12,7 @@
 
 use engine::vdev::draid::{DraidGeometry, DraidPlan};
 use engine::vdev::mirror::MirrorPlan;
-use engine::vdev::plan::{ChildRead, ChildResult, Children, Depth, Fault, Outcome, ReadPlan, Step};
+use engine::vdev::plan::{ChildRead, ChildResult, Children, Depth, Fault, PlanOutcome, PlanStep, ReadPlan};
 use engine::vdev::raidz::{RaidzGeometry, RaidzPlan};
 use engine::vdev::write_plan::WritePlan;
 use std::collections::{BTreeMap, HashMap};
@@ -196,13 +196,13 @@ impl Top {
         Some(bytes.into())
     }
 
-    fn run(&self, block: &Block, place: &Place, depth: Depth) -> Outcome {
+    fn run(&self, block: &Block, place: &Place, depth: Depth) -> PlanOutcome {
         let mut plan = self.plan(block, place, depth);
         let mut step = plan.start(self);
         loop {
             let reads = match step {
-                Step::Issue(reads) => reads,
-                Step::Done(outcome) => return outcome,
+                PlanStep::Issue(reads) => reads,
+                PlanStep::Done(outcome) => return outcome,
             };
             let results =
                 reads.into_iter().map(|read| ChildResult { data: self.read(&read), read }).collect();

@@ -18,7 +18,7 @@ use engine::types::Bookmark;
 use engine::vdev::config::AllocBias;
 use engine::vdev::plan::Depth;
 use engine::zio::ReadOptions;
-use engine::zio::alloc::Class;
+use engine::zio::alloc::MetaslabClass;
 use engine::zio::dedup::Dedup;
 use engine::zio::write::{WriteProps, WriteRequest};
 use ondisk::{Blkptr, ChecksumType, CompressType, ObjectType};
@@ -240,7 +240,7 @@ fn small_blocks_go_by_the_size_that_they_are_stored_with() {
         small: 32 << 10,
         uncached: false,
         paged: false,
-        class: Class::Normal,
+        class: MetaslabClass::Normal,
         embed: false,
         hole_birth: true,
         nopwrite: false,

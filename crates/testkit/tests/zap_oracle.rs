@@ -12,7 +12,7 @@ use engine::env::Env;
 use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Spa, create};
 use engine::vdev::config::AllocBias;
-use engine::zap::{Key, NewZap, ZapEdit};
+use engine::zap::{NewZap, ZapEdit, ZapKey};
 use ondisk::ObjectType;
 use ondisk::zap::ZapFlags;
 use stdx::rng::Rng;
@@ -62,30 +62,30 @@ fn zdb(dir: &Path, args: &[&str]) -> Option<String> {
 /// A ZAP and its expected entries.
 struct Table {
     number: u64,
-    model: BTreeMap<Key, u64>,
-    names: fn(&mut Rng) -> Key,
+    model: BTreeMap<ZapKey, u64>,
+    names: fn(&mut Rng) -> ZapKey,
 }
 
-fn short(rng: &mut Rng) -> Key {
-    Key::Name(format!("name-{}", rng.below(300)).into_bytes())
+fn short(rng: &mut Rng) -> ZapKey {
+    ZapKey::Name(format!("name-{}", rng.below(300)).into_bytes())
 }
 
-fn many(rng: &mut Rng) -> Key {
-    Key::Name(format!("entry.{}", rng.below(60_000)).into_bytes())
+fn many(rng: &mut Rng) -> ZapKey {
+    ZapKey::Name(format!("entry.{}", rng.below(60_000)).into_bytes())
 }
 
-fn long(rng: &mut Rng) -> Key {
-    Key::Name(format!("{:0200}", rng.below(500)).into_bytes())
+fn long(rng: &mut Rng) -> ZapKey {
+    ZapKey::Name(format!("{:0200}", rng.below(500)).into_bytes())
 }
 
-fn words(rng: &mut Rng) -> Key {
-    Key::Words(vec![rng.below(9000) << 40 | 77])
+fn words(rng: &mut Rng) -> ZapKey {
+    ZapKey::Words(vec![rng.below(9000) << 40 | 77])
 }
 
-fn shown(key: &Key) -> String {
+fn shown(key: &ZapKey) -> String {
     match key {
-        Key::Name(name) => String::from_utf8_lossy(name).into_owned(),
-        Key::Words(words) => format!("0x{:010}x", words.first().unwrap()),
+        ZapKey::Name(name) => String::from_utf8_lossy(name).into_owned(),
+        ZapKey::Words(words) => format!("0x{:010}x", words.first().unwrap()),
     }
 }
 
@@ -93,7 +93,7 @@ fn shown(key: &Key) -> String {
 fn zdb_reads_zaps_that_were_edited_over_many_groups() {
     let dir = tempfile::tempdir().unwrap();
     let spa = pool(dir.path());
-    let shapes: [(u64, u64, u64, fn(&mut Rng) -> Key); 5] =
+    let shapes: [(u64, u64, u64, fn(&mut Rng) -> ZapKey); 5] =
         [(512, 0, 0, short), (512, 0, 2, long), (512, 0, 0, many), (4096, 1, 0, many), (16384, 3, 0, words)];
     let mut tables: Vec<Table> = Vec::new();
     for (size, flags, normflags, names) in shapes {

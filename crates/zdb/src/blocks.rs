@@ -11,11 +11,11 @@ use std::io::{self, Write};
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Outcome};
 use engine::Kind;
-use engine::scan::account::{Account, ClassUse, Event};
+use engine::scan::account::{Account, ClassUse, WalkEvent};
 use engine::scan::space::{Findings, SpaceRange};
 use engine::scan::stats::Sums;
-use engine::scan::verify::{Options, Report, Which, verify};
-use engine::scan::{Origin, Visit};
+use engine::scan::verify::{Report, VerifyOptions, VerifyScope, verify};
+use engine::scan::{ReferenceKind, Visit};
 use engine::vdev::plan::Depth;
 use ondisk::indirect::IndirectMapping;
 use zcommon::units::nicenum;
@@ -55,16 +55,17 @@ pub fn run_blocks(session: &Session, ctx: &mut Ctx) -> Outcome {
     };
     heading(want, &mut ctx.out)?;
     let which = match want.checksums {
-        0 => Which::None,
-        1 => Which::Metadata,
-        _ => Which::All,
+        0 => VerifyScope::None,
+        1 => VerifyScope::Metadata,
+        _ => VerifyScope::All,
     };
     let stop = ctx.interrupt.flag();
-    let options = Options { which, depth: Depth::First, leaks: want.leaks, ..Options::new(&stop) };
+    let options =
+        VerifyOptions { which, depth: Depth::First, leaks: want.leaks, ..VerifyOptions::new(&stop) };
     let mut printed = Ok(());
     let report = {
         let out = &mut ctx.out;
-        let mut tell = |event: &Event<'_>| {
+        let mut tell = |event: &WalkEvent<'_>| {
             if want.blocks >= 5 && printed.is_ok() {
                 printed = pointer(event, out);
             }
@@ -111,9 +112,9 @@ fn heading(want: Want, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// The line of `-bbbbb` for each pointer.
-fn pointer(event: &Event<'_>, out: &mut dyn Write) -> io::Result<()> {
+fn pointer(event: &WalkEvent<'_>, out: &mut dyn Write) -> io::Result<()> {
     let line = |visit: &Visit<'_>, out: &mut dyn Write| {
-        if visit.origin == Origin::Deferred {
+        if visit.origin == ReferenceKind::Deferred {
             return writeln!(out, "[deferred free] {}", visit.bp);
         }
         let at = &visit.at;
@@ -128,7 +129,9 @@ fn pointer(event: &Event<'_>, out: &mut dyn Write) -> io::Result<()> {
         )
     };
     match event {
-        Event::Block(visit, _) | Event::Hole(visit) if visit.bp.logical_birth() > 0 => line(visit, out),
+        WalkEvent::Block(visit, _) | WalkEvent::Hole(visit) if visit.bp.logical_birth() > 0 => {
+            line(visit, out)
+        }
         _ => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Outcome};
-use engine::brt::{Table, table};
+use engine::brt::{BrtTable, table};
 use zcommon::features::Feature;
 
 use super::target::Session;
@@ -36,7 +36,7 @@ pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
             }
         }
     }
-    let sum = |of: fn(&Table) -> u64| {
+    let sum = |of: fn(&BrtTable) -> u64| {
         tables.iter().filter_map(|(_, t)| t.as_ref()).map(of).fold(0_u64, u64::wrapping_add)
     };
     let (used, saved) = (sum(|t| t.head.usedspace), sum(|t| t.head.savedspace));
@@ -74,7 +74,7 @@ pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
     Ok(exit)
 }
 
-fn entries(table: &Table, level: u32, ctx: &mut Ctx) -> Outcome {
+fn entries(table: &BrtTable, level: u32, ctx: &mut Ctx) -> Outcome {
     let mut exit = Exit::OK;
     let mut counts = [0_u64; 65];
     for entry in table.entries() {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Failure, Outcome};
-use engine::ddt::{Class, Log, Store, Table, Totals, tables};
+use engine::ddt::{DdtClass, DdtLog, DdtObject, DdtTable, Totals, tables};
 use engine::zio::deflated;
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtLogHeader, DdtPhys, DdtStat};
 use zcommon::units::nicenum;
@@ -48,7 +48,7 @@ fn flags(value: u64, names: &[(u64, &str)]) -> String {
     if words.is_empty() { String::new() } else { format!(" [{}]", words.join(" ")) }
 }
 
-fn print_table(session: &Session, table: &Table, ctx: &mut Ctx) -> Result<(), Failure> {
+fn print_table(session: &Session, table: &DdtTable, ctx: &mut Ctx) -> Result<(), Failure> {
     let (name, version) = (table.checksum.name(), table.version);
     let kind = match version {
         0 => "LEGACY",
@@ -71,7 +71,7 @@ fn print_table(session: &Session, table: &Table, ctx: &mut Ctx) -> Result<(), Fa
     Ok(())
 }
 
-fn print_store(session: &Session, table: &Table, store: &Store, ctx: &mut Ctx) -> Result<(), Failure> {
+fn print_store(session: &Session, table: &DdtTable, store: &DdtObject, ctx: &mut Ctx) -> Result<(), Failure> {
     let (name, level) = (&store.name, session.level('D'));
     let (dspace, mspace) = (store.disk_bytes, store.memory_bytes);
     writeln!(ctx.out, "{name}: dspace={dspace}; mspace={mspace}; entries={}", store.count)?;
@@ -82,7 +82,7 @@ fn print_store(session: &Session, table: &Table, store: &Store, ctx: &mut Ctx) -
     if let Some(histogram) = &store.histogram {
         print_histogram(histogram, None, &mut ctx.out)?;
     }
-    if level < 4 || (level < 5 && store.class == Class::Unique) {
+    if level < 4 || (level < 5 && store.class == DdtClass::Unique) {
         return Ok(());
     }
     writeln!(ctx.out, "{name} contents:\n")?;
@@ -95,7 +95,7 @@ fn print_store(session: &Session, table: &Table, store: &Store, ctx: &mut Ctx) -
     Ok(writeln!(ctx.out)?)
 }
 
-fn print_log(session: &Session, table: &Table, log: &Log, ctx: &mut Ctx) -> Result<(), Failure> {
+fn print_log(session: &Session, table: &DdtTable, log: &DdtLog, ctx: &mut Ctx) -> Result<(), Failure> {
     let name = format!("DDT-log-{}-{}", table.checksum.name(), log.number);
     let header = &log.header;
     let bits = header.flags();
@@ -123,7 +123,7 @@ fn print_log(session: &Session, table: &Table, log: &Log, ctx: &mut Ctx) -> Resu
 
 #[doc(alias = "dump_ddt_entry")]
 fn print_entry(
-    table: &Table,
+    table: &DdtTable,
     index: u64,
     key: &DdtKey,
     phys: &[DdtPhys],

@@ -152,7 +152,7 @@ fn check_live(
     vdev: u64,
     slab: &MetaslabRecord,
     mut allocated: RangeSet,
-    change: Option<&metaslab::log::Change>,
+    change: Option<&metaslab::log::MetaslabChange>,
     live: &mut Places,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {

@@ -6,7 +6,7 @@ use std::io::Write;
 use clikit::ctx::Ctx;
 use clikit::verb::{Exit, Failure, Outcome};
 use engine::dmu::Object;
-use engine::metaslab::log::{Change, Log, Unflushed, logs};
+use engine::metaslab::log::{MetaslabChange, SpaceMapLog, Unflushed, logs};
 use engine::metaslab::table::{MetaslabRecord, Metaslabs};
 use engine::metaslab::{each, head};
 use engine::spa::space::PoolSpace;
@@ -32,7 +32,7 @@ pub struct Space {
     /// Top-level vdevs and their metaslabs.
     pub tops: Vec<(VdevConfig, Metaslabs)>,
     /// The pool's logs.
-    logs: Vec<Log>,
+    logs: Vec<SpaceMapLog>,
     /// The unflushed changes of the logs.
     unflushed: Unflushed,
     /// The pool's totals.
@@ -86,7 +86,7 @@ impl Space {
     }
 
     /// The unflushed changes of a metaslab.
-    pub fn unflushed(&self, vdev: u64, metaslab: u64) -> Option<&Change> {
+    pub fn unflushed(&self, vdev: u64, metaslab: u64) -> Option<&MetaslabChange> {
         self.unflushed.change(vdev, metaslab)
     }
 

@@ -10,7 +10,7 @@ use clikit::ctx::Ctx;
 use clikit::interrupt::Interrupt;
 use clikit::verb::{Exit, Failure, Outcome};
 use engine::ddt::Totals;
-use engine::scan::{Origin, Stop, Visit, Visitor, traverse};
+use engine::scan::{ReferenceKind, Stop, Visit, Visitor, traverse};
 use engine::types::Bookmark;
 use engine::vdev::tree::Tree;
 use engine::zio::deflated;
@@ -84,7 +84,12 @@ impl Visitor for Simulation<'_> {
         }
         let bp = visit.bp;
         let off = bp.checksum() == Some(ChecksumType::Off);
-        if visit.origin == Origin::Deferred || bp.is_hole() || bp.is_embedded() || off || bp.is_metadata() {
+        if visit.origin == ReferenceKind::Deferred
+            || bp.is_hole()
+            || bp.is_embedded()
+            || off
+            || bp.is_metadata()
+        {
             return Ok(());
         }
         let key = DdtKey::of(bp);

@@ -15,7 +15,7 @@ use daemon::ops::FsShape;
 use daemon::server::Caller;
 use engine::dsl::props::PropValue;
 use engine::dsl::props::zpl::file_system;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::dsl::write::{Encryption, Hooks, Tasks};
 use engine::memory::Limit;
 use ondisk::ObjsetType;
@@ -343,7 +343,7 @@ pub fn furnish(
     caller: Caller,
 ) -> engine::Result<()> {
     let settings: Vec<_> = stored.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
-    let set = || if settings.is_empty() { Ok(()) } else { tasks.set(name, &settings, Source::Local) };
+    let set = || if settings.is_empty() { Ok(()) } else { tasks.set(name, &settings, SettingSource::Local) };
     let done = grant_at_creation(tasks, name, caller.uid).and_then(|()| set());
     done.inspect_err(|_| {
         // The caller learns of the first failure.

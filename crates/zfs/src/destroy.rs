@@ -12,7 +12,7 @@ use engine::Kind;
 use engine::dsl::props::names::dataset_name;
 use engine::dsl::props::written::freed_with;
 use engine::dsl::write::destroy::HELD;
-use engine::dsl::write::{Begun, Tasks};
+use engine::dsl::write::{DestroyOutcome, Tasks};
 use engine::dsl::{Dataset, Dir};
 use zcommon::units::nicebytes;
 
@@ -432,11 +432,11 @@ fn destroy_some(tasks: &Tasks<'_>, steps: &[Step], defer: bool) -> engine::Resul
         let names: Vec<&str> = together.iter().map(Step::name).collect();
         let done = match together {
             [Step::Head(name)] => tasks.begin_destroy(name),
-            _ => tasks.destroy_snapshots(&names, defer).map(|()| Begun::Destroyed),
+            _ => tasks.destroy_snapshots(&names, defer).map(|()| DestroyOutcome::Destroyed),
         };
         match done {
-            Ok(Begun::Destroyed) => ended.done += together.len(),
-            Ok(Begun::Marked(number)) => {
+            Ok(DestroyOutcome::Destroyed) => ended.done += together.len(),
+            Ok(DestroyOutcome::Marked(number)) => {
                 ended.marked = Some(number);
                 break;
             }

@@ -9,7 +9,7 @@ use clikit::session::why;
 use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::Dataset;
-use engine::zil::replay::{Waiting, discard, waiting};
+use engine::zil::replay::{Unreplayed, discard, waiting};
 use engine::{Error, Kind};
 
 /// Discard the records of an intent log
@@ -50,21 +50,21 @@ impl Verb for DiscardLog {
     }
 }
 
-fn kept(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Waiting>> {
+fn kept(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Unreplayed>> {
     let _quiet = target.pool.quiet();
     let objset = dataset.objset()?;
     let header = objset.phys.zil_header;
     Ok(if header.log.is_hole() { Vec::new() } else { waiting(&objset) })
 }
 
-fn given_up(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Waiting>> {
+fn given_up(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Unreplayed>> {
     let spa = target.pool.spa()?;
     let live = spa.datasets.open(&**spa, dataset.number)?;
     discard(&live.objset, spa.log_host())
 }
 
 /// A record, as `zdb -i` begins its line.
-fn line(record: &Waiting) -> String {
+fn line(record: &Unreplayed) -> String {
     let mut line = format!("TX_{:<16} txg {}, seq {}", record.kind, record.txg, record.seq);
     if let Some(object) = record.object {
         line += &format!(", object {object}");

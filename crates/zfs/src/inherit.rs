@@ -6,7 +6,7 @@ use clikit::session::why;
 use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::Dir;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use zcommon::props::{DatasetTypes, PropAttr, PropName, ZfsProp};
 use zpl::write::QuotaKind;
 
@@ -96,7 +96,7 @@ impl Inherit {
             ctx.log(&target.pool)?;
             return Ok(Exit::OK);
         }
-        let source = if self.received { Source::None } else { Source::Inherited };
+        let source = if self.received { SettingSource::None } else { SettingSource::Inherited };
         let (mounted, waiting) = self.moved(prop, &target, &names)?;
         let word = prop.to_owned();
         let (refused, failures) = with_moved(&target, &mounted, &waiting, ctx, |ctx| {

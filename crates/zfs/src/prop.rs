@@ -11,7 +11,7 @@ use engine::Kind;
 use engine::dmu::Objset;
 use engine::dsl::props::bookmarks::BookmarkInfo;
 use engine::dsl::props::settings::{PropRules, Setpoint};
-use engine::dsl::props::{PropValue, Settings, Stats, resume, zpl};
+use engine::dsl::props::{DslDatasetStats, PropValue, Settings, resume, zpl};
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
 use engine::zio::Form;
 use ondisk::names::DEFAULT_QUOTAS;
@@ -78,7 +78,7 @@ pub struct Props<'a> {
     node: &'a Node,
     pool_space: u64,
     settings: OnceCell<Option<Settings>>,
-    stats: OnceCell<Option<Stats>>,
+    stats: OnceCell<Option<DslDatasetStats>>,
     zpl: OnceCell<BTreeMap<&'static str, u64>>,
     volume: OnceCell<Option<(u64, u64)>>,
     notes: RefCell<Vec<String>>,
@@ -202,11 +202,11 @@ impl<'a> Props<'a> {
         self.settings().and_then(|s| s.get(name)).and_then(|s| s.value.number()).unwrap_or(0)
     }
 
-    fn stats(&self) -> Option<&Stats> {
+    fn stats(&self) -> Option<&DslDatasetStats> {
         let read = || match self.node {
             Node::Dataset(dataset, _) => {
                 let (refquota, reserve) = (self.own_number("refquota"), self.own_number("refreservation"));
-                self.or_note(Stats::of(dataset, self.pool_space, refquota, reserve))
+                self.or_note(DslDatasetStats::of(dataset, self.pool_space, refquota, reserve))
             }
             Node::Bookmark(..) => None,
         };

@@ -7,7 +7,7 @@ use clikit::output::sort::SortColumn;
 use clikit::users::Names;
 use clikit::verb::Failure;
 use daemon::access::{Guest, permissions};
-use engine::dsl::props::userspace::{Account, usage};
+use engine::dsl::props::userspace::{AccountKind, usage};
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
 use engine::spa::Pool;
@@ -82,11 +82,11 @@ fn written_since(dataset: &Dataset, since: &str) -> Option<Prop> {
     let old = if let Some(mark) = since.strip_prefix('#') {
         let head = dataset.dsl.dir(head).ok()?.head().ok()?;
         let marks = engine::dsl::props::bookmarks::bookmarks(&head).ok()?;
-        written::Moment::of_bookmark(&marks.into_iter().find(|b| b.name == mark)?.phys)?
+        written::WrittenSince::of_bookmark(&marks.into_iter().find(|b| b.name == mark)?.phys)?
     } else {
         let name = since.strip_prefix('@')?;
         let full = if name.contains('@') { name.to_owned() } else { format!("{head}@{name}") };
-        written::Moment::of(&dataset.dsl.dataset(&full).ok()?)
+        written::WrittenSince::of(&dataset.dsl.dataset(&full).ok()?)
     };
     let used = written::since(old, dataset).ok()?.used;
     Some(number(used, nicebytes(used).to_string()))
@@ -106,11 +106,11 @@ pub(super) struct Eyes<'a> {
 impl Eyes<'_> {
     /// Whether the user may see an account: the own one, that of a group of theirs, or any with the permission.
     #[doc(alias = "zfs_secpolicy_userspace_one")]
-    fn may_see(self, dataset: &Dataset, kind: UserQuotaProp, account: Account, id: u64) -> bool {
+    fn may_see(self, dataset: &Dataset, kind: UserQuotaProp, account: AccountKind, id: u64) -> bool {
         let own = match account {
-            Account::User => u64::from(self.guest.uid) == id,
-            Account::Group => self.guest.groups.iter().any(|group| u64::from(*group) == id),
-            Account::Project => false,
+            AccountKind::User => u64::from(self.guest.uid) == id,
+            AccountKind::Group => self.guest.groups.iter().any(|group| u64::from(*group) == id),
+            AccountKind::Project => false,
         };
         let name = dataset.name.split('@').next().unwrap_or_default();
         let perm = kind.prefix().trim_end_matches('@');
@@ -121,9 +121,9 @@ impl Eyes<'_> {
 /// `userused@joe`, `groupquota@100` and kin; an id that has no entry has used nothing and has no quota.
 fn user_quota(dataset: &Dataset, kind: UserQuotaProp, who: &str, eyes: Option<Eyes<'_>>) -> Option<Prop> {
     let (account, names) = match kind.prefix().split_at_checked(4)?.0 {
-        "user" => (Account::User, Some(Names::users())),
-        "grou" => (Account::Group, Some(Names::groups())),
-        _ => (Account::Project, None),
+        "user" => (AccountKind::User, Some(Names::users())),
+        "grou" => (AccountKind::Group, Some(Names::groups())),
+        _ => (AccountKind::Project, None),
     };
     let id = UserQuotaProp::id(who).or_else(|| names?.id(who))?;
     if eyes.is_some_and(|eyes| !eyes.may_see(dataset, kind, account, id)) {

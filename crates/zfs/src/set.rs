@@ -8,7 +8,7 @@ use clikit::target::Target;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks as _;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use sharing::dedup::remark;
 use zcommon::props::DatasetTypes;
 
@@ -104,7 +104,7 @@ impl Set {
         let work = |ctx: &mut Ctx| {
             let done = ctx.change(&target.pool, move |tasks, _| {
                 let settings: Vec<_> = stored.iter().map(|(p, v)| (p.as_str(), Some(v.clone()))).collect();
-                tasks.set(&dataset, &settings, Source::Local)
+                tasks.set(&dataset, &settings, SettingSource::Local)
             });
             done.map_err(|e| cannot(reason(&e, &words)))
         };
@@ -207,7 +207,7 @@ fn auto(target: &Target, prop: String, value: PropValue) -> Result<(String, Prop
 pub(super) fn reserve_all(target: &Target, ctx: &mut Ctx) -> Result<(), String> {
     let (name, bytes) = (target.name.clone(), whole_size(target)?);
     let setting = [("refreservation", Some(PropValue::Number(bytes)))];
-    let done = ctx.change(&target.pool, move |tasks, _| tasks.set(&name, &setting, Source::Local));
+    let done = ctx.change(&target.pool, move |tasks, _| tasks.set(&name, &setting, SettingSource::Local));
     done.map_err(|e| reason(&e, &[]))
 }
 
@@ -312,7 +312,7 @@ fn set_whole(
             Reserve::Follow if now == Some(old) => {}
             Reserve::Follow | Reserve::Other => return Ok(None),
         }
-        tasks.set(&name, &[(prop, Some(PropValue::Number(new)))], Source::Local)?;
+        tasks.set(&name, &[(prop, Some(PropValue::Number(new)))], SettingSource::Local)?;
         Ok(Some(now.unwrap_or(0)))
     })
 }
@@ -320,5 +320,5 @@ fn set_whole(
 fn set_reserved(target: &Target, prop: &'static str, bytes: u64) -> engine::Result<()> {
     let name = target.name.clone();
     let setting = [(prop, Some(PropValue::Number(bytes)))];
-    target.pool.task(move |tasks, _| tasks.set(&name, &setting, Source::Local))
+    target.pool.task(move |tasks, _| tasks.set(&name, &setting, SettingSource::Local))
 }

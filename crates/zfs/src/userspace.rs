@@ -12,7 +12,7 @@ use clikit::source::PoolSource;
 use clikit::users::Names;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::dsl::DatasetKind;
-use engine::dsl::props::userspace::{Account, Usage, usage};
+use engine::dsl::props::userspace::{AccountKind, Usage, usage};
 use zcommon::units::{nicebytes, nicenum};
 use zpl::Filesystem;
 
@@ -163,24 +163,24 @@ pub struct Projectspace {
 
 impl Verb for Userspace {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        owners(self.options, Account::User, ctx)
+        owners(self.options, AccountKind::User, ctx)
     }
 }
 
 impl Verb for Groupspace {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        owners(self.options, Account::Group, ctx)
+        owners(self.options, AccountKind::Group, ctx)
     }
 }
 
 impl Verb for Projectspace {
     fn run(self, ctx: &mut Ctx) -> Outcome {
-        run(&self.options, &[Account::Project], |_| true, ctx)
+        run(&self.options, &[AccountKind::Project], |_| true, ctx)
     }
 }
 
 /// Shows users, groups or both: types that are asked for stand in the place of the verb's own.
-fn owners(options: OwnerSpace, account: Account, ctx: &mut Ctx) -> Outcome {
+fn owners(options: OwnerSpace, account: AccountKind, ctx: &mut Ctx) -> Outcome {
     let known = ["all", "posixuser", "smbuser", "posixgroup", "smbgroup"];
     if let Some(bad) = options.types.iter().find(|t| !known.contains(&t.as_str())) {
         return Err(Failure::MinusOne(format!("invalid type '{bad}' for -t option")));
@@ -188,8 +188,8 @@ fn owners(options: OwnerSpace, account: Account, ctx: &mut Ctx) -> Outcome {
     let has = |end: &str| options.types.iter().any(|t| t == "all" || t.ends_with(end));
     let mut accounts = vec![account];
     if !options.types.is_empty() {
-        accounts = vec![Account::User, Account::Group];
-        accounts.retain(|account| has(if *account == Account::User { "user" } else { "group" }));
+        accounts = vec![AccountKind::User, AccountKind::Group];
+        accounts.retain(|account| has(if *account == AccountKind::User { "user" } else { "group" }));
     }
     let wants = |kind: &str| {
         let word = kind.to_lowercase().replace(' ', "");
@@ -198,7 +198,7 @@ fn owners(options: OwnerSpace, account: Account, ctx: &mut Ctx) -> Outcome {
     run(&options.space, &accounts, wants, ctx)
 }
 
-fn run(options: &Space, accounts: &[Account], wants: impl Fn(&str) -> bool, ctx: &mut Ctx) -> Outcome {
+fn run(options: &Space, accounts: &[AccountKind], wants: impl Fn(&str) -> bool, ctx: &mut Ctx) -> Outcome {
     let fields = fields(options)?;
     let order = order(options)?;
     let (names, _) = by_path::datasets(std::slice::from_ref(&options.name), ctx);
@@ -214,9 +214,9 @@ fn run(options: &Space, accounts: &[Account], wants: impl Fn(&str) -> bool, ctx:
     let mut rows = Vec::new();
     for account in accounts.iter().copied() {
         let names = match (options.numeric, account) {
-            (true, _) | (_, Account::Project) => Names::default(),
-            (_, Account::User) => Names::users(),
-            (_, Account::Group) => Names::groups(),
+            (true, _) | (_, AccountKind::Project) => Names::default(),
+            (_, AccountKind::User) => Names::users(),
+            (_, AccountKind::Group) => Names::groups(),
         };
         let counts = usage(&dataset.objset()?, account)?;
         let all = counts.iter().map(|(id, usage)| row(*id, *usage, account, &names, &fs));
@@ -240,17 +240,17 @@ fn run(options: &Space, accounts: &[Account], wants: impl Fn(&str) -> bool, ctx:
 }
 
 /// An id whose high half is not 0 is a Windows identity: the index of its domain, and a number in it.
-fn row(id: u64, usage: Usage, account: Account, names: &Names, fs: &Filesystem) -> Row {
+fn row(id: u64, usage: Usage, account: AccountKind, names: &Names, fs: &Filesystem) -> Row {
     let (domain, rid) = (id >> 32, id & 0xffff_ffff);
     let kind = match (account, domain) {
-        (Account::User, 0) => "POSIX User",
-        (Account::User, _) => "SMB User",
-        (Account::Group, 0) => "POSIX Group",
-        (Account::Group, _) => "SMB Group",
-        (Account::Project, _) => "Project",
+        (AccountKind::User, 0) => "POSIX User",
+        (AccountKind::User, _) => "SMB User",
+        (AccountKind::Group, 0) => "POSIX Group",
+        (AccountKind::Group, _) => "SMB Group",
+        (AccountKind::Project, _) => "Project",
     };
     let name = match (account, domain) {
-        (Account::Project, _) => id.to_string(),
+        (AccountKind::Project, _) => id.to_string(),
         (_, 0) => names.name(rid).map_or_else(|| rid.to_string(), str::to_owned),
         _ => format!("{}-{rid}", fs.domain(id).unwrap_or("S-1-0")),
     };

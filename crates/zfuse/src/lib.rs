@@ -40,7 +40,7 @@ use kernel::Seen;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
-use rw::fs_swap::{Done, FsSwap};
+use rw::fs_swap::{FsSwap, SwapResult};
 use wire::{INodeNo, Notifier};
 
 pub use fuse_transport::{enable_in_kernel, use_io_uring, uses_io_uring};
@@ -287,11 +287,11 @@ impl Mounted {
     ) -> engine::Result<()> {
         let gate = self.gate.as_ref().ok_or_else(not_live)?;
         match gate.exchange(work, open) {
-            Ok(Done::Other(found)) => {
+            Ok(SwapResult::Other(found)) => {
                 gate.tell(&self.notifier(), &found);
                 Ok(())
             }
-            Ok(Done::Same(why)) => Err(why),
+            Ok(SwapResult::Same(why)) => Err(why),
             Err(e) => {
                 // Processes with open files get errors.
                 let _ = self.detach_from(&self.at, true);

@@ -161,7 +161,7 @@ fn begin_of(at: &Path, most: u64) -> io::Result<Secret> {
 
 /// The result of an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Done {
+pub(crate) struct HelperResult {
     /// The mount point with links resolved.
     pub at: PathBuf,
     /// False if only root may do it.
@@ -169,7 +169,7 @@ pub(crate) struct Done {
 }
 
 /// Runs the operation, here or in a child.
-pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Result<Done> {
+pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Result<HelperResult> {
     if !APART.load(Ordering::Relaxed) {
         return work.here(at, device.map_or(-1, AsRawFd::as_raw_fd));
     }
@@ -180,8 +180,10 @@ pub(crate) fn run(at: &Path, work: &Work, device: Option<&OwnedFd>) -> io::Resul
     let at = PathBuf::from(OsString::from_vec(out.stdout));
     let prepared = !at.as_os_str().is_empty();
     match out.status.code() {
-        Some(0) => Ok(Done { at, allowed: true }),
-        Some(code) if code == Errno::PERM.raw_os_error() && prepared => Ok(Done { at, allowed: false }),
+        Some(0) => Ok(HelperResult { at, allowed: true }),
+        Some(code) if code == Errno::PERM.raw_os_error() && prepared => {
+            Ok(HelperResult { at, allowed: false })
+        }
         Some(code) if code != i32::from(NO_NUMBER) => Err(io::Error::from_raw_os_error(code)),
         _ => Err(io::Error::other(format!("the operation at the mount point ended with {}", out.status))),
     }
@@ -280,10 +282,10 @@ impl Work {
         }
     }
 
-    fn here(&self, at: &Path, device: i32) -> io::Result<Done> {
+    fn here(&self, at: &Path, device: i32) -> io::Result<HelperResult> {
         let allowed = |at: &Path, done: rustix::io::Result<()>| match done {
-            Ok(()) => Ok(Done { at: at.to_owned(), allowed: true }),
-            Err(Errno::PERM) => Ok(Done { at: at.to_owned(), allowed: false }),
+            Ok(()) => Ok(HelperResult { at: at.to_owned(), allowed: true }),
+            Err(Errno::PERM) => Ok(HelperResult { at: at.to_owned(), allowed: false }),
             Err(e) => Err(e.into()),
         };
         match self {

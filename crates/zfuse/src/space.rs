@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use engine::dsl::props::Stats;
+use engine::dsl::props::DslDatasetStats;
 use engine::dsl::props::settings::{PropRules, Settings};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
@@ -203,7 +203,7 @@ impl Space {
         let rules = PropRules { is_inherited: |_| false, is_for_snapshots: |_| false };
         let settings = Settings::of(&slot.dataset, rules)?;
         let own = |name| settings.get(name).and_then(|setting| setting.value.number()).unwrap_or(0);
-        let stats = Stats::of(&slot.dataset, usable, own("refquota"), own("refreservation"))?;
+        let stats = DslDatasetStats::of(&slot.dataset, usable, own("refquota"), own("refreservation"))?;
         Ok(stats.head.map_or(0, |head| head.available))
     }
 

@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 
 use bench::Bench;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use rustix::fs::{FallocateFlags, fallocate};
 use stdx::rng::Rng;
 
@@ -18,7 +18,7 @@ fn a_range_becomes_zeros_without_room_for_it() {
     const LEN: usize = 12 << 20;
     let Some(bench) = Bench::new() else { return };
     let quota = [("quota", Some(PropValue::Number(20 << 20)))];
-    bench.pool.spa.dsl_task(move |tasks| tasks.set("tank", &quota, Source::Local)).unwrap();
+    bench.pool.spa.dsl_task(move |tasks| tasks.set("tank", &quota, SettingSource::Local)).unwrap();
     let path = bench.mnt().join("file");
     let mut noise = vec![0; LEN];
     Rng::new(1).fill(&mut noise);

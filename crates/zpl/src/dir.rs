@@ -4,7 +4,7 @@
 //! the high 4 (since version 2). `.` and `..` are not stored. Source: `ZFS_DIRENT_*`, zfs_znode.h,
 //! OpenZFS 2.3.
 
-use engine::zap::{Cursor, Entry, fold};
+use engine::zap::{Cursor, ZapEntry, fold};
 use engine::{Error, Kind, Result};
 
 use crate::attr::FileKind;
@@ -125,7 +125,7 @@ impl Inode {
         added.find(|e| matches(&e.name)).cloned()
     }
 
-    fn dirent(&self, entry: Entry) -> Result<Dirent> {
+    fn dirent(&self, entry: ZapEntry) -> Result<Dirent> {
         let name = entry.name().to_vec();
         if !is_sound(&name) {
             let shown = String::from_utf8_lossy(&name).into_owned();

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use engine::dsl::props::userspace::{Account, usage};
+use engine::dsl::props::userspace::{AccountKind, usage};
 use engine::dsl::write::LiveDataset;
 use engine::spa::Spa;
 use ondisk::objset::ObjsetFlags;
@@ -43,7 +43,7 @@ fn writer(spa: &Arc<Spa>, projects: bool) -> Arc<FsWriter> {
 }
 
 /// Bytes and objects of an id.
-fn used(spa: &Spa, account: Account, id: u64) -> (Option<u64>, Option<u64>) {
+fn used(spa: &Spa, account: AccountKind, id: u64) -> (Option<u64>, Option<u64>) {
     let all = usage(&root(spa).objset.view(), account).unwrap();
     all.get(&id).map_or((None, None), |found| (found.used, found.objused))
 }
@@ -56,10 +56,10 @@ fn begin(spa: &Spa) -> bool {
 fn accounts_that_begin_late_are_right_after_a_power_cut() {
     let dir = tempfile::tempdir().unwrap();
     let (spa, files) = old_pool(dir.path(), 28, 150);
-    let (bytes, none) = used(&spa, Account::User, 7);
+    let (bytes, none) = used(&spa, AccountKind::User, 7);
     assert!(bytes.is_some() && none.is_none());
     spa.enable_features(vec![Feature::UserobjAccounting, Feature::ProjectQuota]).unwrap();
-    assert_eq!(used(&spa, Account::User, 7), (bytes, None), "nothing is counted yet");
+    assert_eq!(used(&spa, AccountKind::User, 7), (bytes, None), "nothing is counted yet");
     assert!(!spa.begin_accounts(&root(&spa), &AtomicBool::new(true)).unwrap(), "it was stopped");
     // The first half, and then the power goes.
     let tx = spa.begin().unwrap();
@@ -68,21 +68,21 @@ fn accounts_that_begin_late_are_right_after_a_power_cut() {
     }
     drop(tx);
     spa.sync().unwrap();
-    assert_eq!(used(&spa, Account::User, 7), (bytes, None), "a part is not reported");
+    assert_eq!(used(&spa, AccountKind::User, 7), (bytes, None), "a part is not reported");
     let cut = tempfile::tempdir().unwrap();
     pools::copy(dir.path(), cut.path());
     for spa in [spa, pools::import_dir(cut.path(), "old").unwrap()] {
         assert!(begin(&spa));
         let all = ObjsetFlags(7);
         assert!(root(&spa).objset.flags().has(all) && spa.uncounted(&root(&spa)) == ObjsetFlags(0));
-        assert_eq!(used(&spa, Account::User, 7), (bytes, Some(150)));
+        assert_eq!(used(&spa, AccountKind::User, 7), (bytes, Some(150)));
         // Files of before weigh nothing for projects; the root directory counts, too.
-        assert_eq!(used(&spa, Account::Project, 0), (None, Some(151)));
+        assert_eq!(used(&spa, AccountKind::Project, 0), (None, Some(151)));
         let fs = writer(&spa, true);
         fs.setattr(files[3], &Settings { projid: Some(5), ..Settings::default() }).unwrap();
         spa.sync().unwrap();
-        let (moved, one) = used(&spa, Account::Project, 5);
-        assert_eq!(used(&spa, Account::Project, 0), (Some(0u64.wrapping_sub(moved.unwrap())), Some(150)));
+        let (moved, one) = used(&spa, AccountKind::Project, 5);
+        assert_eq!(used(&spa, AccountKind::Project, 0), (Some(0u64.wrapping_sub(moved.unwrap())), Some(150)));
         assert_eq!(one, Some(1));
         drop(fs);
         spa.export().unwrap();
@@ -99,10 +99,10 @@ fn accounts_that_begin_late_are_right_after_a_power_cut() {
 fn users_are_counted_when_the_pool_gets_the_version() {
     let dir = tempfile::tempdir().unwrap();
     let (spa, _) = old_pool(dir.path(), 14, 20);
-    assert_eq!(used(&spa, Account::User, 7), (None, None));
+    assert_eq!(used(&spa, AccountKind::User, 7), (None, None));
     spa.upgrade(15).unwrap();
     assert!(begin(&spa));
-    let (bytes, none) = used(&spa, Account::User, 7);
+    let (bytes, none) = used(&spa, AccountKind::User, 7);
     let space: u64 = (0..20u64).map(|i| 512 + (3000 * (i % 5)).next_multiple_of(512)).sum();
     assert!(bytes >= Some(20 * 512) && bytes <= Some(space) && none.is_none(), "{bytes:?}");
     spa.export().unwrap();

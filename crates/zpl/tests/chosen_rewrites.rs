@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::ddt::{self, Totals};
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
@@ -79,7 +79,7 @@ impl Bed {
 
     fn set(&self, name: &'static str, value: u64) {
         let all = [(name, Some(PropValue::Number(value)))];
-        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
     }
 
     /// A mounted file system below the pool's.

@@ -8,11 +8,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use engine::ddt::{self, Class, Totals};
+use engine::ddt::{self, DdtClass, Totals};
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
-use engine::scan::verify::{Options, verify};
+use engine::scan::verify::{VerifyOptions, verify};
 use engine::spa::{OpenOptions, Pool, Spa};
 use testkit::zdb::Judge;
 use testkit::{golden, pools};
@@ -56,7 +56,7 @@ fn look(fs: &Arc<Filesystem>) {
 }
 
 /// Classes of the entries, blocks with such copies, and references.
-fn table(spa: &Spa) -> (Vec<(Class, u64)>, u64, u64) {
+fn table(spa: &Spa) -> (Vec<(DdtClass, u64)>, u64, u64) {
     let tables = ddt::tables(&spa.mos.view(), &mut Vec::new());
     let classes =
         tables.iter().flat_map(|table| &table.stores).map(|store| (store.class, store.count)).collect();
@@ -70,7 +70,7 @@ fn judge(dir: &Path, leaked: u64) {
     pools::copy(dir, copy.path());
     let pool = open(copy.path());
     let stop = AtomicBool::new(false);
-    let report = verify(&pool, &Options::new(&stop), &mut |_| (), &mut |_| ());
+    let report = verify(&pool, &VerifyOptions::new(&stop), &mut |_| (), &mut |_| ());
     let space = report.account.space.as_ref().unwrap();
     assert!(space.doubled_bytes + space.unallocated_bytes == 0 && report.failed.is_empty(), "{space:?}");
     assert_eq!(space.leaked_bytes, leaked, "{space:?}");
@@ -104,10 +104,10 @@ fn work(upgraded: Option<bool>) {
         }
     };
     upgrade(true);
-    assert_eq!(table(&spa), (vec![(Class::Ditto, 2), (Class::Unique, 1)], 5, 281));
+    assert_eq!(table(&spa), (vec![(DdtClass::Ditto, 2), (DdtClass::Unique, 1)], 5, 281));
     // zfs-fuse's default; ours is another.
     let all = [("compression", Some(PropValue::Number(2)))];
-    spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     // An entry that changes loses its copy.
     write(&fs, "fourth", "AAD");

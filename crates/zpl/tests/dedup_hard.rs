@@ -7,12 +7,12 @@ use engine::Result;
 use engine::ddt;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Encryption;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::spa::Spa;
 use engine::spa::layout::{TopSpec, VdevSpec};
 use engine::vdev::config::AllocBias;
-use engine::zio::dedup::{Again, Claim, DedupTables, Want};
+use engine::zio::dedup::{Claim, ClaimAgain, DedupTables, Want};
 use ondisk::Blkptr;
 use parking_lot::Mutex;
 use stdx::rng::Rng;
@@ -37,7 +37,7 @@ fn bed(dedup: u64) -> (tempfile::TempDir, Arc<Spa>) {
 
 fn set(spa: &Arc<Spa>, name: &'static str, value: u64) {
     let all = [(name, Some(PropValue::Number(value)))];
-    spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
 }
 
 fn block(tag: u64) -> Vec<u8> {
@@ -143,7 +143,7 @@ fn tables_are_on_dedup_vdevs() {
 struct Colliding(Mutex<(Option<Blkptr>, u64)>);
 
 impl DedupTables for Colliding {
-    fn claim(&self, _: &Blkptr, want: &Want, _: &mut Option<Again>) -> Result<Claim> {
+    fn claim(&self, _: &Blkptr, want: &Want, _: &mut Option<ClaimAgain>) -> Result<Claim> {
         let (first, compared) = &mut *self.0.lock();
         Ok(match (want.equal, *first) {
             (_, None) => Claim::Write { copies: want.copies, extends: false },

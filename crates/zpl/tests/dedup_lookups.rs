@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::ddt::{self, Totals};
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::memory::Limit;
 use engine::spa::layout::{TopSpec, VdevSpec};
@@ -76,7 +76,7 @@ fn filled(blocks: usize, dedup: u64) -> tempfile::TempDir {
     let spa = pools::create_pool(&created, POOL, tops, &|o, tx| create_fs(o, tx, &new)).unwrap();
     for (name, value) in [("recordsize", BLOCK as u64), ("dedup", dedup)] {
         let all = [(name, Some(PropValue::Number(value)))];
-        spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+        spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
     }
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     write(&spa, &fs, "first", (1, blocks));

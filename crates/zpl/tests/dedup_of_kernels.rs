@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Encryption;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::memory::Limit;
 use engine::spa::Spa;
 use engine::zio::Form;
@@ -73,7 +73,7 @@ fn deduplicated_gzip_has_the_bytes_of_openzfs() {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_fs_dir(dir.path(), "ours", 128 << 20, Encryption::default()).unwrap();
     let all = [("compression", Some(PropValue::Number(10))), ("dedup", Some(PropValue::Number(8 | 256)))];
-    spa.dsl_task(move |tasks| tasks.set("ours", &all, Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set("ours", &all, SettingSource::Local)).unwrap();
     let fs = mount(&spa, "ours", Overrides::default()).unwrap();
     let text: Vec<u8> =
         (0..40_000_u32).flat_map(|i| (i * i % 9973).to_string().into_bytes()).take(128 << 10).collect();

@@ -136,7 +136,7 @@ fn stored_values_that_came_later_reach_no_block() {
         let value = u64::from(value);
         spa.dsl_task(move |tasks| {
             let head = names::find_head(&tasks.at, tasks.pool, "old")?.head;
-            props::set(&tasks.at, head, name, Some(&PropValue::Number(value)), props::Source::Local)?;
+            props::set(&tasks.at, head, name, Some(&PropValue::Number(value)), props::SettingSource::Local)?;
             tasks.datasets.refresh_policies(tasks.at.hooks)
         })
         .unwrap();

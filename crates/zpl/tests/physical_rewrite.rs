@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Hooks;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::send::{From, SendFlags, send};
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
@@ -67,7 +67,7 @@ impl Bed {
 
     fn set(&self, name: &'static str, value: u64) {
         let all = [(name, Some(PropValue::Number(value)))];
-        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
     }
 
     fn mount(&self, name: &str) -> Arc<FsWriter> {

@@ -4,7 +4,7 @@
 mod common;
 
 use common::Bench;
-use engine::memory::stats::Purpose;
+use engine::memory::stats::ReadPurpose;
 use zpl::FileKind;
 use zpl::write::{FsWriter, NewNode, Options, ReadHow};
 
@@ -40,8 +40,9 @@ impl Reads {
     fn read(&self, ranges: impl Iterator<Item = (u64, usize)>) -> (u64, u64) {
         self.bench.env.memory.set(engine::memory::Limit::ArcMax, 1).unwrap();
         self.bench.env.memory.set(engine::memory::Limit::ArcMax, 64 << 20).unwrap();
-        let misses =
-            |prefetch| self.bench.env.memory.stats.misses.get(Purpose { prefetch, ..Purpose::default() });
+        let misses = |prefetch| {
+            self.bench.env.memory.stats.misses.get(ReadPurpose { prefetch, ..ReadPurpose::default() })
+        };
         let before = (misses(false), misses(true));
         for (offset, len) in ranges {
             let pieces = self.fs.read_pieces(self.file, offset, len, HOW).unwrap();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::Kind;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::recv::{Input, Wish, begin};
 use engine::send::{From, SendFlags, send};
@@ -44,7 +44,7 @@ impl Bed {
 
     fn set(&self, name: &'static str, value: u64) {
         let all = [(name, Some(PropValue::Number(value)))];
-        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
     }
 
     fn mount(&self, name: &str) -> Arc<FsWriter> {

@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use engine::ddt::{Table, Totals, tables};
+use engine::ddt::{DdtTable, Totals, tables};
 use engine::zio::deflated;
 use ondisk::ddt::DdtStat;
 use serde_json::{Map, Value, json};
@@ -28,7 +28,7 @@ struct Size {
 
 impl Size {
     #[doc(alias = "ddt_get_dedup_object_stats")]
-    fn of(view: &PoolView<'_>, tables: &[Table]) -> Self {
+    fn of(view: &PoolView<'_>, tables: &[DdtTable]) -> Self {
         let disk = view.native(ZpoolProp::DedupTableSize).and_then(|prop| prop.number).unwrap_or(0);
         let mut size = Self { entries: 0, disk, memory: 0 };
         let mut add = |entries: u64, memory: u64| {

@@ -15,7 +15,7 @@ use clikit::output::time;
 use clikit::session::Home;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use engine::env::Env;
-use engine::spa::{ImportSource, OpenOptions, Purpose};
+use engine::spa::{ImportSource, OpenOptions, OpenPurpose};
 use zutil::PoolCandidate;
 use zutil::import_listing::{Listing, ListingOptions, LoadOutcome};
 use zutil::import_status::system_hostid;
@@ -236,7 +236,7 @@ impl Import {
         let options = ListingOptions { names, hostid: system_hostid() };
         write!(ctx.out, "{}", Listing::new(pool, &outcome, options))?;
         match outcome {
-            LoadOutcome::Corrupt => super::import_older::say(pool, env, Purpose::Read, ctx),
+            LoadOutcome::Corrupt => super::import_older::say(pool, env, OpenPurpose::Read, ctx),
             _ => Ok(()),
         }
     }

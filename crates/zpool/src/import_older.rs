@@ -16,7 +16,7 @@ use clikit::verb::Failure;
 use engine::dmu::Objset;
 use engine::dsl::Dataset;
 use engine::env::Env;
-use engine::spa::{ImportSource, OpenOptions, Pool, Purpose, Reach};
+use engine::spa::{ImportSource, OpenOptions, OpenPurpose, Pool, Reach};
 use engine::zio::Form;
 use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
@@ -33,7 +33,7 @@ const MAX_CHANGES: usize = 50;
 pub(super) fn say(
     candidate: &PoolCandidate,
     env: &Env,
-    purpose: Purpose,
+    purpose: OpenPurpose,
     ctx: &mut Ctx,
 ) -> Result<(), Failure> {
     let source = zutil::import::source(candidate);

@@ -14,7 +14,7 @@ use daemon::ops::ImportPool;
 use engine::Kind;
 use engine::dsl::props::PropValue;
 use engine::spa::rebuild::Derived;
-use engine::spa::{FoundUberblock, OpenOptions, PoolBase, Purpose, Reach};
+use engine::spa::{FoundUberblock, OpenOptions, OpenPurpose, PoolBase, Reach};
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zfs::keys::LoadKey;
@@ -135,7 +135,7 @@ impl Import {
         if matches!(&imported, Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::Io))
             && !self.rewind
         {
-            let purpose = if wishes.read_only { Purpose::Read } else { Purpose::Rebuild };
+            let purpose = if wishes.read_only { OpenPurpose::Read } else { OpenPurpose::Rebuild };
             super::import_older::say(candidate, &registry.env()?, purpose, ctx)?;
         }
         let pool = imported.map_err(|e| match e.kind() {
@@ -233,7 +233,7 @@ impl Import {
         let env = ctx.registry()?.env()?;
         let source = zutil::import::source(candidate);
         let states = source.uberblocks.clone();
-        let purpose = if wishes.read_only { Purpose::Read } else { Purpose::Write };
+        let purpose = if wishes.read_only { OpenPurpose::Read } else { OpenPurpose::Write };
         let pool = engine::spa::open(&env, source, OpenOptions { purpose, ..self.state() })
             .map_err(|e| Failure::cannot("import", &candidate.name, e))?;
         say_rewind(&states, reached(&pool), &candidate.name, true, ctx)?;

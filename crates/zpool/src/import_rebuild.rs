@@ -11,9 +11,9 @@ use clikit::verb::Failure;
 use engine::Kind;
 use engine::scan::account::WINDOW_SECTORS;
 use engine::scan::damage::{Damage, assess, which};
-use engine::scan::rebuild::{Options, Progress, cost, survey};
-use engine::spa::rebuild::{Derived, Which};
-use engine::spa::{OpenOptions, Pool, Purpose};
+use engine::scan::rebuild::{Progress, RebuildOptions, cost, survey};
+use engine::spa::rebuild::{Derived, RebuildTables};
+use engine::spa::{OpenOptions, OpenPurpose, Pool};
 use zcommon::units::nicenum;
 use zutil::PoolCandidate;
 use zutil::names::printable;
@@ -38,12 +38,12 @@ impl Import {
             _ => Failure::cannot("import", &candidate.name, e),
         };
         let env = ctx.registry()?.env()?;
-        let options = OpenOptions { purpose: Purpose::Rebuild, ..self.state() };
+        let options = OpenOptions { purpose: OpenPurpose::Rebuild, ..self.state() };
         let opened = engine::spa::open(&env, zutil::import::source(candidate), options);
         if matches!(&opened, Err(e) if matches!(e.kind(), Kind::Corrupt | Kind::Checksum | Kind::Io))
             && !self.rewind
         {
-            super::import_older::say(candidate, &env, Purpose::Rebuild, ctx)?;
+            super::import_older::say(candidate, &env, OpenPurpose::Rebuild, ctx)?;
         }
         let pool = opened.map_err(cannot)?;
         let stop = ctx.interrupt.flag();
@@ -57,7 +57,8 @@ impl Import {
             self.say_cost(&pool, which, ctx)?;
             return Ok(None);
         }
-        let options = Options { which, window: WINDOW_SECTORS, accept: self.accept_unreadable, stop: &stop };
+        let options =
+            RebuildOptions { which, window: WINDOW_SECTORS, accept: self.accept_unreadable, stop: &stop };
         let mut last = Instant::now();
         let derived = survey(&pool, &options, &mut |now: Progress| {
             if last.elapsed() >= TELL_EVERY {
@@ -74,7 +75,7 @@ impl Import {
         derived.map(Some).map_err(cannot)
     }
 
-    fn say_cost(&self, pool: &Pool, which: Which, ctx: &mut Ctx) -> Result<(), Failure> {
+    fn say_cost(&self, pool: &Pool, which: RebuildTables, ctx: &mut Ctx) -> Result<(), Failure> {
         let cost = cost(pool, WINDOW_SECTORS).map_err(|e| Failure::cannot("import", &pool.name, e))?;
         let passes = if cost.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", cost.passes) };
         writeln!(ctx.out, "would write anew: {}", scope(cost.metaslabs, which))?;
@@ -89,7 +90,7 @@ impl Import {
     }
 }
 
-fn scope(metaslabs: u64, which: Which) -> String {
+fn scope(metaslabs: u64, which: RebuildTables) -> String {
     let mut all = format!("the space maps of {metaslabs} metaslabs and their log");
     if which.dedup {
         all.push_str(", dedup tables");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::spa::Spa;
 use engine::zil::{Itx, Zil};
 use ondisk::names::ZVOL_OBJECT;
@@ -86,7 +86,7 @@ fn model(block: u64, settings: &'static [(&'static str, u64)], seed: u64) {
     new_volume(&spa, block);
     tasks(&spa, move |tasks| {
         for (name, value) in settings {
-            tasks.set("tank/vol", &[(name, Some(PropValue::Number(*value)))], Source::Local)?;
+            tasks.set("tank/vol", &[(name, Some(PropValue::Number(*value)))], SettingSource::Local)?;
         }
         Ok(())
     });
@@ -170,7 +170,7 @@ fn a_thick_volume_keeps_its_space() {
     };
     let before = free();
     tasks(&spa, move |tasks| {
-        tasks.set("tank/vol", &[("refreservation", Some(PropValue::Number(reserved)))], Source::Local)
+        tasks.set("tank/vol", &[("refreservation", Some(PropValue::Number(reserved)))], SettingSource::Local)
     });
     spa.sync().unwrap();
     assert!(before - free() > reserved - (1 << 20), "{before} {}", free());

@@ -21,8 +21,8 @@ use self::l2arc::L2arc;
 use crate::env::Env;
 use crate::error::Result;
 use crate::memory::on_its_way::OnItsWay;
-use crate::memory::stats::Purpose;
-use crate::memory::{Key, Limits, Memory};
+use crate::memory::stats::ReadPurpose;
+use crate::memory::{BlockKey, Limits, Memory};
 use crate::taskq::{Promise, start_and_wait};
 use crate::types::Bookmark;
 use crate::zio::stored::Second;
@@ -43,7 +43,7 @@ pub struct ArcCache {
     memory: Arc<Memory>,
     /// Its number in there.
     pool: u32,
-    pending: Mutex<HashMap<Key, Pending>>,
+    pending: Mutex<HashMap<BlockKey, Pending>>,
     /// Its cache devices, once it had one.
     second: OnceLock<Arc<L2arc>>,
 }
@@ -98,16 +98,22 @@ impl ArcCache {
         Arc::clone(self.second.get_or_init(|| L2arc::new(env, self.pool, guid, &self.zio)))
     }
 
-    /// `paged`: see [`Purpose`]. Pools with cache devices keep such blocks like others, as the devices are fed with what the
+    /// `paged`: see [`ReadPurpose`]. Pools with cache devices keep such blocks like others, as the devices are fed with what the
     /// memory keeps.
-    fn purpose(&self, bp: &Blkptr, prefetch: bool, paged: bool) -> Purpose {
-        Purpose { prefetch, metadata: bp.is_metadata(), paged: paged && self.second.get().is_none() }
+    fn purpose(&self, bp: &Blkptr, prefetch: bool, paged: bool) -> ReadPurpose {
+        ReadPurpose { prefetch, metadata: bp.is_metadata(), paged: paged && self.second.get().is_none() }
     }
 
-    fn key(&self, bp: &Blkptr, form: Form) -> Option<Key> {
+    fn key(&self, bp: &Blkptr, form: Form) -> Option<BlockKey> {
         let dva = bp.dva(0)?;
         let keyless = form == Form::NoKey && bp.is_protected();
-        Some(Key { pool: self.pool, vdev: dva.vdev, offset: dva.offset, birth: bp.physical_birth(), keyless })
+        Some(BlockKey {
+            pool: self.pool,
+            vdev: dva.vdev,
+            offset: dva.offset,
+            birth: bp.physical_birth(),
+            keyless,
+        })
     }
 
     /// The block's bytes; waits for the device when they are not here.
@@ -202,7 +208,7 @@ impl ArcCache {
         true
     }
 
-    /// Inserts the bytes of a block that was just written; replaces an entry with the same key. `paged`: see [`Purpose`].
+    /// Inserts the bytes of a block that was just written; replaces an entry with the same key. `paged`: see [`ReadPurpose`].
     pub(crate) fn insert(&self, bp: &Blkptr, form: Form, data: &Buf, paged: bool) {
         let key = self.key(bp, form).filter(|_| !bp.is_hole() && !bp.is_embedded());
         let Some(key) = key else { return };
@@ -211,7 +217,7 @@ impl ArcCache {
         }
         if bp.is_protected() {
             // Written in place: its bytes without the key are others now.
-            self.memory.remove(Key { keyless: true, ..key });
+            self.memory.remove(BlockKey { keyless: true, ..key });
         }
         self.memory.replace(key, data, self.purpose(bp, false, paged));
     }
@@ -225,7 +231,7 @@ impl ArcCache {
             }
             self.memory.remove(key);
             if bp.is_protected() {
-                self.memory.remove(Key { keyless: true, ..key });
+                self.memory.remove(BlockKey { keyless: true, ..key });
             }
         }
     }
@@ -235,7 +241,7 @@ impl ArcCache {
         self.memory.forget(self.pool);
     }
 
-    fn find(&self, key: Key, purpose: Purpose, done: Waiter) -> Found {
+    fn find(&self, key: BlockKey, purpose: ReadPurpose, done: Waiter) -> Found {
         let mut pending = self.pending.lock();
         if let Some(buf) = self.memory.get(key, purpose) {
             drop(pending);
@@ -258,13 +264,19 @@ impl ArcCache {
         Found::Absent(done)
     }
 
-    fn finish(&self, key: Key, (purpose, keep): (Purpose, bool), first: Waiter, result: Result<Buf>) {
+    fn finish(
+        &self,
+        key: BlockKey,
+        (purpose, keep): (ReadPurpose, bool),
+        first: Waiter,
+        result: Result<Buf>,
+    ) {
         let waiters = {
             let mut pending = self.pending.lock();
             let read = pending.remove(&key);
             if let Some(buf) = result.as_ref().ok().filter(|_| keep) {
                 let prefetch = read.as_ref().is_some_and(|read| !read.demanded);
-                self.memory.keep(key, buf, Purpose { prefetch, ..purpose });
+                self.memory.keep(key, buf, ReadPurpose { prefetch, ..purpose });
             }
             read.map(|read| read.waiters).unwrap_or_default()
         };

@@ -15,14 +15,14 @@ use ondisk::pool::BrtVdev;
 
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
-use crate::zap::{Cursor, Key, Zap};
+use crate::zap::{Cursor, Zap, ZapKey};
 
 /// Most bytes of counters that are read.
 const MAX_COUNTER_BYTES: u64 = 1 << 31;
 
 /// The table of one top-level vdev.
 #[derive(Debug)]
-pub struct Table {
+pub struct BrtTable {
     /// The vdev's number.
     pub vdev: u64,
     /// Its header: totals and the numbers of its objects.
@@ -32,7 +32,7 @@ pub struct Table {
 
 /// An entry: a block and its additional references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct BrtEntry {
     /// Byte offset on the vdev.
     pub offset: u64,
     /// References beyond the first.
@@ -40,7 +40,7 @@ pub struct Entry {
 }
 
 /// The table of top-level vdev `vdev`; `None` if it has none.
-pub fn table(mos: &Arc<Objset>, vdev: u64) -> Result<Option<Table>> {
+pub fn table(mos: &Arc<Objset>, vdev: u64) -> Result<Option<BrtTable>> {
     let directory = Zap::open(&mos.object(MOS_DIRECTORY_OBJECT)?)?;
     let name = format!("{}{vdev}", mos::BRT_VDEV_PREFIX);
     let Some(number) = directory.u64(&name)?.filter(|&n| n != 0) else { return Ok(None) };
@@ -50,7 +50,7 @@ pub fn table(mos: &Arc<Objset>, vdev: u64) -> Result<Option<Table>> {
         0 => None,
         entries => Some(Zap::open(&mos.object(entries)?)?),
     };
-    Ok(Some(Table { vdev, head, zap }))
+    Ok(Some(BrtTable { vdev, head, zap }))
 }
 
 /// Reads the tables of these top-level vdevs, so that the cache holds them as far as it can.
@@ -106,36 +106,36 @@ pub fn entries_object(mos: &Arc<Objset>, number: u64) -> Option<u64> {
     Some(head.mos_entries).filter(|&entries| entries != 0)
 }
 
-impl Table {
+impl BrtTable {
     /// Its entries, in the order of the ZAP.
-    pub fn entries(&self) -> Entries {
-        Entries { cursor: self.zap.as_ref().map(Zap::entries), head: self.head }
+    pub fn entries(&self) -> BrtEntries {
+        BrtEntries { cursor: self.zap.as_ref().map(Zap::entries), head: self.head }
     }
 }
 
 /// Iterator over entries. A malformed one yields an error and is skipped.
 #[derive(Debug)]
-pub struct Entries {
+pub struct BrtEntries {
     cursor: Option<Cursor>,
     head: BrtVdev,
 }
 
-impl Iterator for Entries {
-    type Item = Result<Entry>;
+impl Iterator for BrtEntries {
+    type Item = Result<BrtEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.cursor.as_mut()?.next()?;
         let head = self.head;
         Some(entry.and_then(|entry| {
             let bad = || Error::corrupt("clone table entry that makes no sense");
-            let Key::Words(words) = &entry.key else { return Err(bad()) };
+            let ZapKey::Words(words) = &entry.key else { return Err(bad()) };
             let offset = words.first().copied().ok_or_else(bad)?;
             let stored = &entry.value;
             let refcnt = match stored.width {
                 1 => head.refcount(&stored.bytes()),
                 _ => stored.first(),
             };
-            Ok(Entry { offset, refcnt: refcnt.ok_or_else(bad)? })
+            Ok(BrtEntry { offset, refcnt: refcnt.ok_or_else(bad)? })
         }))
     }
 }

@@ -44,7 +44,7 @@ const MAX_COUNTERS: u64 = 1 << 30;
 const CHECKS: u32 = 16;
 
 /// The pool operations that clone tables need, within one transaction.
-pub(crate) trait Host: ddt::host::Host {
+pub(crate) trait BrtHost: ddt::host::DdtHost {
     /// How often a feature is in use; `None` if it is not enabled.
     fn feature(&self, feature: Feature) -> Option<u64>;
     /// Bytes of top-level vdev `vdev`, whole metaslabs.
@@ -131,7 +131,7 @@ impl CloneTables {
     }
 
     /// Makes tables with these entries (syncing context). The objects of the old tables, and their names, are gone.
-    pub(crate) fn replace(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
+    pub(crate) fn replace(&self, host: &dyn BrtHost, added: &[Added]) -> Result<()> {
         *self.unknown.lock() = None;
         self.all.lock().clear();
         self.add(host, added)
@@ -163,7 +163,7 @@ impl CloneTables {
     /// # Errors
     /// When a table cannot be read: a block whose references can't be counted must not get another one.
     #[doc(alias = "brt_pending_apply")]
-    pub(crate) fn add(&self, host: &dyn Host, added: &[Added]) -> Result<()> {
+    pub(crate) fn add(&self, host: &dyn BrtHost, added: &[Added]) -> Result<()> {
         let mut all = self.all.lock();
         let vdev_of = |one: &Added| one.bp.dva(0).map_or(u64::MAX, |dva| u64::from(dva.vdev));
         for group in added.chunk_by(|a, b| vdev_of(a) == vdev_of(b)) {
@@ -180,7 +180,7 @@ impl CloneTables {
     /// A reference to a block ends (syncing context). Returns true when others are left, or when the table is
     /// damaged.
     #[doc(alias = "brt_entry_decref")]
-    pub(crate) fn release(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
+    pub(crate) fn release(&self, host: &dyn BrtHost, bp: &Blkptr) -> Result<bool> {
         if self.unknown.lock().is_some() {
             return Ok(true);
         }
@@ -197,7 +197,7 @@ impl CloneTables {
     }
 
     /// Whether a block has more references than one; true when a damaged table does not tell. Changes nothing.
-    pub(crate) fn refers(&self, host: &dyn Host, bp: &Blkptr) -> Result<bool> {
+    pub(crate) fn refers(&self, host: &dyn BrtHost, bp: &Blkptr) -> Result<bool> {
         if self.unknown.lock().is_some() {
             return Ok(true);
         }
@@ -265,7 +265,7 @@ impl CloneTables {
 
     /// Writes changed counters and heads, and removes tables without entries.
     #[doc(alias = "brt_sync")]
-    pub(crate) fn sync(&self, host: &dyn Host) -> Result<()> {
+    pub(crate) fn sync(&self, host: &dyn BrtHost) -> Result<()> {
         let mut all = self.all.lock();
         let mut gone = Vec::new();
         let mut changed = false;
@@ -308,7 +308,7 @@ impl Live {
     }
 
     #[doc(alias = "brt_vdev_create")]
-    fn create(host: &dyn Host, vdev: u64) -> Result<Self> {
+    fn create(host: &dyn BrtHost, vdev: u64) -> Result<Self> {
         let bytes = host.vdev_bytes(vdev).filter(|&bytes| bytes > 0);
         let bytes = bytes.ok_or_else(|| Error::corrupt(format!("a cloned block lies on vdev {vdev}")))?;
         let size = bytes.div_ceil(REGION);
@@ -335,7 +335,7 @@ impl Live {
     }
 
     #[doc(alias = "brt_vdev_addref")]
-    fn add(&mut self, host: &dyn Host, added: &[Added], counts: &BrtCounts) -> Result<()> {
+    fn add(&mut self, host: &dyn BrtHost, added: &[Added], counts: &BrtCounts) -> Result<()> {
         if let Some(why) = &self.damage {
             return Err(why.clone());
         }
@@ -393,7 +393,7 @@ impl Live {
         if self.words { Value::from(count) } else { Value::from(self.head.count_bytes(count).as_slice()) }
     }
 
-    fn release(&mut self, host: &dyn Host, bp: &Blkptr, offset: u64, counts: &BrtCounts) -> Result<bool> {
+    fn release(&mut self, host: &dyn BrtHost, bp: &Blkptr, offset: u64, counts: &BrtCounts) -> Result<bool> {
         if let Some(why) = &self.damage {
             return Err(why.clone());
         }
@@ -432,7 +432,7 @@ impl Live {
     }
 
     /// True when there are no entries any more: then the table is gone.
-    fn sync(&mut self, host: &dyn Host) -> Result<bool> {
+    fn sync(&mut self, host: &dyn BrtHost) -> Result<bool> {
         let objects = host.objects();
         let entries = ZapEdit::open(&mut *objects.edit(self.head.mos_entries)?)?.count()?;
         if entries == 0 {
@@ -450,7 +450,7 @@ impl Live {
     }
 
     #[doc(alias = "brt_vdev_destroy")]
-    fn destroy(&self, host: &dyn Host) -> Result<()> {
+    fn destroy(&self, host: &dyn BrtHost) -> Result<()> {
         let objects = host.objects();
         objects.free(self.head.mos_entries)?;
         objects.free(self.object)?;
@@ -464,7 +464,7 @@ impl Live {
 }
 
 /// The entries of a table, for changes.
-fn entries_of(host: &dyn Host, number: u64) -> Result<Box<dyn Edit + '_>> {
+fn entries_of(host: &dyn BrtHost, number: u64) -> Result<Box<dyn Edit + '_>> {
     let entries = host.objects().edit(number)?;
     entries.place_with_tables();
     Ok(entries)

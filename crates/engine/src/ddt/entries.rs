@@ -1,12 +1,12 @@
 //! The entries of a table's ZAP.
 
 use crate::error::{Error, Result};
-use crate::zap::{Cursor, Entry as ZapEntry, Key, Zap};
+use crate::zap::{Cursor, Zap, ZapEntry, ZapKey};
 use ondisk::ddt::{DDT_TRAD_SIZE, DdtKey, DdtPhys, DdtPhysFlat, decode_value, decompress_value};
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct DdtEntry {
     /// Its key.
     pub key: DdtKey,
     /// Its variants in use.
@@ -17,21 +17,21 @@ pub struct Entry {
 
 /// Iterator over the entries of one ZAP. A malformed entry yields an error and is skipped.
 #[derive(Debug)]
-pub struct Entries {
+pub struct DdtEntries {
     cursor: Cursor,
     flat: bool,
     hash_bits: u32,
 }
 
-impl Entries {
+impl DdtEntries {
     pub(super) fn new(zap: &Zap, flat: bool, cookie: u64) -> Self {
         let hash_bits = zap.fat_header().map_or(28, |h| h.flags.hash_bits());
         Self { cursor: zap.entries_from(cookie), flat, hash_bits }
     }
 
-    fn decode(&self, entry: &ZapEntry) -> Result<Entry> {
+    fn decode(&self, entry: &ZapEntry) -> Result<DdtEntry> {
         let bad = |e: ondisk::Malformed| Error::corrupt(e.to_string());
-        let Key::Words(words) = &entry.key else {
+        let ZapKey::Words(words) = &entry.key else {
             return Err(Error::corrupt("dedup table with names for keys"));
         };
         let key = DdtKey::from_words(words).map_err(bad)?;
@@ -40,12 +40,12 @@ impl Entries {
         let phys = decode_value(self.flat, &value).map_err(bad)?;
         let next = u64::from(entry.cd).saturating_add(1);
         let cursor = entry.hash >> (64 - self.hash_bits) | next << self.hash_bits;
-        Ok(Entry { key, phys, cursor })
+        Ok(DdtEntry { key, phys, cursor })
     }
 }
 
-impl Iterator for Entries {
-    type Item = Result<Entry>;
+impl Iterator for DdtEntries {
+    type Item = Result<DdtEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let entry = self.cursor.next()?;

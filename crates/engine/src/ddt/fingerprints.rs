@@ -3,14 +3,14 @@
 use ondisk::ChecksumType;
 use ondisk::ddt::DdtKey;
 
-use super::Class;
+use super::DdtClass;
 use super::known::{BUCKETS, Hashing, Known};
 
 /// Fingerprints of the keys of a table's ZAPs.
 #[derive(Debug, Default)]
 pub(super) struct Fingerprints {
     /// By class; one without a class covers all ZAPs.
-    parts: Vec<(Option<Class>, Known)>,
+    parts: Vec<(Option<DdtClass>, Known)>,
 }
 
 impl Fingerprints {
@@ -21,7 +21,7 @@ impl Fingerprints {
     }
 
     /// The index of ZAPs that have not been read, by their classes and salts.
-    pub(crate) fn nothing(checksum: ChecksumType, zaps: impl Iterator<Item = (Class, u64)>) -> Self {
+    pub(crate) fn nothing(checksum: ChecksumType, zaps: impl Iterator<Item = (DdtClass, u64)>) -> Self {
         let parts = match checksum.is_dedup_strong() {
             true => vec![(None, Known::nothing(Hashing::Word))],
             false => zaps.map(|(class, salt)| (Some(class), Known::nothing(Hashing::Salted(salt)))).collect(),
@@ -35,29 +35,29 @@ impl Fingerprints {
     }
 
     /// There is an empty ZAP of this class.
-    pub(crate) fn add(&mut self, class: Class, hashing: Hashing) {
+    pub(crate) fn add(&mut self, class: DdtClass, hashing: Hashing) {
         if hashing != Hashing::Word {
             self.parts.push((Some(class), Known::complete(hashing)));
         }
     }
 
-    fn part(&self, class: Class) -> Option<&Known> {
+    fn part(&self, class: DdtClass) -> Option<&Known> {
         let found = self.parts.iter().find(|(of, _)| of.is_none_or(|of| of == class));
         found.map(|(_, known)| known)
     }
 
-    fn part_mut(&mut self, class: Class) -> Option<&mut Known> {
+    fn part_mut(&mut self, class: DdtClass) -> Option<&mut Known> {
         let found = self.parts.iter_mut().find(|(of, _)| of.is_none_or(|of| of == class));
         found.map(|(_, known)| known)
     }
 
     /// Whether the ZAP of this class may have the key.
-    pub(crate) fn may_have(&self, class: Class, key: &DdtKey) -> bool {
+    pub(crate) fn may_have(&self, class: DdtClass, key: &DdtKey) -> bool {
         self.part(class).and_then(|known| known.has(key)).unwrap_or(true)
     }
 
     /// A key enters the ZAP of a class, in which it may be already (`is_there`).
-    pub(crate) fn put(&mut self, class: Class, key: &DdtKey, is_there: bool) {
+    pub(crate) fn put(&mut self, class: DdtClass, key: &DdtKey, is_there: bool) {
         match self.part_mut(class) {
             Some(known) if is_there => known.ensure(key),
             Some(known) => known.insert(key),
@@ -66,7 +66,7 @@ impl Fingerprints {
     }
 
     /// A key left the ZAP of a class.
-    pub(crate) fn remove(&mut self, class: Class, key: &DdtKey) {
+    pub(crate) fn remove(&mut self, class: DdtClass, key: &DdtKey) {
         self.part_mut(class).into_iter().for_each(|known| known.remove(key));
     }
 
@@ -96,7 +96,7 @@ impl Fingerprints {
 
     /// The part that is read next, its class, and the bytes that it may take of `room`. A new key needs the word of all parts:
     /// they grow evenly.
-    pub(crate) fn next(&mut self, room: u64) -> Option<(Option<Class>, &mut Known, u64)> {
+    pub(crate) fn next(&mut self, room: u64) -> Option<(Option<DdtClass>, &mut Known, u64)> {
         let all = self.bytes();
         let left = self.parts.iter_mut().filter(|(_, known)| !known.is_full());
         let (class, known) = left.min_by_key(|(_, known)| known.covered())?;
@@ -105,7 +105,7 @@ impl Fingerprints {
     }
 
     /// The part of a class, or of all.
-    pub(crate) fn of(&mut self, class: Option<Class>) -> Option<&mut Known> {
+    pub(crate) fn of(&mut self, class: Option<DdtClass>) -> Option<&mut Known> {
         self.parts.iter_mut().find(|(of, _)| *of == class).map(|(_, known)| known)
     }
 }
@@ -125,7 +125,7 @@ mod tests {
             DdtKey { cksum: [word, word.rotate_left(17), n, 3], prop: 7 }
         };
         for checksum in [ChecksumType::Sha256, ChecksumType::Edonr] {
-            let (salt, class) = (77, Class::Unique);
+            let (salt, class) = (77, DdtClass::Unique);
             let hashing = Fingerprints::hashing(checksum, salt);
             let mut written = Fingerprints::complete(checksum);
             written.add(class, hashing);

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::memory::Limits;
 
 /// The pool operations that tables of shared blocks need, within one transaction.
-pub(crate) trait Host {
+pub(crate) trait DdtHost {
     /// The MOS, for change.
     fn objects(&self) -> &dyn Objects;
     /// The MOS, read as it is now.
@@ -36,7 +36,7 @@ pub(crate) trait Host {
 }
 
 /// The pool operations that a look-up of an entry needs.
-pub(crate) trait Source {
+pub(crate) trait DdtSource {
     /// The MOS, read as it is now.
     fn view(&self) -> Result<Arc<Objset>>;
     /// New tables have the form of `fast_dedup`.

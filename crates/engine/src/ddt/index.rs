@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Class;
-use super::host::Host;
+use super::DdtClass;
+use super::host::DdtHost;
 use super::known::{Hashing, Known, first_hash};
 use super::live::Live;
 use super::write::Tables;
@@ -39,7 +39,7 @@ pub(crate) enum IndexProgress {
 /// A slice of a table's keys that is to be read.
 struct Slice {
     table: u8,
-    class: Option<Class>,
+    class: Option<DdtClass>,
     buckets: Range<usize>,
     zaps: Vec<Zap>,
 }
@@ -50,7 +50,7 @@ fn held(all: &BTreeMap<u8, Live>) -> u64 {
 
 impl Tables {
     /// Reads more of the ZAPs' keys into the indices, within their memory limit (syncing context).
-    pub(super) fn learn(&self, host: &dyn Host, all: &mut BTreeMap<u8, Live>) {
+    pub(super) fn learn(&self, host: &dyn DdtHost, all: &mut BTreeMap<u8, Live>) {
         let mut others = held(all);
         let room = host.index_room(others);
         for table in all.values_mut().filter(|table| table.damage.is_none()) {
@@ -67,7 +67,7 @@ impl Tables {
         let (before, objects) = {
             let all = self.all.lock();
             let wanted = all.iter().filter(|(_, table)| table.damage.is_none() && !table.known.is_full());
-            let objects: Vec<(u8, BTreeMap<Class, u64>)> =
+            let objects: Vec<(u8, BTreeMap<DdtClass, u64>)> =
                 wanted.map(|(raw, table)| (*raw, table.objects.clone())).collect();
             (self.changes.load(Ordering::Relaxed), objects)
         };
@@ -106,7 +106,7 @@ impl Tables {
         &self,
         all: &mut BTreeMap<u8, Live>,
         raw: u8,
-        opened: Result<Vec<(Class, Zap)>>,
+        opened: Result<Vec<(DdtClass, Zap)>>,
         room: &dyn Fn(u64) -> u64,
     ) -> Option<Slice> {
         let all_held = held(all);
@@ -157,13 +157,13 @@ impl Known {
 }
 
 /// The ZAPs of a table.
-fn open(view: &Arc<Objset>, objects: &BTreeMap<Class, u64>) -> Result<Vec<(Class, Zap)>> {
-    let zap = |(class, object): (&Class, &u64)| Ok((*class, Zap::open(&view.object(*object)?)?));
+fn open(view: &Arc<Objset>, objects: &BTreeMap<DdtClass, u64>) -> Result<Vec<(DdtClass, Zap)>> {
+    let zap = |(class, object): (&DdtClass, &u64)| Ok((*class, Zap::open(&view.object(*object)?)?));
     objects.iter().map(zap).collect()
 }
 
 /// Those of a class, or all, and the number of their entries; `None` when one hashes keys in another way.
-fn hashed(all: Vec<(Class, Zap)>, class: Option<Class>, hashing: Hashing) -> Option<(Vec<Zap>, u64)> {
+fn hashed(all: Vec<(DdtClass, Zap)>, class: Option<DdtClass>, hashing: Hashing) -> Option<(Vec<Zap>, u64)> {
     let of_class = all.into_iter().filter(|(of, _)| class.is_none_or(|class| class == *of));
     let zaps: Vec<Zap> = of_class.map(|(_, zap)| zap).collect();
     let is_hashed =

@@ -15,7 +15,7 @@ use ondisk::{Blkptr, ChecksumType};
 use super::fingerprints::Fingerprints;
 use super::log_sync::LogSides;
 use super::stored::{EntryPlaces, FLAT, PendingEntry, Stored};
-use super::{Class, STORE_TYPE, Table, stats};
+use super::{DdtClass, DdtTable, STORE_TYPE, stats};
 use crate::dmu::Objset;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Zap;
@@ -32,8 +32,8 @@ pub(super) struct Live {
     pub(crate) flat: bool,
     /// Directory that names the ZAPs; 0: it is made with the first entry.
     pub(crate) root: u64,
-    pub(crate) objects: BTreeMap<Class, u64>,
-    pub(crate) histograms: BTreeMap<Class, DdtHistogram>,
+    pub(crate) objects: BTreeMap<DdtClass, u64>,
+    pub(crate) histograms: BTreeMap<DdtClass, DdtHistogram>,
     /// Changes go to a log first.
     pub(crate) has_log: bool,
     /// The log; `None` until it is made.
@@ -42,7 +42,7 @@ pub(super) struct Live {
     pub(crate) logged: DdtHistogram,
     pub(crate) pending: BTreeMap<DdtKey, PendingEntry>,
     /// ZAPs open for reading until the next sync.
-    pub(crate) opened: BTreeMap<Class, Zap>,
+    pub(crate) opened: BTreeMap<DdtClass, Zap>,
     pub(crate) dirty: bool,
     /// The index of the ZAPs' keys.
     pub(crate) known: Fingerprints,
@@ -80,7 +80,7 @@ impl Live {
     }
 
     /// An existing table.
-    pub(super) fn new(mos: &Arc<Objset>, table: Table, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
+    pub(super) fn new(mos: &Arc<Objset>, table: DdtTable, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
         let known = table.version <= DDT_VERSION_FDT && table.flags & !(DDT_FLAG_FLAT | DDT_FLAG_LOG) == 0;
         if !known {
             let what = format!("dedup table of version {} with flags {:#x}", table.version, table.flags);
@@ -98,7 +98,7 @@ impl Live {
             }
             live.sides = Some(sides);
         }
-        for class in Class::ALL {
+        for class in DdtClass::ALL {
             if let Some(object) = root.u64(&live.name(class))? {
                 live.objects.insert(class, object);
             }
@@ -121,7 +121,7 @@ impl Live {
         Ok(live)
     }
 
-    pub(crate) fn name(&self, class: Class) -> String {
+    pub(crate) fn name(&self, class: DdtClass) -> String {
         names::ddt(self.checksum.name(), STORE_TYPE, class.name())
     }
 
@@ -133,7 +133,7 @@ impl Live {
 
     pub(crate) fn count_store(
         &self,
-        store: &super::Store,
+        store: &super::DdtObject,
         dsize: &dyn Fn(&Blkptr) -> u64,
     ) -> Result<DdtHistogram> {
         let mut histogram = DdtHistogram::default();
@@ -159,9 +159,9 @@ impl Live {
     pub(super) fn places(&mut self, key: &DdtKey) -> EntryPlaces {
         let logged = self.sides.as_ref().and_then(|sides| sides.find(key));
         let logged = logged.map(|e| Stored { class: e.class, phys: e.phys.clone(), logged: true });
-        let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
+        let zap = |(&class, &object): (&DdtClass, &u64)| (class, object, self.opened.get(&class).cloned());
         let damage = self.damage.clone();
-        let may_have = |(class, _): &(&Class, &u64)| logged.is_none() && self.known.may_have(**class, key);
+        let may_have = |(class, _): &(&DdtClass, &u64)| logged.is_none() && self.known.may_have(**class, key);
         let zaps: Vec<_> = self.objects.iter().filter(may_have).map(zap).collect();
         self.looked_up += u64::from(!zaps.is_empty());
         let is_active = self.sides.as_ref().is_some_and(|sides| sides.active.entries.contains_key(key));
@@ -170,7 +170,7 @@ impl Live {
 
     /// The ZAPs, for so many keys that only they tell.
     pub(crate) fn places_of_zaps(&mut self, keys: usize) -> EntryPlaces {
-        let zap = |(&class, &object): (&Class, &u64)| (class, object, self.opened.get(&class).cloned());
+        let zap = |(&class, &object): (&DdtClass, &u64)| (class, object, self.opened.get(&class).cloned());
         let zaps = self.objects.iter().map(zap).collect();
         self.looked_up = self.looked_up.saturating_add(u64::try_from(keys).unwrap_or(u64::MAX));
         let (flat, has_log) = (self.flat, self.has_log);

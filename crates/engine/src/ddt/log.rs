@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ondisk::ddt::{DdtKey, DdtLogHeader, DdtPhys, log_entries};
 use ondisk::{ChecksumType, names};
 
-use super::Class;
+use super::DdtClass;
 use super::pace::ENTRY_BYTES;
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Kind, Result};
@@ -23,14 +23,14 @@ const MOST: u64 = 25;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogEntry {
     /// The class of the ZAP that has an older entry of the key, if any.
-    pub(crate) class: Option<Class>,
+    pub(crate) class: Option<DdtClass>,
     /// Its variants.
     pub phys: Vec<DdtPhys>,
 }
 
 /// One of a table's two logs.
 #[derive(Debug)]
-pub struct Log {
+pub struct DdtLog {
     /// 0 or 1.
     pub number: u32,
     /// Its object in the MOS.
@@ -41,7 +41,7 @@ pub struct Log {
     pub entries: BTreeMap<DdtKey, LogEntry>,
 }
 
-impl Log {
+impl DdtLog {
     /// Whether entries up to the checkpoint are flushed.
     pub fn has_checkpoint(&self) -> bool {
         self.header.flags() & DdtLogHeader::FLAG_CHECKPOINT != 0
@@ -55,7 +55,7 @@ pub(super) fn load(
     checksum: ChecksumType,
     flat: bool,
     notes: &mut Vec<Error>,
-) -> Vec<Log> {
+) -> Vec<DdtLog> {
     let (mut all, most) = (Vec::new(), most_entries(&mos.arc().memory().limits));
     for number in 0..2 {
         let object = zap.u64(&names::ddt_log(checksum.name(), number));
@@ -74,7 +74,7 @@ pub(super) fn load(
 }
 
 /// The log that takes entries hides the same keys in the one that is being flushed.
-fn hide(logs: &mut [Log]) {
+fn hide(logs: &mut [DdtLog]) {
     let [one, two] = logs else { return };
     let is_flushing = one.header.flags() & DdtLogHeader::FLAG_FLUSHING != 0;
     let (active, flushing) = if is_flushing { (two, one) } else { (one, two) };
@@ -87,9 +87,9 @@ fn most_entries(limits: &Limits) -> usize {
     usize::try_from(most.max(FEW_ENTRIES)).unwrap_or(usize::MAX)
 }
 
-fn one(object: &Object, number: u32, form: (bool, usize), notes: &mut Vec<Error>) -> Result<Log> {
+fn one(object: &Object, number: u32, form: (bool, usize), notes: &mut Vec<Error>) -> Result<DdtLog> {
     let header = DdtLogHeader::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-    let mut log = Log { number, object: object.number, header, entries: BTreeMap::new() };
+    let mut log = DdtLog { number, object: object.number, header, entries: BTreeMap::new() };
     if header.length > object.stored_prefix() {
         return Err(Error::corrupt(format!("dedup log of {} bytes", header.length)));
     }
@@ -105,7 +105,7 @@ fn one(object: &Object, number: u32, form: (bool, usize), notes: &mut Vec<Error>
     Ok(log)
 }
 
-fn block(object: &Object, blkid: u64, (flat, most): (bool, usize), log: &mut Log) -> Result<()> {
+fn block(object: &Object, blkid: u64, (flat, most): (bool, usize), log: &mut DdtLog) -> Result<()> {
     let flushed = log.has_checkpoint().then_some(log.header.checkpoint);
     for entry in log_entries(flat, &object.block(blkid)?) {
         let entry = entry.map_err(|e| Error::corrupt(format!("dedup log {}: {e}", object.number)))?;
@@ -116,7 +116,7 @@ fn block(object: &Object, blkid: u64, (flat, most): (bool, usize), log: &mut Log
             let what = format!("dedup log {} is too long for this machine's memory", object.number);
             return Err(Error::new(Kind::Limit, what));
         }
-        let class = Class::ALL.get(usize::from(entry.class)).copied();
+        let class = DdtClass::ALL.get(usize::from(entry.class)).copied();
         log.entries.insert(entry.key, LogEntry { class, phys: entry.phys });
     }
     Ok(())

@@ -20,11 +20,11 @@ use ondisk::names;
 use ondisk::{Blkptr, Byteswap, ObjectType};
 use stdx::AlignedBuf;
 
-use super::host::Host;
+use super::host::DdtHost;
 use super::live::Live;
 use super::pace::{FlushShare, LogFill, Pressure, Rates, wants_swap};
 use super::stored::{ChangedEntry, class_of};
-use super::{Log, LogEntry, stats};
+use super::{DdtLog, LogEntry, stats};
 use crate::dmu::NewObject;
 use crate::dmu::edit::Objects;
 use crate::error::Result;
@@ -43,9 +43,9 @@ const READ_AHEAD: usize = 64;
 #[derive(Debug)]
 pub(super) struct LogSides {
     /// Takes records.
-    pub(crate) active: Log,
+    pub(crate) active: DdtLog,
     /// Is moved to the ZAPs.
-    pub(crate) flushing: Log,
+    pub(crate) flushing: DdtLog,
     /// Entries of the active side at the last flush.
     seen: usize,
     pressure: Pressure,
@@ -57,8 +57,8 @@ pub(super) struct LogSides {
 
 impl LogSides {
     /// The sides, as they were loaded; `None` when there are not two, one of each kind.
-    pub(super) fn of(logs: Vec<Log>) -> Option<Self> {
-        let [one, two]: [Log; 2] = logs.try_into().ok()?;
+    pub(super) fn of(logs: Vec<DdtLog>) -> Option<Self> {
+        let [one, two]: [DdtLog; 2] = logs.try_into().ok()?;
         let (active, flushing) = match (is_flushing(&one), is_flushing(&two)) {
             (false, true) => (one, two),
             (true, false) => (two, one),
@@ -88,7 +88,7 @@ impl LogSides {
     #[doc(alias = "ddt_flush_force_update_txg")]
     pub(super) fn force(&mut self, txg: u64) {
         self.forced = self.forced.max(txg);
-        let is_left = |log: &Log| !log.entries.is_empty() && log.header.first_txg <= self.forced;
+        let is_left = |log: &DdtLog| !log.entries.is_empty() && log.header.first_txg <= self.forced;
         if !self.objects().into_iter().any(is_left) {
             self.forced = 0;
         }
@@ -105,27 +105,27 @@ impl LogSides {
     }
 
     /// The objects.
-    pub(super) fn objects(&self) -> [&Log; 2] {
+    pub(super) fn objects(&self) -> [&DdtLog; 2] {
         [&self.active, &self.flushing]
     }
 }
 
-fn is_flushing(log: &Log) -> bool {
+fn is_flushing(log: &DdtLog) -> bool {
     log.header.flags() & DdtLogHeader::FLAG_FLUSHING != 0
 }
 
-fn set_flag(log: &mut Log, flag: u8, on: bool) {
+fn set_flag(log: &mut DdtLog, flag: u8, on: bool) {
     let bit = u64::from(flag) << 8;
     log.header.info = log.header.info & !bit | if on { bit } else { 0 };
 }
 
-fn store_header(objects: &dyn Objects, log: &Log) -> Result<()> {
+fn store_header(objects: &dyn Objects, log: &DdtLog) -> Result<()> {
     objects.edit(log.object)?.set_bonus(&log.header.to_bytes())
 }
 
 /// Empties a log on disk; it keeps its side.
 #[doc(alias = "ddt_log_truncate")]
-fn truncate(objects: &dyn Objects, log: &mut Log) -> Result<()> {
+fn truncate(objects: &dyn Objects, log: &mut DdtLog) -> Result<()> {
     objects.edit(log.object)?.free_from(0)?;
     log.header.length = 0;
     set_flag(log, DdtLogHeader::FLAG_CHECKPOINT, false);
@@ -136,7 +136,7 @@ fn truncate(objects: &dyn Objects, log: &mut Log) -> Result<()> {
 impl Live {
     /// Appends the changes to the active side.
     #[doc(alias = "ddt_sync_table_log")]
-    pub(super) fn append(&mut self, host: &dyn Host, changed: Vec<ChangedEntry>) -> Result<()> {
+    pub(super) fn append(&mut self, host: &dyn DdtHost, changed: Vec<ChangedEntry>) -> Result<()> {
         let mut sides = match self.sides.take() {
             Some(sides) => sides,
             None => self.create_log(host)?,
@@ -175,22 +175,22 @@ impl Live {
         Ok(())
     }
 
-    fn count_logged(&mut self, host: &dyn Host, entry: (&DdtKey, &[DdtPhys]), out: bool) {
+    fn count_logged(&mut self, host: &dyn DdtHost, entry: (&DdtKey, &[DdtPhys]), out: bool) {
         stats::tally(&mut self.logged, entry, self.checksum, &|bp| host.dsize(bp), out);
     }
 
     #[doc(alias = "ddt_log_create")]
-    fn create_log(&mut self, host: &dyn Host) -> Result<LogSides> {
+    fn create_log(&mut self, host: &dyn DdtHost) -> Result<LogSides> {
         let root = self.directory(host)?;
         let objects = host.objects();
-        let create = |number: u32| -> Result<Log> {
+        let create = |number: u32| -> Result<DdtLog> {
             let bonus_len = DdtLogHeader::SIZE;
             let new = NewObject::with_bonus(LOG_TYPE, LOG_BLOCK, LOG_TYPE, bonus_len);
             let object = objects.create(&new)?;
             let name = names::ddt_log(self.checksum.name(), number);
             ZapEdit::open(&mut *objects.edit(root)?)?.insert(name.as_str(), object)?;
             let header = DdtLogHeader { info: 1, first_txg: host.txg().0, ..DdtLogHeader::default() };
-            let mut log = Log { number, object, header, entries: BTreeMap::new() };
+            let mut log = DdtLog { number, object, header, entries: BTreeMap::new() };
             set_flag(&mut log, DdtLogHeader::FLAG_FLUSHING, number == 1);
             store_header(objects, &log)?;
             Ok(log)
@@ -208,7 +208,7 @@ impl Live {
     /// Reads the leaves at the same time that these records go to.
     fn read_ahead<'a>(
         &self,
-        host: &dyn Host,
+        host: &dyn DdtHost,
         records: impl Iterator<Item = (&'a DdtKey, &'a LogEntry)> + Clone,
     ) {
         let view = host.view();
@@ -226,7 +226,7 @@ impl Live {
 
     /// Moves a share of the flushing side to the ZAPs, and lets the sides change places when it is empty.
     #[doc(alias = "ddt_sync_flush_log")]
-    pub(super) fn flush_log(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
+    pub(super) fn flush_log(&mut self, host: &dyn DdtHost, freed: &mut Vec<Blkptr>) -> Result<()> {
         let Some(mut sides) = self.sides.take() else { return Ok(()) };
         let active = sides.active.entries.len();
         let fill = LogFill {

@@ -15,15 +15,15 @@ use ondisk::ChecksumType;
 use ondisk::ddt::DdtKey;
 use parking_lot::Mutex;
 
-use super::Class;
-use super::host::Source;
+use super::DdtClass;
+use super::host::DdtSource;
 use super::live::Live;
 use super::stored::{EntryPlaces, PendingEntry, Stored, decode, open};
 use super::write::Tables;
 use crate::error::Result;
 use crate::plug::plugged;
 use crate::zap::Zap;
-use crate::zio::dedup::{Again, Where};
+use crate::zio::dedup::{ClaimAgain, Where};
 
 /// Keys of one batch.
 const BATCH: usize = 512;
@@ -51,7 +51,7 @@ pub(crate) struct Lookups {
 
 #[derive(Default)]
 struct Waiting {
-    writes: Vec<(LookupKey, Again)>,
+    writes: Vec<(LookupKey, ClaimAgain)>,
     /// A job reads a batch, and then the next ones.
     is_served: bool,
 }
@@ -64,11 +64,11 @@ impl std::fmt::Debug for Lookups {
 
 impl Lookups {
     /// A write waits for its entry.
-    pub(super) fn put(&self, key: LookupKey, again: &mut Option<Again>) {
+    pub(super) fn put(&self, key: LookupKey, again: &mut Option<ClaimAgain>) {
         self.waiting.lock().writes.extend(again.take().map(|again| (key, again)));
     }
 
-    fn next(&self) -> Vec<(LookupKey, Again)> {
+    fn next(&self) -> Vec<(LookupKey, ClaimAgain)> {
         let mut waiting = self.waiting.lock();
         let count = waiting.writes.len().min(BATCH);
         let batch: Vec<_> = waiting.writes.drain(..count).collect();
@@ -98,7 +98,7 @@ impl Tables {
     }
 
     /// Looks up entries for which writes wait, until none waits.
-    pub(crate) fn serve(&self, source: &dyn Source) {
+    pub(crate) fn serve(&self, source: &dyn DdtSource) {
         loop {
             let batch = self.lookups.next();
             if batch.is_empty() {
@@ -110,7 +110,7 @@ impl Tables {
     }
 
     /// Puts the entries of keys among the pending ones. Those that cannot be read stay away: a look-up of one alone tells why.
-    pub(crate) fn fetch_many(&self, source: &dyn Source, keys: impl Iterator<Item = LookupKey>) {
+    pub(crate) fn fetch_many(&self, source: &dyn DdtSource, keys: impl Iterator<Item = LookupKey>) {
         let mut by_table: BTreeMap<u8, (ChecksumType, Vec<DdtKey>)> = BTreeMap::new();
         for (checksum, key) in keys {
             by_table.entry(checksum.raw()).or_insert((checksum, Vec::new())).1.push(key);
@@ -125,7 +125,7 @@ impl Tables {
     }
 
     /// As [`Tables::fetch_many`], of one table; the keys differ.
-    fn fetch_of(&self, source: &dyn Source, checksum: ChecksumType, mut keys: Vec<DdtKey>) {
+    fn fetch_of(&self, source: &dyn DdtSource, checksum: ChecksumType, mut keys: Vec<DdtKey>) {
         let places = self.all.lock().get_mut(&checksum.raw()).map(|table| {
             keys.retain(|key| table.asks_zaps(key));
             table.places_of_zaps(keys.len())
@@ -148,10 +148,10 @@ impl Tables {
     /// Looks keys up in ZAPs. Returns the entries that could be read.
     fn look(
         &self,
-        source: &dyn Source,
+        source: &dyn DdtSource,
         places: EntryPlaces,
         mut rest: Vec<DdtKey>,
-        opened: &mut Vec<(Class, Zap)>,
+        opened: &mut Vec<(DdtClass, Zap)>,
     ) -> Vec<(DdtKey, Option<Stored>)> {
         let mut found = Vec::new();
         for place in places.zaps {
@@ -181,7 +181,7 @@ impl Tables {
 
     /// Puts the entry of `key` among the pending ones.
     #[doc(alias = "ddt_lookup")]
-    pub(super) fn fetch(&self, source: &dyn Source, checksum: ChecksumType, key: &DdtKey) -> Result<()> {
+    pub(super) fn fetch(&self, source: &dyn DdtSource, checksum: ChecksumType, key: &DdtKey) -> Result<()> {
         let places = match self.all.lock().get_mut(&checksum.raw()) {
             Some(table) if table.pending.contains_key(key) => return Ok(()),
             Some(table) => table.places(key),

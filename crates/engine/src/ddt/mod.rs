@@ -34,8 +34,8 @@ use ondisk::names::{self, MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ChecksumType, names::ddt_dir};
 
 pub(crate) use counts::Counted;
-pub use entries::{Entries, Entry};
-pub use log::{Log, LogEntry};
+pub use entries::{DdtEntries, DdtEntry};
+pub use log::{DdtLog, LogEntry};
 pub use lookup::LookupCounts;
 pub use pace::ENTRY_BYTES as LOG_ENTRY_BYTES;
 pub use stats::{Totals, of_block};
@@ -49,7 +49,7 @@ const STORE_TYPE: &str = "zap";
 
 /// Class of the entries of one ZAP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
+pub enum DdtClass {
     /// Entries with extra copies, made by old versions.
     Ditto,
     /// Entries with more than one reference.
@@ -58,9 +58,9 @@ pub enum Class {
     Unique,
 }
 
-impl Class {
+impl DdtClass {
     /// In their order on disk.
-    pub(crate) const ALL: [Class; 3] = [Class::Ditto, Class::Duplicate, Class::Unique];
+    pub(crate) const ALL: [DdtClass; 3] = [DdtClass::Ditto, DdtClass::Duplicate, DdtClass::Unique];
 
     /// The word in the tables' names.
     pub(crate) fn name(self) -> &'static str {
@@ -74,9 +74,9 @@ impl Class {
 
 /// One ZAP of a table.
 #[derive(Debug)]
-pub struct Store {
+pub struct DdtObject {
     /// Its class.
-    pub class: Class,
+    pub class: DdtClass,
     /// Its name: `DDT-sha256-zap-duplicate`.
     pub name: String,
     /// Its object in the MOS.
@@ -93,21 +93,21 @@ pub struct Store {
     flat: bool,
 }
 
-impl Store {
+impl DdtObject {
     /// Its entries, in the order of the ZAP.
-    pub fn entries(&self) -> Entries {
+    pub fn entries(&self) -> DdtEntries {
         self.entries_from(0)
     }
 
-    /// As [`Store::entries`], from the `cursor` of an earlier entry on; 0 is the start.
-    pub(crate) fn entries_from(&self, cursor: u64) -> Entries {
-        Entries::new(&self.zap, self.flat, cursor)
+    /// As [`DdtObject::entries`], from the `cursor` of an earlier entry on; 0 is the start.
+    pub(crate) fn entries_from(&self, cursor: u64) -> DdtEntries {
+        DdtEntries::new(&self.zap, self.flat, cursor)
     }
 }
 
 /// The table of one checksum.
 #[derive(Debug)]
-pub struct Table {
+pub struct DdtTable {
     /// The checksum.
     pub checksum: ChecksumType,
     /// 0 for traditional tables, 1 with `fast_dedup`.
@@ -117,12 +117,12 @@ pub struct Table {
     /// Directory that names the ZAPs: the MOS's own, or the table's.
     pub root: u64,
     /// Its ZAPs that have entries.
-    pub stores: Vec<Store>,
+    pub stores: Vec<DdtObject>,
     /// Its logs.
-    pub logs: Vec<Log>,
+    pub logs: Vec<DdtLog>,
 }
 
-impl Table {
+impl DdtTable {
     /// Whether values are flat.
     pub fn is_flat(&self) -> bool {
         self.flags & DDT_FLAG_FLAT != 0
@@ -131,7 +131,7 @@ impl Table {
 
 /// Every table of the pool, in the order of their checksums' numbers. Tables that can't be read are skipped
 /// and reported in `notes`.
-pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<Table> {
+pub fn tables(mos: &Arc<Objset>, notes: &mut Vec<Error>) -> Vec<DdtTable> {
     let each = match each_table(mos) {
         Ok(each) => each,
         Err(e) => {
@@ -173,7 +173,9 @@ fn statistics(mos: &Arc<Objset>, directory: &Zap) -> Result<Option<Zap>> {
 
 /// Each checksum that may have a table, its table if it has one, and the errors of its unreadable parts. Damaged statistics are
 /// a part of each table, also of those still to be made, because all of them write there.
-fn each_table(mos: &Arc<Objset>) -> Result<impl Iterator<Item = (ChecksumType, Option<Table>, Vec<Error>)>> {
+fn each_table(
+    mos: &Arc<Objset>,
+) -> Result<impl Iterator<Item = (ChecksumType, Option<DdtTable>, Vec<Error>)>> {
     let directory = mos.object(MOS_DIRECTORY_OBJECT).and_then(|object| Zap::open(&object))?;
     let checksums = (0..=u8::MAX).filter_map(ChecksumType::from_raw);
     let (statistics, damage) = match statistics(mos, &directory) {
@@ -195,9 +197,9 @@ fn table(
     (directory, statistics): (&Zap, Option<&Zap>),
     checksum: ChecksumType,
     notes: &mut Vec<Error>,
-) -> Result<Option<Table>> {
+) -> Result<Option<DdtTable>> {
     let own = directory.u64(&names::ddt_directory(checksum.name()))?;
-    let mut table = Table {
+    let mut table = DdtTable {
         checksum,
         version: DDT_VERSION_LEGACY,
         flags: 0,
@@ -215,7 +217,7 @@ fn table(
         }
     };
     let mut named = own.is_some();
-    for class in Class::ALL {
+    for class in DdtClass::ALL {
         let name = names::ddt(checksum.name(), STORE_TYPE, class.name());
         let Some(number) = zap.u64(&name)? else { continue };
         named = true;
@@ -233,12 +235,12 @@ fn table(
 
 fn store(
     mos: &Arc<Objset>,
-    class: Class,
+    class: DdtClass,
     name: String,
     number: u64,
     flat: bool,
     statistics: Option<&Zap>,
-) -> Result<Store> {
+) -> Result<DdtObject> {
     let object = mos.object(number)?;
     let zap = Zap::open(&object)?;
     let header = zap.fat_header().ok_or_else(|| Error::corrupt(format!("{name} is no fat ZAP")))?;
@@ -246,7 +248,7 @@ fn store(
     let histogram = statistics.and_then(|s| s.lookup(name.as_bytes()).ok().flatten());
     let histogram = histogram.and_then(|v| DdtHistogram::from_words(&v.ints).ok());
     let fill: u64 = object.dnode.blkptrs().iter().map(|bp| bp.fill()).fold(0, u64::saturating_add);
-    Ok(Store {
+    Ok(DdtObject {
         class,
         name,
         object: number,

@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 use ondisk::ddt::DdtKey;
 
-use super::host::Host;
+use super::host::DdtHost;
 use super::live::Live;
 use super::stored::decode;
 use super::write::Tables;
-use super::{Class, Store, tables};
+use super::{DdtClass, DdtObject, tables};
 use crate::dmu::Objset;
 use crate::error::Result;
 use crate::zap::ZapEdit;
@@ -79,7 +79,7 @@ fn walk(
             Equal => from.cursor,
             Greater => 0,
         };
-        let unique = |store: &&Store| store.class == Class::Unique;
+        let unique = |store: &&DdtObject| store.class == DdtClass::Unique;
         for entry in table.stores.iter().filter(unique).flat_map(|store| store.entries_from(cursor)) {
             let entry = entry?;
             let start = entry.phys.first().and_then(|p| p.class_start).unwrap_or(now);
@@ -162,7 +162,7 @@ pub fn candidates(
 impl Tables {
     /// Takes entries from their table, those that have changed meanwhile excepted (syncing context). Returns how many.
     #[doc(alias = "prune_candidates_sync")]
-    pub(crate) fn prune(&self, host: &dyn Host, candidates: &Candidates) -> Result<u64> {
+    pub(crate) fn prune(&self, host: &dyn DdtHost, candidates: &Candidates) -> Result<u64> {
         let mut pruned = 0;
         self.with_table(candidates.checksum, |table| {
             candidates.keys.iter().try_for_each(|key| {
@@ -175,10 +175,10 @@ impl Tables {
 }
 
 impl Live {
-    fn prune(&mut self, host: &dyn Host, key: &DdtKey) -> Result<bool> {
+    fn prune(&mut self, host: &dyn DdtHost, key: &DdtKey) -> Result<bool> {
         let is_used =
             self.pending.contains_key(key) || self.sides.as_ref().is_some_and(|s| s.find(key).is_some());
-        let Some(object) = self.objects.get(&Class::Unique).copied().filter(|_| !is_used) else {
+        let Some(object) = self.objects.get(&DdtClass::Unique).copied().filter(|_| !is_used) else {
             return Ok(false);
         };
         let words = key.to_words();
@@ -198,8 +198,8 @@ impl Live {
         }
         zap.remove(words.as_slice())?;
         drop(edit);
-        self.known.remove(Class::Unique, key);
-        self.count(host, Class::Unique, (key, &phys), true);
+        self.known.remove(DdtClass::Unique, key);
+        self.count(host, DdtClass::Unique, (key, &phys), true);
         self.close();
         self.dirty = true;
         Ok(true)

@@ -14,11 +14,11 @@ use ondisk::ddt::{DdtKey, DdtPhys};
 use ondisk::names::{self, MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{Blkptr, ChecksumType};
 
-use super::host::Host;
+use super::host::DdtHost;
 use super::live::Live;
 use super::stored::FLAT;
 use super::write::Tables;
-use super::{Class, STORE_TYPE};
+use super::{DdtClass, STORE_TYPE};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
 use crate::zap::Zap;
@@ -52,7 +52,7 @@ pub(crate) fn named(mos: &Arc<Objset>, makes_fast: bool) -> Result<Named> {
     let (mut inner, mut fast) = (BTreeSet::new(), BTreeSet::new());
     for checksum in (0..=u8::MAX).filter_map(ChecksumType::from_raw) {
         let mut is_fast = makes_fast;
-        for class in Class::ALL {
+        for class in DdtClass::ALL {
             let name = names::ddt(checksum.name(), STORE_TYPE, class.name());
             if let Some(number) = directory.u64(&name)? {
                 take(name, number);
@@ -73,7 +73,7 @@ pub(crate) fn named(mos: &Arc<Objset>, makes_fast: bool) -> Result<Named> {
         let Some(checksum) = ChecksumType::from_raw(checksum) else { continue };
         // Objects of a damaged directory are found by their type.
         let Ok(own) = mos.object(number).and_then(|object| Zap::open(&object)) else { continue };
-        let zaps = Class::ALL.map(|class| names::ddt(checksum.name(), STORE_TYPE, class.name()));
+        let zaps = DdtClass::ALL.map(|class| names::ddt(checksum.name(), STORE_TYPE, class.name()));
         let logs = [0, 1].map(|number| names::ddt_log(checksum.name(), number));
         for name in zaps.iter().chain(&logs) {
             found.objects.extend(own.u64(name).ok().flatten());
@@ -178,7 +178,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of the MOS.
-    pub(crate) fn replace(&self, host: &dyn Host, gathered: Gathered, fast: &BTreeSet<u8>) -> Result<()> {
+    pub(crate) fn replace(&self, host: &dyn DdtHost, gathered: Gathered, fast: &BTreeSet<u8>) -> Result<()> {
         let mut all = BTreeMap::new();
         for (raw, entries) in gathered.derive(fast) {
             let Some(checksum) = ChecksumType::from_raw(raw) else { continue };

@@ -6,7 +6,7 @@
 use ondisk::Blkptr;
 use ondisk::ddt::DdtKey;
 
-use super::host::Source;
+use super::host::DdtSource;
 use super::live::is_damage;
 use super::stored::is_of;
 use super::write::Tables;
@@ -22,7 +22,7 @@ impl Tables {
     /// # Errors
     /// When entries cannot be read, and not for damage: the blocks of damaged entries leak.
     #[doc(alias = "zio_ddt_free")]
-    pub(crate) fn free(&self, source: &dyn Source, bp: &Blkptr) -> Result<Vec<Blkptr>> {
+    pub(crate) fn free(&self, source: &dyn DdtSource, bp: &Blkptr) -> Result<Vec<Blkptr>> {
         let Some(checksum) = bp.checksum().filter(|c| self.all.lock().contains_key(&c.raw())) else {
             return Ok(vec![*bp]);
         };
@@ -42,7 +42,7 @@ impl Tables {
     ///
     /// # Errors
     /// Those of [`Tables::free`].
-    pub(crate) fn settle_frees(&self, source: &dyn Source) -> Result<Vec<Blkptr>> {
+    pub(crate) fn settle_frees(&self, source: &dyn DdtSource) -> Result<Vec<Blkptr>> {
         let frees = std::mem::take(&mut *self.frees.lock());
         self.fetch_many(source, frees.iter().filter_map(|bp| Some((bp.checksum()?, DdtKey::of(bp)))));
         let mut unlisted = Vec::new();
@@ -55,7 +55,7 @@ impl Tables {
     }
 
     /// Ends a reference; false when no table lists the block.
-    fn end(&self, source: &dyn Source, bp: &Blkptr) -> Result<bool> {
+    fn end(&self, source: &dyn DdtSource, bp: &Blkptr) -> Result<bool> {
         let Some(checksum) = bp.checksum() else { return Ok(false) };
         let key = DdtKey::of(bp);
         match self.fetch(source, checksum, &key) {
@@ -74,14 +74,14 @@ impl Tables {
     }
 
     /// The entries of these blocks will be needed: they are looked up together.
-    pub(crate) fn expect<'a>(&self, source: &dyn Source, blocks: impl Iterator<Item = &'a Blkptr>) {
+    pub(crate) fn expect<'a>(&self, source: &dyn DdtSource, blocks: impl Iterator<Item = &'a Blkptr>) {
         let keys = blocks.filter_map(|bp| Some((bp.checksum()?, DdtKey::of(bp))));
         self.fetch_many(source, keys.filter(|(checksum, key)| self.ask(*checksum, key)));
     }
 
     /// A listed block gets `count` more references (syncing context). False when no table lists the block.
     #[doc(alias = "ddt_addref")]
-    pub(crate) fn add_references(&self, source: &dyn Source, bp: &Blkptr, count: u64) -> Result<bool> {
+    pub(crate) fn add_references(&self, source: &dyn DdtSource, bp: &Blkptr, count: u64) -> Result<bool> {
         let Some(checksum) = bp.checksum() else { return Ok(false) };
         if !self.all.lock().contains_key(&checksum.raw()) {
             return Ok(false);

@@ -4,7 +4,7 @@ use ondisk::Blkptr;
 use ondisk::ChecksumType;
 use ondisk::ddt::{DdtHistogram, DdtKey, DdtPhys, DdtStat};
 
-use super::Table;
+use super::DdtTable;
 
 /// Totals by reference count: bucket i counts blocks with `2^i` up to `2^(i+1) - 1` references.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ impl Totals {
     /// Totals of all tables as stored in the pool, plus the entries of their logs. `dsize` returns the deflated
     /// bytes of a block.
     #[doc(alias = "ddt_get_dedup_histogram")]
-    pub fn of(tables: &[Table], dsize: &dyn Fn(&Blkptr) -> u64) -> Self {
+    pub fn of(tables: &[DdtTable], dsize: &dyn Fn(&Blkptr) -> u64) -> Self {
         let mut totals = Self::default();
         for table in tables {
             for histogram in table.stores.iter().filter_map(|s| s.histogram.as_ref()) {

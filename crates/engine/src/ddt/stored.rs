@@ -3,11 +3,11 @@
 use ondisk::Blkptr;
 use ondisk::ddt::{DDT_TRAD_SIZE, DdtKey, DdtPhys, DdtPhysFlat, decode_value, decompress_value};
 
-use super::Class;
-use super::host::Source;
+use super::DdtClass;
+use super::host::DdtSource;
 use crate::error::{Error, Result};
 use crate::zap::{Value, Zap};
-use crate::zio::dedup::Again;
+use crate::zio::dedup::ClaimAgain;
 
 /// The variant of a flat value.
 pub(super) const FLAT: u8 = 4;
@@ -22,7 +22,7 @@ pub(super) struct PendingEntry {
     /// A new copy is being written.
     pub(super) writing: bool,
     /// Writes of the same block.
-    pub(super) waiting: Vec<Again>,
+    pub(super) waiting: Vec<ClaimAgain>,
 }
 
 impl std::fmt::Debug for PendingEntry {
@@ -44,7 +44,7 @@ impl PendingEntry {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stored {
     /// Class of the ZAP that has the key.
-    pub(crate) class: Option<Class>,
+    pub(crate) class: Option<DdtClass>,
     /// The newest variants.
     pub(crate) phys: Vec<DdtPhys>,
     /// They are in the log.
@@ -62,7 +62,7 @@ pub(super) struct EntryPlaces {
     pub(crate) is_active: bool,
     /// Whether there is a log.
     pub(crate) has_log: bool,
-    pub(crate) zaps: Vec<(Class, u64, Option<Zap>)>,
+    pub(crate) zaps: Vec<(DdtClass, u64, Option<Zap>)>,
     /// Why that cannot be known.
     pub(crate) damage: Option<Error>,
 }
@@ -76,9 +76,9 @@ impl EntryPlaces {
     /// The entry of a key, and its class; ZAPs that had to be opened go to `opened`.
     pub(super) fn find(
         self,
-        source: &dyn Source,
+        source: &dyn DdtSource,
         key: &DdtKey,
-        opened: &mut Vec<(Class, Zap)>,
+        opened: &mut Vec<(DdtClass, Zap)>,
     ) -> Result<Option<Stored>> {
         if let Some(why) = self.damage {
             return Err(why);
@@ -100,9 +100,9 @@ impl EntryPlaces {
 
 /// Opens the ZAP of a class, unless it is open; then it goes to `opened`.
 pub(super) fn open(
-    source: &dyn Source,
-    (class, object, zap): (Class, u64, Option<Zap>),
-    opened: &mut Vec<(Class, Zap)>,
+    source: &dyn DdtSource,
+    (class, object, zap): (DdtClass, u64, Option<Zap>),
+    opened: &mut Vec<(DdtClass, Zap)>,
 ) -> Result<Zap> {
     if let Some(zap) = zap {
         return Ok(zap);
@@ -143,6 +143,6 @@ pub(super) fn references(phys: &[DdtPhys]) -> u64 {
 }
 
 /// The class of the ZAP for an entry with these variants.
-pub(super) fn class_of(phys: &[DdtPhys]) -> Class {
-    if references(phys) > 1 { Class::Duplicate } else { Class::Unique }
+pub(super) fn class_of(phys: &[DdtPhys]) -> DdtClass {
+    if references(phys) > 1 { DdtClass::Duplicate } else { DdtClass::Unique }
 }

@@ -8,10 +8,10 @@ use ondisk::{Blkptr, Byteswap, ObjectType};
 use zcommon::features::Feature;
 
 use super::fingerprints::Fingerprints;
-use super::host::Host;
+use super::host::DdtHost;
 use super::live::{Live, is_damage};
 use super::stored::{ChangedEntry, PendingEntry, Stored, class_of, no_copies, references};
-use super::{Class, stats};
+use super::{DdtClass, stats};
 use crate::dmu::NewObject;
 use crate::error::{Kind, Result};
 use crate::zap::{NewZap, Value, ZapEdit};
@@ -26,7 +26,7 @@ const DIRECTORY: ObjectType = ObjectType::newtype(Byteswap::Zap, true, false);
 impl Live {
     /// Stores the changes since the last pass. Blocks without references go to `freed`.
     #[doc(alias = "ddt_sync_table")]
-    pub(super) fn store_pending(&mut self, host: &dyn Host, freed: &mut Vec<Blkptr>) -> Result<()> {
+    pub(super) fn store_pending(&mut self, host: &dyn DdtHost, freed: &mut Vec<Blkptr>) -> Result<()> {
         self.close();
         let pending = std::mem::take(&mut self.pending);
         let is_changed = |p: &PendingEntry| match &p.stored {
@@ -57,7 +57,7 @@ impl Live {
     /// copies for each removed key that the log has, and the other entries.
     fn end_unused(
         &mut self,
-        host: &dyn Host,
+        host: &dyn DdtHost,
         changed: Vec<ChangedEntry>,
         freed: &mut Vec<Blkptr>,
     ) -> Result<Vec<ChangedEntry>> {
@@ -72,7 +72,13 @@ impl Live {
         Ok(rest)
     }
 
-    pub(super) fn count(&mut self, host: &dyn Host, class: Class, entry: (&DdtKey, &[DdtPhys]), out: bool) {
+    pub(super) fn count(
+        &mut self,
+        host: &dyn DdtHost,
+        class: DdtClass,
+        entry: (&DdtKey, &[DdtPhys]),
+        out: bool,
+    ) {
         let histogram = self.histograms.entry(class).or_default();
         stats::tally(histogram, entry, self.checksum, &|bp| host.dsize(bp), out);
     }
@@ -82,9 +88,9 @@ impl Live {
     #[doc(alias = "ddt_sync_flush_entry")]
     pub(super) fn put(
         &mut self,
-        host: &dyn Host,
+        host: &dyn DdtHost,
         key: &DdtKey,
-        from: Option<Class>,
+        from: Option<DdtClass>,
         phys: Vec<DdtPhys>,
         freed: &mut Vec<Blkptr>,
     ) -> Result<()> {
@@ -134,7 +140,7 @@ impl Live {
 
     /// The ZAP of a class; made when it is not there.
     #[doc(alias = "ddt_object_create")]
-    fn object(&mut self, host: &dyn Host, class: Class) -> Result<u64> {
+    fn object(&mut self, host: &dyn DdtHost, class: DdtClass) -> Result<u64> {
         if let Some(object) = self.objects.get(&class) {
             return Ok(*object);
         }
@@ -151,7 +157,7 @@ impl Live {
 
     /// The directory that names the table's objects; made when it is not there.
     #[doc(alias = "ddt_create_dir")]
-    pub(super) fn directory(&mut self, host: &dyn Host) -> Result<u64> {
+    pub(super) fn directory(&mut self, host: &dyn DdtHost) -> Result<u64> {
         if self.root != 0 {
             return Ok(self.root);
         }
@@ -169,7 +175,7 @@ impl Live {
 
     /// Writes the statistics; true when there are no entries any more: then the table is gone.
     #[doc(alias = "ddt_sync_update_stats")]
-    pub(super) fn sync(&mut self, host: &dyn Host) -> Result<bool> {
+    pub(super) fn sync(&mut self, host: &dyn DdtHost) -> Result<bool> {
         let objects = host.objects();
         let mut entries = 0;
         for object in self.objects.values() {
@@ -212,13 +218,13 @@ impl Live {
     }
 }
 
-fn plain(host: &dyn Host) -> NewZap {
+fn plain(host: &dyn DdtHost) -> NewZap {
     NewZap { salt: host.salt(), ..NewZap::default() }
 }
 
 /// A new ZAP, named in another one.
 fn create_zap(
-    host: &dyn Host,
+    host: &dyn DdtHost,
     (kind, block): (ObjectType, u64),
     new: NewZap,
     (within, name): (u64, &str),

@@ -25,15 +25,15 @@ use ondisk::{Blkptr, ChecksumType};
 use parking_lot::Mutex;
 
 use super::counts::AllCounts;
-use super::host::{Host, Source};
+use super::host::{DdtHost, DdtSource};
 use super::live::{Live, is_damage};
 use super::log_sync::LogSides;
 use super::lookup::Lookups;
 use super::stored::unused;
-use super::{Table, each_table, stats};
+use super::{DdtTable, each_table, stats};
 use crate::dmu::Objset;
 use crate::error::{Error, Result};
-use crate::zio::dedup::{Again, Claim, Want, Where};
+use crate::zio::dedup::{Claim, ClaimAgain, Want, Where};
 
 /// The dedup tables of a pool.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Tables {
     /// # Errors
     /// When a device is away, or a table has a form that this build doesn't know: such a pool can't be written.
     pub(crate) fn load(mos: &Arc<Objset>, dsize: &dyn Fn(&Blkptr) -> u64) -> Result<Self> {
-        let (mut all, mut sound) = (BTreeMap::new(), Vec::<Table>::new());
+        let (mut all, mut sound) = (BTreeMap::new(), Vec::<DdtTable>::new());
         for (checksum, table, lost) in each_table(mos)? {
             match (table, lost.into_iter().next()) {
                 (_, Some(why)) if is_damage(&why) => {
@@ -170,10 +170,10 @@ impl Tables {
     #[doc(alias = "zio_ddt_write")]
     pub(crate) fn claim(
         &self,
-        source: &dyn Source,
+        source: &dyn DdtSource,
         bp: &Blkptr,
         want: &Want,
-        again: &mut Option<Again>,
+        again: &mut Option<ClaimAgain>,
     ) -> Result<Claim> {
         let Some(checksum) = bp.checksum() else { return Ok(Claim::Refused) };
         let key = DdtKey::of(bp);
@@ -270,7 +270,7 @@ impl Tables {
     /// Stores pending entries and statistics, and removes tables without entries. Returns the blocks that nothing refers to
     /// any more; they are in no dedup table.
     #[doc(alias = "ddt_sync")]
-    pub(crate) fn sync(&self, host: &dyn Host) -> Result<Vec<Blkptr>> {
+    pub(crate) fn sync(&self, host: &dyn DdtHost) -> Result<Vec<Blkptr>> {
         let mut all = self.all.lock();
         self.changes.fetch_add(1, Ordering::Relaxed);
         let (mut freed, mut gone, mut changed) = (Vec::new(), Vec::new(), false);

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::Mutex;
 
 use super::dirty::needs::Needs;
-use crate::txg::{Hold, SIZE, Txgs, slot};
+use crate::txg::{SIZE, TxgHold, Txgs, slot};
 
 /// Bytes of memory for a changed block besides its content until it is written: its entry in the change and in the
 /// sync's copy of that, old and new pointer in the lists of born and killed blocks, and the same for an indirect
@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 /// Unwritten changes by txg: bytes of blocks, which determine the needed space, and their memory, which is many
 /// times larger for small blocks.
 #[derive(Debug, Default)]
-pub struct Dirty {
+pub struct DirtyData {
     slots: [AtomicU64; SIZE],
     memory: [AtomicU64; SIZE],
     /// Blocks that transactions free.
@@ -31,7 +31,7 @@ pub struct Dirty {
     needs: [[AtomicU64; SIZE]; 2],
     /// Blocks that transactions clone.
     clones: [AtomicU64; SIZE],
-    /// Changes until a transaction breaks off; 0: none does. See [`Dirty::break_off_after`].
+    /// Changes until a transaction breaks off; 0: none does. See [`DirtyData::break_off_after`].
     breaks_off: AtomicU64,
 }
 
@@ -48,7 +48,7 @@ fn sum(cells: &[AtomicU64; SIZE]) -> u64 {
 /// Bytes of memory for a block from the transaction that frees it until its txg is on disk.
 pub(crate) const FREED_BLOCK: u64 = 256;
 
-impl Dirty {
+impl DirtyData {
     /// For tests of panic recovery: the `count`th change of an object from now on panics within its
     /// transaction. 0: none.
     pub(crate) fn break_off_after(&self, count: u64) {
@@ -144,21 +144,21 @@ impl<T: Copy + Default + AddAssign> Unsynced<T> {
 #[derive(Debug)]
 pub struct Tx {
     txg: u64,
-    dirty: Arc<Dirty>,
+    dirty: Arc<DirtyData>,
     /// `None` in syncing context, where the txg cannot end during the transaction.
-    hold: Option<Hold>,
+    hold: Option<TxgHold>,
     changes: AtomicU64,
 }
 
 impl Tx {
     /// A transaction in the currently open txg.
-    pub(crate) fn begin(txgs: &Arc<Txgs>, dirty: &Arc<Dirty>) -> Self {
+    pub(crate) fn begin(txgs: &Arc<Txgs>, dirty: &Arc<DirtyData>) -> Self {
         let hold = txgs.begin();
         Self { txg: hold.txg(), dirty: Arc::clone(dirty), hold: Some(hold), changes: AtomicU64::new(0) }
     }
 
     /// The transaction of the sync thread, in the syncing txg.
-    pub(crate) fn syncing(txg: u64, dirty: &Arc<Dirty>) -> Self {
+    pub(crate) fn syncing(txg: u64, dirty: &Arc<DirtyData>) -> Self {
         Self { txg, dirty: Arc::clone(dirty), hold: None, changes: AtomicU64::new(0) }
     }
 
@@ -177,7 +177,7 @@ impl Tx {
         self.changes.load(Ordering::Relaxed)
     }
 
-    /// Called before each change of an object: counts it, and unwinds where [`Dirty::break_off_after`] says so.
+    /// Called before each change of an object: counts it, and unwinds where [`DirtyData::break_off_after`] says so.
     pub(crate) fn begins_change(&self) {
         self.changes.fetch_add(1, Ordering::Relaxed);
         let left = &self.dirty.breaks_off;
@@ -218,11 +218,11 @@ impl Tx {
 
 #[cfg(test)]
 mod tests {
-    use super::{Dirty, Unsynced};
+    use super::{DirtyData, Unsynced};
 
     #[test]
     fn small_blocks_and_objects_count_with_the_memory_that_they_take() {
-        let dirty = Dirty::default();
+        let dirty = DirtyData::default();
         (0..1000).for_each(|_| dirty.add(5, 512));
         dirty.add(6, 1 << 20);
         assert_eq!(dirty.total(), 512_000 + (1 << 20));

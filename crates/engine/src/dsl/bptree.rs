@@ -7,7 +7,7 @@
 //! Source: bptree.c, OpenZFS 2.3.
 
 use ondisk::dsl::{Bptree, BptreeEntry};
-use ondisk::{Blkptr, Bookmark, Byteswap, ObjectType, dnode};
+use ondisk::{Blkptr, Byteswap, ObjectType};
 
 use super::delta::Delta;
 use crate::dmu::NewObject;
@@ -21,9 +21,6 @@ const BLOCK: u64 = 128 << 10;
 const KIND: ObjectType = ObjectType::newtype(Byteswap::Uint64, true, false);
 /// An entry that is done has this birth: all blocks stay.
 const DONE: u64 = u64::MAX;
-/// Number of a spill block.
-#[doc(alias = "DMU_SPILL_BLKID")]
-const SPILL: u64 = u64::MAX;
 /// Bytes of an entry.
 const ENTRY: u64 = BptreeEntry::SIZE as u64;
 
@@ -36,37 +33,6 @@ pub(crate) enum FreeOutcome {
     Paused,
     /// A block can't be read; the entry's bookmark has its position.
     Unreadable,
-}
-
-/// Dnodes in a block of them.
-const DNODES: u64 = (dnode::DNODE_BLOCK_SIZE >> dnode::DNODE_SHIFT) as u64;
-
-/// Whether freeing, which goes from leaves to roots and from front to back, has passed the block at `level` and `blkid`
-/// of `object`. `shift`: of blocks in an indirect block of that object. `resume` is the data block where
-/// freeing continues, all zeros before it began; a block of dnodes is freed after all its objects.
-#[doc(alias = "zbookmark_subtree_completed")]
-pub(crate) fn has_passed(resume: &Bookmark, object: u64, (level, blkid): (i64, u64), shift: u32) -> bool {
-    if *resume == Bookmark::default() {
-        return false;
-    }
-    let level = u32::try_from(level).unwrap_or(0).saturating_mul(shift);
-    let after = |blkid: u64| match blkid.saturating_add(1) {
-        next if next.leading_zeros() >= level => next << level,
-        _ => u64::MAX,
-    };
-    match (object, resume.object) {
-        // Blocks of dnodes are freed after all objects in them.
-        (0, 0) => after(blkid) <= resume.blkid,
-        (0, object) => after(blkid).saturating_mul(DNODES) <= object,
-        (object, 0) => object < resume.blkid.saturating_add(1).saturating_mul(DNODES),
-        (object, resumed) if object != resumed => object < resumed,
-        _ => after(blkid) <= resume.blkid && blkid != SPILL,
-    }
-}
-
-/// The first object in a block of dnodes: where freeing continues when that block can't be read.
-pub(crate) fn first_object(blkid: u64) -> u64 {
-    blkid.saturating_mul(DNODES).max(1)
 }
 
 /// Makes an empty list of trees.

@@ -29,7 +29,7 @@ pub use crypto::{EncryptionRoot, KeyStore, RootKey};
 pub use dataset::{Dataset, DatasetKind};
 pub use delta::Delta;
 pub use dir::Dir;
-pub use walk::Walk;
+pub use walk::DslDirs;
 
 use crate::arc::ArcCache;
 use crate::dmu::Objset;
@@ -113,8 +113,8 @@ impl Dsl {
 
     /// All directories from `dir` down, parents first, siblings in the order of their names. An unreadable
     /// directory yields one error and is skipped with everything below it.
-    pub fn walk(self: &Arc<Self>, from: Dir) -> Walk {
-        Walk::new(from)
+    pub fn walk(self: &Arc<Self>, from: Dir) -> DslDirs {
+        DslDirs::new(from)
     }
 
     /// Opens a ZAP of the MOS; `None` for object 0.

@@ -11,7 +11,7 @@ const MAX_ERRORS: u32 = 10_000;
 
 /// Iterator over directories.
 #[derive(Debug)]
-pub struct Walk {
+pub struct DslDirs {
     /// Still to visit, the next one last; a directory is opened when its turn comes.
     stack: Vec<Next>,
     /// Object numbers seen: a tree that contains itself ends here.
@@ -26,7 +26,7 @@ enum Next {
     Failed(Error),
 }
 
-impl Walk {
+impl DslDirs {
     pub(super) fn new(from: Dir) -> Self {
         Self { stack: vec![Next::Root(Box::new(from))], seen: HashSet::new(), errors: 0 }
     }
@@ -69,7 +69,7 @@ fn circle(name: &str) -> Error {
     Error::new(Kind::Loop, "the dataset tree contains itself").in_dataset(name)
 }
 
-impl Iterator for Walk {
+impl Iterator for DslDirs {
     type Item = Result<Dir>;
 
     fn next(&mut self) -> Option<Self::Item> {

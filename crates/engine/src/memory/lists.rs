@@ -10,9 +10,9 @@ use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 
-use super::Key;
+use super::BlockKey;
 use super::chains::{Chains, Slot};
-use super::stats::Purpose;
+use super::stats::ReadPurpose;
 
 /// The lists; the values are their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ enum Side {
 
 #[derive(Debug)]
 struct Entry<V> {
-    key: Key,
+    key: BlockKey,
     /// `None` in a ghost list.
     value: Option<V>,
     side: Side,
@@ -102,7 +102,7 @@ pub(super) enum BlockUse {
 /// The lists and the adapted target. Blocks outside the ghost lists have a value.
 #[derive(Debug)]
 pub(super) struct RecencyLists<V> {
-    entries: HashMap<Key, Slot, RandomState>,
+    entries: HashMap<BlockKey, Slot, RandomState>,
     chains: Chains<Entry<V>, 6>,
     lists: [List; 6],
     /// Target bytes of the recent side.
@@ -117,21 +117,21 @@ impl<V> Default for RecencyLists<V> {
 }
 
 impl<V> RecencyLists<V> {
-    fn entry(&self, key: Key) -> Option<&Entry<V>> {
+    fn entry(&self, key: BlockKey) -> Option<&Entry<V>> {
         self.chains.get(*self.entries.get(&key)?)
     }
 
     /// The content of a cached block.
-    pub(super) fn value(&self, key: Key) -> Option<&V> {
+    pub(super) fn value(&self, key: BlockKey) -> Option<&V> {
         self.entry(key)?.value.as_ref()
     }
 
     /// The content of a cached block, to be changed. Its size stays the same.
-    pub(super) fn value_mut(&mut self, key: Key) -> Option<&mut V> {
+    pub(super) fn value_mut(&mut self, key: BlockKey) -> Option<&mut V> {
         self.chains.get_mut(*self.entries.get(&key)?)?.value.as_mut()
     }
 
-    fn unlink(&mut self, key: Key) -> Option<Entry<V>> {
+    fn unlink(&mut self, key: BlockKey) -> Option<Entry<V>> {
         let entry = self.chains.remove(self.entries.remove(&key)?)?;
         self.count(entry.side, entry.metadata, |bytes| bytes.saturating_sub(entry.size));
         Some(entry)
@@ -160,8 +160,8 @@ impl<V> RecencyLists<V> {
 
     /// A cached block is used again: returns its content. The first use of a block that was read ahead is not a second use, nor
     /// is that by a stream through the page cache, which reads each block in several pieces.
-    pub(super) fn touch(&mut self, key: Key, purpose: Purpose) -> Option<(&V, BlockUse)> {
-        let Purpose { prefetch, paged, .. } = purpose;
+    pub(super) fn touch(&mut self, key: BlockKey, purpose: ReadPurpose) -> Option<(&V, BlockUse)> {
+        let ReadPurpose { prefetch, paged, .. } = purpose;
         let slot = *self.entries.get(&key)?;
         let entry = self.chains.get_mut(slot).filter(|entry| entry.value.is_some())?;
         let (before, read_ahead, size, metadata) = (entry.side, entry.ahead, entry.size, entry.metadata);
@@ -183,7 +183,7 @@ impl<V> RecencyLists<V> {
     }
 
     /// A block of `size` bytes was read into a cache of `limit` bytes.
-    pub(super) fn insert(&mut self, key: Key, value: V, size: u64, purpose: Purpose, limit: u64) {
+    pub(super) fn insert(&mut self, key: BlockKey, value: V, size: u64, purpose: ReadPurpose, limit: u64) {
         let before = self.unlink(key).map(|e| e.side);
         if let Some(side) = before {
             self.hit(side);
@@ -193,7 +193,7 @@ impl<V> RecencyLists<V> {
             Some(Side::GhostFrequent) => self.target = self.target.saturating_sub(size),
             Some(Side::Recent | Side::Frequent | Side::Uncached | Side::GhostUncached) | None => {}
         }
-        let Purpose { metadata, prefetch: ahead, paged } = purpose;
+        let ReadPurpose { metadata, prefetch: ahead, paged } = purpose;
         let side = match before {
             Some(_) => Side::Frequent,
             None if paged && !ahead => Side::Uncached,
@@ -204,20 +204,20 @@ impl<V> RecencyLists<V> {
     }
 
     /// The standing of a block: whether it was seen more than once, and whether it was read ahead and not used since.
-    pub(super) fn standing(&self, key: Key) -> Option<(bool, bool)> {
+    pub(super) fn standing(&self, key: BlockKey) -> Option<(bool, bool)> {
         let entry = self.entry(key)?;
         Some((matches!(entry.side, Side::Frequent | Side::GhostFrequent), entry.ahead))
     }
 
     /// Removes a cached block; returns its bytes. A ghost stays.
-    pub(super) fn remove(&mut self, key: Key) -> Option<u64> {
+    pub(super) fn remove(&mut self, key: BlockKey) -> Option<u64> {
         self.value(key)?;
         self.unlink(key).map(|entry| entry.size)
     }
 
     /// Removes a pool's blocks, including their ghosts. Returns the bytes of its cached blocks.
     pub(super) fn forget_pool(&mut self, pool: u32) -> u64 {
-        let keys: Vec<Key> = self.entries.keys().filter(|key| key.pool == pool).copied().collect();
+        let keys: Vec<BlockKey> = self.entries.keys().filter(|key| key.pool == pool).copied().collect();
         let removed = keys.into_iter().filter_map(|key| self.unlink(key));
         removed.filter(|entry| entry.value.is_some()).map(|entry| entry.size).sum()
     }
@@ -245,7 +245,7 @@ impl<V> RecencyLists<V> {
         self.make_ghost(key, Side::GhostUncached, limit)
     }
 
-    fn make_ghost(&mut self, key: Key, ghost: Side, limit: u64) -> Option<u64> {
+    fn make_ghost(&mut self, key: BlockKey, ghost: Side, limit: u64) -> Option<u64> {
         let entry = self.unlink(key)?;
         let size = entry.size;
         self.link(Entry { side: ghost, value: None, ..entry });
@@ -253,7 +253,7 @@ impl<V> RecencyLists<V> {
         Some(size)
     }
 
-    fn oldest(&self, side: Side) -> Option<Key> {
+    fn oldest(&self, side: Side) -> Option<BlockKey> {
         Some(self.chains.get(self.chains.oldest(side as usize)?)?.key)
     }
 
@@ -301,11 +301,11 @@ impl<V> RecencyLists<V> {
 mod tests {
     use super::*;
 
-    const DATA: Purpose = Purpose { prefetch: false, metadata: false, paged: false };
-    const AHEAD: Purpose = Purpose { prefetch: true, ..DATA };
+    const DATA: ReadPurpose = ReadPurpose { prefetch: false, metadata: false, paged: false };
+    const AHEAD: ReadPurpose = ReadPurpose { prefetch: true, ..DATA };
 
-    fn key(offset: u64) -> Key {
-        Key { pool: 0, vdev: 0, offset, birth: 1, keyless: false }
+    fn key(offset: u64) -> BlockKey {
+        BlockKey { pool: 0, vdev: 0, offset, birth: 1, keyless: false }
     }
 
     fn held(lists: &RecencyLists<u64>) -> u64 {
@@ -346,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_stream_through_the_page_cache_leaves_no_more_than_its_part() {
-        let paged = |prefetch| Purpose { prefetch, paged: true, ..DATA };
+        let paged = |prefetch| ReadPurpose { prefetch, paged: true, ..DATA };
         let mut lists = RecencyLists::default();
         lists.insert(key(1), 1, 10, DATA, 1000);
         for i in 2..50 {

@@ -24,11 +24,11 @@ use stdx::Buf;
 
 pub use limits::{Limit, Limits};
 use lists::{BlockUse, RecencyLists, Sizes};
-use stats::{Purpose, Stats};
+use stats::{ArcStats, ReadPurpose};
 
 /// Identity of a block: its pool, the location of its first copy, its birth, and whether the bytes are as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key {
+pub struct BlockKey {
     pub(crate) pool: u32,
     pub(crate) vdev: u32,
     pub(crate) offset: u64,
@@ -67,7 +67,7 @@ pub struct Memory {
     /// The settings.
     pub limits: Limits,
     /// Counters.
-    pub stats: Stats,
+    pub stats: ArcStats,
     /// Bytes held for cache devices, which are headers and blocks that wait to be written, and for workspaces.
     second: AtomicU64,
     /// Bytes held for blocks that scans have still to read.
@@ -131,7 +131,7 @@ impl Memory {
         let (short, pools) = (AtomicU64::new(0), AtomicU32::new(0));
         Self {
             limits,
-            stats: Stats::default(),
+            stats: ArcStats::default(),
             second: AtomicU64::new(0),
             gathered: AtomicU64::new(0),
             short,
@@ -292,7 +292,7 @@ impl Memory {
     }
 
     /// The standing of a block that is in memory or was: seen more than once; read ahead and not used since.
-    pub fn standing(&self, key: Key) -> Option<(bool, bool)> {
+    pub fn standing(&self, key: BlockKey) -> Option<(bool, bool)> {
         self.store.lock().lists.standing(key)
     }
 
@@ -312,7 +312,7 @@ impl Memory {
     }
 
     /// A cached block.
-    pub fn get(&self, key: Key, purpose: Purpose) -> Option<Buf> {
+    pub fn get(&self, key: BlockKey, purpose: ReadPurpose) -> Option<Buf> {
         let mut store = self.store.lock();
         let (buf, touched) = store.lists.touch(key, purpose).map(|(buf, touched)| (buf.clone(), touched))?;
         if purpose.paged {
@@ -327,12 +327,12 @@ impl Memory {
     }
 
     /// Whether a block is cached. Does not count as a use of it.
-    pub(crate) fn has(&self, key: Key) -> bool {
+    pub(crate) fn has(&self, key: BlockKey) -> bool {
         self.store.lock().lists.value(key).is_some()
     }
 
     /// Caches a block that was read, unless it was written meanwhile: the written content is newer.
-    pub fn keep(&self, key: Key, buf: &Buf, purpose: Purpose) {
+    pub fn keep(&self, key: BlockKey, buf: &Buf, purpose: ReadPurpose) {
         let mut store = self.store.lock();
         if store.lists.value(key).is_none() {
             self.add(&mut store, key, buf, purpose);
@@ -340,7 +340,7 @@ impl Memory {
     }
 
     /// Replaces the cached content of a written block.
-    pub fn replace(&self, key: Key, buf: &Buf, purpose: Purpose) {
+    pub fn replace(&self, key: BlockKey, buf: &Buf, purpose: ReadPurpose) {
         let mut store = self.store.lock();
         match store.lists.value_mut(key) {
             // Overwritten in place: the cached content is old. The size is the same.
@@ -350,7 +350,7 @@ impl Memory {
     }
 
     /// Removes one block.
-    pub fn remove(&self, key: Key) {
+    pub fn remove(&self, key: BlockKey) {
         self.store.lock().remove(key);
     }
 
@@ -361,7 +361,7 @@ impl Memory {
         store.bytes = store.bytes.saturating_sub(bytes);
     }
 
-    fn add(&self, store: &mut Store, key: Key, buf: &Buf, purpose: Purpose) {
+    fn add(&self, store: &mut Store, key: BlockKey, buf: &Buf, purpose: ReadPurpose) {
         // A small slice of a joined device read would keep the whole read alive.
         let own = if buf.footprint() > 2 * buf.len() { Buf::from(&**buf) } else { buf.clone() };
         // Buffers begin at pages, so a small one costs a page.
@@ -371,7 +371,7 @@ impl Memory {
             return;
         }
         let uncached = self.uncached_most();
-        let purpose = Purpose { paged: purpose.paged && size <= uncached / UNCACHED_BLOCKS, ..purpose };
+        let purpose = ReadPurpose { paged: purpose.paged && size <= uncached / UNCACHED_BLOCKS, ..purpose };
         store.lists.insert(key, own, size, purpose, target);
         store.bytes += size;
         store.most_blocks = store.most_blocks.max(store.lists.len());
@@ -411,7 +411,7 @@ impl Store {
         }
     }
 
-    fn remove(&mut self, key: Key) {
+    fn remove(&mut self, key: BlockKey) {
         let bytes = self.lists.remove(key).unwrap_or(0);
         self.bytes = self.bytes.saturating_sub(bytes);
     }
@@ -421,11 +421,11 @@ impl Store {
 mod tests {
     use super::*;
 
-    const DATA: Purpose = Purpose { prefetch: false, metadata: false, paged: false };
-    const AHEAD: Purpose = Purpose { prefetch: true, ..DATA };
+    const DATA: ReadPurpose = ReadPurpose { prefetch: false, metadata: false, paged: false };
+    const AHEAD: ReadPurpose = ReadPurpose { prefetch: true, ..DATA };
 
-    fn key(pool: u32, offset: u64) -> Key {
-        Key { pool, vdev: 0, offset, birth: 1, keyless: false }
+    fn key(pool: u32, offset: u64) -> BlockKey {
+        BlockKey { pool, vdev: 0, offset, birth: 1, keyless: false }
     }
 
     /// A block with its header.

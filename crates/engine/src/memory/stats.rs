@@ -6,7 +6,7 @@ use super::dataset_stats::ZilStats;
 
 /// The purpose of a read, and the kind of block.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Purpose {
+pub struct ReadPurpose {
     /// Read ahead: no request waits for it yet.
     pub prefetch: bool,
     /// An indirect block, a dnode, a directory and the like; not the content of a file or volume.
@@ -20,7 +20,7 @@ pub struct Purpose {
 pub struct ByPurpose([AtomicU64; 4]);
 
 impl ByPurpose {
-    fn cell(&self, of: Purpose) -> &AtomicU64 {
+    fn cell(&self, of: ReadPurpose) -> &AtomicU64 {
         let [data, metadata, ahead, metadata_ahead] = &self.0;
         match (of.prefetch, of.metadata) {
             (false, false) => data,
@@ -31,12 +31,12 @@ impl ByPurpose {
     }
 
     /// Counts one event.
-    pub fn count(&self, of: Purpose) {
+    pub fn count(&self, of: ReadPurpose) {
         self.cell(of).fetch_add(1, Ordering::Relaxed);
     }
 
     /// The count of one purpose.
-    pub fn get(&self, of: Purpose) -> u64 {
+    pub fn get(&self, of: ReadPurpose) -> u64 {
         self.cell(of).load(Ordering::Relaxed)
     }
 
@@ -222,7 +222,7 @@ impl L2Stats {
 
 /// Counters since the start of the process, of all pools.
 #[derive(Debug, Default)]
-pub struct Stats {
+pub struct ArcStats {
     /// Reads served from memory.
     pub hits: ByPurpose,
     /// Reads that joined one in progress.
@@ -231,7 +231,7 @@ pub struct Stats {
     pub misses: ByPurpose,
     /// Blocks that were read ahead and then requested.
     pub prefetch_used: AtomicU64,
-    /// Blocks of [`Stats::prefetch_used`] whose read was still in progress.
+    /// Blocks of [`ArcStats::prefetch_used`] whose read was still in progress.
     pub prefetch_joined: AtomicU64,
     /// Cache devices.
     pub second: L2Stats,

@@ -36,7 +36,7 @@ use crate::txg;
 use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::top::Top;
 use crate::vdev::tree::Tree;
-use crate::zio::alloc::Class;
+use crate::zio::alloc::MetaslabClass;
 
 /// Bytes of a gang header.
 pub(super) const GANG_HEADER: u64 = 512;
@@ -105,18 +105,18 @@ struct Rotor {
 pub(super) struct VdevTables {
     pub(crate) vdevs: BTreeMap<u64, Arc<Vdev>>,
     /// Groups that are open for allocation, by class.
-    classes: BTreeMap<Class, Vec<Arc<Group>>>,
+    classes: BTreeMap<MetaslabClass, Vec<Arc<Group>>>,
 }
 
 impl VdevTables {
     /// Bytes of the smallest allocation of the normal class.
     #[doc(alias = "spa_min_alloc")]
     fn least(&self) -> u64 {
-        self.of(Class::Normal).iter().map(|group| group.top.get().min_alloc()).min().unwrap_or(0)
+        self.of(MetaslabClass::Normal).iter().map(|group| group.top.get().min_alloc()).min().unwrap_or(0)
     }
 
     fn new(vdevs: BTreeMap<u64, Arc<Vdev>>) -> Self {
-        let mut classes: BTreeMap<Class, Vec<Arc<Group>>> = BTreeMap::new();
+        let mut classes: BTreeMap<MetaslabClass, Vec<Arc<Group>>> = BTreeMap::new();
         let open = vdevs.values().filter(|vdev| !vdev.closed.load(Ordering::Relaxed));
         for group in open.flat_map(|vdev| &vdev.groups) {
             classes.entry(group.class).or_default().push(Arc::clone(group));
@@ -124,7 +124,7 @@ impl VdevTables {
         Self { vdevs, classes }
     }
 
-    fn of(&self, class: Class) -> &[Arc<Group>] {
+    fn of(&self, class: MetaslabClass) -> &[Arc<Group>] {
         self.classes.get(&class).map_or(&[], Vec::as_slice)
     }
 }
@@ -139,7 +139,7 @@ pub struct SpaceAllocator {
     pub(super) forms: RwLock<SpaceMapFeatures>,
     pub(super) removed: RwLock<BTreeMap<u64, Arc<Removed>>>,
     tables: RwLock<Arc<VdevTables>>,
-    rotors: Mutex<BTreeMap<Class, Rotor>>,
+    rotors: Mutex<BTreeMap<MetaslabClass, Rotor>>,
     /// Metaslabs that changed, by the txg's last two bits.
     pub(super) dirty: [Mutex<SlabNames>; txg::SIZE],
     pub(super) sync: Mutex<SyncState>,
@@ -300,16 +300,16 @@ impl SpaceAllocator {
     /// Allocation class of a vdev; `None` for one without metaslabs.
     pub(crate) fn bias(&self, vdev: u64) -> Option<AllocBias> {
         Some(match self.vdev(vdev)?.groups.first()?.class {
-            Class::Normal | Class::EmbeddedLog => AllocBias::Normal,
-            Class::Log => AllocBias::Log,
-            Class::Special => AllocBias::Special,
-            Class::Dedup => AllocBias::Dedup,
+            MetaslabClass::Normal | MetaslabClass::EmbeddedLog => AllocBias::Normal,
+            MetaslabClass::Log => AllocBias::Log,
+            MetaslabClass::Special => AllocBias::Special,
+            MetaslabClass::Dedup => AllocBias::Dedup,
         })
     }
 
     /// Whether the class has a vdev on which something is allocated.
     #[doc(alias = "mc_groups")]
-    pub(crate) fn is_open(&self, class: Class) -> bool {
+    pub(crate) fn is_open(&self, class: MetaslabClass) -> bool {
         !self.tables().of(class).is_empty()
     }
 
@@ -354,7 +354,7 @@ impl SpaceAllocator {
     }
 
     /// Space of a class.
-    pub fn class_stats(&self, class: Class) -> SpaceStats {
+    pub fn class_stats(&self, class: MetaslabClass) -> SpaceStats {
         let tables = self.tables();
         let groups =
             tables.vdevs.values().flat_map(|vdev| vdev.groups.iter().map(move |group| (vdev, group)));
@@ -368,7 +368,7 @@ impl SpaceAllocator {
         let tables = self.tables();
         let closed = tables.vdevs.values().filter(|vdev| vdev.closed.load(Ordering::Relaxed));
         let groups = closed.flat_map(|vdev| vdev.groups.iter().map(move |group| (vdev, group)));
-        let groups = groups.filter(|(_, group)| group.class == Class::Normal);
+        let groups = groups.filter(|(_, group)| group.class == MetaslabClass::Normal);
         groups.map(|(vdev, group)| group_stats(vdev, group).dspace).fold(0, u64::saturating_add)
     }
 
@@ -382,7 +382,8 @@ impl SpaceAllocator {
     /// are to move, so that all are equally full. Log vdevs do not count.
     pub(crate) fn surplus(&self) -> BTreeMap<u64, u64> {
         let tables = self.tables();
-        let classes = [Class::Normal, Class::Special, Class::Dedup].map(|class| tables.of(class));
+        let classes = [MetaslabClass::Normal, MetaslabClass::Special, MetaslabClass::Dedup]
+            .map(|class| tables.of(class));
         let mut surplus = BTreeMap::new();
         for groups in classes {
             let sum = |of: fn(&Group) -> u64| groups.iter().map(|group| u128::from(of(group))).sum::<u128>();
@@ -409,7 +410,7 @@ impl SpaceAllocator {
     pub(crate) fn worst_asizes<const N: usize>(&self, sizes: [u64; N], txg: u64) -> [u64; N] {
         let (tables, mut worst) = (self.tables(), [0; N]);
         for (class, groups) in &tables.classes {
-            if matches!(class, Class::Log | Class::EmbeddedLog) {
+            if matches!(class, MetaslabClass::Log | MetaslabClass::EmbeddedLog) {
                 continue;
             }
             for group in groups {
@@ -424,7 +425,7 @@ impl SpaceAllocator {
 
     /// Bytes of ordinary vdevs that were freed and can't be used yet, as users count them.
     pub(crate) fn deferred(&self) -> u64 {
-        let stats = self.class_stats(Class::Normal);
+        let stats = self.class_stats(MetaslabClass::Normal);
         let share = u128::from(stats.dspace) * u128::from(stats.deferred) / u128::from(stats.space.max(1));
         u64::try_from(share).unwrap_or(u64::MAX)
     }

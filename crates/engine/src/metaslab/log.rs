@@ -23,7 +23,7 @@ const CHECK_EVERY: u64 = 1 << 18;
 
 /// One log.
 #[derive(Debug, Clone)]
-pub struct Log {
+pub struct SpaceMapLog {
     /// Its txg.
     pub txg: u64,
     /// Its object.
@@ -32,7 +32,7 @@ pub struct Log {
 
 /// Changes of one metaslab in the logs; no place is in both sets.
 #[derive(Debug, Clone, Default)]
-pub struct Change {
+pub struct MetaslabChange {
     /// Allocated since the metaslab's map was written.
     pub allocated: RangeSet,
     /// Freed since.
@@ -49,7 +49,7 @@ pub struct Counts {
 }
 
 /// The pool's logs, oldest first.
-pub fn logs(mos: &Arc<Objset>) -> Result<Vec<Log>> {
+pub fn logs(mos: &Arc<Objset>) -> Result<Vec<SpaceMapLog>> {
     let directory = Zap::open(&mos.object(MOS_DIRECTORY_OBJECT)?)?;
     let Some(number) = directory.u64(mos::LOG_SPACEMAP_ZAP)?.filter(|&n| n != 0) else {
         return Ok(Vec::new());
@@ -58,7 +58,7 @@ pub fn logs(mos: &Arc<Objset>) -> Result<Vec<Log>> {
     for entry in Zap::open(&mos.object(number)?)?.to_vec()? {
         let txg = u64::from_str_radix(&entry.name_lossy(), 16);
         let txg = txg.map_err(|_| Error::corrupt("log space map without a txg"))?;
-        all.push(Log { txg, object: mos.object(entry.value.first().unwrap_or(0))? });
+        all.push(SpaceMapLog { txg, object: mos.object(entry.value.first().unwrap_or(0))? });
     }
     all.sort_by_key(|log| log.txg);
     Ok(all)
@@ -67,14 +67,14 @@ pub fn logs(mos: &Arc<Objset>) -> Result<Vec<Log>> {
 /// Changes by vdev and metaslab.
 #[derive(Debug, Default)]
 pub struct Unflushed {
-    changes: HashMap<(u64, u64), Change>,
+    changes: HashMap<(u64, u64), MetaslabChange>,
     /// For each log: its txg and its entries.
     pub counts: Vec<(u64, Counts)>,
 }
 
 impl Unflushed {
     /// Replays `logs` for the vdevs in `tables`, which are by vdev number.
-    pub fn load(logs: &[Log], tables: &HashMap<u64, (u32, &Metaslabs)>) -> Result<Self> {
+    pub fn load(logs: &[SpaceMapLog], tables: &HashMap<u64, (u32, &Metaslabs)>) -> Result<Self> {
         let mut unflushed = Self::default();
         for log in logs {
             unflushed.add(log, tables)?;
@@ -83,11 +83,11 @@ impl Unflushed {
     }
 
     /// Changes of a metaslab in the logs.
-    pub fn change(&self, vdev: u64, metaslab: u64) -> Option<&Change> {
+    pub fn change(&self, vdev: u64, metaslab: u64) -> Option<&MetaslabChange> {
         self.changes.get(&(vdev, metaslab))
     }
 
-    fn add(&mut self, log: &Log, tables: &HashMap<u64, (u32, &Metaslabs)>) -> Result<()> {
+    fn add(&mut self, log: &SpaceMapLog, tables: &HashMap<u64, (u32, &Metaslabs)>) -> Result<()> {
         let (mut counts, mut many) = (Counts::default(), false);
         let changes = &mut self.changes;
         replay(&log.object, SpaceMapDecoder::for_log(), &mut |entry| {
@@ -119,7 +119,7 @@ impl Unflushed {
     }
 }
 
-impl Change {
+impl MetaslabChange {
     /// Notes an allocation or a free of `[start, end)` that happens after all the others.
     pub(crate) fn apply(&mut self, start: u64, end: u64, free: bool) {
         let (to, from) = if free {

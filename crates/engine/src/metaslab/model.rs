@@ -7,13 +7,13 @@ use ondisk::Dva;
 use stdx::RangeSet;
 use stdx::rng::Rng;
 
-use super::policy::Limits;
+use super::policy::MetaslabLimits;
 use super::testing::{Shape, SharedObjects, TestObjects, create, reload};
 use super::unit::{LoadStart, Metaslab};
 use super::{SpaceAllocator, SpaceMapFeatures, table};
 use crate::error::{Error, Kind};
 use crate::vdev::config::AllocBias;
-use crate::zio::alloc::{AllocRequest, Allocator, Class};
+use crate::zio::alloc::{AllocRequest, Allocator, MetaslabClass};
 
 /// Allocated blocks, and freed ones that may not be reused yet.
 #[derive(Debug, Clone, Default)]
@@ -64,7 +64,7 @@ impl Ledger {
 struct Pool {
     shapes: Vec<Shape>,
     forms: SpaceMapFeatures,
-    limits: Limits,
+    limits: MetaslabLimits,
     /// Loads that have begun: the metaslab, where it started, and the content of the map, once read.
     loads: Vec<(Arc<Metaslab>, LoadStart, Option<RangeSet>)>,
     store: SharedObjects,
@@ -82,9 +82,19 @@ impl Pool {
         let all = create(&shapes, forms, &store);
         let (ledger, rng) = (Ledger::default(), Rng::new(seed));
         let limits = match seed % 3 {
-            0 => Limits::default(),
-            1 => Limits { classic_block: 512, logged_block: 1024, log_blocks: 8, ..Limits::default() },
-            _ => Limits { logged_block: 512, logs: 5, unflushed_ranges: 50, ..Limits::default() },
+            0 => MetaslabLimits::default(),
+            1 => MetaslabLimits {
+                classic_block: 512,
+                logged_block: 1024,
+                log_blocks: 8,
+                ..MetaslabLimits::default()
+            },
+            _ => MetaslabLimits {
+                logged_block: 512,
+                logs: 5,
+                unflushed_ranges: 50,
+                ..MetaslabLimits::default()
+            },
         };
         all.set_limits(limits);
         let (loads, synced) = (Vec::new(), Default::default());
@@ -126,7 +136,13 @@ impl Pool {
     }
 
     fn allocate(&mut self, txg: u64) {
-        let class = [Class::Normal, Class::Normal, Class::Special, Class::Log, Class::Dedup];
+        let class = [
+            MetaslabClass::Normal,
+            MetaslabClass::Normal,
+            MetaslabClass::Special,
+            MetaslabClass::Log,
+            MetaslabClass::Dedup,
+        ];
         let request = AllocRequest {
             psize: 512 << self.rng.below(9),
             copies: 1 + self.rng.below(8).saturating_sub(5) as u8,

@@ -183,7 +183,7 @@ const LOG_GUESS: usize = 5;
 
 /// Sizes that tests make smaller, to get everywhere with little.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct MetaslabLimits {
     /// Block of a metaslab's map that is appended to in every txg.
     #[doc(alias = "zfs_metaslab_sm_blksz_no_log")]
     pub classic_block: u64,
@@ -201,7 +201,7 @@ pub struct Limits {
     pub unflushed_ranges: u64,
 }
 
-impl Default for Limits {
+impl Default for MetaslabLimits {
     fn default() -> Self {
         Self {
             classic_block: 16 << 10,
@@ -217,7 +217,7 @@ impl Default for Limits {
 /// How many metaslabs to flush in this txg, so that the logs stay within their limits if later txgs are like the last
 /// ones. `rows` are the logs, oldest first: blocks, and metaslabs that were flushed last in that txg and have changed.
 #[doc(alias = "spa_estimate_metaslabs_to_flush")]
-pub(crate) fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &Limits) -> u64 {
+pub(crate) fn metaslabs_to_flush(rows: &[(u64, u64)], limits: &MetaslabLimits) -> u64 {
     let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     let count = |n: usize| u64::try_from(n).unwrap_or(u64::MAX);
     let guess = rows.len().clamp(1, LOG_GUESS);

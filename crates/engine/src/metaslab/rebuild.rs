@@ -13,7 +13,7 @@ use stdx::{RangeSet, SizedRanges};
 
 use super::allocator::{SpaceAllocator, SpaceMapFeatures};
 use super::append::Addition;
-use super::log::Change;
+use super::log::MetaslabChange;
 use super::record::{self, SlabRecord, TopRecord};
 use super::removed::Removed;
 use super::store::SpaceMapSource;
@@ -118,8 +118,8 @@ impl MapSync<'_> {
         addition.map.head.histogram = state.histogram(&RangeSet::new(), slab.ashift);
         state.map = addition.map;
         state.synced_length = addition.map.head.length;
-        state.unflushed = Change::default();
-        state.flushing = Change::default();
+        state.unflushed = MetaslabChange::default();
+        state.flushing = MetaslabChange::default();
         if self.forms.log {
             self.bump(vdev, slab, &mut state, false);
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use ondisk::space_map::SpaceMapPhys;
 use parking_lot::Mutex;
 
-use super::log::{Change, Unflushed, logs};
+use super::log::{MetaslabChange, Unflushed, logs};
 use super::table::{self, Metaslabs};
 use super::unit::{MapState, Metaslab, SlabState};
 use super::vdev::{TopSlot, Vdev};
@@ -29,7 +29,7 @@ pub(crate) struct SlabRecord {
     /// Since when its changes are in logs; 0: it has never been in one.
     pub(crate) unflushed_txg: u64,
     /// Its changes in the logs.
-    pub(crate) change: Change,
+    pub(crate) change: MetaslabChange,
 }
 
 /// A top-level vdev as it was left.

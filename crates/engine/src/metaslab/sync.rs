@@ -26,8 +26,8 @@ use stdx::RangeSet;
 
 use super::allocator::{SpaceAllocator, SpaceMapFeatures};
 use super::append::{Addition, Stamp, put_words};
-use super::log::Change;
-use super::policy::{self, Limits};
+use super::log::MetaslabChange;
+use super::policy::{self, MetaslabLimits};
 use super::store::{SpaceMapStore, SpaceObject};
 use super::unit::{MapState, Metaslab, SlabState};
 use super::vdev::Vdev;
@@ -60,7 +60,7 @@ pub(super) struct SyncState {
     /// Flush every metaslab with the next txg.
     pub(crate) flush_all: bool,
     /// Sizes.
-    pub(crate) limits: Limits,
+    pub(crate) limits: MetaslabLimits,
     /// Metaslabs with space that was freed but waits.
     waiting: BTreeSet<(u64, u64)>,
 }
@@ -73,7 +73,7 @@ impl SpaceAllocator {
     }
 
     /// For tests: sizes other than the usual.
-    pub fn set_limits(&self, limits: Limits) {
+    pub fn set_limits(&self, limits: MetaslabLimits) {
         self.sync.lock().limits = limits;
     }
 
@@ -371,8 +371,8 @@ impl MapSync<'_> {
         addition.map.head.histogram = state.histogram(&RangeSet::new(), slab.ashift);
         state.map = addition.map;
         state.synced_length = addition.map.head.length;
-        state.unflushed = Change::default();
-        state.flushing = Change::default();
+        state.unflushed = MetaslabChange::default();
+        state.flushing = MetaslabChange::default();
         if self.forms.log && state.unflushed_txg != 0 {
             self.bump(vdev, slab, &mut state, false);
         }

@@ -6,7 +6,7 @@ use ondisk::names::vdev_top;
 use ondisk::space_map::SpaceMapPhys;
 use stdx::RangeSet;
 
-use super::log::Change;
+use super::log::MetaslabChange;
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
 use crate::vdev::config::{AllocBias, Kind, VdevConfig};
@@ -77,7 +77,7 @@ impl Metaslabs {
     }
 
     /// Free space of a metaslab: its own map, and the changes that the logs hold.
-    pub fn free(&self, metaslab: &MetaslabRecord, change: Option<&Change>) -> Result<RangeSet> {
+    pub fn free(&self, metaslab: &MetaslabRecord, change: Option<&MetaslabChange>) -> Result<RangeSet> {
         let mut free = RangeSet::new();
         free.insert(metaslab.start, metaslab.start.saturating_add(metaslab.size));
         if metaslab.space_map != 0 {

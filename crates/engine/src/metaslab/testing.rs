@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ondisk::space_map::{SpaceMapDecoder, SpaceMapPhys};
 use parking_lot::Mutex;
 
-use super::log::Change;
+use super::log::MetaslabChange;
 use super::record::SlabRecord;
 use super::{
     MapState, SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject, TopRecord,
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::vdev::config::AllocBias;
 use crate::vdev::draid::DraidGeometry;
 use crate::vdev::raidz::RaidzGeometry;
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 use zcommon::draid::DraidConfig;
 
 /// The space maps of a pool.
@@ -180,11 +180,11 @@ impl Shape {
             _ if self.draid != 0 => {
                 let config = DraidConfig { parity: 1, data: self.draid, spares: 1, children: self.draid + 3 };
                 let groups = config.groups().unwrap();
-                Layout::Draid(DraidGeometry::new(self.ashift, config, groups).unwrap())
+                VdevLayout::Draid(DraidGeometry::new(self.ashift, config, groups).unwrap())
             }
-            (0, _) => Layout::Mirror,
+            (0, _) => VdevLayout::Mirror,
             (parity, width) => {
-                Layout::Raidz(RaidzGeometry::new(self.ashift, width, parity, &[], None).unwrap())
+                VdevLayout::Raidz(RaidzGeometry::new(self.ashift, width, parity, &[], None).unwrap())
             }
         };
         Top::of_parts(id, "vdev", self.bias, self.ashift, layout, vec![Vec::new(); self.raidz.1 as usize])
@@ -244,7 +244,7 @@ fn replay(objects: &TestObjects, id: u64, shape: &Shape, record: &mut TopRecord)
                 let slab = &mut record.metaslabs[..];
                 let at = (entry.offset >> shape.metaslab_shift) as usize;
                 if entry.vdev == Some(id as u32) && txg >= slab[at].unflushed_txg {
-                    let change: &mut Change = &mut slab[at].change;
+                    let change: &mut MetaslabChange = &mut slab[at].change;
                     change.apply(entry.offset, entry.offset + entry.run, entry.free);
                 }
             }

@@ -12,19 +12,19 @@ use ondisk::Dva;
 use stdx::RangeSet;
 use stdx::rng::Rng;
 
-use super::policy::{self, Limits};
+use super::policy::{self, MetaslabLimits};
 use super::testing::{Shape, SharedObjects, create, reload};
 use super::{SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject};
 use crate::dmu::edit::Edit;
 use crate::error::Kind;
 use crate::vdev::config::{AllocBias, VdevConfig};
-use crate::zio::alloc::{AllocRequest, Allocator, Class};
+use crate::zio::alloc::{AllocRequest, Allocator, MetaslabClass};
 
 fn want(psize: u64, txg: u64) -> AllocRequest {
     AllocRequest {
         psize,
         copies: 1,
-        class: Class::Normal,
+        class: MetaslabClass::Normal,
         txg,
         gang: false,
         evens_out: false,
@@ -204,31 +204,34 @@ fn classes_have_their_vdevs_and_fall_back() {
     ];
     let all = create(&shapes, SpaceMapFeatures::NEW, &SharedObjects::default());
     let of = |class| one(&all, AllocRequest { class, ..want(4096, 4) }).vdev;
-    assert_eq!([Class::Normal, Class::Log, Class::Special, Class::Dedup].map(of), [0, 1, 2, 3]);
+    assert_eq!(
+        [MetaslabClass::Normal, MetaslabClass::Log, MetaslabClass::Special, MetaslabClass::Dedup].map(of),
+        [0, 1, 2, 3]
+    );
     let all = create(&shapes[..3], SpaceMapFeatures::NEW, &SharedObjects::default());
     let of = |class| one(&all, AllocRequest { class, ..want(128 << 10, 4) }).vdev;
-    assert_eq!(of(Class::Dedup), 2);
-    while of(Class::Special) == 2 {}
-    assert_eq!((of(Class::Special), of(Class::Dedup)), (0, 0));
+    assert_eq!(of(MetaslabClass::Dedup), 2);
+    while of(MetaslabClass::Special) == 2 {}
+    assert_eq!((of(MetaslabClass::Special), of(MetaslabClass::Dedup)), (0, 0));
     // Nothing but the special class's own blocks goes there.
     while let Ok(dvas) = all.allocate(&want(128 << 10, 4)) {
         assert_eq!(dvas[0].vdev, 0);
     }
     assert_eq!(all.allocate(&want(128 << 10, 4)).unwrap_err().kind(), Kind::NoSpace);
-    assert_eq!(of(Class::Log), 1);
+    assert_eq!(of(MetaslabClass::Log), 1);
 }
 
 #[test]
 fn a_big_vdev_keeps_a_metaslab_for_the_intent_log() {
     let all = create(&[Shape::disk(12, 20, 65)], SpaceMapFeatures::NEW, &SharedObjects::default());
-    let log = one(&all, AllocRequest { class: Class::Log, ..want(4096, 4) });
+    let log = one(&all, AllocRequest { class: MetaslabClass::Log, ..want(4096, 4) });
     assert_eq!(log.offset >> 20, 0);
     for _ in 0..64 * 8 {
         assert_ne!(one(&all, want(128 << 10, 4)).offset >> 20, 0);
     }
     assert!(all.allocate(&want(4096, 4)).is_err());
-    assert_eq!(all.class_stats(Class::EmbeddedLog).space, 1 << 20);
-    assert_eq!(all.class_stats(Class::Normal).space, 64 << 20);
+    assert_eq!(all.class_stats(MetaslabClass::EmbeddedLog).space, 1 << 20);
+    assert_eq!(all.class_stats(MetaslabClass::Normal).space, 64 << 20);
 }
 
 /// Existing metaslabs stay in use, new ones are free, and a vdev that has become big reserves a metaslab for
@@ -245,7 +248,8 @@ fn a_vdev_grows_by_whole_metaslabs() {
     all.grow_top(&VdevConfig::parse(&list).unwrap()).unwrap();
     let stats = all.vdev_stats(0).unwrap();
     assert_eq!((stats.space, stats.allocated), (70 << 20, 40 * (128 << 10)));
-    let classes = [Class::Normal, Class::EmbeddedLog].map(|class| all.class_stats(class).space >> 20);
+    let classes =
+        [MetaslabClass::Normal, MetaslabClass::EmbeddedLog].map(|class| all.class_stats(class).space >> 20);
     assert_eq!(classes, [69, 1]);
     let rest: Vec<Dva> = (40..69 * 8).map(|_| one(&all, want(128 << 10, 5))).collect();
     let places: BTreeSet<u64> = first.iter().chain(&rest).map(|dva| dva.offset).collect();
@@ -402,7 +406,7 @@ fn a_closed_vdev_gets_nothing() {
     while let Ok(dvas) = all.allocate(&want(128 << 10, 4)) {
         assert_eq!(dvas[0].vdev, 1);
     }
-    assert_eq!(all.class_stats(Class::Normal).space, 32 << 20);
+    assert_eq!(all.class_stats(MetaslabClass::Normal).space, 32 << 20);
     all.set_closed(0, false);
     assert_eq!(one(&all, want(128 << 10, 4)).vdev, 0);
 }
@@ -462,7 +466,7 @@ fn metaslabs_have_the_sizes_that_openzfs_gives_them() {
 
 #[test]
 fn flushing_keeps_pace_with_the_logs() {
-    let limits = Limits { log_blocks: 100, logs: 50, ..Limits::default() };
+    let limits = MetaslabLimits { log_blocks: 100, logs: 50, ..MetaslabLimits::default() };
     assert_eq!(policy::metaslabs_to_flush(&[], &limits), 1);
     // Far from the limits.
     assert_eq!(policy::metaslabs_to_flush(&[(1, 10), (1, 10)], &limits), 1);

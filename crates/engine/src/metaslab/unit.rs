@@ -22,7 +22,7 @@ use ondisk::space_map::SpaceMapPhys;
 use parking_lot::{Mutex, MutexGuard};
 use stdx::{RangeSet, SizedRanges};
 
-use super::log::Change;
+use super::log::MetaslabChange;
 use super::policy::{self, Weight};
 use crate::error::{Error, Kind, Result};
 use crate::txg;
@@ -101,10 +101,10 @@ pub(super) struct SlabState {
     /// Freed in that txg and synced.
     pub(crate) deferred: Vec<(u64, RangeSet)>,
     /// Changes that are only in the logs.
-    pub(crate) unflushed: Change,
+    pub(crate) unflushed: MetaslabChange,
     /// Changes that were only in the logs, and are being written to the metaslab's own map in the syncing
     /// txg.
-    pub(crate) flushing: Change,
+    pub(crate) flushing: MetaslabChange,
     /// Since when `unflushed` is only in logs; 0: the metaslab has never been in a log.
     pub(crate) unflushed_txg: u64,
     /// It has changes since then.
@@ -143,7 +143,7 @@ pub(super) struct LoadStart {
     pub(crate) object: u64,
     pub(crate) length: u64,
     epoch: u64,
-    changes: [Change; 2],
+    changes: [MetaslabChange; 2],
     not_yet: RangeSet,
 }
 
@@ -449,7 +449,7 @@ impl Metaslab {
             }
         }
         let allocated = std::mem::take(&mut state.allocated_now);
-        state.flushing = Change::default();
+        state.flushing = MetaslabChange::default();
         state.synced_length = state.map.head.length;
         self.reweigh(state);
         (allocated, delta)

@@ -15,8 +15,8 @@ use super::policy::Weight;
 use super::table;
 use super::unit::{MapState, Metaslab, SlabState};
 use crate::vdev::config::AllocBias;
-use crate::vdev::top::{Layout, Top};
-use crate::zio::alloc::Class;
+use crate::vdev::top::{Top, VdevLayout};
+use crate::zio::alloc::MetaslabClass;
 
 /// Metaslabs that are tried for one block, unless nothing else is left.
 #[doc(alias = "zfs_metaslab_find_max_tries")]
@@ -72,7 +72,7 @@ pub(super) struct Vdev {
 /// The share of an allocation class in a vdev.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(crate) class: Class,
+    pub(crate) class: MetaslabClass,
     /// The vdev's number.
     pub(crate) vdev: u64,
     pub(crate) top: Arc<TopSlot>,
@@ -127,13 +127,13 @@ impl Vdev {
         log_min: usize,
     ) -> Vec<Arc<Group>> {
         let class = match bias {
-            AllocBias::Normal => Class::Normal,
-            AllocBias::Log => Class::Log,
-            AllocBias::Special => Class::Special,
-            AllocBias::Dedup => Class::Dedup,
+            AllocBias::Normal => MetaslabClass::Normal,
+            AllocBias::Log => MetaslabClass::Log,
+            AllocBias::Special => MetaslabClass::Special,
+            AllocBias::Dedup => MetaslabClass::Dedup,
         };
         let embedded = match class {
-            Class::Normal if slabs.len() > log_min => {
+            MetaslabClass::Normal if slabs.len() > log_min => {
                 slabs.iter().min_by_key(|slab| slab.lock().map.head.alloc).map(|slab| slab.id)
             }
             _ => None,
@@ -141,7 +141,7 @@ impl Vdev {
         let (log, rest): (Vec<_>, Vec<_>) = slabs.iter().cloned().partition(|s| Some(s.id) == embedded);
         let mut groups = vec![Group::new(class, top, rest)];
         if !log.is_empty() {
-            groups.push(Group::new(Class::EmbeddedLog, top, log));
+            groups.push(Group::new(MetaslabClass::EmbeddedLog, top, log));
         }
         groups
     }
@@ -158,7 +158,7 @@ impl Vdev {
         });
         let mut new: Vec<_> = new.collect();
         let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
-        let normal = self.groups.first().is_some_and(|group| group.class == Class::Normal);
+        let normal = self.groups.first().is_some_and(|group| group.class == MetaslabClass::Normal);
         // In a vdev that was too small for a log of its own, the emptiest metaslab is a new one.
         let keeps_log = normal && self.groups.len() == 1 && slabs.len() > log_min;
         let log = if keeps_log { new.pop() } else { None };
@@ -166,7 +166,7 @@ impl Vdev {
         if let Some(first) = groups.first_mut() {
             *first = first.with(new);
         }
-        groups.extend(log.map(|log| Group::new(Class::EmbeddedLog, &self.top, vec![log])));
+        groups.extend(log.map(|log| Group::new(MetaslabClass::EmbeddedLog, &self.top, vec![log])));
         Self {
             id: self.id,
             top: Arc::clone(&self.top),
@@ -183,10 +183,10 @@ impl Vdev {
 }
 
 impl Group {
-    fn new(class: Class, top: &Arc<TopSlot>, slabs: Vec<Arc<Metaslab>>) -> Arc<Self> {
+    fn new(class: MetaslabClass, top: &Arc<TopSlot>, slabs: Vec<Arc<Metaslab>>) -> Arc<Self> {
         let now = top.get();
         let parity = match &now.layout {
-            Layout::Raidz(geometry) => usize::try_from(geometry.nparity).unwrap_or(0),
+            VdevLayout::Raidz(geometry) => usize::try_from(geometry.nparity).unwrap_or(0),
             _ => 0,
         };
         let disks = now.children().len().saturating_sub(parity).max(1);
@@ -246,7 +246,7 @@ impl Group {
     pub(crate) fn backlog(&self) -> u64 {
         let step = BACKLOG.saturating_mul(u64::try_from(self.disks).unwrap_or(1));
         match self.class {
-            Class::Log | Class::EmbeddedLog => 0,
+            MetaslabClass::Log | MetaslabClass::EmbeddedLog => 0,
             _ => self.top.get().in_flight().checked_div(step).unwrap_or(0),
         }
     }

@@ -6,7 +6,7 @@ use nvpair::NvList;
 use ondisk::drr::{DrrBegin, DrrBody, begin_flag, stream_feature};
 use ondisk::{Endian, ObjsetType};
 
-use super::{Begun, Input, Item, Wish, malformed};
+use super::{BegunReceive, Input, Item, Wish, malformed};
 use crate::dmu::Tx;
 use crate::dsl::write::space_throttle::SpaceThrottles;
 use crate::dsl::write::{LiveDataset, RawKey};
@@ -96,7 +96,7 @@ impl Wish {
 pub struct Receiver {
     pub(super) spa: Arc<Spa>,
     pub(super) dataset: Arc<LiveDataset>,
-    begun: Begun,
+    begun: BegunReceive,
     throttle: SpaceThrottles,
     /// The stream is of the other byte order.
     pub(super) swap: bool,
@@ -148,7 +148,7 @@ pub fn begin(spa: &Arc<Spa>, wish: Wish, endian: Endian) -> Result<Receiver> {
 
 impl Receiver {
     /// The receive that has begun.
-    pub fn begun(&self) -> &Begun {
+    pub fn begun(&self) -> &BegunReceive {
         &self.begun
     }
 

@@ -28,7 +28,7 @@ mod objects;
 mod stream;
 
 pub use crate::dsl::RECEIVE_CHILD;
-pub use crate::dsl::write::receive::{Begun, Wish};
+pub use crate::dsl::write::receive::{BegunReceive, Wish};
 pub use fill::{Receiver, begin};
 pub use heal::heal;
 pub use stream::{Input, Item};

@@ -13,7 +13,7 @@ use crate::dmu::edit::Edit;
 use crate::dmu::edit::Objects;
 use crate::dmu::{NewObject, Objset};
 use crate::error::{Error, Kind, Result};
-use crate::zap::{Entry, NewZap, Value, Zap, ZapEdit};
+use crate::zap::{NewZap, Value, Zap, ZapEdit, ZapEntry};
 
 /// Maximum number of attributes in a registry, and of layouts; numbers are 16 and 10 bits wide.
 const MAX_ATTRS: usize = 1 << 12;
@@ -87,7 +87,7 @@ impl SaTables {
         })
     }
 
-    fn read(master: u64, zap: impl Fn(u64) -> Result<Vec<Entry>>) -> Result<Self> {
+    fn read(master: u64, zap: impl Fn(u64) -> Result<Vec<ZapEntry>>) -> Result<Self> {
         let mut tables = Self::new(master);
         let heads = zap(master)?;
         let head = |name: &str| {
@@ -114,7 +114,7 @@ impl SaTables {
         Ok(tables)
     }
 
-    fn add_stored_layout(&mut self, entry: &Entry) -> Result<()> {
+    fn add_stored_layout(&mut self, entry: &ZapEntry) -> Result<()> {
         let Ok(number) = entry.name_lossy().parse::<u16>() else { return Ok(()) };
         let numbers = entry.value.ints.iter().take(MAX_LAYOUT_LEN);
         let list: Option<Vec<SaAttr>> =

@@ -21,7 +21,7 @@ const EMBEDDED_LOG_MIN: usize = 64;
 
 /// Options of the walk.
 #[derive(Debug)]
-pub struct Options<'a> {
+pub struct WalkOptions<'a> {
     /// Compare with the space maps.
     pub leaks: bool,
     /// Set when the user requests a stop.
@@ -32,7 +32,7 @@ pub struct Options<'a> {
 
 /// Events of a walk, for callers that need all of them.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum WalkEvent<'a> {
     /// The walk begins; holds the allocated bytes according to the space maps.
     Start(u64),
     /// A block pointer, and how it counts.
@@ -118,7 +118,7 @@ impl Account {
 }
 
 /// Walks the pool, counting; `tell` is called with every event of the first pass.
-pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_>)) -> Account {
+pub fn account(pool: &Pool, options: &WalkOptions<'_>, tell: &mut dyn FnMut(WalkEvent<'_>)) -> Account {
     let mut maps = SpaceMaps::load(pool);
     let mut account = Account { classes: classes(&maps), ..Account::default() };
     if options.leaks {
@@ -130,7 +130,7 @@ pub fn account(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Event<'_
     }
     let copies = super::removal::copies(pool, &mut maps);
     account.removing = copies.iter().map(|run| run.size).fold(0, u64::saturating_add);
-    tell(Event::Start(u64::try_from(account.total_alloc()).unwrap_or(0)));
+    tell(WalkEvent::Start(u64::try_from(account.total_alloc()).unwrap_or(0)));
     let mut findings = Findings::default();
     for (i, window) in windows(&maps, options.window).iter().enumerate() {
         let mut space = SpaceCheck::new(pool, &mut maps, window);
@@ -165,7 +165,7 @@ struct Pass<'a, 'p> {
     maps: &'a SpaceMaps,
     space: SpaceCheck<'p>,
     account: &'a mut Account,
-    tell: &'a mut dyn FnMut(Event<'_>),
+    tell: &'a mut dyn FnMut(WalkEvent<'_>),
     stop: &'a AtomicBool,
     first: bool,
 }
@@ -198,14 +198,14 @@ impl Visitor for Pass<'_, '_> {
                     |vdev: u32, offset: u64| maps.find(u64::from(vdev)).map(|top| offset >> top.ms_shift);
                 stats.count(visit, Ditto::of(bp, metaslab));
             }
-            (self.tell)(Event::Block(visit, met));
+            (self.tell)(WalkEvent::Block(visit, met));
         }
         Ok(())
     }
 
     fn hole(&mut self, visit: &Visit<'_>) -> Result<(), Stop> {
         if self.first {
-            (self.tell)(Event::Hole(visit));
+            (self.tell)(WalkEvent::Hole(visit));
         }
         Ok(())
     }

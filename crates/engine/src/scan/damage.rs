@@ -17,7 +17,7 @@ use crate::metaslab::table::Metaslabs;
 use crate::metaslab::{self, check, log};
 use crate::spa::Pool;
 use crate::spa::freed_lists;
-use crate::spa::rebuild::Which;
+use crate::spa::rebuild::RebuildTables;
 use crate::vdev::config::VdevConfig;
 use crate::{brt, ddt};
 
@@ -64,14 +64,14 @@ impl fmt::Display for What {
 }
 
 /// The tables of `pool` that must be rebuilt.
-pub fn which(pool: &Pool, damage: &[Damage]) -> Which {
+pub fn which(pool: &Pool, damage: &[Damage]) -> RebuildTables {
     let freeing = damage.iter().any(|damage| matches!(damage.what, What::Freeing(_)));
     // Tables count the references of blocks that are to be freed, too.
     let dedup = freeing || damage.iter().any(|damage| matches!(damage.what, What::Dedup | What::Clones(_)));
     // A clone of a block with the dedup bit may be counted in either table: beside a damaged dedup table it is in the clone
     // table, and new dedup tables count all.
     let has_clones = pool.features.count(Feature::BlockCloning.info().guid).is_some();
-    Which { dedup, clones: dedup && has_clones, freeing }
+    RebuildTables { dedup, clones: dedup && has_clones, freeing }
 }
 
 /// Reads all structures that can be derived, and lists the damaged ones. Ends early when `stop` is set.

@@ -13,9 +13,8 @@ use ondisk::bpobj::{Bpobj, is_free_entry};
 use ondisk::dsl::{Bptree, BptreeEntry};
 use ondisk::{Blkptr, names};
 
-use super::traverse::{Origin, Stop, Visit, Visitor, orphan};
+use super::traverse::{ReferenceKind, Stop, Visit, Visitor, orphan};
 use crate::dmu::{Dense, Object};
-use crate::dsl::bptree;
 use crate::error::{Error, Result};
 use crate::spa::Pool;
 use crate::types::Bookmark;
@@ -43,7 +42,7 @@ pub(crate) fn deferred(pool: &Pool, visitor: &mut dyn Visitor) -> std::result::R
 }
 
 fn deferred_visit(bp: &Blkptr, at: Bookmark) -> Visit<'_> {
-    Visit { bp, at, origin: Origin::Deferred, dnode: None }
+    Visit { bp, at, origin: ReferenceKind::Deferred, dnode: None }
 }
 
 type Met = Result<std::result::Result<(), Stop>>;
@@ -134,23 +133,21 @@ fn trees(pool: &Pool, visitor: &mut dyn Visitor) -> Met {
         let at = at.ok_or_else(|| Error::corrupt("the list of destroyed trees is shorter than it says"))?;
         let raw = object.read_vec(at, BptreeEntry::SIZE)?;
         let entry = BptreeEntry::from_bytes(&raw).map_err(|e| Error::corrupt(e.to_string()))?;
-        let mut orphans = Orphans { visitor, resume: entry.zb };
-        if let Err(stop) = orphan(pool, &mut orphans, &entry.bp, entry.birth_txg) {
+        if let Err(stop) = orphan(pool, &mut Orphans { visitor }, &entry) {
             return Ok(Err(stop));
         }
     }
     Ok(Ok(()))
 }
 
-/// Passes blocks of a destroyed tree on as still to be freed, without those already freed.
+/// Passes blocks of a destroyed tree on as still to be freed.
 struct Orphans<'a> {
     visitor: &'a mut dyn Visitor,
-    resume: ondisk::Bookmark,
 }
 
 impl Visitor for Orphans<'_> {
     fn block(&mut self, visit: &Visit<'_>) -> std::result::Result<(), Stop> {
-        if visit.bp.is_redacted() || is_before(visit, &self.resume) {
+        if visit.bp.is_redacted() {
             return Ok(());
         }
         self.visitor.block(&deferred_visit(visit.bp, visit.at))
@@ -159,13 +156,6 @@ impl Visitor for Orphans<'_> {
     fn unreadable(&mut self, at: Bookmark, error: &Error) {
         self.visitor.unreadable(at, error);
     }
-}
-
-/// Whether freeing has passed this block. `resume` is the block where it continues; all zeros before it began.
-fn is_before(visit: &Visit<'_>, resume: &ondisk::Bookmark) -> bool {
-    let Some(dnode) = visit.dnode else { return false };
-    let (at, shift) = (visit.at, dnode.blocks_per_indirect_shift());
-    bptree::has_passed(resume, at.object, (at.level, at.blkid), shift)
 }
 
 /// The livelists of destroyed clones.

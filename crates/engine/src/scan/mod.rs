@@ -32,4 +32,4 @@ pub mod verify;
 pub use crate::traverse::reader;
 
 pub use stats::BlockStats;
-pub use traverse::{Origin, Stop, Visit, Visitor, traverse};
+pub use traverse::{ReferenceKind, Stop, Visit, Visitor, traverse};

@@ -10,7 +10,7 @@
 //! count: their space becomes free, except blocks that a checkpoint refers to.
 //!
 //! The blocks below an unreadable block are unknown, and their space would be taken for free. The survey
-//! fails then, unless the user accepts that ([`Options::accept`]). In that case all blocks in deadlists and
+//! fails then, unless the user accepts that ([`RebuildOptions::accept`]). In that case all blocks in deadlists and
 //! livelists stay allocated, because destroying a snapshot frees them without reading the tree; they are
 //! leaks at worst. The same holds for blocks that an intact dedup table lists, in every case: a later write
 //! could share them.
@@ -26,14 +26,14 @@ use stdx::RangeSet;
 use super::lists;
 use super::space::{SpaceCheck, windows};
 use super::space_maps::SpaceMaps;
-use super::traverse::{Origin, Stop, Visit, Visitor, traverse, trees};
+use super::traverse::{ReferenceKind, Stop, Visit, Visitor, traverse, trees};
 use crate::ddt;
 use crate::ddt::rebuild::Gathered;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab::load_mapping;
 use crate::metaslab::rebuild::DerivedSpace;
 use crate::spa::Pool;
-use crate::spa::rebuild::{Derived, Replaced, Which, is_being_removed};
+use crate::spa::rebuild::{Derived, RebuildTables, Replaced, is_being_removed};
 use crate::types::Bookmark;
 use crate::zap::Zap;
 
@@ -44,9 +44,9 @@ const TELL_EVERY: u64 = 1 << 12;
 
 /// How to walk.
 #[derive(Debug)]
-pub struct Options<'a> {
+pub struct RebuildOptions<'a> {
     /// Tables to rebuild.
-    pub which: Which,
+    pub which: RebuildTables,
     /// Sectors per pass.
     pub window: u64,
     /// Continue although blocks cannot be read: the space below them becomes free.
@@ -109,7 +109,7 @@ fn bound(pool: &Pool, window: u64) -> u64 {
 /// # Errors
 /// `Interrupted` when stopped; `Corrupt` with the places of unreadable blocks; `Unsupported` for structures
 /// that cannot be derived.
-pub fn survey(pool: &Pool, options: &Options<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Derived> {
+pub fn survey(pool: &Pool, options: &RebuildOptions<'_>, tell: &mut dyn FnMut(Progress)) -> Result<Derived> {
     let replaced = Replaced::find(pool, options.which)?;
     let shape = SpaceMaps::shape(pool)?;
     let windows = windows(&shape, bound(pool, options.window));
@@ -211,7 +211,7 @@ impl Walk<'_, '_> {
     }
 
     /// Claims space that stays allocated though no tree refers to it.
-    fn also(&mut self, pool: &Pool, options: &Options<'_>) -> Result<()> {
+    fn also(&mut self, pool: &Pool, options: &RebuildOptions<'_>) -> Result<()> {
         let mut maps = SpaceMaps::shape(pool)?;
         maps.checkpointed(pool, &mut |vdev, start, end| self.space.claim_moved(vdev, start, end - start));
         if let Some(why) = maps.notes.into_iter().next() {
@@ -309,7 +309,7 @@ impl Visitor for Walk<'_, '_> {
         if bp.is_embedded() || bp.is_redacted() {
             return Ok(());
         }
-        if visit.origin == Origin::Tree && self.is_replaced(visit.at) {
+        if visit.origin == ReferenceKind::Tree && self.is_replaced(visit.at) {
             if bp.physical_birth() <= self.checkpoint {
                 self.space.keep(bp);
                 self.kept.push(*bp);

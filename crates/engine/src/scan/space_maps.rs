@@ -11,7 +11,7 @@ use ondisk::names;
 use ondisk::space_map::{SpaceMapDecoder, SpaceMapEntry};
 
 use crate::error::{Error, Result};
-use crate::metaslab::log::Log;
+use crate::metaslab::log::SpaceMapLog;
 use crate::metaslab::rebuild::has_metaslabs;
 use crate::metaslab::{self, table};
 use crate::spa::Pool;
@@ -86,7 +86,7 @@ pub(crate) struct SpaceMaps {
     pub(crate) notes: Vec<Error>,
     /// Metaslabs `(vdev, number)` of unknown content.
     pub(crate) unknown: BTreeSet<(u64, u64)>,
-    logs: Vec<Log>,
+    logs: Vec<SpaceMapLog>,
 }
 
 impl SpaceMaps {
@@ -228,7 +228,7 @@ impl SpaceMaps {
 
     fn replay_logs(&mut self, wanted: &dyn Fn(u64, u64) -> bool, tell: &mut dyn FnMut(u64, u64, u64, bool)) {
         let mut failed = Vec::new();
-        for Log { txg, object } in &self.logs {
+        for SpaceMapLog { txg, object } in &self.logs {
             let mut entry = |e: SpaceMapEntry| {
                 let vdev = u64::from(e.vdev.unwrap_or(u32::MAX));
                 let Some(top) = self.find(vdev) else { return };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ondisk::{Blkptr, ObjectType};
 
-use super::traverse::{Origin, Visit};
+use super::traverse::{ReferenceKind, Visit};
 
 /// A row of the table of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,7 +23,7 @@ impl Row {
     /// The row of a block.
     pub fn of(visit: &Visit<'_>) -> Self {
         match visit.origin {
-            Origin::Deferred => Self::Deferred,
+            ReferenceKind::Deferred => Self::Deferred,
             _ if visit.bp.object_type().is_newtype() => Self::Other,
             _ => Self::Type(visit.bp.object_type().raw()),
         }

@@ -3,13 +3,13 @@
 //! A dataset is walked with a bound: blocks born at or before its previous snapshot belong to that snapshot and are
 //! skipped with everything below them. [`crate::traverse`] walks one object set.
 
-use ondisk::dsl::DslDataset;
-use ondisk::{Blkptr, ObjectType};
+use ondisk::ObjectType;
+use ondisk::dsl::{BptreeEntry, DslDataset};
 
 use super::lists;
 use crate::error::Error;
 use crate::spa::Pool;
-pub use crate::traverse::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk};
+pub use crate::traverse::{Places, ReferenceKind, SPILL, Stop, Visit, Visitor, Walk};
 use crate::types::Bookmark;
 
 /// Visits every block pointer of the pool.
@@ -46,9 +46,10 @@ pub(super) fn trees(pool: &Pool, visitor: &mut dyn Visitor) -> Result<(), Stop> 
     Ok(())
 }
 
-/// Visits every block pointer below a root without a dataset.
-pub(super) fn orphan(pool: &Pool, visitor: &mut dyn Visitor, bp: &Blkptr, bound: u64) -> Result<(), Stop> {
+/// Visits every block pointer of a destroyed dataset that is not freed yet.
+pub(super) fn orphan(pool: &Pool, visitor: &mut dyn Visitor, entry: &BptreeEntry) -> Result<(), Stop> {
     /// No dataset has this number (`ZB_DESTROYED_OBJSET`).
     const DESTROYED: u64 = u64::MAX;
-    Walk::new(&pool.arc, visitor).object_set(bp, DESTROYED, bound, false)
+    let mut walk = Walk::new(&pool.arc, visitor).with_freed(entry.zb);
+    walk.object_set(&entry.bp, DESTROYED, entry.birth_txg, false)
 }

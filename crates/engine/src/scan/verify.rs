@@ -14,16 +14,16 @@ use std::sync::atomic::AtomicBool;
 use ondisk::Blkptr;
 use parking_lot::Mutex;
 
-use super::account::{Account, Event, Options as AccountOptions, WINDOW_SECTORS, account};
+use super::account::{Account, WINDOW_SECTORS, WalkEvent, WalkOptions, account};
 use super::space::Met;
-use super::traverse::{Origin, SPILL, Visit};
+use super::traverse::{ReferenceKind, SPILL, Visit};
 use crate::error::Error;
 use crate::scan::damage::{Damage as Derived, assess};
 use crate::spa::Pool;
 use crate::traverse::reader::{INFLIGHT, Reader, Request};
 use crate::types::Bookmark;
 use crate::vdev::plan::{Depth, Fault};
-use crate::vdev::top::Layout;
+use crate::vdev::top::VdevLayout;
 use crate::vdev::tree::Tree;
 use crate::zio::{Form, ReadOptions, ReadOutcome};
 
@@ -32,7 +32,7 @@ const MAX_LINES: usize = 1 << 16;
 
 /// The blocks to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
+pub enum VerifyScope {
     /// None: blocks are only counted.
     None,
     /// Metadata.
@@ -43,9 +43,9 @@ pub enum Which {
 
 /// Options of the verification.
 #[derive(Debug)]
-pub struct Options<'a> {
+pub struct VerifyOptions<'a> {
     /// The blocks to read.
-    pub which: Which,
+    pub which: VerifyScope,
     /// One copy, or all of them.
     pub depth: Depth,
     /// Compare with the space maps.
@@ -56,10 +56,10 @@ pub struct Options<'a> {
     pub inflight: u64,
 }
 
-impl<'a> Options<'a> {
+impl<'a> VerifyOptions<'a> {
     /// Everything, every copy.
     pub fn new(stop: &'a AtomicBool) -> Self {
-        Self { which: Which::All, depth: Depth::All, leaks: true, stop, inflight: INFLIGHT }
+        Self { which: VerifyScope::All, depth: Depth::All, leaks: true, stop, inflight: INFLIGHT }
     }
 }
 
@@ -184,9 +184,9 @@ pub struct Done {
 /// Verifies a pool. `progress` is called often, on the caller's thread; `tell` is called with every pointer.
 pub fn verify(
     pool: &Pool,
-    options: &Options<'_>,
+    options: &VerifyOptions<'_>,
     progress: &mut dyn FnMut(Done),
-    tell: &mut dyn FnMut(&Event<'_>),
+    tell: &mut dyn FnMut(&WalkEvent<'_>),
 ) -> Report {
     let tree = pool.tree();
     let found = Arc::new(Mutex::new(Found::default()));
@@ -198,19 +198,19 @@ pub fn verify(
     let reader = Reader::new(&pool.zio, read, options.inflight, told);
     let mut total = 0;
     let mut met_bytes = 0_u64;
-    let counting = AccountOptions { leaks: options.leaks, stop: options.stop, window: WINDOW_SECTORS };
+    let counting = WalkOptions { leaks: options.leaks, stop: options.stop, window: WINDOW_SECTORS };
     let account = account(pool, &counting, &mut |event| {
-        if let Event::Start(allocated) = event {
+        if let WalkEvent::Start(allocated) = event {
             total = allocated;
         }
-        if let Event::Block(visit, met) = &event
+        if let WalkEvent::Block(visit, met) = &event
             && wanted(options.which, visit, *met)
         {
             met_bytes += visit.bp.asize();
             reader.push(request(visit));
         }
         tell(&event);
-        if options.which != Which::None {
+        if options.which != VerifyScope::None {
             progress(Done { bytes: reader.done(), total });
         }
     });
@@ -225,7 +225,7 @@ pub fn verify(
     drop(reader);
     let found = std::mem::take(&mut *found.lock());
     let mut report = found.report(account, bytes_read);
-    if options.which != Which::None {
+    if options.which != VerifyScope::None {
         report.derived = assess(pool, options.stop);
         if !report.derived.is_empty() {
             // A map of a pool in use may change while it is read; real damage is found again.
@@ -244,15 +244,15 @@ fn request(visit: &Visit<'_>) -> Request {
     Request { bp: *visit.bp, at: visit.at, start, end, lead: false }
 }
 
-fn wanted(which: Which, visit: &Visit<'_>, met: Met) -> bool {
+fn wanted(which: VerifyScope, visit: &Visit<'_>, met: Met) -> bool {
     let bp = visit.bp;
     let first = matches!(met, Met::First | Met::Elsewhere);
     // The contents of deferred frees are unneeded; zdb does not read them either.
-    let stored = !bp.is_embedded() && !bp.is_hole() && visit.origin != Origin::Deferred;
+    let stored = !bp.is_embedded() && !bp.is_hole() && visit.origin != ReferenceKind::Deferred;
     match which {
-        Which::None => false,
-        Which::Metadata => first && stored && bp.is_metadata(),
-        Which::All => first && stored,
+        VerifyScope::None => false,
+        VerifyScope::Metadata => first && stored && bp.is_metadata(),
+        VerifyScope::All => first && stored,
     }
 }
 
@@ -374,8 +374,8 @@ fn remedy(tree: &Tree, bp: &Blkptr, wrong: &BTreeSet<(u64, u64)>) -> Remedy {
     let ditto = bp.ndvas() > 1;
     let Some(vdev) = tree.top(*top) else { return Remedy::Ditto };
     match &vdev.layout {
-        Layout::Raidz(geometry) => covered(bad <= geometry.nparity as usize, ditto, Remedy::Parity),
-        Layout::Draid(_) => Remedy::Parity,
+        VdevLayout::Raidz(geometry) => covered(bad <= geometry.nparity as usize, ditto, Remedy::Parity),
+        VdevLayout::Draid(_) => Remedy::Parity,
         _ => {
             let sides = vdev.children().first().map_or(0, Vec::len);
             covered(sides > 1 && bad < sides, ditto, Remedy::Mirror)
@@ -391,9 +391,9 @@ fn covered(by_vdev: bool, ditto: bool, remedy: Remedy) -> Remedy {
 /// All other references to damaged blocks that are deduplicated or cloned.
 pub fn other_references(pool: &Pool, lost: &HashSet<(u32, u64)>, stop: &AtomicBool) -> Vec<Request> {
     let mut all = Vec::new();
-    let counting = AccountOptions { leaks: false, stop, window: WINDOW_SECTORS };
+    let counting = WalkOptions { leaks: false, stop, window: WINDOW_SECTORS };
     account(pool, &counting, &mut |event| {
-        if let Event::Block(visit, Met::Deduplicated | Met::Cloned) = event
+        if let WalkEvent::Block(visit, Met::Deduplicated | Met::Cloned) = event
             && visit.bp.dva(0).is_some_and(|d| lost.contains(&(d.vdev, d.offset)))
             && all.len() < MAX_LINES
         {

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use ondisk::Blkptr;
 use stdx::{AlignedBuf, Buf};
 
-use super::event::{Event, Sink};
+use super::event::{Sink, StreamEvent};
 use super::records::Sender;
 use super::until::Until;
 use crate::error::Result;
@@ -41,7 +41,7 @@ pub(super) struct Ahead<'a> {
 }
 
 struct Waiting {
-    event: Event,
+    event: StreamEvent,
     read: Option<Promise<ReadOutcome>>,
     cost: u64,
 }
@@ -112,7 +112,7 @@ impl<'a> Ahead<'a> {
 }
 
 impl Sink for Ahead<'_> {
-    fn take(&mut self, event: Event) -> Result<()> {
+    fn take(&mut self, event: StreamEvent) -> Result<()> {
         let event = match &self.until {
             Some(until) => until.cut(event),
             None => Some(event),

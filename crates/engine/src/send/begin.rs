@@ -7,7 +7,7 @@ use ondisk::names::{crypto_key, dsl_dataset, dsl_dir};
 use ondisk::{ObjsetType, Raw};
 use zcommon::features::Feature;
 
-use super::{From, Options, Redaction};
+use super::{From, Redaction, SendOptions};
 use crate::dmu::Objset;
 use crate::dsl::Dataset;
 use crate::dsl::props::zpl;
@@ -44,7 +44,7 @@ impl BeginRecord {
         dataset: &Dataset,
         objset: &Arc<Objset>,
         from: &From,
-        options: &Options,
+        options: &SendOptions,
         lists: &RedactionLists<'_>,
     ) -> Result<Self> {
         let features = features(dataset, objset, options)?;
@@ -76,7 +76,7 @@ impl BeginRecord {
     }
 }
 
-fn toname(dataset: &Dataset, options: &Options) -> Result<Raw<256>> {
+fn toname(dataset: &Dataset, options: &SendOptions) -> Result<Raw<256>> {
     let name = match &options.saved {
         Some(saved) => saved.toname.clone(),
         None if dataset.is_snapshot() => dataset.name.clone(),
@@ -91,7 +91,7 @@ fn toname(dataset: &Dataset, options: &Options) -> Result<Raw<256>> {
 
 /// Which features the stream needs of its receiver.
 #[doc(alias = "setup_featureflags")]
-fn features(dataset: &Dataset, objset: &Arc<Objset>, options: &Options) -> Result<u64> {
+fn features(dataset: &Dataset, objset: &Arc<Objset>, options: &SendOptions) -> Result<u64> {
     let flags = options.flags;
     let uses = |feature: Feature| -> Result<bool> { Ok(dataset.extra(feature.info().guid)?.is_some()) };
     let encrypted = is_encrypted(dataset)?;
@@ -149,7 +149,7 @@ fn pool_uses(dataset: &Dataset, feature: Feature) -> Result<bool> {
 fn payload(
     dataset: &Dataset,
     objset: &Objset,
-    (from, options, lists): (&From, &Options, &RedactionLists<'_>),
+    (from, options, lists): (&From, &SendOptions, &RedactionLists<'_>),
     features: u64,
 ) -> Result<NvList> {
     let mut list = NvList::new();

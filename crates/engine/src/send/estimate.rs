@@ -8,16 +8,16 @@
 use ondisk::blkptr::BLKPTR_SIZE;
 use ondisk::drr::DRR_SIZE;
 
-use super::{Options, send_with};
+use super::{SendOptions, send_with};
 use crate::dsl::Dataset;
-use crate::dsl::props::written::{self, Moment, Space};
+use crate::dsl::props::written::{self, Space, WrittenSince};
 use crate::error::{Error, Kind, Result};
 
 /// Bytes of the blocks that a stream of `to` has, compressed and not: all of them, or those since a moment.
 ///
 /// # Errors
 /// `Invalid` when the moment is not before `to`.
-pub fn space(to: &Dataset, from: Option<Moment>) -> Result<Space> {
+pub fn space(to: &Dataset, from: Option<WrittenSince>) -> Result<Space> {
     let p = &to.phys;
     match from {
         Some(moment) => written::since(moment, to),
@@ -44,11 +44,11 @@ fn widened(size: usize) -> u64 {
 ///
 /// # Errors
 /// As [`send_with`].
-pub fn exact(dataset: &Dataset, options: &Options, meter: &super::Meter) -> Result<u64> {
+pub fn exact(dataset: &Dataset, options: &SendOptions, meter: &super::Meter) -> Result<u64> {
     if options.saved.is_some() {
         return Err(Error::new(Kind::Invalid, "what a receive left can't be estimated"));
     }
-    let options = Options { dry: true, ..options.clone() };
+    let options = SendOptions { dry: true, ..options.clone() };
     send_with(dataset, &options, &mut std::io::sink(), meter)?;
     Ok(meter.bytes())
 }

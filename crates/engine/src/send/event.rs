@@ -4,14 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ondisk::{Blkptr, DnodeRef};
-use stdx::Buf;
 
 use crate::dmu::Object;
 use crate::error::{Error, Result};
+use crate::traverse::tree::DnodeBlock;
 
 /// One thing that a walk met. Blocks are counted in the object's own block size; `end` is one past the last.
 #[derive(Debug, Clone)]
-pub(super) enum Event {
+pub(super) enum StreamEvent {
     /// A block of dnodes, before its objects.
     Dnodes { bp: Blkptr, blkid: u64, slots: u64 },
     /// An object.
@@ -34,18 +34,11 @@ pub(super) enum Event {
 #[derive(Debug, Clone)]
 pub(super) struct DnodeAt {
     pub number: u64,
-    pub dnodes: Arc<Dnodes>,
+    pub dnodes: Arc<DnodeBlock>,
     /// The bytes of its slots.
     pub slots: Range<usize>,
     /// Whether it has a spill block: few do, and each object is asked.
     pub has_spill: bool,
-}
-
-/// A block of dnodes.
-#[derive(Debug)]
-pub(super) struct Dnodes {
-    pub bp: Blkptr,
-    pub bytes: Buf,
 }
 
 impl DnodeAt {
@@ -68,5 +61,5 @@ impl DnodeAt {
 
 /// Takes events in order.
 pub(super) trait Sink {
-    fn take(&mut self, event: Event) -> Result<()>;
+    fn take(&mut self, event: StreamEvent) -> Result<()>;
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use ondisk::Blkptr;
 
-use super::event::{Event, Sink};
+use super::event::{Sink, StreamEvent};
 use super::redaction::{RedactedRange, Runs};
 use crate::dmu::{Blocks, Object, Objset};
 use crate::error::{Error, Kind, Result};
@@ -71,39 +71,43 @@ impl<'a> List<'a> {
 
 /// An event as a range: where it begins, and the blocks of which object it covers.
 struct Range {
-    event: Event,
+    event: StreamEvent,
     key: Key,
     /// Object, first block, one past the last; `None` for events that cover no blocks of one object.
     blocks: Option<(u64, u64, u64)>,
 }
 
 impl Range {
-    fn of(event: Event) -> Self {
+    fn of(event: StreamEvent) -> Self {
         let end = |end: u64| if end == 0 { u64::MAX } else { end };
         let (key, blocks) = match &event {
-            Event::Dnodes { blkid, .. } => ((blkid.saturating_mul(PER_BLOCK), 0, 0), None),
-            Event::NoObjects { start, .. } => ((start.saturating_mul(PER_BLOCK), 2, 0), None),
-            Event::Object(found) => ((found.number, 1, 0), None),
-            Event::NoObject { number } => ((*number, 1, 0), None),
-            Event::Hole { object, start, end: e, .. } => {
+            StreamEvent::Dnodes { blkid, .. } => ((blkid.saturating_mul(PER_BLOCK), 0, 0), None),
+            StreamEvent::NoObjects { start, .. } => ((start.saturating_mul(PER_BLOCK), 2, 0), None),
+            StreamEvent::Object(found) => ((found.number, 1, 0), None),
+            StreamEvent::NoObject { number } => ((*number, 1, 0), None),
+            StreamEvent::Hole { object, start, end: e, .. } => {
                 ((object.number, 2, *start), Some((object.number, *start, end(*e))))
             }
-            Event::Data { object, blkid, .. } => {
+            StreamEvent::Data { object, blkid, .. } => {
                 let next = blkid.saturating_add(1);
                 ((object.number, 2, *blkid), Some((object.number, *blkid, next)))
             }
-            Event::Redact { object, start, end, .. } => ((*object, 2, *start), Some((*object, *start, *end))),
-            Event::Spill { object, .. } => ((object.number, 3, 0), None),
+            StreamEvent::Redact { object, start, end, .. } => {
+                ((*object, 2, *start), Some((*object, *start, *end)))
+            }
+            StreamEvent::Spill { object, .. } => ((object.number, 3, 0), None),
         };
         Self { event, key, blocks }
     }
 
     /// The part before block `at` goes, and the rest stays.
-    fn split(&mut self, at: u64) -> Event {
+    fn split(&mut self, at: u64) -> StreamEvent {
         let mut first = self.event.clone();
         match (&mut first, &mut self.event) {
-            (Event::Hole { end, .. }, Event::Hole { start, .. })
-            | (Event::Redact { end, .. }, Event::Redact { start, .. }) => (*end, *start) = (at, at),
+            (StreamEvent::Hole { end, .. }, StreamEvent::Hole { start, .. })
+            | (StreamEvent::Redact { end, .. }, StreamEvent::Redact { start, .. }) => {
+                (*end, *start) = (at, at)
+            }
             _ => {}
         }
         self.key.2 = at;
@@ -164,7 +168,7 @@ impl<'a, S: Sink> Merge<'a, S> {
                 return self.from.cut(end);
             }
             let RedactedRange { object, start, size, .. } = run;
-            return self.to.take(Event::Redact { object, start, end, size });
+            return self.to.take(StreamEvent::Redact { object, start, end, size });
         }
         self.from.cut(end)?;
         self.unredacted(RedactedRange { end, ..run })
@@ -197,7 +201,7 @@ impl<'a, S: Sink> Merge<'a, S> {
             let next = blocks.next_within(at, last).map_err(|(_, e)| e)?.unwrap_or(last);
             if next > at {
                 let object = Arc::clone(&object);
-                self.to.take(Event::Hole { object, start: at, end: next, birth: 0 })?;
+                self.to.take(StreamEvent::Hole { object, start: at, end: next, birth: 0 })?;
             }
             if next < last {
                 let bp: Option<Blkptr> = object.blkptr(0, next)?;
@@ -209,21 +213,24 @@ impl<'a, S: Sink> Merge<'a, S> {
     }
 }
 
-fn data(object: &Arc<Object>, bp: Option<Blkptr>, blkid: u64) -> Event {
+fn data(object: &Arc<Object>, bp: Option<Blkptr>, blkid: u64) -> StreamEvent {
     let (number, size) = (object.number, object.dnode.datablksz());
     match bp {
         Some(bp) if bp.is_redacted() => {
-            Event::Redact { object: number, start: blkid, end: blkid.saturating_add(1), size }
+            StreamEvent::Redact { object: number, start: blkid, end: blkid.saturating_add(1), size }
         }
-        Some(bp) => Event::Data { object: Arc::clone(object), bp, blkid },
-        None => {
-            Event::Hole { object: Arc::clone(object), start: blkid, end: blkid.saturating_add(1), birth: 0 }
-        }
+        Some(bp) => StreamEvent::Data { object: Arc::clone(object), bp, blkid },
+        None => StreamEvent::Hole {
+            object: Arc::clone(object),
+            start: blkid,
+            end: blkid.saturating_add(1),
+            birth: 0,
+        },
     }
 }
 
 impl<S: Sink> Sink for Merge<'_, S> {
-    fn take(&mut self, event: Event) -> Result<()> {
+    fn take(&mut self, event: StreamEvent) -> Result<()> {
         let mut range = Range::of(event);
         loop {
             let first = [self.redact.key(), self.from.key()].into_iter().flatten().min();
@@ -286,7 +293,7 @@ impl<S: Sink> Merge<'_, S> {
                 self.from.cut(end)?;
             } else {
                 let RedactedRange { object, size, .. } = run;
-                self.to.take(Event::Redact { object, start: at, end, size })?;
+                self.to.take(StreamEvent::Redact { object, start: at, end, size })?;
             }
             at = end;
         }

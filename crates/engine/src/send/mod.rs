@@ -125,7 +125,7 @@ pub struct Saved {
 
 /// Parameters of a send, beside the dataset.
 #[derive(Debug, Clone, Default)]
-pub struct Options {
+pub struct SendOptions {
     /// The base of the stream; `None`: a full stream.
     pub from: Option<From>,
     /// Features that it may use.
@@ -145,7 +145,7 @@ pub struct Options {
 /// Stops at the first block that can't be read, with an error that names it; the stream then has no END
 /// and will not be received.
 pub fn send(dataset: &Dataset, from: Option<From>, flags: SendFlags, out: &mut dyn Write) -> Result<()> {
-    send_with(dataset, &Options { from, flags, ..Options::default() }, out, &Meter::default())
+    send_with(dataset, &SendOptions { from, flags, ..SendOptions::default() }, out, &Meter::default())
 }
 
 /// As [`send`], with all options. `meter` counts on the way, and stops the stream on request.
@@ -154,11 +154,11 @@ pub fn send(dataset: &Dataset, from: Option<From>, flags: SendFlags, out: &mut d
 /// `Unsupported` when blocks of directories are too large for the flags, `NotFound` when the stream is to be
 /// resumed in an object that the dataset lacks, `KeyMissing`, `Interrupted`, and errors of reads and of
 /// `out`.
-pub fn send_with(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Meter) -> Result<()> {
+pub fn send_with(dataset: &Dataset, options: &SendOptions, out: &mut dyn Write, meter: &Meter) -> Result<()> {
     write(dataset, options, out, meter).map_err(|e| e.in_dataset(&dataset.name))
 }
 
-fn write(dataset: &Dataset, options: &Options, out: &mut dyn Write, meter: &Meter) -> Result<()> {
+fn write(dataset: &Dataset, options: &SendOptions, out: &mut dyn Write, meter: &Meter) -> Result<()> {
     let form = if options.flags.raw { Form::NoKey } else { Form::Logical };
     let objset = dataset.objset_as(form)?;
     let list = |number: Option<u64>| -> Result<Option<Redaction>> {

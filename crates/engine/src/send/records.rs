@@ -16,7 +16,7 @@ use ondisk::{
     Raw, dnode,
 };
 
-use super::event::{DnodeAt, Event};
+use super::event::{DnodeAt, StreamEvent};
 use super::stream::Stream;
 use crate::dmu::{Object, Objset};
 use crate::error::Result;
@@ -52,14 +52,14 @@ impl<'a> Sender<'a> {
     }
 
     /// The block that an event's record holds: its pointer, object and number.
-    pub(super) fn wants(&self, event: &Event) -> Option<(Blkptr, u64, u64)> {
+    pub(super) fn wants(&self, event: &StreamEvent) -> Option<(Blkptr, u64, u64)> {
         let unmodified = |bp: &Blkptr| !bp.is_hole() && bp.logical_birth() <= self.from_txg;
         match event {
-            Event::Data { object, bp, blkid } if !self.stays_embedded(bp) => {
+            StreamEvent::Data { object, bp, blkid } if !self.stays_embedded(bp) => {
                 Some((*bp, object.number, *blkid))
             }
-            Event::Spill { object, bp } if !bp.is_hole() => Some((*bp, object.number, SPILL_BLKID)),
-            Event::Object(found) if found.number >= self.resume_object => {
+            StreamEvent::Spill { object, bp } if !bp.is_hole() => Some((*bp, object.number, SPILL_BLKID)),
+            StreamEvent::Object(found) if found.number >= self.resume_object => {
                 found.spill().filter(unmodified).map(|bp| (bp, found.number, SPILL_BLKID))
             }
             _ => None,
@@ -67,28 +67,28 @@ impl<'a> Sender<'a> {
     }
 
     /// Writes an event's records; `data` are the bytes of the block that it [`Self::wants`].
-    pub(super) fn write(&mut self, event: &Event, data: Option<&Buf>) -> Result<()> {
+    pub(super) fn write(&mut self, event: &StreamEvent, data: Option<&Buf>) -> Result<()> {
         match event {
-            Event::Dnodes { bp, blkid, slots } => self.object_range(bp, *blkid, *slots),
-            Event::Object(found) if found.number < self.resume_object => Ok(()),
-            Event::Object(found) => {
+            StreamEvent::Dnodes { bp, blkid, slots } => self.object_range(bp, *blkid, *slots),
+            StreamEvent::Object(found) if found.number < self.resume_object => Ok(()),
+            StreamEvent::Object(found) => {
                 self.object(found)?;
                 match (found.spill(), data) {
                     (Some(spill), Some(data)) => self.spill(found.number, &spill, data),
                     _ => Ok(()),
                 }
             }
-            Event::NoObject { number } if *number < self.resume_object => Ok(()),
-            Event::NoObject { number } => self.free_objects(*number, 1),
-            Event::NoObjects { start, end } => {
+            StreamEvent::NoObject { number } if *number < self.resume_object => Ok(()),
+            StreamEvent::NoObject { number } => self.free_objects(*number, 1),
+            StreamEvent::NoObjects { start, end } => {
                 let per_block = self.objset.phys.meta_dnode.datablksz() >> dnode::DNODE_SHIFT;
                 let first = start.saturating_mul(per_block);
                 self.free_objects(first, end.saturating_mul(per_block).saturating_sub(first))
             }
-            Event::Hole { object, start, end, .. } => self.hole(object, *start, *end),
-            Event::Data { object, bp, blkid } => self.data(object, bp, *blkid, data),
-            Event::Redact { object, start, end, size } => self.redacted(*object, (*start, *end), *size),
-            Event::Spill { object, bp } => match data {
+            StreamEvent::Hole { object, start, end, .. } => self.hole(object, *start, *end),
+            StreamEvent::Data { object, bp, blkid } => self.data(object, bp, *blkid, data),
+            StreamEvent::Redact { object, start, end, size } => self.redacted(*object, (*start, *end), *size),
+            StreamEvent::Spill { object, bp } => match data {
                 Some(data) => self.spill(object.number, bp, data),
                 None => Ok(()),
             },

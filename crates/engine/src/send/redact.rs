@@ -23,7 +23,7 @@ use ondisk::names::{MASTER_NODE_OBJECT, master_node};
 use ondisk::{Dnode, ObjsetType};
 
 use super::Meter;
-use super::event::{Event, Sink};
+use super::event::{Sink, StreamEvent};
 use super::redaction::RedactedRange;
 use super::walk::{self, Begin};
 use crate::dmu::{Blocks, Object, Objset, SpecialObject};
@@ -332,29 +332,31 @@ impl<'a> Found<'a> {
 }
 
 impl Sink for Found<'_> {
-    fn take(&mut self, event: Event) -> Result<()> {
+    fn take(&mut self, event: StreamEvent) -> Result<()> {
         match event {
-            Event::Dnodes { .. } | Event::Spill { .. } => Ok(()),
-            Event::Object(found) => self.begins(found.number, &found.dnode()?.to_dnode()),
-            Event::NoObject { number } => {
+            StreamEvent::Dnodes { .. } | StreamEvent::Spill { .. } => Ok(()),
+            StreamEvent::Object(found) => self.begins(found.number, &found.dnode()?.to_dnode()),
+            StreamEvent::NoObject { number } => {
                 self.object_ends()?;
                 self.range((number, 0), (number.saturating_add(1), 0))
             }
-            Event::NoObjects { start, end } => {
+            StreamEvent::NoObjects { start, end } => {
                 self.object_ends()?;
                 let first = start.saturating_mul(PER_BLOCK);
                 let end = if end == 0 { u64::MAX } else { end.saturating_mul(PER_BLOCK) };
                 self.range((first.max(1), 0), (end, 0))
             }
-            Event::Hole { object, start, end, birth } => {
+            StreamEvent::Hole { object, start, end, birth } => {
                 let end = if end == 0 { u64::MAX } else { end };
                 match birth == 0 && self.changed.old_holes {
                     true => self.always_hole(object.number, start, end),
                     false => self.blocks(object.number, start, end),
                 }
             }
-            Event::Data { object, blkid, .. } => self.blocks(object.number, blkid, blkid.saturating_add(1)),
-            Event::Redact { object, start, end, .. } => self.blocks(object, start, end),
+            StreamEvent::Data { object, blkid, .. } => {
+                self.blocks(object.number, blkid, blkid.saturating_add(1))
+            }
+            StreamEvent::Redact { object, start, end, .. } => self.blocks(object, start, end),
         }
     }
 }

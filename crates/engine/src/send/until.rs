@@ -7,7 +7,7 @@
 
 use ondisk::dnode;
 
-use super::event::Event;
+use super::event::StreamEvent;
 use crate::dmu::{Object, Objset};
 
 /// The place up to which a dataset was received.
@@ -27,30 +27,32 @@ impl Until {
     }
 
     /// Returns the part of an event before this place; `None` if there is none.
-    pub(super) fn cut(&self, event: Event) -> Option<Event> {
+    pub(super) fn cut(&self, event: StreamEvent) -> Option<StreamEvent> {
         match event {
-            Event::Dnodes { blkid, slots, .. } => {
+            StreamEvent::Dnodes { blkid, slots, .. } => {
                 (blkid.saturating_mul(slots) <= self.object).then_some(event)
             }
-            Event::Object(ref found) => {
+            StreamEvent::Object(ref found) => {
                 let is_begun = found.number == self.object && self.offset > 0;
                 (found.number < self.object || is_begun).then_some(event)
             }
-            Event::NoObject { number } => (number < self.object).then_some(event),
-            Event::NoObjects { start, end } => {
+            StreamEvent::NoObject { number } => (number < self.object).then_some(event),
+            StreamEvent::NoObjects { start, end } => {
                 let end = end.min(self.object / self.per_block);
-                (start < end).then_some(Event::NoObjects { start, end })
+                (start < end).then_some(StreamEvent::NoObjects { start, end })
             }
-            Event::Hole { object, start, end, birth } => {
+            StreamEvent::Hole { object, start, end, birth } => {
                 let end = self.end_of(&object, if end == 0 { u64::MAX } else { end });
-                (start < end).then_some(Event::Hole { object, start, end, birth })
+                (start < end).then_some(StreamEvent::Hole { object, start, end, birth })
             }
-            Event::Data { ref object, blkid, .. } => (blkid < self.end_of(object, u64::MAX)).then_some(event),
-            Event::Redact { object, start, end, size } => {
+            StreamEvent::Data { ref object, blkid, .. } => {
+                (blkid < self.end_of(object, u64::MAX)).then_some(event)
+            }
+            StreamEvent::Redact { object, start, end, size } => {
                 let end = self.end_in(object, size, end);
-                (start < end).then_some(Event::Redact { object, start, end, size })
+                (start < end).then_some(StreamEvent::Redact { object, start, end, size })
             }
-            Event::Spill { ref object, .. } => (object.number < self.object).then_some(event),
+            StreamEvent::Spill { ref object, .. } => (object.number < self.object).then_some(event),
         }
     }
 

@@ -1,21 +1,17 @@
 //! An object set in the order in which it is sent: the meta dnode's blocks, in each its objects, of each
 //! object its blocks by offset and then its spill block.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
-use ondisk::blkptr::BLKPTR_SIZE;
-use ondisk::{Blkptr, DnodeRef, Dva, dnode};
+use ondisk::Blkptr;
 
 use super::Meter;
-use super::event::{DnodeAt, Dnodes, Event, Sink};
-use crate::dmu::{Object, Objset, SpecialObject};
-use crate::error::{Error, Kind, Result};
-use crate::taskq::start_reads;
-use crate::types::Bookmark;
-
-/// Pointers of an indirect block whose targets are read before they are wanted.
-const AHEAD: usize = 32;
+use super::event::{DnodeAt, Sink, StreamEvent};
+use crate::dmu::{Objset, SpecialObject};
+use crate::error::{Error, Result};
+use crate::traverse::SPILL;
+use crate::traverse::resume::Resume;
+use crate::traverse::tree::{DeadEnd, DnodeSlot, Pointer, Starts, Traversal, TreeVisitor};
 
 /// Start of a walk, and the parts that it skips.
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,172 +44,95 @@ pub(super) fn walk(objset: &Arc<Objset>, begin: Begin, to: &mut dyn Sink, meter:
     let meta = objset.special(SpecialObject::Meta).ok_or_else(|| Error::corrupt("no meta dnode"))?;
     // With one block of dnodes no object number was used twice.
     let reuses_numbers = meta.dnode.maxblkid > 0;
-    Walk { begin, to, meter, seen: HashSet::new(), reuses_numbers }.object(&Arc::new(meta))
+    let resume = (begin.resume != (0, 0)).then(|| Resume::at(begin.resume.0, begin.resume.1));
+    let mut walk = Walk { begin, to, meter, reuses_numbers };
+    Traversal::new(objset, &mut walk, resume).special(SpecialObject::Meta)
 }
 
 struct Walk<'a> {
     begin: Begin,
     to: &'a mut dyn Sink,
     meter: &'a Meter,
-    /// Indirect blocks of the object at hand. One that comes twice is a forgery: it would let a few blocks claim
-    /// any number of others.
-    seen: HashSet<Dva>,
     /// An object may have the number of an earlier one: its holes of unknown birth can be younger than they seem.
     reuses_numbers: bool,
 }
 
 impl Walk<'_> {
-    fn object(&mut self, object: &Arc<Object>) -> Result<()> {
-        let outer = std::mem::take(&mut self.seen);
-        let told = self.blocks(object);
-        self.seen = outer;
-        told
+    /// First block and number of blocks that a pointer covers; `None` when there are no such
+    /// numbers, or when a file ends before it: that it is a hole goes without saying.
+    fn span(&self, pointer: &Pointer<'_>) -> Option<(u64, u64)> {
+        let (start, span) = pointer.span()?;
+        let dnode = &pointer.object.dnode;
+        let inside = start <= dnode.maxblkid || dnode.object_type.is_metadata() || self.begin.past_end;
+        inside.then_some((start, span))
     }
 
-    fn blocks(&mut self, object: &Arc<Object>) -> Result<()> {
-        let top = object.dnode.nlevels.saturating_sub(1);
-        self.ahead(object, object.dnode.blkptrs().iter());
-        for (blkid, bp) in (0_u64..).zip(object.dnode.blkptrs()) {
-            self.visit(object, bp, top, blkid)?;
-        }
-        match object.dnode.spill() {
-            Some(bp) if !self.is_old(bp) => {
-                self.to.take(Event::Spill { object: Arc::clone(object), bp: *bp })
-            }
-            _ => Ok(()),
-        }
+    fn data(&mut self, pointer: &Pointer<'_>) -> Result<()> {
+        let Some((start, _)) = self.span(pointer) else { return Ok(()) };
+        let (bp, object) = (*pointer.bp, pointer.object);
+        let (number, size) = (object.number, object.dnode.datablksz());
+        self.to.take(match bp.is_redacted() {
+            true => StreamEvent::Redact { object: number, start, end: start.saturating_add(1), size },
+            false => StreamEvent::Data { object: Arc::clone(object), bp, blkid: start },
+        })
     }
+}
+
+impl TreeVisitor for Walk<'_> {
+    type Stop = Error;
+    const STARTS: Starts = Starts::Elsewhere;
 
     fn is_old(&self, bp: &Blkptr) -> bool {
         self.begin.is_old(bp)
     }
 
-    /// Whether all below a pointer comes before the place where the walk begins.
-    #[doc(alias = "zbookmark_subtree_completed")]
-    fn is_behind(&self, object: &Object, level: u8, blkid: u64) -> bool {
-        let (first, block) = self.begin.resume;
-        let below = u32::from(level) * object.dnode.blocks_per_indirect_shift();
-        let next = blkid.saturating_add(1);
-        let end = if below < next.leading_zeros() { next << below } else { u64::MAX };
-        match object.number {
-            0 => end.saturating_mul(object.dnode.datablksz() >> dnode::DNODE_SHIFT) <= first,
-            number => number == first && end <= block,
-        }
+    fn meet(&mut self, pointer: &Pointer<'_>) -> Result<()> {
+        // A spill block belongs to its object.
+        if pointer.at.blkid == SPILL { Ok(()) } else { self.meter.visit() }
     }
 
-    /// Visits one pointer and the blocks below it; the level only goes down.
-    fn visit(&mut self, object: &Arc<Object>, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
-        if self.is_old(bp) || self.is_behind(object, level, blkid) {
-            return Ok(());
-        }
-        self.meter.visit()?;
-        if bp.is_hole() {
-            return self.hole(object, bp, level, blkid);
-        }
-        if level == 0 {
-            return if object.number == 0 {
-                self.dnodes(object, bp, blkid)
-            } else {
-                self.data(object, bp, blkid)
-            };
-        }
-        if bp.dva(0).is_some_and(|dva| !self.seen.insert(dva)) {
-            let at = Bookmark::new(object.objset.id, object.number, i64::from(level), blkid);
-            let what = "an indirect block stands at two places of its object";
-            return Err(Error::new(Kind::Loop, what).at_block(at));
-        }
-        let block = object.indirect(bp, level, blkid)?;
-        let first = blkid.checked_shl(object.dnode.blocks_per_indirect_shift()).unwrap_or(u64::MAX);
-        let children = (0_u64..).zip(block.chunks_exact(BLKPTR_SIZE).filter_map(Blkptr::from_bytes));
-        let young: Vec<(u64, Blkptr)> = children.filter(|(_, bp)| !self.is_old(bp)).collect();
-        for (at, (slot, child)) in young.iter().enumerate() {
-            if (level > 1 || object.number == 0) && at % AHEAD == 0 {
-                self.ahead(object, young.iter().skip(at).take(2 * AHEAD).map(|(_, bp)| bp));
-            }
-            self.visit(object, child, level - 1, first.saturating_add(*slot))?;
-        }
-        Ok(())
-    }
-
-    /// Starts reading blocks that lead to others; data are read by the one that writes records. Many are started by
-    /// another thread: to start a read takes about as long as to write the records of an object.
-    fn ahead<'c>(&self, object: &Object, pointers: impl Iterator<Item = &'c Blkptr>) {
-        let wanted = pointers.filter(|bp| !self.is_old(bp) && (bp.level() > 0 || object.number == 0));
-        let wanted: Vec<Blkptr> = wanted.copied().collect();
-        let (arc, form) = (Arc::clone(object.objset.arc()), object.objset.form());
-        let (objset, number) = (object.objset.id, object.number);
-        let start = move |bp: &Blkptr| {
-            arc.prefetch(bp, Bookmark::new(objset, number, i64::from(bp.level()), 0), form);
-        };
-        match wanted.as_slice() {
-            [] => {}
-            [one] => start(one),
-            _ => {
-                let executor = Arc::clone(object.objset.arc().zio().executor());
-                executor.spawn(Box::new(move || start_reads(|| wanted.iter().for_each(start))));
-            }
-        }
-    }
-
-    /// First block and number of blocks that a pointer of this level covers; `None` when there are no such
-    /// numbers, or when a file ends before it: that it is a hole goes without saying.
-    fn span(&self, object: &Object, level: u8, blkid: u64) -> Option<(u64, u64)> {
-        let span = 1_u64.checked_shl(u32::from(level) * object.dnode.blocks_per_indirect_shift())?;
-        let start = span.checked_mul(blkid)?;
-        let inside =
-            start <= object.dnode.maxblkid || object.dnode.object_type.is_metadata() || self.begin.past_end;
-        inside.then_some((start, span))
-    }
-
-    fn hole(&mut self, object: &Arc<Object>, bp: &Blkptr, level: u8, blkid: u64) -> Result<()> {
+    fn hole(&mut self, pointer: &Pointer<'_>) -> Result<()> {
+        let (object, birth) = (pointer.object, pointer.bp.logical_birth());
         let is_stable = object.number == 0 || !self.reuses_numbers;
-        if self.begin.skip_old_holes && bp.logical_birth() == 0 && is_stable {
+        if pointer.at.blkid == SPILL || self.begin.skip_old_holes && birth == 0 && is_stable {
             return Ok(());
         }
-        let Some((start, span)) = self.span(object, level, blkid) else { return Ok(()) };
+        let Some((start, span)) = self.span(pointer) else { return Ok(()) };
         let end = start.wrapping_add(span);
         self.to.take(match object.number {
-            0 => Event::NoObjects { start, end },
-            _ => Event::Hole { object: Arc::clone(object), start, end, birth: bp.logical_birth() },
+            0 => StreamEvent::NoObjects { start, end },
+            _ => StreamEvent::Hole { object: Arc::clone(object), start, end, birth },
         })
     }
 
-    fn data(&mut self, object: &Arc<Object>, bp: &Blkptr, blkid: u64) -> Result<()> {
-        let Some((start, _)) = self.span(object, 0, blkid) else { return Ok(()) };
-        let size = object.dnode.datablksz();
-        self.to.take(match bp.is_redacted() {
-            true => Event::Redact { object: object.number, start, end: start.saturating_add(1), size },
-            false => Event::Data { object: Arc::clone(object), bp: *bp, blkid: start },
-        })
-    }
-
-    /// A block of dnodes: each object, each free slot.
-    fn dnodes(&mut self, meta: &Object, bp: &Blkptr, blkid: u64) -> Result<()> {
-        let per_block = meta.dnode.datablksz() >> dnode::DNODE_SHIFT;
-        self.to.take(Event::Dnodes { bp: *bp, blkid, slots: per_block })?;
-        let block = Arc::new(Dnodes { bp: *bp, bytes: meta.block(blkid)? });
-        for (slot, bytes) in dnode::slots(&block.bytes) {
-            let number = blkid.saturating_mul(per_block).saturating_add(u64::try_from(slot).unwrap_or(0));
-            if number < self.begin.resume.0.max(1) {
-                continue;
+    fn pre(&mut self, pointer: &Pointer<'_>) -> Result<()> {
+        let Pointer { bp, at, object, .. } = *pointer;
+        match (object.number, at.level, at.blkid) {
+            (_, _, SPILL) => self.to.take(StreamEvent::Spill { object: Arc::clone(object), bp: *bp }),
+            (0, 0, blkid) if pointer.is_of_dnodes() => {
+                self.to.take(StreamEvent::Dnodes { bp: *bp, blkid, slots: pointer.dnodes_per_block() })
             }
-            let at = Bookmark::new(meta.objset.id, number, 0, 0);
-            let found =
-                DnodeRef::from_bytes(bytes).map_err(|e| Error::corrupt(e.to_string()).at_block(at))?;
-            let Some(found) = found else {
-                self.to.take(Event::NoObject { number })?;
-                continue;
-            };
-            let start = slot * dnode::DNODE_MIN_SIZE;
-            let (dnodes, slots) = (Arc::clone(&block), start..start + bytes.len());
-            let spill = found.spill();
-            self.to.take(Event::Object(DnodeAt { number, dnodes, slots, has_spill: spill.is_some() }))?;
-            // Most objects of a block have not changed.
-            if found.blkptrs().chain(spill).any(|bp| !self.is_old(&bp)) {
-                self.object(&Arc::new(Object::stored(&meta.objset, number, found.to_dnode())))?;
-            }
+            (0, 0, _) => Err(Error::corrupt("no block of dnodes stands here").at_block(at)),
+            (_, 0, _) => self.data(pointer),
+            _ => Ok(()),
         }
-        Ok(())
+    }
+
+    fn object(&mut self, slot: &DnodeSlot<'_>) -> Result<()> {
+        self.to.take(StreamEvent::Object(DnodeAt {
+            number: slot.number,
+            dnodes: Arc::clone(slot.block),
+            slots: slot.bytes.clone(),
+            has_spill: slot.dnode.spill().is_some(),
+        }))
+    }
+
+    fn free_slot(&mut self, number: u64) -> Result<()> {
+        self.to.take(StreamEvent::NoObject { number })
+    }
+
+    fn dead_end(&mut self, end: DeadEnd) -> Result<()> {
+        Err(end.error)
     }
 }
 

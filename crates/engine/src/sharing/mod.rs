@@ -96,7 +96,7 @@ impl Target {
 
 /// The step of a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum PassStep {
     /// Fingerprints are collected.
     Find,
     /// The blocks that stay are chosen.
@@ -108,7 +108,7 @@ pub enum Step {
 /// Receives the progress of a run.
 pub trait Watch {
     /// Pass `pass` (from 0 on) met `done` bytes of blocks in this step, in this walk. Returns false to end the run.
-    fn goes_on(&mut self, pass: u64, step: Step, done: u64) -> bool;
+    fn goes_on(&mut self, pass: u64, step: PassStep, done: u64) -> bool;
 }
 
 /// Blocks and their bytes on disk, with copies and parity as `used` counts them.
@@ -152,7 +152,7 @@ pub struct SharingStats {
 
 /// The results of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SharingOutcome {
     /// By dataset, in the order of the targets.
     pub found: Vec<SharingStats>,
     /// Passes.
@@ -167,7 +167,7 @@ pub(crate) struct SharingRun<'a> {
     targets: &'a [Target],
     watch: &'a mut dyn Watch,
     dry: bool,
-    out: Outcome,
+    out: SharingOutcome,
 }
 
 impl std::fmt::Debug for SharingRun<'_> {
@@ -187,13 +187,14 @@ pub fn share(
     memory: u64,
     dry: bool,
     watch: &mut dyn Watch,
-) -> Result<Outcome> {
+) -> Result<SharingOutcome> {
     if spa.feature(zcommon::features::Feature::BlockCloning).is_none() {
         return Err(Error::unsupported("the feature block_cloning of the pool is not enabled"));
     }
     // Clones and comparisons know blocks on disk only.
     spa.sync()?;
-    let out = Outcome { found: vec![SharingStats::default(); targets.len()], ..Outcome::default() };
+    let out =
+        SharingOutcome { found: vec![SharingStats::default(); targets.len()], ..SharingOutcome::default() };
     let mut run = SharingRun { spa, targets, watch, dry, out };
     match run.passes(memory.max(MEMORY_MIN)) {
         Err(e) if e.kind() == Kind::Interrupted => run.out.interrupted = true,
@@ -210,7 +211,7 @@ impl SharingRun<'_> {
         let mut from = Some(0);
         while let Some(first) = from {
             let mut prints = Prints::new(first, capacity);
-            self.each(Step::Find, &mut |run, spot| {
+            self.each(PassStep::Find, &mut |run, spot| {
                 if run.out.passes == 0 {
                     run.count(&spot);
                 }
@@ -250,7 +251,7 @@ impl SharingRun<'_> {
     /// Shares the blocks of some fingerprints.
     fn share_some(&mut self, prints: &[u64]) -> Result<()> {
         let mut chosen: Vec<Option<Candidate>> = vec![None; prints.len()];
-        self.each(Step::Choose, &mut |run, spot| {
+        self.each(PassStep::Choose, &mut |run, spot| {
             let slot = print_of(&spot.bp).and_then(|print| prints.binary_search(&print).ok());
             let Some(slot) = slot.and_then(|slot| chosen.get_mut(slot)) else { return Ok(()) };
             let is_held = run.targets.get(spot.target).is_some_and(|target| target.holds(&spot.bp));
@@ -261,7 +262,7 @@ impl SharingRun<'_> {
             Ok(())
         })?;
         let mut batch = apply::Replacements::default();
-        self.each(Step::Share, &mut |run, spot| {
+        self.each(PassStep::Share, &mut |run, spot| {
             let slot = print_of(&spot.bp).and_then(|print| prints.binary_search(&print).ok());
             let Some(chosen) = slot.and_then(|slot| chosen.get_mut(slot)) else { return Ok(()) };
             run.meet(&spot, chosen, &mut batch)

@@ -6,7 +6,7 @@
 
 use ondisk::{Blkptr, ObjectType, ObjsetType};
 
-use super::{SharingRun, Step, Target};
+use super::{PassStep, SharingRun, Target};
 use crate::dmu::Object;
 use crate::dmu::dirty::CloneSource;
 use crate::error::{Error, Kind, Result};
@@ -45,7 +45,7 @@ impl<'r> SharingRun<'r> {
     ///
     /// # Errors
     /// `Interrupted`, and those of `visit`. The first walk counts blocks that cannot be read.
-    pub(super) fn each(&mut self, step: Step, visit: VisitSpot<'_, 'r>) -> Result<()> {
+    pub(super) fn each(&mut self, step: PassStep, visit: VisitSpot<'_, 'r>) -> Result<()> {
         let mut met = Met { step, bytes: 0, blocks: 0, told: (0, 0) };
         let targets = self.targets;
         for (at, target) in targets.iter().enumerate() {
@@ -62,11 +62,11 @@ impl<'r> SharingRun<'r> {
         met.tell(self)
     }
 
-    fn unreadable(&mut self, target: usize, step: Step, e: Error) -> Result<()> {
+    fn unreadable(&mut self, target: usize, step: PassStep, e: Error) -> Result<()> {
         if matches!(e.kind(), Kind::Suspended | Kind::Interrupted) {
             return Err(e);
         }
-        if step == Step::Find && self.out.passes == 0 {
+        if step == PassStep::Find && self.out.passes == 0 {
             self.found(target, |found| found.unreadable = found.unreadable.saturating_add(1));
         }
         Ok(())
@@ -106,7 +106,7 @@ impl<'r> SharingRun<'r> {
 
 /// Progress of a walk.
 struct Met {
-    step: Step,
+    step: PassStep,
     bytes: u64,
     blocks: u64,
     /// Bytes and blocks at the last progress report.

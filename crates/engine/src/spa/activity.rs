@@ -2,7 +2,7 @@
 //!
 //! An activity has up to two sides, and each method has a default that does nothing:
 //!
-//! - [`Activity::sync`] runs in syncing context of every txg, at each [`Moment`]. It changes the MOS and the
+//! - [`Activity::sync`] runs in syncing context of every txg, at each [`SyncPoint`]. It changes the MOS and the
 //!   configuration, in a bounded amount of work. [`Activity::is_due`] returns whether a txg is needed for it
 //!   although nothing else changes.
 //! - [`Activity::step`] runs in open context on a thread of the pool ([`Spa::start_steps`]). It may begin transactions, run
@@ -65,7 +65,7 @@ pub enum Due {
 
 /// When `sync` is called in a txg.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moment {
+pub enum SyncPoint {
     /// Datasets are written, sync tasks have not run. Readers of the MOS are kept out.
     BeforeTasks,
     /// Sync tasks have run. Readers of the MOS are kept out still.
@@ -85,7 +85,7 @@ pub enum Pace {
 
 /// Result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step {
+pub enum ActivityStep {
     /// Another step can be done at once.
     More,
     /// The next step should wait a moment.
@@ -105,7 +105,7 @@ pub trait Activity: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// Only errors that must suspend the pool: the MOS cannot be read or written.
-    fn sync(&self, _: &Spa, _: &Tx, _: Moment) -> Result<()> {
+    fn sync(&self, _: &Spa, _: &Tx, _: SyncPoint) -> Result<()> {
         Ok(())
     }
 
@@ -113,8 +113,8 @@ pub trait Activity: Send + Sync + std::fmt::Debug {
     ///
     /// # Errors
     /// Why the step failed; it is tried again after a rest.
-    fn step(&self) -> Result<Step> {
-        Ok(Step::Done)
+    fn step(&self) -> Result<ActivityStep> {
+        Ok(ActivityStep::Done)
     }
 
     /// Bytes that the work under way has left; `None` when it is not under way, or is another activity's.
@@ -273,11 +273,11 @@ impl Spa {
     }
 
     /// Calls all activities in syncing context.
-    pub(super) fn sync_activities(&self, tx: &Tx, moment: Moment) -> Result<()> {
+    pub(super) fn sync_activities(&self, tx: &Tx, moment: SyncPoint) -> Result<()> {
         in_background(|| self.activities.all.iter().try_for_each(|activity| activity.sync(self, tx, moment)))
     }
 
-    /// Has a thread do the activity's steps until one returns [`Step::Done`]. To be called once for each such run.
+    /// Has a thread do the activity's steps until one returns [`ActivityStep::Done`]. To be called once for each such run.
     ///
     /// Call it without locks or transactions: without threads an activity of [`Pace::AtOnce`] is done here.
     pub fn start_steps(&self, activity: &Arc<dyn Activity>) {
@@ -290,7 +290,7 @@ impl Spa {
             steps.put(activity);
         } else {
             // A step that fails is tried again after the next mount or import.
-            while activity.step().is_ok_and(|step| step == Step::More) {}
+            while activity.step().is_ok_and(|step| step == ActivityStep::More) {}
             steps.done(activity.pace());
         }
     }
@@ -315,10 +315,10 @@ impl Spa {
             None => in_background(|| activity.step()),
         };
         match step {
-            Ok(Step::Done) => self.activities.steps.done(activity.pace()),
+            Ok(ActivityStep::Done) => self.activities.steps.done(activity.pace()),
             _ => self.activities.steps.put(activity),
         }
-        !matches!(step, Ok(Step::More | Step::Done))
+        !matches!(step, Ok(ActivityStep::More | ActivityStep::Done))
     }
 
     /// Starts a thread when none waits for an activity. A thread that waits holds no reference to the pool.

@@ -10,7 +10,7 @@ use zcommon::health::Health;
 use zcommon::vdev::PoolState;
 
 use super::Spa;
-use super::layout::{Layout, PoolSpec};
+use super::layout::{PoolSpec, TreeLayout};
 use super::space_store::set;
 use super::spares;
 use super::vdev_change::VdevChange;
@@ -58,7 +58,7 @@ impl Spa {
         })
     }
 
-    fn add_laid_out(&self, first: u64, layout: &Layout, tx: &Tx) -> Result<()> {
+    fn add_laid_out(&self, first: u64, layout: &TreeLayout, tx: &Tx) -> Result<()> {
         let mut change = VdevChange::of(self);
         change.tops()?.extend(layout.tops.iter().cloned());
         change.brings.devices.clone_from(&layout.devices);

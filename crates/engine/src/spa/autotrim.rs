@@ -14,7 +14,7 @@ use ondisk::names::mos;
 use parking_lot::Mutex;
 
 use super::Spa;
-use super::activity::{Activity, Pace, Step};
+use super::activity::{Activity, ActivityStep, Pace};
 use super::sweep::SweepKind;
 use crate::error::Result;
 use crate::memory::Limit;
@@ -41,21 +41,21 @@ pub(super) struct Autotrim {
 }
 
 impl Activity for Autotrim {
-    fn step(&self) -> Result<Step> {
+    fn step(&self) -> Result<ActivityStep> {
         let _held = self.step.lock();
         let spa = self.spa.lock().upgrade();
         let Some(spa) = spa.filter(|_| self.on.load(Ordering::Acquire)) else {
             self.runs.store(false, Ordering::Release);
-            return Ok(Step::Done);
+            return Ok(ActivityStep::Done);
         };
         let (synced, batch) = (spa.txgs.synced(), spa.limits().get(Limit::TrimTxgBatch));
         if synced < self.last.load(Ordering::Relaxed).saturating_add(batch) {
-            return Ok(Step::Later);
+            return Ok(ActivityStep::Later);
         }
         self.last.store(synced, Ordering::Relaxed);
         let tree = spa.pool.zio.tree();
         tree.tops().filter(|top| !top.is_removed() && !spa.is_reshaped(top)).for_each(|top| trim(&spa, top));
-        Ok(Step::Later)
+        Ok(ActivityStep::Later)
     }
 
     fn pace(&self) -> Pace {

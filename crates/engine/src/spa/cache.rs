@@ -14,8 +14,8 @@ use blkdev::Device;
 use parking_lot::Mutex;
 
 use super::Spa;
-use super::activity::{Activity, Pace, Step};
-use super::layout::Layout;
+use super::activity::{Activity, ActivityStep, Pace};
+use super::layout::TreeLayout;
 use crate::arc::l2arc::{CacheStats, Fed, L2arc};
 use crate::dsl::props::inherit::inherited;
 use crate::dsl::write::{Hooks as _, MosView};
@@ -39,9 +39,9 @@ pub(super) struct Feeding {
 }
 
 impl Activity for Feeding {
-    fn step(&self) -> Result<Step> {
-        let Some(spa) = self.spa.lock().upgrade() else { return Ok(Step::Done) };
-        let Some(l2) = spa.pool.arc.l2arc() else { return Ok(Step::Done) };
+    fn step(&self) -> Result<ActivityStep> {
+        let Some(spa) = self.spa.lock().upgrade() else { return Ok(ActivityStep::Done) };
+        let Some(l2) = spa.pool.arc.l2arc() else { return Ok(ActivityStep::Done) };
         for end in l2.take_rebuilt() {
             spa.sync_task(move |spa, tx| spa.log("L2ARC rebuild", "", 0, &end.text, tx))?;
         }
@@ -51,12 +51,12 @@ impl Activity for Feeding {
             cached == ALL || cached == METADATA && metadata
         };
         if l2.feed(&mut may) != Fed::NoDevice {
-            return Ok(Step::Later);
+            return Ok(ActivityStep::Later);
         }
         self.runs.store(false, Ordering::Release);
         // A device that came meanwhile did not start the steps.
         let again = l2.is_used() && !self.runs.swap(true, Ordering::AcqRel);
-        Ok(if again { Step::Later } else { Step::Done })
+        Ok(if again { ActivityStep::Later } else { ActivityStep::Done })
     }
 
     fn pace(&self) -> Pace {
@@ -104,7 +104,7 @@ impl Spa {
     }
 
     /// Takes the cache devices of a layout into use, which the pool has got.
-    pub(super) fn use_caches(&self, layout: &Layout) {
+    pub(super) fn use_caches(&self, layout: &TreeLayout) {
         for entry in &layout.cache {
             let guid = entry.u64("guid").unwrap_or(0);
             if let Some(device) = layout.devices.get(&guid) {

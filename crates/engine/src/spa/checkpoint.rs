@@ -22,8 +22,8 @@ use zcommon::features::Feature;
 
 use super::Spa;
 use super::WaitActivity;
-use super::activity::{Activity, Due, Moment};
-use super::space_store::Store;
+use super::activity::{Activity, Due, SyncPoint};
+use super::space_store::SpaceStore;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
@@ -64,12 +64,12 @@ impl Activity for Discarding {
         if self.active.load(Ordering::Acquire) { Due::Now } else { Due::No }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment != Moment::Last || !self.active.load(Ordering::Acquire) {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment != SyncPoint::Last || !self.active.load(Ordering::Acquire) {
             return Ok(());
         }
         let budget = spa.limits().get(Limit::DiscardMemory) / MEMORY_PER_BYTE;
-        let mut store = Store::of(spa, tx);
+        let mut store = SpaceStore::of(spa, tx);
         if spa.space.discard_checkpoint(tx.txg(), budget, &mut store)? {
             return Ok(());
         }

@@ -22,14 +22,14 @@ use super::feature_set::{FeatureSet, space_map_features};
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::hooks::Unborn;
 use super::import::mos_policy;
-use super::layout::Layout;
+use super::layout::TreeLayout;
 use super::layout::config::PoolFacts;
 use super::pool::PoolBase;
 use super::shared::Shared;
 use super::spares;
 use super::vdev_zaps::{all_vdev_zaps, new_zap, vdev_zaps};
 use crate::arc::ArcCache;
-use crate::dmu::tx::Dirty;
+use crate::dmu::tx::DirtyData;
 use crate::dmu::{LiveObjset, NewObject, Tx};
 use crate::dsl::write::pool::Created;
 use crate::dsl::write::{Encryption, MosTx, crypto, lists};
@@ -41,7 +41,7 @@ use crate::txg::{self, Txgs};
 use crate::vdev::config::VdevConfig;
 use crate::vdev::label;
 use crate::vdev::leaf::Leaf;
-use crate::vdev::tree::{Change, Tree};
+use crate::vdev::tree::{Tree, TreeChange};
 use crate::zap::{Value, Zap, ZapEdit};
 use crate::zio::{Form, Zio};
 
@@ -60,7 +60,7 @@ pub struct NewPool {
     /// Features to enable (version 5000 only).
     pub features: Vec<Feature>,
     /// Its vdevs and their devices.
-    pub layout: Layout,
+    pub layout: TreeLayout,
     /// This machine's number.
     pub hostid: u64,
     /// This machine's name.
@@ -100,7 +100,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     let root = new.layout.root(env.guid(), txg::INITIAL);
     let facts = facts(&new);
     let deflates = Some(new.version >= SPA_VERSION_RAIDZ_DEFLATE);
-    let change = Change { devices: new.layout.devices.clone(), deflates, ..Change::default() };
+    let change = TreeChange { devices: new.layout.devices.clone(), deflates, ..TreeChange::default() };
     let tree = Tree::changed(VdevConfig::parse(&root)?, None, &change)?;
     label_all(env, &tree, &facts, &root)?;
     spares::label_all(&new.layout, &facts, root.u64("guid").unwrap_or(0), env)?;
@@ -121,7 +121,7 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
     }
     zio.set_allocator(Arc::clone(&space) as _);
     let txgs = Txgs::new(txg::INITIAL - 1);
-    let dirty = Arc::new(Dirty::default());
+    let dirty = Arc::new(DirtyData::default());
     let tx = Tx::syncing(txg::INITIAL, &dirty);
     let config = Mutex::new(PoolConfig::new(facts, root));
     let (features, created) =
@@ -244,7 +244,7 @@ pub(super) fn salt(env: &Env, zio: &Arc<Zio>) -> Value {
 }
 
 type Storage = (Arc<Zio>, Arc<ArcCache>, Arc<LiveObjset>, Arc<SpaceAllocator>);
-type Keeping = (Arc<Txgs>, Arc<Dirty>, FeatureSet, Mutex<PoolConfig>);
+type Keeping = (Arc<Txgs>, Arc<DirtyData>, FeatureSet, Mutex<PoolConfig>);
 
 fn assemble(env: &Env, new: &NewPool, storage: Storage, keeping: Keeping) -> Result<Arc<Spa>> {
     let (zio, arc, mos, space) = storage;

@@ -19,7 +19,7 @@ use nvpair::{NvList, NvValue};
 
 use super::Spa;
 use super::WaitActivity;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::attach::move_top;
 use super::layout::config::{find, line};
 use super::scrub::is_cut;
@@ -58,8 +58,8 @@ impl Activity for Pairs {
         if !refused && spa.done_with().is_some() { Due::Now } else { Due::No }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment != Moment::BeforeTasks {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment != SyncPoint::BeforeTasks {
             return Ok(());
         }
         self.refused.store(false, Ordering::Release);

@@ -14,7 +14,7 @@ use zcommon::features::Feature;
 
 use super::Spa;
 use super::layout::config::{edit, find};
-use super::space_store::{Store, set};
+use super::space_store::{SpaceStore, set};
 use crate::dmu::Tx;
 use crate::error::Result;
 use crate::metaslab::{self, MapState, SpaceMapStore, SpaceObject};
@@ -40,7 +40,8 @@ impl Spa {
     /// Frees a leaf's map (syncing context).
     pub(super) fn free_space_map(&self, number: u64, tx: &Tx) -> Result<()> {
         let salt = self.pool.env.guid();
-        let mut store = Store { mos: &self.mos, tx, features: &self.features, config: &self.config, salt };
+        let mut store =
+            SpaceStore { mos: &self.mos, tx, features: &self.features, config: &self.config, salt };
         let head = self.mos.view().object(number)?.dnode.bonus().len();
         store.free(&SpaceObject::Map { block_size: BLOCK, head }, number)
     }
@@ -48,7 +49,7 @@ impl Spa {
     fn sync_dtl(&self, guid: u64, lacks: &RangeSet, tx: &Tx) -> Result<()> {
         let salt = self.pool.env.guid();
         let (mos, features, config) = (&self.mos, &self.features, &self.config);
-        let mut store = Store { mos, tx, features, config, salt };
+        let mut store = SpaceStore { mos, tx, features, config, salt };
         let recorded = find(config.lock().root(), guid).and_then(|leaf| leaf.u64("DTL")).filter(|&n| n != 0);
         let map = match recorded {
             Some(object) => {

@@ -25,7 +25,7 @@ use zcommon::features::Feature;
 use super::Spa;
 use crate::dmu::dirty::LONG;
 use crate::dsl::props::names::dataset_name;
-use crate::dsl::write::{Begun, Hooks};
+use crate::dsl::write::{DestroyOutcome, Hooks};
 use crate::error::{Kind, Result};
 
 impl Spa {
@@ -39,8 +39,8 @@ impl Spa {
         loop {
             let asked = name.to_owned();
             match self.dsl_task(move |tasks| tasks.begin_destroy(&asked))? {
-                Begun::Destroyed => return Ok(()),
-                Begun::Marked(number) => self.free_contents(number)?,
+                DestroyOutcome::Destroyed => return Ok(()),
+                DestroyOutcome::Marked(number) => self.free_contents(number)?,
             }
         }
     }

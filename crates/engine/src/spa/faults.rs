@@ -16,7 +16,7 @@ use zcommon::health::Health;
 use zcommon::vdev::PoolState;
 
 use super::Spa;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::errlog::{LoggedError, block_at};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView, scan_state};
@@ -27,7 +27,7 @@ use crate::vdev::leaf::{FailedIo, Failure, Leaf};
 use crate::vdev::plan::Fault;
 use crate::vdev::tree::Tree;
 use crate::zap::{Value, Zap};
-use crate::zio::{Damage, FaultSink};
+use crate::zio::{DamagedCopy, FaultSink};
 
 /// Maximum errors that wait to be written; the next scrub finds further ones again.
 const MAX_LOST: usize = 1 << 16;
@@ -53,8 +53,8 @@ impl Activity for Lost {
         if self.0.lock().is_empty() && self.1.lock().is_empty() { Due::No } else { Due::Soon }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment == Moment::AfterTasks { spa.sync_errlog(tx) } else { Ok(()) }
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment == SyncPoint::AfterTasks { spa.sync_errlog(tx) } else { Ok(()) }
     }
 }
 
@@ -63,7 +63,7 @@ impl Activity for Lost {
 struct Sink(Weak<Spa>);
 
 impl FaultSink for Sink {
-    fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[Damage], repaired: bool) {
+    fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[DamagedCopy], repaired: bool) {
         if let Some(spa) = self.0.upgrade() {
             damage.iter().for_each(|damage| spa.report(bp, at, damage));
             if !repaired {
@@ -198,7 +198,7 @@ impl Spa {
 
     /// A copy that could not be used, unless that was known before.
     #[doc(alias = "zfs_ereport_post")]
-    fn report(&self, bp: &Blkptr, at: Bookmark, damage: &Damage) {
+    fn report(&self, bp: &Blkptr, at: Bookmark, damage: &DamagedCopy) {
         let tree = self.pool.zio.tree();
         let Some(leaf) = tree.leaf(damage.leaf).filter(|leaf| leaf.device().is_some()) else { return };
         let (class, errno) = match damage.bad.fault {

@@ -7,7 +7,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
 use super::Spa;
 use super::WaitActivity;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use crate::dmu::Tx;
 use crate::dsl::write::{freeing, names};
 use crate::error::Result;
@@ -51,13 +51,13 @@ impl Activity for Freeing {
         if self.is_waiting() { Due::Soon } else { Due::No }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
         if self.stopped.load(Ordering::Relaxed) {
             return Ok(());
         }
         let at = spa.datasets.at(tx, spa);
         match moment {
-            Moment::BeforeTasks => {
+            SyncPoint::BeforeTasks => {
                 freeing::process_deferred(&at)?;
                 let freed = freeing::process(&at, spa.limits().get(Limit::AsyncBlockMax))?;
                 self.waiting.store(freed.count > 0, Ordering::Relaxed);
@@ -67,7 +67,7 @@ impl Activity for Freeing {
                     spa.report_pool("ereport.fs.zfs.data", &format!("freeing has stopped: {why}"));
                 }
             }
-            Moment::AfterTasks if self.is_waiting() => {
+            SyncPoint::AfterTasks if self.is_waiting() => {
                 self.waiting.store(freeing::is_waiting(&at)?, Ordering::Relaxed);
             }
             _ => {}

@@ -32,7 +32,7 @@ use parking_lot::Mutex;
 use zcommon::health::Health;
 
 use super::Spa;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::layout::config::edit;
 use super::layout::size::{expand_size, leaf_asize};
 use super::space_store::set;
@@ -43,10 +43,10 @@ use crate::error::Result;
 use crate::vdev::config::{Kind, VdevConfig};
 use crate::vdev::label_moved::copy_uberblocks;
 use crate::vdev::leaf::Leaf;
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 use crate::vdev::tree::Tree;
 use crate::zap::Zap;
-use crate::zio::alloc::Class;
+use crate::zio::alloc::MetaslabClass;
 
 /// The property.
 pub(super) const AUTOEXPAND: &str = "autoexpand";
@@ -87,8 +87,8 @@ impl Activity for Growth {
         if self.look(spa) { Due::Soon } else { Due::No }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment == Moment::AfterTasks && self.look(spa) {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment == SyncPoint::AfterTasks && self.look(spa) {
             self.found.store(false, Ordering::Relaxed);
             // A vdev that cannot grow stays as it is; the next command that asks for it reports why.
             let _ = spa.measure_all(tx);
@@ -115,7 +115,7 @@ fn asize(vdev: &VdevConfig, top: &Top, bytes: &dyn Fn(&Leaf) -> u64, tree: &Tree
             let width = u64::try_from(vdev.children.len()).ok()?.checked_sub(u64::from(vdev.expanding))?;
             smallest.checked_mul(width)
         }
-        (Kind::Draid, Layout::Draid(geometry)) => Some(geometry.capacity(smallest)),
+        (Kind::Draid, VdevLayout::Draid(geometry)) => Some(geometry.capacity(smallest)),
         (Kind::Draid, _) => None,
         _ => Some(smallest),
     }
@@ -241,7 +241,8 @@ impl Spa {
 }
 
 /// Whose space makes up the pool's, in its history.
-const COUNTED: [Class; 4] = [Class::Normal, Class::Special, Class::Dedup, Class::EmbeddedLog];
+const COUNTED: [MetaslabClass; 4] =
+    [MetaslabClass::Normal, MetaslabClass::Special, MetaslabClass::Dedup, MetaslabClass::EmbeddedLog];
 
 /// Returns the new size of a top-level vdev, if that is larger than the present one and its devices are
 /// healthy.

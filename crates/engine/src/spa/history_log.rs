@@ -112,7 +112,7 @@ impl Spa {
         let directory = self.mos.handle(MOS_DIRECTORY_OBJECT)?;
         ZapEdit::open(&mut directory.edit(tx))?.insert(mos::HISTORY, object.number)?;
         // A thousandth of the pool, within limits.
-        let size = self.space.class_stats(crate::zio::alloc::Class::Normal).dspace / 1000;
+        let size = self.space.class_stats(crate::zio::alloc::MetaslabClass::Normal).dspace / 1000;
         let head = SpaHistory {
             phys_max_off: size.clamp(LIMITS.0, LIMITS.1) / BLOCK * BLOCK,
             ..SpaHistory::default()

@@ -21,7 +21,7 @@ use crate::env::Env;
 use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::zil::LogHost;
-use crate::zio::alloc::Class;
+use crate::zio::alloc::MetaslabClass;
 
 /// Copies of a block, twice: as much again for the blocks above it.
 const COPIES_AND_METADATA: u64 = 6;
@@ -271,7 +271,7 @@ impl LogHost for LogsOf {
     }
 
     fn has_log_devices(&self) -> bool {
-        self.0.upgrade().is_some_and(|spa| spa.space.class_stats(Class::Log).space > 0)
+        self.0.upgrade().is_some_and(|spa| spa.space.class_stats(MetaslabClass::Log).space > 0)
     }
 }
 
@@ -284,7 +284,7 @@ impl Spa {
     /// Deflated bytes of the normal class, without vdevs on which nothing is allocated: data overwritten
     /// there needs as much space elsewhere.
     fn real_dspace(&self) -> u64 {
-        self.space.class_stats(Class::Normal).dspace.saturating_sub(self.space.closed_dspace())
+        self.space.class_stats(MetaslabClass::Normal).dspace.saturating_sub(self.space.closed_dspace())
     }
 
     /// The totals of all dedup tables and their logs as of the last txg.
@@ -302,6 +302,6 @@ impl Spa {
     /// Bytes that are kept back so that deleting always works.
     #[doc(alias = "spa_get_slop_space")]
     pub(crate) fn slop(&self) -> u64 {
-        slop(self.real_dspace(), self.space.class_stats(Class::EmbeddedLog).dspace)
+        slop(self.real_dspace(), self.space.class_stats(MetaslabClass::EmbeddedLog).dspace)
     }
 }

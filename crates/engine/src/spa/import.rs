@@ -32,12 +32,12 @@ use super::rebuild::{self, Derived};
 use super::remote::check_activity;
 use super::removal;
 use super::shared::Shared;
-use super::source::{ImportSource, OpenOptions, Purpose, Reach};
+use super::source::{ImportSource, OpenOptions, OpenPurpose, Reach};
 use super::vdev_props;
 use super::vdev_zaps::{all_vdev_zaps, vdev_zaps};
 use super::writable::{advise, is_lost};
 use crate::dmu::dirty::policy::Policy;
-use crate::dmu::tx::Dirty;
+use crate::dmu::tx::DirtyData;
 use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::dsl::{self, Dsl};
@@ -166,7 +166,7 @@ fn import_some(
     let newest = source.uberblocks.iter().map(|found| found.uberblock.txg).max().unwrap_or(0);
     let unclaimed = check_activity(env, &source, options.hostid)?;
     let labels = ImportSource { devices: Devices::new(), newest: None, ..source.clone() };
-    let purpose = if derived.is_some() { Purpose::Rebuild } else { Purpose::Write };
+    let purpose = if derived.is_some() { OpenPurpose::Rebuild } else { OpenPurpose::Write };
     let mut pool = open_owned(env, source, OpenOptions { purpose, ..options.open })?;
     derived.as_ref().map_or(Ok(()), |derived| rebuild::check(derived, &pool))?;
     if options.needs_logs {
@@ -216,7 +216,7 @@ fn import_some(
     let synced = uberblock.txg.max(newest) + u64::from(back);
     settle_found(&pool.tree(), &*env.executor, synced + 1);
     let txgs = Txgs::new(synced);
-    let dirty = Arc::new(Dirty::default());
+    let dirty = Arc::new(DirtyData::default());
     let config = Mutex::new(config);
     let spa = Spa::new(
         (Arc::clone(&pool.base), pool.guid),

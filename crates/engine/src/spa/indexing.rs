@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 
 use super::Spa;
-use super::activity::{Activity, Pace, Step};
+use super::activity::{Activity, ActivityStep, Pace};
 use crate::ddt::index::IndexProgress;
 use crate::error::Result;
 
@@ -24,19 +24,19 @@ impl Indexing {
 }
 
 impl Activity for Indexing {
-    fn step(&self) -> Result<Step> {
-        let Some(spa) = self.spa.upgrade() else { return Ok(Step::Done) };
+    fn step(&self) -> Result<ActivityStep> {
+        let Some(spa) = self.spa.upgrade() else { return Ok(ActivityStep::Done) };
         let memory = &spa.pool.env.memory;
         let progress = {
             let _quiet = spa.quiet();
             spa.shared.read_index(&spa.mos.view(), memory)
         };
         Ok(match progress {
-            IndexProgress::Read if !spa.is_busy() => Step::More,
-            IndexProgress::Read | IndexProgress::Changed => Step::Later,
+            IndexProgress::Read if !spa.is_busy() => ActivityStep::More,
+            IndexProgress::Read | IndexProgress::Changed => ActivityStep::Later,
             // Without threads, steps are done until none is left.
-            IndexProgress::Done if memory.is_short() && spa.is_threaded() => Step::Later,
-            IndexProgress::Done => Step::Done,
+            IndexProgress::Done if memory.is_short() && spa.is_threaded() => ActivityStep::Later,
+            IndexProgress::Done => ActivityStep::Done,
         })
     }
 

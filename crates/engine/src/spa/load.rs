@@ -11,7 +11,7 @@ use super::load_verify;
 use super::mapping;
 use super::overtaken::overtaken;
 use super::pool::{Pool, PoolBase, Rewind};
-use super::source::{ImportSource, OpenOptions, Purpose, Reach, is_kept};
+use super::source::{ImportSource, OpenOptions, OpenPurpose, Reach, is_kept};
 use super::writable::{advise, check_devices, check_writable};
 use crate::arc::ArcCache;
 use crate::dmu::{Object, Objset};
@@ -20,7 +20,7 @@ use crate::env::Env;
 use crate::error::{Error, Kind, Result};
 use crate::metaslab;
 use crate::vdev::config::VdevConfig;
-use crate::vdev::tree::{Change, Tree};
+use crate::vdev::tree::{Tree, TreeChange};
 use crate::zap::Zap;
 use crate::zio::{Form, Zio};
 
@@ -57,12 +57,12 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                     }
                     done => done?,
                 }
-                if options.purpose == Purpose::Write {
+                if options.purpose == OpenPurpose::Write {
                     // Going back would not help, and lose what a rebuild keeps.
                     metaslab::check::maps(&pool.mos, &pool.tree().config).map_err(advise)?;
                     freed_lists::check(&pool).map_err(advise)?;
                 }
-                if options.purpose != Purpose::Read
+                if options.purpose != OpenPurpose::Read
                     && options.txg.is_some()
                     && !options.checkpoint
                     && let Some(why) = overtaken(&source, &pool)
@@ -70,7 +70,7 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                     return Err(why);
                 }
                 let mut lost_data = 0;
-                if rewinds && options.purpose == Purpose::Write && !options.checkpoint {
+                if rewinds && options.purpose == OpenPurpose::Write && !options.checkpoint {
                     let all = options.txg.is_some() || !is_kept(uberblock.txg, newest);
                     let found = load_verify::verify(&pool, all);
                     lost_data = found.data;
@@ -97,7 +97,7 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
             // An older state may have a checkpoint, but the pool has none.
             Err(e) if e.kind() == Kind::Invalid && options.checkpoint => return Err(e),
             // Devices do not come back in an older state.
-            Err(e) if e.kind() == Kind::NoDevice && options.purpose != Purpose::Read => return Err(e),
+            Err(e) if e.kind() == Kind::NoDevice && options.purpose != OpenPurpose::Read => return Err(e),
             Err(e) => failed.push((uberblock.txg, e)),
         }
     }
@@ -125,8 +125,8 @@ fn lacks_metadata(found: load_verify::UnreadBlocks) -> Error {
     }
 }
 
-fn check_for(pool: &Pool, purpose: Purpose) -> Result<()> {
-    if purpose == Purpose::Read { Ok(()) } else { check_writable(pool) }
+fn check_for(pool: &Pool, purpose: OpenPurpose) -> Result<()> {
+    if purpose == OpenPurpose::Read { Ok(()) } else { check_writable(pool) }
 }
 
 fn uberblocks_are_gone(txg: u64, newest: u64) -> Error {
@@ -187,8 +187,13 @@ fn assemble(env: &Env, source: &ImportSource, uberblock: &Uberblock, options: Op
     let config = match trusted_config(&mos, &directory) {
         _ if options.split => source.config.clone(),
         Ok(config) => {
-            let refuse_short = options.purpose != Purpose::Read;
-            trust(&zio, source, &config, Change { deflates, reflow, refuse_short, ..Change::default() })?;
+            let refuse_short = options.purpose != OpenPurpose::Read;
+            trust(
+                &zio,
+                source,
+                &config,
+                TreeChange { deflates, reflow, refuse_short, ..TreeChange::default() },
+            )?;
             if refuse_short {
                 check_devices(&zio.tree())?;
             }
@@ -250,11 +255,11 @@ fn trusted_config(mos: &Arc<Objset>, directory: &Zap) -> Result<NvList> {
 }
 
 /// Puts the MOS config's tree in the place of the labels'.
-fn trust(zio: &Arc<Zio>, source: &ImportSource, config: &NvList, change: Change) -> Result<()> {
+fn trust(zio: &Arc<Zio>, source: &ImportSource, config: &NvList, change: TreeChange) -> Result<()> {
     let vdevs =
         config.nvlist("vdev_tree").ok_or_else(|| Error::corrupt("the MOS config has no vdev tree"))?;
     let known = zio.tree();
-    let change = Change { devices: source.devices.clone(), ..change };
+    let change = TreeChange { devices: source.devices.clone(), ..change };
     let tree = Tree::changed(VdevConfig::parse(vdevs)?, Some(&known), &change)?;
     zio.set_tree(Arc::new(tree));
     Ok(())

@@ -15,7 +15,7 @@ use crate::metaslab::{load_births, load_mapping};
 use crate::vdev::config::VdevConfig;
 use crate::vdev::indirect::CopyBirth;
 use crate::vdev::leaf::Dtl;
-use crate::vdev::top::Layout;
+use crate::vdev::top::VdevLayout;
 use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 
@@ -23,7 +23,7 @@ use crate::zap::Zap;
 pub(crate) fn load_all(tree: &Tree, mos: &Arc<Objset>, notes: &mut Vec<Error>) {
     for config in newest_first(tree, mos) {
         let Some(top) = tree.top(config.id) else { continue };
-        let Layout::Indirect(slot) = &top.layout else { continue };
+        let VdevLayout::Indirect(slot) = &top.layout else { continue };
         match load_mapping(mos, config.indirect_object) {
             Ok(mapping) => {
                 // Without them a leaf that lacks copies is found out by checksums.

@@ -44,7 +44,7 @@ const MAX_METASLABS: u64 = 1 << 20;
 
 /// The tables to rebuild. Space maps always are.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Which {
+pub struct RebuildTables {
     /// Dedup tables.
     pub dedup: bool,
     /// Clone tables.
@@ -57,7 +57,7 @@ pub struct Which {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Replaced {
     /// Which tables are among them.
-    pub(crate) which: Which,
+    pub(crate) which: RebuildTables,
     /// Their numbers.
     pub(crate) objects: BTreeSet<u64>,
     /// Those of them that are emptied and keep their number: the arrays of space maps, which the configuration names.
@@ -111,7 +111,7 @@ impl Replaced {
     ///
     /// # Errors
     /// When the MOS's own objects cannot be listed.
-    pub(crate) fn find(pool: &Pool, which: Which) -> Result<Self> {
+    pub(crate) fn find(pool: &Pool, which: RebuildTables) -> Result<Self> {
         let mut found = Self { which, ..Self::default() };
         found.find_space(pool)?;
         if which.dedup {
@@ -223,7 +223,7 @@ pub(super) fn check(derived: &Derived, pool: &Pool) -> Result<()> {
 }
 
 /// The tables of a pool until [`Spa::replace_derived`]: those that are replaced are unknown.
-pub(super) fn shared(pool: &Pool, which: Which) -> Result<Shared> {
+pub(super) fn shared(pool: &Pool, which: RebuildTables) -> Result<Shared> {
     Shared::load_some(pool, !which.dedup, !which.clones)
 }
 

@@ -24,8 +24,8 @@ use crate::dmu::{Objset, Tx};
 use crate::dsl::write::{Hooks, MosTx};
 use crate::error::{Error, Result};
 use crate::memory::{Limits, Memory};
-use crate::zio::alloc::Class;
-use crate::zio::dedup::{Again, Claim, DedupTables, Want};
+use crate::zio::alloc::MetaslabClass;
+use crate::zio::dedup::{Claim, ClaimAgain, DedupTables, Want};
 use crate::{brt, ddt, zio};
 
 /// The property that limits dedup tables.
@@ -173,7 +173,7 @@ struct TablesAt<'a> {
     within: Within<'a>,
 }
 
-impl ddt::host::Host for TablesAt<'_> {
+impl ddt::host::DdtHost for TablesAt<'_> {
     fn objects(&self) -> &dyn Objects {
         &self.within
     }
@@ -215,7 +215,7 @@ impl ddt::host::Host for TablesAt<'_> {
     }
 }
 
-impl brt::write::Host for TablesAt<'_> {
+impl brt::write::BrtHost for TablesAt<'_> {
     fn feature(&self, feature: Feature) -> Option<u64> {
         self.spa.feature(feature)
     }
@@ -228,7 +228,7 @@ impl brt::write::Host for TablesAt<'_> {
     }
 }
 
-impl ddt::host::Source for Spa {
+impl ddt::host::DdtSource for Spa {
     fn view(&self) -> Result<Arc<Objset>> {
         Ok(self.mos.view())
     }
@@ -254,7 +254,7 @@ impl ddt::host::Source for Spa {
 pub(super) struct DedupOf(pub Weak<Spa>);
 
 impl DedupTables for DedupOf {
-    fn claim(&self, bp: &Blkptr, want: &Want, again: &mut Option<Again>) -> Result<Claim> {
+    fn claim(&self, bp: &Blkptr, want: &Want, again: &mut Option<ClaimAgain>) -> Result<Claim> {
         let Some(spa) = self.0.upgrade() else { return Ok(Claim::Refused) };
         let claim = spa.shared.ddt.claim(&*spa, bp, want, again);
         if spa.shared.ddt.wants_service() {
@@ -356,14 +356,16 @@ impl Spa {
     /// Whether the dedup tables have all the space that they may take.
     #[doc(alias = "ddt_over_quota")]
     pub fn is_over_quota(&self) -> bool {
-        let is_full = |class: Class| {
+        let is_full = |class: MetaslabClass| {
             let stats = self.space.class_stats(class);
             let limit = (stats.space / 100 * FULL).max(stats.space.saturating_sub(LARGE_REST));
             (stats.space > 0).then_some(stats.allocated >= limit)
         };
         match self.shared.quota.load(Ordering::Relaxed) {
             0 => false,
-            u64::MAX => is_full(Class::Dedup).or_else(|| is_full(Class::Special)).unwrap_or(false),
+            u64::MAX => {
+                is_full(MetaslabClass::Dedup).or_else(|| is_full(MetaslabClass::Special)).unwrap_or(false)
+            }
             quota => self.shared.ddt.size() > quota,
         }
     }

@@ -21,7 +21,7 @@ use crate::memory::Limit;
 use crate::vdev::config::VdevConfig;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::sit_out::{Peer, Peers};
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 
@@ -40,8 +40,8 @@ pub(super) struct Sitting {
 /// The parity of a vdev whose disks may sit out.
 fn parity_of(top: &Top) -> Option<usize> {
     match &top.layout {
-        Layout::Raidz(geometry) => usize::try_from(geometry.nparity).ok(),
-        Layout::Draid(geometry) => usize::try_from(geometry.nparity()).ok(),
+        VdevLayout::Raidz(geometry) => usize::try_from(geometry.nparity).ok(),
+        VdevLayout::Draid(geometry) => usize::try_from(geometry.nparity()).ok(),
         _ => None,
     }
 }

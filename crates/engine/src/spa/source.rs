@@ -77,14 +77,14 @@ impl std::fmt::Debug for Newest {
 
 /// The purpose for which a pool is opened. Writing needs more of it whole than reading.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Purpose {
+pub enum OpenPurpose {
     /// To be read.
     #[default]
     Read,
     /// To be written: devices that have become too short count as absent, the configuration in the MOS must be whole, and
     /// space maps must be readable.
     Write,
-    /// As [`Purpose::Write`], without the space maps: these are made anew.
+    /// As [`OpenPurpose::Write`], without the space maps: these are made anew.
     Rebuild,
 }
 
@@ -134,5 +134,5 @@ pub struct OpenOptions {
     /// The source's config is that of a pool that is being split off: the MOS has that of the pool it is taken from.
     pub split: bool,
     /// The purpose. A rewind passes over states that are too damaged for that.
-    pub purpose: Purpose,
+    pub purpose: OpenPurpose,
 }

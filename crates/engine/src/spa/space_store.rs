@@ -20,7 +20,7 @@ const WITH_HISTOGRAM: usize = 320;
 const UNFLUSHED_BLOCK: u64 = 128 << 10;
 
 /// The store within one sync.
-pub(super) struct Store<'a> {
+pub(super) struct SpaceStore<'a> {
     pub(crate) mos: &'a LiveObjset,
     pub(crate) tx: &'a Tx,
     pub(crate) features: &'a FeatureSet,
@@ -28,14 +28,14 @@ pub(super) struct Store<'a> {
     pub(crate) salt: u64,
 }
 
-impl<'a> Store<'a> {
+impl<'a> SpaceStore<'a> {
     /// The store of a pool in syncing context.
     pub(super) fn of(spa: &'a Spa, tx: &'a Tx) -> Self {
         Self { mos: &spa.mos, tx, features: &spa.features, config: &spa.config, salt: spa.pool.env.guid() }
     }
 }
 
-impl Store<'_> {
+impl SpaceStore<'_> {
     fn map(&self, block_size: u64, head: usize) -> Result<u64> {
         let new =
             NewObject::with_bonus(ObjectType::SPACE_MAP, block_size, ObjectType::SPACE_MAP_HEADER, head);
@@ -73,7 +73,7 @@ impl Store<'_> {
     }
 }
 
-impl SpaceMapStore for Store<'_> {
+impl SpaceMapStore for SpaceStore<'_> {
     fn create(&mut self, what: &SpaceObject) -> Result<u64> {
         match *what {
             SpaceObject::Map { block_size, head } => self.map(block_size, head),

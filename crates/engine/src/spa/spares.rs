@@ -10,7 +10,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 
 use super::Spa;
 use super::layout::config::PoolFacts;
-use super::layout::{Layout, size};
+use super::layout::{TreeLayout, size};
 use super::load::packed_nvlist;
 use crate::arc::l2arc::place::{FeedArea, empty_header, header_block};
 use crate::dmu::Tx;
@@ -26,7 +26,7 @@ use crate::zap::Zap;
 const TWICE: &str = "one or more vdevs refer to the same device, or one of\nthe devices is part of an active md or lvm device";
 
 /// Labels every spare and cache device, but the spares that other pools have; cache devices get an empty header.
-pub(super) fn label_all(layout: &Layout, facts: &PoolFacts, pool_guid: u64, env: &Env) -> Result<()> {
+pub(super) fn label_all(layout: &TreeLayout, facts: &PoolFacts, pool_guid: u64, env: &Env) -> Result<()> {
     let executor = &*env.executor;
     let is_new = |entry: &&NvList| entry.u64("guid").is_none_or(|guid| !layout.shared.contains(&guid));
     for entry in layout.spares.iter().filter(is_new) {
@@ -44,7 +44,7 @@ pub(super) fn label_all(layout: &Layout, facts: &PoolFacts, pool_guid: u64, env:
 }
 
 /// `None` for a distributed spare, which has no device of its own.
-fn leaf_of(layout: &Layout, entry: &NvList) -> Option<Arc<Leaf>> {
+fn leaf_of(layout: &TreeLayout, entry: &NvList) -> Option<Arc<Leaf>> {
     let guid = entry.u64("guid")?;
     let device = layout.devices.get(&guid)?;
     Some(Leaf::new(guid, entry.str("path").unwrap_or_default().to_owned(), Some(Arc::clone(device))))
@@ -85,7 +85,7 @@ fn moved(entry: &mut NvList, paths: &[(u64, String)]) -> Option<()> {
 impl Spa {
     /// Lists spares and cache devices in the MOS, behind those that are there.
     #[doc(alias = "spa_sync_aux_dev")]
-    pub(super) fn list_spares(&self, layout: &Layout, tx: &Tx) -> Result<()> {
+    pub(super) fn list_spares(&self, layout: &TreeLayout, tx: &Tx) -> Result<()> {
         for (name, entries) in [(mos::SPARES, &layout.spares), (mos::L2CACHE, &layout.cache)] {
             if entries.is_empty() {
                 continue;
@@ -149,7 +149,7 @@ impl Spa {
 
     /// Refuses spares that the pool has already.
     #[doc(alias("spa_has_spare", "vdev_inuse"))]
-    pub(super) fn check_new_spares(&self, layout: &Layout) -> Result<()> {
+    pub(super) fn check_new_spares(&self, layout: &TreeLayout) -> Result<()> {
         let known = self.spare_entries()?;
         let is_known = |guid: &u64| known.iter().any(|entry| entry.u64("guid") == Some(*guid));
         match layout.shared.iter().any(is_known) {

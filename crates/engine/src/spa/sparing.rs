@@ -21,7 +21,7 @@ use zcommon::features::Feature;
 use zcommon::vdev::{VdevAux, VdevState};
 
 use super::Spa;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::attach::{Attach, NewDevice};
 use super::detach::UNSPARE;
 use super::layout::config::{edit, line};
@@ -61,9 +61,9 @@ impl Activity for Sparing {
         if self.wanted.load(Ordering::Acquire) && has_source() { Due::Now } else { Due::No }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
         let source = self.source.read().clone();
-        let is_on = moment == Moment::BeforeTasks && spa.limits().is_on(Limit::FaultAgents);
+        let is_on = moment == SyncPoint::BeforeTasks && spa.limits().is_on(Limit::FaultAgents);
         let Some(source) = source.filter(|_| is_on) else { return Ok(()) };
         if self.wanted.swap(false, Ordering::AcqRel) {
             // A spare that can't be had or does not fit is tried again when something changes.

@@ -26,9 +26,9 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::{ObjectType, Uberblock};
 use zcommon::features::Feature;
 
-use super::activity::Moment;
+use super::activity::SyncPoint;
 use super::layout::config::guid_sum;
-use super::space_store::Store;
+use super::space_store::SpaceStore;
 use super::{MosOps, Spa, WaitingTasks};
 use crate::dmu::{NewObject, Tx};
 use crate::error::{Error, Result};
@@ -60,15 +60,15 @@ impl Spa {
         self.run_tasks(&self.early_tasks, &tx);
         self.count_clones(&tx)?;
         self.sync_datasets(&tx)?;
-        self.sync_activities(&tx, Moment::BeforeTasks)?;
+        self.sync_activities(&tx, SyncPoint::BeforeTasks)?;
         self.run_tasks(&self.tasks, &tx);
         if let Some(why) = self.early_failure.lock().take() {
             return Err(why);
         }
         self.widen_gangs(&tx)?;
-        self.sync_activities(&tx, Moment::AfterTasks)?;
+        self.sync_activities(&tx, SyncPoint::AfterTasks)?;
         drop(changing);
-        self.sync_activities(&tx, Moment::Last)?;
+        self.sync_activities(&tx, SyncPoint::Last)?;
         let labels = self.config.lock().is_dirty();
         let rootbp = self.sync_mos(&tx)?;
         // Notes made while maps were written may have changed the configuration.
@@ -146,7 +146,7 @@ impl Spa {
                 self.mos.sync_objects(tx, &ops)?;
                 rootbp = self.mos.sync_root(tx, &ops)?;
             }
-            let mut store = Store::of(self, tx);
+            let mut store = SpaceStore::of(self, tx);
             let wrote = self.space.sync(tx.txg(), pass, &mut store)?;
             let missed = self.pool.zio.tree().has_dirty_dtls();
             if !wrote && !missed && !self.mos.is_dirty(tx.txg()) {

@@ -9,7 +9,7 @@ use ondisk::time_log::{TimeLog, TimeRing};
 use parking_lot::Mutex;
 
 use super::Spa;
-use super::activity::{Activity, Moment};
+use super::activity::{Activity, SyncPoint};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView};
 use crate::error::Result;
@@ -92,8 +92,8 @@ impl TxgTimes {
 }
 
 impl Activity for TxgTimes {
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment == Moment::AfterTasks { self.note(spa, tx, false) } else { Ok(()) }
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment == SyncPoint::AfterTasks { self.note(spa, tx, false) } else { Ok(()) }
     }
 }
 

@@ -39,7 +39,7 @@ use zcommon::features::Feature;
 use super::Spa;
 use super::create::label_leaves;
 use super::layout::config::{LEAF_ZAP, TOP_ZAP, put_in_order};
-use super::space_store::Store;
+use super::space_store::SpaceStore;
 use super::vdev_props::is_closed;
 use super::vdev_zaps::vdev_zaps;
 use crate::dmu::Tx;
@@ -50,7 +50,7 @@ use crate::vdev::config::{AllocBias, Kind, VdevConfig};
 use crate::vdev::label;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::top::Top;
-use crate::vdev::tree::{Change, Tree};
+use crate::vdev::tree::{Tree, TreeChange};
 use crate::zap::{Zap, ZapEdit, int_name};
 
 /// Txgs, from the one that is written on, of which a new leaf may lack something.
@@ -76,7 +76,7 @@ pub(super) struct VdevChange<'a> {
     /// creates the MOS objects (ZAPs, DTLs) of new vdevs.
     pub(crate) root: NvList,
     /// Devices of new leaves, leaves with another guid or path, and the state of an expansion.
-    pub(crate) brings: Change,
+    pub(crate) brings: TreeChange,
     /// New top-level vdevs with metaslabs, by number, and their allocation classes.
     pub(crate) new_tops: BTreeMap<u64, AllocBias>,
     /// Leaves, by guid, that lack everything born before the change.
@@ -92,7 +92,7 @@ impl VdevChange<'_> {
     pub(crate) fn of(spa: &Spa) -> Self {
         Self {
             root: spa.config.lock().root().clone(),
-            brings: Change::default(),
+            brings: TreeChange::default(),
             new_tops: BTreeMap::new(),
             blank: Vec::new(),
             retired: Vec::new(),
@@ -219,7 +219,7 @@ impl Spa {
     #[doc(alias("vdev_destroy_spacemaps", "vdev_remove_replace_with_indirect"))]
     fn end_space(&self, known: &Tree, tree: &Tree, tx: &Tx) -> Result<()> {
         let at = self.datasets.at(tx, self);
-        let mut store = Store::of(self, tx);
+        let mut store = SpaceStore::of(self, tx);
         for old in known.config.children.iter().filter(|old| !is_place(old.kind)) {
             let new = tree.config.children.iter().find(|new| new.id == old.id);
             let unflushed = match (new.map(|new| new.kind), tree.top(old.id)) {

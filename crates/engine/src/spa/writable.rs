@@ -6,7 +6,7 @@ use ondisk::names::{mos, special_dir};
 use super::pool::Pool;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::{self, AllocBias};
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 use crate::vdev::tree::Tree;
 use crate::zap::Zap;
 
@@ -25,7 +25,7 @@ pub(super) fn check_writable(pool: &Pool) -> Result<()> {
         return refuse(format!("it has the feature {guid}"));
     }
     for top in pool.tree().tops() {
-        if matches!(top.layout, Layout::Absent) && !is_hole(pool, top.id) {
+        if matches!(top.layout, VdevLayout::Absent) && !is_hole(pool, top.id) {
             return Err(Error::new(Kind::NoDevice, "a top-level vdev is missing").on_vdev(&top.name));
         }
         if top.is_nested() {

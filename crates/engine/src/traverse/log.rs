@@ -8,7 +8,7 @@
 use ondisk::zil::{LogBlock, LogRecord};
 use ondisk::{Blkptr, ZilHeader};
 
-use super::walk::{Origin, Places, Stop, Visit, Walk};
+use super::walk::{Places, ReferenceKind, Stop, Visit, Walk};
 use crate::types::Bookmark;
 use crate::zio::{Form, ReadOptions};
 
@@ -71,7 +71,7 @@ fn met(walk: &mut Walk<'_>, seen: &mut Places, bp: &Blkptr, at: Bookmark) -> Res
     if !new {
         return Ok(());
     }
-    walk.visitor.block(&Visit { bp, at, origin: Origin::IntentLog, dnode: None })
+    walk.visitor.block(&Visit { bp, at, origin: ReferenceKind::IntentLog, dnode: None })
 }
 
 /// Visits the blocks that a log block's records name; returns the next log block and the last record's

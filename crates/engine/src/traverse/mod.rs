@@ -1,17 +1,21 @@
-//! Walks over an object set: every block pointer once, in an order in which a later walk can continue, and
+//! Traversals of an object set: every block pointer once, in an order in which a later traversal can continue, and
 //! the blocks read in device order when asked.
 //!
-//! - [`walk`]: the order, its bounds by birth, pauses;
-//! - `log`: intent logs, as a walk meets them;
+//! - [`tree`]: the order, what is skipped, reading ahead; for visitors from roots to leaves and from leaves to roots;
+//! - [`resume`]: the place where an earlier traversal stopped;
+//! - [`walk`]: from the root down, past damage: verification, the leak check, scrub and resilver;
+//! - `log`: intent logs, as such a walk meets them;
 //! - [`reader`]: many blocks read in device order.
 //!
-//! Serves verification, the leak check, scrub and resilver. The caller chooses the object sets and their
-//! order. An unreadable block is reported to the visitor and skipped with everything below it.
+//! Streams, the search for redacted blocks, and the freeing of destroyed datasets are visitors of [`tree`] themselves. The caller
+//! chooses the object sets and their order.
 
 mod log;
 pub mod reader;
+pub(crate) mod resume;
+pub(crate) mod tree;
 pub(crate) mod walk;
 
 pub(crate) use walk::dataset;
 pub(crate) use walk::{Births, Paused};
-pub use walk::{Origin, Places, SPILL, Stop, Visit, Visitor, Walk};
+pub use walk::{Places, ReferenceKind, SPILL, Stop, Visit, Visitor, Walk};

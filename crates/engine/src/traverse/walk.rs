@@ -1,38 +1,33 @@
-//! The walk over one object set: its intent log, if wanted, then its root and every block below.
+//! The walk over one object set for all that look at blocks from the root down, past damage: its intent log, if wanted, then its
+//! root and every block below.
 //!
 //! Blocks born up to a txg (that of the dataset's previous snapshot, say) are skipped with everything below
 //! them. The visitor can pause the walk at a data block; another walk continues there, in the order of
-//! OpenZFS's bookmarks. Metadata is read without keys, through the cache, and read ahead in a window of
-//! children.
+//! OpenZFS's bookmarks. Metadata is read without keys, through the cache.
 //!
-//! The walk is one thread's; the work of reading ahead (checksum, decompression) is the executor's.
-//!
-//! Differs from OpenZFS: a pointer whose level contradicts its place is reported as damage, not followed.
+//! Differs from OpenZFS: a pointer whose level or size contradicts its place is reported as damage, not followed.
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use ondisk::{Blkptr, Dnode, Dva, ObjectType, dnode};
-use stdx::Buf;
+use ondisk::{Blkptr, Bookmark as StoredBookmark, Dnode};
 
 use super::log;
+use super::resume::{Resume, first_below};
+use super::tree::{DeadEnd, Pointer, Starts, Traversal, TreeVisitor};
 use crate::arc::ArcCache;
-use crate::dmu::{Objset, SpecialObject};
+use crate::dmu::Objset;
 use crate::error::{Error, Kind};
 use crate::types::Bookmark;
 use crate::zio::Form;
 
-const BLKPTR_SHIFT: u32 = 7;
 /// Block number that stands for an object's spill block.
 #[doc(alias = "DMU_SPILL_BLKID")]
-pub const SPILL: u64 = u64::MAX - 1;
-/// Bytes of children that are read ahead in one block of pointers.
-const WINDOW: u64 = 4 << 20;
+pub const SPILL: u64 = ondisk::bookmark::SPILL_BLKID;
 
 /// The kind of reference to a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum ReferenceKind {
     /// An object set's tree.
     Tree,
     /// An intent log, or a record in it.
@@ -49,7 +44,7 @@ pub struct Visit<'a> {
     /// Its place.
     pub at: Bookmark,
     /// The reference to it.
-    pub origin: Origin,
+    pub origin: ReferenceKind,
     /// The object it belongs to; `None` for roots, logs and lists.
     pub(crate) dnode: Option<&'a Dnode>,
 }
@@ -61,7 +56,7 @@ impl Visit<'_> {
         match self.dnode {
             None if self.at.object == 0 => self.at.blkid,
             None => self.at.blkid.wrapping_mul(self.bp.lsize()),
-            Some(dnode) => self.blocks_below(dnode, self.at.blkid).wrapping_mul(dnode.datablksz()),
+            Some(dnode) => first_below(dnode, self.at.level, self.at.blkid).wrapping_mul(dnode.datablksz()),
         }
     }
 
@@ -69,21 +64,11 @@ impl Visit<'_> {
     pub(crate) fn end(&self) -> u64 {
         match self.dnode {
             Some(dnode) if self.at.blkid != SPILL => {
-                let (next, below) = (self.at.blkid.saturating_add(1), self.shift_below(dnode));
-                let fits = below < next.leading_zeros();
-                let blocks = if fits { next << below } else { u64::MAX };
+                let blocks = first_below(dnode, self.at.level, self.at.blkid.saturating_add(1));
                 blocks.saturating_mul(dnode.datablksz()).min(dnode.max_offset())
             }
             _ => self.offset().saturating_add(self.bp.lsize()),
         }
-    }
-
-    fn blocks_below(&self, dnode: &Dnode, blkid: u64) -> u64 {
-        blkid.checked_shl(self.shift_below(dnode)).unwrap_or(0)
-    }
-
-    fn shift_below(&self, dnode: &Dnode) -> u32 {
-        u32::try_from(self.at.level).unwrap_or(0).saturating_mul(dnode.blocks_per_indirect_shift())
     }
 }
 
@@ -134,8 +119,8 @@ pub(crate) fn dataset(
     births: Births,
     from: Option<Bookmark>,
 ) -> Result<(), Paused> {
-    let resume = from.filter(|from| from.level != Bookmark::root(objset).level);
-    let mut walk = Walk { births, resume, ..Walk::new(arc, visitor) };
+    let from = from.filter(|from| from.level != Bookmark::ROOT).map(Continue::Before);
+    let mut walk = Walk { births, from, ..Walk::new(arc, visitor) };
     let ended = walk.object_set(root, objset, births.after, false);
     let stopped = || Paused(walk.paused.unwrap_or(Bookmark::root(objset)));
     ended.map_err(|Stop| stopped())
@@ -149,48 +134,23 @@ pub struct Walk<'a> {
     /// The newest txg whose intent-log blocks count; `None`: logs are skipped.
     pub(super) log_until: Option<u64>,
     births: Births,
-    /// Everything before this place was met by an earlier walk.
-    resume: Option<Bookmark>,
+    /// The place where an earlier walk stopped, or freeing.
+    from: Option<Continue>,
+    /// The visitor may pause: the walk is past the place from which it continues.
+    may_pause: bool,
     /// Where the visitor paused.
     paused: Option<Bookmark>,
     /// Roots walked: the same one below two datasets would be met twice.
-    roots: HashSet<Dva>,
+    roots: HashSet<(u32, u64)>,
 }
 
-/// The object whose blocks are walked.
-struct Owner<'a> {
-    dnode: &'a Dnode,
-    object: u64,
-    /// Blocks of it that lead to others: no such block can stand at two places.
-    seen: RefCell<HashSet<Dva>>,
-}
-
-/// A place in the order of a walk: object, first data block below it, depth.
-#[doc(alias = "zbookmark_compare")]
-type Position = (u64, u64, i64);
-
-impl Owner<'_> {
-    /// The place of a block of this object. A block of dnodes stands where its first object does.
-    fn position(&self, at: Bookmark) -> Position {
-        let level = u32::try_from(at.level).unwrap_or(0);
-        let below = level.saturating_mul(self.dnode.blocks_per_indirect_shift());
-        let first = match at.blkid {
-            SPILL => u64::MAX,
-            blkid if below < blkid.leading_zeros() => blkid << below,
-            _ => u64::MAX - 1,
-        };
-        match at.object {
-            0 => (first.saturating_mul(self.dnode.datablksz() >> dnode::DNODE_SHIFT), 0, -at.level),
-            object => (object, first, -at.level),
-        }
-    }
-
-    /// Whether everything below `at` comes before `last`.
-    #[doc(alias = "zbookmark_subtree_completed")]
-    fn is_before(&self, at: Bookmark, last: Bookmark) -> bool {
-        at.blkid != SPILL
-            && self.position(Bookmark { blkid: at.blkid.saturating_add(1), ..at }) <= self.position(last)
-    }
+/// The place from which a walk continues.
+#[derive(Debug, Clone, Copy)]
+enum Continue {
+    /// A walk paused before this block.
+    Before(Bookmark),
+    /// Freeing has come to this block, from leaves to roots; what leads to it is not freed yet.
+    Freeing(StoredBookmark),
 }
 
 impl<'a> Walk<'a> {
@@ -203,7 +163,8 @@ impl<'a> Walk<'a> {
             objset: 0,
             log_until: None,
             births,
-            resume: None,
+            from: None,
+            may_pause: true,
             paused: None,
             roots: HashSet::new(),
         }
@@ -215,6 +176,12 @@ impl<'a> Walk<'a> {
         Self { log_until: Some(until), ..self }
     }
 
+    /// The same over a destroyed object set, without the blocks that are freed already.
+    #[must_use]
+    pub(crate) fn with_freed(self, until: StoredBookmark) -> Self {
+        Self { from: Some(Continue::Freeing(until)), ..self }
+    }
+
     /// Reports an unreadable block to the visitor.
     pub fn tell(&mut self, at: Bookmark, error: &Error) {
         self.visitor.unreadable(at, error);
@@ -222,28 +189,6 @@ impl<'a> Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Lets the visitor pause before this place, and returns whether an earlier walk visited everything below
-    /// it. Pauses are at roots and data blocks only, as OpenZFS can continue nowhere else, and not in objects
-    /// of accounting.
-    #[doc(alias("dsl_scan_check_suspend", "dsl_scan_check_resume"))]
-    fn is_met(&mut self, owner: &Owner<'_>, at: Bookmark) -> Result<bool, Stop> {
-        let Some(last) = self.resume else {
-            let may_pause = at.level == 0 && at.blkid != SPILL && at.object.cast_signed() >= 0;
-            if may_pause && self.visitor.pauses(at) {
-                self.paused = Some(at);
-                return Err(Stop);
-            }
-            return Ok(false);
-        };
-        if owner.is_before(at, last) {
-            return Ok(true);
-        }
-        if owner.position(at) >= owner.position(last) {
-            self.resume = None;
-        }
-        Ok(false)
-    }
-
     /// Meets the blocks of an object set born after `bound`; `with_log`: also its intent log, if logs are met at all.
     ///
     /// # Errors
@@ -258,9 +203,9 @@ impl Walk<'_> {
         (self.objset, self.births.after) = (objset, bound);
         let at = Bookmark::root(objset);
         let new = root.accounting_birth() > bound;
-        if self.resume.is_none() && self.visitor.pauses(at) {
-            self.paused = Some(at);
-            return Err(Stop);
+        let continues = matches!(self.from, Some(Continue::Before(_)));
+        if !continues {
+            self.pause(at)?;
         }
         if root.is_hole() || !(new || with_log) {
             return Ok(());
@@ -272,15 +217,16 @@ impl Walk<'_> {
         if !new {
             return Ok(());
         }
-        if self.resume.is_none() && root.physical_birth() <= self.births.until {
-            self.visitor.block(&Visit { bp: root, at, origin: Origin::Tree, dnode: None })?;
+        if !continues && root.physical_birth() <= self.births.until {
+            self.visitor.block(&Visit { bp: root, at, origin: ReferenceKind::Tree, dnode: None })?;
         }
-        if root.dva(0).is_some_and(|dva| !self.roots.insert(dva)) {
-            self.visitor.unreadable(at, &twice(at));
+        if root.dva(0).is_some_and(|dva| !self.roots.insert((dva.vdev, dva.offset))) {
+            let twice = Error::new(Kind::Loop, "a block of pointers stands at two places").at_block(at);
+            self.visitor.unreadable(at, &twice);
             return Ok(());
         }
         match opened {
-            Ok(objset) => self.special_objects(&objset),
+            Ok(objset) => self.objects(&objset),
             Err(e) => {
                 self.visitor.unreadable(at, &e);
                 Ok(())
@@ -288,143 +234,70 @@ impl Walk<'_> {
         }
     }
 
-    fn special_objects(&mut self, objset: &Arc<Objset>) -> Result<(), Stop> {
-        let phys = &objset.phys;
-        self.object(&phys.meta_dnode, SpecialObject::Meta.number())?;
-        let accounting = [
-            (&phys.projectused, SpecialObject::ProjectUsed),
-            (&phys.groupused, SpecialObject::GroupUsed),
-            (&phys.userused, SpecialObject::UserUsed),
-        ];
-        for (dnode, which) in accounting {
-            if let Some(dnode) = dnode.as_ref().filter(|d| !d.is_free()) {
-                self.object(dnode, which.number())?;
-            }
-        }
-        Ok(())
+    fn objects(&mut self, objset: &Arc<Objset>) -> Result<(), Stop> {
+        let meta = &objset.phys.meta_dnode;
+        let resume = match self.from {
+            None => None,
+            Some(Continue::Before(last)) => Some(Resume::before(last, meta)),
+            Some(Continue::Freeing(last)) => Resume::freeing(&last, meta),
+        };
+        self.may_pause = resume.is_none();
+        Traversal::new(objset, self, resume).all()
     }
 
-    fn object(&mut self, dnode: &Dnode, object: u64) -> Result<(), Stop> {
-        let owner = Owner { dnode, object, seen: RefCell::default() };
-        let top = dnode.nlevels.saturating_sub(1);
-        for (i, bp) in (0..).zip(dnode.blkptrs()) {
-            self.visit(&owner, bp, Bookmark::new(self.objset, object, i64::from(top), i))?;
-        }
-        match dnode.spill() {
-            Some(bp) => self.visit(&owner, bp, Bookmark::new(self.objset, object, 0, SPILL)),
-            None => Ok(()),
-        }
-    }
-
-    /// Whether a resumed walk below this block visited the block itself before it paused.
-    fn is_resuming(&self, owner: &Owner<'_>, at: Bookmark) -> bool {
-        self.resume.is_some_and(|last| owner.position(at) < owner.position(last))
-    }
-
-    fn visit(&mut self, owner: &Owner<'_>, bp: &Blkptr, at: Bookmark) -> Result<(), Stop> {
-        if bp.accounting_birth() <= self.births.after || self.is_met(owner, at)? {
-            return Ok(());
-        }
-        let visit = Visit { bp, at, origin: Origin::Tree, dnode: Some(owner.dnode) };
-        if bp.is_hole() {
-            return self.visitor.hole(&visit);
-        }
-        if bp.physical_birth() <= self.births.until && !self.is_resuming(owner, at) {
-            self.visitor.block(&visit)?;
-        }
-        if bp.is_embedded() {
-            return Ok(());
-        }
-        if i64::from(bp.level()) != at.level {
-            let what = format!("a pointer of level {} stands here", bp.level());
-            self.visitor.unreadable(at, &Error::corrupt(what).at_block(at));
-            return Ok(());
-        }
-        if at.level == 0 && !(owner.object == 0 && bp.object_type() == ObjectType::DNODE) {
-            return Ok(());
-        }
-        if bp.dva(0).is_some_and(|dva| !owner.seen.borrow_mut().insert(dva)) {
-            self.visitor.unreadable(at, &twice(at));
-            return Ok(());
-        }
-        match self.arc.read(bp, at, Form::NoKey) {
-            Err(e) => {
-                self.visitor.unreadable(at, &e);
-                Ok(())
-            }
-            Ok(block) if at.level > 0 => self.pointers(owner, &block, at),
-            Ok(block) => self.dnodes(&block, at),
-        }
-    }
-
-    fn pointers(&mut self, owner: &Owner<'_>, block: &Buf, at: Bookmark) -> Result<(), Stop> {
-        let count = u64::try_from(block.len() >> BLKPTR_SHIFT).unwrap_or(0);
-        let first = at.blkid.wrapping_mul(count);
-        let place = |i: u64| Bookmark { level: at.level - 1, blkid: first.wrapping_add(i), ..at };
-        let leads_on = at.level > 1 || owner.object == 0;
-        let mut ahead = 0;
-        for i in 0..count {
-            if leads_on && ahead <= i {
-                ahead = self.read_ahead(block, i, count, &place);
-            }
-            if let Some(bp) = pointer(block, i) {
-                self.visit(owner, &bp, place(i))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Starts reading children from `from` on; returns the position from which to call again.
-    fn read_ahead(&self, block: &Buf, from: u64, count: u64, place: &dyn Fn(u64) -> Bookmark) -> u64 {
-        let mut bytes = 0;
-        for i in from..count {
-            if bytes >= WINDOW {
-                return i;
-            }
-            if let Some(bp) = pointer(block, i).filter(|bp| bp.accounting_birth() > self.births.after) {
-                bytes += bp.lsize();
-                self.arc.prefetch(&bp, place(i), Form::NoKey);
-            }
-        }
-        count
-    }
-
-    fn dnodes(&mut self, block: &Buf, at: Bookmark) -> Result<(), Stop> {
-        let per_block = u64::try_from(block.len() >> dnode::DNODE_SHIFT).unwrap_or(0);
-        let first = at.blkid.wrapping_mul(per_block);
-        let mut decoded = Vec::new();
-        for (slot, bytes) in dnode::slots(block) {
-            let object = first.wrapping_add(u64::try_from(slot).unwrap_or(0));
-            match Dnode::from_bytes(bytes) {
-                Ok(dnode) if dnode.is_free() => {}
-                Ok(dnode) => decoded.push((object, dnode)),
-                Err(e) => {
-                    let at = Bookmark::new(self.objset, object, 0, 0);
-                    self.visitor.unreadable(at, &Error::new(Kind::Corrupt, e.to_string()).at_block(at));
-                }
-            }
-        }
-        for (object, dnode) in decoded.iter().filter(|(_, d)| d.nlevels > 1) {
-            let level = i64::from(dnode.nlevels) - 1;
-            let new = (0..).zip(dnode.blkptrs()).filter(|(_, bp)| bp.accounting_birth() > self.births.after);
-            for (i, bp) in new {
-                self.arc.prefetch(bp, Bookmark::new(self.objset, *object, level, i), Form::NoKey);
-            }
-        }
-        for (object, dnode) in &decoded {
-            self.object(dnode, *object)?;
+    fn pause(&mut self, at: Bookmark) -> Result<(), Stop> {
+        if self.visitor.pauses(at) {
+            self.paused = Some(at);
+            return Err(Stop);
         }
         Ok(())
     }
 }
 
-fn twice(at: Bookmark) -> Error {
-    Error::new(Kind::Loop, "a block of pointers stands at two places").at_block(at)
+impl TreeVisitor for Walk<'_> {
+    type Stop = Stop;
+    const STARTS: Starts = Starts::Here;
+
+    fn is_old(&self, bp: &Blkptr) -> bool {
+        bp.accounting_birth() <= self.births.after
+    }
+
+    /// Lets the visitor pause. Pauses are at roots and data blocks only, as OpenZFS can continue nowhere else, and not in objects
+    /// of accounting; never where the walk itself began, so that each one gets on.
+    #[doc(alias("dsl_scan_check_suspend", "dsl_scan_check_resume"))]
+    fn meet(&mut self, pointer: &Pointer<'_>) -> Result<(), Stop> {
+        if pointer.again {
+            return Ok(());
+        }
+        let at = pointer.at;
+        let can_resume = at.level == 0 && at.blkid != SPILL && at.object.cast_signed() >= 0;
+        if std::mem::replace(&mut self.may_pause, true) && can_resume {
+            self.pause(at)?;
+        }
+        Ok(())
+    }
+
+    fn hole(&mut self, pointer: &Pointer<'_>) -> Result<(), Stop> {
+        self.visitor.hole(&visit(pointer))
+    }
+
+    fn pre(&mut self, pointer: &Pointer<'_>) -> Result<(), Stop> {
+        let is_met = pointer.again && !matches!(self.from, Some(Continue::Freeing(_)));
+        if is_met || pointer.bp.physical_birth() > self.births.until {
+            return Ok(());
+        }
+        self.visitor.block(&visit(pointer))
+    }
+
+    fn dead_end(&mut self, end: DeadEnd) -> Result<(), Stop> {
+        self.visitor.unreadable(end.at, &end.error);
+        Ok(())
+    }
 }
 
-fn pointer(block: &Buf, i: u64) -> Option<Blkptr> {
-    let start = usize::try_from(i).ok()? << BLKPTR_SHIFT;
-    block.get(start..).and_then(Blkptr::from_bytes)
+fn visit<'a>(pointer: &Pointer<'a>) -> Visit<'a> {
+    let Pointer { bp, at, object, .. } = *pointer;
+    Visit { bp, at, origin: ReferenceKind::Tree, dnode: Some(&object.dnode) }
 }
 
 /// Places already met, for lists in which a block may stand twice.

@@ -7,7 +7,7 @@
 //! spares. A block always takes whole rows of its group, the padding is written as zeros. Format
 //! source: vdev_draid.c, OpenZFS 2.3.
 
-use super::plan::{Area, ChildResult, Children, Depth, ReadPlan, Step};
+use super::plan::{Area, ChildResult, Children, Depth, PlanStep, ReadPlan};
 use super::stripe::{Column, Grid, Heights, MAX_BLOCK};
 use super::stripe_plan::StripePlan;
 use crate::{Error, Result};
@@ -217,7 +217,7 @@ impl DraidPlan {
 }
 
 impl ReadPlan for DraidPlan {
-    fn start(&mut self, children: &dyn Children) -> Step {
+    fn start(&mut self, children: &dyn Children) -> PlanStep {
         self.0.start(children)
     }
 
@@ -226,7 +226,7 @@ impl ReadPlan for DraidPlan {
         _: &dyn Children,
         results: Vec<ChildResult>,
         judge: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Step {
+    ) -> PlanStep {
         self.0.resume(results, judge)
     }
 }

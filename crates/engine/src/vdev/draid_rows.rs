@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::draid::DraidGeometry;
 use super::leaf::Leaf;
-use super::top::{Layout, Side, Top};
+use super::top::{Side, Top, VdevLayout};
 
 /// Longest block that a stretch of rows may be taken for.
 #[doc(alias = "SPA_MAXBLOCKSIZE")]
@@ -69,7 +69,7 @@ impl Top {
     /// Its geometry, when it is a draid.
     pub fn draid(&self) -> Option<&DraidGeometry> {
         match &self.layout {
-            Layout::Draid(geometry) => Some(geometry),
+            VdevLayout::Draid(geometry) => Some(geometry),
             _ => None,
         }
     }
@@ -99,7 +99,7 @@ impl Top {
         match (side, &self.layout) {
             (Side::Leaf(leaf), _) => found.push(above.iter().chain([leaf]).map(Arc::clone).collect()),
             // A spare stands in for one child: none is met twice.
-            (Side::DistributedSpare { id, spare: Some(spare) }, Layout::Draid(geometry))
+            (Side::DistributedSpare { id, spare: Some(spare) }, VdevLayout::Draid(geometry))
                 if !above.iter().any(|leaf| leaf.guid == spare.guid) =>
             {
                 let Some(child) = geometry.spare_child(*id, offset) else { return };

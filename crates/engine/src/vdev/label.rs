@@ -42,7 +42,7 @@ use stdx::{AlignedBuf, Buf};
 use super::batch::{LeafWrite, flush_all, write_all};
 use super::config::AllocBias;
 use super::leaf::Leaf;
-use super::top::{Layout, Top};
+use super::top::{Top, VdevLayout};
 use super::tree::Tree;
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Executor;
@@ -203,7 +203,8 @@ impl ConfigSync<'_> {
 
     /// Top-level vdevs with devices of their own, some of them present.
     fn writable_tops(&self) -> Vec<&Arc<Top>> {
-        let is_concrete = |top: &&Arc<Top>| !matches!(top.layout, Layout::Indirect(_) | Layout::Absent);
+        let is_concrete =
+            |top: &&Arc<Top>| !matches!(top.layout, VdevLayout::Indirect(_) | VdevLayout::Absent);
         let tops = self.tree.tops().filter(is_concrete);
         tops.filter(|top| top.leaves().any(|leaf| leaf.is_writable())).collect()
     }

@@ -11,7 +11,7 @@
 //! in [`Depth::All`] a copy equal to the accepted one is not checksummed again.
 
 use super::mirror_sectors::{Scrap, UNIT, combine};
-use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, Outcome, ReadPlan, Step};
+use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, PlanOutcome, PlanStep, ReadPlan};
 use std::collections::BTreeMap;
 use stdx::Buf;
 
@@ -79,19 +79,19 @@ impl MirrorPlan {
         self.waiting = fresh.iter().chain(stale).rev().copied().collect();
     }
 
-    fn next(&mut self, children: &dyn Children) -> Step {
+    fn next(&mut self, children: &dyn Children) -> PlanStep {
         if self.good.is_some() {
             return self.finish(children);
         }
         match self.waiting.pop() {
-            Some(side) => Step::Issue(vec![self.read(side)]),
+            Some(side) => PlanStep::Issue(vec![self.read(side)]),
             None => self.finish(children),
         }
     }
 
     /// Names the sides that were never asked because of a known fault, where that matters: always
     /// when all copies were wanted, else only when none was good.
-    fn finish(&mut self, children: &dyn Children) -> Step {
+    fn finish(&mut self, children: &dyn Children) -> PlanStep {
         if self.depth != Depth::First || self.good.is_none() {
             for side in 0..children.sides(0, self.offset) {
                 let read = self.read(side);
@@ -102,7 +102,7 @@ impl MirrorPlan {
                 }
             }
         }
-        Step::Done(Outcome { data: self.good.take(), bad: std::mem::take(&mut self.bad) })
+        PlanStep::Done(PlanOutcome { data: self.good.take(), bad: std::mem::take(&mut self.bad) })
     }
 
     fn take(
@@ -176,9 +176,9 @@ impl MirrorPlan {
 }
 
 impl ReadPlan for MirrorPlan {
-    fn start(&mut self, children: &dyn Children) -> Step {
+    fn start(&mut self, children: &dyn Children) -> PlanStep {
         if !self.is_sane() {
-            return Step::Done(Outcome::default());
+            return PlanStep::Done(PlanOutcome::default());
         }
         self.line_up(children);
         if self.depth != Depth::All {
@@ -188,7 +188,7 @@ impl ReadPlan for MirrorPlan {
         let reads: Vec<ChildRead> =
             self.waiting.iter().rev().filter(|side| fresh(side)).map(|&side| self.read(side)).collect();
         self.waiting.retain(|side| !fresh(side));
-        if reads.is_empty() { self.next(children) } else { Step::Issue(reads) }
+        if reads.is_empty() { self.next(children) } else { PlanStep::Issue(reads) }
     }
 
     fn resume(
@@ -196,7 +196,7 @@ impl ReadPlan for MirrorPlan {
         children: &dyn Children,
         results: Vec<ChildResult>,
         judge: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Step {
+    ) -> PlanStep {
         if self.in_pieces {
             results.into_iter().for_each(|result| self.take_piece(result));
             self.put_together(judge);
@@ -212,7 +212,7 @@ impl ReadPlan for MirrorPlan {
             self.in_pieces = true;
             let pieces = self.pieces();
             if !pieces.is_empty() {
-                return Step::Issue(pieces);
+                return PlanStep::Issue(pieces);
             }
             self.put_together(judge);
         }
@@ -258,8 +258,8 @@ mod tests {
         let mut seen = [false; 3];
         for region in 0..3u64 {
             match MirrorPlan::new(region << 20, 512, Depth::First, 7).start(&leaves) {
-                Step::Issue(reads) => seen[reads[0].side as usize] = true,
-                Step::Done(_) => panic!("nothing asked"),
+                PlanStep::Issue(reads) => seen[reads[0].side as usize] = true,
+                PlanStep::Done(_) => panic!("nothing asked"),
             }
         }
         assert_eq!(seen, [true; 3]);

@@ -7,7 +7,7 @@
 //! Source: `vdev_xlate`, `vdev_raidz_xlate`, `vdev_draid_xlate`, OpenZFS 2.4.
 
 use super::draid::DraidGeometry;
-use super::top::{Layout, Side, Top};
+use super::top::{Side, Top, VdevLayout};
 
 /// A range of bytes: first, and first after it.
 type Range = (u64, u64);
@@ -25,15 +25,15 @@ impl Top {
     #[doc(alias = "vdev_xlate")]
     pub fn physical(&self, child: u32, start: u64, end: u64) -> Vec<Range> {
         match &self.layout {
-            Layout::Mirror => vec![(start, end)],
-            Layout::Raidz(geometry) if !geometry.is_reflowing() => {
+            VdevLayout::Mirror => vec![(start, end)],
+            VdevLayout::Raidz(geometry) if !geometry.is_reflowing() => {
                 let width = u64::try_from(self.children().len()).unwrap_or(1).max(1);
                 let first_row =
                     |at: u64| (at >> self.ashift).saturating_sub(u64::from(child)).div_ceil(width);
                 vec![(first_row(start) << self.ashift, first_row(end) << self.ashift)]
             }
-            Layout::Draid(geometry) => geometry.physical(child, start, end),
-            Layout::Raidz(_) | Layout::Indirect(_) | Layout::Absent => Vec::new(),
+            VdevLayout::Draid(geometry) => geometry.physical(child, start, end),
+            VdevLayout::Raidz(_) | VdevLayout::Indirect(_) | VdevLayout::Absent => Vec::new(),
         }
         .into_iter()
         .filter(|(start, end)| start < end)
@@ -43,8 +43,8 @@ impl Top {
     /// Bytes of this vdev that take at most `most` bytes of each child, in whole units of its allocations; at least one.
     pub(crate) fn logical_chunk(&self, most: u64) -> u64 {
         let width = match &self.layout {
-            Layout::Raidz(_) => u64::try_from(self.children().len()).unwrap_or(1),
-            Layout::Draid(geometry) => geometry.group_width(),
+            VdevLayout::Raidz(_) => u64::try_from(self.children().len()).unwrap_or(1),
+            VdevLayout::Draid(geometry) => geometry.group_width(),
             _ => 1,
         };
         (most >> self.ashift).max(1).saturating_mul(width.max(1)) << self.ashift

@@ -99,7 +99,7 @@ pub struct BadCopy {
 
 /// The end of a plan.
 #[derive(Debug, Default)]
-pub struct Outcome {
+pub struct PlanOutcome {
     /// The block's bytes, exactly the size asked, when some copy or combination was accepted.
     pub data: Option<Buf>,
     /// Everything found bad on the way: leaves that could not serve a read that was wanted, and bytes
@@ -109,11 +109,11 @@ pub struct Outcome {
 
 /// Next step of a plan.
 #[derive(Debug)]
-pub enum Step {
+pub enum PlanStep {
     /// Issue these reads together, then call `resume` with all their results.
     Issue(Vec<ChildRead>),
     /// It is over.
-    Done(Outcome),
+    Done(PlanOutcome),
 }
 
 /// The children's state, as far as a plan may use it before it reads.
@@ -153,7 +153,7 @@ pub enum Depth {
 /// A state machine for reading one block (one DVA) from one top-level vdev.
 pub trait ReadPlan: Send {
     /// The first step.
-    fn start(&mut self, children: &dyn Children) -> Step;
+    fn start(&mut self, children: &dyn Children) -> PlanStep;
     /// Takes the results of the last `Issue`, in any order. `judge` returns whether candidate bytes are
     /// right; it is called with exactly the size asked.
     fn resume(
@@ -161,5 +161,5 @@ pub trait ReadPlan: Send {
         children: &dyn Children,
         results: Vec<ChildResult>,
         judge: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Step;
+    ) -> PlanStep;
 }

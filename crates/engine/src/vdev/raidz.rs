@@ -6,7 +6,7 @@
 //!
 //! Differs from OpenZFS: see [`super::stripe_plan`] for how reads and recovery differ.
 
-use super::plan::{Area, ChildResult, Children, Depth, ReadPlan, Step};
+use super::plan::{Area, ChildResult, Children, Depth, PlanStep, ReadPlan};
 use super::raidz_expand::{Expansion, ReflowState};
 use super::stripe::{Column, Grid, Heights, MAX_BLOCK, MAX_COLUMNS};
 use super::stripe_plan::StripePlan;
@@ -235,7 +235,7 @@ impl RaidzPlan {
 }
 
 impl ReadPlan for RaidzPlan {
-    fn start(&mut self, children: &dyn Children) -> Step {
+    fn start(&mut self, children: &dyn Children) -> PlanStep {
         self.0.start(children)
     }
 
@@ -244,7 +244,7 @@ impl ReadPlan for RaidzPlan {
         _: &dyn Children,
         results: Vec<ChildResult>,
         judge: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Step {
+    ) -> PlanStep {
         self.0.resume(results, judge)
     }
 }

@@ -11,15 +11,15 @@ use zcommon::draid::DraidConfig;
 use super::config::AllocBias;
 use super::draid::DraidGeometry;
 use super::leaf::Leaf;
-use super::plan::{BadCopy, ChildResult, DATA_START, Depth, Fault, Outcome, Step};
+use super::plan::{BadCopy, ChildResult, DATA_START, Depth, Fault, PlanOutcome, PlanStep};
 use super::raidz::RaidzGeometry;
 use super::raidz_expand::Expansion;
 use super::repair::Mend;
-use super::top::{Layout, Side, Top};
+use super::top::{Side, Top, VdevLayout};
 
 const SIZE: usize = 6 << 20;
 
-fn top(layout: Layout, sides: &[usize]) -> (Arc<Top>, Vec<Arc<MemDevice>>) {
+fn top(layout: VdevLayout, sides: &[usize]) -> (Arc<Top>, Vec<Arc<MemDevice>>) {
     let mut devices = Vec::new();
     let mut children = Vec::new();
     for &count in sides {
@@ -35,13 +35,13 @@ fn top(layout: Layout, sides: &[usize]) -> (Arc<Top>, Vec<Arc<MemDevice>>) {
     (Top::of_parts(0, "test-0", AllocBias::Normal, 9, layout, children), devices)
 }
 
-fn read(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64, depth: Depth) -> Outcome {
+fn read(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64, depth: Depth) -> PlanOutcome {
     let mut plan = top.plan(offset, block.len() as u64, birth, depth).unwrap();
     let mut step = plan.start(&top.view(birth));
     loop {
         let reads = match step {
-            Step::Issue(reads) => reads,
-            Step::Done(outcome) => return outcome,
+            PlanStep::Issue(reads) => reads,
+            PlanStep::Done(outcome) => return outcome,
         };
         let mut results = Vec::new();
         for read in reads {
@@ -53,14 +53,14 @@ fn read(top: &Arc<Top>, offset: u64, block: &Buf, birth: u64, depth: Depth) -> O
     }
 }
 
-fn repair(top: &Arc<Top>, at: (u64, u64), block: &Buf, outcome: &Outcome, mend: Mend) -> Vec<u64> {
+fn repair(top: &Arc<Top>, at: (u64, u64), block: &Buf, outcome: &PlanOutcome, mend: Mend) -> Vec<u64> {
     let (tx, rx) = std::sync::mpsc::channel();
     top.repair(at, block, &outcome.bad, mend, Box::new(move |mended| tx.send(mended).unwrap()));
     rx.recv().unwrap().leaves.into_keys().collect()
 }
 
 /// Spoils some devices wholly, and checks that a thorough read and a repair restore the block's bytes there.
-fn heals(rng: &mut Rng, layout: Layout, sides: &[usize], offset: u64, birth: u64, most: usize) {
+fn heals(rng: &mut Rng, layout: VdevLayout, sides: &[usize], offset: u64, birth: u64, most: usize) {
     let (top, devices) = top(layout, sides);
     let mut bytes = vec![0; 512 * (1 + rng.below(40)) as usize];
     rng.fill(&mut bytes);
@@ -104,27 +104,27 @@ fn every_layout_heals() {
     let mut rng = Rng::new(31);
     for round in 0..10u64 {
         let unit = rng.below(100);
-        heals(&mut rng, Layout::Mirror, &[3], 512 * unit, 9, 2);
+        heals(&mut rng, VdevLayout::Mirror, &[3], 512 * unit, 9, 2);
         let nparity = 1 + (round % 3) as u32;
         let width = nparity + 1 + (round % 4) as u32;
         let geometry = RaidzGeometry { ashift: 9, width, nparity, expansion: None };
         let offset = 512 * rng.below(100);
-        heals(&mut rng, Layout::Raidz(geometry), &vec![1; width as usize], offset, 9, nparity as usize);
+        heals(&mut rng, VdevLayout::Raidz(geometry), &vec![1; width as usize], offset, 9, nparity as usize);
         let config = DraidConfig { parity: 1, data: 2, children: 5, spares: 1 };
         let geometry = DraidGeometry::new(9, config, config.groups().unwrap()).unwrap();
-        heals(&mut rng, Layout::Draid(geometry), &[1; 5], 1536 * unit, 9, 1);
+        heals(&mut rng, VdevLayout::Draid(geometry), &[1; 5], 1536 * unit, 9, 1);
         let expansion = Some(Expansion { txgs: vec![10], reflow: None });
         let geometry = RaidzGeometry { ashift: 9, width: 5, nparity: 1, expansion };
-        heals(&mut rng, Layout::Raidz(geometry), &[1; 5], offset, 9 + round % 3, 1);
+        heals(&mut rng, VdevLayout::Raidz(geometry), &[1; 5], offset, 9 + round % 3, 1);
         let geometry = RaidzGeometry { ashift: 9, width: 3, nparity: 1, expansion: None };
-        heals(&mut rng, Layout::Raidz(geometry), &[1, 2, 1], offset, 9, 1);
+        heals(&mut rng, VdevLayout::Raidz(geometry), &[1, 2, 1], offset, 9, 1);
     }
 }
 
 /// Blocks in a leaf's DTL are left to a resilver; reads do not repair them.
 #[test]
 fn stale_copies_are_left_to_resilver() {
-    let (top, devices) = top(Layout::Mirror, &[2]);
+    let (top, devices) = top(VdevLayout::Mirror, &[2]);
     let block = Buf::from(&[7u8; 1024][..]);
     blkdev::write_at(&*devices[0], DATA_START, &block).unwrap();
     let leaf = top.leaves().nth(1).unwrap();
@@ -140,7 +140,7 @@ fn stale_copies_are_left_to_resilver() {
 #[test]
 fn only_what_is_bad_is_written() {
     let geometry = RaidzGeometry { ashift: 9, width: 4, nparity: 1, expansion: None };
-    let (top, devices) = top(Layout::Raidz(geometry), &[1; 4]);
+    let (top, devices) = top(VdevLayout::Raidz(geometry), &[1; 4]);
     let block = Buf::from(&[3u8; 512 * 6][..]);
     top.write(0, block.clone(), 5, Box::new(|outcome| assert!(outcome.unwrap().is_empty())));
     blkdev::write_at(&*devices[2], DATA_START + 700, &[9]).unwrap();
@@ -189,7 +189,8 @@ fn a_block_across_two_rows_of_a_distributed_spare_comes_back() {
         let (geometry, _, mut children) = spread(1);
         let unit = 3 << 9;
         children[gone] = vec![Side::Leaf(Leaf::new(9, "gone".into(), None)), distributed(0).1];
-        let top = Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry.clone()), children);
+        let top =
+            Top::of_parts(0, "test-0", AllocBias::Normal, 9, VdevLayout::Draid(geometry.clone()), children);
         let start = geometry.group_bytes() - 4 * unit;
         let blocks = [(start - 2 * unit, 2), (start, 8), (start + 8 * unit, 2)]
             .map(|(at, rows)| (at, random(at, rows * 1024)));
@@ -217,7 +218,7 @@ fn a_new_disk_gets_what_a_distributed_spare_has_there() {
     let gone = geometry.grid(0, 1024).unwrap().columns[1].child as usize;
     children[gone] = vec![Side::Leaf(Leaf::new(9, "gone".into(), None)), distributed(0).1];
     let top = |children| {
-        Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry.clone()), children)
+        Top::of_parts(0, "test-0", AllocBias::Normal, 9, VdevLayout::Draid(geometry.clone()), children)
     };
     store(&top(children.clone()), 0, &block, 10);
 
@@ -246,14 +247,20 @@ fn what_a_distributed_spare_cannot_take_is_not_forgotten() {
     let holder = geometry.spare_child(0, 0).unwrap() as usize;
     let block = random(1, 1024);
     let gone = geometry.grid(0, 1024).unwrap().columns[1].child as usize;
-    let whole =
-        Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry.clone()), children.clone());
+    let whole = Top::of_parts(
+        0,
+        "test-0",
+        AllocBias::Normal,
+        9,
+        VdevLayout::Draid(geometry.clone()),
+        children.clone(),
+    );
     store(&whole, 0, &block, 10);
     let (spare, side) = distributed(0);
     spare.miss_all(1, 30);
     children[gone].push(side);
     children[holder] = vec![Side::Leaf(Leaf::new(9, "gone".into(), None))];
-    let top = Top::of_parts(0, "test-0", AllocBias::Normal, 9, Layout::Draid(geometry), children);
+    let top = Top::of_parts(0, "test-0", AllocBias::Normal, 9, VdevLayout::Draid(geometry), children);
     let outcome = read(&top, 0, &block, 10, Depth::All);
     let (tx, rx) = std::sync::mpsc::channel();
     let told = Box::new(move |mended| tx.send(mended).unwrap());

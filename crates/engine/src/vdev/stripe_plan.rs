@@ -20,7 +20,7 @@
 
 use super::compare;
 use super::gather::{Bytes, GAP, Gather};
-use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, Outcome, Step, part};
+use super::plan::{BadCopy, ChildRead, ChildResult, Children, Depth, Fault, PlanOutcome, PlanStep, part};
 use super::search;
 use super::stripe::{Column, Grid};
 use stdx::{AlignedBuf, Buf};
@@ -156,19 +156,23 @@ impl StripePlan {
         }
     }
 
-    pub(super) fn start(&mut self, children: &dyn Children) -> Step {
+    pub(super) fn start(&mut self, children: &dyn Children) -> PlanStep {
         let Some(grid) = &self.grid else {
-            return Step::Done(Outcome::default());
+            return PlanStep::Done(PlanOutcome::default());
         };
         if grid.columns.iter().any(|column| column.child >= children.count()) {
-            return Step::Done(Outcome::default());
+            return PlanStep::Done(PlanOutcome::default());
         }
         self.faults = Faults::of(children, grid);
         // Nothing can be accepted before anything was read, so no judge is needed yet.
         self.proceed(GAP, &mut |_| false)
     }
 
-    pub(super) fn resume(&mut self, results: Vec<ChildResult>, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
+    pub(super) fn resume(
+        &mut self,
+        results: Vec<ChildResult>,
+        judge: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> PlanStep {
         for result in results {
             self.degraded |= result.data.is_none();
             self.failed |= result.data.is_none();
@@ -178,9 +182,9 @@ impl StripePlan {
     }
 
     /// Advances from state to state until there is something to read or the plan ends.
-    fn proceed(&mut self, gap: u64, judge: &mut dyn FnMut(&[u8]) -> bool) -> Step {
+    fn proceed(&mut self, gap: u64, judge: &mut dyn FnMut(&[u8]) -> bool) -> PlanStep {
         let Some(grid) = &self.grid else {
-            return Step::Done(Outcome::default());
+            return PlanStep::Done(PlanOutcome::default());
         };
         loop {
             let (gather, faults) = (&mut self.gather, &self.faults);
@@ -191,7 +195,7 @@ impl StripePlan {
             };
             let reads = gather.ask(wanted, gap);
             if !reads.is_empty() {
-                return Step::Issue(reads);
+                return PlanStep::Issue(reads);
             }
             let search = |stale, judge: &mut dyn FnMut(&[u8]) -> bool| {
                 search::search(grid, gather, faults, self.size, stale, judge)
@@ -209,7 +213,7 @@ impl StripePlan {
             let verifies = self.phase == Phase::Known && self.failed;
             if (data.is_some() && !verifies) || self.phase == Phase::Stale {
                 let bad = self.bad_copies(grid, data.as_deref());
-                return Step::Done(Outcome { data, bad });
+                return PlanStep::Done(PlanOutcome { data, bad });
             }
             self.accepted = data;
             match self.phase {
@@ -218,7 +222,7 @@ impl StripePlan {
                     self.phase = Phase::Pieces;
                     let pieces = self.gather.retry_in_pieces(grid.sector);
                     if !pieces.is_empty() {
-                        return Step::Issue(pieces);
+                        return PlanStep::Issue(pieces);
                     }
                     self.phase = Phase::Stale;
                 }

@@ -1,6 +1,6 @@
 //! Drives read plans over byte vectors instead of devices.
 
-use super::plan::{Area, ChildRead, ChildResult, Children, Fault, Outcome, ReadPlan, Step};
+use super::plan::{Area, ChildRead, ChildResult, Children, Fault, PlanOutcome, PlanStep, ReadPlan};
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use stdx::Buf;
@@ -139,13 +139,13 @@ impl Children for Leaves {
 }
 
 /// Runs a plan to its end; the judge accepts exactly `want`. Checks the contract on the way.
-pub(crate) fn run(plan: &mut dyn ReadPlan, leaves: &Leaves, want: &[u8]) -> Outcome {
+pub(crate) fn run(plan: &mut dyn ReadPlan, leaves: &Leaves, want: &[u8]) -> PlanOutcome {
     let mut seen = HashSet::new();
     let mut step = plan.start(leaves);
     for _ in 0..1000 {
         let reads = match step {
-            Step::Issue(reads) => reads,
-            Step::Done(outcome) => {
+            PlanStep::Issue(reads) => reads,
+            PlanStep::Done(outcome) => {
                 if let Some(data) = &outcome.data {
                     assert_eq!(&**data, want, "a plan may only end with bytes that were accepted");
                 }

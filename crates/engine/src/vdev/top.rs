@@ -44,7 +44,7 @@ pub enum Side {
 
 /// How a top-level vdev lays out blocks.
 #[derive(Debug)]
-pub enum Layout {
+pub enum VdevLayout {
     /// A disk, a file, or a mirror: all sides of child 0.
     Mirror,
     /// Raidz, expanded or not.
@@ -69,7 +69,7 @@ pub struct Top {
     /// Sector shift.
     pub ashift: u32,
     /// Layout.
-    pub layout: Layout,
+    pub layout: VdevLayout,
     /// Whether space is counted as its blocks use it, without parity, as in pools of version 3 and later.
     #[doc(alias = "spa_deflate")]
     deflates: bool,
@@ -128,7 +128,7 @@ impl Top {
     /// bytes in flight count here, too. `deflates`: the pool counts space without parity.
     pub(crate) fn new(
         config: &VdevConfig,
-        layout: Layout,
+        layout: VdevLayout,
         find: &dyn Fn(u64) -> Option<Side>,
         before: Option<&Top>,
         deflates: bool,
@@ -162,23 +162,23 @@ impl Top {
         state: ReflowState,
         copied: Option<std::ops::Range<u64>>,
     ) -> Option<Arc<Self>> {
-        let Layout::Raidz(geometry) = &self.layout else { return None };
-        Some(self.replaced_by(Layout::Raidz(geometry.with_reflow(state)), copied))
+        let VdevLayout::Raidz(geometry) = &self.layout else { return None };
+        Some(self.replaced_by(VdevLayout::Raidz(geometry.with_reflow(state)), copied))
     }
 
     /// The same mirror or draid, on which writes to `range` wait until [`Top::open_gate`]; `None` when it is neither, nor a
     /// disk.
     pub(crate) fn holding(&self, range: std::ops::Range<u64>) -> Option<Arc<Self>> {
         let layout = match &self.layout {
-            Layout::Mirror => Layout::Mirror,
-            Layout::Draid(geometry) => Layout::Draid(geometry.clone()),
+            VdevLayout::Mirror => VdevLayout::Mirror,
+            VdevLayout::Draid(geometry) => VdevLayout::Draid(geometry.clone()),
             _ => return None,
         };
         Some(self.replaced_by(layout, Some(range)))
     }
 
     /// A top in the place of this one; its writes to `copied` wait.
-    fn replaced_by(&self, layout: Layout, copied: Option<std::ops::Range<u64>>) -> Arc<Self> {
+    fn replaced_by(&self, layout: VdevLayout, copied: Option<std::ops::Range<u64>>) -> Arc<Self> {
         Arc::new(Self {
             id: self.id,
             name: self.name.clone(),
@@ -219,7 +219,7 @@ impl Top {
     /// The state of the expansion of its raidz, while one is under way.
     pub(crate) fn reflow(&self) -> Option<ReflowState> {
         match &self.layout {
-            Layout::Raidz(geometry) => geometry.reflow(),
+            VdevLayout::Raidz(geometry) => geometry.reflow(),
             _ => None,
         }
     }
@@ -248,7 +248,7 @@ impl Top {
         name: &str,
         bias: AllocBias,
         ashift: u32,
-        layout: Layout,
+        layout: VdevLayout,
         children: Vec<Vec<Side>>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -279,11 +279,11 @@ impl Top {
     /// A plan for `size` bytes at `offset`, born in `birth` (physical).
     pub fn plan(&self, offset: u64, size: u64, birth: u64, depth: Depth) -> Result<Box<dyn ReadPlan>> {
         match &self.layout {
-            Layout::Mirror => Ok(Box::new(MirrorPlan::new(offset, size, depth, self.id))),
-            Layout::Raidz(geometry) => Ok(Box::new(RaidzPlan::new(geometry, offset, size, birth, depth))),
-            Layout::Draid(geometry) => Ok(Box::new(DraidPlan::new(geometry, offset, size, depth))),
-            Layout::Indirect(_) => Err(Error::corrupt("a removed vdev is read through its mapping")),
-            Layout::Absent => {
+            VdevLayout::Mirror => Ok(Box::new(MirrorPlan::new(offset, size, depth, self.id))),
+            VdevLayout::Raidz(geometry) => Ok(Box::new(RaidzPlan::new(geometry, offset, size, birth, depth))),
+            VdevLayout::Draid(geometry) => Ok(Box::new(DraidPlan::new(geometry, offset, size, depth))),
+            VdevLayout::Indirect(_) => Err(Error::corrupt("a removed vdev is read through its mapping")),
+            VdevLayout::Absent => {
                 Err(Error::new(ErrorKind::NoDevice, "the top-level vdev is missing").on_vdev(&self.name))
             }
         }
@@ -292,7 +292,7 @@ impl Top {
     /// The indirect mapping, when this is a removed vdev whose mapping is loaded.
     pub fn mapping(&self) -> Option<Arc<IndirectMapping>> {
         match &self.layout {
-            Layout::Indirect(slot) => slot.read().clone(),
+            VdevLayout::Indirect(slot) => slot.read().clone(),
             _ => None,
         }
     }
@@ -309,7 +309,7 @@ impl Top {
 
     /// True when this vdev was removed and its blocks live elsewhere.
     pub fn is_removed(&self) -> bool {
-        matches!(self.layout, Layout::Indirect(_))
+        matches!(self.layout, VdevLayout::Indirect(_))
     }
 
     /// True when something can be read here at all.
@@ -320,8 +320,8 @@ impl Top {
             Side::Nested(top) => top.is_readable(),
         };
         match self.layout {
-            Layout::Absent => false,
-            Layout::Indirect(_) => true,
+            VdevLayout::Absent => false,
+            VdevLayout::Indirect(_) => true,
             _ => self.children.iter().flatten().any(present),
         }
     }
@@ -397,7 +397,7 @@ impl Top {
     #[doc(alias = "vdev_get_min_alloc")]
     pub(crate) fn min_alloc(&self) -> u64 {
         match &self.layout {
-            Layout::Draid(geometry) => geometry.min_alloc(),
+            VdevLayout::Draid(geometry) => geometry.min_alloc(),
             _ => 1 << self.ashift.max(ondisk::MIN_BLOCK_SHIFT),
         }
     }
@@ -405,8 +405,8 @@ impl Top {
     /// Bytes that `psize` bytes take on this vdev.
     pub fn asize_of(&self, psize: u64, txg: u64) -> u64 {
         match &self.layout {
-            Layout::Raidz(geometry) => geometry.asize(psize, txg),
-            Layout::Draid(geometry) => geometry.asize(psize),
+            VdevLayout::Raidz(geometry) => geometry.asize(psize, txg),
+            VdevLayout::Draid(geometry) => geometry.asize(psize),
             _ => {
                 let nested = self.children.iter().flatten().filter_map(|side| match side {
                     Side::Nested(top) => Some(top.asize_of(psize, txg)),

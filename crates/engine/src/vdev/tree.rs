@@ -13,7 +13,7 @@ use super::indirect::{Hop, IndirectMapping, Segment, follow};
 use super::leaf::Leaf;
 use super::least::{is_short, least_sizes, short_leaf};
 use super::raidz::RaidzGeometry;
-use super::top::{Layout, Side, Top};
+use super::top::{Side, Top, VdevLayout};
 use crate::error::{Error, Result};
 
 /// Most top-level vdevs.
@@ -24,7 +24,7 @@ pub type Devices = HashMap<u64, Device>;
 
 /// Inputs of a change of the tree besides the configuration.
 #[derive(Debug, Clone, Default)]
-pub struct Change {
+pub struct TreeChange {
     /// Devices of new leaves.
     pub(crate) devices: Devices,
     /// Leaves whose guid or path changes: the new guid, and the one in the old tree.
@@ -60,7 +60,11 @@ impl Tree {
         devices: &Devices,
         reflow: Option<u64>,
     ) -> Result<Self> {
-        Self::changed(config, known, &Change { devices: devices.clone(), reflow, ..Change::default() })
+        Self::changed(
+            config,
+            known,
+            &TreeChange { devices: devices.clone(), reflow, ..TreeChange::default() },
+        )
     }
 
     /// As [`Tree::build`], after a change of the tree. A top-level vdev of `known` that is the same in
@@ -68,7 +72,7 @@ impl Tree {
     ///
     /// # Errors
     /// When a vdev's configuration is invalid.
-    pub fn changed(config: VdevConfig, known: Option<&Tree>, change: &Change) -> Result<Self> {
+    pub fn changed(config: VdevConfig, known: Option<&Tree>, change: &TreeChange) -> Result<Self> {
         let (devices, reflow) = (&change.devices, change.reflow);
         let deflates = change.deflates.unwrap_or_else(|| known.is_none_or(|tree| tree.deflates));
         let mut leaves = BTreeMap::new();
@@ -105,15 +109,15 @@ impl Tree {
                 continue;
             }
             let layout = match layout(child, reflow)? {
-                Layout::Indirect(_) => {
+                VdevLayout::Indirect(_) => {
                     let known = || before.as_ref().and_then(|top| top.mapping());
-                    Layout::Indirect(RwLock::new(change.mappings.get(&child.id).cloned().or_else(known)))
+                    VdevLayout::Indirect(RwLock::new(change.mappings.get(&child.id).cloned().or_else(known)))
                 }
-                Layout::Raidz(geometry) if child.expanding && !geometry.is_reflowing() => {
+                VdevLayout::Raidz(geometry) if child.expanding && !geometry.is_reflowing() => {
                     let state = before.as_ref().and_then(|top| top.reflow());
                     let lost =
                         || Error::corrupt("the state of the expansion is not known").on_vdev(&child.name());
-                    Layout::Raidz(geometry.resumed(state.ok_or_else(lost)?))
+                    VdevLayout::Raidz(geometry.resumed(state.ok_or_else(lost)?))
                 }
                 layout => layout,
             };
@@ -266,19 +270,19 @@ fn open_leaf(vdev: &VdevConfig, devices: &Devices) -> Arc<Leaf> {
     Leaf::new(vdev.guid, path, device)
 }
 
-fn layout(top: &VdevConfig, reflow: Option<u64>) -> Result<Layout> {
+fn layout(top: &VdevConfig, reflow: Option<u64>) -> Result<VdevLayout> {
     let at = |e: Error| e.on_vdev(&top.name());
     Ok(match top.kind {
         Kind::Raidz => {
             let width = u32::try_from(top.children.len()).unwrap_or(u32::MAX);
             let moving = top.expanding.then_some(reflow).flatten();
             let geometry = RaidzGeometry::new(top.ashift, width, top.nparity, &top.expand_txgs, moving);
-            Layout::Raidz(geometry.map_err(at)?)
+            VdevLayout::Raidz(geometry.map_err(at)?)
         }
-        Kind::Draid => Layout::Draid(draid(top).map_err(at)?),
-        Kind::Indirect => Layout::Indirect(RwLock::default()),
-        Kind::Hole | Kind::Missing | Kind::Root | Kind::L2cache => Layout::Absent,
-        _ => Layout::Mirror,
+        Kind::Draid => VdevLayout::Draid(draid(top).map_err(at)?),
+        Kind::Indirect => VdevLayout::Indirect(RwLock::default()),
+        Kind::Hole | Kind::Missing | Kind::Root | Kind::L2cache => VdevLayout::Absent,
+        _ => VdevLayout::Mirror,
     })
 }
 
@@ -315,7 +319,7 @@ mod tests {
         let mut mirror = NvList::new();
         mirror.add("type", "mirror").add("id", 1u64).add("guid", 20u64).add("ashift", 9u64);
         mirror.add("children", vec![disk(0, 8), disk(1, 9)]);
-        let new = Tree::changed(root(vec![disk(0, 7), mirror]), Some(&old), &Change::default()).unwrap();
+        let new = Tree::changed(root(vec![disk(0, 7), mirror]), Some(&old), &TreeChange::default()).unwrap();
         assert!(Arc::ptr_eq(&old.top(0).unwrap(), &new.top(0).unwrap()));
         let (before, after) = (old.top(1).unwrap(), new.top(1).unwrap());
         before.in_flight.fetch_add(5, std::sync::atomic::Ordering::Relaxed);
@@ -326,7 +330,7 @@ mod tests {
     #[test]
     fn a_leaf_with_another_guid_keeps_its_state() {
         let old = Tree::build(root(vec![disk(0, 7)]), None, &Devices::default(), None).unwrap();
-        let change = Change { renamed: HashMap::from([(70, 7)]), ..Change::default() };
+        let change = TreeChange { renamed: HashMap::from([(70, 7)]), ..TreeChange::default() };
         let new = Tree::changed(root(vec![disk(0, 70)]), Some(&old), &change).unwrap();
         old.leaf(7).unwrap().miss(33);
         assert!(new.leaf(70).unwrap().dtl.read().contains(33) && new.leaf(7).is_none());
@@ -340,7 +344,7 @@ mod tests {
         let config = || VdevConfig::parse(&root).unwrap();
         let old = Tree::build(config(), None, &Devices::default(), None).unwrap();
         let top = old.top(0).unwrap();
-        let Layout::Indirect(slot) = &top.layout else { panic!("{top:?}") };
+        let VdevLayout::Indirect(slot) = &top.layout else { panic!("{top:?}") };
         *slot.write() = Some(Arc::new(IndirectMapping::default()));
         let new = Tree::build(config(), Some(&old), &Devices::default(), None).unwrap();
         assert!(new.top(0).unwrap().mapping().is_some());

@@ -14,7 +14,7 @@ use stdx::Buf;
 use super::leaf::Leaf;
 use super::stats::IoClass;
 use super::stripe::Column;
-use super::top::{Layout, Side, Top};
+use super::top::{Side, Top, VdevLayout};
 use super::write_plan::{ChildWrite, WritePlan};
 use crate::error::{Error, Kind, Result};
 use crate::txg::SIZE;
@@ -98,10 +98,10 @@ impl Top {
             return Err(Error::unsupported(what).on_vdev(&self.name));
         }
         let plan = match &self.layout {
-            Layout::Mirror => Some(WritePlan::mirror(self.ashift, offset, data)),
-            Layout::Raidz(geometry) => WritePlan::raidz(geometry, offset, data, txg),
-            Layout::Draid(geometry) => WritePlan::draid(geometry, offset, data),
-            Layout::Indirect(_) | Layout::Absent => {
+            VdevLayout::Mirror => Some(WritePlan::mirror(self.ashift, offset, data)),
+            VdevLayout::Raidz(geometry) => WritePlan::raidz(geometry, offset, data, txg),
+            VdevLayout::Draid(geometry) => WritePlan::draid(geometry, offset, data),
+            VdevLayout::Indirect(_) | VdevLayout::Absent => {
                 return Err(Error::new(Kind::NoDevice, "nothing can be written there").on_vdev(&self.name));
             }
         };
@@ -126,10 +126,10 @@ impl Top {
     ) -> Result<WritePlan> {
         let size = u64::try_from(data.len()).unwrap_or(u64::MAX);
         let grid = match &self.layout {
-            Layout::Raidz(geometry) if !geometry.is_reflowing() && !self.is_nested() => {
+            VdevLayout::Raidz(geometry) if !geometry.is_reflowing() && !self.is_nested() => {
                 geometry.grid(offset, size, txg)
             }
-            Layout::Draid(geometry) if !self.is_nested() => geometry.grid(offset, size),
+            VdevLayout::Draid(geometry) if !self.is_nested() => geometry.grid(offset, size),
             _ => return self.write_plan(offset, data, txg),
         };
         self.planned(offset, grid.and_then(|grid| WritePlan::columns(grid, data, wanted)))
@@ -218,8 +218,8 @@ impl Top {
         };
         let gone = self.children().iter().filter(|sides| sides.iter().all(is_lost)).count();
         let most = match &self.layout {
-            Layout::Raidz(geometry) => u64::from(geometry.nparity),
-            Layout::Draid(geometry) => geometry.nparity(),
+            VdevLayout::Raidz(geometry) => u64::from(geometry.nparity),
+            VdevLayout::Draid(geometry) => geometry.nparity(),
             _ => 0,
         };
         u64::try_from(gone).is_ok_and(|gone| gone <= most)

@@ -15,7 +15,7 @@ use super::plan::{Area, DATA_START, Depth, Fault, ReadPlan};
 use super::raidz::{RaidzGeometry, RaidzPlan};
 use super::raidz_expand::Expansion;
 use super::testing::{Leaves, run};
-use super::top::{Layout, Side, Top};
+use super::top::{Side, Top, VdevLayout};
 use super::write::WriteOutcome;
 use super::write_plan::WritePlan;
 
@@ -194,7 +194,7 @@ fn disk(guid: u64) -> Disk {
     Disk { leaf, faulty, record }
 }
 
-fn top(layout: Layout, children: Vec<Vec<Side>>) -> Arc<Top> {
+fn top(layout: VdevLayout, children: Vec<Vec<Side>>) -> Arc<Top> {
     Top::of_parts(0, "test-0", AllocBias::Normal, 9, layout, children)
 }
 
@@ -208,7 +208,7 @@ fn write(top: &Arc<Top>, offset: u64, block: &Buf, txg: u64) -> WriteOutcome {
 fn a_mirror_needs_one_side_and_names_the_others() {
     let disks: Vec<Disk> = (1..=3).map(disk).collect();
     let sides = disks.iter().map(|disk| Side::Leaf(Arc::clone(&disk.leaf))).collect();
-    let top = top(Layout::Mirror, vec![sides]);
+    let top = top(VdevLayout::Mirror, vec![sides]);
     let block = random_block(&mut Rng::new(1), 4096);
     assert_eq!(write(&top, 0, &block, 10).unwrap(), Vec::<u64>::new());
     disks[1].faulty.inject(DeviceFault::Dead);
@@ -230,7 +230,7 @@ fn a_raidz_needs_all_but_its_parity() {
     let disks: Vec<Disk> = (0..5).map(disk).collect();
     let children = disks.iter().map(|disk| vec![Side::Leaf(Arc::clone(&disk.leaf))]).collect();
     let geometry = RaidzGeometry { ashift: 9, width: 5, nparity: 2, expansion: None };
-    let top = top(Layout::Raidz(geometry), children);
+    let top = top(VdevLayout::Raidz(geometry), children);
     let block = random_block(&mut Rng::new(1), 512 * 9);
     disks[4].faulty.inject(DeviceFault::Dead);
     disks[2].faulty.inject(DeviceFault::WriteError(DATA_START..u64::MAX));
@@ -249,7 +249,7 @@ fn one_side_of_a_child_suffices() {
     let disks: Vec<Disk> = (0..4).map(disk).collect();
     let side = |n: usize| Side::Leaf(Arc::clone(&disks[n].leaf));
     let geometry = RaidzGeometry { ashift: 9, width: 3, nparity: 1, expansion: None };
-    let top = top(Layout::Raidz(geometry), vec![vec![side(0), side(1)], vec![side(2)], vec![side(3)]]);
+    let top = top(VdevLayout::Raidz(geometry), vec![vec![side(0), side(1)], vec![side(2)], vec![side(3)]]);
     let block = random_block(&mut Rng::new(1), 512 * 9);
     disks[0].faulty.inject(DeviceFault::Dead);
     disks[3].faulty.inject(DeviceFault::Dead);
@@ -271,7 +271,7 @@ fn a_distributed_spare_takes_its_part() {
         disks.iter().map(|disk| vec![Side::Leaf(Arc::clone(&disk.leaf))]).collect();
     disks[gone].faulty.inject(DeviceFault::Dead);
     children[gone].push(Side::DistributedSpare { id: 0, spare: Some(Arc::clone(&spare)) });
-    let top = top(Layout::Draid(geometry.clone()), children);
+    let top = top(VdevLayout::Draid(geometry.clone()), children);
     assert_eq!(write(&top, 0, &block, 10).unwrap(), [gone as u64]);
     disks[holder].faulty.inject(DeviceFault::Dead);
     let mut expected = vec![gone as u64, holder as u64, 77];
@@ -285,7 +285,7 @@ fn absent_leaves_miss_the_txg_and_flush_is_for_what_was_written() {
     let present = disk(1);
     let absent = Leaf::new(2, "gone".into(), None);
     let sides = vec![Side::Leaf(Arc::clone(&present.leaf)), Side::Leaf(Arc::clone(&absent))];
-    let top = top(Layout::Mirror, vec![sides]);
+    let top = top(VdevLayout::Mirror, vec![sides]);
     let block = random_block(&mut Rng::new(1), 1024);
     assert_eq!(write(&top, 0, &block, 10).unwrap(), [2]);
     assert_eq!(absent.take_changed_dtl(), Some(vec![(10, 11)]));
@@ -310,7 +310,7 @@ fn a_flush_counts_only_when_what_was_written_can_be_reconstructed() {
     let disks: Vec<Disk> = (0..4).map(disk).collect();
     let children = disks.iter().map(|disk| vec![Side::Leaf(Arc::clone(&disk.leaf))]).collect();
     let geometry = RaidzGeometry { ashift: 9, width: 4, nparity: 1, expansion: None };
-    let top = top(Layout::Raidz(geometry), children);
+    let top = top(VdevLayout::Raidz(geometry), children);
     let block = random_block(&mut Rng::new(1), 512 * 9);
     let flush = |began| {
         let (tx, rx) = std::sync::mpsc::channel();

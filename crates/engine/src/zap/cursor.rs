@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ondisk::zap::{FatHeader, Leaf, LeafEntry, MicroEntry, MicroZap, ZapFlags, hash_name, table_index};
 
-use super::{Entry, Key, Shape, Source, Zap, corrupt, fold, leaf_value};
+use super::{Shape, Zap, ZapEntry, ZapKey, ZapSource, corrupt, fold, leaf_value};
 use crate::dmu::Object;
 use crate::error::Result;
 
@@ -17,7 +17,7 @@ const MICRO_STEP: usize = 256;
 #[derive(Debug)]
 pub struct Cursor<S = Object> {
     zap: Zap<S>,
-    ready: std::vec::IntoIter<Result<Entry>>,
+    ready: std::vec::IntoIter<Result<ZapEntry>>,
     /// Next slot of the pointer table; `None` at the end.
     slot: Option<u64>,
     /// Visited leaves: a repeated one means that the table is circular.
@@ -28,7 +28,7 @@ pub struct Cursor<S = Object> {
     from: (u64, u32),
 }
 
-impl<S: Source + Clone> Cursor<S> {
+impl<S: ZapSource + Clone> Cursor<S> {
     pub(super) fn new(zap: Zap<S>, from: (u64, u32)) -> Self {
         let slot = zap.fat_header().map_or(0, |header| table_index(from.0, header.ptrtbl.shift));
         let ready = Vec::new().into_iter();
@@ -41,7 +41,7 @@ impl<S: Source + Clone> Cursor<S> {
     }
 
     /// The position after `entry`, as returned by [`Zap::cookie_after`].
-    pub fn cookie_after(&self, entry: &Entry) -> u64 {
+    pub fn cookie_after(&self, entry: &ZapEntry) -> u64 {
         self.zap.cookie_after(entry)
     }
 
@@ -72,7 +72,7 @@ impl<S: Source + Clone> Cursor<S> {
         }
         some.sort_unstable_by_key(place);
         let entry = |(hash, e): (u64, MicroEntry<'_>)| {
-            Ok(Entry { key: Key::Name(e.name.to_vec()), value: e.value.into(), hash, cd: e.cd })
+            Ok(ZapEntry { key: ZapKey::Name(e.name.to_vec()), value: e.value.into(), hash, cd: e.cd })
         };
         self.ready = some.into_iter().map(entry).collect::<Vec<_>>().into_iter();
     }
@@ -139,20 +139,20 @@ impl<S: Source + Clone> Cursor<S> {
         u64::try_from(same.count()).unwrap_or(1)
     }
 
-    fn entry(&self, leaf: &Leaf<'_>, entry: &LeafEntry, words: bool, blkid: u64) -> Result<Entry> {
+    fn entry(&self, leaf: &Leaf<'_>, entry: &LeafEntry, words: bool, blkid: u64) -> Result<ZapEntry> {
         let bad = |e| corrupt(&self.zap.object, blkid, &e);
         let key = if words {
-            Key::Words(leaf.key_words(entry).map_err(bad)?)
+            ZapKey::Words(leaf.key_words(entry).map_err(bad)?)
         } else {
-            Key::Name(leaf.name(entry).map_err(bad)?)
+            ZapKey::Name(leaf.name(entry).map_err(bad)?)
         };
         let value = leaf_value(leaf, entry).map_err(bad)?;
-        Ok(Entry { key, value, hash: entry.hash, cd: entry.cd })
+        Ok(ZapEntry { key, value, hash: entry.hash, cd: entry.cd })
     }
 }
 
-impl<S: Source + Clone> Iterator for Cursor<S> {
-    type Item = Result<Entry>;
+impl<S: ZapSource + Clone> Iterator for Cursor<S> {
+    type Item = Result<ZapEntry>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {

@@ -19,7 +19,7 @@ use stdx::AlignedBuf;
 
 use super::fat::{Fat, Hashed};
 use super::names::Names;
-use super::{Entry, FoundEntry, KeyRef, Match, Source, Value, Zap, fold};
+use super::{FoundEntry, KeyRef, Match, Value, Zap, ZapEntry, ZapSource, fold};
 use crate::dmu::edit::{Edit, Head, MemObject};
 use crate::error::{Error, Kind, Result};
 
@@ -116,7 +116,7 @@ impl<'a> ZapEdit<'a> {
     }
 
     /// All entries in the order of their hashes, or the first error.
-    pub fn to_vec(&self) -> Result<Vec<Entry>> {
+    pub fn to_vec(&self) -> Result<Vec<ZapEntry>> {
         self.read()?.to_vec()
     }
 
@@ -289,7 +289,7 @@ impl<'a> ZapEdit<'a> {
     }
 
     fn corrupt(&self, what: &dyn std::fmt::Display) -> Error {
-        (&&*self.object as &dyn Source).place(Error::corrupt(what.to_string()), 0)
+        (&&*self.object as &dyn ZapSource).place(Error::corrupt(what.to_string()), 0)
     }
 }
 

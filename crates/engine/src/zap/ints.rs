@@ -64,7 +64,7 @@ impl ZapEdit<'_> {
 
     /// Adds all single words of `from`; [`Kind::Exists`] at the first name that is already present.
     #[doc(alias = "zap_join")]
-    pub fn join(&mut self, from: &[super::Entry]) -> Result<()> {
+    pub fn join(&mut self, from: &[super::ZapEntry]) -> Result<()> {
         for entry in from {
             self.insert(&entry.key, joined(&entry.value)?)?;
         }

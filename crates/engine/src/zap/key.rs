@@ -31,7 +31,7 @@ impl Value {
 
 /// A key: a name, or words for ZAPs with 64-bit keys.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Key {
+pub enum ZapKey {
     /// A name of any bytes, without its NUL.
     Name(Vec<u8>),
     /// Words.
@@ -143,11 +143,11 @@ impl<'a> From<&'a [u64]> for KeyRef<'a> {
     }
 }
 
-impl<'a> From<&'a Key> for KeyRef<'a> {
-    fn from(key: &'a Key) -> Self {
+impl<'a> From<&'a ZapKey> for KeyRef<'a> {
+    fn from(key: &'a ZapKey) -> Self {
         match key {
-            Key::Name(name) => Self::Name(name),
-            Key::Words(words) => Self::Words(words),
+            ZapKey::Name(name) => Self::Name(name),
+            ZapKey::Words(words) => Self::Words(words),
         }
     }
 }

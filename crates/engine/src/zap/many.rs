@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use ondisk::zap::{FatHeader, Leaf, hash_words, table_index};
 
-use super::{Shape, Source, Value, Zap, corrupt, leaf_value};
+use super::{Shape, Value, Zap, ZapSource, corrupt, leaf_value};
 use crate::error::Result;
 
 /// Leaves that are read at the same time, and held meanwhile.
@@ -28,7 +28,7 @@ pub(crate) struct Looked {
     pub(crate) leaves: usize,
 }
 
-impl<S: Source + Clone> Zap<S> {
+impl<S: ZapSource + Clone> Zap<S> {
     /// The values of many keys of words.
     pub(crate) fn lookup_many<const N: usize>(&self, keys: &[[u64; N]]) -> Looked {
         let mut looked = Looked { values: keys.iter().map(|_| Ok(None)).collect(), leaves: 0 };

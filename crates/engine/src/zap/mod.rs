@@ -30,9 +30,9 @@ use stdx::Buf;
 pub use cursor::Cursor;
 pub use edit::{NewZap, ZapEdit};
 pub use ints::int_name;
-pub use key::{Key, KeyRef, Value};
+pub use key::{KeyRef, Value, ZapKey};
 pub use normal::{FORM, Match, TOUPPER, fold};
-pub use source::Source;
+pub use source::ZapSource;
 
 use crate::dmu::Object;
 use crate::dmu::edit::Head;
@@ -47,9 +47,9 @@ const END: u64 = (1 << COOKIE_BITS) - 1;
 
 /// One entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct ZapEntry {
     /// Its key.
-    pub key: Key,
+    pub key: ZapKey,
     /// Its value.
     pub value: Value,
     /// Hash of the key.
@@ -58,12 +58,12 @@ pub struct Entry {
     pub(crate) cd: u32,
 }
 
-impl Entry {
+impl ZapEntry {
     /// The name as bytes; empty for keys of words.
     pub fn name(&self) -> &[u8] {
         match &self.key {
-            Key::Name(name) => name,
-            Key::Words(_) => &[],
+            ZapKey::Name(name) => name,
+            ZapKey::Words(_) => &[],
         }
     }
 
@@ -104,7 +104,7 @@ pub struct Zap<S = Object> {
     shape: Shape,
 }
 
-impl<S: Source + Clone> Zap<S> {
+impl<S: ZapSource + Clone> Zap<S> {
     /// Reads and checks block 0 of `object`.
     pub fn open(object: &S) -> Result<Self> {
         let Head { block, content } = object.head()?;
@@ -276,7 +276,7 @@ impl<S: Source + Clone> Zap<S> {
     /// entries are added and removed, a micro ZAP becomes fat, and the pool is exported in between. It is at least
     /// 2^28.
     #[doc(alias("zap_cursor_advance", "zap_cursor_serialize"))]
-    pub(crate) fn cookie_after(&self, entry: &Entry) -> u64 {
+    pub(crate) fn cookie_after(&self, entry: &ZapEntry) -> u64 {
         let bits = self.hash_bits();
         let (hash, cd) = (entry.hash >> (64 - bits), u64::from(entry.cd).saturating_add(1));
         if cd < 1 << (COOKIE_BITS - bits) {
@@ -303,7 +303,7 @@ impl<S: Source + Clone> Zap<S> {
     }
 
     /// All entries, or the first error.
-    pub fn to_vec(&self) -> Result<Vec<Entry>> {
+    pub fn to_vec(&self) -> Result<Vec<ZapEntry>> {
         self.entries().collect()
     }
 
@@ -394,6 +394,6 @@ fn leaf_value(leaf: &Leaf<'_>, entry: &LeafEntry) -> std::result::Result<Value, 
     Ok(Value { width: entry.value_intlen, ints: leaf.value_ints(entry)? })
 }
 
-fn corrupt(object: &impl Source, blkid: u64, what: &dyn std::fmt::Display) -> Error {
+fn corrupt(object: &impl ZapSource, blkid: u64, what: &dyn std::fmt::Display) -> Error {
     object.place(Error::new(Kind::Corrupt, what.to_string()), blkid)
 }

@@ -10,10 +10,10 @@ use crate::error::{Error, Result};
 use crate::types::Bookmark;
 
 /// An object from which a ZAP is read.
-pub trait Source {
+pub trait ZapSource {
     /// A data block, zeros for a hole.
     fn block(&self, blkid: u64) -> Result<Buf>;
-    /// Data blocks, as [`Source::block`] returns each; read at the same time where that is possible. Without
+    /// Data blocks, as [`ZapSource::block`] returns each; read at the same time where that is possible. Without
     /// `keep`, those that are not in memory do not stay there.
     fn blocks(&self, blkids: &[u64], _keep: bool) -> Vec<Result<Buf>> {
         blkids.iter().map(|blkid| self.block(*blkid)).collect()
@@ -32,7 +32,7 @@ pub trait Source {
     }
 }
 
-impl Source for Object {
+impl ZapSource for Object {
     fn block(&self, blkid: u64) -> Result<Buf> {
         Object::block(self, blkid)
     }
@@ -51,7 +51,7 @@ impl Source for Object {
 }
 
 /// The current content of an object that is being written.
-impl Source for &Arc<Handle> {
+impl ZapSource for &Arc<Handle> {
     fn block(&self, blkid: u64) -> Result<Buf> {
         Handle::block(self, blkid)
     }
@@ -77,7 +77,7 @@ impl Source for &Arc<Handle> {
     }
 }
 
-impl Source for &dyn Edit {
+impl ZapSource for &dyn Edit {
     fn block(&self, blkid: u64) -> Result<Buf> {
         self.read_block(blkid)
     }

@@ -29,7 +29,13 @@ fn is_fat(object: &MemObject) -> bool {
 }
 
 /// A random operation on both; their results must agree.
-fn step(object: &mut MemObject, model: &mut BTreeMap<Key, Value>, rng: &mut Rng, key: &Key, value: Value) {
+fn step(
+    object: &mut MemObject,
+    model: &mut BTreeMap<ZapKey, Value>,
+    rng: &mut Rng,
+    key: &ZapKey,
+    value: Value,
+) {
     let mut edit = ZapEdit::open(object).unwrap();
     let known = model.get(key).cloned();
     match rng.below(8) {
@@ -51,11 +57,11 @@ fn step(object: &mut MemObject, model: &mut BTreeMap<Key, Value>, rng: &mut Rng,
     }
 }
 
-fn compare(object: &MemObject, model: &BTreeMap<Key, Value>) {
+fn compare(object: &MemObject, model: &BTreeMap<ZapKey, Value>) {
     let zap = zap(object);
     zap.verify().unwrap();
     assert_eq!(zap.count().unwrap(), model.len() as u64);
-    let all: BTreeMap<Key, Value> = zap.to_vec().unwrap().into_iter().map(|e| (e.key, e.value)).collect();
+    let all: BTreeMap<ZapKey, Value> = zap.to_vec().unwrap().into_iter().map(|e| (e.key, e.value)).collect();
     assert_eq!(all.len(), model.len());
     assert!(all == *model);
     for (key, value) in model.iter().take(50) {
@@ -67,7 +73,7 @@ fn run(
     mut object: MemObject,
     ops: u64,
     seed: u64,
-    key: impl Fn(&mut Rng) -> Key,
+    key: impl Fn(&mut Rng) -> ZapKey,
     value: impl Fn(&mut Rng) -> Value,
 ) -> MemObject {
     let mut rng = Rng::new(seed);
@@ -103,8 +109,8 @@ fn word(rng: &mut Rng) -> Value {
     rng.next_u64().into()
 }
 
-fn short_name(rng: &mut Rng, names: u64) -> Key {
-    Key::Name(format!("name-{}", rng.below(names)).into_bytes())
+fn short_name(rng: &mut Rng, names: u64) -> ZapKey {
+    ZapKey::Name(format!("name-{}", rng.below(names)).into_bytes())
 }
 
 #[test]
@@ -149,7 +155,7 @@ fn what_a_micro_zap_cannot_hold_turns_it_fat() {
 fn fat_zaps_match_a_map() {
     let name = |rng: &mut Rng| {
         let pad = "-".repeat(rng.below(200) as usize);
-        Key::Name(format!("{}{pad}", rng.below(3000)).into_bytes())
+        ZapKey::Name(format!("{}{pad}", rng.below(3000)).into_bytes())
     };
     let object = run(micro(), 6000, 2, name, any_value);
     assert!(is_fat(&object));
@@ -166,11 +172,11 @@ fn small_blocks_split_and_outgrow_the_embedded_table() {
 #[test]
 fn keys_of_words_and_hashes_that_collide() {
     let words = ZapFlags(3);
-    let key = |rng: &mut Rng| Key::Words(vec![rng.below(900), rng.below(3), rng.below(2)]);
+    let key = |rng: &mut Rng| ZapKey::Words(vec![rng.below(900), rng.below(3), rng.below(2)]);
     run(create(4096, words, 0), 6000, 4, key, small_value);
     let prehashed = ZapFlags(7);
     // Nearly equal hashes: the table grows to tell them apart; equal ones get cds.
-    let key = |rng: &mut Rng| Key::Words(vec![rng.below(12) << 48 | rng.below(4), rng.below(30)]);
+    let key = |rng: &mut Rng| ZapKey::Words(vec![rng.below(12) << 48 | rng.below(4), rng.below(30)]);
     let value = |rng: &mut Rng| Value::from(rng.below(9));
     run(create(16384, prehashed, 0), 6000, 5, key, value);
 }
@@ -208,7 +214,7 @@ fn names_of_one_hash_live_side_by_side() {
     let hashes: Vec<u64> =
         names.iter().map(|n| hash_name(0x1234_5678_9abd, n, ZapFlags::default())).collect();
     assert!(hashes.windows(2).all(|h| h[0] == h[1]));
-    let pick = |rng: &mut Rng| Key::Name(names[rng.below(60) as usize].clone());
+    let pick = |rng: &mut Rng| ZapKey::Name(names[rng.below(60) as usize].clone());
     let object = run(micro(), 3000, 7, pick, word);
     assert!(!is_fat(&object));
     let object = run(micro(), 3000, 8, pick, small_value);
@@ -309,7 +315,7 @@ fn a_listing_goes_on_where_it_was() {
     let (mut cookie, mut met, mut round) = (0, Vec::new(), 0u64);
     loop {
         let zap = edit.read().unwrap();
-        let some: Vec<Entry> = zap.entries_from(cookie).take(7).map(Result::unwrap).collect();
+        let some: Vec<ZapEntry> = zap.entries_from(cookie).take(7).map(Result::unwrap).collect();
         let Some(last) = some.last() else { break };
         cookie = zap.cookie_after(last);
         met.extend(some.into_iter().filter(|e| !e.name().starts_with(b"goes") && e.name() != b"new"));
@@ -351,7 +357,7 @@ fn a_listing_is_held_to_a_model_while_the_zap_changes() {
         loop {
             let zap = edit.read().unwrap();
             let step = 1 + rng.below(90) as usize;
-            let some: Vec<Entry> = zap.entries_from(cookie).take(step).map(Result::unwrap).collect();
+            let some: Vec<ZapEntry> = zap.entries_from(cookie).take(step).map(Result::unwrap).collect();
             let Some(last) = some.last() else { break };
             cookie = zap.cookie_after(last);
             assert!((1 << 28..1 << 63).contains(&cookie));
@@ -379,7 +385,7 @@ fn a_listing_is_held_to_a_model_while_the_zap_changes() {
 fn cookies_of_forged_entries_end() {
     let object = create(4096, ZapFlags::HASH64, 0);
     let zap = zap(&object);
-    let at = |hash, cd| Entry { key: Key::Name(b"x".to_vec()), value: 1.into(), hash, cd };
+    let at = |hash, cd| ZapEntry { key: ZapKey::Name(b"x".to_vec()), value: 1.into(), hash, cd };
     for entry in [at(0, 1 << 15), at(0, u32::MAX), at(!0 << 16, u32::MAX)] {
         let cookie = zap.cookie_after(&entry);
         assert!(cookie < 1 << 63 && (cookie << 16 > entry.hash || cookie == (1 << 63) - 1));

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use ondisk::zap::{FatHeader, Leaf, MicroZap, ZapFlags, hash_name, hash_words};
 
-use super::{Key, Shape, Source, Zap, corrupt, fold};
+use super::{Shape, Zap, ZapKey, ZapSource, corrupt, fold};
 use crate::error::Result;
 
-impl<S: Source + Clone> Zap<S> {
+impl<S: ZapSource + Clone> Zap<S> {
     /// Checks the whole structure: every slot of the table names the leaf of its prefix, every leaf accounts for
     /// all its chunks, every key is stored under its hash and only once, counts are correct.
     pub fn verify(&self) -> Result<()> {
@@ -65,7 +65,7 @@ impl<S: Source + Clone> Zap<S> {
         blkid: u64,
         first: u64,
         slots: u64,
-        keys: &mut HashSet<Key>,
+        keys: &mut HashSet<ZapKey>,
     ) -> Result<u64> {
         let block = self.object.block(blkid)?;
         let bad = |e| corrupt(&self.object, blkid, &e);
@@ -81,11 +81,11 @@ impl<S: Source + Clone> Zap<S> {
             let (key, hash) = if words {
                 let key = leaf.key_words(&entry).map_err(bad)?;
                 let hash = hash_words(header.salt, &key, header.flags);
-                (Key::Words(key), hash)
+                (ZapKey::Words(key), hash)
             } else {
                 let name = leaf.name(&entry).map_err(bad)?;
                 let hash = hash_name(header.salt, &fold(&name, header.normflags), header.flags);
-                (Key::Name(name), hash)
+                (ZapKey::Name(name), hash)
             };
             if hash != entry.hash || !keys.insert(key) {
                 return Err(self.wrong(blkid, "an entry has a wrong hash, or its name stands twice"));

@@ -5,13 +5,13 @@ use std::collections::HashSet;
 use ondisk::zap::{FatHeader, Leaf, MicroZap};
 
 use super::cursor::span_of;
-use super::{Shape, Source, Zap, corrupt};
+use super::{Shape, Zap, ZapSource, corrupt};
 use crate::error::Result;
 
 /// Room for a name: an integer key has 16 hexadecimal digits at most.
 const NAME: usize = 64;
 
-impl<S: Source + Clone> Zap<S> {
+impl<S: ZapSource + Clone> Zap<S> {
     /// Calls `visit` with the name and the value of each entry, in no order.
     ///
     /// # Errors

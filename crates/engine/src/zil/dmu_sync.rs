@@ -29,7 +29,7 @@ use super::itx::{Itx, Payload, pointing};
 use super::log::Zil;
 use crate::arc::write::write_all;
 use crate::dmu::LiveObjset;
-use crate::dmu::dirty::{Handle, Waiting};
+use crate::dmu::dirty::{Handle, PendingBlock};
 use crate::error::{Kind, Result};
 use crate::types::Bookmark;
 use crate::zio::dedup::Dedup;
@@ -113,12 +113,12 @@ impl Zil {
                 continue;
             };
             let outcome = match handle.waiting(txg, key.1) {
-                Waiting::Nothing => Outcome::Copy,
+                PendingBlock::Nothing => Outcome::Copy,
                 // The record that frees it may be missing yet, or belong to a long free that is not done: without this one,
                 // bytes from before the write would come back.
-                Waiting::Hole => Outcome::At(Blkptr::default()),
-                Waiting::Written(bp) => Outcome::At(bp),
-                Waiting::Bytes(bytes) => {
+                PendingBlock::Hole => Outcome::At(Blkptr::default()),
+                PendingBlock::Written(bp) => Outcome::At(bp),
+                PendingBlock::Bytes(bytes) => {
                     requests.push(self.request(objset, &handle, key, bytes.clone(), txg));
                     jobs.push(Job { handle, key, bytes });
                     Outcome::Copy

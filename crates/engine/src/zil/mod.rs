@@ -202,7 +202,7 @@ fn unswapped(bp: &Blkptr, data: Buf) -> Buf {
         return data;
     }
     let mut own = data.into_owned();
-    byteswap::words(&mut own, byteswap::Words::U64);
+    byteswap::words(&mut own, byteswap::IntWidth::U64);
     own.into()
 }
 

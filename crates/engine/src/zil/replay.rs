@@ -87,7 +87,7 @@ impl Replayed {
 
 /// A record that was not replayed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
+pub struct Unreplayed {
     /// Its number.
     pub seq: u64,
     /// Its txg.
@@ -104,11 +104,11 @@ pub struct Waiting {
 
 /// Unreplayed records of a log, in order. Without the key of an encrypted dataset only unencrypted fields are
 /// returned.
-pub fn waiting(view: &Arc<Objset>) -> Vec<Waiting> {
+pub fn waiting(view: &Arc<Objset>) -> Vec<Unreplayed> {
     let header = view.phys.zil_header;
     let due = |head: &LrCommon| head.seq > header.replay_seq && head.txg >= header.claim_txg;
     let told = |(head, record): (LrCommon, Result<LogRecord<'_>>)| {
-        let mut one = Waiting {
+        let mut one = Unreplayed {
             seq: head.seq,
             txg: head.txg,
             kind: TxType(head.txtype).name().to_owned(),
@@ -145,7 +145,7 @@ fn place_of(record: &LogRecord<'_>) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
 ///
 /// # Errors
 /// `Busy` if the dataset is in use.
-pub fn discard(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Vec<Waiting>> {
+pub fn discard(objset: &Arc<LiveObjset>, host: Arc<dyn LogHost>) -> Result<Vec<Unreplayed>> {
     let log = Zil::open(objset, host)?;
     let view = objset.view();
     let lost = waiting(&view);

@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::memory::dataset_stats::ZilStat;
 use crate::taskq::Promise;
 use crate::vdev::config::AllocBias;
-use crate::zio::alloc::{AllocRequest, Class};
+use crate::zio::alloc::{AllocRequest, MetaslabClass};
 use crate::zio::dedup::Dedup;
 use crate::zio::verify::seal_log_block;
 use crate::zio::write::WriteProps;
@@ -46,7 +46,7 @@ const PROPS: WriteProps = WriteProps {
     small: 0,
     uncached: false,
     paged: false,
-    class: Class::Log,
+    class: MetaslabClass::Log,
     evens_out: false,
     embed: false,
     hole_birth: false,
@@ -77,7 +77,7 @@ pub(super) fn allocate(objset: &LiveObjset, size: u64, txg: u64) -> Result<Blkpt
     let request = AllocRequest {
         psize: size,
         copies: 1,
-        class: Class::Log,
+        class: MetaslabClass::Log,
         txg,
         gang: false,
         evens_out: false,

@@ -10,16 +10,16 @@ use crate::error::Result;
 
 /// Which allocation class a block belongs to. Each falls back to the next it names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Class {
+pub enum MetaslabClass {
     /// Ordinary data.
     Normal,
-    /// The intent log; falls back to [`Class::EmbeddedLog`].
+    /// The intent log; falls back to [`MetaslabClass::EmbeddedLog`].
     Log,
-    /// Intent-log blocks on ordinary vdevs; falls back to [`Class::Normal`].
+    /// Intent-log blocks on ordinary vdevs; falls back to [`MetaslabClass::Normal`].
     EmbeddedLog,
-    /// Metadata and small blocks; falls back to [`Class::Normal`].
+    /// Metadata and small blocks; falls back to [`MetaslabClass::Normal`].
     Special,
-    /// Dedup tables; falls back to [`Class::Special`] where that may be, else [`Class::Normal`].
+    /// Dedup tables; falls back to [`MetaslabClass::Special`] where that may be, else [`MetaslabClass::Normal`].
     Dedup,
 }
 
@@ -31,7 +31,7 @@ pub struct AllocRequest {
     /// Copies wanted, 1 to 3, on different top-level vdevs while there are enough.
     pub copies: u8,
     /// Class to start with.
-    pub class: Class,
+    pub class: MetaslabClass,
     /// Txg that the block is born in.
     pub txg: u64,
     /// Mark the DVAs as gang headers.

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use stdx::Buf;
 
 use super::suspend::is_of_devices;
-use super::write::{Job, WriteDone, WriteProps, WriteRequest};
+use super::write::{WriteDone, WriteJob, WriteProps, WriteRequest};
 use super::{Form, ReadOptions, Zio};
 use crate::error::Result;
 
@@ -59,7 +59,7 @@ pub enum Where {
 }
 
 /// A continuation that claims again.
-pub type Again = Box<dyn FnOnce(Where) + Send>;
+pub type ClaimAgain = Box<dyn FnOnce(Where) + Send>;
 
 /// Parameters of a deduplicated write besides its block.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,7 @@ pub trait DedupTables: Send + Sync + Debug {
     ///
     /// # Errors
     /// When the table cannot be read.
-    fn claim(&self, bp: &Blkptr, want: &Want, again: &mut Option<Again>) -> Result<Claim>;
+    fn claim(&self, bp: &Blkptr, want: &Want, again: &mut Option<ClaimAgain>) -> Result<Claim>;
 
     /// Ends a [`Claim::Write`]: `written` has the new copies; `None` when there are none. Returns the pointer with all
     /// copies of the entry, its reference counted.
@@ -200,7 +200,7 @@ impl Zio {
         let bp = block.bp;
         let held = Arc::new(Mutex::new(Some((block, done))));
         let (zio, theirs) = (Arc::clone(self), Arc::clone(&held));
-        let mut again: Option<Again> = Some(Box::new(move |place| {
+        let mut again: Option<ClaimAgain> = Some(Box::new(move |place| {
             let Some((mut block, done)) = theirs.lock().take() else { return };
             block.looked_up = true;
             let next = Arc::clone(&zio);
@@ -331,7 +331,7 @@ impl Zio {
             let whole = tables.written(&bp, &want, outcome.as_ref().ok());
             done(outcome.map(|written| whole.unwrap_or(written)));
         };
-        let job = Job { bp, data, props, txg, tries: 0, in_place: false, may_wait };
+        let job = WriteJob { bp, data, props, txg, tries: 0, in_place: false, may_wait };
         self.write_copies(job, Box::new(finish));
     }
 }

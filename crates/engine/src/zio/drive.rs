@@ -11,7 +11,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::taskq::{Executor, take_wait};
-use crate::vdev::plan::{ChildRead, ChildResult, Depth, Outcome, ReadPlan, Step};
+use crate::vdev::plan::{ChildRead, ChildResult, Depth, PlanOutcome, PlanStep, ReadPlan};
 use crate::vdev::queue::LeafReadDone;
 use crate::vdev::stats::IoClass;
 use crate::vdev::top::Top;
@@ -19,7 +19,7 @@ use crate::vdev::top::Top;
 /// Returns whether candidate bytes are the block's.
 pub(crate) type Judge = Arc<dyn Fn(&[u8]) -> bool + Send + Sync>;
 /// Called once with the outcome of the plan.
-pub(crate) type OutcomeDone = Box<dyn FnOnce(Outcome) + Send>;
+pub(crate) type OutcomeDone = Box<dyn FnOnce(PlanOutcome) + Send>;
 
 /// A plan on its way.
 pub(crate) struct Drive {
@@ -77,11 +77,11 @@ impl Drive {
         executor.spawn(Box::new(move || self.resume(results)));
     }
 
-    fn follow(self: Box<Self>, step: Step) {
+    fn follow(self: Box<Self>, step: PlanStep) {
         match step {
-            Step::Done(outcome) => (self.done)(outcome),
-            Step::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
-            Step::Issue(reads) => {
+            PlanStep::Done(outcome) => (self.done)(outcome),
+            PlanStep::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
+            PlanStep::Issue(reads) => {
                 if reads.len() > 1 {
                     // Several devices are to work at once, not one after the other on this thread.
                     take_wait();
@@ -127,7 +127,7 @@ impl Below {
             return done(Err(absent()));
         };
         let (judge, executor) = (Arc::clone(&self.judge), Arc::clone(&self.executor));
-        let done = Box::new(move |outcome: Outcome| done(outcome.data.ok_or_else(absent)));
+        let done = Box::new(move |outcome: PlanOutcome| done(outcome.data.ok_or_else(absent)));
         Box::new(Drive { top, txg: self.txg, plan, judge, class: self.class, executor, done }).start();
     }
 }
@@ -191,7 +191,7 @@ mod tests {
     use crate::taskq::{Promise, ThreadPool};
     use crate::vdev::config::VdevConfig;
     use crate::vdev::leaf::Leaf;
-    use crate::vdev::top::{Layout, Side};
+    use crate::vdev::top::{Side, VdevLayout};
 
     /// A disk whose device answers at once, in that it is absent.
     fn top() -> Arc<Top> {
@@ -200,7 +200,7 @@ mod tests {
         let config = VdevConfig::parse(&list).unwrap();
         Top::new(
             &config,
-            Layout::Mirror,
+            VdevLayout::Mirror,
             &|guid| Some(Side::Leaf(Leaf::new(guid, String::new(), None))),
             None,
             true,

@@ -21,7 +21,7 @@ use super::drive::Judge;
 use super::read::{CopyDone, CopyResult, Range, mend, read_range};
 use super::stored::Second;
 use super::suspend::is_of_devices;
-use super::{Damage, Form, ReadOptions, Zio, verify};
+use super::{DamagedCopy, Form, ReadOptions, Zio, verify};
 use crate::error::{Error, Kind, Result};
 use crate::taskq::Promise;
 use crate::types::Bookmark;
@@ -120,7 +120,7 @@ impl Gang {
         }
     }
 
-    fn members(self: Box<Self>, header: &Buf, damage: Vec<Damage>) {
+    fn members(self: Box<Self>, header: &Buf, damage: Vec<DamagedCopy>) {
         let Ok(size) = usize::try_from(self.bp.psize()) else {
             return (self.done)(CopyResult::default());
         };
@@ -295,7 +295,7 @@ struct Assemble {
     members: VecDeque<Blkptr>,
     data: AlignedBuf,
     filled: usize,
-    damage: Vec<Damage>,
+    damage: Vec<DamagedCopy>,
     done: CopyDone,
 }
 

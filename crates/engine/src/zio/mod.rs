@@ -109,7 +109,7 @@ impl Form {
 
 /// One bad copy found while a block was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Damage {
+pub struct DamagedCopy {
     /// Top-level vdev.
     pub(crate) top: u64,
     /// Guid of the leaf, 0 when there is none.
@@ -124,7 +124,7 @@ pub struct ReadOutcome {
     /// The bytes.
     pub data: Result<Buf>,
     /// Every bad copy met, whether or not the data was had in the end.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<DamagedCopy>,
 }
 
 /// Called once, on an executor's thread or the caller's.
@@ -147,7 +147,7 @@ pub(crate) trait KeySource: Send + Sync + std::fmt::Debug {
 /// Receives damage found by reads, repaired or not.
 pub(crate) trait FaultSink: Send + Sync + std::fmt::Debug {
     /// `repaired`: good bytes were found elsewhere.
-    fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[Damage], repaired: bool);
+    fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[DamagedCopy], repaired: bool);
 
     /// Good bytes of a block born in `birth` could not be written over bad ones.
     fn not_mended(&self, birth: u64);
@@ -502,7 +502,7 @@ impl Zio {
     }
 
     /// Counts wrong bytes against the leaves that gave them.
-    fn blame(&self, damage: &[Damage]) {
+    fn blame(&self, damage: &[DamagedCopy]) {
         let tree = self.tree();
         let wrong = damage.iter().filter(|damage| damage.bad.fault == Fault::Wrong);
         for leaf in wrong.filter_map(|damage| tree.leaf(damage.leaf)) {

@@ -10,12 +10,12 @@ use stdx::{AlignedBuf, Buf};
 use super::drive::{Drive, Judge};
 use super::gang::Nesting;
 use super::stored::{Second, StoredCache, StoredPlace, Verdict};
-use super::{Damage, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, transform, verify};
+use super::{DamagedCopy, Form, ReadDone, ReadOptions, ReadOutcome, Zio, gang, remap, transform, verify};
 use crate::error::{Error, Kind, Result};
 use crate::inject::FaultError;
 use crate::taskq::Promise;
 use crate::types::Bookmark;
-use crate::vdev::plan::{Depth, Fault, Outcome};
+use crate::vdev::plan::{Depth, Fault, PlanOutcome};
 use crate::vdev::repair::{Mend, Repaired};
 use crate::vdev::stats::IoClass;
 use crate::vdev::top::Top;
@@ -26,7 +26,7 @@ pub(crate) struct CopyResult {
     /// Accepted bytes.
     pub(crate) data: Option<Buf>,
     /// Bad copies met.
-    pub(crate) damage: Vec<Damage>,
+    pub(crate) damage: Vec<DamagedCopy>,
     /// Why nothing could be tried, when it is not the bytes.
     pub(crate) error: Option<Error>,
 }
@@ -45,9 +45,9 @@ struct Logical {
     data: Option<Buf>,
     /// The members of a gang were read already.
     ganged: bool,
-    damage: Vec<Damage>,
+    damage: Vec<DamagedCopy>,
     /// Copies with something bad, for [`ReadOptions::heal`].
-    spoilt: Vec<(Dva, Vec<Damage>)>,
+    spoilt: Vec<(Dva, Vec<DamagedCopy>)>,
     error: Option<Error>,
     done: ReadDone,
 }
@@ -235,7 +235,7 @@ pub(super) fn mend(
     zio: &Arc<Zio>,
     (dva, birth): (&Dva, u64),
     data: &Buf,
-    bad: &[Damage],
+    bad: &[DamagedCopy],
     options: ReadOptions,
 ) {
     let size = u64::try_from(data.len()).unwrap_or(u64::MAX);
@@ -256,7 +256,7 @@ fn not_mended(zio: &Zio, birth: u64, options: ReadOptions) {
     }
 }
 
-fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[Damage], options: ReadOptions) {
+fn mend_part(zio: &Arc<Zio>, place: &Range, data: &Buf, bad: &[DamagedCopy], options: ReadOptions) {
     let Some(top) = zio.tree().top(place.vdev) else { return not_mended(zio, place.birth, options) };
     let bad: Vec<_> = bad.iter().filter(|damage| damage.top == place.vdev).map(|damage| damage.bad).collect();
     let (sink, birth) = (zio.faults.read().clone(), place.birth);
@@ -308,7 +308,7 @@ fn untransformed(error: FaultError) -> Error {
 }
 
 /// The error of a block of which no copy is good.
-fn lost(zio: &Zio, damage: &[Damage]) -> Error {
+fn lost(zio: &Zio, damage: &[DamagedCopy]) -> Error {
     let tree = zio.tree();
     // For stripes that contradict their parity the wrong disk is unknown.
     let unreadable = !damage.is_empty() && damage.iter().all(|d| d.bad.fault == Fault::Unreadable);
@@ -372,10 +372,10 @@ pub(crate) fn read_range(zio: &Arc<Zio>, range: Range, depth: Depth, judge: Judg
     }
 }
 
-fn copy_result(top: &Top, outcome: Outcome) -> CopyResult {
+fn copy_result(top: &Top, outcome: PlanOutcome) -> CopyResult {
     let damage = outcome.bad.into_iter().map(|bad| {
         let leaf = top.leaf(&bad.read);
-        Damage { top: top.id, leaf: leaf.map_or(0, |l| l.guid), bad }
+        DamagedCopy { top: top.id, leaf: leaf.map_or(0, |l| l.guid), bad }
     });
     CopyResult { data: outcome.data, damage: damage.collect(), error: None }
 }

@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 use stdx::{AlignedBuf, Buf};
 
 use super::Zio;
-use super::alloc::{AllocRequest, Class};
+use super::alloc::{AllocRequest, MetaslabClass};
 use super::dedup::{Dedup, DedupCandidate, Prepared};
 use super::suspend::is_of_devices;
 use crate::error::{Error, Kind, Result};
@@ -65,7 +65,7 @@ pub struct WriteProps {
     #[doc(alias = "zp_zpl_smallblk")]
     pub small: u64,
     /// Allocation class.
-    pub class: Class,
+    pub class: MetaslabClass,
     /// It goes to the vdevs of the class that are less full than the others.
     pub evens_out: bool,
     /// It may lie in its pointer.
@@ -229,7 +229,7 @@ impl Zio {
         }
         if in_place {
             bp.set_dvas(&old.dvas().collect::<Vec<_>>());
-            let job = Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place, may_wait };
+            let job = WriteJob { bp, data, props: *props, txg: request.txg, tries: 0, in_place, may_wait };
             return self.write_copies(job, done);
         }
         match self.place(props, psize, request.txg) {
@@ -245,7 +245,7 @@ impl Zio {
             bp.set_moved(logical, request.txg);
         }
         self.write_copies(
-            Job { bp, data, props: *props, txg: request.txg, tries: 0, in_place, may_wait },
+            WriteJob { bp, data, props: *props, txg: request.txg, tries: 0, in_place, may_wait },
             done,
         );
     }
@@ -365,11 +365,11 @@ impl Zio {
 
     pub(super) fn place(&self, props: &WriteProps, psize: u64, txg: u64) -> Result<Vec<Dva>> {
         let allocator = self.allocator()?;
-        let small = psize <= props.small && props.class == Class::Normal && allocator.takes_small();
+        let small = psize <= props.small && props.class == MetaslabClass::Normal && allocator.takes_small();
         let request = AllocRequest {
             psize,
             copies: props.copies,
-            class: if small { Class::Special } else { props.class },
+            class: if small { MetaslabClass::Special } else { props.class },
             txg,
             gang: false,
             evens_out: props.evens_out,
@@ -379,7 +379,7 @@ impl Zio {
     }
 
     /// Writes every copy.
-    pub(super) fn write_copies(self: &Arc<Self>, job: Job, done: WriteDone) {
+    pub(super) fn write_copies(self: &Arc<Self>, job: WriteJob, done: WriteDone) {
         self.stats.writes.fetch_add(1, Ordering::Relaxed);
         // A failed write may leave parts of the old block and of the new one.
         self.suspended.forget(job.bp.dvas());
@@ -426,7 +426,12 @@ impl Zio {
     }
 
     /// Copies that could not be written get another place.
-    fn retry(self: &Arc<Self>, mut job: Job, (failed, turn): (Vec<(usize, Error)>, u64), done: WriteDone) {
+    fn retry(
+        self: &Arc<Self>,
+        mut job: WriteJob,
+        (failed, turn): (Vec<(usize, Error)>, u64),
+        done: WriteDone,
+    ) {
         let why = failed.into_iter().next().map(|(_, e)| e);
         let why = why.unwrap_or_else(|| Error::new(Kind::Io, "a block could not be written"));
         job.tries += 1;
@@ -451,7 +456,7 @@ impl Zio {
 
     /// No device takes the block: it waits until the pool is resumed, if it may. A writer of an intent-log
     /// block can wait for the txg instead; such a block keeps its space, others free theirs.
-    fn give_up(self: &Arc<Self>, mut job: Job, (why, turn): (Error, u64), done: WriteDone) {
+    fn give_up(self: &Arc<Self>, mut job: WriteJob, (why, turn): (Error, u64), done: WriteDone) {
         let is_log = job.bp.object_type() == ObjectType::INTENT_LOG;
         if is_log || !is_of_devices(&why) {
             return done(Err(why));
@@ -485,12 +490,15 @@ impl Zio {
         txg: u64,
         done: WriteDone,
     ) {
-        self.write_copies(Job { bp, data, props, txg, tries: TRIES, in_place: false, may_wait: true }, done);
+        self.write_copies(
+            WriteJob { bp, data, props, txg, tries: TRIES, in_place: false, may_wait: true },
+            done,
+        );
     }
 }
 
 /// A block that knows its place.
-pub(super) struct Job {
+pub(super) struct WriteJob {
     pub(crate) bp: Blkptr,
     pub(crate) data: Buf,
     pub(crate) props: WriteProps,
@@ -507,7 +515,7 @@ struct Left {
     failed: Vec<(usize, Error)>,
     /// The turn of suspensions in which it began.
     turn: u64,
-    end: Option<(Job, WriteDone)>,
+    end: Option<(WriteJob, WriteDone)>,
 }
 
 fn lsize(request: &WriteRequest) -> u64 {

@@ -1,6 +1,6 @@
 //! Threads for work that may wait, shared by all mounts of the process.
 //!
-//! A thread starts when work finds none idle, and ends after an idle period. [`Lane`]s bound the concurrent work of
+//! A thread starts when work finds none idle, and ends after an idle period. [`WorkLane`]s bound the concurrent work of
 //! one mount, not the threads, because the work of one mount may wait for that of another: a pool can lie on a file
 //! in a mount.
 
@@ -83,18 +83,18 @@ struct Line {
 
 /// One kind of work of one mount: a limited number of jobs run at a time, the rest wait in order.
 #[derive(Clone)]
-pub struct Lane {
+pub struct WorkLane {
     most: usize,
     line: Arc<Mutex<Line>>,
 }
 
-impl fmt::Debug for Lane {
+impl fmt::Debug for WorkLane {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lane").field("most", &self.most).finish_non_exhaustive()
     }
 }
 
-impl Lane {
+impl WorkLane {
     /// At most `most` jobs at a time.
     pub fn new(most: usize) -> Self {
         Self { most, line: Arc::default() }
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_lane_that_waits_keeps_no_other_from_going_on() {
-        let (slow, quick) = (Lane::new(2), Lane::new(2));
+        let (slow, quick) = (WorkLane::new(2), WorkLane::new(2));
         let (release, gate) = channel::<()>();
         let gate = Arc::new(Mutex::new(gate));
         let (said, heard) = channel();
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_job_that_panics_leaves_its_place() {
-        let lane = Lane::new(1);
+        let lane = WorkLane::new(1);
         let (said, heard) = channel();
         lane.submit(|| panic!("meant"));
         lane.submit(move || said.send(()).unwrap());

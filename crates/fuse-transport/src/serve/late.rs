@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::crew::{self, Job, Lane};
+use super::crew::{self, Job, WorkLane};
 
 /// An answer that is given once: after the work, or when it is late.
 type Answer = Arc<Mutex<Option<Job>>>;
@@ -47,7 +47,7 @@ impl Late {
     /// goes on.
     pub fn submit(
         &self,
-        lane: &Lane,
+        lane: &WorkLane,
         work: impl FnOnce() + Send + 'static,
         answer: impl FnOnce() + Send + 'static,
     ) {
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn work_that_waits_for_its_own_answer_ends() {
-        let (late, lane) = (Late::new(Duration::from_millis(5)), Lane::new(1));
+        let (late, lane) = (Late::new(Duration::from_millis(5)), WorkLane::new(1));
         let (said, heard) = channel();
         for number in 0..3 {
             let (answered, answer) = channel();
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_answer_waits_for_its_work_and_is_given_once() {
-        let (late, lane) = (Late::new(Duration::from_secs(3600)), Lane::new(2));
+        let (late, lane) = (Late::new(Duration::from_secs(3600)), WorkLane::new(2));
         let (said, heard) = channel();
         let done = said.clone();
         late.submit(&lane, move || done.send("work").unwrap(), move || said.send("answer").unwrap());

@@ -36,7 +36,7 @@ mod spin;
 use std::fmt::Debug;
 use std::time::Duration;
 
-pub use crew::Lane as WorkLane;
+pub use crew::WorkLane;
 pub use hall::enter;
 pub use late::Late;
 pub use line::Line;

@@ -9,7 +9,7 @@ mod encode;
 
 pub use encode::{compress_value, encode_value, log_record};
 
-use crate::byteswap::{self, Words};
+use crate::byteswap::{self, IntWidth};
 use crate::words::word_struct;
 use crate::{Blkptr, ChecksumType, CompressType, Dva, MIN_BLOCK_SHIFT, Malformed, ObjectType};
 
@@ -168,7 +168,7 @@ pub fn decompress_value(stored: &[u8], size: usize) -> Result<Vec<u8>, Malformed
     }
     .ok_or_else(|| Malformed::new("ddt value", format!("does not unpack to {size} bytes")))?;
     if version & 0x80 == 0 {
-        byteswap::words(&mut out, Words::U64);
+        byteswap::words(&mut out, IntWidth::U64);
     }
     Ok(out)
 }

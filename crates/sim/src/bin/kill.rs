@@ -3,7 +3,7 @@
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use sim::kill::{Layout, Plan, run, serve};
+use sim::kill::{KillPlan, Layout, run, serve};
 
 /// Kills of one pool.
 const BATCH: u64 = 20;
@@ -25,7 +25,7 @@ fn main() -> ExitCode {
         let kills = left.min(BATCH);
         let at = usize::try_from(seed).unwrap_or(0) % Layout::ALL.len();
         let layout = Layout::ALL.get(at).copied().unwrap_or(Layout::Mirror);
-        let plan = Plan { binary: binary.clone(), seed, layout, kills, judged_every: 5, longest: 1500 };
+        let plan = KillPlan { binary: binary.clone(), seed, layout, kills, judged_every: 5, longest: 1500 };
         match run(&plan, &program) {
             Ok(course) => println!("seed {seed}, {layout:?}, {} s: {course:?}", begun.elapsed().as_secs()),
             Err(why) => {

@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use blkdev::Device;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::{Error, Kind, Result};
 use sim::files::{self, FilePool, POOL};
@@ -68,7 +68,8 @@ impl Machine {
         let devices = disks.iter().map(|disk| Arc::clone(disk) as Device).collect();
         let pool = FilePool::create(&Env::system(ARC)?, Shape::Raidz(2), devices)?;
         let lz4 = PropValue::Number(ondisk::CompressType::Lz4 as u64);
-        pool.spa.dsl_task(move |tasks| tasks.set(POOL, &[("compression", Some(lz4))], Source::Local))?;
+        pool.spa
+            .dsl_task(move |tasks| tasks.set(POOL, &[("compression", Some(lz4))], SettingSource::Local))?;
         Ok(Self { pool, switch, disks, random: Rng::new(seed) })
     }
 

@@ -17,5 +17,5 @@ mod script;
 mod worker;
 
 pub use bench::Layout;
-pub use rounds::{Course, Plan, run};
+pub use rounds::{KillCourse, KillPlan, run};
 pub use worker::{Worker, serve};

@@ -19,7 +19,7 @@ const WORKERS: u64 = 2;
 
 /// The parameters of a run.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct KillPlan {
     /// The built program.
     pub binary: PathBuf,
     /// Determines load and moments.
@@ -36,7 +36,7 @@ pub struct Plan {
 
 /// The results.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Course {
+pub struct KillCourse {
     /// Kills.
     pub kills: u64,
     /// Number of kills while it was starting.
@@ -54,11 +54,11 @@ pub struct Course {
 }
 
 struct Run<'a> {
-    plan: &'a Plan,
+    plan: &'a KillPlan,
     program: &'a dyn Fn() -> Command,
     bench: Bench,
     random: Rng,
-    course: Course,
+    course: KillCourse,
     /// Content of the directories of earlier rounds.
     settled: BTreeMap<PathBuf, Found>,
     /// Datasets that must exist, and those that may.
@@ -70,10 +70,10 @@ struct Run<'a> {
 ///
 /// # Errors
 /// The violated expectation.
-pub fn run(plan: &Plan, program: &dyn Fn() -> Command) -> Result<Course, String> {
+pub fn run(plan: &KillPlan, program: &dyn Fn() -> Command) -> Result<KillCourse, String> {
     let bench = Bench::new(&plan.binary, plan.layout)?;
     let (made, perhaps, settled) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
-    let (random, course) = (Rng::new(plan.seed), Course::default());
+    let (random, course) = (Rng::new(plan.seed), KillCourse::default());
     let mut run = Run { plan, program, bench, random, course, settled, made, perhaps };
     for round in 1..=plan.kills {
         run.round(round)

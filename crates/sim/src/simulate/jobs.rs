@@ -14,7 +14,7 @@ use engine::spa::layout::{LeafSpec, PoolSpec, TopSpec, VdevSpec};
 use engine::spa::sweep::{SweepCommand, SweepKind, TrimOptions};
 use engine::spa::{ActivityCommand, WaitActivity};
 use engine::vdev::config::AllocBias;
-use engine::vdev::top::{Layout, Top};
+use engine::vdev::top::{Top, VdevLayout};
 
 use super::{MOST_GROUPS, Run, guid_of};
 
@@ -35,7 +35,7 @@ fn is_refused(kind: Kind) -> bool {
 /// Whether a top-level vdev keeps its content without one of its leaves.
 fn is_redundant(top: &Top) -> bool {
     match top.layout {
-        Layout::Mirror => top.leaves().count() > 1,
+        VdevLayout::Mirror => top.leaves().count() > 1,
         _ => top.children().len() > 1,
     }
 }
@@ -158,7 +158,7 @@ impl Run {
     /// Attaches an idle disk to a raidz.
     fn expand(&mut self) -> Result<bool, String> {
         let tree = self.actor.spa.pool.tree();
-        let raidz = tree.tops().find(|top| matches!(top.layout, Layout::Raidz(_)));
+        let raidz = tree.tops().find(|top| matches!(top.layout, VdevLayout::Raidz(_)));
         let target = raidz.and_then(|top| self.guid_of_top(top.id));
         let (Some(disk), Some(target)) = (self.idle(), target) else { return Ok(false) };
         disk.clear();

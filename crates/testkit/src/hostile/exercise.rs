@@ -17,7 +17,7 @@ use engine::spa::{ImportSource, OpenOptions, Pool, Reach};
 use engine::zap::Zap;
 use engine::zio::Form;
 use ondisk::ObjectType;
-use props::userspace::Account;
+use props::userspace::AccountKind;
 use zpl::{Filesystem, Inode};
 
 /// Files visited in one dataset.
@@ -134,7 +134,7 @@ fn tables(pool: &Arc<Pool>, report: &mut Report) {
 /// Compares every pointer with the space maps, up to the bound.
 fn blocks(pool: &Arc<Pool>, report: &mut Report) {
     let stop = AtomicBool::new(false);
-    let options = account::Options { leaks: true, stop: &stop, window: account::WINDOW_SECTORS };
+    let options = account::WalkOptions { leaks: true, stop: &stop, window: account::WINDOW_SECTORS };
     let mut met = 0;
     let account = account::account(pool, &options, &mut |_| {
         met += 1;
@@ -195,13 +195,13 @@ fn dataset(dataset: &Dataset, space: u64, report: &mut Report) {
 fn properties(dataset: &Dataset, space: u64, report: &mut Report) {
     let rules = props::settings::PropRules { is_inherited: |_| true, is_for_snapshots: |_| true };
     report.ok(props::Settings::of(dataset, rules));
-    report.ok(props::Stats::of(dataset, space, 0, 0));
+    report.ok(props::DslDatasetStats::of(dataset, space, 0, 0));
     report.ok(props::bookmarks::bookmarks(dataset));
     report.ok(props::holds::holds(dataset));
     report.ok(props::resume::token(dataset));
     report.ok(props::names::dataset_name(&dataset.dsl, dataset.number));
     if let Ok(objset) = dataset.objset_as(Form::NoKey) {
-        for account in [Account::User, Account::Group, Account::Project] {
+        for account in [AccountKind::User, AccountKind::Group, AccountKind::Project] {
             report.ok(props::userspace::usage(&objset, account));
         }
     }

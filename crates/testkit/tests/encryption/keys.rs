@@ -174,7 +174,7 @@ fn without_its_key_a_dataset_can_be_managed_and_not_read() {
     create(&spa, &at("a/open"), encrypted(Suite::Aes192Ccm, KeyFormat::Raw)).unwrap();
     let location = |of: &str, value: &str| {
         let value = Some(PropValue::Text(value.into()));
-        names(&spa, [of], move |t, [of]| t.set(of, &[("keylocation", value)], Source::Local))
+        names(&spa, [of], move |t, [of]| t.set(of, &[("keylocation", value)], SettingSource::Local))
     };
     location("a", "file:///etc/key").unwrap();
     refused(location("a/child", "file:///etc/key"), Kind::Denied);

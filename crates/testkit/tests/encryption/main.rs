@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crypt::{DatasetKey, KeyFormat, Suite};
 use engine::dsl::RootKey;
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::dsl::write::{Cipher, Encryption, NewKey};
 use engine::env::SystemSecrets;
 use engine::spa::Spa;

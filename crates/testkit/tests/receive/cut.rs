@@ -1,7 +1,7 @@
 //! Streams that break off and are resumed, also those that OpenZFS began to receive.
 
 use engine::dsl::props::resume;
-use engine::send::{From, Meter, Options, Saved, SendFlags, send_with};
+use engine::send::{From, Meter, Saved, SendFlags, SendOptions, send_with};
 use engine::spa::Pool;
 use nvpair::NvList;
 use ondisk::drr::DrrBody;
@@ -29,7 +29,7 @@ fn boundaries(stream: &[u8]) -> Vec<usize> {
 /// The rest of a stream, as a token asks for it.
 fn rest(source: &Pool, to: &str, flags: SendFlags, state: &NvList) -> Vec<u8> {
     let at = (state.u64("object").unwrap(), state.u64("offset").unwrap());
-    let options = Options { flags, resume: Some(at), ..Options::default() };
+    let options = SendOptions { flags, resume: Some(at), ..SendOptions::default() };
     let mut out = Vec::new();
     send_with(&source.dsl.dataset(to).unwrap(), &options, &mut out, &Meter::default()).expect("the rest");
     out
@@ -136,11 +136,11 @@ fn at_every_record((pool, file): (&str, &str), (to, from): (&str, Option<&str>),
         let rest = match left {
             Some(state) => {
                 let at = (state.u64("object").unwrap(), state.u64("offset").unwrap());
-                let options = Options {
+                let options = SendOptions {
                     flags,
                     from: from.clone(),
                     resume: (at != (0, 0)).then_some(at),
-                    ..Options::default()
+                    ..SendOptions::default()
                 };
                 let mut out = Vec::new();
                 send_with(&source.dsl.dataset(to).unwrap(), &options, &mut out, &Meter::default())
@@ -188,7 +188,7 @@ fn a_saved_stream_ends_where_its_receive_stopped() {
     let Some(golden) = golden::get("streams") else { return };
     let source = golden.open().expect("the sender's pool");
     let from = |pool: &Pool, name: &str| Some(From::snapshot(&pool.dsl.dataset(name).unwrap()).unwrap());
-    let send = |pool: &Pool, to: &str, options: &Options| {
+    let send = |pool: &Pool, to: &str, options: &SendOptions| {
         let mut out = Vec::new();
         send_with(&pool.dsl.dataset(to).unwrap(), options, &mut out, &Meter::default()).expect("a stream");
         out
@@ -208,13 +208,17 @@ fn a_saved_stream_ends_where_its_receive_stopped() {
         let reached = state(pool, &format!("{second}/%recv")).expect("it can go on");
         let toguid = reached.u64("toguid").unwrap();
         let saved = Some(Saved { toguid, toname: "tank/src@b".into(), place: at(&reached) });
-        let options = Options { from: from(pool, &format!("{second}@a")), saved, ..Options::default() };
+        let options =
+            SendOptions { from: from(pool, &format!("{second}@a")), saved, ..SendOptions::default() };
         let saved = send(pool, &format!("{second}/%recv"), &options);
         place.receive(&saved, &format!("{third}@b"), &|wish| wish.resumable = true).unwrap_err();
         let again = state(pool, &format!("{third}/%recv")).expect("it can go on");
         assert!(at(&again) <= at(&reached), "{:?} behind {:?}", at(&again), at(&reached));
-        let options =
-            Options { from: from(&source, "tank/src@a"), resume: Some(at(&again)), ..Options::default() };
+        let options = SendOptions {
+            from: from(&source, "tank/src@a"),
+            resume: Some(at(&again)),
+            ..SendOptions::default()
+        };
         let rest = send(&source, "tank/src@b", &options);
         place.receive(&rest, &format!("{third}@b"), &|wish| wish.resumable = true).expect("the rest");
     }

@@ -1,7 +1,7 @@
 //! Streams of objects without data.
 
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::send::SendFlags;
 use testkit::zdb::Judge;
 use zcommon::features::Feature;
@@ -18,7 +18,8 @@ fn raw_streams_keep_block_sizes_of_files_that_are_one_hole() {
     let spa = place.spa();
     source(spa, true);
     let record = ("recordsize", Some(PropValue::Number(1 << 20)));
-    spa.dsl_task(move |tasks| tasks.set(SOURCE, std::slice::from_ref(&record), Source::Local)).unwrap();
+    spa.dsl_task(move |tasks| tasks.set(SOURCE, std::slice::from_ref(&record), SettingSource::Local))
+        .unwrap();
     let fs = mount(spa, SOURCE, Overrides::default()).unwrap();
     let create =
         |name: &[u8]| fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use engine::Kind;
 use engine::dmu::NewObject;
-use engine::dmu::dirty::Again;
+use engine::dmu::dirty::SameBytes;
 use engine::dsl::write::{MosView, scan_state};
 use engine::env::Env;
 use engine::memory::Limit;
@@ -66,7 +66,7 @@ impl Bench {
         let data = self.spa.datasets.open(&*self.spa, self.file.0).unwrap();
         let handle = data.objset.handle(self.file.1).unwrap();
         let tx = self.spa.begin().unwrap();
-        let how = Again { keeps_birth: true, ..Again::default() };
+        let how = SameBytes { keeps_birth: true, ..SameBytes::default() };
         (0..BLOCKS).for_each(|number| {
             handle.move_block(&tx, number as u64, FILE.bytes(number).as_slice().into(), how).unwrap();
         });

@@ -1,7 +1,7 @@
 //! Entries of ZAPs: in general, and as directories and attribute tables.
 
 use engine::dmu::Object;
-use engine::zap::{Entry, Key, Value, Zap};
+use engine::zap::{Value, Zap, ZapEntry, ZapKey};
 use ondisk::names::{crypto_key, mos};
 use ondisk::sa::SaAttr;
 use ondisk::znode::{dirent_object, dirent_type};
@@ -39,7 +39,11 @@ pub fn stats_only(dump: &mut Dump<'_>, object: &Object) -> Done {
 }
 
 /// Statistics, then each entry as `line` prints it.
-fn each(dump: &mut Dump<'_>, object: &Object, mut line: impl FnMut(&mut Dump<'_>, &Entry) -> Done) -> Done {
+fn each(
+    dump: &mut Dump<'_>,
+    object: &Object,
+    mut line: impl FnMut(&mut Dump<'_>, &ZapEntry) -> Done,
+) -> Done {
     zap_stats::print(dump, object)?;
     out!(dump, "\n");
     let Ok(zap) = Zap::open(object) else { return Ok(()) };
@@ -51,14 +55,14 @@ fn each(dump: &mut Dump<'_>, object: &Object, mut line: impl FnMut(&mut Dump<'_>
     Ok(())
 }
 
-fn name(dump: &mut Dump<'_>, entry: &Entry) -> Done {
+fn name(dump: &mut Dump<'_>, entry: &ZapEntry) -> Done {
     match &entry.key {
-        Key::Name(name) => {
+        ZapKey::Name(name) => {
             out!(dump, "\t\t");
             dump.out().write_all(name)?;
             out!(dump, " = ");
         }
-        Key::Words(words) => out!(dump, "\t\t0x{:010}x = ", words.first().copied().unwrap_or(0)),
+        ZapKey::Words(words) => out!(dump, "\t\t0x{:010}x = ", words.first().copied().unwrap_or(0)),
     }
     Ok(())
 }
@@ -67,7 +71,7 @@ fn name(dump: &mut Dump<'_>, entry: &Entry) -> Done {
 pub fn entries(dump: &mut Dump<'_>, object: &Object) -> Done {
     each(dump, object, |dump, entry| {
         name(dump, entry)?;
-        let words = matches!(entry.key, Key::Words(_));
+        let words = matches!(entry.key, ZapKey::Words(_));
         if entry.value.width == 1 && !words {
             bytes(dump, entry)?;
         } else {
@@ -78,7 +82,7 @@ pub fn entries(dump: &mut Dump<'_>, object: &Object) -> Done {
     })
 }
 
-fn bytes(dump: &mut Dump<'_>, entry: &Entry) -> Done {
+fn bytes(dump: &mut Dump<'_>, entry: &ZapEntry) -> Done {
     let bytes = entry.value.bytes();
     if BINARY.iter().any(|name| name.as_bytes() == entry.name()) {
         for byte in bytes {

@@ -9,7 +9,7 @@ use clikit::target::Target;
 use clikit::verb::Failure;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::recv::RECEIVE_CHILD;
 use nvpair::{NvList, NvValue};
 use zcommon::props::{DatasetTypes, PropName, is_user_property};
@@ -315,7 +315,7 @@ fn store(
         }
         let local: Vec<_> = local.iter().map(|(n, v)| (n.as_str(), Some(v.clone()))).collect();
         if !local.is_empty() {
-            tasks.set(&dataset, &local, Source::Local)?;
+            tasks.set(&dataset, &local, SettingSource::Local)?;
         }
         // A local setting hides the received one already, and stays.
         for name in left {
@@ -325,7 +325,7 @@ fn store(
         }
         let inherited: Vec<_> = inherited.iter().map(|name| (name.as_str(), None)).collect();
         if !inherited.is_empty() {
-            tasks.set(&dataset, &inherited, Source::Inherited)?;
+            tasks.set(&dataset, &inherited, SettingSource::Inherited)?;
         }
         Ok(refused)
     });
@@ -401,16 +401,16 @@ pub fn apply_to_blocks(
         let filled = format!("{name}/{RECEIVE_CHILD}");
         for (prop, value) in received {
             if !tasks.needs_upgrade(&prop, &value) && !tasks.is_set_locally(&name, &prop)? {
-                match tasks.set(&filled, &[(prop.as_str(), Some(value))], Source::Local) {
+                match tasks.set(&filled, &[(prop.as_str(), Some(value))], SettingSource::Local) {
                     // It is reported when it is set on the target.
                     Err(e) if is_refusal(&e) => {}
                     done => done?,
                 }
             }
         }
-        local
-            .into_iter()
-            .try_for_each(|(prop, value)| tasks.set(&filled, &[(prop.as_str(), Some(value))], Source::Local))
+        local.into_iter().try_for_each(|(prop, value)| {
+            tasks.set(&filled, &[(prop.as_str(), Some(value))], SettingSource::Local)
+        })
     });
     done.map_err(|e| failed(PLAIN, why(&e)))
 }

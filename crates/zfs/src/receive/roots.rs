@@ -13,7 +13,7 @@ use clikit::target::Target;
 use clikit::verb::Failure;
 use engine::dsl::props::PropValue;
 use engine::dsl::props::names::dataset_name;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use nvpair::{NvList, NvValue};
 
 use super::one::Received;
@@ -112,7 +112,7 @@ fn run(name: &str, change: Change, target: &Target, ctx: &mut Ctx) -> Result<(),
         Change::Inherit => tasks.set_encryption_root(&of, false),
         Change::Root => tasks.set_encryption_root(&of, true),
         Change::Location(location) => {
-            tasks.set(&of, &[("keylocation", Some(PropValue::Text(location)))], Source::Local)
+            tasks.set(&of, &[("keylocation", Some(PropValue::Text(location)))], SettingSource::Local)
         }
     });
     done.map_err(|e| failed(PLAIN, format!("the encryption root of {name}: {}", why(&e))))

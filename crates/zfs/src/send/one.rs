@@ -9,7 +9,7 @@ use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::{BookmarkInfo, bookmarks};
 use engine::dsl::props::resume;
 use engine::recv::RECEIVE_CHILD;
-use engine::send::{From, Meter, Options as Stream, Saved, SendFlags, compound, estimate};
+use engine::send::{From, Meter, Saved, SendFlags, SendOptions as Stream, compound, estimate};
 use nvpair::NvList;
 
 use super::running::{Output, Report, failure, run, watched};

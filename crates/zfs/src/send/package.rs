@@ -13,7 +13,7 @@ use clikit::verb::{Failure, Outcome};
 use engine::Error;
 use engine::dsl::Dataset;
 use engine::dsl::write::LongHold;
-use engine::send::{From, Options as Stream, compound};
+use engine::send::{From, SendOptions as Stream, compound};
 
 use super::running::{Output, Report, failure, run};
 use super::scene::{Scene, reason};

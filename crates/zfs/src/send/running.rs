@@ -10,7 +10,7 @@ use clikit::ctx::Ctx;
 use clikit::output::time;
 use clikit::verb::Failure;
 use engine::dsl::Dataset;
-use engine::send::{Meter, Options, send_with};
+use engine::send::{Meter, SendOptions, send_with};
 use engine::{Error, Kind};
 use stdx::wake::Watch;
 use zcommon::units::{nicebytes, nicenum};
@@ -91,7 +91,7 @@ impl Output {
 /// Writes a stream of `dataset`.
 pub(super) fn run(
     dataset: &Dataset,
-    options: &Options,
+    options: &SendOptions,
     out: &mut Output,
     report: Report,
     ctx: &mut Ctx,

@@ -6,9 +6,9 @@ use clikit::ctx::Ctx;
 use clikit::verb::Failure;
 use engine::dsl::Dataset;
 use engine::dsl::props::bookmarks::BookmarkInfo;
-use engine::dsl::props::written::Moment;
+use engine::dsl::props::written::WrittenSince;
 use engine::memory::Limit;
-use engine::send::{Meter, Options, estimate};
+use engine::send::{Meter, SendOptions, estimate};
 use engine::{Error, Kind, Result};
 use zcommon::units::{nicebytes, nicenum};
 
@@ -30,7 +30,13 @@ pub(super) enum Base {
 /// The length of a stream. Where the space accounts do not suffice, it is measured by generating the stream
 /// without its blocks.
 #[doc(alias = "zfs_ioc_send_space")]
-pub(super) fn of(scene: &Scene, to: &Dataset, base: &Base, options: &Options, ctx: &mut Ctx) -> Result<u64> {
+pub(super) fn of(
+    scene: &Scene,
+    to: &Dataset,
+    base: &Base,
+    options: &SendOptions,
+    ctx: &mut Ctx,
+) -> Result<u64> {
     let counted = |ctx: &mut Ctx| {
         let meter = Meter::default();
         watched(&meter, &to.name, Report::default(), ctx, |meter| estimate::exact(to, options, meter))
@@ -41,8 +47,8 @@ pub(super) fn of(scene: &Scene, to: &Dataset, base: &Base, options: &Options, ct
         Base::Snapshot(from) if !scene.is_before(from, to)? => {
             return Err(Error::new(Kind::Invalid, "not an earlier snapshot from the same fs"));
         }
-        Base::Snapshot(from) => Some(Moment::of(from)),
-        Base::Bookmark(mark) => match Moment::of_bookmark(&mark.phys) {
+        Base::Snapshot(from) => Some(WrittenSince::of(from)),
+        Base::Bookmark(mark) => match WrittenSince::of_bookmark(&mark.phys) {
             Some(moment) if mark.phys.redaction_obj == 0 => Some(moment),
             _ => return counted(ctx),
         },

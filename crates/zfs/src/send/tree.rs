@@ -284,7 +284,7 @@ fn received(dataset: &Dataset) -> Result<Vec<(String, PropValue)>, Failure> {
     };
     let Some(zap) = dataset.dsl.zap(number)? else { return Ok(Vec::new()) };
     let entries = zap.to_vec()?;
-    let of = |entry: &engine::zap::Entry| {
+    let of = |entry: &engine::zap::ZapEntry| {
         let name = entry.name_lossy();
         Some((name.strip_suffix(RECEIVED)?.to_owned(), PropValue::from_zap(&entry.value)))
     };

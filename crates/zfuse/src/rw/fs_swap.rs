@@ -134,10 +134,10 @@ impl FsSwap {
         &self,
         work: impl FnOnce() -> Result<Differences>,
         open: impl FnOnce(&FsWriter) -> Result<Arc<FsWriter>>,
-    ) -> Result<Done> {
+    ) -> Result<SwapResult> {
         // Synced first: unwritten changes must not be lost by the close.
         if let Err(e) = self.files().fsync(0) {
-            return Ok(Done::Same(e));
+            return Ok(SwapResult::Same(e));
         }
         let mut live = self.0.write();
         live.files.unmount()?;
@@ -145,11 +145,11 @@ impl FsSwap {
         match (done, open(&live.files)) {
             (Ok(found), Ok(files)) => {
                 live.become_other(files, &found);
-                Ok(Done::Other(found))
+                Ok(SwapResult::Other(found))
             }
             (Err(e), Ok(files)) => {
                 live.files = files;
-                Ok(Done::Same(e))
+                Ok(SwapResult::Same(e))
             }
             (Ok(_), Err(e)) => Err(e),
             (Err(why), Err(_)) => Err(why),
@@ -190,7 +190,7 @@ impl FsSwap {
 
 /// The result of an exchange.
 #[derive(Debug)]
-pub enum Done {
+pub enum SwapResult {
     /// The content was replaced.
     Other(Differences),
     /// The content stays, for this reason.

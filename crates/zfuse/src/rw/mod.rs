@@ -41,7 +41,7 @@ use crate::wire::{INodeNo, Notifier};
 use engine::Result;
 use engine::dsl::Dataset;
 use engine::spa::Pool;
-use fuse_transport::{Late, WorkLane as Lane};
+use fuse_transport::{Late, WorkLane};
 use parking_lot::{Mutex, RwLock};
 use rustix::mount::MountFlags;
 use zpl::write::FsWriter;
@@ -159,7 +159,7 @@ pub(crate) struct Live {
     /// Open directories.
     pub(crate) open_dirs: open_dirs::OpenDirs,
     /// Work that makes the kernel drop pages, which waits for reads of them.
-    pub(crate) forgetting: Lane,
+    pub(crate) forgetting: WorkLane,
     /// Answers to writes that wait for that.
     pub(crate) late: Late,
 }
@@ -231,7 +231,7 @@ pub fn mount_live<'a>(
         removed: removed::Removed::default(),
         writers: writers::Writers::default(),
         open_dirs: open_dirs::OpenDirs::default(),
-        forgetting: Lane::new(FORGETTING),
+        forgetting: WorkLane::new(FORGETTING),
         late: Late::new(PATIENCE),
     };
     let gate = Arc::new(fs_swap::FsSwap(RwLock::new(live)));

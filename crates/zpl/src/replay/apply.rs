@@ -6,7 +6,7 @@ use ondisk::zil::{CloneRange, LogRecord, LrTruncate, Setattr, Setsaxattr, TxType
 use stdx::Buf;
 
 use super::patch::Source;
-use super::state::{State, Stored};
+use super::state::{OverlayState, Stored};
 use super::{create, names};
 use crate::inode::AclSource;
 use crate::record;
@@ -18,7 +18,7 @@ const MAX_CLONED: usize = 1 << 16;
 #[doc(alias = "DXATTR_MAX_SA_SIZE")]
 const MAX_XATTRS: usize = 64 << 10;
 
-pub(super) fn record(state: &mut State<'_>, txtype: u64, said: LogRecord<'_>) -> Result<()> {
+pub(super) fn record(state: &mut OverlayState<'_>, txtype: u64, said: LogRecord<'_>) -> Result<()> {
     match said {
         LogRecord::Commit => Ok(()),
         LogRecord::Create(c) => create::create(state, TxType(txtype), &c),
@@ -45,11 +45,11 @@ pub(super) fn record(state: &mut State<'_>, txtype: u64, said: LogRecord<'_>) ->
 }
 
 /// A record may come after the removal of its file: then it is ignored.
-fn late<'s>(state: &'s mut State<'_>, number: u64) -> Result<Option<&'s mut Stored>> {
+fn late<'s>(state: &'s mut OverlayState<'_>, number: u64) -> Result<Option<&'s mut Stored>> {
     state.find(number)
 }
 
-fn write(state: &mut State<'_>, w: &Write<'_>) -> Result<()> {
+fn write(state: &mut OverlayState<'_>, w: &Write<'_>) -> Result<()> {
     let lr = w.lr;
     let end = lr.offset.checked_add(lr.length);
     let end =
@@ -68,7 +68,7 @@ fn write(state: &mut State<'_>, w: &Write<'_>) -> Result<()> {
     Ok(())
 }
 
-fn grow(state: &mut State<'_>, number: u64, end: u64) -> Result<()> {
+fn grow(state: &mut OverlayState<'_>, number: u64, end: u64) -> Result<()> {
     if let Some(node) = late(state, number)? {
         node.attr.size = node.attr.size.max(end);
     }
@@ -83,7 +83,7 @@ fn resize(node: &mut Stored, size: u64) {
     node.attr.size = size;
 }
 
-fn truncate(state: &mut State<'_>, t: &LrTruncate) -> Result<()> {
+fn truncate(state: &mut OverlayState<'_>, t: &LrTruncate) -> Result<()> {
     let Some(node) = late(state, t.foid)? else { return Ok(()) };
     let end = t.offset.saturating_add(t.length);
     if t.length == 0 {
@@ -96,7 +96,7 @@ fn truncate(state: &mut State<'_>, t: &LrTruncate) -> Result<()> {
     Ok(())
 }
 
-fn setattr(state: &mut State<'_>, s: &Setattr<'_>) -> Result<()> {
+fn setattr(state: &mut OverlayState<'_>, s: &Setattr<'_>) -> Result<()> {
     let set = record::settings(s, state.endian);
     let Some(node) = late(state, s.lr.foid)? else { return Ok(()) };
     if let Some(mode) = set.mode {
@@ -120,7 +120,7 @@ fn setattr(state: &mut State<'_>, s: &Setattr<'_>) -> Result<()> {
     Ok(())
 }
 
-fn set_acl(state: &mut State<'_>, number: u64, aces: &[u8]) -> Result<()> {
+fn set_acl(state: &mut OverlayState<'_>, number: u64, aces: &[u8]) -> Result<()> {
     let aces = decode_log_aces(aces, state.endian).map_err(|e| Error::corrupt(e.to_string()))?;
     if let Some(node) = late(state, number)? {
         node.acl = AclSource::Decoded(aces);
@@ -129,7 +129,7 @@ fn set_acl(state: &mut State<'_>, number: u64, aces: &[u8]) -> Result<()> {
     Ok(())
 }
 
-fn setsaxattr(state: &mut State<'_>, s: &Setsaxattr<'_>) -> Result<()> {
+fn setsaxattr(state: &mut OverlayState<'_>, s: &Setsaxattr<'_>) -> Result<()> {
     let Some(node) = late(state, s.lr.foid)? else { return Ok(()) };
     let packed = node.dxattr.as_deref().filter(|p| !p.is_empty());
     let list = packed.map(NvList::decode).transpose();
@@ -151,7 +151,7 @@ fn setsaxattr(state: &mut State<'_>, s: &Setsaxattr<'_>) -> Result<()> {
     Ok(())
 }
 
-fn clone_range(state: &mut State<'_>, c: &CloneRange) -> Result<()> {
+fn clone_range(state: &mut OverlayState<'_>, c: &CloneRange) -> Result<()> {
     let lr = c.lr;
     let Some(node) = late(state, lr.foid)? else { return Ok(()) };
     let end = lr.offset.saturating_add(lr.length);

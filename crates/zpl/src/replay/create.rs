@@ -6,13 +6,13 @@ use ondisk::zil::{Create, CreateAcl, LrCreate, LrRenameWhiteout, TxType};
 use ondisk::znode::pflags;
 
 use super::names::add;
-use super::state::State;
+use super::state::OverlayState;
 use crate::attr::Words;
 use crate::inode::AclSource;
 use crate::record::OBJECT_MASK;
 
 /// TX_CREATE, TX_MKDIR, TX_MKXATTR, TX_SYMLINK and their forms with attributes.
-pub(super) fn create(state: &mut State<'_>, txtype: TxType, c: &Create<'_>) -> Result<()> {
+pub(super) fn create(state: &mut OverlayState<'_>, txtype: TxType, c: &Create<'_>) -> Result<()> {
     let target = c.link.map(<[u8]>::to_vec);
     if txtype.raw() == TxType::MKXATTR {
         let object = make(state, &c.lr, pflags::XATTR, None, AclSource::None)?.0;
@@ -23,12 +23,12 @@ pub(super) fn create(state: &mut State<'_>, txtype: TxType, c: &Create<'_>) -> R
 }
 
 /// The forms with an ACL.
-pub(super) fn create_acl(state: &mut State<'_>, c: &CreateAcl<'_>, aces: Vec<Ace>) -> Result<()> {
+pub(super) fn create_acl(state: &mut OverlayState<'_>, c: &CreateAcl<'_>, aces: Vec<Ace>) -> Result<()> {
     named(state, &c.lr, c.name, None, AclSource::Decoded(aces))
 }
 
 fn named(
-    state: &mut State<'_>,
+    state: &mut OverlayState<'_>,
     lr: &LrCreate,
     name: &[u8],
     target: Option<Vec<u8>>,
@@ -41,7 +41,7 @@ fn named(
 }
 
 fn make(
-    state: &mut State<'_>,
+    state: &mut OverlayState<'_>,
     lr: &LrCreate,
     flags: u64,
     target: Option<Vec<u8>>,
@@ -73,7 +73,12 @@ fn make(
 }
 
 /// Creates the whiteout that a rename leaves behind for an overlay file system.
-pub(super) fn whiteout(state: &mut State<'_>, dir: u64, name: &[u8], lr: &LrRenameWhiteout) -> Result<()> {
+pub(super) fn whiteout(
+    state: &mut OverlayState<'_>,
+    dir: u64,
+    name: &[u8],
+    lr: &LrRenameWhiteout,
+) -> Result<()> {
     let lr = LrCreate {
         doid: dir,
         foid: lr.wfoid,

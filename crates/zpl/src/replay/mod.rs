@@ -32,7 +32,7 @@ pub(crate) use patch::Patched;
 pub(crate) use state::{Changes, Stored};
 
 use crate::filesystem::Filesystem;
-use state::State;
+use state::OverlayState;
 
 /// Bytes of names, attributes and data that a log may bring into memory.
 const MAX_BYTES: u64 = 512 << 20;
@@ -69,7 +69,7 @@ pub(crate) fn overlay(fs: &Arc<Filesystem>, dataset: &Dataset) -> Option<Overlay
     }
     let synced = dataset.dsl.mos.rootbp.logical_birth();
     let first = if header.claim_txg != 0 { header.claim_txg } else { synced.saturating_add(1) };
-    let mut state = State::new(fs);
+    let mut state = OverlayState::new(fs);
     let mut bytes: u64 = 0;
     for block in zil::chain(&fs.objset) {
         bytes = bytes.saturating_add(block.bp.lsize());

@@ -4,12 +4,18 @@ use engine::{Kind, Result};
 use ondisk::zil::{Rename, RenameWhiteout};
 
 use super::create::whiteout;
-use super::state::State;
+use super::state::OverlayState;
 use crate::attr::FileKind;
 use crate::dir::{Dirent, is_sound};
 
 /// Adds `name` for a file to a directory. Links of the file are the caller's to count.
-pub(super) fn add(state: &mut State<'_>, dir: u64, name: &[u8], object: u64, kind: FileKind) -> Result<()> {
+pub(super) fn add(
+    state: &mut OverlayState<'_>,
+    dir: u64,
+    name: &[u8],
+    object: u64,
+    kind: FileKind,
+) -> Result<()> {
     if !is_sound(name) {
         return Err(state.fs.error(Kind::Corrupt, "an invalid name in a directory", dir));
     }
@@ -27,7 +33,7 @@ pub(super) fn add(state: &mut State<'_>, dir: u64, name: &[u8], object: u64, kin
 }
 
 /// Takes `name` out of a directory; returns the object that it named.
-fn take(state: &mut State<'_>, dir: u64, name: &[u8]) -> Result<(u64, FileKind)> {
+fn take(state: &mut OverlayState<'_>, dir: u64, name: &[u8]) -> Result<(u64, FileKind)> {
     let missing = state.fs.error(Kind::NotFound, "no such name in the directory", dir);
     let entry = state.entry(dir, name)?.ok_or(missing)?;
     let kind = state.get(entry.object)?.attr.kind;
@@ -41,7 +47,7 @@ fn take(state: &mut State<'_>, dir: u64, name: &[u8]) -> Result<(u64, FileKind)>
 }
 
 /// TX_REMOVE, TX_RMDIR: the file goes with its last name.
-pub(super) fn remove(state: &mut State<'_>, dir: u64, name: &[u8]) -> Result<()> {
+pub(super) fn remove(state: &mut OverlayState<'_>, dir: u64, name: &[u8]) -> Result<()> {
     let (object, kind) = take(state, dir, name)?;
     let node = state.get(object)?;
     node.attr.links = node.attr.links.saturating_sub(1);
@@ -52,7 +58,7 @@ pub(super) fn remove(state: &mut State<'_>, dir: u64, name: &[u8]) -> Result<()>
 }
 
 /// TX_LINK.
-pub(super) fn link(state: &mut State<'_>, dir: u64, object: u64, name: &[u8]) -> Result<()> {
+pub(super) fn link(state: &mut OverlayState<'_>, dir: u64, object: u64, name: &[u8]) -> Result<()> {
     let kind = state.get(object)?.attr.kind;
     add(state, dir, name, object, kind)?;
     let node = state.get(object)?;
@@ -62,7 +68,7 @@ pub(super) fn link(state: &mut State<'_>, dir: u64, object: u64, name: &[u8]) ->
 }
 
 /// TX_RENAME: a file that had the new name loses it.
-pub(super) fn rename(state: &mut State<'_>, r: &Rename<'_>) -> Result<()> {
+pub(super) fn rename(state: &mut OverlayState<'_>, r: &Rename<'_>) -> Result<()> {
     let (from, to) = (r.lr.sdoid, r.lr.tdoid);
     let moved = take(state, from, r.source)?;
     if let Some(old) = state.entry(to, r.target)? {
@@ -73,7 +79,7 @@ pub(super) fn rename(state: &mut State<'_>, r: &Rename<'_>) -> Result<()> {
 }
 
 /// TX_RENAME_EXCHANGE.
-pub(super) fn exchange(state: &mut State<'_>, r: &Rename<'_>) -> Result<()> {
+pub(super) fn exchange(state: &mut OverlayState<'_>, r: &Rename<'_>) -> Result<()> {
     let one = take(state, r.lr.sdoid, r.source)?;
     let other = take(state, r.lr.tdoid, r.target)?;
     place(state, one, r.lr.tdoid, r.target)?;
@@ -81,12 +87,12 @@ pub(super) fn exchange(state: &mut State<'_>, r: &Rename<'_>) -> Result<()> {
 }
 
 /// TX_RENAME_WHITEOUT: a character device of number 0 stays under the old name.
-pub(super) fn rename_whiteout(state: &mut State<'_>, r: &RenameWhiteout<'_>) -> Result<()> {
+pub(super) fn rename_whiteout(state: &mut OverlayState<'_>, r: &RenameWhiteout<'_>) -> Result<()> {
     rename(state, &r.rename)?;
     whiteout(state, r.rename.lr.sdoid, r.rename.source, &r.whiteout)
 }
 
-fn place(state: &mut State<'_>, (object, kind): (u64, FileKind), dir: u64, name: &[u8]) -> Result<()> {
+fn place(state: &mut OverlayState<'_>, (object, kind): (u64, FileKind), dir: u64, name: &[u8]) -> Result<()> {
     add(state, dir, name, object, kind)?;
     state.get(object)?.attr.parent = dir;
     Ok(())

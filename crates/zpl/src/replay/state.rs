@@ -52,7 +52,7 @@ impl Stored {
 }
 
 /// The overlay in the making.
-pub(crate) struct State<'a> {
+pub(crate) struct OverlayState<'a> {
     pub fs: &'a Arc<Filesystem>,
     nodes: HashMap<u64, Option<Stored>>,
     pub replayed: Replayed,
@@ -60,7 +60,7 @@ pub(crate) struct State<'a> {
     pub endian: Endian,
 }
 
-impl<'a> State<'a> {
+impl<'a> OverlayState<'a> {
     pub fn new(fs: &'a Arc<Filesystem>) -> Self {
         Self { fs, nodes: HashMap::new(), replayed: Replayed::default(), endian: Endian::Little }
     }
@@ -88,7 +88,7 @@ impl<'a> State<'a> {
         node.as_mut().ok_or_else(missing)
     }
 
-    /// As [`State::get`] for a record that may be late: `None` when the file is gone.
+    /// As [`OverlayState::get`] for a record that may be late: `None` when the file is gone.
     pub fn find(&mut self, number: u64) -> Result<Option<&mut Stored>> {
         match self.get(number) {
             Ok(_) => self.get(number).map(Some),

@@ -9,7 +9,7 @@ use ondisk::zil::{
 };
 
 use super::apply;
-use super::state::State;
+use super::state::OverlayState;
 use crate::{FileKind, Filesystem, Inode};
 
 fn filesystem() -> Option<Arc<Filesystem>> {
@@ -19,7 +19,7 @@ fn filesystem() -> Option<Arc<Filesystem>> {
 
 /// Applies records of the given types; all must apply.
 fn replay(fs: &Arc<Filesystem>, records: Vec<(u64, LogRecord<'_>)>) {
-    let mut state = State::new(fs);
+    let mut state = OverlayState::new(fs);
     for (txtype, record) in records {
         apply::record(&mut state, txtype, record).unwrap();
     }
@@ -181,7 +181,7 @@ fn attributes_change() {
 #[test]
 fn records_that_make_no_sense_are_errors_or_nothing() {
     let Some(fs) = filesystem() else { return };
-    let mut state = State::new(&fs);
+    let mut state = OverlayState::new(&fs);
     // A file that is gone: late records are ignored.
     let (txtype, record) = write(1 << 41, 0, b"x");
     apply::record(&mut state, txtype, record).unwrap();
@@ -202,7 +202,7 @@ fn records_that_make_no_sense_are_errors_or_nothing() {
 fn a_file_has_no_more_extended_attributes_than_fit() {
     let Some(fs) = filesystem() else { return };
     let one = fs.resolve(b"d/one", true).unwrap().number();
-    let mut state = State::new(&fs);
+    let mut state = OverlayState::new(&fs);
     let value = vec![7; 30_000];
     let mut set = |name: &[u8]| {
         let lr = LrSetsaxattr { foid: one, size: value.len() as u64 };

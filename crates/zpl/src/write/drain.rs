@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use engine::dmu::dirty::{LONG, PIECE};
-use engine::spa::{Activity, Step as Turn};
+use engine::spa::{Activity, ActivityStep as Turn};
 use engine::zap::Zap;
 use engine::{Kind, Result};
 use parking_lot::Mutex;

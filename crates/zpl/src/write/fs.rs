@@ -20,7 +20,7 @@ use super::aces::{AclInherit, AclMode};
 use super::crowd::Crowd;
 use super::fields::Fields;
 use super::mount::Mounted;
-use super::node::{Node, State};
+use super::node::{Node, NodeState};
 use super::sink::{LogOp, LogSink};
 use crate::attr::{Attr, FileKind, Time};
 use crate::filesystem::{CaseSensitivity, VERSION_SA};
@@ -351,7 +351,7 @@ impl FsWriter {
         let mode = attrs.word(self.fields.mode).unwrap_or(0);
         let kind = FileKind::from_mode(mode);
         let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} names no known file type")))?;
-        let state = State { attrs: attrs.into(), spill: spill.map(|s| s.to_vec()), encoded: false };
+        let state = NodeState { attrs: attrs.into(), spill: spill.map(|s| s.to_vec()), encoded: false };
         Ok(Node::new(handle, state, kind))
     }
 

@@ -13,7 +13,7 @@ use ondisk::znode::pflags;
 use super::aces::{self, AclDraft, Inheriting};
 use super::fields::NewAttrs;
 use super::fs::FsWriter;
-use super::node::{Node, State};
+use super::node::{Node, NodeState};
 use super::sink::{Created, LogOp, NewFile, Settings};
 use super::steps::Steps;
 use super::znode::{self, put_target};
@@ -252,7 +252,8 @@ impl FsWriter {
         };
         self.forget(handle.number);
         self.may_fail()?;
-        let node = Node::new(handle, State { attrs: built.into(), spill: None, encoded: false }, new.kind);
+        let node =
+            Node::new(handle, NodeState { attrs: built.into(), spill: None, encoded: false }, new.kind);
         self.store(tx, &node, &mut node.state.write())?;
         // A record has entries of the newer form; in an older file system the replay inherits the list again.
         let tells = acl.hints & pflags::ACL_TRIVIAL == 0 && version >= VERSION_FUID;

@@ -46,14 +46,14 @@ impl DerefMut for Attrs {
 
 /// A file's present attributes, and the spill block that holds part of them.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct NodeState {
     pub attrs: Attrs,
     pub spill: Option<Vec<u8>>,
     /// The bonus buffer is as the attributes are encoded here: one that was read from disk may be laid out otherwise.
     pub encoded: bool,
 }
 
-impl State {
+impl NodeState {
     pub fn word(&self, attr: SaAttr) -> u64 {
         self.attrs.word(attr).unwrap_or(0)
     }
@@ -82,7 +82,7 @@ pub(super) enum StoredWhen {
 const ORDINARY: usize = 512;
 
 /// Bytes that a file's attributes take beyond those of an ordinary one: of a spill block, and of a large bonus buffer.
-fn spilled(state: &State) -> usize {
+fn spilled(state: &NodeState) -> usize {
     let spill = state.spill.as_ref().map_or(0, Vec::len);
     state.attrs.size().saturating_sub(ORDINARY).saturating_add(spill)
 }
@@ -94,7 +94,7 @@ pub struct Node {
     pub number: u64,
     pub(super) handle: Arc<Handle>,
     pub(super) kind: FileKind,
-    pub(super) state: RwLock<State>,
+    pub(super) state: RwLock<NodeState>,
     /// Held to change entries of a directory.
     pub(super) entries: Mutex<()>,
     pub(super) ranges: Ranges,
@@ -115,7 +115,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub(super) fn new(handle: Arc<Handle>, state: State, kind: FileKind) -> Arc<Self> {
+    pub(super) fn new(handle: Arc<Handle>, state: NodeState, kind: FileKind) -> Arc<Self> {
         let spilled = AtomicUsize::new(spilled(&state));
         Arc::new(Self {
             number: handle.number,
@@ -217,7 +217,7 @@ impl FsWriter {
         &self,
         tx: &Tx,
         node: &Node,
-        work: impl FnOnce(&mut State) -> Result<T>,
+        work: impl FnOnce(&mut NodeState) -> Result<T>,
     ) -> Result<T> {
         self.replace(tx, node, |state| Ok((work(state)?, StoredWhen::Now))).map(|(done, _)| done)
     }
@@ -227,7 +227,7 @@ impl FsWriter {
         &self,
         tx: &Tx,
         node: &Node,
-        work: impl FnOnce(&mut State) -> Result<(T, StoredWhen)>,
+        work: impl FnOnce(&mut NodeState) -> Result<(T, StoredWhen)>,
     ) -> Result<(T, Option<Attrs>)> {
         let mut state = node.state.write();
         if node.handle.is_free() {
@@ -278,7 +278,7 @@ impl FsWriter {
     }
 
     /// Writes attributes to bonus buffer and spill block.
-    pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut State) -> Result<()> {
+    pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut NodeState) -> Result<()> {
         let is_znode = state.attrs.znode_tail().is_some();
         let space = self.bonus_space(node);
         let mut tables = self.tables.lock();

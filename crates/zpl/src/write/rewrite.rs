@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use engine::dmu::Object;
-use engine::dmu::dirty::Again;
+use engine::dmu::dirty::SameBytes;
 use engine::dsl::write::Hooks;
 use engine::spa::Spa;
 use engine::{Error, Result};
@@ -90,14 +90,14 @@ pub struct RewriteHow {
 }
 
 impl Which {
-    fn again(self, births: Rewriting) -> Again {
+    fn again(self, births: Rewriting) -> SameBytes {
         let dedup = match self {
             Self::Dedup => Some(true),
             Self::Undedup => Some(false),
             _ => None,
         };
         let evens_out = self == Self::Balance;
-        Again { keeps_birth: births == Rewriting::Physical, dedup, evens_out, always: self != Self::All }
+        SameBytes { keeps_birth: births == Rewriting::Physical, dedup, evens_out, always: self != Self::All }
     }
 
     /// Whether blocks are chosen for the space that they free in their old places.

@@ -9,7 +9,7 @@ use ondisk::znode::pflags;
 
 use super::aces::{self, AclDraft, AclMode};
 use super::fs::FsWriter;
-use super::node::{Node, State};
+use super::node::{Node, NodeState};
 use super::remove::XATTRS_IN_PIECE;
 use super::sink::{LogOp, Settings};
 use crate::filesystem::{VERSION_FUID, VERSION_SA};
@@ -312,7 +312,7 @@ impl FsWriter {
 
     /// Sets the project; files of old file systems get the attribute in its place, which readers rely on.
     #[doc(alias = "sa_add_projid")]
-    pub(super) fn set_project(&self, tx: &Tx, state: &mut State, projid: u64) -> Result<()> {
+    pub(super) fn set_project(&self, tx: &Tx, state: &mut NodeState, projid: u64) -> Result<()> {
         self.to_attributes(tx, state)?;
         if state.attrs.get(self.fields.projid).is_some() {
             return state.attrs.set_word(self.fields.projid, projid);
@@ -339,7 +339,7 @@ impl FsWriter {
     }
 
     /// Fails for a list that forbids a new mode.
-    fn check_chmod(&self, state: &State, aclmode: AclMode) -> Result<()> {
+    fn check_chmod(&self, state: &NodeState, aclmode: AclMode) -> Result<()> {
         let is_trivial = state.word(self.fields.flags) & pflags::ACL_TRIVIAL != 0;
         match aclmode == AclMode::Restricted && !is_trivial && !self.is_replay() {
             true => Err(not_permitted("the mode of a file with such a list cannot be changed")),
@@ -349,7 +349,7 @@ impl FsWriter {
 
     /// Sets a new mode, and adapts the list.
     #[doc(alias = "zfs_acl_chmod_setattr")]
-    fn chmod(&self, tx: &Tx, state: &mut State, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
+    fn chmod(&self, tx: &Tx, state: &mut NodeState, dir: bool, mode: u64, aclmode: AclMode) -> Result<()> {
         let flags = state.word(self.fields.flags);
         let before = state.word(self.fields.mode);
         let changed = before ^ mode;
@@ -365,7 +365,7 @@ impl FsWriter {
         self.set_list(tx, state, &draft)
     }
 
-    fn set_list(&self, tx: &Tx, state: &mut State, draft: &AclDraft) -> Result<()> {
+    fn set_list(&self, tx: &Tx, state: &mut NodeState, draft: &AclDraft) -> Result<()> {
         self.put_list(tx, &mut state.attrs, &draft.aces)?;
         let mode = state.word(self.fields.mode);
         let mut flags = state.word(self.fields.flags) & !FROM_LIST | draft.hints;

@@ -28,7 +28,7 @@ use engine::{Error, Result};
 use ondisk::sa::SaAttr;
 
 use super::fs::FsWriter;
-use super::node::{Node, State, StoredWhen};
+use super::node::{Node, NodeState, StoredWhen};
 
 type Inverse = Box<dyn FnOnce(&FsWriter, &Tx) -> Result<()>>;
 type Last = Box<dyn FnOnce(&FsWriter, &Tx)>;
@@ -112,7 +112,7 @@ impl FsWriter {
         steps: &Steps<'_>,
         node: &Arc<Node>,
         attrs: [SaAttr; N],
-        work: impl FnOnce(&mut State) -> Result<T>,
+        work: impl FnOnce(&mut NodeState) -> Result<T>,
     ) -> Result<T> {
         self.change_step_as(steps, node, attrs, |state| Ok((work(state)?, StoredWhen::Now)))
     }
@@ -123,7 +123,7 @@ impl FsWriter {
         steps: &Steps<'_>,
         node: &Arc<Node>,
         attrs: [SaAttr; N],
-        work: impl FnOnce(&mut State) -> Result<(T, StoredWhen)>,
+        work: impl FnOnce(&mut NodeState) -> Result<(T, StoredWhen)>,
     ) -> Result<T> {
         self.may_fail()?;
         let mut after = None;
@@ -145,7 +145,7 @@ impl FsWriter {
 
     fn put_back(
         &self,
-        state: &mut State,
+        state: &mut NodeState,
         attr: SaAttr,
         before: Option<&[u8]>,
         after: Option<&[u8]>,

@@ -12,7 +12,7 @@ use nvpair::{NvFlags, NvList, NvValue};
 
 use super::fs::FsWriter;
 use super::make::{Birth, NewNode};
-use super::node::{Node, State};
+use super::node::{Node, NodeState};
 use super::sink::{Created, LogOp, NewFile};
 use super::steps::Steps;
 use crate::attr::FileKind;
@@ -49,7 +49,7 @@ pub enum XattrMode {
 }
 
 impl FsWriter {
-    fn packed(&self, state: &State) -> Result<NvList> {
+    fn packed(&self, state: &NodeState) -> Result<NvList> {
         let bytes = state.attrs.get(self.fields.dxattr).unwrap_or_default();
         match bytes.is_empty() {
             true => Ok(NvList::with_flags(NvFlags::UNIQUE_NAME)),

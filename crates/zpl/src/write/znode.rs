@@ -26,7 +26,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::aces;
 use super::fs::FsWriter;
-use super::node::State;
+use super::node::NodeState;
 use crate::attr::FileKind;
 use crate::filesystem::{MAX_VERSION, VERSION_FUID, VERSION_SA};
 use crate::master::Master;
@@ -164,7 +164,7 @@ impl FsWriter {
     /// # Errors
     /// `Unsupported` in file systems older than version 5.
     #[doc(alias = "zfs_sa_upgrade")]
-    pub(super) fn to_attributes(&self, tx: &Tx, state: &mut State) -> Result<()> {
+    pub(super) fn to_attributes(&self, tx: &Tx, state: &mut NodeState) -> Result<()> {
         let Some(tail) = state.attrs.znode_tail().map(<[u8]>::to_vec) else { return Ok(()) };
         if self.version() < VERSION_SA {
             return Err(Error::unsupported("files of a file system this old have no such attribute"));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use engine::dmu::LiveObjset;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, Pool, Spa};
@@ -70,7 +70,7 @@ impl Bench {
     pub fn set_of(&self, fs: &str, props: &[(&'static str, u64)]) {
         let (fs, all) =
             (fs.to_owned(), Vec::from_iter(props.iter().map(|p| (p.0, Some(PropValue::Number(p.1))))));
-        self.spa.dsl_task(move |tasks| tasks.set(&fs, &all, Source::Local)).unwrap();
+        self.spa.dsl_task(move |tasks| tasks.set(&fs, &all, SettingSource::Local)).unwrap();
     }
 
     /// Creates a file system below the root; its name.

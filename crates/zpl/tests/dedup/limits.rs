@@ -235,7 +235,7 @@ fn copies_that_came_later_are_no_leak() {
         );
         let (pool, stop) = (pool.unwrap(), AtomicBool::new(false));
         for window in [u64::MAX, 1] {
-            let options = Options { leaks: true, stop: &stop, window };
+            let options = WalkOptions { leaks: true, stop: &stop, window };
             let account = account(&pool, &options, &mut |_| ());
             let space = account.space.as_ref().unwrap();
             assert!(space.is_clean(), "fast {fast}, {window}: {space:?}");

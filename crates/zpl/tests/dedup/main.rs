@@ -15,9 +15,9 @@ use engine::Kind;
 use engine::ddt::prune::{Candidates, Place, Prune, candidates};
 use engine::ddt::{self, Totals};
 use engine::dsl::props::PropValue;
-use engine::dsl::write::props::Source;
+use engine::dsl::write::props::SettingSource;
 use engine::env::Env;
-use engine::scan::account::{Options, account};
+use engine::scan::account::{WalkOptions, account};
 use engine::spa::layout::{PoolSpec, TopSpec, VdevSpec};
 use engine::spa::{NewPool, OpenOptions, Spa, create};
 use engine::vdev::config::AllocBias;
@@ -79,7 +79,7 @@ impl Bed {
 
     fn set(&self, name: &'static str, value: u64) {
         let all = [(name, Some(PropValue::Number(value)))];
-        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, Source::Local)).unwrap();
+        self.spa.dsl_task(move |tasks| tasks.set(POOL, &all, SettingSource::Local)).unwrap();
     }
 
     fn mount(&self, name: &str) -> Arc<FsWriter> {
@@ -509,7 +509,7 @@ fn tables_of_openzfs_are_written_on() {
         };
         let spa = pools::import_dir(dir.path(), pool).unwrap();
         let all = [("dedup", Some(PropValue::Number(SHA256)))];
-        spa.dsl_task(move |tasks| tasks.set(pool, &all, Source::Local)).unwrap();
+        spa.dsl_task(move |tasks| tasks.set(pool, &all, SettingSource::Local)).unwrap();
         let dsl = &spa.pool.dsl;
         let heads: Vec<String> = dsl
             .walk(dsl.root().unwrap())

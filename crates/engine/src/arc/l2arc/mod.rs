@@ -49,7 +49,7 @@ use self::device::{BlockId, CacheDevice, DeviceState, HEADER, Index};
 use self::place::{FeedArea, header_block};
 use crate::env::Env;
 use crate::memory::stats::L2;
-use crate::memory::{Key, Limit, Memory};
+use crate::memory::{BlockKey, Limit, Memory};
 use crate::types::Bookmark;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::stats::IoClass;
@@ -350,8 +350,8 @@ impl L2arc {
         self.memory.release_second(std::mem::take(&mut state.staged_bytes));
     }
 
-    fn key(&self, id: BlockId, keyless: bool) -> Key {
-        Key { pool: self.number, vdev: id.vdev, offset: id.offset, birth: id.birth, keyless }
+    fn key(&self, id: BlockId, keyless: bool) -> BlockKey {
+        BlockKey { pool: self.number, vdev: id.vdev, offset: id.offset, birth: id.birth, keyless }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use stdx::{AlignedBuf, Buf};
 
 use super::Handle;
-use super::change::Dirty;
+use super::change::DirtyRecord;
 use super::needs::Needs;
 use crate::dmu::tx::Tx;
 use crate::error::{Error, Kind, Result};
@@ -41,7 +41,7 @@ impl Handle {
         let block = if stored { self.block(0)? } else { Buf::empty() };
         self.change(tx, |dnode, change| {
             dnode.datablkszsec = sectors;
-            stored.then(|| change.put(0, Dirty::Data(resized(&block, len).into())))
+            stored.then(|| change.put(0, DirtyRecord::Data(resized(&block, len).into())))
         })
         .and_then(|first| match first {
             None => Ok(()),

@@ -34,7 +34,7 @@ impl StoredBlock {
 
 /// How a block is written again with the same bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Again {
+pub struct SameBytes {
     /// It keeps its logical birth.
     pub keeps_birth: bool,
     /// Whether it is deduplicated, whatever the property says; `None`: as that says.
@@ -47,12 +47,12 @@ pub struct Again {
 
 /// A block's new content.
 #[derive(Debug, Clone)]
-pub(crate) enum Dirty {
+pub(crate) enum DirtyRecord {
     /// These bytes are to be written.
     Data(Buf),
     /// These bytes, which the block has already, are to be written again.
     #[doc(alias = "dr_rewrite")]
-    Moved(Buf, Again),
+    Moved(Buf, SameBytes),
     /// The block is already on disk (an intent-log write); this pointer replaces the old one.
     Written(Blkptr, Buf),
     /// These bytes are to be written unchanged.
@@ -64,7 +64,7 @@ pub(crate) enum Dirty {
     Cloned(Blkptr),
 }
 
-impl Dirty {
+impl DirtyRecord {
     fn said(&self) -> Said {
         match self {
             Self::Data(buf) | Self::Moved(buf, _) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
@@ -91,7 +91,7 @@ pub(crate) enum Spill {
 
 /// Changes of one txg. Frees precede blocks: a block that was freed and rewritten is in `blocks`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Change {
+pub(crate) struct TxgChanges {
     /// The txg.
     pub(crate) txg: u64,
     /// All blocks that the object had before are freed.
@@ -103,7 +103,7 @@ pub(crate) struct Change {
     /// Of these, the numbers of which holes get the txg as their birth, too.
     pub(crate) marked: RangeSet,
     /// Blocks written.
-    pub(crate) blocks: BTreeMap<u64, Dirty>,
+    pub(crate) blocks: BTreeMap<u64, DirtyRecord>,
     /// The spill block.
     pub(crate) spill: Spill,
     /// Indirect blocks that change with them.
@@ -149,7 +149,7 @@ pub(crate) enum Said {
     Nothing,
 }
 
-impl Change {
+impl TxgChanges {
     /// An empty change.
     pub(crate) fn new(txg: u64) -> Self {
         Self { txg, ..Self::default() }
@@ -166,7 +166,7 @@ impl Change {
     /// Pointers to stored blocks that get one more reference each when the txg is written.
     pub(super) fn cloned(&self) -> impl Iterator<Item = &Blkptr> {
         self.blocks.values().filter_map(|dirty| match dirty {
-            Dirty::Cloned(bp) if !bp.is_embedded() => Some(bp),
+            DirtyRecord::Cloned(bp) if !bp.is_embedded() => Some(bp),
             _ => None,
         })
     }
@@ -177,7 +177,7 @@ impl Change {
     }
 
     /// Sets the content of block `blkid`; returns true if the txg did not have the block yet.
-    pub(crate) fn put(&mut self, blkid: u64, dirty: Dirty) -> bool {
+    pub(crate) fn put(&mut self, blkid: u64, dirty: DirtyRecord) -> bool {
         self.touched_content = true;
         let before = self.blocks.insert(blkid, dirty);
         let first = before.is_none();
@@ -189,7 +189,7 @@ impl Change {
     /// whether it did.
     pub(super) fn grow(&mut self, len: usize) -> bool {
         let grown = match self.blocks.get_mut(&0) {
-            Some(Dirty::Data(buf)) => buf.grow(len),
+            Some(DirtyRecord::Data(buf)) => buf.grow(len),
             _ => false,
         };
         self.touched_content |= grown;
@@ -205,24 +205,26 @@ impl Change {
     /// them.
     pub(crate) fn patch<T>(&mut self, blkid: u64, work: impl FnOnce(&mut [u8]) -> T) -> Option<T> {
         let mut block = match self.blocks.get_mut(&blkid) {
-            Some(Dirty::Data(buf)) => {
+            Some(DirtyRecord::Data(buf)) => {
                 if let Some(bytes) = buf.get_mut() {
                     self.touched_content = true;
                     return Some(work(bytes));
                 }
                 std::mem::replace(buf, Buf::empty()).into_owned()
             }
-            Some(Dirty::Moved(buf, _)) => std::mem::replace(buf, Buf::empty()).into_owned(),
-            Some(Dirty::Written(_, buf)) => buf.clone().into_owned(),
-            Some(Dirty::Stored(_) | Dirty::Pointer(_) | Dirty::Cloned(_)) | None => return None,
+            Some(DirtyRecord::Moved(buf, _)) => std::mem::replace(buf, Buf::empty()).into_owned(),
+            Some(DirtyRecord::Written(_, buf)) => buf.clone().into_owned(),
+            Some(DirtyRecord::Stored(_) | DirtyRecord::Pointer(_) | DirtyRecord::Cloned(_)) | None => {
+                return None;
+            }
         };
         let done = work(&mut block);
-        self.put(blkid, Dirty::Data(block.into()));
+        self.put(blkid, DirtyRecord::Data(block.into()));
         Some(done)
     }
 
-    fn drop_written(&mut self, before: Option<Dirty>) {
-        if let Some(Dirty::Written(bp, _)) = before {
+    fn drop_written(&mut self, before: Option<DirtyRecord>) {
+        if let Some(DirtyRecord::Written(bp, _)) = before {
             self.drop_block(&bp);
         }
     }

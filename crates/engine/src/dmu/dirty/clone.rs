@@ -1,6 +1,6 @@
 //! Blocks that become references to blocks of other objects.
 //!
-//! A clone is a pointer in a change ([`Dirty::Cloned`]): the source's, born in the txg of the change. Its reference is
+//! A clone is a pointer in a change ([`DirtyRecord::Cloned`]): the source's, born in the txg of the change. Its reference is
 //! counted when the txg is written, before the txg frees anything (`Spa::count_clones`); a clone that the
 //! same txg overwrites or frees again is never counted.
 //!
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use ondisk::Blkptr;
 
-use super::change::{Change, Dirty};
+use super::change::{DirtyRecord, TxgChanges};
 use super::handle::HandleState;
 use super::needs::Needs;
 use super::{Handle, LiveObjset};
@@ -73,7 +73,7 @@ impl Handle {
             let state = self.state.read();
             for change in state.newest_first() {
                 match change.blocks.get(&blkid) {
-                    Some(Dirty::Cloned(bp)) => return CloneSource::of(Some(*bp), synced),
+                    Some(DirtyRecord::Cloned(bp)) => return CloneSource::of(Some(*bp), synced),
                     Some(_) => return Ok(CloneSource::Unwritten),
                     None if change.gives_up(blkid) => return Ok(CloneSource::Hole),
                     None => {}
@@ -106,7 +106,7 @@ impl Handle {
         self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
             dnode.maxblkid = dnode.maxblkid.max(blkid);
-            change.put(blkid, Dirty::Cloned(bp))
+            change.put(blkid, DirtyRecord::Cloned(bp))
         })?;
         tx.cloned();
         if first { self.counts_clone(tx, blkid, &bp) } else { Ok(()) }
@@ -139,7 +139,7 @@ impl Handle {
         let mut bp = *source;
         bp.set_cloned(tx.txg());
         let fits = |state: &HandleState| {
-            let touches = |change: &Change| change.blocks.contains_key(&blkid) || change.gives_up(blkid);
+            let touches = |change: &TxgChanges| change.blocks.contains_key(&blkid) || change.gives_up(blkid);
             let changes = state.changes.iter().flatten();
             Arc::ptr_eq(&state.synced, &synced)
                 && !changes.into_iter().any(|change| touches(change))
@@ -147,7 +147,7 @@ impl Handle {
                 && blkid <= state.now.maxblkid
                 && state.now.datablksz() == source.lsize()
         };
-        if self.change_if(tx, fits, |_, change| change.put(blkid, Dirty::Cloned(bp)))?.is_none() {
+        if self.change_if(tx, fits, |_, change| change.put(blkid, DirtyRecord::Cloned(bp)))?.is_none() {
             return Ok(false);
         }
         tx.cloned();

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use ondisk::Dnode;
 
-use super::change::{Change, Spill};
+use super::change::{Spill, TxgChanges};
 use super::handle::HandleState;
 use super::{Handle, LiveObjset};
 use crate::dmu::Object;
@@ -39,7 +39,7 @@ fn exchange_trees(a: &mut Dnode, b: &mut Dnode) {
     }
 }
 
-fn touches_blocks(change: &Change) -> bool {
+fn touches_blocks(change: &TxgChanges) -> bool {
     change.wipe
         || !change.freed.is_empty()
         || !change.marked.is_empty()
@@ -50,7 +50,7 @@ fn touches_blocks(change: &Change) -> bool {
 impl HandleState {
     /// Whether its tree is the one on disk, and no txg before `txg` is still to be written.
     fn is_settled(&self, txg: u64) -> bool {
-        let settled = |change: &Change| change.txg == txg && !touches_blocks(change);
+        let settled = |change: &TxgChanges| change.txg == txg && !touches_blocks(change);
         !self.synced.dnode.is_free()
             && !self.now.is_free()
             && self.changes.iter().flatten().all(|change| settled(change))

@@ -14,7 +14,7 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Editor;
 use super::LiveObjset;
-use super::change::{Again, Change, Dirty, Said, StoredBlock, overwrite};
+use super::change::{DirtyRecord, Said, SameBytes, StoredBlock, TxgChanges, overwrite};
 use super::names::NameIndex;
 use super::needs::Needs;
 use crate::dmu::Object;
@@ -30,7 +30,7 @@ pub(super) struct HandleState {
     /// The dnode after the newest change; its pointers have no meaning.
     pub(crate) now: Dnode,
     /// The changes of each txg. A sync shares them with the object, and nothing changes them from then on.
-    pub(crate) changes: [Option<Arc<Change>>; SIZE],
+    pub(crate) changes: [Option<Arc<TxgChanges>>; SIZE],
     /// The dnodes as these txgs left them, once a later txg began to change the object.
     pub(crate) left: [Option<Box<Dnode>>; SIZE],
     /// The index of its names, if it is a micro ZAP.
@@ -39,7 +39,7 @@ pub(super) struct HandleState {
 
 /// The content of a block in a txg that is not on disk yet.
 #[derive(Debug)]
-pub enum Waiting {
+pub enum PendingBlock {
     /// None of these: the txg did not change the block, or its content is that of a stored block.
     Nothing,
     /// A hole: the txg freed the block.
@@ -66,7 +66,7 @@ pub struct Handle {
 
 impl HandleState {
     /// Changes, newest first.
-    pub(super) fn newest_first(&self) -> impl Iterator<Item = &Change> {
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &TxgChanges> {
         let mut newer = u64::MAX;
         std::iter::from_fn(move || {
             let older = self.changes.iter().flatten().filter(|change| change.txg < newer);
@@ -243,7 +243,7 @@ impl Handle {
     pub(super) fn change<T>(
         self: &Arc<Self>,
         tx: &Tx,
-        work: impl FnOnce(&mut Dnode, &mut Change) -> T,
+        work: impl FnOnce(&mut Dnode, &mut TxgChanges) -> T,
     ) -> Result<T> {
         let done = self.change_if(tx, |_| true, work)?;
         done.ok_or_else(|| Error::new(Kind::Invalid, "the object is not changed"))
@@ -254,7 +254,7 @@ impl Handle {
         self: &Arc<Self>,
         tx: &Tx,
         fits: impl FnOnce(&HandleState) -> bool,
-        work: impl FnOnce(&mut Dnode, &mut Change) -> T,
+        work: impl FnOnce(&mut Dnode, &mut TxgChanges) -> T,
     ) -> Result<Option<T>> {
         self.change_fit(tx, fits, |dnode, change, names| {
             let done = work(dnode, change);
@@ -269,7 +269,7 @@ impl Handle {
     pub(super) fn change_state<T>(
         self: &Arc<Self>,
         tx: &Tx,
-        work: impl FnOnce(&mut Dnode, &mut Change, &mut NameIndex) -> T,
+        work: impl FnOnce(&mut Dnode, &mut TxgChanges, &mut NameIndex) -> T,
     ) -> Result<T> {
         let done = self.change_fit(tx, |_| true, work)?;
         done.ok_or_else(|| Error::new(Kind::Invalid, "the object is not changed"))
@@ -279,7 +279,7 @@ impl Handle {
         self: &Arc<Self>,
         tx: &Tx,
         fits: impl FnOnce(&HandleState) -> bool,
-        work: impl FnOnce(&mut Dnode, &mut Change, &mut NameIndex) -> T,
+        work: impl FnOnce(&mut Dnode, &mut TxgChanges, &mut NameIndex) -> T,
     ) -> Result<Option<T>> {
         tx.begins_change();
         let objset = self.objset()?;
@@ -302,7 +302,7 @@ impl Handle {
         }
         let (place, left) = (changes.get_mut(at), left.get(at).and_then(Option::as_ref));
         let Some(place) = place else { return Err(Error::new(Kind::Invalid, "no such txg")) };
-        let change = Arc::make_mut(place.get_or_insert_with(|| Arc::new(Change::new(tx.txg()))));
+        let change = Arc::make_mut(place.get_or_insert_with(|| Arc::new(TxgChanges::new(tx.txg()))));
         assert!(
             change.txg == tx.txg() && left.is_none(),
             "changes of object {} are made in the newest txg: {} after {}, fixed: {}",
@@ -321,7 +321,7 @@ impl Handle {
         let first = self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
             dnode.maxblkid = dnode.maxblkid.max(blkid);
-            change.put(blkid, Dirty::Data(bytes))
+            change.put(blkid, DirtyRecord::Data(bytes))
         })?;
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
@@ -333,7 +333,7 @@ impl Handle {
         let first = self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
             dnode.maxblkid = dnode.maxblkid.max(blkid);
-            change.put(blkid, Dirty::Moved(bytes, Again { always: true, ..Again::default() }))
+            change.put(blkid, DirtyRecord::Moved(bytes, SameBytes { always: true, ..SameBytes::default() }))
         })?;
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
@@ -341,14 +341,14 @@ impl Handle {
     /// Writes block `blkid` again, as `how` says: `bytes` are its content on disk. A later write of the same txg replaces
     /// this.
     #[doc(alias = "dmu_buf_will_rewrite")]
-    pub fn move_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf, how: Again) -> Result<()> {
+    pub fn move_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bytes: Buf, how: SameBytes) -> Result<()> {
         let len = bytes.len();
         self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
             assert!(u64::try_from(bytes.len()) == Ok(dnode.datablksz()), "a block is written whole");
             // Blocks that the txg writes or frees anyway keep their new state.
             let is_new = !change.gives_up(blkid) && !change.blocks.contains_key(&blkid);
-            is_new && change.put(blkid, Dirty::Moved(bytes, how))
+            is_new && change.put(blkid, DirtyRecord::Moved(bytes, how))
         })?;
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
@@ -361,7 +361,7 @@ impl Handle {
         let first = self.change(tx, |dnode, change| {
             assert!(block.form.lsize == dnode.datablksz(), "a block is written whole");
             dnode.maxblkid = dnode.maxblkid.max(blkid);
-            change.put(blkid, Dirty::Stored(block))
+            change.put(blkid, DirtyRecord::Stored(block))
         })?;
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }
@@ -373,23 +373,25 @@ impl Handle {
         self.check_way_to(tx, blkid)?;
         let first = self.change(tx, |dnode, change| {
             dnode.maxblkid = dnode.maxblkid.max(blkid);
-            change.put(blkid, Dirty::Pointer(bp))
+            change.put(blkid, DirtyRecord::Pointer(bp))
         })?;
         if first { self.counts_block(tx, blkid, ondisk::blkptr::BLKPTR_SIZE) } else { Ok(()) }
     }
 
     /// The content of block `blkid` in txg `txg`.
-    pub fn waiting(&self, txg: u64, blkid: u64) -> Waiting {
+    pub fn waiting(&self, txg: u64, blkid: u64) -> PendingBlock {
         let state = self.state.read();
         let change = state.changes.get(slot(txg)).and_then(Option::as_ref).filter(|c| c.txg == txg);
-        let Some(change) = change else { return Waiting::Nothing };
+        let Some(change) = change else { return PendingBlock::Nothing };
         match change.blocks.get(&blkid) {
-            None if change.gives_up(blkid) => Waiting::Hole,
-            None => Waiting::Nothing,
-            Some(Dirty::Data(bytes) | Dirty::Moved(bytes, _)) => Waiting::Bytes(bytes.clone()),
-            Some(Dirty::Written(bp, _) | Dirty::Pointer(bp)) => Waiting::Written(*bp),
+            None if change.gives_up(blkid) => PendingBlock::Hole,
+            None => PendingBlock::Nothing,
+            Some(DirtyRecord::Data(bytes) | DirtyRecord::Moved(bytes, _)) => {
+                PendingBlock::Bytes(bytes.clone())
+            }
+            Some(DirtyRecord::Written(bp, _) | DirtyRecord::Pointer(bp)) => PendingBlock::Written(*bp),
             // Only receives write stored blocks, and they have no intent log.
-            Some(Dirty::Stored(_) | Dirty::Cloned(_)) => Waiting::Nothing,
+            Some(DirtyRecord::Stored(_) | DirtyRecord::Cloned(_)) => PendingBlock::Nothing,
         }
     }
 
@@ -400,7 +402,7 @@ impl Handle {
             let state = self.state.read();
             let (on_disk, now) = (&state.synced.dnode, &state.now);
             let kept = !on_disk.is_free() && !now.is_free() && on_disk.datablksz() == now.datablksz();
-            let changed = |c: &Change| c.gives_up(blkid) || c.txg != txg && c.blocks.contains_key(&blkid);
+            let changed = |c: &TxgChanges| c.gives_up(blkid) || c.txg != txg && c.blocks.contains_key(&blkid);
             if !kept || blkid > on_disk.maxblkid || state.changes.iter().flatten().any(|c| changed(c)) {
                 return None;
             }
@@ -414,9 +416,10 @@ impl Handle {
     #[doc(alias("dmu_sync_done", "dbuf_unoverride"))]
     pub(crate) fn place_block(self: &Arc<Self>, tx: &Tx, blkid: u64, bp: Blkptr, bytes: &Buf) -> Result<()> {
         self.change(tx, |_, change| {
-            let same = |dirty: &Dirty| matches!(dirty, Dirty::Data(now) if std::ptr::eq(&**now, &**bytes));
+            let same =
+                |dirty: &DirtyRecord| matches!(dirty, DirtyRecord::Data(now) if std::ptr::eq(&**now, &**bytes));
             if change.blocks.get(&blkid).is_some_and(same) {
-                change.put(blkid, Dirty::Written(bp, bytes.clone()));
+                change.put(blkid, DirtyRecord::Written(bp, bytes.clone()));
             } else {
                 change.drop_block(&bp);
             }
@@ -460,7 +463,7 @@ impl Handle {
                 return false;
             }
             dnode.maxblkid = dnode.maxblkid.max(blkid);
-            change.put(blkid, Dirty::Data(block.into()))
+            change.put(blkid, DirtyRecord::Data(block.into()))
         })?;
         if first { self.counts_block(tx, blkid, len) } else { Ok(()) }
     }

@@ -45,11 +45,11 @@ use ondisk::objset::ObjsetFlags;
 use ondisk::{Blkptr, Dnode, ObjectType, ObjsetType, ZilHeader, dnode};
 use parking_lot::{Mutex, RwLock};
 
-pub use change::Again;
+pub use change::SameBytes;
 pub(crate) use change::StoredBlock;
 pub use clone::CloneSource;
 pub use editor::Editor;
-pub use handle::{Handle, Waiting};
+pub use handle::{Handle, PendingBlock};
 use pending::Pending;
 pub use piece::{LONG, PIECE, Piece};
 use policy::Policy;

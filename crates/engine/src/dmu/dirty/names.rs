@@ -13,7 +13,7 @@ use ondisk::zap::MicroIndex;
 use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 use stdx::{AlignedBuf, Buf};
 
-use super::change::{Change, Dirty, Said};
+use super::change::{DirtyRecord, Said, TxgChanges};
 use super::{Handle, LiveObjset};
 use crate::dmu::edit::Head;
 use crate::dmu::tx::Tx;
@@ -168,11 +168,11 @@ impl Handle {
 
 /// Changes block 0, whose content is `block`, and which gets `len` bytes: in place if the txg has it already and no reader holds
 /// it. Returns true if the txg did not have the block yet.
-fn patch(change: &mut Change, block: Buf, len: usize, work: &mut dyn FnMut(&mut [u8])) -> bool {
-    let Some(Dirty::Data(own)) = change.blocks.get_mut(&0) else {
+fn patch(change: &mut TxgChanges, block: Buf, len: usize, work: &mut dyn FnMut(&mut [u8])) -> bool {
+    let Some(DirtyRecord::Data(own)) = change.blocks.get_mut(&0) else {
         let mut bytes = resized(&block, len);
         work(&mut bytes);
-        return change.put(0, Dirty::Data(bytes.into()));
+        return change.put(0, DirtyRecord::Data(bytes.into()));
     };
     drop(block);
     own.grow(len);

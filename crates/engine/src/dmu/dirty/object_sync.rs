@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering;
 use ondisk::{Blkptr, Dnode, Endian, byteswap};
 use stdx::Buf;
 
-use super::change::{Change, Dirty, Spill, StoredBlock};
+use super::change::{DirtyRecord, Spill, StoredBlock, TxgChanges};
 use super::handle::{Handle, HandleState};
 use super::policy::Policy;
 use super::tree;
 use crate::dmu::Object;
 use crate::error::{Error, Result};
 use crate::txg::slot;
-use crate::zio::alloc::Class;
+use crate::zio::alloc::MetaslabClass;
 use crate::zio::dedup::Dedup;
 use crate::zio::write::{AsStored, WriteRequest};
 
@@ -61,7 +61,7 @@ pub(crate) struct Work {
     pub(crate) old: Arc<Object>,
     /// The future dnode; pointers are filled in as they become known.
     pub(crate) dnode: Dnode,
-    change: Arc<Change>,
+    change: Arc<TxgChanges>,
     /// New pointers of the level that was written last.
     below: BTreeMap<u64, Blkptr>,
     /// Holes in place of blocks of each level that were freed with everything below them.
@@ -90,7 +90,7 @@ impl Work {
             let change = state.changes.get(at).and_then(Option::as_ref).filter(|c| c.txg == txg);
             let left = state.left.get(at).and_then(Option::as_deref).filter(|_| change.is_some());
             let dnode = left.unwrap_or(&state.now).clone();
-            let change = change.map_or_else(|| Arc::new(Change::new(txg)), Arc::clone);
+            let change = change.map_or_else(|| Arc::new(TxgChanges::new(txg)), Arc::clone);
             (Arc::clone(&state.synced), dnode, change)
         };
         let keeps = !change.wipe && !old.dnode.is_free();
@@ -144,10 +144,10 @@ impl Work {
         blocks.chain(spill.map(Ok))
     }
 
-    fn data_block(&self, policy: &Policy, blkid: u64, dirty: &Dirty) -> Result<Wanted> {
+    fn data_block(&self, policy: &Policy, blkid: u64, dirty: &DirtyRecord) -> Result<Wanted> {
         let old = self.old_pointer(0, blkid)?;
         let request = match dirty {
-            Dirty::Written(bp, bytes) if self.enters_tables(policy, bp) => {
+            DirtyRecord::Written(bp, bytes) if self.enters_tables(policy, bp) => {
                 let mut request =
                     self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), None), old, 1);
                 if let SyncRequest::Write(request, _) = &mut request {
@@ -155,9 +155,11 @@ impl Work {
                 }
                 request
             }
-            Dirty::Written(bp, _) | Dirty::Pointer(bp) | Dirty::Cloned(bp) => SyncRequest::Known(*bp),
-            Dirty::Data(bytes) => self.content(policy, blkid, bytes, old)?,
-            Dirty::Moved(bytes, how) => {
+            DirtyRecord::Written(bp, _) | DirtyRecord::Pointer(bp) | DirtyRecord::Cloned(bp) => {
+                SyncRequest::Known(*bp)
+            }
+            DirtyRecord::Data(bytes) => self.content(policy, blkid, bytes, old)?,
+            DirtyRecord::Moved(bytes, how) => {
                 let mut request = self.content(policy, blkid, bytes, old)?;
                 if let SyncRequest::Write(request, _) = &mut request {
                     if let Some(dedup) = how.dedup {
@@ -172,7 +174,7 @@ impl Work {
                 }
                 request
             }
-            Dirty::Stored(StoredBlock { bytes, form }) => {
+            DirtyRecord::Stored(StoredBlock { bytes, form }) => {
                 self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), Some(*form)), old, 1)
             }
         };
@@ -223,7 +225,7 @@ impl Work {
     ) -> SyncRequest {
         let at = self.old.at(at.0, at.1);
         if self.handle.with_tables.load(Ordering::Relaxed) {
-            props.class = Class::Dedup;
+            props.class = MetaslabClass::Dedup;
         }
         // A rewritten block is likely to be patched again, for which it is needed here.
         props.paged = at.level == 0 && old.is_hole() && self.handle.paged.load(Ordering::Relaxed);
@@ -326,7 +328,7 @@ impl Work {
                 }
             }
             if let SyncPlace::Block(0, blkid) = place
-                && let Some(Dirty::Written(placed, _)) = self.change.blocks.get(&blkid)
+                && let Some(DirtyRecord::Written(placed, _)) = self.change.blocks.get(&blkid)
                 && !placed.is_hole()
                 && !placed.is_embedded()
                 && placed.dvas().next() != new.dvas().next()

@@ -2,7 +2,7 @@
 
 use ondisk::{ChecksumType, CompressType, Dnode, DnodeFlags, ObjectType};
 
-use crate::zio::alloc::Class;
+use crate::zio::alloc::MetaslabClass;
 use crate::zio::dedup::Dedup;
 use crate::zio::write::WriteProps;
 
@@ -240,11 +240,11 @@ impl Policy {
     }
 
     #[doc(alias = "spa_preferred_class")]
-    fn class(&self, kind: ObjectType, metadata: bool) -> Class {
+    fn class(&self, kind: ObjectType, metadata: bool) -> MetaslabClass {
         match (kind, metadata) {
-            (ObjectType::DDT_ZAP, _) => Class::Dedup,
-            (_, true) => Class::Special,
-            (_, false) => Class::Normal,
+            (ObjectType::DDT_ZAP, _) => MetaslabClass::Dedup,
+            (_, true) => MetaslabClass::Special,
+            (_, false) => MetaslabClass::Normal,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::error::Result;
 
 /// A hold.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Hold {
+pub struct UserHold {
     /// Its tag.
     pub tag: String,
     /// When it was made, seconds since 1970.
@@ -14,8 +14,8 @@ pub struct Hold {
 
 /// The holds of a snapshot, in the order of their tags' hashes.
 #[doc(alias = "dsl_dataset_get_holds")]
-pub fn holds(snapshot: &Dataset) -> Result<Vec<Hold>> {
+pub fn holds(snapshot: &Dataset) -> Result<Vec<UserHold>> {
     let Some(zap) = snapshot.dsl.zap(snapshot.phys.userrefs_obj)? else { return Ok(Vec::new()) };
     let entries = zap.to_vec()?;
-    Ok(entries.iter().map(|e| Hold { tag: e.name_lossy(), time: e.value.first().unwrap_or(0) }).collect())
+    Ok(entries.iter().map(|e| UserHold { tag: e.name_lossy(), time: e.value.first().unwrap_or(0) }).collect())
 }

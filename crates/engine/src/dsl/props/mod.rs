@@ -22,7 +22,7 @@ pub mod written;
 pub mod zpl;
 
 pub use settings::{Setpoint, Setting, Settings};
-pub use stats::{Crypto, Stats};
+pub use stats::{Crypto, DslDatasetStats};
 
 use crate::zap::Value as ZapValue;
 

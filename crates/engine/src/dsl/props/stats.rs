@@ -16,7 +16,7 @@ pub(super) const REDACTED: &str = "com.delphix:redacted_datasets";
 
 /// Statistics that heads and snapshots have in common.
 #[derive(Debug, Clone)]
-pub struct Stats {
+pub struct DslDatasetStats {
     /// Bytes: for a head with its snapshots and descendants, for a snapshot those that only it refers to.
     pub used: u64,
     /// In hundredths.
@@ -103,7 +103,7 @@ pub struct Crypto {
     pub ivset_guid: Option<u64>,
 }
 
-impl Stats {
+impl DslDatasetStats {
     /// Computes the statistics of `dataset`. `pool_space` is the capacity of the pool; `refquota` and
     /// `refreservation` are the dataset's own settings.
     #[doc(alias = "dsl_dataset_stats")]

@@ -17,7 +17,7 @@ use crate::zap::Zap;
 
 /// Whose use is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Account {
+pub enum AccountKind {
     /// Owners of files.
     User,
     /// Groups of files.
@@ -26,12 +26,12 @@ pub enum Account {
     Project,
 }
 
-impl Account {
+impl AccountKind {
     fn object(self) -> SpecialObject {
         match self {
-            Account::User => SpecialObject::UserUsed,
-            Account::Group => SpecialObject::GroupUsed,
-            Account::Project => SpecialObject::ProjectUsed,
+            AccountKind::User => SpecialObject::UserUsed,
+            AccountKind::Group => SpecialObject::GroupUsed,
+            AccountKind::Project => SpecialObject::ProjectUsed,
         }
     }
 
@@ -40,8 +40,10 @@ impl Account {
     fn is_complete(self, flags: ObjsetFlags) -> (bool, bool) {
         let objects = flags.has(ObjsetFlags::USEROBJACCOUNTING_COMPLETE);
         match self {
-            Account::User | Account::Group => (flags.has(ObjsetFlags::USERACCOUNTING_COMPLETE), objects),
-            Account::Project => {
+            AccountKind::User | AccountKind::Group => {
+                (flags.has(ObjsetFlags::USERACCOUNTING_COMPLETE), objects)
+            }
+            AccountKind::Project => {
                 let projects = flags.has(ObjsetFlags::PROJECTQUOTA_COMPLETE);
                 (projects, projects && objects)
             }
@@ -50,17 +52,17 @@ impl Account {
 
     fn default_quotas(self) -> (&'static str, &'static str) {
         match self {
-            Account::User => (master_node::DEFAULTUSERQUOTA, master_node::DEFAULTUSEROBJQUOTA),
-            Account::Group => (master_node::DEFAULTGROUPQUOTA, master_node::DEFAULTGROUPOBJQUOTA),
-            Account::Project => (master_node::DEFAULTPROJECTQUOTA, master_node::DEFAULTPROJECTOBJQUOTA),
+            AccountKind::User => (master_node::DEFAULTUSERQUOTA, master_node::DEFAULTUSEROBJQUOTA),
+            AccountKind::Group => (master_node::DEFAULTGROUPQUOTA, master_node::DEFAULTGROUPOBJQUOTA),
+            AccountKind::Project => (master_node::DEFAULTPROJECTQUOTA, master_node::DEFAULTPROJECTOBJQUOTA),
         }
     }
 
     fn quotas(self) -> (&'static str, &'static str) {
         match self {
-            Account::User => (master_node::USERQUOTA, master_node::USEROBJQUOTA),
-            Account::Group => (master_node::GROUPQUOTA, master_node::GROUPOBJQUOTA),
-            Account::Project => (master_node::PROJECTQUOTA, master_node::PROJECTOBJQUOTA),
+            AccountKind::User => (master_node::USERQUOTA, master_node::USEROBJQUOTA),
+            AccountKind::Group => (master_node::GROUPQUOTA, master_node::GROUPOBJQUOTA),
+            AccountKind::Project => (master_node::PROJECTQUOTA, master_node::PROJECTOBJQUOTA),
         }
     }
 }
@@ -80,7 +82,7 @@ pub struct Usage {
 
 /// Use and quotas by id. Needs the key of an encrypted file system.
 #[doc(alias = "zfs_userspace_many")]
-pub fn usage(objset: &Arc<Objset>, account: Account) -> Result<BTreeMap<u64, Usage>> {
+pub fn usage(objset: &Arc<Objset>, account: AccountKind) -> Result<BTreeMap<u64, Usage>> {
     let mut all: BTreeMap<u64, Usage> = BTreeMap::new();
     let complete = account.is_complete(objset.phys.flags);
     if let Some(object) = objset.special(account.object()) {

@@ -46,7 +46,7 @@ impl Space {
 
 /// A moment that space can be measured from: a snapshot, or a bookmark that has sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct WrittenSince {
     /// Its txg.
     pub txg: u64,
     /// Its referenced space.
@@ -64,7 +64,7 @@ enum At {
     Freed(Space),
 }
 
-impl Moment {
+impl WrittenSince {
     /// The moment of a snapshot.
     pub fn of(snapshot: &Dataset) -> Self {
         let (phys, at) = (&snapshot.phys, At::Number(snapshot.number));
@@ -91,7 +91,7 @@ impl Moment {
 /// Space written in `new` since its snapshot `old`; `Invalid` when `old` is not before it.
 #[doc(alias = "dsl_dataset_space_written")]
 pub fn since_snapshot(old: &Dataset, new: &Dataset) -> Result<Space> {
-    since(Moment::of(old), new)
+    since(WrittenSince::of(old), new)
 }
 
 /// Space written in `new` since `old`.
@@ -101,7 +101,7 @@ pub fn since_snapshot(old: &Dataset, new: &Dataset) -> Result<Space> {
 ///
 /// Source: `dsl_dataset_space_written_impl`, dsl_dataset.c, OpenZFS 2.4.
 #[doc(alias = "dsl_dataset_space_written_impl")]
-pub fn since(old: Moment, new: &Dataset) -> Result<Space> {
+pub fn since(old: WrittenSince, new: &Dataset) -> Result<Space> {
     let stray = || Error::new(Kind::Invalid, "not an earlier snapshot of it").in_dataset(&new.name);
     if old.at == At::Number(new.number) {
         return Ok(Space::default());

@@ -96,15 +96,17 @@ pub(super) fn snapshotted(at: &MosTx<'_>, head: u64, deadlist: u64, since: u64) 
 /// Makes a bookmark of a snapshot, or a copy of a bookmark; returns the number of its redaction list, 0 without one.
 /// A bookmark of a redacted snapshot has a complete list without blocks.
 #[doc(alias("dsl_bookmark_create_sync_impl_snap", "dsl_bookmark_create_sync_impl_book"))]
-pub(super) fn create(at: &MosTx<'_>, head: u64, name: &str, from: &Source) -> Result<u64> {
+pub(super) fn create(at: &MosTx<'_>, head: u64, name: &str, from: &BookmarkSource) -> Result<u64> {
     let (phys, count) = match from {
-        Source::Snapshot(snapshot) => {
+        BookmarkSource::Snapshot(snapshot) => {
             let by = at.extra(*snapshot, Feature::RedactedDatasets.info().guid)?;
             let list = by.map(|by| redaction::create(at, &by.ints, redaction::COMPLETE)).transpose()?;
             of_snapshot(at, *snapshot, list.unwrap_or(0))?
         }
-        Source::Redacted(snapshot, by) => of_snapshot(at, *snapshot, redaction::create(at, by, (0, 0))?)?,
-        Source::Bookmark(phys) => {
+        BookmarkSource::Redacted(snapshot, by) => {
+            of_snapshot(at, *snapshot, redaction::create(at, by, (0, 0))?)?
+        }
+        BookmarkSource::Bookmark(phys) => {
             let mut phys = *phys;
             phys.redaction_obj = 0;
             (phys, if needs_new_form(&phys) { ALL_WORDS } else { OLD_WORDS })
@@ -207,7 +209,7 @@ pub(super) fn next_changed(at: &MosTx<'_>, head: u64, snapshot: u64) -> Result<(
 
 /// The source of a bookmark.
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum BookmarkSource {
     /// A snapshot's number.
     Snapshot(u64),
     /// A snapshot's number, and the guids of the redaction snapshots of a list that is to be filled.

@@ -18,7 +18,7 @@ use ondisk::names::{crypto_key, dsl_dir, special_dir};
 use zcommon::features::Feature;
 
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
-use super::props::{self, Source};
+use super::props::{self, SettingSource};
 use super::{names, tree};
 use crate::dsl::KeyStore;
 use crate::dsl::crypto::RootKey;
@@ -165,7 +165,7 @@ pub fn apply(at: &MosTx<'_>, keys: &KeyStore, (dir, number): (u64, u64), plan: P
     at.set_extra(dir, dsl_dir::CRYPTO_KEY_OBJ, object)?;
     tree::use_feature(at, number, Feature::Encryption)?;
     if let Some(location) = plan.location {
-        props::set(at, number, "keylocation", Some(&PropValue::Text(location)), Source::Local)?;
+        props::set(at, number, "keylocation", Some(&PropValue::Text(location)), SettingSource::Local)?;
     }
     if plan.root.is_none() {
         keys.insert(dir, plan.key);
@@ -304,12 +304,12 @@ pub(super) fn change_key(
     }
     if inherits {
         keys.remove(dir);
-        return props::set(at, head, "keylocation", None, Source::None);
+        return props::set(at, head, "keylocation", None, SettingSource::None);
     }
     keys.insert(dir, key);
     match location {
         Some(location) => {
-            props::set(at, head, "keylocation", Some(&PropValue::Text(location)), Source::Local)
+            props::set(at, head, "keylocation", Some(&PropValue::Text(location)), SettingSource::Local)
         }
         None => Ok(()),
     }
@@ -329,7 +329,7 @@ pub(super) fn inherit_as_wrapped(at: &MosTx<'_>, keys: &KeyStore, (dir, head): (
         at.zap_set(object, crypto_key::ROOT_DDOBJ, above)?;
     }
     keys.remove(dir);
-    props::set(at, head, "keylocation", None, Source::None)
+    props::set(at, head, "keylocation", None, SettingSource::None)
 }
 
 /// The dataset becomes an encryption root with the key that wraps its own already.
@@ -340,7 +340,7 @@ pub(super) fn root_as_wrapped(at: &MosTx<'_>, (dir, head): (u64, u64)) -> Result
         at.zap_set(object, crypto_key::ROOT_DDOBJ, dir)?;
     }
     let location = PropValue::Text("prompt".to_owned());
-    props::set(at, head, "keylocation", Some(&location), Source::Local)
+    props::set(at, head, "keylocation", Some(&location), SettingSource::Local)
 }
 
 /// Checks that a directory may move below `parent`: datasets that inherit their key must inherit the same key
@@ -396,8 +396,8 @@ pub(super) fn hand_over(at: &MosTx<'_>, keys: &KeyStore, change: &Handover) -> R
     let Handover { from: (from, from_head), to: (to, to_head), objects } = change;
     let location = at.zap_get(at.dir(*from)?.props_zapobj, "keylocation")?;
     let location = location.map_or_else(|| "prompt".to_owned(), |v| v.string());
-    props::set(at, *to_head, "keylocation", Some(&PropValue::Text(location)), Source::Local)?;
-    props::set(at, *from_head, "keylocation", None, Source::None)?;
+    props::set(at, *to_head, "keylocation", Some(&PropValue::Text(location)), SettingSource::Local)?;
+    props::set(at, *from_head, "keylocation", None, SettingSource::None)?;
     objects.iter().try_for_each(|object| at.zap_set(*object, crypto_key::ROOT_DDOBJ, *to))?;
     keys.move_root(*from, *to);
     Ok(())

@@ -308,7 +308,7 @@ pub fn head(at: &MosTx<'_>, number: u64, name: Option<&str>) -> Result<()> {
     let head = at.dataset(number)?;
     super::scan_state::destroyed(at, number, &head)?;
     let origin = waiting_origin(at, &head)?;
-    props::set_refreservation(at, number, 0, props::Source::Gone)?;
+    props::set_refreservation(at, number, 0, props::SettingSource::Gone)?;
     discharge_refreservation(at, head.dir_obj)?;
     tree::drop_features(at, number)?;
     if head.prev_snap_obj != 0 {

@@ -12,7 +12,7 @@ use zcommon::features::Feature;
 
 use super::mos_tx::{MosTx, MosView};
 use super::names::FoundDataset;
-use super::props::{self, PropNeeds, Source};
+use super::props::{self, PropNeeds, SettingSource};
 use super::{crypto, space};
 use crate::dsl::MAX_NESTING;
 use crate::dsl::props::PropValue;
@@ -160,7 +160,7 @@ impl Predicted {
         at: &MosTx<'_>,
         found: &FoundDataset,
         settings: &[(&str, Option<PropValue>)],
-        source: Source,
+        source: SettingSource,
     ) -> Result<Self> {
         let (dir, unique) = (at.dir(found.dir)?, at.dataset(found.head)?.unique_bytes);
         let refreserved = props::own_number(at, found.dir, "refreservation")?;
@@ -207,7 +207,7 @@ pub(super) fn check_setting(
     at: &MosTx<'_>,
     found: &FoundDataset,
     (prop, value): (&str, Option<&PropValue>),
-    source: Source,
+    source: SettingSource,
     after: &Predicted,
 ) -> Result<()> {
     let accounts = matches!(
@@ -217,7 +217,7 @@ pub(super) fn check_setting(
     if found.snapshot.is_some() && accounts {
         return Err(Error::new(Kind::Invalid, format!("a snapshot has no {prop}")));
     }
-    let needs_value = matches!(source, Source::Local | Source::Received);
+    let needs_value = matches!(source, SettingSource::Local | SettingSource::Received);
     let amount = value.and_then(PropValue::number);
     if needs_value && (value.is_none() || (accounts && amount.is_none())) {
         return Err(Error::new(Kind::Invalid, format!("no usable value for '{prop}'")));

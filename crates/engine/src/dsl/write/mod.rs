@@ -60,4 +60,4 @@ pub use long_holds::LongHold;
 pub use mos_tx::{Limited, MosTx, MosView};
 pub use open_datasets::{DslPool, LiveDataset};
 pub(crate) use received_key::RawKey;
-pub use tasks::{Begun, Tasks};
+pub use tasks::{DestroyOutcome, Tasks};

@@ -16,7 +16,7 @@ use crate::dsl::lookup::ReadNames;
 use crate::error::{Error, Result};
 use crate::txg;
 use crate::types::Bookmark;
-use crate::zap::{Entry, KeyRef, NewZap, Value, Zap, ZapEdit};
+use crate::zap::{KeyRef, NewZap, Value, Zap, ZapEdit, ZapEntry};
 
 /// Type of a dataset or directory that has become a ZAP, too.
 #[doc(alias = "DMU_OTN_ZAP_METADATA")]
@@ -73,7 +73,7 @@ impl MosView<'_> {
     }
 
     /// All entries; none for object 0.
-    pub fn zap_entries(&self, number: u64) -> Result<Vec<Entry>> {
+    pub fn zap_entries(&self, number: u64) -> Result<Vec<ZapEntry>> {
         if number == 0 {
             return Ok(Vec::new());
         }
@@ -86,7 +86,7 @@ impl MosView<'_> {
     }
 
     /// The entry that a walk over a ZAP meets first.
-    pub fn zap_first(&self, number: u64) -> Result<Option<Entry>> {
+    pub fn zap_first(&self, number: u64) -> Result<Option<ZapEntry>> {
         self.read_zap(number)?.entries().next().transpose()
     }
 

@@ -7,7 +7,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos, special_dir};
 use super::hooks::version;
 use super::lists;
 use super::mos_tx::MosTx;
-use super::tree::{Origin, add_clone, create_dataset, create_dir, create_head, create_snapshot};
+use super::tree::{CloneOrigin, add_clone, create_dataset, create_dir, create_head, create_snapshot};
 use crate::dmu::NewObject;
 use crate::dsl::lookup::ReadNames;
 use crate::error::{Error, Result};
@@ -51,7 +51,7 @@ pub(crate) fn create(at: &MosTx<'_>, features: &mut dyn FnMut() -> Result<()>) -
     if at.since(version::ORIGIN) {
         let (_, head) = create_dataset(at, (root_dir, special_dir::ORIGIN), None, 0)?;
         let number = create_snapshot(at, head, special_dir::ORIGIN)?;
-        origin = Some(Origin { number, head });
+        origin = Some(CloneOrigin { number, head });
     }
     if at.since(version::FEATURES) {
         features()?;

@@ -26,7 +26,7 @@ const HAS_RECVD: &str = "$hasrecvd";
 /// Where a setting comes from, when it is made.
 #[doc(alias = "zprop_source_t")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Source {
+pub enum SettingSource {
     /// Set by a user.
     Local,
     /// It came with a stream.
@@ -121,19 +121,19 @@ pub(super) fn predicted(
     dir: u64,
     name: &str,
     value: Option<u64>,
-    source: Source,
+    source: SettingSource,
 ) -> Result<u64> {
     let zap = at.dir(dir)?.props_zapobj;
     let received = || at.zap_word(zap, received_entry(name).as_str());
     match source {
-        Source::Local => Ok(value.unwrap_or(0)),
-        Source::Received => {
+        SettingSource::Local => Ok(value.unwrap_or(0)),
+        SettingSource::Received => {
             let hidden = at.zap_word(zap, inherit_entry(name).as_str())?.map(|_| 0);
             Ok(at.zap_word(zap, name)?.or(hidden).or(value).unwrap_or(0))
         }
-        Source::None => Ok(received()?.unwrap_or(0)),
-        Source::NotReceived => Ok(at.zap_word(zap, name)?.unwrap_or(0)),
-        Source::Inherited | Source::Gone => Ok(0),
+        SettingSource::None => Ok(received()?.unwrap_or(0)),
+        SettingSource::NotReceived => Ok(at.zap_word(zap, name)?.unwrap_or(0)),
+        SettingSource::Inherited | SettingSource::Gone => Ok(0),
     }
 }
 
@@ -145,7 +145,7 @@ pub fn set(
     dataset: u64,
     name: &str,
     value: Option<&PropValue>,
-    source: Source,
+    source: SettingSource,
 ) -> Result<()> {
     let phys = at.dataset(dataset)?;
     let zap = zap_of(at, dataset, &phys)?;
@@ -158,22 +158,22 @@ pub fn set(
         }
     };
     match source {
-        Source::Local => {
+        SettingSource::Local => {
             remove(at, zap, &inherit)?;
             at.zap_set(zap, name, value()?)
         }
-        Source::Received => at.zap_set(zap, &received, value()?),
-        Source::None => {
+        SettingSource::Received => at.zap_set(zap, &received, value()?),
+        SettingSource::None => {
             remove(at, zap, name)?;
             remove(at, zap, &inherit)
         }
-        Source::Gone => {
+        SettingSource::Gone => {
             remove(at, zap, name)?;
             remove(at, zap, &inherit)?;
             remove(at, zap, &received)
         }
-        Source::NotReceived => remove(at, zap, &received),
-        Source::Inherited => {
+        SettingSource::NotReceived => remove(at, zap, &received),
+        SettingSource::Inherited => {
             remove(at, zap, name)?;
             let hides = at.since(version::RECVD_PROPS) && at.zap_get(zap, HAS_RECVD)?.is_some();
             if hides { at.zap_set(zap, &inherit, 0) } else { Ok(()) }
@@ -211,7 +211,7 @@ fn remove(at: &MosTx<'_>, zap: u64, name: &str) -> Result<()> {
 }
 
 /// Stores a number property of a head that accounts depend on.
-fn store(at: &MosTx<'_>, head: u64, name: &str, value: u64, source: Source) -> Result<u64> {
+fn store(at: &MosTx<'_>, head: u64, name: &str, value: u64, source: SettingSource) -> Result<u64> {
     set(at, head, name, Some(&PropValue::Number(value)), source)?;
     own_number(at, at.dataset(head)?.dir_obj, name)
 }
@@ -221,7 +221,7 @@ pub(super) fn set_accounted(
     at: &MosTx<'_>,
     dataset: u64,
     (name, value, amount): (&str, Option<&PropValue>, u64),
-    source: Source,
+    source: SettingSource,
 ) -> Result<()> {
     match name {
         "quota" => set_quota(at, dataset, amount, source),
@@ -234,7 +234,7 @@ pub(super) fn set_accounted(
 
 /// Sets the quota of a head's directory; 0: none.
 #[doc(alias = "dsl_dir_set_quota_sync")]
-pub fn set_quota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub fn set_quota(at: &MosTx<'_>, head: u64, value: u64, source: SettingSource) -> Result<()> {
     let dir = at.dataset(head)?.dir_obj;
     let value = store(at, head, "quota", value, source)?;
     at.change_dir(dir, |dir| dir.quota = value)
@@ -242,7 +242,7 @@ pub fn set_quota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Resul
 
 /// Sets the reservation of a head's directory; 0: none.
 #[doc(alias = "dsl_dir_set_reservation_sync")]
-pub(crate) fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub(crate) fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: SettingSource) -> Result<()> {
     let dir = at.dataset(head)?.dir_obj;
     let value = store(at, head, "reservation", value, source)?;
     space::set_reserved(at, dir, value)
@@ -250,13 +250,13 @@ pub(crate) fn set_reservation(at: &MosTx<'_>, head: u64, value: u64, source: Sou
 
 /// Sets the quota of a head's referenced space; 0: none.
 #[doc(alias = "dsl_dataset_set_refquota_sync")]
-pub(crate) fn set_refquota(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub(crate) fn set_refquota(at: &MosTx<'_>, head: u64, value: u64, source: SettingSource) -> Result<()> {
     store(at, head, "refquota", value, source).map(drop)
 }
 
 /// Sets the reservation for a head's referenced space; 0: none.
 #[doc(alias = "dsl_dataset_set_refreservation_sync")]
-pub(crate) fn set_refreservation(at: &MosTx<'_>, head: u64, value: u64, source: Source) -> Result<()> {
+pub(crate) fn set_refreservation(at: &MosTx<'_>, head: u64, value: u64, source: SettingSource) -> Result<()> {
     let phys = at.dataset(head)?;
     let old = own_number(at, phys.dir_obj, "refreservation")?;
     let new = store(at, head, "refreservation", value, source)?;

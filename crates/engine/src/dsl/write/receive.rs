@@ -28,7 +28,7 @@ use super::mos_tx::MosView;
 use super::open_datasets::LiveDataset;
 use super::received_key::{self, RawKey};
 use super::tasks::Tasks;
-use super::tree::{self, Origin};
+use super::tree::{self, CloneOrigin};
 use super::{crypto, limits, names, space};
 use crate::dmu::{Objset, Tx};
 use crate::dsl::RECEIVE_CHILD;
@@ -93,7 +93,7 @@ impl Wish {
 
 /// A receive that has begun.
 #[derive(Debug, Clone)]
-pub struct Begun {
+pub struct BegunReceive {
     /// The dataset that is filled.
     pub(crate) number: u64,
     /// Its guid: the number may be another dataset's once this one is gone.
@@ -108,7 +108,7 @@ pub struct Begun {
     pub(crate) bytes: u64,
 }
 
-impl Begun {
+impl BegunReceive {
     /// Number and guid of the dataset that is filled.
     pub fn dataset(&self) -> (u64, u64) {
         (self.number, self.guid)
@@ -156,7 +156,7 @@ impl Tasks<'_> {
     /// Creates the dataset that a stream is received into. A refusal changes nothing, and its error has
     /// OpenZFS' text.
     #[doc(alias("dmu_recv_begin_check", "dmu_recv_begin_sync"))]
-    pub(crate) fn begin_receive(&self, wish: Wish) -> Result<Begun> {
+    pub(crate) fn begin_receive(&self, wish: Wish) -> Result<BegunReceive> {
         self.check_features(&wish)?;
         let begun = match names::find_head(&self.at, self.pool, &wish.target) {
             Ok(found) if wish.resumes.is_some() => self.resume(wish, found)?,
@@ -197,7 +197,7 @@ impl Tasks<'_> {
     }
 
     /// A new file system or volume.
-    fn begin_new(&self, wish: Wish) -> Result<Begun> {
+    fn begin_new(&self, wish: Wish) -> Result<BegunReceive> {
         if wish.from_guid != 0 && wish.origin.is_none() {
             return Err(Error::not_found("dataset does not exist").in_dataset(&wish.target));
         }
@@ -233,11 +233,11 @@ impl Tasks<'_> {
         }
         let guid = self.at.dataset(number)?.guid;
         let is_clone = origin.is_some();
-        self.fill_from(Begun { number, guid, is_new: true, is_clone, wish, bytes: 0 })
+        self.fill_from(BegunReceive { number, guid, is_new: true, is_clone, wish, bytes: 0 })
     }
 
     /// The snapshot that a new dataset is a clone of.
-    fn origin_of(&self, name: &str, wish: &Wish) -> Result<Origin> {
+    fn origin_of(&self, name: &str, wish: &Wish) -> Result<CloneOrigin> {
         let (of, number) = names::find_snapshot(&self.at, self.pool, name)?;
         let snapshot = self.at.dataset(number)?;
         if wish.from_guid != 0 && snapshot.guid != wish.from_guid {
@@ -262,7 +262,7 @@ impl Tasks<'_> {
         if let (Some(key), true) = (&wish.key, encrypted) {
             received_key::check_received(&self.at, of.dir, (number, wish.from_guid), key)?;
         }
-        Ok(Origin { number, head: of.head })
+        Ok(CloneOrigin { number, head: of.head })
     }
 
     /// Checks that a stream does not need blocks that are redacted in the snapshot it builds on. A full
@@ -305,7 +305,7 @@ impl Tasks<'_> {
 
     /// A clone below an existing target.
     #[doc(alias = "recv_begin_check_existing_impl")]
-    fn begin_into(&self, wish: Wish, found: names::FoundDataset) -> Result<Begun> {
+    fn begin_into(&self, wish: Wish, found: names::FoundDataset) -> Result<BegunReceive> {
         let target = &wish.target;
         if wish.flags & begin_flag::CLONE != 0 || wish.origin.is_some() {
             return Err(refuse(Kind::Invalid, "a clone can't be received into an existing dataset"));
@@ -348,13 +348,16 @@ impl Tasks<'_> {
         } else if encrypted {
             self.datasets.keys.open_for_writing(found.head)?;
         }
-        let origin =
-            if from == 0 { tree::origin(&self.at)? } else { Some(Origin { number: from, head: found.head }) };
+        let origin = if from == 0 {
+            tree::origin(&self.at)?
+        } else {
+            Some(CloneOrigin { number: from, head: found.head })
+        };
         let flags = self.new_flags(&wish);
         let clone_dir = tree::create_dir(&self.at, Some((found.dir, RECEIVE_CHILD)))?;
         let number = tree::create_head(&self.at, clone_dir, origin, flags)?;
         let guid = self.at.dataset(number)?.guid;
-        self.fill_from(Begun { number, guid, is_new: false, is_clone: from != 0, wish, bytes: 0 })
+        self.fill_from(BegunReceive { number, guid, is_new: false, is_clone: from != 0, wish, bytes: 0 })
     }
 
     fn has_children(&self, zap: u64) -> Result<bool> {
@@ -418,7 +421,7 @@ impl Tasks<'_> {
     }
 
     /// Marks a dataset that is about to be filled, and opens it.
-    fn fill_from(&self, begun: Begun) -> Result<Begun> {
+    fn fill_from(&self, begun: BegunReceive) -> Result<BegunReceive> {
         let (at, wish, number) = (&self.at, &begun.wish, begun.number);
         at.change_dataset(number, |phys| phys.flags |= DslDataset::FLAG_INCONSISTENT)?;
         if wish.resumable {

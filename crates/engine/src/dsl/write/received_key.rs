@@ -18,7 +18,7 @@ use zcommon::features::Feature;
 
 use super::crypto::{key_object, key_word};
 use super::mos_tx::{MosTx, MosView, ZAPIFIED};
-use super::props::{self, Source};
+use super::props::{self, SettingSource};
 use super::tree;
 use crate::dsl::KeyStore;
 use crate::dsl::crypto::array;
@@ -183,7 +183,7 @@ pub(super) fn receive_key(at: &MosTx<'_>, (dir, number): (u64, u64), key: &RawKe
     at.set_extra(dir, dsl_dir::CRYPTO_KEY_OBJ, object)?;
     tree::use_feature(at, number, Feature::Encryption)?;
     let location = PropValue::Text("prompt".to_owned());
-    props::set(at, number, "keylocation", Some(&location), Source::Local)
+    props::set(at, number, "keylocation", Some(&location), SettingSource::Local)
 }
 
 /// The key of an existing dataset is wrapped as in its stream from now on, unless its encryption root could not open it then.

@@ -3,7 +3,7 @@
 use ondisk::dsl::{RedactBlock, RedactionListHead};
 use zcommon::features::Feature;
 
-use super::bookmarks::{self, Source};
+use super::bookmarks::{self, BookmarkSource};
 use super::redaction::{COMPLETE, MAX_BONUS, MAX_SPILL, RedactedPlace, Unfinished, get, put, same};
 use super::tasks::Tasks;
 use super::{names, space};
@@ -48,7 +48,7 @@ impl Tasks<'_> {
         if RedactionListHead::SIZE + guids.len() * size_of::<u64>() > most {
             return Err(Error::new(Kind::TooLarge, "too many redaction snapshots specified").in_dataset(name));
         }
-        let list = bookmarks::create(&self.at, found.head, mark, &Source::Redacted(snapshot, guids))?;
+        let list = bookmarks::create(&self.at, found.head, mark, &BookmarkSource::Redacted(snapshot, guids))?;
         let what = format!("name={mark} creation_txg={txg} target_snap={snapshot} redact_obj={list}");
         self.log("bookmark", dir, found.head, &what)?;
         Ok(Unfinished { list, place: (0, 0) })

@@ -1,7 +1,7 @@
 //! Properties of several datasets in one task.
 
 use super::Tasks;
-use super::props::Source;
+use super::props::SettingSource;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Result};
 
@@ -11,7 +11,7 @@ impl Tasks<'_> {
         &self,
         names: &[String],
         settings: &[(&str, Option<PropValue>)],
-        source: Source,
+        source: SettingSource,
     ) -> Result<Vec<(String, Error)>> {
         let (mut refused, mut changed) = (Vec::new(), Vec::new());
         for name in names {

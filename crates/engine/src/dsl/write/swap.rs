@@ -8,7 +8,7 @@ use ondisk::names::dsl_dataset;
 
 use super::mos_tx::MosTx;
 use super::space;
-use super::tree::{self, Origin};
+use super::tree::{self, CloneOrigin};
 use super::{bookmarks, destroy, livelist, log, props};
 use crate::dsl::Delta;
 use crate::dsl::deadlist::DeadList;
@@ -70,7 +70,7 @@ pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> 
 #[doc(alias = "dsl_dataset_rollback_sync")]
 pub(super) fn rollback(at: &MosTx<'_>, head: u64) -> Result<Option<u64>> {
     let phys = at.dataset(head)?;
-    let origin = Origin { number: phys.prev_snap_obj, head };
+    let origin = CloneOrigin { number: phys.prev_snap_obj, head };
     let clone_dir = tree::create_dir(at, Some((phys.dir_obj, TEMPORARY)))?;
     let clone = tree::create_head(at, clone_dir, Some(origin), 0)?;
     log::forget(at, clone)?;

@@ -10,12 +10,12 @@ use ondisk::dsl::DslDataset;
 use zcommon::features::Feature;
 
 use super::batch::Batch;
-use super::bookmarks::{self, Source as BookmarkSource};
+use super::bookmarks::{self, BookmarkSource};
 use super::crypto::{Encryption, NewKey};
 use super::mos_tx::{Limited, MosTx};
 use super::names::{self, FoundDataset};
 use super::open_datasets::{DslPool, LiveDataset};
-use super::tree::{Origin, use_feature};
+use super::tree::{CloneOrigin, use_feature};
 use super::{crypto, destroy, limits, livelist, log, promote, props, readable, rename, space, swap, tree};
 use crate::dmu::Tx;
 use crate::dsl::RECEIVE_CHILD;
@@ -35,7 +35,7 @@ pub struct Tasks<'a> {
 
 /// Result of a task that destroys a file system or volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begun {
+pub enum DestroyOutcome {
     /// It is gone.
     Destroyed,
     /// The dataset of that number is marked; its content must be freed first.
@@ -177,7 +177,7 @@ impl Tasks<'_> {
         if self.at.dataset(origin)?.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             return Err(invalid("a snapshot of an unfinished receive can't be cloned", snapshot));
         }
-        let origin = Origin { number: origin, head: from.head };
+        let origin = CloneOrigin { number: origin, head: from.head };
         let (dir, number) = tree::create_dataset(&self.at, (parent, last), Some(origin), 0)?;
         livelist::begin(&self.at, dir)?;
         // Its livelist must know of the root block that this may write.
@@ -214,7 +214,7 @@ impl Tasks<'_> {
         for (head, snap, name) in found {
             let number = tree::create_snapshot(&self.at, head.head, snap)?;
             for (prop, value) in settings {
-                props::set(&self.at, number, prop, Some(value), props::Source::Local)?;
+                props::set(&self.at, number, prop, Some(value), props::SettingSource::Local)?;
             }
             self.log("snapshot", name, number, " ")?;
             self.at.hooks.relieve(self.at.tx);
@@ -273,29 +273,29 @@ impl Tasks<'_> {
     /// Destroys a file system or volume, or only marks it as inconsistent: a large one, in a pool that can't free its tree in
     /// later txgs. `Spa::free_contents` then frees its content, and the next call destroys it.
     #[doc(alias = "dsl_destroy_head_begin_sync")]
-    pub fn begin_destroy(&self, name: &str) -> Result<Begun> {
+    pub fn begin_destroy(&self, name: &str) -> Result<DestroyOutcome> {
         let found = self.head(name)?;
-        if let Begun::Marked(part) = self.begin_destroy_received(&found, name)? {
-            return Ok(Begun::Marked(part));
+        if let DestroyOutcome::Marked(part) = self.begin_destroy_received(&found, name)? {
+            return Ok(DestroyOutcome::Marked(part));
         }
         let head = self.at.dataset(found.head)?;
         let marked = head.flags & DslDataset::FLAG_INCONSISTENT != 0;
         if marked || !destroy::is_emptied_first(&self.at, &head) {
-            return self.destroy(name, false).map(|()| Begun::Destroyed);
+            return self.destroy(name, false).map(|()| DestroyOutcome::Destroyed);
         }
         self.refuse_used(found.head, name)?;
         destroy::check_head(&self.at, found.head).map_err(|e| e.in_dataset(name))?;
         self.at.change_dataset(found.head, |head| head.flags |= DslDataset::FLAG_INCONSISTENT)?;
         self.log("destroy begin", name, found.head, " ")?;
-        Ok(Begun::Marked(found.head))
+        Ok(DestroyOutcome::Marked(found.head))
     }
 
     /// Destroys the state of an interrupted receive into a file system or volume that goes with it.
     #[doc(alias = "zfs_ioc_destroy")]
-    fn begin_destroy_received(&self, found: &FoundDataset, name: &str) -> Result<Begun> {
+    fn begin_destroy_received(&self, found: &FoundDataset, name: &str) -> Result<DestroyOutcome> {
         let part = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
         if part.is_none() || name.ends_with(RECEIVE_CHILD) {
-            return Ok(Begun::Destroyed);
+            return Ok(DestroyOutcome::Destroyed);
         }
         self.refuse_used(found.head, name)?;
         destroy::check_head_after(&self.at, found.head, 1).map_err(|e| e.in_dataset(name))?;
@@ -527,7 +527,7 @@ impl Tasks<'_> {
         &self,
         name: &str,
         settings: &[(&str, Option<PropValue>)],
-        source: props::Source,
+        source: props::SettingSource,
     ) -> Result<()> {
         let found = self.settable(name, settings, source)?;
         self.put(name, &found, settings, source)?;
@@ -543,7 +543,7 @@ impl Tasks<'_> {
         &self,
         name: &str,
         settings: &[(&str, Option<PropValue>)],
-        source: props::Source,
+        source: props::SettingSource,
     ) -> Result<FoundDataset> {
         space::check_room(&self.at, 2 * u64::try_from(settings.len()).unwrap_or(1), true)?;
         let found = self.find(name)?;
@@ -561,12 +561,12 @@ impl Tasks<'_> {
         name: &str,
         found: &FoundDataset,
         settings: &[(&str, Option<PropValue>)],
-        source: props::Source,
+        source: props::SettingSource,
     ) -> Result<()> {
         let (at, number) = (&self.at, found.dataset());
         for (prop, value) in settings {
             let amount = value.as_ref().and_then(PropValue::number).unwrap_or(0);
-            let limits = source == props::Source::Local || source == props::Source::Received;
+            let limits = source == props::SettingSource::Local || source == props::SettingSource::Received;
             if matches!(*prop, "filesystem_limit" | "snapshot_limit") && limits && amount != u64::MAX {
                 limits::begin_counting(at, found.dir)?;
             }
@@ -577,7 +577,7 @@ impl Tasks<'_> {
                 // from now on.
                 use_feature(at, number, Feature::ZstdCompress)?;
             }
-            let what = if source == props::Source::Local { "set" } else { "inherit" };
+            let what = if source == props::SettingSource::Local { "set" } else { "inherit" };
             let text = match value {
                 Some(PropValue::Number(n)) => format!("{prop}={n}"),
                 Some(PropValue::Text(text)) => format!("{prop}={text}"),

@@ -15,7 +15,7 @@ use crate::zap::TOUPPER;
 
 /// A snapshot that a new dataset is a clone of.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
+pub(crate) struct CloneOrigin {
     /// Its object.
     pub(crate) number: u64,
     /// The head dataset of its directory.
@@ -23,7 +23,7 @@ pub(crate) struct Origin {
 }
 
 /// The snapshot that every dataset comes from.
-pub(super) fn origin(at: &MosTx<'_>) -> Result<Option<Origin>> {
+pub(super) fn origin(at: &MosTx<'_>) -> Result<Option<CloneOrigin>> {
     if !at.since(version::ORIGIN) {
         return Ok(None);
     }
@@ -32,7 +32,7 @@ pub(super) fn origin(at: &MosTx<'_>) -> Result<Option<Origin>> {
         other => other?,
     };
     let head = at.dir(dir)?.head_dataset_obj;
-    Ok(Some(Origin { number: at.dataset(head)?.prev_snap_obj, head }))
+    Ok(Some(CloneOrigin { number: at.dataset(head)?.prev_snap_obj, head }))
 }
 
 /// Makes a directory: called `name` below `parent`, or the root.
@@ -65,7 +65,7 @@ pub(crate) fn create_dir(at: &MosTx<'_>, parent: Option<(u64, &str)>) -> Result<
 pub(crate) fn create_dataset(
     at: &MosTx<'_>,
     parent: (u64, &str),
-    origin: Option<Origin>,
+    origin: Option<CloneOrigin>,
     flags: u64,
 ) -> Result<(u64, u64)> {
     let dir = create_dir(at, Some(parent))?;
@@ -80,7 +80,7 @@ pub(crate) fn create_dataset(
 
 /// Makes the head dataset of a directory.
 #[doc(alias = "dsl_dataset_create_sync_dd")]
-pub(crate) fn create_head(at: &MosTx<'_>, dir: u64, origin: Option<Origin>, flags: u64) -> Result<u64> {
+pub(crate) fn create_head(at: &MosTx<'_>, dir: u64, origin: Option<CloneOrigin>, flags: u64) -> Result<u64> {
     let number = at.create(ObjectType::DSL_DATASET, ObjectType::DSL_DATASET, DslDataset::SIZE)?;
     let mut phys = DslDataset {
         dir_obj: dir,
@@ -105,7 +105,12 @@ pub(crate) fn create_head(at: &MosTx<'_>, dir: u64, origin: Option<Origin>, flag
 }
 
 /// Makes a new dataset the clone of a snapshot.
-fn descend(at: &MosTx<'_>, (dir, number): (u64, u64), phys: &mut DslDataset, from: Origin) -> Result<()> {
+fn descend(
+    at: &MosTx<'_>,
+    (dir, number): (u64, u64),
+    phys: &mut DslDataset,
+    from: CloneOrigin,
+) -> Result<()> {
     let origin = at.dataset(from.number)?;
     phys.prev_snap_obj = from.number;
     phys.prev_snap_txg = origin.creation_txg;

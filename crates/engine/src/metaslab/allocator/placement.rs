@@ -12,11 +12,11 @@ use ondisk::Dva;
 
 use super::{GANG_HEADER, Group, GroupRequest, MAX_ASIZE, SpaceAllocator};
 use crate::error::{Error, Kind, Result};
-use crate::zio::alloc::{AllocRequest, Allocator, Class};
+use crate::zio::alloc::{AllocRequest, Allocator, MetaslabClass};
 
 impl SpaceAllocator {
     /// One DVA, on another vdev than the copies in `done` if possible.
-    fn one(&self, request: &AllocRequest, class: Class, done: &[Dva], hard: bool) -> Option<Dva> {
+    fn one(&self, request: &AllocRequest, class: MetaslabClass, done: &[Dva], hard: bool) -> Option<Dva> {
         let tables = self.tables();
         let groups = tables.of(class);
         let count = groups.len();
@@ -57,14 +57,14 @@ impl SpaceAllocator {
         None
     }
 
-    fn first_group(&self, class: Class, groups: &[Arc<Group>], done: &[Dva]) -> usize {
+    fn first_group(&self, class: MetaslabClass, groups: &[Arc<Group>], done: &[Dva]) -> usize {
         let after = |dva: &Dva| groups.iter().position(|g| g.vdev == u64::from(dva.vdev)).map(|at| at + 1);
         let next = done.last().and_then(after);
         next.unwrap_or_else(|| self.rotors.lock().entry(class).or_default().at) % groups.len().max(1)
     }
 
     /// Notes that a group was used, and passes on to the next when it has had its turn.
-    fn advance(&self, class: Class, groups: &[Arc<Group>], at: usize, asize: u64) {
+    fn advance(&self, class: MetaslabClass, groups: &[Arc<Group>], at: usize, asize: u64) {
         let mut rotors = self.rotors.lock();
         let rotor = rotors.entry(class).or_default();
         if rotor.at != at {
@@ -77,13 +77,13 @@ impl SpaceAllocator {
         }
         rotor.used = rotor.used.saturating_add(asize);
         // Blocks of the intent log are spread: each is waited for.
-        if rotor.used >= rotor.turn || matches!(class, Class::Log | Class::EmbeddedLog) {
+        if rotor.used >= rotor.turn || matches!(class, MetaslabClass::Log | MetaslabClass::EmbeddedLog) {
             (rotor.at, rotor.used) = ((at + 1) % groups.len().max(1), 0);
         }
     }
 
     /// All copies in one class, or none.
-    fn copies(&self, request: &AllocRequest, class: Class) -> Vec<Dva> {
+    fn copies(&self, request: &AllocRequest, class: MetaslabClass) -> Vec<Dva> {
         let mut done = Vec::new();
         for _ in 0..request.copies.clamp(1, 3) {
             let dva = self.one(request, class, &done, false);
@@ -103,7 +103,7 @@ impl SpaceAllocator {
     /// Why there was no space.
     fn refusal(&self, request: &AllocRequest) -> Error {
         let tables = self.tables();
-        let pieces = |class: &Class| {
+        let pieces = |class: &MetaslabClass| {
             tables
                 .of(*class)
                 .iter()
@@ -129,13 +129,13 @@ fn fullness<'a>(groups: impl IntoIterator<Item = &'a Group>) -> u128 {
 }
 
 /// A class and its fallbacks.
-fn chain(class: Class) -> &'static [Class] {
+fn chain(class: MetaslabClass) -> &'static [MetaslabClass] {
     match class {
-        Class::Normal => &[Class::Normal],
-        Class::Log => &[Class::Log, Class::EmbeddedLog, Class::Normal],
-        Class::EmbeddedLog => &[Class::EmbeddedLog, Class::Normal],
-        Class::Special => &[Class::Special, Class::Normal],
-        Class::Dedup => &[Class::Dedup, Class::Special, Class::Normal],
+        MetaslabClass::Normal => &[MetaslabClass::Normal],
+        MetaslabClass::Log => &[MetaslabClass::Log, MetaslabClass::EmbeddedLog, MetaslabClass::Normal],
+        MetaslabClass::EmbeddedLog => &[MetaslabClass::EmbeddedLog, MetaslabClass::Normal],
+        MetaslabClass::Special => &[MetaslabClass::Special, MetaslabClass::Normal],
+        MetaslabClass::Dedup => &[MetaslabClass::Dedup, MetaslabClass::Special, MetaslabClass::Normal],
     }
 }
 
@@ -159,7 +159,7 @@ impl Allocator for SpaceAllocator {
     }
 
     fn takes_small(&self) -> bool {
-        let stats = self.class_stats(Class::Special);
+        let stats = self.class_stats(MetaslabClass::Special);
         stats.allocated < stats.space / 100 * (100 - self.metadata_reserve().min(100))
     }
 

@@ -30,7 +30,7 @@ fn a_metaslab_stays_loaded_while_its_map_is_written_anew() {
     let store = SharedObjects::default();
     let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
     let all = create(&[Shape::disk(12, 24, 1)], forms, &store);
-    all.set_limits(Limits { classic_block: 1024, ..Limits::default() });
+    all.set_limits(MetaslabLimits { classic_block: 1024, ..MetaslabLimits::default() });
     let (mut rng, mut live, mut seen) = (Rng::new(1), Vec::new(), 0);
     for txg in 4..204 {
         // Allocations of a txg keep the metaslab loaded, too: the others only free.
@@ -57,7 +57,7 @@ fn maps_are_condensed() {
     let shapes = [Shape::disk(12, 24, 1)];
     let forms = SpaceMapFeatures { log: false, ..SpaceMapFeatures::NEW };
     let all = create(&shapes, forms, &store);
-    all.set_limits(Limits { classic_block: 1024, ..Limits::default() });
+    all.set_limits(MetaslabLimits { classic_block: 1024, ..MetaslabLimits::default() });
     let mut longest = 0;
     for round in 0..20 {
         churn(&all, &store, 4 + round * 10..14 + round * 10, round)
@@ -81,7 +81,12 @@ fn logs_are_flushed_and_freed() {
     let store = SharedObjects::default();
     let shapes = [Shape::disk(12, 22, 40)];
     let all = create(&shapes, SpaceMapFeatures::NEW, &store);
-    all.set_limits(Limits { logged_block: 4096, log_blocks: 30, logs: 20, ..Limits::default() });
+    all.set_limits(MetaslabLimits {
+        logged_block: 4096,
+        log_blocks: 30,
+        logs: 20,
+        ..MetaslabLimits::default()
+    });
     let mut most = 0;
     let mut rng = Rng::new(1);
     let mut live = Vec::new();

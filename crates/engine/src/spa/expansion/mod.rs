@@ -52,7 +52,7 @@ use self::copy::SectorSpread;
 use self::step_size::{StepSpeed, StepWaiters};
 use super::Spa;
 use super::WaitActivity;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::copy_pass::{CopyPace, CopyPass};
 use super::layout::config::{TOP_ZAP, edit};
 use super::scrub::ScanFunc;
@@ -64,7 +64,7 @@ use crate::memory::Limit;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::plan::{Area, BOOT_START, DATA_START};
 use crate::vdev::raidz_expand::{Moved, ReflowState};
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 use crate::zap::{Zap, ZapEdit};
 
 /// In a vdev's configuration: it is being expanded.
@@ -108,14 +108,14 @@ impl Activity for Expanding {
         }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
         if !self.active.load(Ordering::Acquire) {
             return Ok(());
         }
         match moment {
-            Moment::BeforeTasks => Ok(()),
-            Moment::AfterTasks => spa.end_expansion(tx),
-            Moment::Last => spa.expand_step(tx),
+            SyncPoint::BeforeTasks => Ok(()),
+            SyncPoint::AfterTasks => spa.end_expansion(tx),
+            SyncPoint::Last => spa.expand_step(tx),
         }
     }
 
@@ -355,7 +355,7 @@ impl Spa {
         if synced.offset < self.space.end_of_slabs(top.id) || synced.scratch {
             return Ok(());
         }
-        let Layout::Raidz(geometry) = &top.layout else { return Ok(()) };
+        let VdevLayout::Raidz(geometry) = &top.layout else { return Ok(()) };
         let mut txgs = geometry.expansion.as_ref().map(|grown| grown.txgs.clone()).unwrap_or_default();
         let wider_from = tx.txg().saturating_add(NOT_YET);
         txgs.push(wider_from);

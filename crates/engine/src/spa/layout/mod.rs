@@ -100,7 +100,7 @@ pub struct PoolSpec {
 
 /// A vdev tree that was laid out.
 #[derive(Debug, Default)]
-pub struct Layout {
+pub struct TreeLayout {
     /// Top-level vdevs in order, as [`config`] has them; `metaslab_array` is 0.
     pub(crate) tops: Vec<NvList>,
     /// Allocation class of each of them.
@@ -115,7 +115,7 @@ pub struct Layout {
     pub shared: BTreeSet<u64>,
 }
 
-impl Layout {
+impl TreeLayout {
     /// Features that these vdevs use, each with how often.
     #[doc(alias("spa_activate_allocation_classes", "spa_draid_feature_incr"))]
     pub(crate) fn features(&self) -> Vec<(Feature, i64)> {
@@ -187,7 +187,7 @@ struct Builder<'a> {
     guid: &'a mut dyn FnMut() -> u64,
     create_txg: u64,
     least_metaslabs: Option<u64>,
-    layout: Layout,
+    layout: TreeLayout,
     paths: Vec<String>,
 }
 
@@ -197,7 +197,12 @@ impl PoolSpec {
     ///
     /// # Errors
     /// `Invalid` with a sentence for the user.
-    pub fn lay_out(&self, first: u64, create_txg: u64, random: &mut dyn FnMut() -> u64) -> Result<Layout> {
+    pub fn lay_out(
+        &self,
+        first: u64,
+        create_txg: u64,
+        random: &mut dyn FnMut() -> u64,
+    ) -> Result<TreeLayout> {
         if first == 0 && !self.tops.iter().any(|top| top.class == AllocBias::Normal) {
             return Err(invalid("at least one ordinary top-level vdev is needed"));
         }
@@ -214,7 +219,7 @@ impl PoolSpec {
             guid: &mut guid,
             create_txg,
             least_metaslabs: self.least_metaslabs,
-            layout: Layout::default(),
+            layout: TreeLayout::default(),
             paths: Vec::new(),
         };
         for (id, top) in (first..).zip(&self.tops) {

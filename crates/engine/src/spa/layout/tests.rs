@@ -50,7 +50,7 @@ fn normal(vdev: VdevSpec) -> TopSpec {
     TopSpec { vdev, class: AllocBias::Normal, ashift: None }
 }
 
-fn lay_out(tops: Vec<TopSpec>) -> Result<Layout> {
+fn lay_out(tops: Vec<TopSpec>) -> Result<TreeLayout> {
     let mut next = 100;
     let mut random = || {
         next += 1;

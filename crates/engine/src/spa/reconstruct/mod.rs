@@ -59,7 +59,7 @@ use self::draid::Stripes;
 use self::record::{Recorded, state};
 use super::Spa;
 use super::WaitActivity;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::layout::config::{edit, line};
 use super::scrub::ScanFunc;
 use super::space_store::set;
@@ -69,7 +69,7 @@ use crate::error::Result;
 use crate::memory::Limit;
 use crate::vdev::label::settle_filled;
 use crate::vdev::leaf::Leaf;
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 
 /// In a leaf's configuration: the txg that attached it for a reconstruction.
 const REBUILD_TXG: &str = "rebuild_txg";
@@ -158,9 +158,9 @@ impl Activity for Reconstruction {
         }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
         match moment {
-            Moment::Last if spa.is_rebuilding() || self.unchecked.load(Ordering::Acquire) => {
+            SyncPoint::Last if spa.is_rebuilding() || self.unchecked.load(Ordering::Acquire) => {
                 spa.reconstruct(tx)
             }
             _ => Ok(()),
@@ -339,14 +339,14 @@ impl Spa {
             wanted.iter().filter_map(|(guid, _)| tree.leaf(*guid).cloned()).collect();
         let removing = self.config.lock().top(top.id).is_some_and(|c| c.u64("removing") == Some(1));
         let all_there = !targets.is_empty() && targets.iter().all(|leaf| leaf.takes_resilver());
-        if removing || !all_there || !matches!(top.layout, Layout::Mirror | Layout::Draid(_)) {
+        if removing || !all_there || !matches!(top.layout, VdevLayout::Mirror | VdevLayout::Draid(_)) {
             return Plan::Cancel;
         }
         if wanted.iter().any(|(_, attached)| *attached > record.record.max_txg) {
             return Plan::Reset;
         }
         let guids: BTreeSet<u64> = targets.iter().map(|leaf| leaf.guid).collect();
-        if let Layout::Draid(_) = top.layout {
+        if let VdevLayout::Draid(_) = top.layout {
             return self.plan_draid(top, guids, &targets);
         }
         let there: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.device().is_some()).collect();

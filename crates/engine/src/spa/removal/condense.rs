@@ -24,9 +24,9 @@ use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::metaslab::{self, SpaceMapStore as _, SpaceObject};
 use crate::spa::Spa;
-use crate::spa::space_store::{Store, set};
+use crate::spa::space_store::{SpaceStore, set};
 use crate::vdev::indirect::{IndirectMapping, MappingEntry};
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 use crate::zap::Value;
 
 /// Entries that one txg looks at.
@@ -159,7 +159,7 @@ impl Spa {
         let new = metaslab::load_mapping(&self.mos.view(), state.next_mapping_object)?;
         self.edit_top(vdev, &mut |top| set(top, MAPPING, state.next_mapping_object), at.tx)?;
         let tree = self.pool.zio.tree();
-        if let Some(Layout::Indirect(slot)) = tree.top(vdev).as_deref().map(|top: &Top| &top.layout) {
+        if let Some(VdevLayout::Indirect(slot)) = tree.top(vdev).as_deref().map(|top: &Top| &top.layout) {
             let mut slot = slot.write();
             let births = slot.as_ref().map(|old| old.births()).unwrap_or_default();
             *slot = Some(Arc::new(new.with_births(births)));
@@ -170,7 +170,7 @@ impl Spa {
             let head = map.dnode.bonus().len().min(SpaceMapPhys::SIZE);
             let block_size = u64::from(map.dnode.datablkszsec) << ondisk::MIN_BLOCK_SHIFT;
             let what = SpaceObject::Map { block_size, head };
-            Store::of(self, at.tx).free(&what, state.prev_obsolete_sm_object)?;
+            SpaceStore::of(self, at.tx).free(&what, state.prev_obsolete_sm_object)?;
             at.count(Feature::ObsoleteCounts, -1)?;
         }
         at.zap_remove(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT)?;

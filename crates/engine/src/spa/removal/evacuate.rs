@@ -14,7 +14,7 @@ use crate::spa::Spa;
 use crate::vdev::config::AllocBias;
 use crate::vdev::indirect::MappingEntry;
 use crate::vdev::top::Top;
-use crate::zio::alloc::{AllocRequest, Class};
+use crate::zio::alloc::{AllocRequest, MetaslabClass};
 
 /// Bytes that are copied at once.
 const BATCH: u64 = 16 << 20;
@@ -137,9 +137,9 @@ impl Spa {
     ) -> Result<()> {
         let unit = 1_u64 << top.ashift;
         let class = match self.bias_of(top) {
-            AllocBias::Special if self.space.is_open(Class::Special) => Class::Special,
-            AllocBias::Dedup if self.space.is_open(Class::Dedup) => Class::Dedup,
-            _ => Class::Normal,
+            AllocBias::Special if self.space.is_open(MetaslabClass::Special) => MetaslabClass::Special,
+            AllocBias::Dedup if self.space.is_open(MetaslabClass::Dedup) => MetaslabClass::Dedup,
+            _ => MetaslabClass::Normal,
         };
         let allocator = self.pool.zio.allocator()?;
         let (mut source, mut len) = (start, end - start);

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::metaslab::SpaceMapStore as _;
 use crate::spa::Spa;
 use crate::spa::layout::config::TOP_ZAP;
-use crate::spa::space_store::Store;
+use crate::spa::space_store::SpaceStore;
 use crate::spa::vdev_change::{Retired, VdevChange};
 use crate::spa::vdev_props::{self, NON_ALLOCATING};
 
@@ -85,7 +85,7 @@ impl Spa {
         let list = self.top_config(vdev)?;
         let zap = list.u64(TOP_ZAP).unwrap_or(0);
         if let Some((what, object)) = self.space.cancel_evacuation(vdev, at.tx.txg())? {
-            Store::of(self, at.tx).free(&what, object)?;
+            SpaceStore::of(self, at.tx).free(&what, object)?;
         }
         if at.zap_word(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?.is_some() {
             at.zap_remove(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?;

@@ -51,7 +51,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::Spa;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::copy_pass::{CopyPace, CopyPass};
 use super::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
@@ -104,8 +104,8 @@ impl Activity for Removing {
         }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment != Moment::Last {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment != SyncPoint::Last {
             return Ok(());
         }
         self.copied.lock().clear();

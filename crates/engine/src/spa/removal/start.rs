@@ -16,14 +16,14 @@ use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
 use crate::spa::Spa;
-use crate::spa::layout::Layout;
+use crate::spa::layout::TreeLayout;
 use crate::spa::layout::config::TOP_ZAP;
 use crate::spa::space_store::set;
 use crate::spa::vdev_props::{self, NON_ALLOCATING};
 use crate::vdev::config::{AllocBias, Kind as VdevKind, VdevConfig};
 use crate::vdev::leaf::Leaf;
 use crate::vdev::top::Top;
-use crate::zio::alloc::Class;
+use crate::zio::alloc::MetaslabClass;
 
 /// The pool or the vdev is not of a kind that can be removed.
 pub(super) const NOT_SUPPORTED: &str = "operation not supported on this type of pool";
@@ -99,7 +99,7 @@ impl Spa {
     ///
     /// # Errors
     /// `Invalid`.
-    pub(in crate::spa) fn check_beside_removed(&self, layout: &Layout) -> Result<()> {
+    pub(in crate::spa) fn check_beside_removed(&self, layout: &TreeLayout) -> Result<()> {
         let tree = self.pool.zio.tree();
         let removing = self.is_removing();
         if !removing && !tree.tops().any(|top| top.is_removed()) {
@@ -232,7 +232,7 @@ impl Spa {
         });
         drop(config);
         let fits = if self.bias_of(top) != AllocBias::Normal {
-            self.space.class_stats(Class::Normal).free() >= stats.allocated
+            self.space.class_stats(MetaslabClass::Normal).free() >= stats.allocated
         } else if closed {
             true
         } else {

@@ -10,7 +10,7 @@ use super::{ScanFunc, ScanPass, errors};
 use crate::dsl::write::{Hooks as _, MosTx, scan_state};
 use crate::error::{Error, Kind, Result};
 use crate::spa::{ActivityCommand, Spa};
-use crate::zio::alloc::Class;
+use crate::zio::alloc::MetaslabClass;
 
 /// Why no scan begins while a device is reconstructed.
 #[doc(alias = "EZFS_REBUILDING")]
@@ -162,7 +162,13 @@ impl Spa {
 
     /// Bytes allocated on all vdevs.
     pub(super) fn allocated_bytes(&self) -> u64 {
-        let classes = [Class::Normal, Class::Special, Class::Dedup, Class::Log, Class::EmbeddedLog];
+        let classes = [
+            MetaslabClass::Normal,
+            MetaslabClass::Special,
+            MetaslabClass::Dedup,
+            MetaslabClass::Log,
+            MetaslabClass::EmbeddedLog,
+        ];
         classes.iter().map(|class| self.space.class_stats(*class).allocated).sum()
     }
 

@@ -45,7 +45,7 @@ use parking_lot::Mutex;
 
 use self::errors::ErrorScrub;
 use super::Spa;
-use super::activity::{Activity, Due, Moment};
+use super::activity::{Activity, Due, SyncPoint};
 use super::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosView, scan_state};
@@ -178,8 +178,8 @@ impl Activity for Scanning {
         }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment != Moment::Last {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment != SyncPoint::Last {
             return Ok(());
         }
         spa.resilver_if_due(tx)?;

@@ -24,7 +24,7 @@ use crate::traverse::{Stop, Visit, Visitor};
 use crate::types::Bookmark;
 use crate::vdev::config::AllocBias;
 use crate::vdev::plan::Depth;
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 use crate::vdev::tree::Tree;
 use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 
@@ -44,7 +44,7 @@ const SHARED_LOOK: u64 = 16;
 /// Whether a top-level vdev is out of reach: its blocks are not lost, they can be read when it is back.
 pub(super) fn is_any_vdev_away(tree: &Tree) -> bool {
     // Logs can be done without, and nothing is scanned there.
-    let counts = |top: &Arc<Top>| !matches!(top.layout, Layout::Absent) && top.bias != AllocBias::Log;
+    let counts = |top: &Arc<Top>| !matches!(top.layout, VdevLayout::Absent) && top.bias != AllocBias::Log;
     tree.tops().any(|top| counts(top) && !top.is_readable())
 }
 

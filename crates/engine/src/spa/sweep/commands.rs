@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::vdev::leaf::Leaf;
-use crate::vdev::top::{Layout, Top};
+use crate::vdev::top::{Top, VdevLayout};
 
 /// A command for sweeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +121,7 @@ impl Spa {
     pub(in crate::spa) fn is_reshaped(&self, top: &Top) -> bool {
         let is_leaving =
             self.config.lock().top(top.id).is_some_and(|config| config.u64("removing") == Some(1));
-        is_leaving || matches!(&top.layout, Layout::Raidz(geometry) if geometry.is_reflowing())
+        is_leaving || matches!(&top.layout, VdevLayout::Raidz(geometry) if geometry.is_reflowing())
     }
 
     fn check_sweep(

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 
 use super::Spa;
 use super::WaitActivity;
-use super::activity::{Activity, Due, Moment, Pace, Step};
+use super::activity::{Activity, ActivityStep, Due, Pace, SyncPoint};
 use super::layout::config::{LEAF_ZAP, find};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView};
@@ -195,8 +195,8 @@ impl Activity for Sweeps {
         if self.all.lock().values().any(changed) { Due::Soon } else { Due::No }
     }
 
-    fn sync(&self, spa: &Spa, tx: &Tx, moment: Moment) -> Result<()> {
-        if moment != Moment::Last {
+    fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        if moment != SyncPoint::Last {
             return Ok(());
         }
         let at = spa.datasets.at(tx, spa);
@@ -216,10 +216,10 @@ impl Activity for Sweeps {
 }
 
 impl Activity for Sweep {
-    fn step(&self) -> Result<Step> {
+    fn step(&self) -> Result<ActivityStep> {
         match self.spa.upgrade() {
             Some(spa) => self.next(&spa),
-            None => Ok(Step::Done),
+            None => Ok(ActivityStep::Done),
         }
     }
 

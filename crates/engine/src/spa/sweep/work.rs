@@ -12,7 +12,7 @@ use super::{Sweep, SweepKind, SweepState, TrimOptions};
 use crate::error::Result;
 use crate::memory::Limit;
 use crate::spa::Spa;
-use crate::spa::activity::Step;
+use crate::spa::activity::ActivityStep;
 use crate::taskq::Promise;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::plan::DATA_START;
@@ -35,7 +35,7 @@ enum Done {
 
 impl Sweep {
     /// The next step.
-    pub(super) fn next(&self, spa: &Arc<Spa>) -> Result<Step> {
+    pub(super) fn next(&self, spa: &Arc<Spa>) -> Result<ActivityStep> {
         let _held = self.step.lock();
         if self.progress.lock().state != SweepState::Active {
             return Ok(self.stop());
@@ -44,7 +44,7 @@ impl Sweep {
         let guid = self.leaf();
         let Some((leaf, top)) = tree.leaf(guid).zip(tree.top_of(guid)) else {
             // The leaf has left the pool, or a change of the tree is about to give it another guid.
-            return Ok(if spa.sweeps.has(self) { Step::Later } else { self.stop() });
+            return Ok(if spa.sweeps.has(self) { ActivityStep::Later } else { self.stop() });
         };
         if leaf.health().state == VdevState::Faulted {
             self.end(spa, SweepState::Canceled)?;
@@ -52,18 +52,18 @@ impl Sweep {
         }
         let may_go_on = leaf.is_writable() && !spa.is_reshaped(&top);
         let Some(child) = top.child_of(guid).filter(|_| may_go_on) else {
-            return Ok(Step::Later);
+            return Ok(ActivityStep::Later);
         };
         self.meet_freed(spa)?;
         let clock = || spa.pool.env.clock.monotonic();
         let (began, mut turn) = (clock(), spa.turn());
         for _ in 0..RANGES {
             if self.is_too_fast(clock()) {
-                return Ok(Step::Later);
+                return Ok(ActivityStep::Later);
             }
             match self.range(spa, (leaf, &top, child)) {
                 Some(Done::On) => spa.pace_job(&mut turn, || {}),
-                Some(Done::Away) => return Ok(Step::Later),
+                Some(Done::Away) => return Ok(ActivityStep::Later),
                 None => {
                     self.end(spa, SweepState::Complete)?;
                     return Ok(self.stop());
@@ -73,7 +73,7 @@ impl Sweep {
                 break;
             }
         }
-        Ok(Step::More)
+        Ok(ActivityStep::More)
     }
 
     /// Before its first range, a trim waits until what was freed before it began is free space, so that it meets that, too.
@@ -84,10 +84,10 @@ impl Sweep {
     }
 
     /// The steps end, unless a command has started the sweep anew meanwhile.
-    fn stop(&self) -> Step {
+    fn stop(&self) -> ActivityStep {
         self.runs.store(false, Ordering::Release);
         let again = self.progress.lock().state == SweepState::Active;
-        if again && !self.runs.swap(true, Ordering::AcqRel) { Step::More } else { Step::Done }
+        if again && !self.runs.swap(true, Ordering::AcqRel) { ActivityStep::More } else { ActivityStep::Done }
     }
 
     fn end(&self, spa: &Arc<Spa>, state: SweepState) -> Result<()> {

@@ -5,11 +5,11 @@
 use ondisk::dsl::DslDataset;
 use ondisk::names::dsl_dataset as field;
 
-use super::super::props::{self, Source};
+use super::super::props::{self, SettingSource};
 use super::super::tasks::Tasks;
 use super::super::{crypto, destroy, names, received_key, space, swap, tree};
 use super::resume::has_resume_state;
-use super::{Begun, is_modified, modified};
+use super::{BegunReceive, is_modified, modified};
 use crate::dsl::RECEIVE_CHILD;
 use crate::dsl::props::PropValue;
 use crate::error::{Error, Kind, Result};
@@ -21,7 +21,7 @@ fn gone() -> Error {
 impl Tasks<'_> {
     /// Ends a receive whose last record has come: creates the snapshot and returns its object number.
     #[doc(alias("dmu_recv_end_check", "dmu_recv_end_sync"))]
-    pub(crate) fn end_receive(&self, begun: &Begun) -> Result<u64> {
+    pub(crate) fn end_receive(&self, begun: &BegunReceive) -> Result<u64> {
         let (at, wish) = (&self.at, &begun.wish);
         space::check_room(at, 3, true)?;
         self.check_received(begun.number, begun.guid).map_err(|e| e.in_dataset(&wish.target))?;
@@ -51,7 +51,7 @@ impl Tasks<'_> {
     }
 
     /// The target gets the clone's content.
-    fn take_over(&self, begun: &Begun, found: names::FoundDataset) -> Result<()> {
+    fn take_over(&self, begun: &BegunReceive, found: names::FoundDataset) -> Result<()> {
         let (at, wish, head) = (&self.at, &begun.wish, found.head);
         self.refuse_mounted(head, &wish.target)?;
         let newer = self.newer_than_base(begun, found).map_err(|e| e.in_dataset(&wish.target))?;
@@ -84,7 +84,7 @@ impl Tasks<'_> {
     /// `Invalid` when the target is not the dataset that the receive began in, or no longer has that snapshot: it was renamed or
     /// promoted meanwhile.
     #[doc(alias = "dsl_dataset_clone_swap_check_impl")]
-    fn newer_than_base(&self, begun: &Begun, found: names::FoundDataset) -> Result<Vec<u64>> {
+    fn newer_than_base(&self, begun: &BegunReceive, found: names::FoundDataset) -> Result<Vec<u64>> {
         let at = &self.at;
         let other = || Error::new(Kind::Invalid, "the dataset was renamed or promoted during the receive");
         let clone = at.dataset(begun.number)?;
@@ -153,17 +153,22 @@ impl Tasks<'_> {
             let is_outdated = |name: &str| all.iter().all(|(n, _)| n != name) && clears(name);
             if let Some(name) = entry.strip_suffix(RECEIVED).filter(|name| is_outdated(name)) {
                 match found.snapshot {
-                    Some(number) => props::set(&self.at, number, name, None, Source::NotReceived)?,
+                    Some(number) => props::set(&self.at, number, name, None, SettingSource::NotReceived)?,
                     // A quota or reservation leaves the accounts with its setting, which takes no space.
                     None => {
-                        props::set_accounted(&self.at, found.head, (name, None, 0), Source::NotReceived)?;
+                        props::set_accounted(
+                            &self.at,
+                            found.head,
+                            (name, None, 0),
+                            SettingSource::NotReceived,
+                        )?;
                     }
                 }
                 is_cleared = true;
             }
         }
         if found.snapshot.is_none() {
-            props::set(&self.at, found.head, "$hasrecvd", Some(&PropValue::Number(0)), Source::Local)?;
+            props::set(&self.at, found.head, "$hasrecvd", Some(&PropValue::Number(0)), SettingSource::Local)?;
         }
         // A refquota that was exceeded slightly could not be set again; values that stay are not.
         let mut settings = Vec::new();
@@ -178,7 +183,7 @@ impl Tasks<'_> {
             }
         }
         match (settings.is_empty(), is_cleared) {
-            (false, _) => self.set(name, &settings, Source::Received),
+            (false, _) => self.set(name, &settings, SettingSource::Received),
             (true, true) => self.datasets.refresh_below(found.dir, self.at.hooks),
             (true, false) => Ok(()),
         }

@@ -11,7 +11,7 @@ use super::super::mos_tx::MosView;
 use super::super::tasks::Tasks;
 use super::super::tree;
 use super::super::{names, received_key};
-use super::{Begun, Wish, own, refuse};
+use super::{BegunReceive, Wish, own, refuse};
 use crate::dsl::RECEIVE_CHILD;
 use crate::error::{Error, Kind, Result};
 use crate::zap::Value;
@@ -68,7 +68,7 @@ impl Tasks<'_> {
 
     /// Resumes an interrupted receive.
     #[doc(alias("dmu_recv_resume_begin_check", "dmu_recv_resume_begin_sync"))]
-    pub(super) fn resume(&self, wish: Wish, found: names::FoundDataset) -> Result<Begun> {
+    pub(super) fn resume(&self, wish: Wish, found: names::FoundDataset) -> Result<BegunReceive> {
         let child = self.at.zap_word(self.at.dir(found.dir)?.child_dir_zapobj, RECEIVE_CHILD)?;
         let (number, is_new) = match child {
             Some(dir) => (self.at.dir(dir)?.head_dataset_obj, false),
@@ -106,7 +106,7 @@ impl Tasks<'_> {
         own(&live)?;
         let bytes = word(field::RESUME_BYTES)?;
         let wish = Wish { resumable: true, ..wish };
-        Ok(Begun { number, guid: phys.guid, is_new, is_clone, wish, bytes })
+        Ok(BegunReceive { number, guid: phys.guid, is_new, is_clone, wish, bytes })
     }
 
     fn has_snapshots(&self, number: u64, phys: &DslDataset) -> Result<bool> {

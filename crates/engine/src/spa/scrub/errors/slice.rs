@@ -21,7 +21,7 @@ use crate::spa::scrub::slice::is_any_vdev_away;
 use crate::traverse::reader::{Reader, Request};
 use crate::types::Bookmark;
 use crate::vdev::plan::Depth;
-use crate::zap::{Entry, Zap};
+use crate::zap::{Zap, ZapEntry};
 use crate::zio::{Form, ReadOptions, ReadOutcome};
 
 /// Blocks that are looked for and read before the time is looked at.
@@ -47,7 +47,7 @@ struct Named {
 }
 
 impl Named {
-    fn of(list: u64, head: Option<u64>, entry: &Entry, after: (u64, Option<(u64, u64)>)) -> Self {
+    fn of(list: u64, head: Option<u64>, entry: &ZapEntry, after: (u64, Option<(u64, u64)>)) -> Self {
         Self { list, name: entry.name_lossy(), error: LoggedError::of_name(head, entry.name()), after }
     }
 }
@@ -116,7 +116,7 @@ fn next_batch(at: &MosTx<'_>, cursor: u64, within: Option<(u64, u64)>, most: usi
 }
 
 /// Adds entries of a dataset's list; returns whether that was the rest of them.
-fn fill(at: &MosTx<'_>, head: &Entry, within: Option<(u64, u64)>, most: usize, batch: &mut Batch) -> bool {
+fn fill(at: &MosTx<'_>, head: &ZapEntry, within: Option<(u64, u64)>, most: usize, batch: &mut Batch) -> bool {
     let number = u64::from_str_radix(&head.name_lossy(), 16).ok();
     let (Some(number), Some(list)) = (number, head.value.first()) else { return true };
     if !is_errlog(at, list) {
