@@ -515,7 +515,12 @@ impl Handle {
             }
             first
         })
-        .and_then(|first| if first { self.counts_block(tx, 0, len) } else { Ok(()) })
+        .and_then(|first| match len.checked_sub(block.len()) {
+            _ if first => self.counts_block(tx, 0, len),
+            // The txg counted the block with its size until now.
+            Some(more) if stored && more > 0 => self.counts_block(tx, 0, more),
+            _ => Ok(()),
+        })
     }
 
     fn stored_on_disk(&self) -> bool {
