@@ -36,6 +36,7 @@ mod log;
 mod make;
 mod mount;
 mod node;
+mod owed;
 mod quota;
 mod reblock;
 mod remove;

@@ -1,8 +1,7 @@
 //! Quotas of users, groups and projects: bytes and objects.
 //!
 //! Limits stand in ZAPs that the master node names after the properties; the usage is in the object set's
-//! accounts (see [`engine::sa::usage`]), as of the last txg on disk. So writes in open txgs may exceed a
-//! quota.
+//! accounts (see [`engine::sa::usage`]), as of the last txg on disk. The bytes that writes of open txgs add are in module `owed`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -16,6 +15,7 @@ use ondisk::znode::pflags;
 
 use super::fs::FsWriter;
 use super::node::Node;
+use super::owed::Account;
 use crate::filesystem::VERSION_USERSPACE;
 use crate::master::Master;
 
@@ -222,21 +222,32 @@ impl FsWriter {
         Ok(())
     }
 
-    fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+    /// What is left on disk of the quotas of these owners; fails where nothing is.
+    fn left(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<Vec<(Account, u64)>> {
         self.find_tables()?;
-        if self.quotas.read().is_empty() || self.replaying.load(Ordering::Acquire) {
-            return Ok(());
+        let mut all = Vec::new();
+        if !self.has_quotas() {
+            return Ok(all);
         }
         for (kind, id) in kinds.into_iter().zip(ids) {
             let no_project = id == 0 && kind.account() == SpecialObject::ProjectUsed;
             let limit = if no_project { None } else { self.quota(kind, id)? };
-            if let Some(limit) = limit
-                && self.used_by(kind, id)? >= limit
-            {
-                return Err(Error::new(Kind::Quota, format!("{}{id} is reached", kind.name())));
+            let Some(limit) = limit else { continue };
+            match limit.saturating_sub(self.used_by(kind, id)?) {
+                0 => return Err(Error::new(Kind::Quota, format!("{}{id} is reached", kind.name()))),
+                left => all.push(((kind, id), left)),
             }
         }
-        Ok(())
+        Ok(all)
+    }
+
+    /// Whether quotas are to be respected.
+    pub(super) fn has_quotas(&self) -> bool {
+        !self.quotas.read().is_empty() && !self.replaying.load(Ordering::Acquire)
+    }
+
+    fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+        self.left(kinds, ids).map(drop)
     }
 
     /// Fails when a new file of these owners is one too many, or they have no space left.
@@ -249,8 +260,17 @@ impl FsWriter {
 
     /// Fails when a file's owners have no space left.
     pub(super) fn check_quota(&self, node: &Node) -> Result<()> {
+        self.quota_left(node).map(drop)
+    }
+
+    /// The bytes that are left of the quotas of a file's owners.
+    ///
+    /// # Errors
+    /// `Quota` where none is.
+    #[doc(alias = "zfs_id_overblockquota")]
+    pub(super) fn quota_left(&self, node: &Node) -> Result<Vec<(Account, u64)>> {
         let f = &self.fields;
         let ids = [node.word(f.uid), node.word(f.gid), node.word(f.projid)];
-        self.check([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
+        self.left([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
     }
 }
