@@ -79,7 +79,12 @@ impl Drive {
 
     fn follow(self: Box<Self>, step: Step) {
         match step {
-            Step::Done(outcome) => (self.done)(outcome),
+            Step::Done(outcome) => {
+                let Self { plan, done, .. } = *self;
+                // The bytes of all columns, which would stay until the block is decompressed and delivered.
+                drop(plan);
+                done(outcome);
+            }
             Step::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
             Step::Issue(reads) => {
                 if reads.len() > 1 {
