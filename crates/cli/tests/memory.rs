@@ -226,6 +226,52 @@ fn the_promise_of_memory_is_kept_by_many_sends() {
     live.export_and_verify("tank");
 }
 
+/// Many readers of a few bytes each, in records of which a few fill the cache: each read takes columns, the block that is made of them,
+/// and the decoded one. Two of the disks are missing.
+#[test]
+fn the_promise_of_memory_is_kept_by_many_readers_of_large_records() {
+    if !Path::new("/dev/fuse").exists() {
+        eprintln!("SKIPPED: no /dev/fuse here");
+        return;
+    }
+    const O_DIRECT: i32 = 0o40000;
+    const MOST: u64 = (48 + 16 + 128) * MIB;
+    const READERS: u64 = 32;
+    const SIZE: u64 = 192 * MIB;
+    let live = Live::new();
+    conf(&live, "zfs_arc_max = 48M\nzfs_dirty_data_max = 16M\n");
+    let mount = live.dir.path().join("mnt");
+    let options = format!("-O mountpoint={} -O recordsize=16M -O compression=off", mount.display());
+    let disks: Vec<String> = ["a", "b", "c", "d", "e", "f"].map(|name| live.disk(name, 192)).into();
+    live.ok(&format!("zpool create {options} tank raidz2 {}", disks.join(" ")));
+    let pid = live.pid().unwrap();
+    let mut file = File::create(mount.join("f")).unwrap();
+    (0..SIZE / MIB).for_each(|n| file.write_all(&vec![n as u8; 1 << 20]).unwrap());
+    drop(file);
+    live.ok("zpool sync");
+    disks.iter().take(2).for_each(|disk| drop(live.ok(&format!("zpool offline tank {disk}"))));
+    let path = mount.join("f");
+    let read = |reader: u64| {
+        let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(&path).unwrap();
+        let mut buf = vec![0; 4096];
+        for n in 0..6 {
+            let at = (reader * 7 + n * 5) * 16 * MIB % SIZE + reader * 4096;
+            file.read_exact_at(&mut buf, at).unwrap();
+            assert!(buf.iter().all(|byte| *byte == (at / MIB) as u8), "at {at}");
+        }
+    };
+    let mut most = 0;
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..READERS).map(|reader| scope.spawn(move || read(reader))).collect();
+        while !readers.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            most = most.max(resident(pid));
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+    });
+    assert!(most > 2 * MIB && most <= MOST, "{} MiB", most / MIB);
+    live.export_and_verify("tank");
+}
+
 fn counters_are_shown(live: &Live) {
     let lines = |line: &str| -> Vec<String> { live.ok(line).lines().map(str::to_owned).collect() };
     // As OpenZFS 2.3's prints it.

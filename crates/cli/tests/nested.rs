@@ -138,7 +138,10 @@ fn pools_that_are_being_imported_are_not_denied() {
     for line in ["zpool list vault", "zpool status vault", "zpool get size vault"] {
         assert_eq!(live.fails(line), named, "{line}");
     }
+    live.ok(&format!("zpool create -O mountpoint=none other {}", live.disk("c", 64)));
+    live.ok("zfs snapshot other@sent");
     all_name_it(&live, &live.dir.path().join("stream"));
+    live.ok("zpool export other");
     let mounts = live.run("zfs mount -a");
     assert_eq!((mounts.code, mounts.err.as_str()), (0, coming));
     drop(stopped);
@@ -161,6 +164,8 @@ fn all_name_it(live: &Live, stream: &Path) {
         ("zfs receive vault/a".to_owned(), "open 'vault'"),
         ("zfs destroy vault/a#b".to_owned(), "open 'vault/a#b'"),
         ("zfs redact vault/a@b c vault/d@e".to_owned(), "open 'vault/a@b'"),
+        ("zfs diff vault@sent".to_owned(), "open 'vault'"),
+        ("zfs diff other@sent vault@sent".to_owned(), "open 'vault@sent'"),
         ("kstat vault/txgs".to_owned(), "open 'vault'"),
         ("zilstat -p vault".to_owned(), "open 'vault'"),
     ];

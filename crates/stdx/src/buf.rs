@@ -213,6 +213,11 @@ impl Buf {
         AlignedBuf::copy_of(&self)
     }
 
+    /// Whether there are other windows of the same memory.
+    pub fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.owner) > 1
+    }
+
     /// Bytes of memory that this window keeps alive.
     pub fn footprint(&self) -> usize {
         self.owner.cap

@@ -20,6 +20,7 @@ use stdx::Buf;
 use self::l2arc::L2arc;
 use crate::env::Env;
 use crate::error::Result;
+use crate::memory::demand::{self, Demanded};
 use crate::memory::on_its_way::OnItsWay;
 use crate::memory::stats::ReadPurpose;
 use crate::memory::{BlockKey, Limits, Memory};
@@ -64,6 +65,17 @@ enum Found {
     Answered,
     Joined,
     Absent(Waiter),
+}
+
+/// Bytes that a read of a block takes in memory: the block, and what devices return for it.
+fn bytes_to_read(bp: &Blkptr) -> u64 {
+    // A pointer can claim any allocated size; parity is at most three times the data.
+    let stored = bp.dva(0).map_or(0, |dva| dva.asize).clamp(bp.psize(), 4 * bp.psize());
+    bp.lsize().saturating_add(stored)
+}
+
+fn is_large(bp: &Blkptr) -> bool {
+    !bp.is_metadata() && !bp.is_hole() && !bp.is_embedded() && bp.lsize().max(bp.psize()) > demand::SMALL
 }
 
 impl ArcCache {
@@ -131,15 +143,30 @@ impl ArcCache {
         loop {
             let promise = Promise::default();
             let theirs = promise.clone();
+            // One that joins a read in progress takes no memory.
+            let joins = is_large(bp) && self.is_pending(bp, options.form);
+            let counted = if joins { None } else { self.count_large(bp) };
             start_and_wait(|| self.start(bp, at, options, false, Box::new(move |result| theirs.set(result))));
             let result = promise.wait(&**self.zio.executor());
+            // A pool that is suspended keeps nothing from the reads of others.
+            drop(counted);
             if !self.zio.suspended.wait_to_read(&result) {
                 return result;
             }
         }
     }
 
-    /// Reads several blocks at the same time; waits for all. Returns their bytes in the order of `blocks`.
+    /// Counts the read of a large block of data until the result is dropped; waits until there is memory for it. `None` for other blocks.
+    pub(crate) fn count_large(&self, bp: &Blkptr) -> Option<Demanded> {
+        let executor = &**self.zio.executor();
+        is_large(bp).then(|| Demanded::wait(&self.memory, self.pool, bytes_to_read(bp), executor))
+    }
+
+    fn is_pending(&self, bp: &Blkptr, form: Form) -> bool {
+        self.key(bp, form).is_some_and(|key| self.pending.lock().contains_key(&key))
+    }
+
+    /// Reads several blocks of metadata at the same time; waits for all. Returns their bytes in the order of `blocks`.
     pub(crate) fn read_many(
         self: &Arc<Self>,
         blocks: &[(Blkptr, Bookmark, ReadOptions)],
@@ -203,7 +230,8 @@ impl ArcCache {
         if bp.is_hole() || bp.is_embedded() {
             return true;
         }
-        let Some(held) = OnItsWay::take(&self.memory, bp.lsize()) else { return false };
+        let bytes = if is_large(bp) { bytes_to_read(bp) } else { bp.lsize() };
+        let Some(held) = OnItsWay::take(&self.memory, bytes) else { return false };
         self.start(bp, at, options, true, Box::new(move |_| drop(held)));
         true
     }

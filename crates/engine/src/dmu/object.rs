@@ -14,6 +14,12 @@ use crate::types::Bookmark;
 
 /// Size of a block pointer, as a shift.
 const BLKPTR_SHIFT: u32 = 7;
+/// Windows of less than a block by this factor are parts for which it does not stay in memory.
+const PART_OF_BLOCK: usize = 16;
+/// Bytes of a part that is copied in any case.
+const SMALL_PART: usize = 64 << 10;
+/// Bytes of the largest block that answers may keep in memory.
+const SMALL_BLOCK: usize = 128 << 10;
 
 /// An object of an object set.
 #[derive(Debug, Clone)]
@@ -294,7 +300,7 @@ impl Object {
         while done < len {
             let at = offset.saturating_add(u64::try_from(done).unwrap_or(u64::MAX));
             let (take, bytes) = self.piece(at, len - done, passes)?;
-            pieces.push(bytes.unwrap_or_else(|| AlignedBuf::zeroed(take).into()));
+            pieces.push(bytes.map_or_else(|| AlignedBuf::zeroed(take).into(), detached));
             done += take;
         }
         Ok(pieces)
@@ -396,4 +402,13 @@ impl Object {
     pub(super) fn cache_target(&self) -> u64 {
         self.objset.arc().memory().target()
     }
+}
+
+/// A window of a block for an answer. One of a large block is a copy, if it is small or the cache does not keep the block: answers on
+/// their way would hold as many large blocks, which nothing counts.
+fn detached(window: Buf) -> Buf {
+    let bytes = window.footprint();
+    let is_part = bytes > SMALL_BLOCK && bytes / PART_OF_BLOCK >= window.len();
+    let copies = is_part && (window.len() <= SMALL_PART || !window.is_shared());
+    if copies { Buf::from(&*window) } else { window }
 }

@@ -11,6 +11,7 @@
 pub(crate) mod ahead;
 mod chains;
 pub(crate) mod dataset_stats;
+pub(crate) mod demand;
 pub mod limits;
 pub(crate) mod lists;
 pub(crate) mod objects;
@@ -86,6 +87,8 @@ pub struct Memory {
     ahead: ahead::ReadAhead,
     /// Bytes of blocks that are being read ahead for files and directories.
     on_their_way: AtomicU64,
+    /// Reads of large blocks that callers wait for.
+    demand: demand::Demand,
 }
 
 /// A counted workspace.
@@ -142,6 +145,7 @@ impl Memory {
             objects: objects::ObjectCounts::default(),
             ahead: ahead::ReadAhead::default(),
             on_their_way: AtomicU64::new(0),
+            demand: demand::Demand::default(),
         }
     }
 
@@ -385,11 +389,23 @@ impl Memory {
         (self.target() / UNCACHED_PART).clamp(least, most)
     }
 
+    /// Evicts blocks in whose space a read is going to be.
+    fn make_room(&self) {
+        if self.in_progress() > 0 {
+            self.evict(&mut self.store.lock());
+        }
+    }
+
+    /// Bytes of the cache's target that reads in progress take.
+    fn in_progress(&self) -> u64 {
+        self.demand.beyond().saturating_add(self.on_their_way.load(Ordering::Relaxed))
+    }
+
     fn evict(&self, store: &mut Store) {
         let target = self.target();
         // Objects that programs use can be more than their part, which is all that they take of the cache.
         let beside = self.second().saturating_add(self.objects.beyond().min(target / objects::PART));
-        let beside = beside.saturating_add(self.gathered());
+        let beside = beside.saturating_add(self.gathered()).saturating_add(self.in_progress());
         while store.size().saturating_add(beside) > target {
             let Some(bytes) = store.lists.evict(target) else { break };
             store.bytes = store.bytes.saturating_sub(bytes);

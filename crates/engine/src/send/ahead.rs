@@ -82,10 +82,12 @@ impl<'a> Ahead<'a> {
     }
 
     fn read(&self, read: &Promise<ReadOutcome>, bp: &Blkptr, at: (u64, u64)) -> Result<Buf> {
-        let zio = self.sender.objset().arc().zio();
+        let arc = self.sender.objset().arc();
+        let zio = arc.zio();
         if let Ok(data) = read.wait(&**zio.executor()).data {
             return Ok(data);
         }
+        let _counted = arc.count_large(bp);
         zio.read_wait(bp, self.place(at), self.options(bp)).data
     }
 
@@ -105,8 +107,14 @@ impl<'a> Ahead<'a> {
     fn start(&self, bp: &Blkptr, at: (u64, u64)) -> Promise<ReadOutcome> {
         let promise = Promise::default();
         let theirs = promise.clone();
-        let done = Box::new(move |outcome| theirs.set(outcome));
-        self.sender.objset().arc().zio().read(bp, self.place(at), self.options(bp), done);
+        let arc = self.sender.objset().arc();
+        // What devices return for it is memory, too, as long as the read is in progress.
+        let counted = arc.count_large(bp);
+        let done = Box::new(move |outcome| {
+            drop(counted);
+            theirs.set(outcome);
+        });
+        arc.zio().read(bp, self.place(at), self.options(bp), done);
         promise
     }
 }

@@ -79,7 +79,12 @@ impl Drive {
 
     fn follow(self: Box<Self>, step: PlanStep) {
         match step {
-            PlanStep::Done(outcome) => (self.done)(outcome),
+            PlanStep::Done(outcome) => {
+                let Self { plan, done, .. } = *self;
+                // The bytes of all columns, which would stay until the block is decompressed and delivered.
+                drop(plan);
+                done(outcome);
+            }
             PlanStep::Issue(reads) if reads.is_empty() => self.resume(Vec::new()),
             PlanStep::Issue(reads) => {
                 if reads.len() > 1 {

@@ -76,7 +76,10 @@ impl Verb for Diff {
         ctx.let_sync();
         let open = |name: &str| {
             pool.dsl.dataset(name).map_err(|e| match e.kind() {
-                Kind::NotFound => Failure::cannot("open", name, "dataset does not exist"),
+                Kind::NotFound => {
+                    // The later state may have been sought in a pool that is not there yet.
+                    Failure::cannot("open", name, ctx.why_no_pool_of(name, "dataset does not exist"))
+                }
                 _ => Failure::cannot("open", name, e),
             })
         };

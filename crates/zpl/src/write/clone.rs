@@ -23,6 +23,7 @@ use engine::dmu::{Object, Tx};
 use engine::dsl::write::Hooks;
 use engine::memory::Limit;
 use engine::spa::Spa;
+use engine::zio::deflated;
 use engine::{Error, Kind, Result};
 use ondisk::Blkptr;
 use ondisk::zil::CloneRange;
@@ -36,7 +37,7 @@ use super::sink::LogOp;
 
 /// Blocks that one transaction clones, and one record of the log names.
 const CHUNK: u64 = 512;
-/// Bytes that one transaction clones at most, if they are more than a block: quotas are checked before each.
+/// Bytes that one transaction clones at most, if they are more than a block.
 const CHUNK_BYTES: u64 = 64 << 20;
 /// Times that unwritten blocks are waited for before the caller has to copy them.
 const WAITS: u32 = 3;
@@ -230,28 +231,30 @@ impl FsWriter {
         while done < job.len {
             let len = (job.len - done).min(job.block.saturating_mul(blocks));
             match self.clone_chunk(job, done, len) {
-                Ok(true) => (done, waits) = (done + len, 0),
-                Ok(false) if waits < most_waits => {
+                Ok(Some(cloned)) => (done, waits) = (done + cloned, 0),
+                Ok(None) if waits < most_waits => {
                     self.txs.sync()?;
                     waits += 1;
                 }
-                Ok(false) if done == 0 && !is_patient => {
+                Ok(None) if done == 0 && !is_patient => {
                     return Err(Error::new(Kind::Busy, "blocks of the source are not on disk"));
                 }
-                Ok(false) if done == 0 => {
+                Ok(None) if done == 0 => {
                     return Err(Error::new(Kind::Busy, "the source of the clone changes all the time"));
                 }
                 Err(e) if done == 0 => return Err(e),
-                Ok(false) | Err(_) => break,
+                Ok(None) | Err(_) => break,
             }
         }
         Ok(done)
     }
 
-    /// Clones `len` bytes in one transaction; false when some are not on disk yet.
-    fn clone_chunk(&self, job: &Job<'_>, done: u64, len: u64) -> Result<bool> {
+    /// Clones up to `len` bytes in one transaction, and at least a block; returns how many; `None` when some are not on disk yet.
+    fn clone_chunk(&self, job: &Job<'_>, done: u64, len: u64) -> Result<Option<u64>> {
         let (node, block) = (job.node, job.block);
-        self.check_quota(node)?;
+        let quota = self.reserve_bytes(node, (block.min(len), len))?;
+        let len =
+            if quota.bytes() < len { (quota.bytes() / block).max(1).saturating_mul(block) } else { len };
         let tx = self.begin_for(0, false)?;
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
@@ -266,7 +269,7 @@ impl FsWriter {
             pointers.push(match job.source.clone_source(blkid, synced)? {
                 CloneSource::Hole => Blkptr::default(),
                 CloneSource::Block(bp) => bp,
-                CloneSource::Unwritten => return Ok(false),
+                CloneSource::Unwritten => return Ok(None),
             });
         }
         // A reference that cannot be counted would suspend the pool when it is written.
@@ -278,7 +281,10 @@ impl FsWriter {
             node.handle.set_block_size(&tx, block)?;
         }
         self.put_clones(&tx, node, (to, len, block), &pointers, job.keep_setid)?;
-        Ok(true)
+        let tree = job.spa.pool.zio.tree();
+        let taken = pointers.iter().map(|bp| deflated(&tree, bp));
+        quota.spend(&tx, taken.fold(0, u64::saturating_add));
+        Ok(Some(len))
     }
 
     /// Puts pointers into a file under a transaction.

@@ -293,16 +293,31 @@ impl FsWriter {
         let mut at = offset;
         let end = grows.then(|| offset.saturating_add(len64(data.len())));
         for chunk in data.chunks(chunk) {
-            self.check_quota(node)?;
+            let more = self.grows_by(node, at, len64(chunk.len()));
+            let quota = self.reserve_bytes(node, (more, more))?;
             let tx = self.begin_for(len64(chunk.len()), false)?;
             if node.handle.is_free() {
                 return Err(Error::not_found("the file was removed"));
             }
             self.put(&tx, node, at, chunk, keep_setid, end)?;
             self.log_write(&tx, node, (at, chunk), false);
+            quota.spend(&tx, more);
             at = at.saturating_add(len64(chunk.len()));
         }
         Ok(())
+    }
+
+    /// The most that a write adds to the space of a file, as far as quotas of its owners count that: it begins in a block that is not
+    /// stored.
+    fn grows_by(&self, node: &Node, at: u64, len: u64) -> u64 {
+        if !self.has_quotas() {
+            return 0;
+        }
+        let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz().max(1), dnode.maxblkid));
+        let is_stored = |object: engine::dmu::Object| object.is_stored(at / block);
+        let stored = at / block <= last && self.object(node).and_then(is_stored).unwrap_or(false);
+        // A block that is written in part is stored whole.
+        if stored { 0 } else { len.max(block) }
     }
 
     /// Writes `data` under a transaction. `end`: the file will be written up to there, and its only block may grow for that.

@@ -112,6 +112,8 @@ pub struct FsWriter {
     pub(super) normalization: u64,
     pub(super) options: RwLock<Options>,
     pub(super) quotas: RwLock<super::quota::Quotas>,
+    /// Bytes that open txgs add to the usage of owners.
+    pub(super) owed: super::owed::Owed,
     /// The group on disk when tables of quotas were last looked for.
     pub(super) quotas_as_of: AtomicU64,
     /// Held shared to change names in one directory, exclusive to change them in several.
@@ -181,6 +183,7 @@ impl FsWriter {
             normalization: master.normalization,
             options: RwLock::new(options),
             quotas: RwLock::new(quotas),
+            owed: super::owed::Owed::default(),
             quotas_as_of: AtomicU64::new(0),
             names: RwLock::default(),
             queue_lock: Mutex::default(),

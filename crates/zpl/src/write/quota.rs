@@ -1,8 +1,7 @@
 //! Quotas of users, groups and projects: bytes and objects.
 //!
 //! Limits stand in ZAPs that the master node names after the properties; the usage is in the object set's
-//! accounts (see [`engine::sa::usage`]), as of the last txg on disk. So writes in open txgs may exceed a
-//! quota.
+//! accounts (see [`engine::sa::usage`]), as of the last txg on disk. The bytes that writes of open txgs add are in module `owed`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -11,74 +10,18 @@ use engine::dmu::SpecialObject;
 use engine::zap::{NewZap, Zap, ZapEdit, int_name};
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
-use ondisk::names::{MASTER_NODE_OBJECT, OBJACCT_PREFIX, master_node};
+use ondisk::names::{MASTER_NODE_OBJECT, OBJACCT_PREFIX};
 use ondisk::znode::pflags;
 
 use super::fs::FsWriter;
 use super::node::Node;
+use super::owed::{Account, Reserved};
+use super::quota_kind::QuotaKind;
 use crate::filesystem::VERSION_USERSPACE;
 use crate::master::Master;
 
-/// Whose quota.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum QuotaKind {
-    /// Bytes of a user.
-    User,
-    /// Bytes of a group.
-    Group,
-    /// Bytes of a project.
-    Project,
-    /// Objects of a user.
-    UserObjects,
-    /// Objects of a group.
-    GroupObjects,
-    /// Objects of a project.
-    ProjectObjects,
-}
-
-impl QuotaKind {
-    const ALL: [Self; 6] =
-        [Self::User, Self::Group, Self::Project, Self::UserObjects, Self::GroupObjects, Self::ProjectObjects];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::User => master_node::USERQUOTA,
-            Self::Group => master_node::GROUPQUOTA,
-            Self::Project => master_node::PROJECTQUOTA,
-            Self::UserObjects => master_node::USEROBJQUOTA,
-            Self::GroupObjects => master_node::GROUPOBJQUOTA,
-            Self::ProjectObjects => master_node::PROJECTOBJQUOTA,
-        }
-    }
-
-    fn default_name(self) -> &'static str {
-        match self {
-            Self::User => master_node::DEFAULTUSERQUOTA,
-            Self::Group => master_node::DEFAULTGROUPQUOTA,
-            Self::Project => master_node::DEFAULTPROJECTQUOTA,
-            Self::UserObjects => master_node::DEFAULTUSEROBJQUOTA,
-            Self::GroupObjects => master_node::DEFAULTGROUPOBJQUOTA,
-            Self::ProjectObjects => master_node::DEFAULTPROJECTOBJQUOTA,
-        }
-    }
-
-    /// The kind whose default quota a property is.
-    pub fn of_default(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.default_name() == name)
-    }
-
-    fn account(self) -> SpecialObject {
-        match self {
-            Self::User | Self::UserObjects => SpecialObject::UserUsed,
-            Self::Group | Self::GroupObjects => SpecialObject::GroupUsed,
-            Self::Project | Self::ProjectObjects => SpecialObject::ProjectUsed,
-        }
-    }
-
-    fn counts_objects(self) -> bool {
-        matches!(self, Self::UserObjects | Self::GroupObjects | Self::ProjectObjects)
-    }
-}
+/// Txgs that a writer waits for at most.
+const PATIENCE: u32 = 64;
 
 /// Objects of the quota tables, and the quotas of ids without an entry.
 #[derive(Debug, Clone, Default)]
@@ -222,21 +165,32 @@ impl FsWriter {
         Ok(())
     }
 
-    fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+    /// What is left on disk of the quotas of these owners; fails where nothing is.
+    fn left(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<Vec<(Account, u64)>> {
         self.find_tables()?;
-        if self.quotas.read().is_empty() || self.replaying.load(Ordering::Acquire) {
-            return Ok(());
+        let mut all = Vec::new();
+        if !self.has_quotas() {
+            return Ok(all);
         }
         for (kind, id) in kinds.into_iter().zip(ids) {
             let no_project = id == 0 && kind.account() == SpecialObject::ProjectUsed;
             let limit = if no_project { None } else { self.quota(kind, id)? };
-            if let Some(limit) = limit
-                && self.used_by(kind, id)? >= limit
-            {
-                return Err(Error::new(Kind::Quota, format!("{}{id} is reached", kind.name())));
+            let Some(limit) = limit else { continue };
+            match limit.saturating_sub(self.used_by(kind, id)?) {
+                0 => return Err(Error::new(Kind::Quota, format!("{}{id} is reached", kind.name()))),
+                left => all.push(((kind, id), left)),
             }
         }
-        Ok(())
+        Ok(all)
+    }
+
+    /// Whether quotas are to be respected.
+    pub(super) fn has_quotas(&self) -> bool {
+        !self.quotas.read().is_empty() && !self.replaying.load(Ordering::Acquire)
+    }
+
+    fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+        self.left(kinds, ids).map(drop)
     }
 
     /// Fails when a new file of these owners is one too many, or they have no space left.
@@ -249,8 +203,41 @@ impl FsWriter {
 
     /// Fails when a file's owners have no space left.
     pub(super) fn check_quota(&self, node: &Node) -> Result<()> {
+        self.quota_left(node).map(drop)
+    }
+
+    /// The bytes that are left of the quotas of a file's owners.
+    ///
+    /// # Errors
+    /// `Quota` where none is.
+    #[doc(alias = "zfs_id_overblockquota")]
+    pub(super) fn quota_left(&self, node: &Node) -> Result<Vec<(Account, u64)>> {
         let f = &self.fields;
         let ids = [node.word(f.uid), node.word(f.gid), node.word(f.projid)];
-        self.check([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
+        self.left([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
+    }
+
+    /// Reserves up to `most` bytes, and at least `least`, that a file's owners may add; waits for txgs while others that are not on disk
+    /// leave no room. Call it without a transaction.
+    ///
+    /// # Errors
+    /// `Quota` when a quota of an owner is reached.
+    pub(super) fn reserve_bytes(&self, node: &Node, (least, most): (u64, u64)) -> Result<Reserved<'_>> {
+        let mut tries = 0;
+        loop {
+            let synced = self.synced();
+            let left = self.quota_left(node)?;
+            let Some(synced) = synced.filter(|_| !left.is_empty() && most > 0) else {
+                return Ok(self.owed.reserve_anyway(&[], most));
+            };
+            if let Some(reserved) = self.owed.reserve(synced, &left, (least, most)) {
+                return Ok(reserved);
+            }
+            tries += 1;
+            if tries > PATIENCE {
+                return Ok(self.owed.reserve_anyway(&left, least));
+            }
+            self.txs.sync()?;
+        }
     }
 }

@@ -29,6 +29,8 @@ const MAX_PACKED_VALUE: usize = 32 << 10;
 /// Longest value at all.
 #[doc(alias = "XATTR_SIZE_MAX")]
 const MAX_VALUE: usize = 64 << 10;
+/// Bytes of an attribute in the packed list besides its name and value, at most.
+const PACKED_ENTRY: usize = 64;
 const MAX_NAME: usize = 255;
 
 /// An attribute in the hidden directory: the directory, the attribute's file, and its name there.
@@ -131,6 +133,8 @@ impl FsWriter {
             return Err(Error::new(Kind::TooLong, "the value is too long"));
         }
         self.check_changeable(&node)?;
+        let more = value.map_or(0, |value| self.file_for(&node, name, value));
+        let quota = (more > 0).then(|| self.reserve_bytes(&node, (more, more))).transpose()?;
         let tx = self.begin()?;
         let _names = self.names.read();
         let _entries = node.entries.lock();
@@ -160,7 +164,23 @@ impl FsWriter {
                 true => self.put_xattr(steps, &node, (name, value), in_list, in_dir),
                 false => Ok(()),
             }
-        })
+        })?;
+        if let Some(quota) = quota {
+            quota.spend(&tx, more);
+        }
+        Ok(())
+    }
+
+    /// Bytes that an attribute takes as a file; 0 if it is going to be in the packed list.
+    fn file_for(&self, node: &Node, name: &[u8], value: &[u8]) -> u64 {
+        let may_pack = self.options.read().xattr_sa && self.version() >= VERSION_SA;
+        let list = node.state.read().attrs.get(self.fields.dxattr).map_or(0, <[u8]>::len);
+        let fits = list.saturating_add(name.len() + value.len() + PACKED_ENTRY) <= MAX_PACKED;
+        if may_pack && value.len() <= MAX_PACKED_VALUE && fits {
+            return 0;
+        }
+        let bytes = u64::try_from(value.len()).unwrap_or(u64::MAX).next_multiple_of(ondisk::MIN_BLOCK_SIZE);
+        bytes.saturating_add(u64::try_from(self.options().dnodesize).unwrap_or(0))
     }
 
     /// Whether an attribute is in the packed list, and where it is in the directory.

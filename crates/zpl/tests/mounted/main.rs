@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod full;
+mod quotas;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -6,7 +6,6 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Handle;
 use super::change::DirtyRecord;
-use super::needs::Needs;
 use crate::dmu::tx::Tx;
 use crate::error::{Error, Kind, Result};
 
@@ -52,11 +51,10 @@ impl Handle {
 
     /// Charges the bytes by which a block that the txg has already grows.
     fn counts_growth(self: &Arc<Self>, tx: &Tx, old: u64, new: u64) -> Result<()> {
-        let (objset, more) = (self.objset()?, new.saturating_sub(old));
-        let copies = self.with_dnode(|dnode| objset.policy.read().block(dnode, 0).copies);
-        objset.needs(tx, Needs::block(more, copies));
-        tx.dirtied(usize::try_from(more).unwrap_or(usize::MAX));
-        Ok(())
+        match usize::try_from(new.saturating_sub(old)) {
+            Ok(0) | Err(_) => Ok(()),
+            Ok(more) => self.counts_block(tx, 0, more),
+        }
     }
 }
 

@@ -65,6 +65,11 @@ pub(crate) enum DirtyRecord {
 }
 
 impl DirtyRecord {
+    /// Whether it takes neither memory nor space for the block's bytes.
+    fn is_pointer(&self) -> bool {
+        matches!(self, Self::Pointer(_) | Self::Cloned(_))
+    }
+
     fn said(&self) -> Said {
         match self {
             Self::Data(buf) | Self::Moved(buf, _) | Self::Written(_, buf) => Said::Bytes(buf.clone()),
@@ -176,11 +181,12 @@ impl TxgChanges {
         self.wipe || self.freed.contains(blkid, blkid.saturating_add(1))
     }
 
-    /// Sets the content of block `blkid`; returns true if the txg did not have the block yet.
+    /// Sets the content of block `blkid`; returns true if the txg did not have the block yet, or had only a pointer where there are bytes now.
     pub(crate) fn put(&mut self, blkid: u64, dirty: DirtyRecord) -> bool {
         self.touched_content = true;
+        let is_pointer = dirty.is_pointer();
         let before = self.blocks.insert(blkid, dirty);
-        let first = before.is_none();
+        let first = before.as_ref().is_none_or(|before| before.is_pointer() && !is_pointer);
         self.drop_written(before);
         first
     }
@@ -265,4 +271,18 @@ pub(crate) fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
         to.copy_from_slice(bytes);
         true
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_in_the_place_of_a_pointer_count_as_a_new_block() {
+        let mut change = TxgChanges::new(5);
+        let bytes = || DirtyRecord::Data(Buf::from(&[1_u8; 512][..]));
+        let clone = || DirtyRecord::Cloned(Blkptr::default());
+        let counted = [clone(), clone(), bytes(), bytes(), clone(), bytes()].map(|new| change.put(3, new));
+        assert_eq!(counted, [true, false, true, false, false, true]);
+    }
 }
