@@ -15,6 +15,15 @@ fn pool() -> Live {
     live
 }
 
+/// Runs lines and checks their exit codes and the begin of standard error; an empty text means no output.
+fn said(live: &Live, lines: &[(&str, i32, &str)]) {
+    for (line, code, err) in lines {
+        let run = live.run(line);
+        let fits = run.err.starts_with(err) && (!err.is_empty() || run.err.is_empty());
+        assert!(run.code == *code && fits, "{line}: {}: {}", run.code, run.err);
+    }
+}
+
 /// Runs a line with standard output as the shell's words say.
 fn with_output(live: &Live, line: &str, output: &str) -> Run {
     let command = live.command(line);
@@ -69,29 +78,36 @@ fn refusals_of_commands_on_datasets() {
     let no_tag = "cannot release hold from snapshot 'tank/o@both': no such tag on this dataset\n";
     let no_place = "cannot open 'tank/none': dataset does not exist\ncannot receive new filesystem stream: unable to \
                     restore to destination\n";
-    live.answers(&[
-        ("zfs promote tank/c", 1, conflict),
-        ("zfs hold", 2, "usage:\n\thold [-r] <tag> <snapshot> ...\n"),
-        ("zfs hold a", 2, "usage:\n\thold [-r] <tag> <snapshot> ...\n"),
-        ("zfs release a", 2, "usage:\n\trelease [-r] <tag> <snapshot> ...\n"),
-        ("zfs hold .a tank/o@both", 2, "tag may not start with '.'\nusage:\n"),
-        ("zfs release .a tank/o@both", 1, no_tag),
-        ("zfs hold -t a tank/o@both", 0, ""),
-        ("zfs release a tank/o@both", 0, ""),
-        ("zfs diff", 2, "must provide at least one snapshot name\nusage:\n"),
-        ("zfs diff @both", 2, "usage:\n"),
-        ("zfs diff none@a", 1, "cannot open 'none': dataset does not exist\n"),
-        ("zfs diff tank/none@a", 1, "cannot open 'tank/none': dataset does not exist\n"),
-        ("zfs diff tank/v@a", 1, &format!("cannot open 'tank/v': {unfit}\n")),
-        ("zfs diff tank/o", 1, "Badly formed snapshot name tank/o: missing '@' delimiter in snapshot name\n"),
-        ("zfs diff tank/o tank/o@both", 1, undetermined),
-        ("zfs diff tank/o@both tank/o@", 1, undetermined),
-        ("zfs diff tank/c@both tank/o@both", 1, unrelated),
-        ("zfs diff tank/o@origin tank/o@both", 1, later),
-        ("zfs diff tank/o@both tank/o@origin", 0, ""),
-        ("zfs diff @both tank/o@origin", 0, ""),
-        ("zfs diff tank/o@origin tank/c", 0, ""),
-    ]);
+    said(
+        &live,
+        &[
+            ("zfs promote tank/c", 1, conflict),
+            ("zfs hold", 2, "usage:\n\thold [-r] <tag> <snapshot> ...\n"),
+            ("zfs hold a", 2, "usage:\n\thold [-r] <tag> <snapshot> ...\n"),
+            ("zfs release a", 2, "usage:\n\trelease [-r] <tag> <snapshot> ...\n"),
+            ("zfs hold .a tank/o@both", 2, "tag may not start with '.'\nusage:\n"),
+            ("zfs release .a tank/o@both", 1, no_tag),
+            ("zfs hold -t a tank/o@both", 0, ""),
+            ("zfs release a tank/o@both", 0, ""),
+            ("zfs diff", 2, "must provide at least one snapshot name\nusage:\n"),
+            ("zfs diff @both", 2, "usage:\n"),
+            ("zfs diff none@a", 1, "cannot open 'none': dataset does not exist\n"),
+            ("zfs diff tank/none@a", 1, "cannot open 'tank/none': dataset does not exist\n"),
+            ("zfs diff tank/v@a", 1, &format!("cannot open 'tank/v': {unfit}\n")),
+            (
+                "zfs diff tank/o",
+                1,
+                "Badly formed snapshot name tank/o: missing '@' delimiter in snapshot name\n",
+            ),
+            ("zfs diff tank/o tank/o@both", 1, undetermined),
+            ("zfs diff tank/o@both tank/o@", 1, undetermined),
+            ("zfs diff tank/c@both tank/o@both", 1, unrelated),
+            ("zfs diff tank/o@origin tank/o@both", 1, later),
+            ("zfs diff tank/o@both tank/o@origin", 0, ""),
+            ("zfs diff @both tank/o@origin", 0, ""),
+            ("zfs diff tank/o@origin tank/c", 0, ""),
+        ],
+    );
     let stream = live.dir.path().join("stream");
     let sent = live.command("zfs send tank/o@both").output().unwrap();
     std::fs::write(&stream, sent.stdout).unwrap();
@@ -116,14 +132,17 @@ fn keys_of_several_datasets_are_loaded() {
     assert_eq!(live.ok("zfs load-key -a"), "");
     live.ok("zfs unload-key tank/a tank/b");
     assert_eq!(live.ok("zfs load-key -n tank/a"), "1 / 1 key(s) successfully verified\n");
-    live.answers(&[
-        ("zfs load-key", 2, "Missing dataset argument or -a option\nusage:\n"),
-        ("zfs unload-key", 2, "Missing dataset argument or -a option\nusage:\n"),
-        ("zfs load-key -a tank", 2, "Cannot specify dataset with -a option\nusage:\n"),
-        ("zfs unload-key tank/open", 255, "Key unload error: 'tank/open' is not encrypted.\n"),
-        ("zfs load-key tank/none tank/a", 1, "cannot open 'tank/none': dataset does not exist\n"),
-        ("zfs load-key tank/open tank/b", 255, "Key load error: 'tank/open' is not encrypted.\n"),
-    ]);
+    said(
+        &live,
+        &[
+            ("zfs load-key", 2, "Missing dataset argument or -a option\nusage:\n"),
+            ("zfs unload-key", 2, "Missing dataset argument or -a option\nusage:\n"),
+            ("zfs load-key -a tank", 2, "Cannot specify dataset with -a option\nusage:\n"),
+            ("zfs unload-key tank/open", 255, "Key unload error: 'tank/open' is not encrypted.\n"),
+            ("zfs load-key tank/none tank/a", 1, "cannot open 'tank/none': dataset does not exist\n"),
+            ("zfs load-key tank/open tank/b", 255, "Key load error: 'tank/open' is not encrypted.\n"),
+        ],
+    );
     let status = live.ok("zfs get -H -o value keystatus tank/a tank/b");
     assert_eq!(status, "available\navailable\n");
     assert_eq!(live.ok("zfs unload-key -a"), "2 / 2 key(s) successfully unloaded\n");
@@ -142,14 +161,17 @@ fn refusals_and_hidden_options_of_commands_on_pools() {
         live.disks().display()
     );
     let rewinds = "-n or -X only meaningful with -F\nusage:\n\tclear [-Fn] [--power] <pool> [device]\n";
-    live.answers(&[
-        (&format!("zpool get size tank {words}"), 2, &list),
-        ("zpool clear -n tank", 2, rewinds),
-        ("zpool clear -X tank", 2, rewinds),
-        ("zpool clear -nFX tank", 0, ""),
-        ("zpool clear -FX tank", 0, ""),
-        ("zpool clear --power tank", 0, ""),
-    ]);
+    said(
+        &live,
+        &[
+            (&format!("zpool get size tank {words}"), 2, &list),
+            ("zpool clear -n tank", 2, rewinds),
+            ("zpool clear -X tank", 2, rewinds),
+            ("zpool clear -nFX tank", 0, ""),
+            ("zpool clear -FX tank", 0, ""),
+            ("zpool clear --power tank", 0, ""),
+        ],
+    );
     let run = live.run(&format!("zpool import -CE -d {}", live.disks().display()));
     assert_eq!((run.code, run.err.as_str()), (0, "no pools available to import\n"));
     live.ok("zpool export other");
