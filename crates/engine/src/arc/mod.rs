@@ -143,13 +143,8 @@ impl ArcCache {
         loop {
             let promise = Promise::default();
             let theirs = promise.clone();
-            // One that joins a read in progress takes no memory.
-            let joins = is_large(bp) && self.is_pending(bp, options.form);
-            let counted = if joins { None } else { self.count_large(bp) };
             start_and_wait(|| self.start(bp, at, options, false, Box::new(move |result| theirs.set(result))));
             let result = promise.wait(&**self.zio.executor());
-            // A pool that is suspended keeps nothing from the reads of others.
-            drop(counted);
             if !self.zio.suspended.wait_to_read(&result) {
                 return result;
             }
@@ -160,10 +155,6 @@ impl ArcCache {
     pub(crate) fn count_large(&self, bp: &Blkptr) -> Option<Demanded> {
         let executor = &**self.zio.executor();
         is_large(bp).then(|| Demanded::wait(&self.memory, self.pool, bytes_to_read(bp), executor))
-    }
-
-    fn is_pending(&self, bp: &Blkptr, form: Form) -> bool {
-        self.key(bp, form).is_some_and(|key| self.pending.lock().contains_key(&key))
     }
 
     /// Reads several blocks of metadata at the same time; waits for all. Returns their bytes in the order of `blocks`.
@@ -195,7 +186,12 @@ impl ArcCache {
     fn start(self: &Arc<Self>, bp: &Blkptr, at: Bookmark, options: ReadOptions, ahead: bool, done: Waiter) {
         let form = options.form;
         let Some(key) = self.key(bp, form).filter(|_| !bp.is_embedded() && form.is_cached()) else {
-            return self.zio.read(bp, at, options, Box::new(move |outcome| done(outcome.data)));
+            let counted = if ahead { None } else { self.count_large(bp) };
+            let finish = Box::new(move |outcome: crate::zio::ReadOutcome| {
+                drop(counted);
+                done(outcome.data);
+            });
+            return self.zio.read(bp, at, options, finish);
         };
         let purpose = self.purpose(bp, ahead, options.paged);
         match self.find(key, purpose, done) {
@@ -208,8 +204,11 @@ impl ArcCache {
                     (false, false) => Second::Demand,
                 };
                 let keep = !options.uncached;
+                // Others that want the block join this read meanwhile, and take no memory.
+                let counted = if ahead { None } else { self.count_large(bp) };
                 let options = ReadOptions { second, ..options };
                 let finish = Box::new(move |outcome: crate::zio::ReadOutcome| {
+                    drop(counted);
                     cache.finish(key, (purpose, keep), done, outcome.data);
                 });
                 self.zio.read(bp, at, options, finish);
