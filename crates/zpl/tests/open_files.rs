@@ -1,4 +1,4 @@
-//! Memory of files: open files take none for their attributes while no request uses them, and keep their content; changes are charged.
+//! Open files take no memory for their attributes while no request uses them, and keep their content.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
@@ -92,25 +92,4 @@ fn blocks_are_kept_in_memory_as_the_property_says() {
             assert_eq!(reads() - before, expected, "primarycache {cached}, read {round}");
         }
     }
-}
-
-/// A new file that is written in small pieces is charged for all of its block, which grows with each of them.
-#[test]
-fn growing_blocks_are_charged_like_written_ones() {
-    const SIZE: u64 = 1 << 20;
-    let charged = |piece: u64| {
-        let bench = Bench::new(256 << 20, |_| ());
-        let fs = bench.writer(Options { recordsize: SIZE, ..Options::default() });
-        let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-        let before = bench.spa.dirty.total();
-        for at in (0..SIZE).step_by(piece as usize) {
-            fs.write(file, at, &vec![7; piece as usize], true).unwrap();
-        }
-        let mut content = vec![0; SIZE as usize];
-        assert_eq!(fs.read(file, 0, &mut content).unwrap(), content.len());
-        assert!(content.iter().all(|byte| *byte == 7));
-        bench.spa.dirty.total() - before
-    };
-    let (whole, pieces) = (charged(SIZE), charged(4 << 10));
-    assert!(whole >= SIZE && (whole..whole * 2).contains(&pieces), "{whole} {pieces}");
 }
