@@ -118,39 +118,6 @@ fn every_layout_is_full_at_the_call() {
     }
 }
 
-/// Blocks to be written count with what they take, not with a multiple that is meant for small ones: a writer of large records waits for few
-/// txgs while there is room, and is refused at the call when there is none.
-#[test]
-fn large_records_fill_a_pool_without_a_txg_for_each_write() {
-    let bench = Bench::new(512 << 20, |_| {});
-    bench.set("recordsize", 16 << 20);
-    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let mut rng = Rng::new(12);
-    let mut write = |name: &str, most: u64| {
-        let number = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600))?;
-        (0..most).try_for_each(|i| fs.write(number, i << 20, &random(&mut rng, 1 << 20), true))
-    };
-    let room = fs.space().unwrap().available;
-    write("old", (room >> 20) - 120).unwrap();
-    (0..3).for_each(|_| bench.spa.sync().unwrap());
-    let before = bench.spa.txgs.synced();
-    write("new", 32).unwrap();
-    let txgs = bench.spa.txgs.synced() - before;
-    assert!(txgs <= 8, "{txgs} txgs for 32 writes");
-    let full = write("rest", 200).expect_err("more than there is");
-    assert_eq!(full.kind(), zpl::Kind::NoSpace);
-    bench.spa.sync().unwrap();
-    let left = fs.space().unwrap().available;
-    assert!(left < 48 << 20, "{left}");
-    ["old", "new", "rest"].iter().for_each(|name| fs.unlink(fs.root, name.as_bytes()).unwrap());
-    bench.spa.sync().unwrap();
-    fs.unmount().unwrap();
-    drop(fs);
-    bench.spa.export().unwrap();
-    let text = bench.zdb(&["-bcc", "wpool"]);
-    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
-}
-
 #[test]
 fn changed_bytes_are_counted_when_a_block_grows_or_takes_the_place_of_a_clone() {
     const RECORD: usize = 1 << 20;

@@ -19,8 +19,6 @@ use crate::error::{Error, Kind, Result};
 
 /// Bytes that a transaction is taken to change at least.
 const LEAST_CHANGE: u64 = 4096;
-/// What may come in addition to the blocks to be written: space maps, gang headers. A part of these blocks, and bytes at least.
-const MARGIN: (u64, u64) = (8, 16 << 20);
 /// Txgs that are waited for before a writer is refused.
 const PATIENCE: usize = 4;
 /// The same while there is room but other writers take it: a waiting writer is refused only when they take
@@ -143,12 +141,7 @@ impl SpaceThrottles {
             let (needed, inflation) = pool.needed_and_inflation(worst);
             let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);
             let needed = needed.saturating_add(may_take(0));
-            // Multiples of all changed bytes are more than large blocks take: a writer of them would wait for a txg at each write. For small
-            // changes they are less than the margin, and hold.
-            let (part, least) = MARGIN;
-            let margin = (needed / part).max(least);
-            let taken = may_take(all).min(needed.saturating_add(margin)).max(needed);
-            let in_pool = taken < free;
+            let in_pool = may_take(all).max(needed) < free;
             if in_quota && in_pool {
                 if netfree {
                     self.freed.store(true, Ordering::Relaxed);
