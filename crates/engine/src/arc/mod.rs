@@ -67,7 +67,7 @@ enum Found {
     Absent(Waiter),
 }
 
-/// Bytes that a read of a block takes in memory: the block, and what devices return for it.
+/// Bytes that a read of a block takes in memory: the block, and the bytes that devices return for it.
 fn bytes_to_read(bp: &Blkptr) -> u64 {
     // A pointer can claim any allocated size; parity is at most three times the data.
     let stored = bp.dva(0).map_or(0, |dva| dva.asize).clamp(bp.psize(), 4 * bp.psize());
@@ -110,8 +110,8 @@ impl ArcCache {
         Arc::clone(self.second.get_or_init(|| L2arc::new(env, self.pool, guid, &self.zio)))
     }
 
-    /// `paged`: see [`ReadPurpose`]. Pools with cache devices keep such blocks like others, as the devices are fed with what the
-    /// memory keeps.
+    /// `paged`: see [`ReadPurpose`]. Pools with cache devices keep such blocks like others, as the devices are fed with the
+    /// blocks that the memory keeps.
     fn purpose(&self, bp: &Blkptr, prefetch: bool, paged: bool) -> ReadPurpose {
         ReadPurpose { prefetch, metadata: bp.is_metadata(), paged: paged && self.second.get().is_none() }
     }

@@ -65,7 +65,7 @@ impl<'a> Content<'a> {
         Ok(out.len())
     }
 
-    /// Starts reading what the readers are expected to need after `[offset, offset + len)`. `paged`: they pass the bytes on to the
+    /// Starts reading the bytes that the readers are expected to need after `[offset, offset + len)`. `paged`: they pass the bytes on to the
     /// system's page cache. Returns true if that range continues a stream.
     pub fn read_ahead(&self, readers: &SharedPrefetch, offset: u64, len: usize, paged: bool) -> bool {
         let len = u64::try_from(len).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
 //! Bounds the bytes that reads of large blocks hold while callers wait for them, over all pools of the process.
 //!
-//! A read is counted with all that it holds at its peak: what it reads from devices, and the block that is made of it. Reads wait for
+//! A read is counted with all that it holds at its peak: the bytes that devices return, and the block made of them. Reads wait for
 //! their turn in the order of their arrival. A pool can always have one read, of any size: a device that does not answer
 //! holds the bytes of its pool's reads, and must not stop those of other pools. Blocks of at most [`SMALL`] are
 //! neither counted nor do they wait.

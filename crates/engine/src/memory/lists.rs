@@ -36,6 +36,8 @@ struct Entry<V> {
     metadata: bool,
     /// Read ahead, and not yet requested.
     ahead: bool,
+    /// All requests so far passed it on to the page cache.
+    paged: bool,
 }
 
 /// Counters of one list.
@@ -165,13 +167,14 @@ impl<V> RecencyLists<V> {
         let slot = *self.entries.get(&key)?;
         let entry = self.chains.get_mut(slot).filter(|entry| entry.value.is_some())?;
         let (before, read_ahead, size, metadata) = (entry.side, entry.ahead, entry.size, entry.metadata);
-        let (side, ahead) = match (read_ahead, paged && before != Side::Frequent) {
-            (true, passes) if prefetch || !passes => (before, prefetch),
-            (_, true) if prefetch => (before, false),
+        let passes = paged && entry.paged;
+        let (side, ahead) = match (read_ahead, passes) {
+            (_, true) if prefetch => (before, read_ahead),
             (_, true) => (Side::Uncached, false),
-            _ => (Side::Frequent, false),
+            (true, false) => (before, prefetch),
+            (false, false) => (Side::Frequent, false),
         };
-        (entry.side, entry.ahead) = (side, ahead);
+        (entry.side, entry.ahead, entry.paged) = (side, ahead, passes);
         self.chains.use_again(slot, side as usize);
         self.hit(before);
         if side != before {
@@ -193,13 +196,14 @@ impl<V> RecencyLists<V> {
             Some(Side::GhostFrequent) => self.target = self.target.saturating_sub(size),
             Some(Side::Recent | Side::Frequent | Side::Uncached | Side::GhostUncached) | None => {}
         }
-        let ReadPurpose { metadata, prefetch: ahead, paged } = purpose;
+        let ReadPurpose { metadata, prefetch: ahead, .. } = purpose;
+        let paged = purpose.paged && before.is_none();
         let side = match before {
             Some(_) => Side::Frequent,
             None if paged && !ahead => Side::Uncached,
             None => Side::Recent,
         };
-        self.link(Entry { key, value: Some(value), side, size, metadata, ahead });
+        self.link(Entry { key, value: Some(value), side, size, metadata, ahead, paged });
         self.forget(limit);
     }
 
@@ -364,6 +368,11 @@ mod tests {
         assert_eq!((lists.sizes().uncached.data, lists.sizes().frequent.data), (20, 10));
         assert_eq!((lists.evict(1000), lists.evict(1000), lists.evict(1000)), (Some(10), Some(10), Some(10)));
         assert_eq!((lists.value(key(49)), lists.value(key(1))), (Some(&49), None));
+        // A block that another read wanted before stays.
+        lists.insert(key(60), 60, 10, paged(true), 1000);
+        lists.touch(key(60), DATA);
+        lists.touch(key(60), paged(false));
+        assert_eq!((lists.sizes().uncached.data, lists.remove(key(60))), (0, Some(10)));
         // The page cache did not keep it.
         let target = lists.target();
         lists.insert(key(2), 2, 10, paged(false), 1000);

@@ -500,6 +500,19 @@ mod tests {
     }
 
     #[test]
+    fn large_blocks_are_kept_although_the_page_cache_has_them() {
+        let memory = Memory::of_size(64 << 20);
+        for (offset, bytes) in [(1, 1 << 20), (2, 2 << 20)] {
+            let ahead = ReadPurpose { paged: true, ..AHEAD };
+            memory.keep(key(1, offset), &Buf::from(&vec![1_u8; bytes][..]), ahead);
+            (0..2)
+                .for_each(|_| drop(memory.get(key(1, offset), ReadPurpose { paged: true, ..DATA }).unwrap()));
+        }
+        let sizes = memory.contents().sizes;
+        assert_eq!((sizes.uncached.data, sizes.frequent.data), (1 << 20, 2 << 20));
+    }
+
+    #[test]
     fn what_was_read_ahead_is_counted_when_it_is_used() {
         let memory = Memory::of_size(1 << 20);
         memory.keep(key(1, 1), &Buf::from(&[2_u8; 512][..]), AHEAD);

@@ -1,7 +1,7 @@
 //! Traversals of an object set: every block pointer once, in an order in which a later traversal can continue, and
 //! the blocks read in device order when asked.
 //!
-//! - [`tree`]: the order, what is skipped, reading ahead; for visitors from roots to leaves and from leaves to roots;
+//! - [`tree`]: the order, the skipped parts, reading ahead; for visitors from roots to leaves and from leaves to roots;
 //! - [`resume`]: the place where an earlier traversal stopped;
 //! - [`walk`]: from the root down, past damage: verification, the leak check, scrub and resilver;
 //! - `log`: intent logs, as such a walk meets them;

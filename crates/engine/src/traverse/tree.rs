@@ -1,8 +1,8 @@
 //! The traversal of an object set: every block pointer below its root once, in the order of objects and blocks.
 //!
-//! The one place that knows the geometry of these trees: which pointers stand in which block, what is skipped, where an earlier
+//! The one place that knows the geometry of these trees: which pointers stand in which block, which are skipped, where an earlier
 //! traversal stopped, and which blocks are read before their turn. A visitor says which blocks are old, is told of each pointer
-//! before and after what is below it, and decides whether damage ends the traversal:
+//! before and after the blocks below it, and decides whether damage ends the traversal:
 //!
 //! - [`super::walk`]: verification, the leak check, scrub and resilver: from roots to leaves, past damage;
 //! - `dsl::write::tree_walk`: the freeing of destroyed datasets: from leaves to roots, up to damage;
@@ -77,7 +77,7 @@ pub(crate) struct DnodeSlot<'a> {
     pub(crate) bytes: Range<usize>,
 }
 
-/// A block that leads to others and can't be read, or isn't what belongs there.
+/// A block that leads to others and can't be read, or isn't the kind of block that belongs there.
 #[derive(Debug)]
 pub(crate) struct DeadEnd {
     pub(crate) at: Bookmark,
@@ -137,7 +137,7 @@ pub(crate) trait TreeVisitor {
         Ok(())
     }
 
-    /// What is below here can't be met; the traversal continues behind it.
+    /// The blocks below here can't be met; the traversal continues behind them.
     fn dead_end(&mut self, end: DeadEnd) -> Result<(), Self::Stop>;
 }
 
@@ -216,7 +216,7 @@ impl<'a, V: TreeVisitor> Traversal<'a, V> {
         self.visitor.post(&pointer)
     }
 
-    /// Visits what a block leads to.
+    /// Visits the blocks that a block leads to.
     fn below(&mut self, owner: &Owner<'_>, pointer: &Pointer<'_>) -> Result<(), V::Stop> {
         let (bp, at) = (pointer.bp, pointer.at);
         if let Some(error) = unfit(pointer) {

@@ -2,7 +2,7 @@
 //!
 //! The accounts on disk are as of the last txg. What later txgs add is counted here, with the most that it may be: blocks that a
 //! writer replaces are not subtracted, nor is the gain of compression known. So nothing is refused because of this count. A
-//! writer for whom it leaves no room waits for a txg, which says what was really used, and is refused by the accounts on disk.
+//! writer for which it leaves no room waits for a txg, which tells the real usage, and is refused by the accounts on disk.
 //!
 //! Bytes are reserved before the transaction, so that many writers do not see the same room, and counted for its txg within it.
 

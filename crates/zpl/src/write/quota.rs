@@ -165,7 +165,7 @@ impl FsWriter {
         Ok(())
     }
 
-    /// What is left on disk of the quotas of these owners; fails where nothing is.
+    /// The rest of the quotas of these owners on disk; fails where nothing is left.
     fn left(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<Vec<(Account, u64)>> {
         self.find_tables()?;
         let mut all = Vec::new();
