@@ -308,6 +308,20 @@ impl Live {
         self.files.read_pieces(object, offset, len, how)
     }
 
+    /// Writes bytes of a file: whether set-id bits stay, and whether the write goes past the kernel's page cache.
+    pub(super) fn write_bytes(
+        &self,
+        object: u64,
+        offset: u64,
+        data: &[u8],
+        (keep, is_direct): (bool, bool),
+    ) -> Result<()> {
+        match is_direct {
+            true => self.files.write(object, offset, data, keep),
+            false => self.files.write_paged(object, offset, data, keep),
+        }
+    }
+
     /// Changes the space of a file for `fallocate`.
     pub(super) fn allocate(&self, object: u64, offset: u64, len: u64, mode: i32) -> Result<()> {
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

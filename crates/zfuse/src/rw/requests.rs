@@ -284,17 +284,9 @@ impl Filesystem for Live {
         let setter = Some(Setter::of(req)).filter(|_| !keep);
         // A write from the page cache has no reader waiting for those pages.
         let is_direct = flags.0 & libc::O_DIRECT != 0 && !how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        let write = || {
-            let object = self.writable(ino.0)?;
-            match is_direct {
-                true => self.files.write(object, offset, data, keep),
-                false => self.files.write_paged(object, offset, data, keep),
-            }
-        };
+        let write = || self.write_bytes(self.writable(ino.0)?, offset, data, (keep, is_direct));
         match self.writable(ino.0).and_then(|object| self.dropping_set_ids(object, setter.as_ref(), write)) {
-            Ok(()) if is_direct => {
-                self.written_around_pages(ino, offset, data.len(), reply);
-            }
+            Ok(()) if is_direct => self.written_around_pages(ino, offset, data.len(), reply),
             Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
             Err(e) => reply.error(errno(&e)),
         }

@@ -60,7 +60,7 @@ pub struct ReadHow {
     pub paged: bool,
 }
 
-fn len64(len: usize) -> u64 {
+pub(super) fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
@@ -191,79 +191,6 @@ impl FsWriter {
         self.settled(number, || done)
     }
 
-    /// Applies a write record in one transaction, as the transaction marks it as replayed.
-    pub(super) fn write_once(&self, number: u64, offset: u64, data: &[u8]) -> Result<()> {
-        let node = self.file(number)?;
-        let _range = node.ranges.lock(0..u64::MAX, true);
-        self.write_locked(&node, offset, data, (true, data.len().max(1)), true)
-    }
-
-    /// Applies a write record with the whole block around its bytes; the file ends at `end` at least.
-    pub(super) fn write_block(&self, number: u64, offset: u64, block: &[u8], end: u64) -> Result<()> {
-        let node = self.file(number)?;
-        let whole = offset.saturating_add(len64(block.len())).max(end);
-        if whole > MAX_SIZE {
-            return Err(Error::corrupt("a write beyond the end of all files"));
-        }
-        let _range = node.ranges.lock(0..u64::MAX, true);
-        let tx = self.begin_for(len64(block.len()), false)?;
-        if node.handle.is_free() {
-            return Err(Error::not_found("the file was removed"));
-        }
-        self.grow_block(&tx, &node, whole)?;
-        node.handle.write(&tx, offset, block)?;
-        self.written(&tx, &node, end, true)?;
-        self.log_write(&tx, &node, (offset, block), false);
-        Ok(())
-    }
-
-    /// Applies a write record without bytes: the block around them was written already, so a file that is shorter than `end`
-    /// only gets a new size.
-    pub(super) fn extend(&self, number: u64, end: u64) -> Result<()> {
-        let node = self.file(number)?;
-        if end > MAX_SIZE {
-            return Err(Error::corrupt("a write beyond the end of all files"));
-        }
-        let _range = node.ranges.lock(0..u64::MAX, true);
-        if end <= node.word(self.fields.size) {
-            return Ok(());
-        }
-        let tx = self.begin()?;
-        self.grow_block(&tx, &node, end)?;
-        self.written(&tx, &node, end, true)?;
-        self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: end, length: 0, sync: false });
-        Ok(())
-    }
-
-    /// Frees the end of a file from `size` on, and extends the file to `end`, in one transaction.
-    pub(super) fn cut_and_extend(&self, number: u64, size: u64, end: u64) -> Result<()> {
-        let node = self.file(number)?;
-        let _range = node.ranges.lock(0..u64::MAX, true);
-        self.free_end(&node, size)?;
-        let tx = self.begin_for(0, true)?;
-        self.resize(&tx, &node, size)?;
-        self.resize(&tx, &node, end)?;
-        self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: end, length: 0, sync: false });
-        Ok(())
-    }
-
-    /// Makes the bytes behind the end of a file zeros, as a replayed block may have others there.
-    pub(super) fn clear_behind_end(&self, number: u64) -> Result<()> {
-        let node = self.file(number)?;
-        let _range = node.ranges.lock(0..u64::MAX, true);
-        let tx = self.begin_for(0, true)?;
-        let size = node.word(self.fields.size);
-        self.free_bytes(&tx, &node, size..u64::MAX, size)
-    }
-
-    /// Applies part of a write record, without marking it as replayed.
-    pub(super) fn write_part(&self, number: u64, offset: u64, data: &[u8]) -> Result<()> {
-        let node = self.file(number)?;
-        let _range = node.ranges.lock(0..u64::MAX, true);
-        let tx = self.begin()?;
-        self.put(&tx, &node, offset, data, true, Some(offset.saturating_add(len64(data.len()))))
-    }
-
     /// Appends `data`; returns its offset.
     pub fn append(&self, number: u64, data: &[u8], keep_setid: bool) -> Result<u64> {
         self.settled(number, || self.append_now(number, data, keep_setid))
@@ -282,7 +209,7 @@ impl FsWriter {
     }
 
     /// `grows`: the whole file is locked, so its only block may grow.
-    fn write_locked(
+    pub(super) fn write_locked(
         &self,
         node: &Node,
         offset: u64,
@@ -321,7 +248,7 @@ impl FsWriter {
     }
 
     /// Writes `data` under a transaction. `end`: the file will be written up to there, and its only block may grow for that.
-    fn put(
+    pub(super) fn put(
         &self,
         tx: &Tx,
         node: &Node,
@@ -408,7 +335,7 @@ impl FsWriter {
 
     /// Under a lock of the whole file: lets its only block grow so that `end` bytes fit, or to the record size.
     #[doc(alias = "zfs_grow_blocksize")]
-    fn grow_block(&self, tx: &Tx, node: &Node, end: u64) -> Result<()> {
+    pub(super) fn grow_block(&self, tx: &Tx, node: &Node, end: u64) -> Result<()> {
         let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid));
         let record = self.options.read().recordsize;
         let size = node.word(self.fields.size);
@@ -471,7 +398,7 @@ impl FsWriter {
     }
 
     /// Makes a range read as zeros: whole blocks are freed, the rest is overwritten.
-    fn free_bytes(&self, tx: &Tx, node: &Node, range: Range<u64>, size: u64) -> Result<()> {
+    pub(super) fn free_bytes(&self, tx: &Tx, node: &Node, range: Range<u64>, size: u64) -> Result<()> {
         let block = node.handle.block_size().max(1);
         let last = node.handle.max_block();
         let to_end = range.end >= size;

@@ -27,6 +27,7 @@ mod counting;
 pub mod create;
 mod crowd;
 mod data;
+mod data_replay;
 mod dirs;
 mod drain;
 mod fault;
