@@ -4,7 +4,9 @@
 //! then on all its blocks have that size. Source: `zfs_write`, `zfs_grow_blocksize`, `zfs_freesp`, OpenZFS 2.3.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
+use engine::dmu::dirty::PendingBlock;
 use engine::dmu::{Content, Passes, Span, Tx};
 use engine::{Error, Kind, Result};
 use ondisk::znode::pflags;
@@ -222,7 +224,7 @@ impl FsWriter {
         for chunk in data.chunks(chunk) {
             let more = self.grows_by(node, at, len64(chunk.len()));
             let quota = self.reserve_bytes(node, (more, more))?;
-            let tx = self.begin_for(len64(chunk.len()), false)?;
+            let tx = self.begin_write(node, at, len64(chunk.len()), end)?;
             if node.handle.is_free() {
                 return Err(Error::not_found("the file was removed"));
             }
@@ -232,6 +234,23 @@ impl FsWriter {
             at = at.saturating_add(len64(chunk.len()));
         }
         Ok(())
+    }
+
+    /// A transaction that writes `len` bytes at `at`. A write into blocks that the open txg writes already takes no more space than they
+    /// did, so that in a nearly full pool a large block waits for one txg, not for one for each piece that is written to it. `end`:
+    /// the only block of the file may grow that far.
+    fn begin_write(&self, node: &Node, at: u64, len: u64, end: Option<u64>) -> Result<Tx> {
+        self.check_open()?;
+        if self.replaying.load(Ordering::Acquire) {
+            return self.begin_for(len, false);
+        }
+        let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz().max(1), dnode.maxblkid));
+        let end = end.unwrap_or(0).min(self.options.read().recordsize);
+        let grows = if last == 0 { end.saturating_sub(block) } else { 0 };
+        let block = block.saturating_add(grows);
+        let blocks = at / block..=at.saturating_add(len.saturating_sub(1)) / block;
+        let is_dirty = |txg, blkid| matches!(node.handle.waiting(txg, blkid), PendingBlock::Bytes(_));
+        self.txs.begin_within(grows, &|txg| blocks.clone().all(|blkid| is_dirty(txg, blkid)))
     }
 
     /// The most that a write adds to the space of a file, as far as quotas of its owners count that: it begins in a block that is not

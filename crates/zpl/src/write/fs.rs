@@ -30,6 +30,11 @@ use crate::master::Master;
 pub trait Transactions: Send + Sync + std::fmt::Debug {
     /// A transaction that will write about `bytes`; `frees`: it frees more than it takes.
     fn begin(&self, bytes: u64, frees: bool) -> Result<Tx>;
+    /// As [`Transactions::begin`], for a change that adds at most `grows` bytes to blocks for which `is_dirty` returns true, given a
+    /// txg that writes them already: such a change does not wait for space of its own.
+    fn begin_within(&self, _grows: u64, _is_dirty: &dyn Fn(u64) -> bool) -> Result<Tx> {
+        self.begin(0, false)
+    }
     /// Waits until all that was changed so far is on disk.
     fn sync(&self) -> Result<()>;
     /// The file system uses a feature from this transaction on. True when that is nothing new.

@@ -60,6 +60,19 @@ impl Transactions for Place {
         if frees { self.spa.begin_free() } else { self.spa.begin() }
     }
 
+    fn begin_within(&self, grows: u64, is_dirty: &dyn Fn(u64) -> bool) -> Result<Tx> {
+        if self.rooms.has_room(&*self.spa, &self.dataset)? {
+            return self.spa.begin();
+        }
+        if grows == 0 || self.rooms.has_room_within(&*self.spa, &self.dataset, grows)? {
+            let tx = self.spa.begin()?;
+            if is_dirty(tx.txg()) {
+                return Ok(tx);
+            }
+        }
+        self.begin(0, false)
+    }
+
     fn sync(&self) -> Result<()> {
         self.spa.sync()
     }

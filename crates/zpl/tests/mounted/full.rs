@@ -69,6 +69,8 @@ fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
         let bytes = random(&mut rng, step as usize);
         (0..most).try_for_each(|i| fs.write(number, i * step, &bytes, true))
     };
+    // Records above 1 MiB are written in pieces.
+    let piece = recordsize.min(1 << 20);
     let full = write("large", 1 << 20, 1000).expect_err(&what);
     assert_eq!(full.kind(), zpl::Kind::NoSpace, "{what}: {full}");
     // Room for some thousand small ones, scattered and not.
@@ -81,7 +83,7 @@ fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
     bench.set("recordsize", recordsize);
     fs.refresh().unwrap();
     for round in 0..3 {
-        let full = write(&format!("small{round}"), recordsize, 40_000);
+        let full = write(&format!("small{round}"), piece, 40_000);
         assert!(full.as_ref().is_err_and(|e| e.kind() == zpl::Kind::NoSpace), "{what}: {full:?}");
         bench.spa.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
         if let Some(number) = find(&format!("small{round}")) {
@@ -102,6 +104,30 @@ fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
     assert!(text.is_empty() || text.contains("No leaks"), "{what}: {text}");
 }
 
+/// A block that is written in pieces waits for a txg once, not with each piece, although 24 times its size is more than the pool has.
+#[test]
+fn pieces_of_a_large_block_are_written_together() {
+    let bench = Bench::new(120 << 20, |_| {});
+    bench.set("recordsize", 4 << 20);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let number = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    let bytes = random(&mut Rng::new(9), 64 << 10);
+    for what in ["new", "rewritten"] {
+        let before = bench.spa.txgs.synced();
+        (0..512).for_each(|i| fs.write(number, i * (64 << 10), &bytes, true).unwrap());
+        let txgs = bench.spa.txgs.synced() - before;
+        assert!((4..80).contains(&txgs), "{what}: {txgs}");
+    }
+    let full = (512..4096).find_map(|i| fs.write(number, i * (64 << 10), &bytes, true).err());
+    assert_eq!(full.expect("more than there is").kind(), zpl::Kind::NoSpace);
+    fs.unlink(fs.root, b"file").unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    bench.spa.export().unwrap();
+    let text = bench.zdb(&["-bcc", "wpool"]);
+    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
 /// A small record takes a whole sector of each disk that has its data or parity. `AQUIFER_FILL=1` tries every layout
 /// with every size and number of copies.
 #[test]
@@ -112,7 +138,9 @@ fn every_layout_is_full_at_the_call() {
         return;
     }
     for layout in ["disk", "mirror", "raidz1", "raidz2", "raidz3", "draid"] {
-        for (ashift, recordsize) in [(9, 512), (9, 131_072), (12, 512), (12, 4096), (12, 131_072)] {
+        for (ashift, recordsize) in
+            [(9, 512), (9, 131_072), (12, 512), (12, 4096), (12, 131_072), (12, 4 << 20)]
+        {
             (1..=3).for_each(|copies| fill(layout, ashift, recordsize, copies));
         }
     }

@@ -122,6 +122,26 @@ impl SpaceThrottles {
         Ok(now)
     }
 
+    /// Whether a change of the dataset may proceed at once.
+    ///
+    /// # Errors
+    /// As reading the properties and the space of the dataset.
+    pub fn has_room(&self, pool: &dyn SpaceSource, dataset: &LiveDataset) -> Result<bool> {
+        let known = self.as_of(pool, dataset)?;
+        Ok(known.over_quota(dataset).is_none() && Balance::of(pool, &known, false).is_enough())
+    }
+
+    /// The same for a change that makes a block longer by `bytes` at most which the open txg writes already. The factor of inflation
+    /// applied when the block changed first, so that now all blocks count with their real sizes.
+    ///
+    /// # Errors
+    /// As [`SpaceThrottles::has_room`].
+    pub fn has_room_within(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, bytes: u64) -> Result<bool> {
+        let known = self.as_of(pool, dataset)?;
+        let now = Balance::of(pool, &known, false);
+        Ok(known.over_quota(dataset).is_none() && now.needed.saturating_add(now.may_take(bytes)) < now.free)
+    }
+
     /// Waits until a change of the dataset may proceed.
     ///
     /// # Errors
@@ -132,36 +152,31 @@ impl SpaceThrottles {
         let (mut last, mut unhelped, mut last_deferred) = (0, 0, 0);
         for tried in 0..LONG_PATIENCE {
             let known = self.as_of(pool, dataset)?;
-            let Known { deferred, worst, .. } = known;
-            let (room, all) = (known.room(netfree), pool.dirty());
+            let (room, deferred) = (known.room(netfree), known.deferred);
+            let now = Balance::of(pool, &known, netfree);
             let over = if netfree { None } else { known.over_quota(dataset) };
             in_quota = over.is_none();
-            // `used` already excludes freed space, before others may have it.
-            let free = room.pool.saturating_sub(deferred);
-            let (needed, inflation) = pool.needed_and_inflation(worst);
-            let may_take = |changed: u64| changed.saturating_add(LEAST_CHANGE).saturating_mul(inflation);
-            let needed = needed.saturating_add(may_take(0));
-            let in_pool = may_take(all).max(needed) < free;
-            if in_quota && in_pool {
+            if in_quota && now.is_enough() {
                 if netfree {
                     self.freed.store(true, Ordering::Relaxed);
                 }
                 return Ok(());
             }
             // Background frees help later, if they are within the limit at hand.
-            let now = if in_quota { free } else { room.quota };
+            let left = if in_quota { now.free } else { room.quota };
             // Space freed meanwhile becomes usable after two txgs; wait for it if it suffices.
-            let helps = in_quota && deferred > 0 && may_take(0).max(needed) < free.saturating_add(deferred);
-            unhelped = if now > last || helps && deferred > last_deferred { 0 } else { unhelped + 1 };
-            (last, last_deferred) = (now, deferred);
+            let least = now.may_take(0);
+            let helps = in_quota && deferred > 0 && least.max(now.needed) < now.free.saturating_add(deferred);
+            unhelped = if left > last || helps && deferred > last_deferred { 0 } else { unhelped + 1 };
+            (last, last_deferred) = (left, deferred);
             let is_coming = pool.is_freeing() || helps;
             let freeing = unhelped < PATIENCE && is_coming;
-            let none_left = if in_quota { may_take(0) >= free } else { room.quota == 0 };
+            let none_left = if in_quota { least >= now.free } else { room.quota == 0 };
             let hopeless = !freeing && none_left;
             if hopeless && tried >= PATIENCE {
                 break;
             }
-            let changing = over.unwrap_or(all);
+            let changing = over.unwrap_or(now.dirty);
             // Deferred frees are usable after the next txg.
             let nothing_comes = !self.freed.swap(false, Ordering::Relaxed) && (!in_quota || deferred == 0);
             if changing == 0 && nothing_comes && !freeing {
@@ -173,5 +188,36 @@ impl SpaceThrottles {
             true => Error::new(Kind::NoSpace, "the pool is full"),
             false => Error::new(Kind::Quota, "the quota is used up"),
         })
+    }
+}
+
+/// Space of the pool against the changes of its open txgs.
+#[derive(Debug, Clone, Copy)]
+struct Balance {
+    /// Bytes that may be allocated now: `used` already excludes freed space, before others may have it.
+    free: u64,
+    /// Changed bytes in all open txgs.
+    dirty: u64,
+    /// Bytes on disk that their blocks take at most, and the smallest further change.
+    needed: u64,
+    /// Bytes on disk that a changed byte may take at most.
+    inflation: u64,
+}
+
+impl Balance {
+    fn of(pool: &dyn SpaceSource, known: &Known, netfree: bool) -> Self {
+        let (needed, inflation) = pool.needed_and_inflation(known.worst);
+        let free = known.room(netfree).pool.saturating_sub(known.deferred);
+        let empty = Self { free, dirty: pool.dirty(), needed, inflation };
+        Self { needed: needed.saturating_add(empty.may_take(0)), ..empty }
+    }
+
+    /// Bytes on disk that `changed` bytes, and the smallest further change, may take at most.
+    fn may_take(&self, changed: u64) -> u64 {
+        changed.saturating_add(LEAST_CHANGE).saturating_mul(self.inflation)
+    }
+
+    fn is_enough(&self) -> bool {
+        self.may_take(self.dirty).max(self.needed) < self.free
     }
 }
