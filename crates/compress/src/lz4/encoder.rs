@@ -75,6 +75,7 @@ thread_local! {
 
 /// Returns the length of the stream in `out`, or `None` when it does not fit or `src` is longer than 4 GiB.
 pub(super) fn encode(src: &[u8], out: &mut [u8]) -> Option<usize> {
+    fetch(src);
     TABLES.with_borrow_mut(|tables| {
         if src.len() < LONG {
             tables.short.fill(0);
@@ -86,6 +87,12 @@ pub(super) fn encode(src: &[u8], out: &mut [u8]) -> Option<usize> {
             None
         }
     })
+}
+
+/// Reads each cache line once, in order. The search takes ever longer steps through a block that does not compress, which
+/// processors cannot foresee, and the block usually comes from another processor's cache.
+fn fetch(src: &[u8]) {
+    std::hint::black_box(src.iter().step_by(64).fold(0_u8, |sum, byte| sum ^ byte));
 }
 
 /// A match: the bytes at `at` are those at `from`, which is before it.
