@@ -209,6 +209,21 @@ fn times_sizes_and_queues_of_requests() {
     assert_eq!(live.run("zpool iostat -rl tank").code, 2);
 }
 
+/// Labels of other devices do not describe a log device that is gone.
+#[test]
+fn a_log_that_is_gone_is_named_where_its_pool_cannot_be_imported() {
+    let live = Live::new();
+    let (a, log) = (live.disk("a", 96), live.disk("log", 64));
+    live.ok(&format!("zpool create -O mountpoint=none tank {a} log {log}"));
+    live.signal("-KILL");
+    std::fs::remove_file(&log).unwrap();
+    let text = live.ok("zpool status -P tank");
+    let row = text.lines().find(|line| line.contains(&log)).unwrap_or_default();
+    assert!(row.contains("UNAVAIL") && text.contains("\n\tlogs"), "{text}");
+    assert!(!text.contains("missing-1"), "{text}");
+    live.ok("zpool export tank");
+}
+
 /// The reason why a pool can't be imported again is shown by the usual commands, which try again when its disk is back.
 #[test]
 fn a_pool_whose_disk_is_gone_is_not_forgotten() {

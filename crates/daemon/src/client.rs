@@ -217,15 +217,25 @@ fn await_exit(mut stream: UnixStream) -> io::Result<u8> {
 }
 
 fn connect(place: &RunPaths) -> io::Result<UnixStream> {
-    let until = Instant::now() + PATIENCE;
+    connect_by(|| place.connect(), || start(place), PATIENCE)
+}
+
+/// Connects by `connect`, after `start` where that fails. A daemon may take longer than `patience` to start: it is connected to even then.
+fn connect_by<T>(
+    connect: impl Fn() -> io::Result<T>,
+    start: impl Fn() -> io::Result<()>,
+    patience: Duration,
+) -> io::Result<T> {
+    let until = Instant::now() + patience;
     loop {
-        match place.connect() {
+        let overdue = Instant::now() > until;
+        match connect() {
             Ok(stream) => return Ok(stream),
             Err(e) if e.kind() == io::ErrorKind::PermissionDenied => return Err(e),
-            Err(_) => start(place)?,
-        }
-        if Instant::now() > until {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the daemon cannot be reached"));
+            Err(_) if overdue => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "the daemon cannot be reached"));
+            }
+            Err(_) => start()?,
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -276,4 +286,28 @@ fn tail(place: &RunPaths, from: u64) -> String {
         Ok(text)
     };
     String::from_utf8_lossy(&read().unwrap_or_default()).trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_daemon_that_starts_slowly_is_connected_to() {
+        let (runs, tries) = (Cell::new(false), Cell::new(0));
+        let connect = || {
+            tries.set(tries.get() + 1);
+            if runs.get() { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
+        };
+        let start = || {
+            thread::sleep(Duration::from_millis(5));
+            runs.set(true);
+            Ok(())
+        };
+        connect_by(connect, start, Duration::from_millis(1)).expect("it runs, though late");
+        assert_eq!(tries.get(), 2);
+        let failed = connect_by(|| Err::<(), _>(io::ErrorKind::NotFound.into()), || Ok(()), Duration::ZERO);
+        assert_eq!(failed.expect_err("there is none").kind(), io::ErrorKind::TimedOut);
+    }
 }

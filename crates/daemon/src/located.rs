@@ -24,6 +24,11 @@ impl Unavailable {
     pub fn candidate(&self) -> PoolCandidate {
         located(&self.config).unwrap_or_else(|| PoolCandidate::absent(&self.config))
     }
+
+    /// The vdevs as the cache file describes them: those of which no device was found, too, which labels of others do not describe.
+    pub fn vdevs(&self) -> Option<VdevNode> {
+        self.config.nvlist("vdev_tree").and_then(VdevNode::from_config)
+    }
 }
 
 /// The pools of these guids on devices at `paths` and beside them.

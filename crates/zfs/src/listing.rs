@@ -6,6 +6,7 @@
 //! its column.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use clikit::ctx::Ctx;
@@ -22,8 +23,13 @@ use super::prop::Props;
 use super::rows::{Eyes, Users, row, word};
 use super::select::Found;
 
-/// Datasets for which changes wait together.
+/// Datasets for which changes wait together, at most and in the first piece.
 const PIECE: usize = 256;
+const FIRST_PIECE: usize = 16;
+/// Bytes of the rows of a piece, as far as the piece before it tells: each dataset inherits user properties of up to 8 KiB.
+const PIECE_BYTES: usize = 4 << 20;
+/// Bytes of a value by which rows are sorted: as many as a name has at most. Rows whose values differ later only are sorted by name.
+const KEY: usize = 256;
 /// Bytes of the rows that are kept.
 const KEPT: usize = 8 << 20;
 
@@ -100,9 +106,12 @@ impl Listing {
 
     fn sort(&mut self, sort_by: &[SortColumn], ctx: &mut Ctx) -> Result<(), Failure> {
         let mut rows = Vec::with_capacity(self.found.entries.len());
-        for start in (0..self.found.entries.len()).step_by(PIECE) {
-            let made = self.piece(start, ctx)?;
-            rows.extend(made.into_iter().filter_map(|made| made.row));
+        let (mut start, mut len) = (0, FIRST_PIECE);
+        while start < self.found.entries.len() {
+            let made = self.piece(start..start + len, ctx)?;
+            let bytes = made.iter().filter_map(|made| made.row.as_ref()).map(bytes_of).sum();
+            (start, len) = (start + made.len(), next_piece(made.len(), bytes));
+            rows.extend(made.into_iter().filter_map(|made| made.row).map(only_keys));
         }
         sort(&mut rows, sort_by);
         let places: Vec<(String, usize)> = rows.into_iter().map(|row| row.name).zip(0..).collect();
@@ -118,14 +127,14 @@ impl Listing {
         ctx: &mut Ctx,
         mut use_row: impl FnMut(&mut Ctx, &DatasetRow, &[String]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let known = self.kept.2;
+        let (mut start, mut len) = (self.kept.2, FIRST_PIECE);
         for row in &self.kept.0 {
             use_row(ctx, row, &self.names)?;
         }
-        for start in (known..self.found.entries.len()).step_by(PIECE) {
-            let made = self.piece(start, ctx)?;
-            let end = start + made.len();
-            let mut rows = Vec::with_capacity(made.len());
+        while start < self.found.entries.len() {
+            let made = self.piece(start..start + len, ctx)?;
+            let (done, end) = (made.len(), start + made.len());
+            let mut rows = Vec::with_capacity(done);
             for Made { row, names, notes } in made {
                 if self.first {
                     self.report(ctx, row.as_ref(), &notes);
@@ -139,7 +148,9 @@ impl Listing {
             for row in &rows {
                 use_row(ctx, row, &self.names)?;
             }
-            self.keep(start, end, rows);
+            let bytes = rows.iter().map(bytes_of).sum();
+            self.keep(start..end, bytes, rows);
+            (start, len) = (end, next_piece(done, bytes));
         }
         self.first = false;
         Ok(())
@@ -156,23 +167,21 @@ impl Listing {
     }
 
     /// Keeps the rows of these entries, if those before are kept and there is space.
-    fn keep(&mut self, start: usize, end: usize, rows: Vec<DatasetRow>) {
+    fn keep(&mut self, range: Range<usize>, more: usize, rows: Vec<DatasetRow>) {
         let (kept, bytes, entries) = &mut self.kept;
-        let more: usize =
-            rows.iter().map(|row| size_of::<DatasetRow>() + row.name.len() + row.props.bytes()).sum();
-        if *entries == start && *bytes + more <= KEPT {
+        if *entries == range.start && *bytes + more <= KEPT {
             *bytes += more;
-            *entries = end;
+            *entries = range.end;
             kept.extend(rows);
         }
     }
 
-    fn piece(&self, start: usize, ctx: &mut Ctx) -> Result<Vec<Made>, Failure> {
-        if start > 0 {
+    fn piece(&self, range: Range<usize>, ctx: &mut Ctx) -> Result<Vec<Made>, Failure> {
+        if range.start > 0 {
             ctx.breathe();
         }
-        let end = (start + PIECE).min(self.found.entries.len());
-        let entries = self.found.entries.get(start..end).unwrap_or_default();
+        let end = range.end.min(self.found.entries.len());
+        let entries = self.found.entries.get(range.start..end).unwrap_or_default();
         parallel::map(entries, &ctx.interrupt, |entry| self.make(entry)).ok_or(Failure::Interrupted)
     }
 
@@ -188,5 +197,34 @@ impl Listing {
         let eyes = self.guest.as_ref().map(|guest| Eyes { guest, pool: &pool.pool });
         let (row, names) = row(&props, &node, &self.wanted, self.users, eyes);
         Made { row: Some(row), names, notes: props.take_notes() }
+    }
+}
+
+/// A row as far as its order depends on it.
+fn only_keys(mut row: DatasetRow) -> DatasetRow {
+    row.props.shorten(KEY);
+    row
+}
+
+fn bytes_of(row: &DatasetRow) -> usize {
+    size_of::<DatasetRow>() + row.name.len() + row.props.bytes()
+}
+
+/// Datasets of the next piece, after one of `done` datasets whose rows took `bytes`.
+fn next_piece(done: usize, bytes: usize) -> usize {
+    let fitting = PIECE_BYTES / (bytes / done.max(1)).max(1);
+    fitting.clamp(1, PIECE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_short_where_rows_are_long() {
+        assert_eq!(next_piece(16, 16 * 4000), PIECE);
+        assert_eq!(next_piece(16, 16 * (1 << 20)), 4);
+        assert_eq!(next_piece(4, 4 * (64 << 20)), 1);
+        assert_eq!(next_piece(0, 0), PIECE, "no row, as all are gone");
     }
 }

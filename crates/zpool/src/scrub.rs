@@ -5,6 +5,7 @@ use clikit::ctx::Ctx;
 use clikit::output::time::parse_date;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::Imported;
+use engine::Kind;
 use engine::spa::scrub::ScanCommand;
 use engine::spa::{ActivityCommand, WaitActivity};
 use zcommon::features::Feature;
@@ -114,11 +115,15 @@ impl Scrub {
         if starts {
             pool.validate().map_err(cannot)?;
         }
-        match action {
+        let done = match action {
             Action::Start(command) => spa.scan(command),
             Action::End(command) => spa.command(WaitActivity::Scrub, command),
+        };
+        match done {
+            // As in OpenZFS, a pause with nothing to pause succeeds.
+            Err(e) if e.kind() == Kind::NotFound && self.pause => {}
+            done => done.map_err(cannot)?,
         }
-        .map_err(cannot)?;
         if starts && spa.features.is_active(Feature::ZpoolCheckpoint) {
             let what =
                 format!("warning: will not scrub state that belongs to the checkpoint of pool '{name}'");

@@ -29,6 +29,8 @@ impl Absent {
     pub fn new(name: &str, pool: &Unavailable) -> Self {
         let candidate = pool.candidate();
         let tree = candidate.config.nvlist("vdev_tree").and_then(VdevNode::from_config);
+        let has_all = |tree: &VdevNode| tree.children.iter().all(|top| top.kind != "missing");
+        let tree = tree.filter(has_all).or_else(|| pool.vdevs());
         let mut tree = tree.unwrap_or_else(|| VdevNode::empty_root(candidate.guid));
         assess(&mut tree, &|leaf| candidate.locate(leaf));
         Self { name: name.to_owned(), why: pool.why.clone(), candidate, tree }

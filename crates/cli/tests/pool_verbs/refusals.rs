@@ -56,6 +56,7 @@ fn words_are_looked_at_first() {
     live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));
     for (line, code, why) in [
         ("zpool scrub none", 1, "cannot open 'none': no such pool"),
+        ("zpool scrub -p tank", 0, ""),
         ("zpool scrub -s tank", 1, "cannot cancel scrubbing tank: there is no active scrub"),
         ("zpool ddtprune -p 5 none", 255, "cannot open 'none': no such pool"),
         ("zpool trim none", 255, "cannot open 'none': no such pool"),

@@ -99,6 +99,15 @@ impl PropList {
         self.0.get(at).map(|(_, prop)| prop)
     }
 
+    /// Keeps at most `len` bytes of each value in the literal format, and none of other formats.
+    pub fn shorten(&mut self, len: usize) {
+        for (_, prop) in &mut self.0 {
+            (prop.nice, prop.received) = (String::new(), None);
+            prop.literal.truncate(prop.literal.floor_char_boundary(len));
+            prop.literal.shrink_to_fit();
+        }
+    }
+
     /// The approximate memory of the properties, in bytes.
     pub fn bytes(&self) -> usize {
         let texts = |prop: &Prop| prop.nice.capacity() + prop.literal.capacity();

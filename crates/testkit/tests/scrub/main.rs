@@ -236,6 +236,8 @@ fn a_scrub_is_paused_resumed_and_stopped() {
     assert_eq!((missing.kind(), missing.what()), (Kind::NotFound, "there is no active scrub"));
     bench.spa.scan(ScanCommand::Scrub).unwrap();
     assert_eq!(bench.spa.scan(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
+    // No leaf lacks anything: there is nothing for which the scrub would end.
+    bench.spa.scan(ScanCommand::Resilver).unwrap();
     bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
     assert_eq!(
         bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err().kind(),

@@ -202,14 +202,15 @@ impl Spa {
         Ok(())
     }
 
+    /// A running scan ends for it, unless no leaf lacks anything.
     fn restart_resilver(&self, at: &MosTx<'_>, running: Option<DslScan>) -> Result<()> {
+        if self.lacking().is_none() {
+            return Ok(());
+        }
         if let Some(mut scan) = running {
             let func = ScanFunc::of(&scan).unwrap_or(ScanFunc::Scrub);
             self.finish_scan(at, &mut scan, func, false)?;
         }
-        match self.lacking() {
-            Some(_) => self.begin_scan(at, ScanFunc::Resilver),
-            None => Ok(()),
-        }
+        self.begin_scan(at, ScanFunc::Resilver)
     }
 }
