@@ -83,7 +83,7 @@ pub fn help(name: &str, argv: &[OsString], ctx: &mut Ctx) -> Option<Exit> {
         return None;
     }
     let text = match words.next() {
-        None => everything(&tree_of(name)),
+        None | Some("--help") => everything(&tree_of(name)),
         Some(topic) => match pages::help(name, topic, ctx.out_is_terminal) {
             Some(text) => text,
             None => {

@@ -306,9 +306,7 @@ pub fn of_vdev(prop: VdevProp) -> &'static str {
         P::Autosit => {
             "Whether disks that are much slower than the others of a raidz or draid sit out reads for some minutes."
         }
-        P::SlowIoEvents => {
-            "Whether slow requests are reported as events. Kept for OpenZFS 2.4; this build reports none."
-        }
+        P::SlowIoEvents => "Whether slow requests are reported as events (ereport.fs.zfs.delay).",
         _ => "",
     }
 }
