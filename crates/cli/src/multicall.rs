@@ -32,8 +32,8 @@ use crate::zinject::Zinject;
 impl Command {
     fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
         ctx.home = self.home();
-        if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
-            admit(&mut self, &guest, ctx)?;
+        if let Some(delegated) = ctx.session.as_ref().and_then(|session| session.delegated.clone()) {
+            admit(&mut self, &delegated, ctx)?;
             return self.run(ctx);
         }
         if let Command::Zfs(Zfs { verb: ZfsVerb::Send(send) }) = &self

@@ -189,8 +189,8 @@ fn everything(tree: &Command) -> String {
     )
 }
 
-/// Synopses that the arguments do not give, above all those of `zfs` that programs search for words: zrepl decides by them whether
-/// transfers can be resumed and whether snapshots can be destroyed together.
+/// Synopses that the arguments do not give, above all those of `zfs` that programs search for words: zrepl decides by them
+/// whether transfers can be resumed and whether snapshots can be destroyed together.
 const SEARCHED: &[(&str, &[&str])] = &[
     ("zpool ddtprune", &["ddtprune -d|-p <amount> <pool>"]),
     ("zpool prefetch", &["prefetch [-t <type>] <pool>"]),

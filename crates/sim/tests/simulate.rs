@@ -91,7 +91,7 @@ fn a_seed_is_the_same_each_time() {
 }
 
 #[test]
-fn what_loses_too_many_disks_says_so_and_loses_nothing() {
+fn a_pool_that_loses_too_many_disks_says_so_and_loses_nothing() {
     for (seed, shape) in (seed::first("sim", "simulate")..).zip(Shape::ALL) {
         lose_too_much(seed, shape.into()).unwrap_or_else(|why| panic!("{shape:?} seed {seed}: {why}"));
     }
