@@ -11,7 +11,7 @@
 # make kill   the built daemon, killed under load COUNT times from SEED=1 (needs FUSE)
 # make jobs   COUNT pools from SEED=1 with odd changes in the midst of scrubs, resilvers, expansions, removals … (needs FUSE, zdb)
 # make life   COUNT pools from SEED=1 under random administration, damage and kills, by the built program (needs FUSE, zdb)
-# make zts    all of OpenZFS's own functional tests (root, packages zfs-test and ksh); TREE=/ has the suite, JOBS=2 groups at a time
+# make zts    all of OpenZFS's own functional tests (root, packages zfs-test and ksh); 2.4's where tests/oracle.sh installed it; TREE=/ the machine's own; JOBS=2 groups at a time
 # make kernel  pools of ours in a kernel's OpenZFS (in a virtual machine) and back (root; the machine is created once)
 # make fuzz   decoders and whole images against mutated input, SECONDS=60 each
 
@@ -19,7 +19,7 @@ CARGO ?= cargo
 SECONDS ?= 60
 SEED ?= 1
 COUNT ?= 20000
-TREE ?= /
+TREE ?=
 JOBS ?= 2
 
 PREFIX ?= /usr/local
@@ -82,10 +82,10 @@ kernel: build
 	tests/kernel/run.sh target/release/aquifer target/kernel
 	tests/kernel/run.sh target/release/aquifer target/kernel-2.4 trixie
 
-# Resumable: groups with results of the same binary are left out.
+# Resumable: groups with results of the same binary and suite are left out.
 zts:
 	$(CARGO) build --bin aquifer
-	$(CARGO) run -p xtask -- zts --all --jobs $(JOBS) --tree $(TREE)
+	$(CARGO) run -p xtask -- zts --all --jobs $(JOBS) $(if $(TREE),--tree $(TREE))
 
 bench: build
 	tests/oracle.sh

@@ -1,5 +1,5 @@
-//! Changes of a golden stream, received into a pool: the first byte chooses the stream, the rest tells the changes, and the checksums
-//! are made right.
+//! Changes of a golden stream, received into a pool: the first byte chooses the stream, the rest tells the changes, and the
+//! checksums are made right.
 #![no_main]
 
 use std::sync::Mutex;

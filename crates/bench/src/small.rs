@@ -2,13 +2,15 @@
 //!
 //! One thread makes the calls that a mount's requests make: for a new file its lookup, the creation, its
 //! attributes, a write of 3 kB and the close; for a removal lookup, attributes and unlink; sequential writes of 4 KiB; and
-//! appends of 4 KiB with `fsync`, by one caller and by 16 with a file each. Meant for counts, which are stable where times are not:
+//! appends of 4 KiB with `fsync`, by one caller and by 16 with a file each. Meant for counts, which are stable where times are
+//! not:
 //!
 //! ```text
 //! valgrind --tool=callgrind --toggle-collect=bench::small::creates target/demo/bench --small DIR 1000
 //! ```
 //!
-//! counts the instructions of one function per run (`creates`, `unlinks`, `writes`, `lookups`); txgs are written by other threads and are not included.
+//! counts the instructions of one function per run (`creates`, `unlinks`, `writes`, `lookups`); txgs are written by other
+//! threads and are not included.
 
 use std::path::Path;
 use std::time::Instant;

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_failed_flush_has_lost_is_in_memory_until_it_is_written_again() {
+    fn writes_lost_by_a_failed_flush_stay_in_memory_until_written_again() {
         let dev = faulty(3, &[Fault::FlushErrors { count: 1, lost: 1000 }]);
         write_at(&dev, 512, &[1; 512]).unwrap();
         write_at(&dev, 600, &[2; 8]).unwrap();

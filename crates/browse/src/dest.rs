@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_file_system_lacks_is_counted() {
+    fn attributes_without_a_place_are_counted() {
         let Some(plain) = attr(pflags::ARCHIVE, 0) else { return };
         let null = File::open("/dev/null").unwrap();
         assert_eq!(project_and_flags(&null, &plain), 0, "nothing to keep");

@@ -13,7 +13,7 @@ use clikit::ctx::Ctx;
 use clikit::session::Home;
 use clikit::target::Target;
 use clikit::verb::Failure;
-use daemon::access::Guest;
+use daemon::access::DelegatedUser;
 use zfs::ZfsVerb;
 use zfs::delegated::{
     Need, are_given, are_kept_out, below, denied, destroys, made_below, need, need_on, promoted, renames,
@@ -27,7 +27,7 @@ use crate::command::Command;
 use crate::refusal::refusal;
 
 /// Admits a command as far as its effect is known before it runs; otherwise returns the refusal.
-pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Result<(), Failure> {
+pub(crate) fn admit(command: &mut Command, delegated: &DelegatedUser, ctx: &mut Ctx) -> Result<(), Failure> {
     if ctx.home == Home::Here {
         return Err(refusal(command));
     }
@@ -35,7 +35,7 @@ pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Resu
     if looks(command) || refuses_itself(command) {
         return if private { Err(Failure::failed("permission denied")) } else { Ok(()) };
     }
-    match (is_given(command, guest, ctx), private) {
+    match (is_given(command, delegated, ctx), private) {
         (Ok(true), _) => Ok(()),
         (Ok(false), _) => Err(refusal(command)),
         // A user without permission to view pools must not learn which names exist.
@@ -45,7 +45,7 @@ pub(crate) fn admit(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Resu
 }
 
 /// Whether the permissions that a command needs are granted, as far as they are known before it runs.
-fn is_given(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Result<bool, Failure> {
+fn is_given(command: &mut Command, delegated: &DelegatedUser, ctx: &mut Ctx) -> Result<bool, Failure> {
     let needs = match command {
         Command::Zfs(_) => of_zfs(command, ctx)?,
         Command::Zpool(_) => {
@@ -54,7 +54,7 @@ fn is_given(command: &mut Command, guest: &Guest, ctx: &mut Ctx) -> Result<bool,
         }
         _ => return Ok(false),
     };
-    are_given(needs, guest, ctx)
+    are_given(needs, delegated, ctx)
 }
 
 /// Whether a command only prints information about pools, which every user may do.
@@ -117,8 +117,8 @@ fn of_zfs(command: &mut Command, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
         ZfsVerb::Receive(v) => {
             // Only root can mount.
             v.unmounted = true;
-            let Some(guest) = ctx.session()?.guest.clone() else { return Err(refused) };
-            permissions::needs(v, &guest, ctx)?
+            let Some(delegated) = ctx.session()?.delegated.clone() else { return Err(refused) };
+            permissions::needs(v, &delegated, ctx)?
         }
         ZfsVerb::Create(v) => {
             // Only root can mount.

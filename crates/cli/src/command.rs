@@ -60,7 +60,7 @@ pub enum Command {
     Zdb(Zdb),
     /// Inject faults into imported pools
     Zinject(Zinject),
-    /// Send streams: print their records
+    /// Inspect and convert send streams
     Zstream(Zstream),
     /// The verbs that take a path inside a dataset.
     #[command(flatten)]

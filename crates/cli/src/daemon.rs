@@ -58,8 +58,8 @@ impl Daemon {
         zfuse::mount_helper::work_apart();
         zfuse::raise_limits();
         choose_transport();
-        // The client that starts a daemon reads this process's standard output to its end, which another descriptor of it would put
-        // off until the daemon ends.
+        // The client that starts a daemon reads this process's standard output to its end, which another descriptor of it would
+        // put off until the daemon ends.
         ctx.raw_out = None;
         let (place, stop) = (RunPaths::of_process(), ctx.interrupt.flag());
         let served = daemon::server::serve(&place, verbs, stop, self.stay);

@@ -35,11 +35,11 @@ impl Commands for Verbs {
         let word = |name: &str| call.env.get(name).and_then(|word| word.to_str()).map(str::to_owned);
         zpool::vdev_names::use_environment(word);
         zutil::environment::use_clients(call.env.clone());
-        let (held, is_guest) = (Arc::new(AtomicBool::new(false)), call.guest.is_some());
+        let (held, is_delegated) = (Arc::new(AtomicBool::new(false)), call.delegated.is_some());
         let session = Session {
             registry: call.registry,
             caller: call.caller,
-            guest: call.guest,
+            delegated: call.delegated,
             cwd: call.cwd,
             env: call.env,
             stdin: call.stdin,
@@ -50,12 +50,12 @@ impl Commands for Verbs {
         let patient = |stream| Patient::new(stream, &held, &call.interrupt);
         let terminals = (call.stdout.is_terminal(), call.stderr.is_terminal());
         let raw_out = call.stdout.try_clone().ok();
-        let (out, err): (Box<dyn Write>, Box<dyn Write>) = match is_guest {
+        let (out, err): (Box<dyn Write>, Box<dyn Write>) = match is_delegated {
             true => (Box::new(patient(call.stdout)), Box::new(patient(call.stderr))),
             false => (Box::new(Page::new(call.stdout)), Box::new(call.stderr)),
         };
         let mut ctx = Ctx::with_streams(cleaned(out, terminals.0), cleaned(err, terminals.1));
-        if is_guest && is_excessive(&call.argv) {
+        if is_delegated && is_excessive(&call.argv) {
             ctx.warn("argument list too long");
             // The reader may have disconnected.
             let _ = ctx.err.flush();
@@ -84,11 +84,11 @@ impl Commands for Verbs {
 
 /// Prints the names of the pools, a line each, for a client that queries more than one daemon.
 fn names(mut call: Call) -> u8 {
-    if call.guest.is_some() && are_kept_out(&call.registry) {
+    if call.delegated.is_some() && are_kept_out(&call.registry) {
         return Exit::FAILED.0;
     }
     let text: String = call.registry.names().iter().map(|name| format!("{name}\n")).collect();
-    let written = match call.guest.is_some() {
+    let written = match call.delegated.is_some() {
         true => {
             let mut out = Patient::new(call.stdout, &Arc::default(), &call.interrupt);
             out.write_all(text.as_bytes()).and_then(|()| out.flush())

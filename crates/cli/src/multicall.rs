@@ -32,8 +32,8 @@ use crate::zinject::Zinject;
 impl Command {
     fn run_at_home(mut self, argv: &[OsString], ctx: &mut Ctx) -> Outcome {
         ctx.home = self.home();
-        if let Some(guest) = ctx.session.as_ref().and_then(|session| session.guest.clone()) {
-            admit(&mut self, &guest, ctx)?;
+        if let Some(delegated) = ctx.session.as_ref().and_then(|session| session.delegated.clone()) {
+            admit(&mut self, &delegated, ctx)?;
             return self.run(ctx);
         }
         if let Command::Zfs(Zfs { verb: ZfsVerb::Send(send) }) = &self
@@ -80,7 +80,7 @@ fn run_as(name: &str, argv: Vec<OsString>, ctx: &mut Ctx) -> Exit {
     // The daemon receives words that are already reordered; its own environment is not the user's.
     let in_order = ctx.session.is_none() && std::env::var_os(posix::WORD).is_some();
     let argv = if in_order { posix::end_options(argv, &command(name)) } else { argv };
-    let argv = with_version_as_verb(name, with_question_mark_as_help(argv));
+    let argv = without_help_of_help(with_version_as_verb(name, with_question_mark_as_help(argv)));
     let words = argv.clone();
     let parsed = match name {
         "zpool" => parse::<Zpool>(name, argv).map(Command::Zpool),
@@ -156,6 +156,14 @@ fn with_question_mark_as_help(argv: Vec<OsString>) -> Vec<OsString> {
     argv.into_iter().enumerate().map(help).collect()
 }
 
+/// `aquifer help --help` is `aquifer help`.
+fn without_help_of_help(mut argv: Vec<OsString>) -> Vec<OsString> {
+    if argv.get(1).is_some_and(|word| word == "help") {
+        argv.retain(|word| word != "--help" && word != "-h");
+    }
+    argv
+}
+
 /// `zpool -V` and `zpool --version` are `zpool version`.
 fn with_version_as_verb(name: &str, mut argv: Vec<OsString>) -> Vec<OsString> {
     if let Some(word) =
@@ -216,6 +224,23 @@ mod tests {
             let run = captured(&line);
             assert_eq!((run.exit, run.err.as_str()), (Exit::OK, ""), "{line:?}");
             assert!(!run.out.is_empty());
+        }
+    }
+
+    #[test]
+    fn each_program_and_verb_answers_a_request_for_help() {
+        let verbs = |name| command(name).get_subcommands().map(|verb| verb.get_name().to_owned()).collect();
+        let mut lines: Vec<Vec<String>> = vec![vec!["aquifer".into(), "help".into(), "--help".into()]];
+        for name in NAMES.iter().chain(&["aquifer"]) {
+            lines.push(vec![(*name).to_owned(), "--help".into()]);
+            let all: Vec<String> = verbs(name);
+            lines.extend(all.into_iter().map(|verb| vec![(*name).to_owned(), verb, "--help".into()]));
+        }
+        for line in lines {
+            let words: Vec<&str> = line.iter().map(String::as_str).collect();
+            let run = captured(&words);
+            assert_eq!((run.exit, run.err.as_str()), (Exit::OK, ""), "{line:?}");
+            assert!(run.out.to_lowercase().contains("usage"), "{line:?}: {}", run.out);
         }
     }
 

@@ -67,14 +67,16 @@ impl Trip<'_> {
     }
 
     fn system(&self, door: &Path, argv: &[OsString], out: BorrowedFd<'_>) -> Outcome {
-        client::run_as_guest(door, argv.to_vec(), self.width, self.asked.reads, out).map(Exit).map_err(failed)
+        client::run_as_delegated(door, argv.to_vec(), self.width, self.asked.reads, out)
+            .map(Exit)
+            .map_err(failed)
     }
 
     /// A command of a user who is not root.
     fn of_user(&self, home: Home, out: BorrowedFd<'_>) -> Option<Outcome> {
         let own = client::is_wanted(&self.place);
         let door =
-            RunPaths::as_guest().map_or(Ok(None), |door| Ok(client::is_served(&door)?.then_some(door)));
+            RunPaths::as_delegated().map_or(Ok(None), |door| Ok(client::is_served(&door)?.then_some(door)));
         if self.asked.deed == Deed::Look {
             return self.look(own, door, out);
         }

@@ -83,7 +83,7 @@ pub fn help(name: &str, argv: &[OsString], ctx: &mut Ctx) -> Option<Exit> {
         return None;
     }
     let text = match words.next() {
-        None => everything(&tree_of(name)),
+        None | Some("--help") => everything(&tree_of(name)),
         Some(topic) => match pages::help(name, topic, ctx.out_is_terminal) {
             Some(text) => text,
             None => {
@@ -189,8 +189,8 @@ fn everything(tree: &Command) -> String {
     )
 }
 
-/// Synopses that the arguments do not give, above all those of `zfs` that programs search for words: zrepl decides by them whether
-/// transfers can be resumed and whether snapshots can be destroyed together.
+/// Synopses that the arguments do not give, above all those of `zfs` that programs search for words: zrepl decides by them
+/// whether transfers can be resumed and whether snapshots can be destroyed together.
 const SEARCHED: &[(&str, &[&str])] = &[
     ("zpool ddtprune", &["ddtprune -d|-p <amount> <pool>"]),
     ("zpool prefetch", &["prefetch [-t <type>] <pool>"]),

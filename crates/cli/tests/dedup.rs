@@ -173,8 +173,8 @@ fn advice_on_a_dataset_knows_its_blocks() {
     live.ok("zpool export tank");
 }
 
-/// Files are cloned between file systems of a pool, compressed ones and those of snapshots, too. Where blocks cannot be shared, bytes
-/// are copied, which the command says, or the file is refused.
+/// Files are cloned between file systems of a pool, compressed ones and those of snapshots, too. Where blocks cannot be shared,
+/// bytes are copied, which the command says, or the file is refused.
 #[test]
 fn files_are_cloned_between_file_systems() {
     let live = Live::new();

@@ -363,7 +363,7 @@ fn common_run(a: &str, b: &str, byte: u8) -> u64 {
 /// A block that can't be reconstructed counts on each leaf, as OpenZFS has it since 2.0: not on the raidz vdev nor on the pool.
 /// The file is named at once.
 #[test]
-fn what_cannot_be_reconstructed_counts_on_the_leaves() {
+fn failed_reconstructions_count_on_the_leaves() {
     use std::os::unix::fs::FileExt;
     let live = Live::new();
     if !std::path::Path::new("/dev/fuse").exists() {

@@ -193,8 +193,8 @@ fn a_disk_that_lacks_data_beside_a_checkpoint_is_whole_without_it() {
     live.export_and_verify("tank");
 }
 
-/// A spare that failed where it was used, and one whose pool was destroyed, have that pool's label still: the other pools that share it use
-/// it all the same.
+/// A spare that failed where it was used, and one whose pool was destroyed, have that pool's label still: the other pools that
+/// share it use it all the same.
 #[test]
 fn a_shared_spare_is_free_though_its_label_says_otherwise() {
     let live = Live::new();

@@ -1,5 +1,6 @@
-//! Forged packages: their lists lie, their streams are missing, exchanged or of other names. Whatever they say, datasets outside of
-//! the target stay as they are, the daemon goes on in bounded memory, and the pool is whole; a package that cannot be read changes nothing.
+//! Forged packages: their lists lie, their streams are missing, exchanged or of other names. Whatever they say, datasets
+//! outside of the target stay as they are, the daemon goes on in bounded memory, and the pool is whole; a package that cannot
+//! be read changes nothing.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod live;
@@ -114,8 +115,8 @@ impl Place {
         all.lines().filter(|line| is_inside(line) == inside).collect::<Vec<_>>().join("\n")
     }
 
-    /// Receives a forged package in one of four ways, another one each time. `harmless`: it cannot be read, so that nothing may change.
-    /// Returns whether it was refused.
+    /// Receives a forged package in one of four ways, another one each time. `harmless`: it cannot be read, so that nothing may
+    /// change. Returns whether it was refused.
     fn attack(&self, what: &str, bytes: &[u8], harmless: bool) -> bool {
         let line = WAYS[self.attacks.get() % WAYS.len()];
         self.attacks.set(self.attacks.get() + 1);

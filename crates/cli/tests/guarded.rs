@@ -82,7 +82,7 @@ fn a_disk_that_another_system_used_for_a_while_gets_everything_anew() {
 }
 
 #[test]
-fn what_lies_at_the_place_of_a_spare_or_cache_device_stays_as_it_is() {
+fn a_file_at_the_path_of_a_spare_or_cache_device_stays_as_it_is() {
     let live = Live::new();
     let [a, b, s, c] = ["a", "b", "s", "c"].map(|name| live.disk(name, 96));
     live.ok(&format!("zpool create -O mountpoint=none tank mirror {a} {b} spare {s} cache {c}"));

@@ -226,8 +226,8 @@ fn the_promise_of_memory_is_kept_by_many_sends() {
     live.export_and_verify("tank");
 }
 
-/// Many readers of a few bytes each, in records of which a few fill the cache: each read takes columns, the block that is made of them,
-/// and the decoded one. Two of the disks are missing.
+/// Many readers of a few bytes each, in records of which a few fill the cache: each read takes columns, the block that is made
+/// of them, and the decoded one. Two of the disks are missing.
 #[test]
 fn the_promise_of_memory_is_kept_by_many_readers_of_large_records() {
     if !Path::new("/dev/fuse").exists() {

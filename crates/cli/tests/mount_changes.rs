@@ -352,7 +352,7 @@ fn a_file_system_that_cannot_be_mounted_is_made() {
 }
 
 #[test]
-fn what_a_destroy_would_reclaim_counts_what_snapshots_share() {
+fn the_space_that_a_destroy_reclaims_counts_blocks_shared_by_its_snapshots() {
     let live = Live::new();
     let Some(at) = live.mounted() else { return };
     live.ok("zfs set compression=off tank");

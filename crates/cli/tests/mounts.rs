@@ -271,7 +271,7 @@ fn access_control_lists_come_and_go_with_their_property() {
 }
 
 #[test]
-fn a_snapshot_that_somebody_is_in_stays() {
+fn a_snapshot_in_use_stays() {
     let live = Live::new();
     let Some(at) = live.mounted() else { return };
     let all = at.join(".zfs/snapshot");
@@ -360,7 +360,7 @@ fn mounts_tell_of_themselves_and_go_in_order() {
 }
 
 #[test]
-fn what_umount_took_away_is_closed_by_who_may_wait() {
+fn a_mount_removed_by_umount_is_closed_by_a_thread_that_may_wait() {
     let live = Live::new();
     let Some(_) = live.mounted() else { return };
     let at = live.dir.path().join("legacy");

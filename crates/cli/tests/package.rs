@@ -110,7 +110,7 @@ fn what_is_installed_acts_by_its_name_and_goes_again() {
 }
 
 #[test]
-fn what_is_not_ours_is_not_overwritten() {
+fn foreign_programs_are_not_overwritten() {
     let dest = tempfile::tempdir().unwrap();
     let theirs = dest.path().join("usr/local/sbin/zpool");
     fs::create_dir_all(theirs.parent().unwrap()).unwrap();

@@ -58,7 +58,7 @@ fn no_key_may_be_asked_for() {
 
 /// Programs look for these words.
 #[test]
-fn what_is_no_stream_and_no_place_is_told_in_openzfs_words() {
+fn invalid_streams_and_targets_are_refused_in_openzfs_words() {
     let live = Live::new();
     let disk = live.disk("a", 128);
     live.ok(&format!("zpool create -O mountpoint=none tank {disk}"));

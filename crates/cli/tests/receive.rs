@@ -406,7 +406,8 @@ fn same_package(ours: &[u8], real: &[u8], words: &str) {
         all[0].drr.payloadlen = 0;
         let mut list =
             if payload.is_empty() { NvList::new() } else { NvList::decode(&payload).expect("a list") };
-        // Datasets are listed by the guids of their heads, which a copy has of its own; properties in the order of a hash with a salt.
+        // Datasets are listed by the guids of their heads, which a copy has of its own; properties in the order of a hash with
+        // a salt.
         let datasets = list.remove("fss");
         let of = |all: &NvList| all.iter().map(|pair| sorted(&pair.value)).collect::<Vec<_>>();
         let datasets = datasets.map(|all| if let NvValue::List(all) = all { of(&all) } else { Vec::new() });

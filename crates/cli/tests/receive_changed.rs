@@ -323,8 +323,8 @@ fn a_package_mounts_what_is_above_its_new_file_systems() {
     live.ok("zpool destroy tank");
 }
 
-/// A package leaves the whole tree of its target mounted, also file systems that it does not contain; not those with mount points of
-/// their own, and none with `-u`.
+/// A package leaves the whole tree of its target mounted, also file systems that it does not contain; not those with mount
+/// points of their own, and none with `-u`.
 #[test]
 fn a_package_mounts_the_tree_of_its_target() {
     let live = Live::new();

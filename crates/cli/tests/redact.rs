@@ -80,7 +80,7 @@ fn a_long_list_of_snapshots_is_in_a_spill_block() {
 }
 
 #[test]
-fn what_cannot_be_redacted_is_refused_in_openzfs_words() {
+fn invalid_redactions_are_refused_in_openzfs_words() {
     let Some((live, pool)) = with_golden("streams") else { return };
     let cases = [
         ("tank/src@a book tank/red@r", 17, "specified redaction bookmark (book) provided already exists\n"),
@@ -122,10 +122,10 @@ fn what_cannot_be_redacted_is_refused_in_openzfs_words() {
     live.export_and_verify("tank");
 }
 
-/// A stream that builds on a redacted snapshot is received if it needs no block that was left out, and redacted datasets are mounted only
-/// with `-f` and the setting.
+/// A stream that builds on a redacted snapshot is received if it needs no block that was left out, and redacted datasets are
+/// mounted only with `-f` and the setting.
 #[test]
-fn what_builds_on_redacted_snapshots_is_received() {
+fn streams_since_redacted_snapshots_are_received() {
     let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
     live.ok(&format!("zpool create -m none tank {}", live.disk("d1", 256)));
     live.ok("zfs create tank/src");

@@ -150,8 +150,8 @@ fn token(list: &NvList) -> String {
     format!("1-{sum:x}-{:x}-{hex}", packed.len())
 }
 
-/// Whatever a token says that its checksum covers: it is refused in words, or its stream is, or the stream completes the receive with
-/// what the sender has. A refused one leaves the interrupted receive as it is.
+/// Whatever a token says that its checksum covers: it is refused in words, or its stream is, or the stream completes the
+/// receive with what the sender has. A refused one leaves the interrupted receive as it is.
 #[test]
 fn forged_tokens_resume_nothing_else() {
     let Some(golden) = golden::get("streams") else { return };

@@ -145,7 +145,7 @@ fn headers_of_zstd_blocks_follow_their_pointers() {
 /// The blocks that `-x` copies during a walk of the metadata suffice to repeat the walk from the copy, for
 /// the real zdb, too.
 #[test]
-fn what_is_read_is_copied() {
+fn blocks_that_are_read_are_copied() {
     let Some(pool) = golden::get("basic") else { return };
     let dir = pool.dir.display().to_string();
     let copy = tempfile::tempdir().unwrap();

@@ -206,7 +206,7 @@ fn a_hanging_zedlet_is_ended_and_a_restart_repeats_no_event() {
 }
 
 #[test]
-fn what_other_users_can_change_is_not_run() {
+fn scripts_that_other_users_can_change_are_not_run() {
     let house = House::new();
     house.zedlet("all-fine.sh", "touch OUT/fine");
     mode(&house.zedlets(), 0o777);

@@ -52,8 +52,8 @@ impl Ctx {
     }
 
     /// Whether the caller is not the pools' owner.
-    pub fn is_guest(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.guest.is_some())
+    pub fn is_delegated(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.delegated.is_some())
     }
 
     /// Whether the command is OpenZFS's `zpool` or `zfs`.

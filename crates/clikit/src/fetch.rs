@@ -231,7 +231,7 @@ impl Head {
         let mut lines = text.split("\r\n");
         let first = lines.next().unwrap_or_default();
         let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)?.parse().ok());
-        let status = status.ok_or_else(|| bad("not an answer of HTTP"))?;
+        let status = status.ok_or_else(|| bad("invalid HTTP response"))?;
         let mut head = Self { status, location: None, length: None };
         for (name, value) in lines.filter_map(|line| line.split_once(':')) {
             let value = value.trim();
@@ -239,7 +239,7 @@ impl Head {
                 "location" => head.location = Some(value.to_owned()),
                 "content-length" => head.length = Some(value.parse().map_err(|_| bad("no length"))?),
                 "transfer-encoding" if !value.eq_ignore_ascii_case("identity") => {
-                    return Err(bad("the answer comes in pieces, which HTTP/1.0 does not have"));
+                    return Err(bad("chunked response to HTTP/1.0"));
                 }
                 _ => {}
             }

@@ -72,10 +72,10 @@ impl Repeat {
         Self { count: self.count.map(|count| count.saturating_add(1)), ..self }
     }
 
-    /// Makes the report as often as requested, or until the user stops it. The stop is the ordinary end of a report that repeats and
-    /// prints no message, as in OpenZFS, whose command ends by the signal. The argument of `report` tells whether it is the first
-    /// one; `plain` is false for a report that prints its time by itself ([`Self::stamp`]), and for JSON, whose time is an entry of
-    /// the document: [`Self::time`]. The last report gives the exit code.
+    /// Makes the report as often as requested, or until the user stops it. The stop is the ordinary end of a report that
+    /// repeats and prints no message, as in OpenZFS, whose command ends by the signal. The argument of `report` tells whether
+    /// it is the first one; `plain` is false for a report that prints its time by itself ([`Self::stamp`]), and for JSON, whose
+    /// time is an entry of the document: [`Self::time`]. The last report gives the exit code.
     pub fn run(
         self,
         ctx: &mut Ctx,
@@ -135,8 +135,8 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// Whether an interval ends these words: reports that repeat show pools that come later, so they run in a daemon even while none is
-/// imported.
+/// Whether an interval ends these words: reports that repeat show pools that come later, so they run in a daemon even while
+/// none is imported.
 pub fn has_interval(words: &[String]) -> bool {
     take_number(&mut words.to_vec()).is_some()
 }

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use daemon::access::Guest;
+use daemon::access::DelegatedUser;
 use daemon::registry::BEING_IMPORTED;
 use daemon::{Caller, Imported, Registry};
 use engine::dsl::write::Limited;
@@ -44,7 +44,7 @@ pub struct Session {
     /// The caller.
     pub caller: Caller,
     /// Set when the caller is not the owner.
-    pub guest: Option<Guest>,
+    pub delegated: Option<DelegatedUser>,
     /// The client's working directory.
     pub cwd: PathBuf,
     /// The environment variables that the client passes on.
@@ -193,7 +193,7 @@ impl Ctx {
     /// Lets changes reach the disk between two parts of a long report, if the caller is not the owner and could
     /// keep others from writing. Earlier lookups must be repeated then.
     pub fn breathe(&mut self) -> bool {
-        let Some(session) = self.session.as_mut().filter(|session| session.guest.is_some()) else {
+        let Some(session) = self.session.as_mut().filter(|session| session.delegated.is_some()) else {
             return false;
         };
         let guids: Vec<u64> = session.holds.quiet.drain(..).map(|(guid, _)| guid).collect();
@@ -227,8 +227,8 @@ impl Ctx {
 
     /// The user that limits on numbers of datasets hold: the caller, unless it is the pools' owner.
     pub fn limited(&self) -> Option<Arc<dyn Limited>> {
-        let guest = self.session.as_ref()?.guest.clone()?;
-        Some(Arc::new(guest))
+        let delegated = self.session.as_ref()?.delegated.clone()?;
+        Some(Arc::new(delegated))
     }
 
     /// Runs a task on a pool's datasets and records the command in its history, both in one txg.

@@ -15,14 +15,14 @@ use crate::deleg::{Grant, Scope, Who, allow, grants, grants_now};
 
 /// A user other than the pools' owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guest {
+pub struct DelegatedUser {
     /// User.
     pub uid: u32,
     /// Groups, the first one and all others.
     pub groups: Vec<u32>,
 }
 
-impl Guest {
+impl DelegatedUser {
     /// A user with its current group, and the groups in the machine's files.
     pub fn of_machine(uid: u32, gid: u32) -> Self {
         let read =
@@ -68,24 +68,33 @@ fn given(pool: &Pool, dataset: &str) -> Result<Vec<Vec<Grant>>> {
 
 /// All permissions of the user on a dataset.
 #[doc(alias = "dsl_deleg_access")]
-pub fn permissions(pool: &Pool, dataset: &str, guest: &Guest) -> Result<BTreeSet<String>> {
-    permissions_as(pool, dataset, false, guest)
+pub fn permissions(pool: &Pool, dataset: &str, delegated: &DelegatedUser) -> Result<BTreeSet<String>> {
+    permissions_as(pool, dataset, false, delegated)
 }
 
 /// All permissions of the user on the snapshots of a dataset: they are descendents of it.
 #[doc(alias = "dsl_deleg_access_impl")]
-pub fn permissions_on_snapshots(pool: &Pool, dataset: &str, guest: &Guest) -> Result<BTreeSet<String>> {
-    permissions_as(pool, dataset, true, guest)
+pub fn permissions_on_snapshots(
+    pool: &Pool,
+    dataset: &str,
+    delegated: &DelegatedUser,
+) -> Result<BTreeSet<String>> {
+    permissions_as(pool, dataset, true, delegated)
 }
 
-fn permissions_as(pool: &Pool, dataset: &str, snapshot: bool, guest: &Guest) -> Result<BTreeSet<String>> {
+fn permissions_as(
+    pool: &Pool,
+    dataset: &str,
+    snapshot: bool,
+    delegated: &DelegatedUser,
+) -> Result<BTreeSet<String>> {
     if !is_delegating(pool)? {
         return Ok(BTreeSet::new());
     }
-    Ok(of_levels(&given(pool, dataset)?, snapshot, guest))
+    Ok(of_levels(&given(pool, dataset)?, snapshot, delegated))
 }
 
-impl Limited for Guest {
+impl Limited for DelegatedUser {
     fn may_change(&self, at: &MosView<'_>, dir: u64, limit: &str) -> Result<bool> {
         let props = at.zap_word(MOS_DIRECTORY_OBJECT, mos::PROPS)?.unwrap_or(0);
         if props != 0 && at.zap_word(props, "delegation")? == Some(0) {
@@ -129,15 +138,15 @@ fn is_delegating(pool: &Pool) -> Result<bool> {
 /// A set has the meaning of the nearest dataset that defines it, from the granting dataset upwards. `snapshot`: a snapshot of
 /// the first dataset is meant, where its local grants do not hold.
 #[doc(alias = "dsl_deleg_access_impl")]
-fn of_levels(levels: &[Vec<Grant>], snapshot: bool, guest: &Guest) -> BTreeSet<String> {
+fn of_levels(levels: &[Vec<Grant>], snapshot: bool, delegated: &DelegatedUser) -> BTreeSet<String> {
     let mut have = BTreeSet::new();
     // Granted sets that are not resolved yet.
     let mut open: BTreeSet<String> = BTreeSet::new();
     let mut met: BTreeSet<String> = BTreeSet::new();
     for (depth, level) in levels.iter().enumerate() {
         let holds = |scope: &Scope| match scope {
-            Scope::Local(who) => depth == 0 && !snapshot && guest.is(who),
-            Scope::Descendent(who) => (depth > 0 || snapshot) && guest.is(who),
+            Scope::Local(who) => depth == 0 && !snapshot && delegated.is(who),
+            Scope::Descendent(who) => (depth > 0 || snapshot) && delegated.is(who),
             Scope::Create | Scope::Set(_) => false,
         };
         let given = level.iter().filter(|grant| holds(&grant.scope)).flat_map(|grant| &grant.perms);
@@ -197,12 +206,12 @@ mod tests {
             ],
         ];
         let may = |uid, groups: &[u32]| -> Vec<String> {
-            of_levels(&levels, false, &Guest { uid, groups: groups.to_vec() }).into_iter().collect()
+            of_levels(&levels, false, &DelegatedUser { uid, groups: groups.to_vec() }).into_iter().collect()
         };
         assert_eq!(may(7, &[]), ["snapshot"]);
         assert_eq!(may(8, &[1, 50]), ["hold", "send"]);
         assert!(may(8, &[]).is_empty());
-        let on_snapshot = of_levels(&levels, true, &Guest { uid: 7, groups: Vec::new() });
+        let on_snapshot = of_levels(&levels, true, &DelegatedUser { uid: 7, groups: Vec::new() });
         assert_eq!(on_snapshot.into_iter().collect::<Vec<_>>(), ["destroy"]);
     }
 
@@ -210,11 +219,12 @@ mod tests {
     fn a_set_means_what_the_nearest_dataset_says() {
         let user = || Who::User(7);
         let set = |perms| grant(Scope::Set("@set".into()), perms);
-        let guest = Guest { uid: 7, groups: Vec::new() };
+        let delegated = DelegatedUser { uid: 7, groups: Vec::new() };
         let here = vec![grant(Scope::Local(user()), &["@set"]), set(&["send"])];
         let above = vec![grant(Scope::Descendent(user()), &["@set"]), set(&["hold"])];
-        let may =
-            |levels: &[Vec<Grant>]| -> Vec<String> { of_levels(levels, false, &guest).into_iter().collect() };
+        let may = |levels: &[Vec<Grant>]| -> Vec<String> {
+            of_levels(levels, false, &delegated).into_iter().collect()
+        };
         assert_eq!(may(&[here.clone(), above.clone()]), ["send"]);
         assert_eq!(may(&[vec![here[0].clone()], above.clone()]), ["hold"]);
         // Granted only above: definitions below do not apply.

@@ -1,5 +1,5 @@
-//! Intent logs whose replay suspended a pool by an error of this program: the next import does not replay them, so that all other file
-//! systems are mounted. Another version of the program tries again.
+//! Intent logs whose replay suspended a pool by an error of this program: the next import does not replay them, so that all
+//! other file systems are mounted. Another version of the program tries again.
 //!
 //! A file with a line for each: the seed of the log's chain as two hexadecimal numbers, and the version.
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::paths::{RunPaths, connect_as_guest};
+use crate::paths::{RunPaths, connect_as_delegated};
 pub use crate::wire::READY;
 use crate::wire::{self, Request, is_harmless};
 
@@ -68,7 +68,7 @@ pub fn run(place: &RunPaths, argv: Vec<OsString>, width: u64, out: BorrowedFd<'_
 ///
 /// It gets pipes and terminals only; for other streams this process copies to or from a pipe, with its own rights.
 /// It gets the standard input only if `reads` is set.
-pub fn run_as_guest(
+pub fn run_as_delegated(
     socket: &Path,
     argv: Vec<OsString>,
     width: u64,
@@ -78,7 +78,7 @@ pub fn run_as_guest(
     let stdin = if reads { lent_input(io::stdin().as_fd())? } else { OwnedFd::from(io::pipe()?.0) };
     let streams = [Lent::of(out)?, Lent::of(io::stderr().as_fd())?];
     let [out, err] = &streams;
-    let done = run_over(&|| connect_as_guest(socket), argv, width, [stdin.as_fd(), out.end(), err.end()]);
+    let done = run_over(&|| connect_as_delegated(socket), argv, width, [stdin.as_fd(), out.end(), err.end()]);
     let copied = streams.map(Lent::finish);
     let code = done?;
     copied.into_iter().collect::<io::Result<()>>()?;
@@ -135,7 +135,7 @@ impl Lent {
 /// # Errors
 /// If a socket exists but does not answer, or is not trusted.
 pub fn is_served(socket: &Path) -> io::Result<bool> {
-    match connect_as_guest(socket) {
+    match connect_as_delegated(socket) {
         Ok(_) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_killed_and_has_not_ended_is_dying() {
+    fn a_killed_process_that_has_not_ended_is_dying() {
         assert!(says_dying("Name:\taquifer\nState:\tZ (zombie)\nSigPnd:\t0000000000000000\n"));
         assert!(says_dying("State:\tD (disk sleep)\nSigPnd:\t0000000000000100\n"));
         assert!(!says_dying("State:\tS (sleeping)\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000004000\n"));

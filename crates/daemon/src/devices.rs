@@ -190,7 +190,8 @@ fn try_open_all(candidate: &PoolCandidate, options: OpenOptions) -> Result<Opene
     let opened = candidate.open(options);
     let tree = candidate.config.nvlist("vdev_tree").and_then(VdevNode::from_config);
     let leaves: HashSet<u64> = tree.iter().flat_map(VdevNode::walk).map(|vdev| vdev.guid).collect();
-    // Spares and cache devices name no pool in their labels, or the one that used them last: one that is in use is another pool's.
+    // Spares and cache devices name no pool in their labels, or the one that used them last: one that is in use is another
+    // pool's.
     let is_own = |path: &Path| {
         let mut own =
             candidate.members.values().filter(|member| member.txg != 0 && leaves.contains(&member.guid));

@@ -18,8 +18,8 @@ pub struct News {
 /// A reader of the events of all present and former pools. A pool that appears later is read from its first event on.
 #[derive(Debug, Default)]
 pub struct Reader {
-    /// The pools' events, each with the position of the next one. A weak reference keeps the address from becoming that of others,
-    /// and does not make the events of a former pool look like those of an imported one.
+    /// The pools' events, each with the position of the next one. A weak reference keeps the address from becoming that of
+    /// others, and does not make the events of a former pool look like those of an imported one.
     pools: Vec<(Weak<Events>, u64)>,
 }
 

@@ -1,7 +1,8 @@
 //! Hot spares that pools share: each may list the same device, and one pool at a time uses it.
 //!
-//! The label of a spare says whether a pool uses it (unless the spare failed there and could not be written), and so do the trees of the pools; but a pool that was given the spare
-//! appears in neither until its change of vdevs is made. Until then the spare is noted as promised to that pool.
+//! The label of a spare says whether a pool uses it (unless the spare failed there and could not be written), and so do the
+//! trees of the pools; but a pool that was given the spare appears in neither until its change of vdevs is made. Until then the
+//! spare is noted as promised to that pool.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -125,7 +126,8 @@ impl Registry {
         self.all().iter().any(|pool| pool.guid() == pool_guid && !pool.uses(guid))
     }
 
-    /// Whether a spare's label is that of a pool that does not use it any more: it failed there, and the label could not be written.
+    /// Whether a spare's label is that of a pool that does not use it any more: it failed there, and the label could not be
+    /// written.
     fn is_left_over(&self, path: &Path, guid: u64) -> bool {
         let label = devices::label_of(path);
         label.is_some_and(|label| is_leftover_label(&label, guid, &|pool| self.has_left(pool, guid)))
@@ -141,7 +143,7 @@ impl Registry {
     /// Takes spares from the lists of all pools but `user`, which made ordinary disks of them.
     ///
     /// # Errors
-    /// Those of [`engine::spa::Spa::remove`], of the first pool that keeps a spare.
+    /// The errors of [`engine::spa::Spa::remove`], of the first pool that keeps a spare.
     #[doc(alias = "spa_vdev_detach")]
     pub fn unlist_spares(&self, user: &Imported, gone: &[u64]) -> Result<()> {
         for pool in self.all().into_iter().filter(|pool| pool.load_guid != user.load_guid) {

@@ -332,7 +332,7 @@ impl Mounts {
     /// Unmounts everything, the latest first.
     ///
     /// # Errors
-    /// That of the first mount that stays: a message that begins with [`CANNOT_UNMOUNT`] and names its path.
+    /// The error of the first mount that stays: a message that begins with [`CANNOT_UNMOUNT`] and names its path.
     pub fn unmount_all(&self, force: bool) -> Result<()> {
         let mut all = self.numbered();
         all.sort_by_key(|(order, _)| Reverse(*order));

@@ -1,7 +1,7 @@
 //! The daemon's paths: its socket and lock, and the cache file that outlives it.
 //!
-//! `AQUIFER_RUN` names a directory for all files; each directory has a daemon of its own: tests use it, and users
-//! who want two independent daemons.
+//! `AQUIFER_RUN` names a directory for all files; each directory has a daemon of its own, for tests and for users
+//! with two daemons.
 
 use std::fs;
 use std::io;
@@ -32,7 +32,7 @@ pub struct RunPaths {
     /// The settings file.
     pub conf: PathBuf,
     /// Directory of the socket for users other than the owner; `None` if there is none.
-    pub guests: Option<PathBuf>,
+    pub delegated: Option<PathBuf>,
 }
 
 impl RunPaths {
@@ -41,19 +41,24 @@ impl RunPaths {
         let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let place = Self::of_user();
         let own = var(RUN).is_some() || !rustix::process::geteuid().is_root();
-        let guests = var(GUESTS).or_else(|| (!own).then(|| GUESTS_AT.into()));
-        Self { conf: var(CONF).unwrap_or(place.conf), guests, ..place }
+        let delegated = var(GUESTS).or_else(|| (!own).then(|| GUESTS_AT.into()));
+        Self { conf: var(CONF).unwrap_or(place.conf), delegated, ..place }
     }
 
     fn of_user() -> Self {
         if let Some(dir) = std::env::var_os(RUN).filter(|dir| !dir.is_empty()) {
             let dir = std::path::absolute(&dir).unwrap_or_else(|_| PathBuf::from(dir));
-            return Self { run: dir.clone(), conf: dir.join(CONF_NAME), state: dir, guests: None };
+            return Self { run: dir.clone(), conf: dir.join(CONF_NAME), state: dir, delegated: None };
         }
         let uid = rustix::process::geteuid();
         if uid.is_root() {
             let conf = Path::new("/etc/aquifer").join(CONF_NAME);
-            return Self { run: "/run/aquifer".into(), state: "/var/lib/aquifer".into(), conf, guests: None };
+            return Self {
+                run: "/run/aquifer".into(),
+                state: "/var/lib/aquifer".into(),
+                conf,
+                delegated: None,
+            };
         }
         let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let run = match var("XDG_RUNTIME_DIR") {
@@ -65,7 +70,7 @@ impl RunPaths {
         let home = || var("HOME").map(|home| home.join(".config"));
         let conf = var("XDG_CONFIG_HOME").or_else(home).map(|dir| dir.join("aquifer"));
         let conf = conf.unwrap_or_else(|| run.clone()).join(CONF_NAME);
-        Self { state: state.unwrap_or_else(|| run.clone()), run, conf, guests: None }
+        Self { state: state.unwrap_or_else(|| run.clone()), run, conf, delegated: None }
     }
 
     /// The socket.
@@ -79,7 +84,7 @@ impl RunPaths {
     }
 
     /// The system daemon's socket for users other than its owner; `None` if an empty `AQUIFER_GUESTS` disables it.
-    pub fn as_guest() -> Option<PathBuf> {
+    pub fn as_delegated() -> Option<PathBuf> {
         let dir = std::env::var_os(GUESTS).map_or_else(|| GUESTS_AT.into(), PathBuf::from);
         (!dir.as_os_str().is_empty()).then(|| dir.join(SOCKET))
     }
@@ -138,7 +143,7 @@ impl RunPaths {
 ///
 /// # Errors
 /// Like [`RunPaths::connect`]; the directory must be writable by root or this user only.
-pub fn connect_as_guest(socket: &Path) -> io::Result<UnixStream> {
+pub fn connect_as_delegated(socket: &Path) -> io::Result<UnixStream> {
     let dir = socket.parent().unwrap_or(Path::new("/"));
     let meta = fs::symlink_metadata(dir)?;
     let (owner, mode, shown) = (meta.uid(), meta.mode() & 0o7777, dir.display());
@@ -219,7 +224,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let run = dir.path().join("run");
         let place =
-            RunPaths { run: run.clone(), state: run.clone(), conf: run.join(CONF_NAME), guests: None };
+            RunPaths { run: run.clone(), state: run.clone(), conf: run.join(CONF_NAME), delegated: None };
         place.check().unwrap();
         place.prepare().unwrap();
         for (mode, shown) in [(0o755, "mode 755"), (0o500, "mode 500")] {

@@ -1,7 +1,8 @@
 //! The record of a pool in the cache file, compared with its devices before a daemon that starts takes the pool.
 //!
-//! While the daemon had no control, another system may have imported, exported, renamed or destroyed the pool, and the devices that
-//! are there now may be those that had left it. Such a pool waits for `zpool import`, where its administrator sees its state.
+//! While the daemon had no control, another system may have imported, exported, renamed or destroyed the pool, and the devices
+//! that are there now may be those that had left it. Such a pool waits for `zpool import`, where its administrator sees its
+//! state.
 //!
 //! Differs from OpenZFS, which compares the labels' state with the cached configuration only: a daemon that stops exports its
 //! pools, so the file records that state and its txg; and a set of devices whose newest state is older than the recorded

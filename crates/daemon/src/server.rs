@@ -24,7 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-use crate::access::Guest;
+use crate::access::DelegatedUser;
 use crate::connections;
 use crate::imported::Imported;
 use crate::parallel::STACK;
@@ -35,9 +35,9 @@ use crate::wire;
 /// Interval of checking for the end.
 const TICK: Duration = Duration::from_millis(100);
 /// Maximum concurrent commands before delegated users are refused, and the timeout for their requests.
-const GUESTS: usize = 32;
+const DELEGATED_TALKS: usize = 32;
 /// Maximum concurrent commands of one such user, so that none can exclude the others.
-const OF_ONE_GUEST: usize = 8;
+const OF_ONE_DELEGATED: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time that a daemon without pools waits for the next command.
 const IDLE: Duration = Duration::from_secs(2);
@@ -72,7 +72,7 @@ pub struct Call {
     /// The caller.
     pub caller: Caller,
     /// Set if the caller is not the owner: only permitted operations may be done.
-    pub guest: Option<Guest>,
+    pub delegated: Option<DelegatedUser>,
     /// The client's standard input.
     pub stdin: File,
     /// The client's standard output.
@@ -108,7 +108,7 @@ struct Server {
     /// Number of commands that only listen.
     listeners: AtomicUsize,
     /// Number of running commands of each user other than the owner.
-    guests: Mutex<BTreeMap<u32, usize>>,
+    delegated: Mutex<BTreeMap<u32, usize>>,
     /// Set when all commands must stop.
     stop: Arc<AtomicBool>,
     /// Do not exit when no pool is imported.
@@ -153,8 +153,8 @@ pub fn serve(
     let own = OwnSocket::at(place.socket())?;
     listener.set_nonblocking(true)?;
     // The owner's pools are more important than viewing by other users.
-    let guests = place.guests.as_deref().and_then(|dir| {
-        listen_to_guests(dir).inspect_err(|e| eprintln!("other users cannot be served: {e}")).ok()
+    let delegated = place.delegated.as_deref().and_then(|dir| {
+        listen_to_delegated(dir).inspect_err(|e| eprintln!("other users cannot be served: {e}")).ok()
     });
     announce()?;
     let server = Arc::new(Server {
@@ -162,15 +162,15 @@ pub fn serve(
         commands,
         running: AtomicUsize::new(0),
         listeners: AtomicUsize::new(0),
-        guests: Mutex::default(),
+        delegated: Mutex::default(),
         stop,
         stay,
     });
-    server.accept_all(&listener, guests.as_ref().map(|(listener, _)| listener))?;
+    server.accept_all(&listener, delegated.as_ref().map(|(listener, _)| listener))?;
     // From here on no client connects; clients in the queue retry.
     own.remove()?;
     drop(listener);
-    if let Some((listener, own)) = guests {
+    if let Some((listener, own)) = delegated {
         own.remove()?;
         drop(listener);
     }
@@ -198,7 +198,7 @@ fn announce() -> io::Result<()> {
 }
 
 /// A socket that all users can reach, in a directory of its own, separate from the owner's.
-fn listen_to_guests(dir: &Path) -> io::Result<(UnixListener, OwnSocket)> {
+fn listen_to_delegated(dir: &Path) -> io::Result<(UnixListener, OwnSocket)> {
     use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
     std::fs::DirBuilder::new().recursive(true).mode(0o755).create(dir)?;
     let meta = std::fs::symlink_metadata(dir)?;
@@ -272,7 +272,7 @@ impl Server {
     fn accept_all(
         self: &Arc<Self>,
         listener: &UnixListener,
-        guests: Option<&UnixListener>,
+        delegated: Option<&UnixListener>,
     ) -> io::Result<()> {
         let mut quiet = Instant::now();
         loop {
@@ -285,7 +285,7 @@ impl Server {
                 return Ok(());
             }
             let tick = Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos().try_into().unwrap_or(0) };
-            let listeners = || std::iter::once(listener).chain(guests);
+            let listeners = || std::iter::once(listener).chain(delegated);
             let mut asked: Vec<_> = listeners().map(|l| PollFd::new(l, PollFlags::IN)).collect();
             match poll(&mut asked, Some(&tick)) {
                 Ok(0) | Err(Errno::INTR) => continue,
@@ -296,9 +296,9 @@ impl Server {
         }
     }
 
-    fn accept(self: &Arc<Self>, listener: &UnixListener, as_guest: bool) {
+    fn accept(self: &Arc<Self>, listener: &UnixListener, as_delegated: bool) {
         match listener.accept() {
-            Ok((stream, _)) => self.spawn(stream, as_guest),
+            Ok((stream, _)) => self.spawn(stream, as_delegated),
             Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::ConnectionAborted) => {}
             // Out of descriptors: running commands will release some.
             Err(e) => {
@@ -308,17 +308,17 @@ impl Server {
         }
     }
 
-    fn spawn(self: &Arc<Self>, stream: UnixStream, as_guest: bool) {
-        if as_guest && self.running.load(Ordering::Acquire) >= GUESTS {
+    fn spawn(self: &Arc<Self>, stream: UnixStream, as_delegated: bool) {
+        if as_delegated && self.running.load(Ordering::Acquire) >= DELEGATED_TALKS {
             // Clients that keep the daemon busy must not exclude its owner; the client sees a closed connection.
             return;
         }
         self.running.fetch_add(1, Ordering::AcqRel);
         let server = Arc::clone(self);
         let work = move || {
-            match server.talk(stream, as_guest) {
+            match server.talk(stream, as_delegated) {
                 // Only the owner can fill the log.
-                Err(e) if !as_guest => eprintln!("a connection failed: {e}"),
+                Err(e) if !as_delegated => eprintln!("a connection failed: {e}"),
                 _ => {}
             }
             server.running.fetch_sub(1, Ordering::AcqRel);
@@ -329,33 +329,35 @@ impl Server {
         }
     }
 
-    fn talk(&self, mut stream: UnixStream, as_guest: bool) -> io::Result<()> {
+    fn talk(&self, mut stream: UnixStream, as_delegated: bool) -> io::Result<()> {
         stream.set_nonblocking(false)?;
         let peer = rustix::net::sockopt::socket_peercred(stream.as_fd())?;
         let (uid, me) = (peer.uid.as_raw(), rustix::process::geteuid());
         let is_owner = uid == me.as_raw() || uid == 0;
-        let guest = match (is_owner, as_guest) {
+        let delegated = match (is_owner, as_delegated) {
             (true, _) => None,
             (false, false) => return Err(io::Error::from(io::ErrorKind::PermissionDenied)),
             (false, true) => {
                 stream.set_read_timeout(Some(PATIENCE))?;
-                Some(Guest::of_machine(uid, peer.gid.as_raw()))
+                Some(DelegatedUser::of_machine(uid, peer.gid.as_raw()))
             }
         };
-        let _place = match guest.is_some().then(|| Turn::of(&self.guests, uid)) {
+        let _place = match delegated.is_some().then(|| Turn::of(&self.delegated, uid)) {
             // The client retries.
             Some(None) => return Ok(()),
             place => place,
         };
-        let Some((request, streams)) = wire::receive(&mut stream, guest.is_some())? else { return Ok(()) };
-        if guest.is_some() && !streams.iter().all(wire::is_harmless) {
+        let Some((request, streams)) = wire::receive(&mut stream, delegated.is_some())? else {
+            return Ok(());
+        };
+        if delegated.is_some() && !streams.iter().all(wire::is_harmless) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "streams of a kind that is not written to",
             ));
         }
         let _listener =
-            (guest.is_none() && self.commands.only_listens(&request.argv)).then(|| Listener::of(self));
+            (delegated.is_none() && self.commands.only_listens(&request.argv)).then(|| Listener::of(self));
         stream.set_read_timeout(None)?;
         stream.write_all(&[wire::ACCEPTED])?;
         let interrupt = Arc::new(AtomicBool::new(false));
@@ -367,7 +369,7 @@ impl Server {
             env: request.env,
             width: request.width,
             caller: Caller { uid, gid: peer.gid.as_raw() },
-            guest,
+            delegated,
             stdin,
             stdout,
             stderr,
@@ -427,7 +429,7 @@ impl<'a> Turn<'a> {
     fn of(all: &'a Mutex<BTreeMap<u32, usize>>, uid: u32) -> Option<Self> {
         let mut counts = all.lock();
         let count = counts.entry(uid).or_default();
-        if *count >= OF_ONE_GUEST {
+        if *count >= OF_ONE_DELEGATED {
             return None;
         }
         *count += 1;

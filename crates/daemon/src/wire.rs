@@ -27,9 +27,9 @@ pub const READY: &[u8] = b"ready\n";
 /// Maximum bytes of a request: more than any command line may have.
 const MAX: usize = 4 << 20;
 /// The same for users other than the owner: a request takes many times its bytes in memory while it is decoded.
-const MAX_OF_GUEST: usize = 1 << 20;
+const MAX_OF_DELEGATED: usize = 1 << 20;
 /// Maximum words and variables in a request of such a user.
-const WORDS_OF_GUEST: usize = 32 << 10;
+const WORDS_OF_DELEGATED: usize = 32 << 10;
 /// One request of such a user is decoded at a time.
 static DECODING: Mutex<()> = Mutex::new(());
 /// Standard input, output and error.
@@ -103,10 +103,10 @@ pub(crate) fn send(
     stream.write_all(&body)
 }
 
-/// Receives a request; `None` if the other side disconnected without one. `is_guest`: of a user other than the owner.
+/// Receives a request; `None` if the other side disconnected without one. `is_delegated`: of a user other than the owner.
 pub(crate) fn receive(
     stream: &mut UnixStream,
-    is_guest: bool,
+    is_delegated: bool,
 ) -> io::Result<Option<(Request, [OwnedFd; STREAMS])>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(STREAMS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -125,19 +125,19 @@ pub(crate) fn receive(
     stream.read_exact(head.get_mut(got.bytes..).unwrap_or_default())?;
     let bad = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());
     let len = usize::try_from(u32::from_le_bytes(head)).unwrap_or(usize::MAX);
-    if len > if is_guest { MAX_OF_GUEST } else { MAX } {
+    if len > if is_delegated { MAX_OF_DELEGATED } else { MAX } {
         return Err(bad("a request that is too long"));
     }
     let mut body = vec![0; len];
     stream.read_exact(&mut body)?;
     let streams =
         <[OwnedFd; STREAMS]>::try_from(streams).map_err(|_| bad("a request without its streams"))?;
-    if !is_guest {
+    if !is_delegated {
         return Ok(Some((Request::decode(&body)?, streams)));
     }
     let _alone = DECODING.lock();
     let request = Request::decode(&body)?;
-    match request.argv.len() + request.env.len() > WORDS_OF_GUEST {
+    match request.argv.len() + request.env.len() > WORDS_OF_DELEGATED {
         true => Err(bad("a request that is too long")),
         false => Ok(Some((request, streams))),
     }
@@ -175,7 +175,7 @@ mod tests {
         send(&mut here, &request, [null.as_fd(); STREAMS]).unwrap();
         let (received, streams) = receive(&mut there, false).unwrap().unwrap();
         assert_eq!((received, streams.len()), (request, STREAMS));
-        let long = Request { argv: vec!["zfs".into(); WORDS_OF_GUEST + 1], ..Request::default() };
+        let long = Request { argv: vec!["zfs".into(); WORDS_OF_DELEGATED + 1], ..Request::default() };
         std::thread::scope(|scope| {
             scope.spawn(|| send(&mut here, &long, [null.as_fd(); STREAMS]));
             assert!(receive(&mut there, true).is_err());

@@ -28,7 +28,7 @@ pub struct SystemSecrets;
 impl Secrets for SystemSecrets {
     #[expect(clippy::disallowed_methods, reason = "the source of Env::secrets")]
     fn fill(&self, out: &mut [u8]) -> Result<()> {
-        getrandom::fill(out).map_err(|e| Error::new(Kind::Io, format!("no random bytes are to be had: {e}")))
+        getrandom::fill(out).map_err(|e| Error::new(Kind::Io, format!("cannot read random bytes: {e}")))
     }
 }
 

@@ -1,8 +1,8 @@
 //! The pool engine: from labels on devices to objects, bottom to top.
 //!
 //! Modules import only downwards: `error`, `types` → `plug`, `taskq` → `memory` → `inject` → `vdev` → `zio` → `arc` → `dmu` →
-//! `zap` → `sa` → `ddt`, `brt`, `zil` → `traverse` → `dsl` → `send` → `spa` → `recv` → `scan`, `sharing`. Clock, randomness, devices
-//! and threads come from outside through [`env::Env`].
+//! `zap` → `sa` → `ddt`, `brt`, `zil` → `traverse` → `dsl` → `send` → `spa` → `recv` → `scan`, `sharing`. Clock, randomness,
+//! devices and threads come from outside through [`env::Env`].
 
 #![warn(unreachable_pub)]
 

@@ -5,8 +5,8 @@
 //! queues start when the thread leaves, or before it waits for anything ([`release`]): a thread never waits for a write
 //! that it holds back itself. Another thread may start the queue earlier; that is harmless.
 //!
-//! The threads of an executor hold back the requests of scans between their jobs as well ([`hold_scans_back`]): each of a scan's jobs starts
-//! a small repair.
+//! The threads of an executor hold back the requests of scans between their jobs as well ([`hold_scans_back`]): each of a
+//! scan's jobs starts a small repair.
 #![doc(alias("blk_start_plug", "blk_finish_plug"))]
 
 use std::cell::RefCell;

@@ -396,8 +396,8 @@ impl Spa {
         self.wait_synced(self.txgs.open())
     }
 
-    /// As [`Spa::sync`], and for the txgs after which space that was freed can be allocated again: by then what follows of
-    /// the changes, such as the flush of a dedup log, is written as well.
+    /// As [`Spa::sync`]; also syncs until freed space is reusable and deferred work, such as the flush of a dedup log, is
+    /// written.
     #[doc(alias("zpool sync", "txg_wait_synced"))]
     pub fn sync_deferred(&self) -> Result<()> {
         self.wait_synced(self.txgs.open().saturating_add(DEFER))

@@ -45,8 +45,8 @@ thread_local! {
     static BACKGROUND: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does a part of a job in the background: the requests that this thread starts are the job's, not those of others for whom a job makes
-/// room.
+/// Does a part of a job in the background: the requests that this thread starts are the job's, not those of others for whom a
+/// job makes room.
 pub(crate) fn in_background<T>(work: impl FnOnce() -> T) -> T {
     struct Restore(bool);
     impl Drop for Restore {

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded() {
+    fn encoding_and_decoding_agree() {
         let mut rng = stdx::rng::Rng::new(3);
         for round in 0..300 {
             let shift = 9 + round % 8;

@@ -53,8 +53,9 @@ use target::Target;
 ///
 /// The targets are one or more block devices or files, which pools are made of and whose content is lost; or a directory, in
 /// which files serve as devices; or an imported pool or file system, below which one dataset is made and destroyed
-/// afterwards. Words that begin with / or . are paths. Devices that contain a label, a file system or a partition table are refused
-/// unless -f; mounted ones always. Ctrl-C removes everything that was made; what a killed benchmark has left is removed by the next one.
+/// afterwards. Words that begin with / or . are paths. Devices that contain a label, a file system or a partition table are
+/// refused unless -f; mounted ones always. Ctrl-C removes everything that was made; what a killed benchmark has left is removed
+/// by the next one.
 #[derive(Debug, Args)]
 pub struct Bench {
     /// Overwrite devices and files that contain something.

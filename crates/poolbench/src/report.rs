@@ -125,7 +125,8 @@ impl Results {
         table.print(out, false)
     }
 
-    /// Prints one line for each cell, with tabs: table, keys (joined by commas), column, unit, median, slowest and fastest run, limit.
+    /// Prints one line for each cell, with tabs: table, keys (joined by commas), column, unit, median, slowest and fastest run,
+    /// limit.
     ///
     /// # Errors
     /// Errors of the output.

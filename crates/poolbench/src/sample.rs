@@ -79,8 +79,8 @@ impl Sample {
         Ok(Self { name, bytes })
     }
 
-    /// The piece for offset `at` of a file, `len` bytes (at most [`PIECE`]). Each turn through the sample starts one byte later, so
-    /// blocks do not repeat exactly.
+    /// The piece for offset `at` of a file, `len` bytes (at most [`PIECE`]). Each turn through the sample starts one byte
+    /// later, so blocks do not repeat exactly.
     pub fn piece(&self, at: u64, len: usize) -> &[u8] {
         let room = self.bytes.len().saturating_sub(PIECE).max(1) as u64;
         let shift = usize::try_from((at + at / room) % room).unwrap_or(0);

@@ -120,8 +120,8 @@ pub fn sweep() -> Vec<String> {
     lines
 }
 
-/// Destroys datasets below `parent` that carry the mark of a benchmark whose directory no longer exists: the machine was restarted.
-/// Returns a line for each.
+/// Destroys datasets below `parent` that carry the mark of a benchmark whose directory no longer exists: the machine was
+/// restarted. Returns a line for each.
 pub fn sweep_below(parent: &str) -> Vec<String> {
     let user = Commands::of_user();
     let words = ["zfs", "get", "-H", "-d", "1", "-s", "local", "-o", "name,value", PROPERTY, parent];

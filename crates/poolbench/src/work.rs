@@ -114,8 +114,8 @@ impl RunClock {
         Ok(self.meter.stop(&start, names.len() as f64))
     }
 
-    /// Reads or rewrites blocks of `block` bytes at random places of a file of `size` bytes, by `depth` callers at once, for `time`;
-    /// rewrites until they are on disk. Operations per second.
+    /// Reads or rewrites blocks of `block` bytes at random places of a file of `size` bytes, by `depth` callers at once, for
+    /// `time`; rewrites until they are on disk. Operations per second.
     pub fn random(
         &self,
         bed: &Bed,

@@ -141,7 +141,7 @@ fn parity_that_was_not_read_is_not_needed() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_columns_are_refused() {
     let (mut a, mut b, mut c) = ([0; 8], [0; 8], [0; 9]);
     assert_eq!(generate(&[], &mut [&mut a]), Err(RaidzError::Columns));
     assert_eq!(generate(&[&b], &mut []), Err(RaidzError::Columns));

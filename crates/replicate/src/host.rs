@@ -129,7 +129,7 @@ impl Host {
         let status = self.wait(&mut child);
         let (out, err) = (out.join().unwrap_or_default(), err.join().unwrap_or_default());
         match status? {
-            true => String::from_utf8(out).map_err(|_| Failed::new("zfs wrote what is no text")),
+            true => String::from_utf8(out).map_err(|_| Failed::new("the output of zfs is not valid UTF-8")),
             false => Err(Failed::new(said(&err, words))),
         }
     }
@@ -174,8 +174,8 @@ pub(crate) fn said(err: &str, words: &[&str]) -> String {
     }
 }
 
-/// Whether the message of a sender reports that a partial receive can never go on: the snapshot or its base is gone. After any other
-/// failure, such as a lost connection, the next run continues it.
+/// Whether the message of a sender reports that a partial receive can never go on: the snapshot or its base is gone. After any
+/// other failure, such as a lost connection, the next run continues it.
 pub(crate) fn is_lost(message: &str) -> bool {
     const REASONS: [&str; 6] = [
         "no longer exists",

@@ -19,7 +19,7 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
-    /// Those of the job called `name`; `target` distinguishes its target from others.
+    /// The marks of the job called `name`; `target` distinguishes its target from others.
     pub(crate) fn of(name: &str, target: &str) -> Self {
         Self { old: format!("aquifer_{name}"), target: format!("{:08x}", hash(target)) }
     }

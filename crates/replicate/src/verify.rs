@@ -1,8 +1,8 @@
 //! Compares both sides' content of a snapshot: both send it, and every object and block must be the same.
 //!
 //! Two encrypted datasets are compared as they are on disk, without keys; others by their content, so that compression,
-//! record sizes above 128 KiB and holes may differ. A side on another machine that has Aquifer sends digests, about 50 bytes for each
-//! block; from any other one the stream comes here.
+//! record sizes above 128 KiB and holes may differ. A side on another machine that has Aquifer sends digests, about 50 bytes
+//! for each block; from any other one the stream comes here.
 
 use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};

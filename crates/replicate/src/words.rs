@@ -70,8 +70,8 @@ pub(crate) fn send(job: &Job, step: &Step, sealed: bool) -> Option<Vec<String>> 
     Some(words)
 }
 
-/// The words of `zfs` that receive a step's stream. `rolled_back`: this run has taken the target back to the stream's base. A mount
-/// may have changed it since, by making the directory of a mount point, or by an upgrade; `-F` discards that.
+/// The words of `zfs` that receive a step's stream. `rolled_back`: this run has taken the target back to the stream's base. A
+/// mount may have changed it since, by making the directory of a mount point, or by an upgrade; `-F` discards that.
 pub(crate) fn receive(job: &Job, step: &Step, rolled_back: bool) -> Vec<String> {
     let mut words: Vec<String> = ["receive", "-s", "-u"].map(str::to_owned).into();
     words.extend(rolled_back.then(|| "-F".to_owned()));

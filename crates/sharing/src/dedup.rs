@@ -32,8 +32,8 @@ use crate::advise;
 /// of copies. Encrypted blocks and those without a checksum cannot be compared.
 ///
 /// Snapshots do not change, and keep the blocks that they hold: HELD is the part of EQUAL whose space comes back when those
-/// snapshots are destroyed. The next incremental stream contains the shared blocks. Datasets with readonly=on, such as the target of a replication,
-/// are refused.
+/// snapshots are destroyed. The next incremental stream contains the shared blocks. Datasets with readonly=on, such as the
+/// target of a replication, are refused.
 ///
 /// Exit codes: 0 done, 1 something failed, 2 wrong usage, 130 interrupted: blocks shared so far stay shared.
 #[derive(Debug, Args)]
@@ -214,8 +214,8 @@ impl Dedup {
     }
 }
 
-/// Informs the user at a terminal what `dedup=on` would have saved of existing data, which it does not change. Programs take a line
-/// on standard error for a failure, so nothing is written elsewhere.
+/// Informs the user at a terminal what `dedup=on` would have saved of existing data, which it does not change. Programs take a
+/// line on standard error for a failure, so nothing is written elsewhere.
 pub fn remark(settings: &[String], target: &Target, ctx: &Ctx) {
     const LEAST: u64 = 1 << 20;
     let turns_on = |word: &String| word.strip_prefix("dedup=").is_some_and(|value| value != "off");
@@ -225,7 +225,9 @@ pub fn remark(settings: &[String], target: &Target, ctx: &Ctx) {
         let name = &target.name;
         // Without a key, for example, nothing can be estimated.
         let estimate = advise::on_dedup(target, ctx).unwrap_or_else(|| {
-            format!("'aquifer advise dedup {name}' estimates what is equal, 'aquifer dedup {name}' shares it")
+            format!(
+                "'aquifer advise dedup {name}' estimates the equal blocks, 'aquifer dedup {name}' shares them"
+            )
         });
         let stored = nicebytes(stored);
         // A terminal that is gone shows nothing.

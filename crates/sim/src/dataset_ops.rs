@@ -117,7 +117,7 @@ impl Actor {
         if self.listed() == 0 {
             return self.set_to(POOL, ("dedup", 1));
         }
-        // Those of logs stay: often all are in their tables.
+        // Entries of logs stay: often all are in their tables.
         for _ in 0..self.random.below(3) * 12 {
             self.spa.sync()?;
         }

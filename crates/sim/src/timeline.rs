@@ -19,9 +19,9 @@ pub enum Back {
     /// The newest.
     #[default]
     Nowhere,
-    /// That of its checkpoint.
+    /// To the state of its checkpoint.
     Checkpoint,
-    /// That of so many txgs before (`zpool import -T`).
+    /// To the state of so many txgs before (`zpool import -T`).
     By(u64),
 }
 

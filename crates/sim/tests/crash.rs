@@ -1,4 +1,4 @@
-//! Power cuts in bounded number; `make crash` continues from any seed.
+//! Power cuts in bounded number, each day from other seeds ([`testkit::seed`]); `make crash` continues from any seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod common;
@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use sim::crash::{CutPlan, STEPS, Start, survive};
 use sim::world::{Machine, Shape};
+use testkit::seed;
 use testkit::zdb::Judge;
 
 /// Images of each workload.
@@ -54,7 +55,8 @@ fn a_pool_of_any_shape_survives_many_power_cuts() {
 }
 
 fn any_shape(images: u64, workloads: u64) {
-    let work: Vec<(u64, Machine)> = (0..).zip((0..workloads).flat_map(|_| Machine::all())).collect();
+    let first = seed::first("sim", "crash");
+    let work: Vec<(u64, Machine)> = (first..).zip((0..workloads).flat_map(|_| Machine::all())).collect();
     let least = u64::try_from(work.len()).unwrap() * images * 9 / 10;
     let (work, done, start) = (Mutex::new(work.into_iter()), AtomicU64::new(0), Instant::now());
     std::thread::scope(|scope| {
@@ -74,7 +76,8 @@ fn any_shape(images: u64, workloads: u64) {
 
 #[test]
 fn a_pool_whose_disks_grow_survives_power_cuts() {
-    for (seed, shape) in (100..).zip([Shape::Single, Shape::Mirror, Shape::Raidz(1)]) {
+    let first = seed::first("sim", "crash") + 100;
+    for (seed, shape) in (first..).zip([Shape::Single, Shape::Mirror, Shape::Raidz(1)]) {
         let machine = Machine { grows: true, ..shape.into() };
         assert!(run(machine, seed, LONG.0 / 3) > LONG.0 / 6);
     }

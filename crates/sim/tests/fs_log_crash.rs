@@ -270,7 +270,7 @@ fn work(settings: &'static [(&'static str, u64)], seed: u64) -> Work {
 }
 
 #[test]
-fn what_fsync_promised_survives_power_cuts() {
+fn synced_writes_survive_power_cuts() {
     survive(Shape::Mirror.into(), work(&[], 11), images());
     let machine = Machine { log_device: true, ..Shape::Single.into() };
     survive(machine, work(&[("sync", 1)], 12), images());
@@ -290,7 +290,7 @@ fn blocks_that_a_rewrite_left_where_they_were_survive_power_cuts() {
 }
 
 #[test]
-fn what_fsync_promised_while_a_txg_was_on_its_way_survives_power_cuts() {
+fn writes_synced_while_a_txg_is_written_survive_power_cuts() {
     for (seed, settings) in (16..).zip([[].as_slice(), &[("sync", 1)], &[("recordsize", 16 << 10)]]) {
         let overlap = Work { overlap: true, steps: 60, ..work(settings, seed) };
         survive(Shape::Single.into(), overlap, images());

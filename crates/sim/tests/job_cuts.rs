@@ -1,5 +1,6 @@
-//! Power cuts amid each job of a pool: scrubs, resilvers, reconstructions, spares, removals and condensing, expansion, splits, the discard
-//! of a checkpoint, initialization, trim. The job goes on after the import and ends, the data is as it was, and the pool is whole.
+//! Power cuts amid each job of a pool: scrubs, resilvers, reconstructions, spares, removals and condensing, expansion, splits,
+//! the discard of a checkpoint, initialization, trim. The job goes on after the import and ends, the data is as it was, and the
+//! pool is whole.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::Arc;

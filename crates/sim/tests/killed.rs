@@ -13,7 +13,7 @@ use engine::spa::{ImportOptions, import};
 /// The last uberblock may be one that no flush followed. The next process builds on it, so a power cut must not bring back
 /// the one before, whose blocks are overwritten by then.
 #[test]
-fn what_was_found_is_made_durable_before_anything_is_written() {
+fn the_state_found_is_made_durable_before_the_first_write() {
     for shape in [Shape::Single, Shape::Mirror, Shape::Raidz(1)] {
         let (machine, record) = (Machine::from(shape), Arc::new(Record::default()));
         let (spa, disks) = world::new_pool(&world::env(1), machine, &record).unwrap();

@@ -113,8 +113,8 @@ fn a_log_whose_device_is_gone_is_given_up_with_its_head() {
     fs.fsync(file).unwrap();
 }
 
-/// Records that were claimed and not replayed before their device was lost: `zpool import -m` gives them up, and the device can be
-/// removed.
+/// Records that were claimed and not replayed before their device was lost: `zpool import -m` gives them up, and the device can
+/// be removed.
 #[test]
 fn a_claimed_log_whose_device_is_gone_is_given_up_and_its_device_leaves() {
     let disks = world::disks_of(&killed());

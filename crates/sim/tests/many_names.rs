@@ -1,5 +1,5 @@
-//! A pool on a file whose directory `names` has `AQUIFER_NAMES` (default 20,000) files, for measurements of listings (docs/memory.md). With
-//! `AQUIFER_DIR` the pool stays in that folder.
+//! A pool on a file whose directory `names` has `AQUIFER_NAMES` (default 20,000) files, for measurements of listings
+//! (docs/memory.md). With `AQUIFER_DIR` the pool stays in that folder.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::PathBuf;

@@ -87,7 +87,7 @@ fn refused(gangs: bool) {
 }
 
 #[test]
-fn what_can_not_be_written_over_is_freed_once() {
+fn blocks_that_cannot_be_overwritten_are_freed_once() {
     refused(false);
 }
 

@@ -163,8 +163,8 @@ impl Bench {
         }
     }
 
-    /// Reads until a disk sits out, at most so often; the number of rounds. A vdev is judged when all of its disks have been read:
-    /// only scrubs read those that have nothing but parity.
+    /// Reads until a disk sits out, at most so often; the number of rounds. A vdev is judged when all of its disks have been
+    /// read: only scrubs read those that have nothing but parity.
     fn read_until_one_sits(&self) -> Option<usize> {
         (1..20).find(|_| {
             self.read();

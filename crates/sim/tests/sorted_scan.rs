@@ -128,8 +128,8 @@ fn limit(spa: &Spa, limit: Limit, value: u64) {
     spa.pool.env.memory.limits.set(limit, value).unwrap();
 }
 
-/// A scrub of a fragmented pool reads each disk in one sweep, of more bytes than a window of 64 MiB: legacy scans go back for nearly
-/// every block, windows for each of them.
+/// A scrub of a fragmented pool reads each disk in one sweep, of more bytes than a window of 64 MiB: legacy scans go back for
+/// nearly every block, windows for each of them.
 #[test]
 fn a_fragmented_pool_is_read_in_one_sweep() {
     const BLOCK: usize = 16 << 10;

@@ -72,7 +72,8 @@ impl AlignedBuf {
         Self { ptr, len, cap, written: written.max(len) }
     }
 
-    /// A copy of `bytes` in memory for `room` bytes, into which it can [`AlignedBuf::grow`]. The rest of the memory is not touched.
+    /// A copy of `bytes` in memory for `room` bytes, into which it can [`AlignedBuf::grow`]. The rest of the memory is not
+    /// touched.
     pub fn copy_with_room(bytes: &[u8], room: usize) -> Self {
         let len = bytes.len();
         let Block { ptr, cap, written } = Self::block(room.max(len));

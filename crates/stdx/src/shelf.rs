@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Smallest and largest blocks that are kept, in bytes. The allocator handles smaller ones as well, but those of columns and short
-/// records would have to be zeroed each time.
+/// Smallest and largest blocks that are kept, in bytes. The allocator handles smaller ones as well, but those of columns and
+/// short records would have to be zeroed each time.
 const KEPT: std::ops::RangeInclusive<usize> = 16 << 10..=4 << 20;
 /// Bytes that are kept at most.
 const LIMIT: usize = 32 << 20;

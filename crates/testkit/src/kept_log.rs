@@ -13,9 +13,9 @@ use zpl::write::{NewNode, Overrides, create_fs, mount};
 
 use crate::pools;
 
-/// Makes the pool `name` on an image in `dir`, as a crash would leave it, and returns the number of the file `file` in it. The file
-/// has 3,000 bytes 1; the log of its file system has a write of 1,000 bytes 2 at its begin, the removal of a name that was never
-/// there, which no replay can do, and a write of 1,000 bytes 3 at offset 1,000. The file system `other` has no log.
+/// Makes the pool `name` on an image in `dir`, as a crash would leave it, and returns the number of the file `file` in it. The
+/// file has 3,000 bytes 1; the log of its file system has a write of 1,000 bytes 2 at its begin, the removal of a name that was
+/// never there, which no replay can do, and a write of 1,000 bytes 3 at offset 1,000. The file system `other` has no log.
 pub fn forge(dir: &Path, name: &str) -> u64 {
     let own = tempfile::tempdir().expect("a temporary folder");
     let spa = pools::create_fs_dir(own.path(), name, 128 << 20, Encryption::default()).expect("a pool");

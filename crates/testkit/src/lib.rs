@@ -11,6 +11,7 @@ pub mod manifest;
 pub mod pattern;
 pub mod pools;
 pub mod rebuilt;
+pub mod seed;
 pub mod streams;
 pub mod targets;
 pub mod tree;

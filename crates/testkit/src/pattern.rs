@@ -1,4 +1,5 @@
-//! Objects of numbered blocks whose content follows from their numbers, so that a test can tell later whether a pool still has it.
+//! Objects of numbered blocks whose content follows from their numbers, so that a test can tell later whether a pool still has
+//! it.
 
 #![expect(clippy::expect_used, reason = "a test without its object cannot continue")]
 

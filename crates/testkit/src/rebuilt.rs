@@ -39,7 +39,7 @@ pub fn damage(dir: &Path, name: &str) -> Vec<Damage> {
 /// Imports the pool and rebuilds what is damaged, in passes of `window` sectors; `accept`: although blocks cannot be read.
 ///
 /// # Errors
-/// Those of the walk and of the import.
+/// The errors of the walk and of the import.
 ///
 /// # Panics
 /// If the pool cannot be opened.

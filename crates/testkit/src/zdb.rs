@@ -17,7 +17,7 @@ pub struct Judge(&'static str);
 impl Judge {
     /// The zdb of the system.
     pub const USUAL: Self = Self("zdb");
-    /// That of OpenZFS 2.4, which knows the features of 2.4 and detects leaks of dedup and clone tables.
+    /// The `zdb` of OpenZFS 2.4, which knows the features of 2.4 and detects leaks of dedup and clone tables.
     pub const NEWEST: Self = Self("zdb-2.4");
 
     /// Whether it is installed; prints a notice if not.

@@ -359,7 +359,7 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
 
 /// A disk that was away while the pool was suspended may have lost what a resilver had restored before: another one follows.
 #[test]
-fn what_was_restored_before_a_suspension_is_restored_again() {
+fn blocks_restored_before_a_suspension_are_restored_again() {
     let mut bench = Bench::mirror();
     let guids = [bench.guid(0), bench.guid(1)];
     bench.spa.offline(guids[1], true).unwrap();
@@ -459,7 +459,7 @@ fn a_disk_that_forgot_its_writes_is_noticed() {
 /// it. Blocks still in memory are written again; a mirror continues at once, and the DTL of the failed side
 /// gets the txg. Where the flushes of all disks fail the pool is suspended, and `zpool clear` resumes it without loss.
 #[test]
-fn what_a_failed_flush_has_lost_is_not_committed() {
+fn writes_lost_by_a_failed_flush_are_not_committed() {
     let one = |mut children: Vec<_>| VdevSpec::Leaf(children.remove(0));
     for (is_mirror, failing) in [(false, 1), (true, 1), (true, 2)] {
         let mut bench = if is_mirror { Bench::mirror() } else { Bench::new(1, one) };

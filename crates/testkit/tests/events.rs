@@ -35,7 +35,7 @@ fn spoil(spa: &Arc<Spa>, image: &std::path::Path) -> (u64, u64) {
 }
 
 #[test]
-fn what_happens_is_told_and_what_is_lost_is_logged() {
+fn events_are_reported_and_losses_are_logged() {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_dir(dir.path(), POOL, 128 << 20).unwrap();
     let (objset, object) = spoil(&spa, &dir.path().join("disk1"));

@@ -243,7 +243,7 @@ fn power_may_be_lost_after_each_txg() {
 }
 
 #[test]
-fn what_is_found_bad_amid_an_expansion_is_mended() {
+fn bad_copies_found_amid_an_expansion_are_mended() {
     let mut bench = Bench::new(1, 3, 12);
     bench.fill(1, 200);
     bench.attach("new", SIZE).unwrap();

@@ -1,4 +1,5 @@
-//! Lists of blocks to be freed that are damaged, and datasets whose metadata is: a pool is refused or goes on, and is not suspended.
+//! Lists of blocks to be freed that are damaged, and datasets whose metadata is: a pool is refused or goes on, and is not
+//! suspended.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 use std::path::Path;

@@ -2,8 +2,8 @@
 //! panic.
 //!
 //! `AQUIFER_HOSTILE=TEXT` runs the forgeries whose names contain the text, and prints the result of each.
-//! `AQUIFER_HOSTILE_ROUNDS=N` makes up N changed images of each kind instead of a few, from
-//! `AQUIFER_HOSTILE_SEED` on.
+//! `AQUIFER_HOSTILE_ROUNDS=N` makes up N changed images of each kind instead of a few, from the seed of the day
+//! ([`testkit::seed`]) or `AQUIFER_SEED` on.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, clippy::indexing_slicing, reason = "tests")]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use engine::env::Env;
 use stdx::rng::Rng;
 use testkit::golden::{self, Golden};
 use testkit::hostile::{cases, exercise, forge::Forge, mutate};
-use testkit::targets;
+use testkit::{seed, targets};
 
 /// Longest time for everything with one image. Optimised, the slowest takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -139,7 +139,7 @@ fn made_up(golden: &Golden, seed: u64, flips: bool) -> Result<(), String> {
 fn random_changes_of_bytes_are_survived() {
     let _one = ONE.lock();
     count_panics();
-    let (first, rounds) = (number("AQUIFER_HOSTILE_SEED", 1), number("AQUIFER_HOSTILE_ROUNDS", 8));
+    let (first, rounds) = (seed::first("testkit", "hostile"), number("AQUIFER_HOSTILE_ROUNDS", 8));
     let mut failed = Vec::new();
     for pool in ["basic", "dedup-fast", "removed", "quotas", "zvol", "unclean-log", "encrypted"] {
         let Some(golden) = golden::get(pool) else { continue };
@@ -174,7 +174,7 @@ fn decoders_take_any_bytes() {
         .collect();
     food.push(vec![0; 4096]);
     let before = PANICS.load(Ordering::SeqCst);
-    let mut rng = Rng::new(number("AQUIFER_HOSTILE_SEED", 1));
+    let mut rng = Rng::new(seed::first("testkit", "hostile"));
     let start = Instant::now();
     for round in 0..rounds {
         let pick = usize::try_from(rng.below(food.len() as u64)).unwrap();

@@ -278,8 +278,8 @@ fn a_damaged_clone_table_refuses_clones_and_the_pool_goes_on() {
     judge(dir.path(), &name, BOTH);
 }
 
-/// Statistics that cannot be read leave the tables as they are: the pool is written on, and nothing is added to a table, not even to
-/// one of another checksum.
+/// Statistics that cannot be read leave the tables as they are: the pool is written on, and nothing is added to a table, not
+/// even to one of another checksum.
 #[test]
 fn the_pool_goes_on_without_the_statistics_of_dedup_tables() {
     for pool in ["dedup-legacy", "dedup-fast"] {

@@ -51,7 +51,7 @@ fn a_list_is_the_kernels() {
 /// With respect to several snapshots only blocks that all of them changed are redacted; with one that changed
 /// nothing, none.
 #[test]
-fn what_one_snapshot_left_alone_is_sent() {
+fn blocks_unchanged_in_one_snapshot_are_sent() {
     let Some(pool) = golden::get("streams") else { return };
     let opened = pool.open_with(OpenOptions::default()).expect("the pool opens");
     let dataset = |name: &str| opened.dsl.dataset(name).expect("a dataset");

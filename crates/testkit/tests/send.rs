@@ -94,8 +94,8 @@ fn a_raw_stream_is_openzfs_byte_for_byte() {
     assert_eq!((first_difference(&real, &ours), ours.len()), (None, real.len()));
 }
 
-/// OpenZFS received `tank/r` from these streams of `src/e` (the one that is not raw was made of `src/e`, too). The name is the only
-/// difference; with it, the checksums of all records.
+/// OpenZFS received `tank/r` from these streams of `src/e` (the one that is not raw was made of `src/e`, too). The name is the
+/// only difference; with it, the checksums of all records.
 #[test]
 fn what_openzfs_received_raw_is_sent_as_it_came() {
     let Some(pool) = golden::get("raw-received") else { return };

@@ -153,8 +153,8 @@ fn classes_and_raidz() {
     run(tops, &[], 20, MetaslabLimits::default());
 }
 
-/// The space that writers may use is what a reader of the pool shows: vdevs on which nothing is allocated, their part of the embedded log
-/// (which is more than the smallest slop here), and other classes count in the same way.
+/// The space that writers may use equals that which a reader of the pool shows: vdevs on which nothing is allocated, their part of the
+/// embedded log (which is more than the smallest slop here), and other classes count in the same way.
 #[test]
 fn writers_and_readers_count_the_same_space() {
     const SIZE: u64 = 16 << 30;
@@ -169,7 +169,7 @@ fn writers_and_readers_count_the_same_space() {
         let guid = spa.pool.tree().leaves().find(|leaf| leaf.path.ends_with("disk2")).unwrap().guid;
         let set = [("allocating".to_owned(), PropValue::Number(u64::from(!closed)))];
         spa.sync_task(move |spa, tx| spa.set_vdev_props(guid, &set, tx)).unwrap();
-        // What was freed last is deferred for some txgs.
+        // The last frees are deferred for some txgs.
         (0..4).for_each(|_| spa.sync().unwrap());
         let [of_writers, slop] = [false, true].map(|netfree| Hooks::pool_space(&*spa, netfree));
         spa.export().unwrap();

@@ -155,7 +155,7 @@ fn a_pool_of_all_classes_passes_zdb() {
 
 /// A disk dies: the pool stays in use, and the disk's DTL is stored where OpenZFS looks for it.
 #[test]
-fn what_a_dead_disk_lacks_is_recorded() {
+fn missing_writes_of_a_dead_disk_are_recorded() {
     for raidz in [false, true] {
         let mut bench = Bench::new();
         let leaves = bench.leaves(3);

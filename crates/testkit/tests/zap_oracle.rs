@@ -90,7 +90,7 @@ fn shown(key: &ZapKey) -> String {
 }
 
 #[test]
-fn zdb_reads_zaps_that_were_edited_over_many_groups() {
+fn zdb_reads_zaps_that_were_edited_over_many_txgs() {
     let dir = tempfile::tempdir().unwrap();
     let spa = pool(dir.path());
     let shapes: [(u64, u64, u64, fn(&mut Rng) -> ZapKey); 5] =

@@ -363,7 +363,7 @@ pub fn help() -> String {
         };
         text.push_str(&format!("  {letter} {long:<28} {}\n", flag.help));
     }
-    text.push_str("\nAn option given more often shows more. Without options everything is shown.\n");
+    text.push_str("\nRepeat an option for more detail. Without options everything is shown.\n");
     text
 }
 

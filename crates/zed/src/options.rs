@@ -18,7 +18,7 @@ use daemon::paths::RunPaths;
 ///
 /// The environment of a zedlet has a variable ZEVENT_NAME for each field of the event (zpool events -v shows them), and
 /// ZEVENT_SUBCLASS, ZEVENT_TIME_SECS, ZEVENT_TIME_NSECS, ZEVENT_TIME_STRING, ZED_PID, ZED_ZEDLET_DIR, ZDB, ZED, ZFS, ZINJECT,
-/// ZPOOL, ZFS_ALIAS, ZFS_VERSION, ZFS_RELEASE, PATH and IFS. Of the environment of zed it has TZ and AQUIFER_RUN; users other
+/// ZPOOL, ZFS_ALIAS, ZFS_VERSION, ZFS_RELEASE, PATH and IFS. It inherits TZ and AQUIFER_RUN from zed; users other
 /// than root keep HOME and the XDG directories, by which their daemon is found.
 ///
 /// SIGHUP reads the directory anew; SIGTERM and SIGINT end the daemon. If the daemon that owns the pools ends, zed waits for

@@ -115,8 +115,8 @@ impl<'a> Service<'a> {
         }
     }
 
-    /// Starts the zedlets of an event. The event is stored as the last one when all of them were started: one that the end of this
-    /// process interrupts is processed again.
+    /// Starts the zedlets of an event. The event is stored as the last one when all of them were started: one that the end of
+    /// this process interrupts is processed again.
     fn process(&mut self, event: &Event, position: Position) {
         let subclass = subclass(&event.class);
         let (variables, left_out) = self.surroundings.of_event(event);

@@ -91,7 +91,7 @@ pub fn is_request(argv: &[OsString]) -> bool {
 pub fn serve(mut call: Call) -> u8 {
     let number = |at: usize| call.argv.get(at).and_then(|word| word.to_str()?.parse().ok()).unwrap_or(0);
     let asked = Position { epoch: number(1), eid: number(2) };
-    if call.guest.is_some() {
+    if call.delegated.is_some() {
         return 1;
     }
     // The client has disconnected, which is the regular end.

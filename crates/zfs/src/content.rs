@@ -1,5 +1,5 @@
-//! Settings that are kept in the content of a dataset instead of its properties: quotas of users, groups and projects, the size of a
-//! volume, the version of a file system.
+//! Settings that are kept in the content of a dataset instead of its properties: quotas of users, groups and projects, the size
+//! of a volume, the version of a file system.
 
 use clikit::ctx::Ctx;
 use clikit::target::Target;
@@ -40,8 +40,8 @@ impl OfContent {
         none && self.quotas.is_empty() && self.defaults.is_empty()
     }
 
-    /// Makes the settings. `stored`: the other settings of the command; `refreservation=auto` is taken out of them where it follows
-    /// from the size of the volume.
+    /// Makes the settings. `stored`: the other settings of the command; `refreservation=auto` is taken out of them where it
+    /// follows from the size of the volume.
     ///
     /// # Errors
     /// The reason of the first refusal. Settings before it stay.

@@ -6,7 +6,7 @@ use clikit::ctx::Ctx;
 use clikit::target::Target;
 use clikit::verb::Failure;
 use daemon::Registry;
-use daemon::access::{Guest, permissions, permissions_on_snapshots};
+use daemon::access::{DelegatedUser, permissions, permissions_on_snapshots};
 use engine::dsl::props::names::dataset_name;
 use engine::memory::Limit;
 use zcommon::props::ZfsProp;
@@ -26,13 +26,13 @@ pub struct Need {
 
 impl Need {
     /// Whether the user has them.
-    pub fn is_given(&self, guest: &Guest, ctx: &mut Ctx) -> Result<bool, Failure> {
+    pub fn is_given(&self, delegated: &DelegatedUser, ctx: &mut Ctx) -> Result<bool, Failure> {
         let target = Target::of(&self.dataset, ctx)?;
         target.dataset()?;
         let _quiet = target.pool.quiet();
         let have = match self.on_snapshot {
-            true => permissions_on_snapshots(&target.view, &self.dataset, guest)?,
-            false => permissions(&target.view, &self.dataset, guest)?,
+            true => permissions_on_snapshots(&target.view, &self.dataset, delegated)?,
+            false => permissions(&target.view, &self.dataset, delegated)?,
         };
         let has = |perm: &String| have.contains(perm);
         Ok(self.perms.iter().all(has) || self.instead.iter().any(has))
@@ -63,9 +63,9 @@ pub fn are_kept_out(registry: &Registry) -> bool {
 
 /// Whether the caller, if not the owner, may destroy a dataset or snapshots of it. Only root can unmount.
 pub fn may_destroy(name: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
-    let Some(guest) = ctx.session()?.guest.clone() else { return Ok(true) };
+    let Some(delegated) = ctx.session()?.delegated.clone() else { return Ok(true) };
     let need = need_on(name, &["destroy", "mount"]);
-    let given = need.is_given(&guest, ctx)?;
+    let given = need.is_given(&delegated, ctx)?;
     if given && need.dataset == name {
         unmounted("destroy", name, ctx)?;
     }
@@ -198,9 +198,9 @@ pub fn destroys(name: &str, (clones, force): (bool, bool), ctx: &Ctx) -> Result<
 }
 
 /// Whether the user has all of these permissions.
-pub fn are_given(needs: Vec<Need>, guest: &Guest, ctx: &mut Ctx) -> Result<bool, Failure> {
+pub fn are_given(needs: Vec<Need>, delegated: &DelegatedUser, ctx: &mut Ctx) -> Result<bool, Failure> {
     for need in needs {
-        if !need.is_given(guest, ctx)? {
+        if !need.is_given(delegated, ctx)? {
             return Ok(false);
         }
     }

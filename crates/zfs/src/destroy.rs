@@ -245,7 +245,7 @@ impl Destroy {
         Ok(())
     }
 
-    /// Tells the space of the named snapshots; that of file systems and volumes is told by OpenZFS neither.
+    /// Prints the space reclaimed by the named snapshots; OpenZFS prints none for other datasets.
     fn say_reclaimed(&self, target: &Target, named: &[String], ctx: &mut Ctx) -> Result<(), Failure> {
         match (self.parsable, self.verbose) {
             (true, _) => writeln!(ctx.out, "reclaim\t{}", reclaimed(target, named)?)?,
@@ -326,8 +326,8 @@ impl<'a, F: Fn(&str) -> bool> Uses<'a, F> {
 }
 
 /// Returns the steps that can run before snapshots that are held or in use, and the reasons to stop there: as in OpenZFS
-/// snapshots are destroyed together or not at all, and each that cannot be is named; descendants are destroyed before them, and no
-/// file system is unmounted whose snapshots stay.
+/// snapshots are destroyed together or not at all, and each that cannot be is named; descendants are destroyed before them, and
+/// no file system is unmounted whose snapshots stay.
 fn before_used(
     target: &Target,
     mut steps: Vec<Step>,

@@ -1,5 +1,5 @@
-//! `zfs destroy -r` and `-R` of file systems and volumes: what stays for a reason of its own keeps only itself and what depends on
-//! it.
+//! `zfs destroy -r` and `-R` of file systems and volumes: an undestroyable dataset keeps only itself and its
+//! dependents.
 //!
 //! Source: zfs_main.c, OpenZFS 2.4.
 
@@ -14,7 +14,8 @@ use super::destroy::{Step, Uses, destroy_next, heads_of, is_at_or_below, owner, 
 use super::mount::cannot_unmount;
 use super::remount::{Left, mount_again, warn};
 
-/// Destroys in the order of the steps all that can be destroyed, and mounts again what stays. `held`: whether a snapshot has holds.
+/// Destroys in the order of the steps all that can be destroyed, and mounts again what stays. `held`: whether a snapshot has
+/// holds.
 ///
 /// # Errors
 /// When the pool cannot be read. Datasets that stay are reported and make the exit code 1.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use clikit::output::row::Source;
 use daemon::Imported;
-use daemon::access::{Guest, permissions};
+use daemon::access::{DelegatedUser, permissions};
 use daemon::mounts::{Hidden, Mount, Mounter, Work};
 use engine::dsl::write::Limited;
 use engine::dsl::{Dataset, DatasetKind};
@@ -82,33 +82,33 @@ impl Named {
 
 impl Named {
     /// Refuses users other than the pools' owner, unless all the needed permissions are granted. Returns such a user.
-    fn allow(&self, who: Asker, needs: &[&str]) -> Result<Option<Guest>> {
+    fn allow(&self, who: Asker, needs: &[&str]) -> Result<Option<DelegatedUser>> {
         if who.uid == rustix::process::geteuid().as_raw() {
             return Ok(None);
         }
-        let guest = Guest::of_machine(who.uid, who.gid);
+        let delegated = DelegatedUser::of_machine(who.uid, who.gid);
         let pool = self.pool()?;
         let have = {
             let _quiet = pool.quiet();
             let (view, name) = (pool.view()?, self.name.lock().clone());
-            permissions(&view, &name, &guest)?
+            permissions(&view, &name, &delegated)?
         };
         match needs.iter().find(|need| !have.contains(**need)) {
             Some(need) => Err(Error::new(Kind::NotPermitted, format!("'{need}' is not allowed"))),
-            None => Ok(Some(guest)),
+            None => Ok(Some(delegated)),
         }
     }
 }
 
 impl SnapshotAdmin for Named {
     fn create(&self, name: &str, who: Asker) -> Result<()> {
-        let guest = self.allow(who, &["snapshot"])?;
+        let delegated = self.allow(who, &["snapshot"])?;
         let whole = self.snapshot(name)?;
         let pool = self.pool()?;
         of_its_own_group(|| {
-            let (whole, guest) = (whole.clone(), guest.clone());
+            let (whole, delegated) = (whole.clone(), delegated.clone());
             pool.task(move |tasks, _| {
-                let user = guest.as_ref().map(|guest| guest as &dyn Limited);
+                let user = delegated.as_ref().map(|delegated| delegated as &dyn Limited);
                 tasks.limiting(user).snapshot(&[&whole], &[])
             })
         })

@@ -113,8 +113,8 @@ impl Inherit {
         Ok(if refused.is_empty() { exit } else { Exit::FAILED })
     }
 
-    /// The datasets that are changed: with -r all at and below the target that can have the property, and their snapshots that have
-    /// a setting of it.
+    /// The datasets that are changed: with -r all at and below the target that can have the property, and their snapshots that
+    /// have a setting of it.
     #[doc(alias = "inherit_recurse_cb")]
     fn datasets(&self, prop: &str, target: &Target, types: DatasetTypes) -> Result<Vec<String>, Failure> {
         if !self.recurse || types == DatasetTypes::SNAPSHOT {

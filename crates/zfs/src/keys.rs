@@ -434,7 +434,7 @@ fn read_key(
     if fetch::is_remote(location) {
         let session = ctx.session()?;
         // A delegated user's request uses neither the owner's environment nor the owner's files.
-        let env = if session.guest.is_some() { &BTreeMap::new() } else { &session.env };
+        let env = if session.delegated.is_some() { &BTreeMap::new() } else { &session.env };
         return fetch::apart(location, env, &session.cwd).map_err(Failure::failed);
     }
     if location != "prompt" {

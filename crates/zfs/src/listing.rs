@@ -14,7 +14,7 @@ use clikit::output::row::DatasetRow;
 use clikit::output::sort::{SortColumn, by_name, sort};
 use clikit::parallel;
 use clikit::verb::Failure;
-use daemon::access::Guest;
+use daemon::access::DelegatedUser;
 use daemon::mounts::Hidden;
 use zcommon::props::PropName;
 
@@ -40,7 +40,7 @@ pub struct Listing {
     wanted: Vec<(PropName, Arc<str>)>,
     users: Users,
     standing: BTreeMap<String, Hidden>,
-    guest: Option<Guest>,
+    delegated: Option<DelegatedUser>,
     /// The first rows, their bytes, and the number of entries that they stand for.
     kept: (Vec<DatasetRow>, usize, usize),
     /// The names of the user properties of the rows made so far that were not named, in the order in which they are found.
@@ -73,7 +73,7 @@ impl Listing {
             wanted: keys.map(|prop| worded(&prop)).collect(),
             users: Users::Named,
             standing: ctx.pools().iter().flat_map(|pool| pool.mounts.hidden()).collect(),
-            guest: ctx.session().ok().and_then(|session| session.guest.clone()),
+            delegated: ctx.session().ok().and_then(|session| session.delegated.clone()),
             kept: Default::default(),
             names: Vec::new(),
             first: true,
@@ -194,7 +194,7 @@ impl Listing {
             Err(e) => return none(vec![format!("cannot open '{}': {e}", entry.name)]),
         };
         let props = Props::new(&node, pool.usable).mounted(self.standing.get(&*entry.name).cloned());
-        let eyes = self.guest.as_ref().map(|guest| Eyes { guest, pool: &pool.pool });
+        let eyes = self.delegated.as_ref().map(|delegated| Eyes { delegated, pool: &pool.pool });
         let (row, names) = row(&props, &node, &self.wanted, self.users, eyes);
         Made { row: Some(row), names, notes: props.take_notes() }
     }

@@ -32,8 +32,8 @@ pub fn mounted_heads(target: &Target) -> Vec<String> {
     mounted
 }
 
-/// The mounted file systems at and below a dataset whose mount points follow from the dataset's, in the order in which they can be
-/// unmounted.
+/// The mounted file systems at and below a dataset whose mount points follow from the dataset's, in the order in which they can
+/// be unmounted.
 #[doc(alias = "changelist_gather")]
 pub fn mounted_followers(target: &Target) -> Result<Vec<String>, Failure> {
     let followers: HashSet<String> = followers(target)?.into_iter().collect();
@@ -47,7 +47,7 @@ pub fn waiting_followers(target: &Target) -> Result<Vec<String>, Failure> {
     Ok(unmounted(target, followers(target)?))
 }
 
-/// Those of the datasets that are not mounted.
+/// The datasets among `names` that are not mounted.
 pub fn unmounted(target: &Target, mut names: Vec<String>) -> Vec<String> {
     names.retain(|name| target.pool.mounts.at(name).is_none());
     names
@@ -124,8 +124,8 @@ impl Left {
 /// The result of work, and why file systems could not be mounted after it.
 pub type Moved<T> = (T, Vec<Failure>);
 
-/// As [`with_unmounted`], where they may belong to other places then, and file systems that are not mounted (`waiting`) may have a
-/// place then. A parent is mounted before its children, whichever of them were mounted.
+/// As [`with_unmounted`], where they may belong to other places then, and file systems that are not mounted (`waiting`) may
+/// have a place then. A parent is mounted before its children, whichever of them were mounted.
 pub fn with_moved<T>(
     target: &Target,
     names: &[String],

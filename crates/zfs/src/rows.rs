@@ -6,7 +6,7 @@ use clikit::output::row::{DatasetRow, Prop, PropList, Source};
 use clikit::output::sort::SortColumn;
 use clikit::users::Names;
 use clikit::verb::Failure;
-use daemon::access::{Guest, permissions};
+use daemon::access::{DelegatedUser, permissions};
 use engine::dsl::props::userspace::{AccountKind, usage};
 use engine::dsl::props::written;
 use engine::dsl::{Dataset, DatasetKind as HeadKind};
@@ -99,7 +99,7 @@ fn number(n: u64, nice: String) -> Prop {
 /// A user other than the pool's owner, and the pool.
 #[derive(Clone, Copy)]
 pub(super) struct Eyes<'a> {
-    pub guest: &'a Guest,
+    pub delegated: &'a DelegatedUser,
     pub pool: &'a Pool,
 }
 
@@ -108,13 +108,13 @@ impl Eyes<'_> {
     #[doc(alias = "zfs_secpolicy_userspace_one")]
     fn may_see(self, dataset: &Dataset, kind: UserQuotaProp, account: AccountKind, id: u64) -> bool {
         let own = match account {
-            AccountKind::User => u64::from(self.guest.uid) == id,
-            AccountKind::Group => self.guest.groups.iter().any(|group| u64::from(*group) == id),
+            AccountKind::User => u64::from(self.delegated.uid) == id,
+            AccountKind::Group => self.delegated.groups.iter().any(|group| u64::from(*group) == id),
             AccountKind::Project => false,
         };
         let name = dataset.name.split('@').next().unwrap_or_default();
         let perm = kind.prefix().trim_end_matches('@');
-        own || permissions(self.pool, name, self.guest).is_ok_and(|have| have.contains(perm))
+        own || permissions(self.pool, name, self.delegated).is_ok_and(|have| have.contains(perm))
     }
 }
 

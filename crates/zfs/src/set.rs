@@ -153,8 +153,8 @@ fn moving(target: &Target, settings: &[(String, PropValue)]) -> Result<Vec<Strin
 const FLAGS: [&str; 6] = ["atime", "relatime", "devices", "exec", "setuid", "readonly"];
 
 /// Tells mounts that these properties changed. Flags of the mount are told to the kernel even if the daemon's state has them
-/// already: `mount -o remount` of another program may have changed them. `failures`: of file systems that could not be mounted after the change. The property stays
-/// set whatever fails.
+/// already: `mount -o remount` of another program may have changed them. `failures`: of file systems that could not be mounted
+/// after the change. The property stays set whatever fails.
 ///
 /// A file system that cannot be mounted at its new place is reported and does not change the exit code, as in OpenZFS, where
 /// only a mounted file system that does not take its new options does.
@@ -246,7 +246,7 @@ pub(super) enum Reserve {
 }
 
 impl Reserve {
-    /// That of these settings; takes `refreservation=auto`, which depends on the new size, out of them.
+    /// The reservation of these settings; takes `refreservation=auto`, which depends on the new size, out of them.
     #[doc(alias("zfs_add_synthetic_resv", "zfs_fix_auto_resv"))]
     pub(super) fn by(settings: &mut Vec<(String, PropValue)>) -> Self {
         if is_auto(settings) {
@@ -260,8 +260,8 @@ impl Reserve {
     }
 }
 
-/// Changes the size of a volume, and its reservation with it. A volume grows after its reservation, so that one whose reservation is
-/// refused has the size that it had.
+/// Changes the size of a volume, and its reservation with it. A volume grows after its reservation, so that one whose
+/// reservation is refused has the size that it had.
 #[doc(alias = "zvol_set_volsize")]
 pub(super) fn resize(target: &Target, size: u64, reserve: Reserve) -> Result<(), String> {
     let text = |e: engine::Error| e.what().to_owned();
@@ -295,8 +295,8 @@ pub(super) fn resize(target: &Target, size: u64, reserve: Reserve) -> Result<(),
     resized.and(closed)
 }
 
-/// Sets the reservation of a volume of another size to `new`, as far as it follows the size; `old`: that of the whole volume as it
-/// was. Returns the reservation that it replaces.
+/// Sets the reservation of a volume of another size to `new`, as far as it follows the size; `old`: that of the whole volume as
+/// it was. Returns the reservation that it replaces.
 fn set_whole(
     target: &Target,
     (prop, reserve): (&'static str, Reserve),

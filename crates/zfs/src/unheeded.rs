@@ -50,7 +50,7 @@ pub fn remember(target: &Target, settings: &[(String, PropValue)]) {
     if !settings.iter().any(|(prop, value)| reason(prop, value).is_some()) {
         return;
     }
-    // Before anybody has asked all of them are looked at anyway.
+    // The first query examines all datasets.
     if let Some(known) = target.pool.unheeded.lock().as_mut()
         && let Ok(dir) = target.dir()
     {

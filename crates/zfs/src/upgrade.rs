@@ -151,7 +151,7 @@ impl Upgrade {
             counts.failed += 1;
         } else if version == wanted {
             counts.already += 1;
-        } else if ctx.is_guest() {
+        } else if ctx.is_delegated() {
             ctx.warn(quoted("set property for", name).message().unwrap_or_default());
             counts.failed += 1;
         } else if let Err(what) = super::version::set(target, wanted) {

@@ -93,7 +93,7 @@ pub struct Mounted {
     /// The flags that the kernel has: it refuses others while the mount is hidden, or files are open for writing. `None`: another
     /// program may have changed them.
     flags: Mutex<Option<MountFlags>>,
-    gate: Option<Arc<FsSwap>>,
+    swap: Option<Arc<FsSwap>>,
     /// Its snapshots.
     space: Arc<Space>,
 }
@@ -278,17 +278,17 @@ impl Mounted {
     /// A thread that answers requests of the mount must not call this.
     ///
     /// # Errors
-    /// Those of `work`; those of `open`, and then the mount is detached.
+    /// The errors of `work`; those of `open`, and then the mount is detached.
     #[doc(alias("zfs_suspend_fs", "zfs_resume_fs"))]
     pub fn exchange(
         &self,
         work: impl FnOnce() -> engine::Result<Differences>,
         open: impl FnOnce(&FsWriter) -> engine::Result<Arc<FsWriter>>,
     ) -> engine::Result<()> {
-        let gate = self.gate.as_ref().ok_or_else(not_live)?;
-        match gate.exchange(work, open) {
+        let swap = self.swap.as_ref().ok_or_else(not_live)?;
+        match swap.exchange(work, open) {
             Ok(SwapResult::Other(found)) => {
-                gate.tell(&self.notifier(), &found);
+                swap.tell(&self.notifier(), &found);
                 Ok(())
             }
             Ok(SwapResult::Same(why)) => Err(why),
@@ -333,8 +333,8 @@ impl Mounted {
             let _ = self.notifier().inval_inode(INodeNo::ROOT, -1, 0);
         }
         let lists = old.posix_acl != options.posix_acl;
-        if let Some(gate) = self.gate.as_ref().filter(|_| lists) {
-            gate.forget_attributes(&self.notifier());
+        if let Some(swap) = self.swap.as_ref().filter(|_| lists) {
+            swap.forget_attributes(&self.notifier());
         }
         told
     }
@@ -396,7 +396,7 @@ pub fn mount(
         also,
         options: None,
         flags,
-        gate: None,
+        swap: None,
         space,
     })
 }

@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_stands_in_a_folder_is_seen() {
+    fn a_process_in_a_folder_is_seen() {
         let dir = tempfile::tempdir().unwrap();
         let (inside, beside) = (dir.path().join("a/b"), dir.path().join("aa"));
         [&inside, &beside].iter().for_each(|folder| fs::create_dir_all(folder).unwrap());

@@ -9,7 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use bench::{Bench, as_nobody, shared_with_nobody};
+use bench::{Bench, as_other_user, shared_with_other_users};
 use stdx::rng::Rng;
 use zfuse::LiveOptions;
 use zpl::CaseSensitivity;
@@ -333,7 +333,7 @@ fn appended_records_of_several_writers_are_whole() {
 }
 
 #[test]
-fn what_can_only_be_appended_to_is_not_opened_for_more() {
+fn append_only_files_are_not_opened_for_more() {
     use rustix::fs::{IFlags, ioctl_setflags};
     let Some(bench) = Bench::new() else { return };
     let path = bench.mnt().join("log");
@@ -405,7 +405,7 @@ fn set_id_bits_are_gone_for_the_kernel_too_when_another_user_has_changed_the_fil
             Ok(fallocate(&file, FallocateFlags::empty(), 0, 9000)?)
         }),
     ];
-    let Some(bench) = shared_with_nobody(LiveOptions::default()) else { return };
+    let Some(bench) = shared_with_other_users(LiveOptions::default()) else { return };
     for (name, work) in works {
         let path = bench.mnt().join(name);
         fs::write(&path, b"program").unwrap();
@@ -414,7 +414,7 @@ fn set_id_bits_are_gone_for_the_kernel_too_when_another_user_has_changed_the_fil
         // The kernel keeps the attributes of a file at rest.
         let mode = || fs::metadata(&path).unwrap().mode() & 0o7777;
         assert_eq!(mode(), 0o6777);
-        as_nobody(&[], || work(&path)).unwrap().unwrap();
+        as_other_user(&[], || work(&path)).unwrap().unwrap();
         assert_eq!(mode(), 0o777, "{name}");
         // Root keeps them.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
@@ -432,7 +432,7 @@ fn set_id_bits_are_gone_for_the_kernel_too_when_another_user_has_changed_the_fil
         String::from_utf8(out.stdout).unwrap().trim().to_owned()
     };
     let write = || fs::OpenOptions::new().write(true).open(&path)?.write_all_at(&program[..4096], 0);
-    let users = as_nobody(&[], || {
+    let users = as_other_user(&[], || {
         let before = runs_as();
         write().unwrap();
         [before, runs_as()]
@@ -442,7 +442,7 @@ fn set_id_bits_are_gone_for_the_kernel_too_when_another_user_has_changed_the_fil
     let path = bench.mnt().join("data");
     fs::write(&path, b"").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o4666)).unwrap();
-    as_nobody(&[], || fs::OpenOptions::new().append(true).open(&path)?.write_all(b"x")).unwrap().unwrap();
+    as_other_user(&[], || fs::OpenOptions::new().append(true).open(&path)?.write_all(b"x")).unwrap().unwrap();
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o666);
     bench.end();
 }
@@ -452,7 +452,7 @@ fn a_list_set_by_a_user_without_the_group_takes_its_set_id_bit() {
     use rustix::fs::{XattrFlags, setxattr};
     const NONE: u32 = u32::MAX;
     let options = LiveOptions { posix_acl: true, ..LiveOptions::default() };
-    let Some(bench) = shared_with_nobody(options) else { return };
+    let Some(bench) = shared_with_other_users(options) else { return };
     let path = bench.mnt().join("file");
     fs::write(&path, b"").unwrap();
     std::os::unix::fs::chown(&path, Some(65534), Some(4242)).unwrap();
@@ -460,7 +460,7 @@ fn a_list_set_by_a_user_without_the_group_takes_its_set_id_bit() {
     let set = || setxattr(&path, "system.posix_acl_access", &list, XattrFlags::empty());
     for (groups, wanted) in [(&[4242, 9][..], 0o2755), (&[9][..], 0o755)] {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o2777)).unwrap();
-        as_nobody(groups, set).unwrap().unwrap();
+        as_other_user(groups, set).unwrap().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, wanted, "{groups:?}");
     }
     bench.end();

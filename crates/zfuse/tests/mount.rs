@@ -178,7 +178,7 @@ fn access_control_lists_are_hidden_where_they_do_not_count() {
 }
 
 #[test]
-fn what_was_received_in_part_is_not_mounted() {
+fn a_partial_receive_is_not_mounted() {
     /// `DS_FLAG_INCONSISTENT`.
     const INCONSISTENT: u64 = 1;
     let Some(golden) = golden::get("basic") else { return };

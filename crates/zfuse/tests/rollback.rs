@@ -111,7 +111,7 @@ fn text(path: PathBuf) -> String {
 }
 
 #[test]
-fn who_has_files_open_goes_on_with_what_the_snapshot_has() {
+fn open_files_have_the_content_of_the_snapshot_after_a_rollback() {
     let Some(bench) = Bench::new() else { return };
     let at = bench.mnt();
     fs::create_dir_all(at.join("dir/below")).unwrap();

@@ -9,7 +9,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
-use bench::{Bench, as_nobody, shared_with_nobody};
+use bench::{Bench, as_other_user, shared_with_other_users};
 use rustix::fs::{AtFlags, CWD, FallocateFlags, OFlags, StatxFlags, fallocate, linkat, statx};
 use zfuse::LiveOptions;
 
@@ -175,7 +175,7 @@ fn the_set_group_id_bit_stays_where_linux_keeps_it() {
             Ok(fallocate(&file, FallocateFlags::empty(), 0, 9000)?)
         }),
     ];
-    let Some(bench) = shared_with_nobody(LiveOptions::default()) else { return };
+    let Some(bench) = shared_with_other_users(LiveOptions::default()) else { return };
     for (name, work) in works {
         let path = bench.mnt().join(name);
         fs::write(&path, b"program").unwrap();
@@ -189,7 +189,7 @@ fn the_set_group_id_bit_stays_where_linux_keeps_it() {
         ] {
             std::os::unix::fs::chown(&path, None, Some(group)).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            as_nobody(&[], || work(&path)).unwrap().unwrap();
+            as_other_user(&[], || work(&path)).unwrap().unwrap();
             let found = fs::metadata(&path).unwrap().mode() & 0o7777;
             assert_eq!(found, wanted, "{name} {group} {mode:o}");
         }

@@ -67,7 +67,8 @@ fn blocks_of_legacy_tables_are_shared() {
     shares("dedup-legacy");
 }
 
-/// No golden pool has gzip and dedup: the stored bytes are compared with those of zlib. A setting gives those of the fast encoder.
+/// No golden pool has gzip and dedup: the stored bytes are compared with those of zlib. A setting gives those of the fast
+/// encoder.
 #[test]
 fn deduplicated_gzip_has_the_bytes_of_openzfs() {
     let dir = tempfile::tempdir().unwrap();

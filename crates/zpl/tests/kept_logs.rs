@@ -196,8 +196,8 @@ fn after_cut(dir: &tempfile::TempDir, open: OpenOptions) -> (tempfile::TempDir, 
     (crashed, spa)
 }
 
-/// The checkpoint has logs with records: not claimed, or claimed and not replayed. They go on after it, are claimed and replayed by
-/// another import, and the pool returns to the checkpoint after a power cut.
+/// The checkpoint has logs with records: not claimed, or claimed and not replayed. They go on after it, are claimed and
+/// replayed by another import, and the pool returns to the checkpoint after a power cut.
 #[test]
 fn a_pool_that_returns_to_its_checkpoint_has_the_logs_of_then() {
     for (claimed, is_replayed) in [(false, false), (false, true), (true, false), (true, true)] {

@@ -140,7 +140,7 @@ fn an_unmount_right_after_a_freeze_logs_the_last_changes() {
 
 /// The state on disk of a frozen pool stays what it is; its intent logs have all that came after, however many txgs that was.
 #[test]
-fn what_a_frozen_pool_logs_is_replayed() {
+fn records_of_a_frozen_pool_are_replayed() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let make = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();

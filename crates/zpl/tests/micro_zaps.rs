@@ -223,7 +223,8 @@ fn indexes_take_bounded_memory_and_those_that_went_come_back() {
     assert_eq!(zap.insert("n2046", 8).map_err(|e| e.kind()), Err(Kind::Exists));
 }
 
-/// A directory may stay a micro ZAP beyond 128 KiB, with the feature `large_microzap`, and remains whole when that is no longer set.
+/// A directory may stay a micro ZAP beyond 128 KiB, with the feature `large_microzap`, and remains whole when that is no longer
+/// set.
 #[test]
 fn large_directories_stay_micro_where_that_is_set() {
     let bench = Bench::new(256 << 20, |_| ());

@@ -35,8 +35,8 @@ impl Reads {
         Self { bench, fs, file }
     }
 
-    /// Reads the ranges from an empty cache; returns how many blocks the reader asked for first, and how many were read ahead. The
-    /// share of each depends on the machine, because another thread reads ahead.
+    /// Reads the ranges from an empty cache; returns how many blocks the reader asked for first, and how many were read ahead.
+    /// The share of each depends on the machine, because another thread reads ahead.
     fn read(&self, ranges: impl Iterator<Item = (u64, usize)>) -> (u64, u64) {
         self.bench.env.memory.set(engine::memory::Limit::ArcMax, 1).unwrap();
         self.bench.env.memory.set(engine::memory::Limit::ArcMax, 64 << 20).unwrap();
@@ -98,9 +98,9 @@ fn pieces_end_with_the_file_and_include_what_is_not_written_yet() {
     assert!(reads.fs.read_pieces(reads.file, end + 200, 10, HOW).unwrap().is_empty());
 }
 
-/// What the page cache has as well takes only its part of the memory, whether it was written or read; all of the file would fit.
+/// Blocks that the page cache has as well take only their part of the memory, whether they were written or read; all of the file would fit.
 #[test]
-fn what_the_page_cache_has_is_not_kept_twice() {
+fn blocks_in_the_page_cache_are_not_kept_twice() {
     const PART: u64 = 16 << 20;
     let reads = Reads::new();
     let kept = || {

@@ -110,7 +110,7 @@ fn bytes_of_files_with_several_indirect_blocks() {
 
 /// The walk over one freed range looks past it, into an indirect block that the next range does not have.
 #[test]
-fn several_holes_in_one_group() {
+fn several_holes_in_one_txg() {
     let bench = Bench::new(512 << 20, |_| {});
     let fs = bench.writer(Options { recordsize: 512, ..Options::default() });
     let number = fs.create(fs.root, b"f", &file()).unwrap();
@@ -379,7 +379,7 @@ fn parts_of_one_block_are_written_at_once() {
 }
 
 #[test]
-fn an_object_set_can_be_marked_in_the_open_group_while_the_group_before_is_written() {
+fn an_object_set_can_be_marked_in_the_open_txg_while_the_txg_before_is_written() {
     let bench = Bench::new(128 << 20, |_| {});
     let fs = bench.writer(Options::default());
     fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();

@@ -22,7 +22,7 @@ use zfs::quota;
 use zfs::unheeded;
 
 use super::layouts::Sections;
-use super::vdevs::{self, Objections, Silenced};
+use super::vdevs::{self, Objections, Silenced, Vdevs};
 
 /// The version of pools with features.
 const FEATURES_VERSION: u64 = 5000;
@@ -97,23 +97,7 @@ impl Verb for Create {
         }
         let wishes = self.wishes().map_err(cannot)?;
         let found = vdevs::parse(&self.vdevs, ctx)?;
-        if let Some(failure) =
-            Objections::of(&found, Silenced::all(self.force), ctx, None).failure(self.force)
-        {
-            return Err(failure);
-        }
-        for name in [&self.pool, &name] {
-            let bad =
-                |what| Failure::cannot("create", name, format!("{what}\npool name may have been omitted"));
-            check_new_pool(name).map_err(bad)?;
-        }
-        if !found.tops.iter().any(|top| top.class == AllocBias::Normal) {
-            return Err(Failure::failed(NO_ORDINARY_VDEV));
-        }
-        wishes.check_mountpoint(&self.pool)?;
-        if wishes.fs.version.is_some_and(|version| zpl::pool_version_for(version) > wishes.version) {
-            return Err(cannot(TOO_OLD.to_owned()));
-        }
+        self.check(&name, &wishes, &found, ctx)?;
         if self.dry {
             writeln!(ctx.out, "would create '{}' with the following layout:\n", self.pool)?;
             let mut sections = Sections::default();
@@ -185,6 +169,27 @@ fn reason(e: &engine::Error) -> String {
 }
 
 impl Create {
+    /// Refuses vdevs, names and settings that cannot make a pool.
+    fn check(&self, name: &str, wishes: &Wishes, found: &Vdevs, ctx: &mut Ctx) -> Result<(), Failure> {
+        let objections = Objections::of(found, Silenced::all(self.force), ctx, None);
+        if let Some(failure) = objections.failure(self.force) {
+            return Err(failure);
+        }
+        for name in [self.pool.as_str(), name] {
+            let bad =
+                |what| Failure::cannot("create", name, format!("{what}\npool name may have been omitted"));
+            check_new_pool(name).map_err(bad)?;
+        }
+        if !found.tops.iter().any(|top| top.class == AllocBias::Normal) {
+            return Err(Failure::failed(NO_ORDINARY_VDEV));
+        }
+        wishes.check_mountpoint(&self.pool)?;
+        if wishes.fs.version.is_some_and(|version| zpl::pool_version_for(version) > wishes.version) {
+            return Err(Failure::cannot("create", &self.pool, TOO_OLD));
+        }
+        Ok(())
+    }
+
     /// Refuses unknown properties, before any other check.
     #[doc(alias = "add_prop_list")]
     fn check_words(&self, ctx: &mut Ctx) -> Result<(), Failure> {

@@ -55,7 +55,8 @@ fn look(view: &PoolView<'_>) -> (Size, Totals) {
     (Size::of(view, &tables), Totals::of(&tables, &|bp| deflated(&tree, bp)))
 }
 
-/// Bytes of the tables that are cached; `None` for a pool that is not imported. A table may have shrunk since `memory` was counted.
+/// Bytes of the tables that are cached; `None` for a pool that is not imported. A table may have shrunk since `memory` was
+/// counted.
 fn cached(view: &PoolView<'_>, memory: u64) -> Option<u64> {
     let cached = view.native(ZpoolProp::Dedupcached).and_then(|prop| prop.number)?;
     Some(cached.min(memory))

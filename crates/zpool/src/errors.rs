@@ -174,7 +174,8 @@ impl<'a> Namer<'a> {
         block.ok().flatten().is_some_and(|bp| [bp.physical_birth(), bp.logical_birth()].contains(&birth))
     }
 
-    /// `/home/a/file` where `tank/home` is mounted, otherwise `tank/home:/a/file`, `tank/home:<0x2a>`, `<metadata>:<0x1f>` or `<0x36>:<0x2>`.
+    /// `/home/a/file` where `tank/home` is mounted, otherwise `tank/home:/a/file`, `tank/home:<0x2a>`, `<metadata>:<0x1f>` or
+    /// `<0x36>:<0x2>`.
     #[doc(alias = "zpool_obj_to_path")]
     fn name(&mut self, objset: u64, object: u64) -> String {
         if objset == 0 {

@@ -112,10 +112,10 @@ fn changes(pool: &Arc<Pool>, source: &ImportSource, ctx: &mut Ctx) -> Result<(),
         }
     }
     if lines.is_empty() {
-        writeln!(ctx.out, "\tUp to txg {txg} no file changed, as far as that can be read.")?;
+        writeln!(ctx.out, "\tUp to txg {txg} no readable file changed.")?;
         return Ok(());
     }
-    writeln!(ctx.out, "\tFiles that changed up to txg {txg}, as far as that can be read:")?;
+    writeln!(ctx.out, "\tReadable files that changed up to txg {txg}:")?;
     for line in lines.iter().take(MAX_CHANGES) {
         writeln!(ctx.out, "\t    {line}")?;
     }

@@ -69,7 +69,7 @@ pub struct Iostat {
     /// number of reports.
     #[arg(value_name = "POOL… | [POOL] VDEV… [INTERVAL [COUNT]]")]
     pub pools: Vec<String>,
-    /// Those of the words that are vdevs, which are shown instead of pools.
+    /// The words that are vdevs, which are shown instead of pools.
     #[arg(skip)]
     vdevs: Vec<String>,
 }

@@ -109,7 +109,8 @@ impl VdevCells<'_> {
         vdevs.iter().map(object).collect()
     }
 
-    /// The value of a property for one vdev, a dash for one that only pools have; space is that of top-level vdevs, the size also that of devices.
+    /// The value of a property for one vdev, a dash for one that only pools have; space is that of top-level vdevs, the size
+    /// also that of devices.
     #[doc(alias = "print_list_stats")]
     fn cell(&self, vdev: &VdevNode, prop: Option<ZpoolProp>) -> String {
         use ZpoolProp as P;

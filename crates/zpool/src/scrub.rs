@@ -53,7 +53,7 @@ pub struct Resilver {
     pub pools: Vec<String>,
 }
 
-/// What a command line does to the scrub of a pool.
+/// The action of a command line on the scrub of a pool.
 #[derive(Clone, Copy)]
 enum Action {
     /// Begins or resumes it.

@@ -48,8 +48,8 @@ pub(super) struct Named {
     pub exit: Exit,
 }
 
-/// These pools, or all that are imported if no name is given. A name without a pool is reported; it does not keep the command from the
-/// other pools.
+/// These pools, or all that are imported if no name is given. A name without a pool is reported; it does not keep the command
+/// from the other pools.
 #[doc(alias = "for_each_pool")]
 pub(super) fn named_or_all(names: &[String], ctx: &mut Ctx) -> Result<Named, Failure> {
     if names.is_empty() {

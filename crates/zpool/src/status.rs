@@ -162,22 +162,7 @@ impl Status {
                 return Ok(Exit::OK);
             }
             if self.json.style.json {
-                let chosen = status_json::Chosen {
-                    names: self.names.style(),
-                    literal: self.literal,
-                    unhealthy: self.unhealthy,
-                    initialized: self.initialized,
-                    trimmed: self.trimmed,
-                    power: self.power,
-                    direct: self.direct > 0,
-                    dedup: self.dedup,
-                };
-                let mut item = status_json::pool(&view, condition, &errors, chosen, &style);
-                let notes = view.imported().map(unheeded::lines).unwrap_or_default();
-                if let Some(item) = item.as_object_mut().filter(|_| !notes.is_empty()) {
-                    item.insert("notes".into(), notes.into());
-                }
-                pools.insert(super::pool_key(&view, &style), item);
+                pools.insert(super::pool_key(&view, &style), self.object(&view, condition, &errors));
                 return Ok(Exit::OK);
             }
             if printed > 0 || !first {
@@ -252,6 +237,26 @@ impl Status {
             flat_vdevs: self.json_flat_vdevs,
             pool_key_guid: self.json.json_pool_key_guid,
         }
+    }
+
+    /// The pool in JSON.
+    fn object(&self, view: &PoolView<'_>, condition: PoolStatus, errors: &KnownErrors) -> Value {
+        let chosen = status_json::Chosen {
+            names: self.names.style(),
+            literal: self.literal,
+            unhealthy: self.unhealthy,
+            initialized: self.initialized,
+            trimmed: self.trimmed,
+            power: self.power,
+            direct: self.direct > 0,
+            dedup: self.dedup,
+        };
+        let mut item = status_json::pool(view, condition, errors, chosen, &self.json_style());
+        let notes = view.imported().map(unheeded::lines).unwrap_or_default();
+        if let Some(item) = item.as_object_mut().filter(|_| !notes.is_empty()) {
+            item.insert("notes".into(), notes.into());
+        }
+        item
     }
 
     fn report(&self, view: &PoolView<'_>, condition: PoolStatus, errors: KnownErrors) -> StatusReport {

@@ -1,5 +1,5 @@
-//! Pools of the daemon's cache file that could not be imported, in the listings of imported pools: a pool whose disks did not come
-//! up must not look as if there were none.
+//! Pools of the daemon's cache file that could not be imported, in the listings of imported pools: a pool whose disks did not
+//! come up must not look as if there were none.
 //!
 //! Differs from OpenZFS: the reason stands in the report, and `zpool import` finds such a pool, too.
 

@@ -79,7 +79,7 @@ fn lacking(pool: &Imported) -> Result<Vec<Feature>, Failure> {
     Ok(FEATURES.iter().copied().filter(lacks).collect())
 }
 
-/// Those of [`lacking`] that an upgrade enables.
+/// The features of [`lacking`] that an upgrade enables.
 fn missing(pool: &Imported) -> Result<Vec<Feature>, Failure> {
     let enabled = by_upgrade();
     Ok(lacking(pool)?.into_iter().filter(|feature| enabled.contains(feature)).collect())
@@ -123,7 +123,7 @@ fn one(pool: &Arc<Imported>, version: u64, ctx: &mut Ctx) -> Result<(), Failure>
         return Ok(());
     }
     let cannot = |e: engine::Error| Failure::cannot("upgrade", &name, e.what());
-    if ctx.is_guest() {
+    if ctx.is_delegated() {
         let lacks = version == SPA_VERSION_FEATURES && !missing(pool)?.is_empty();
         match () {
             () if old != version => return Err(quoted("upgrade", &name)),

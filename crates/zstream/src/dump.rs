@@ -48,7 +48,7 @@ impl Verb for Dump {
         let mut input = Input::new(BufReader::new(input));
         let mut sums = Sums::default();
         match self.records(&mut input, &mut sums, ctx) {
-            // What `zfs receive -s` resumes ends so.
+            // Streams that `zfs receive -s` resumes end so.
             Err(_) if input.is_cut && sums.records > 0 => {
                 ctx.warn(format!("the stream ends early: it has {} records", sums.records));
             }

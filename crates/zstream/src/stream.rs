@@ -129,8 +129,9 @@ impl<'a> Output<'a> {
         Self { to, sum: Fletcher4::new(false) }
     }
 
-    /// Writes a record with its payload. Each but BEGIN gets a checksum, as OpenZFS's tool writes it, also the ENDs of packages, which
-    /// their sender wrote without one. The checksum of a stream that an END repeats is left out where the sender left it out.
+    /// Writes a record with its payload. Each but BEGIN gets a checksum, as OpenZFS's tool writes it, also the ENDs of
+    /// packages, which their sender wrote without one. The checksum of a stream that an END repeats is left out where the
+    /// sender left it out.
     #[doc(alias = "dump_record")]
     pub(super) fn put(&mut self, mut drr: Drr, payload: &[u8], endian: Endian) -> io::Result<()> {
         if matches!(drr.body, DrrBody::Begin(_)) {

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_named() {
+    fn damaged_tokens_are_refused_with_the_reason() {
         let mut list = NvList::new();
         list.add("object", 2_u64);
         let whole = token(&list);

@@ -34,7 +34,7 @@ pub fn vdev_name(vdev: &VdevNode, style: NameStyle, with_id: bool) -> String {
     }
 }
 
-/// The text with control characters replaced: names come from labels that anybody may have written, and
+/// The text with control characters replaced: names come from labels of unknown origin, and
 /// go to terminals.
 pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()

@@ -186,8 +186,8 @@ fn certain(devices: &[FoundDevice]) -> BTreeSet<u64> {
 }
 
 /// The configuration that a device counts with. Half of its labels may name the pool by a new guid and half by the old one,
-/// when power failed in a change of the guid: it goes with the devices that name one only, so that the pool is not found in
-/// two parts.
+/// when power failed in a change of the guid: it is grouped with devices that name one guid only, so that the pool is not found
+/// in two parts.
 fn config_of<'a>(device: &'a FoundDevice, certain: &BTreeSet<u64>) -> Option<&'a NvList> {
     let best = device.labels.best()?;
     let is_certain = |config: &NvList| config.u64("pool_guid").is_some_and(|guid| certain.contains(&guid));
@@ -401,12 +401,12 @@ fn stand_in(id: usize, ashift: u64, leaves: &[(u64, PathBuf)]) -> NvList {
 }
 
 impl PoolCandidate {
-    /// For an import of an older state: devices that have left the pool since then are found again, by their guids. They hold
-    /// what they held when they left.
+    /// For an import of an older state: devices that have left the pool since then are found again, by their guids. Their
+    /// contents date from the moment they left.
     ///
-    /// Until the older state's own configuration has been read, they stand in for the one top-level vdev of the newest one that has no
-    /// device: a hole, or a disk that is not there. Some blocks of that configuration may be on it alone, and checksums tell which
-    /// device has them.
+    /// Until the older state's own configuration has been read, they stand in for the one top-level vdev of the newest one that
+    /// has no device: a hole, or a disk that is not there. Some blocks of that configuration may be on it alone, and checksums
+    /// tell which device has them.
     pub fn readmit(&mut self) {
         let left = std::mem::take(&mut self.left);
         let leaves: Vec<_> = left.iter().map(|member| (member.guid, member.path.clone())).collect();
@@ -463,8 +463,8 @@ impl PoolCandidate {
         }
     }
 
-    /// As [`PoolCandidate::locate`], for a spare or cache device. `has_left` returns whether a pool, by its guid, is known not to have
-    /// the device any more: that could not be written into a label while the device failed.
+    /// As [`PoolCandidate::locate`], for a spare or cache device. `has_left` returns whether a pool, by its guid, is known not
+    /// to have the device any more: that could not be written into a label while the device failed.
     #[doc(alias = "vdev_validate_aux")]
     pub fn locate_aux(&self, leaf: &VdevNode, has_left: &dyn Fn(u64) -> bool) -> Presence {
         match self.locate(leaf) {

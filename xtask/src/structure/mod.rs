@@ -19,12 +19,13 @@ const NAMES: &str = "xtask/src/structure/names.txt";
 
 /// Every difference between the sources below `root` and the recorded lists, and every missing path, a line each.
 pub fn check(root: &Path) -> Vec<String> {
-    let read = |path| fs::read_to_string(root.join(path)).unwrap_or_default();
+    let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let mut faults = circles::compare(&circles::parse(&read(CIRCLES)), &circles::find(root));
     faults.extend(names::compare(&names::parse(&read(NAMES)), &names::find(root)));
-    let page = read("ARCHITECTURE.md");
-    faults.extend(paths::missing(root, &page));
-    faults.extend(paths::functions(root, &page));
+    for page in paths::pages(root) {
+        faults.extend(paths::missing(root, &page, &read(&page)));
+    }
+    faults.extend(paths::functions(root, &read("ARCHITECTURE.md")));
     faults
 }
 

@@ -7,12 +7,29 @@ use std::path::Path;
 /// Directories to which the paths of the page are relative.
 const BASES: [&str; 3] = ["", "crates/engine/src", "crates"];
 
-/// A line for each path in backquotes of `page` (a word with `/` that ends in `.rs`, `.md` or `.txt`) of which no file
-/// exists below `root`.
-pub fn missing(root: &Path, page: &str) -> Vec<String> {
-    let absent = |path: &&str| !BASES.iter().any(|base| root.join(base).join(path).is_file());
-    let missing = named(page).into_iter().filter(absent);
-    missing.map(|path| format!("ARCHITECTURE.md names {path}, which does not exist")).collect()
+/// The pages whose paths are checked: ARCHITECTURE.md and those of `docs`.
+pub fn pages(root: &Path) -> Vec<String> {
+    let docs = fs::read_dir(root.join("docs")).into_iter().flatten().flatten();
+    let docs = docs.filter_map(|entry| Some(format!("docs/{}", entry.file_name().to_str()?)));
+    let mut pages: Vec<_> = docs.filter(|page| page.ends_with(".md")).collect();
+    pages.push("ARCHITECTURE.md".to_owned());
+    pages.sort();
+    pages
+}
+
+/// A line for each path in backquotes of `text` (a word with `/` that ends in `.rs`, `.md` or `.txt`) without a file
+/// below `root`.
+pub fn missing(root: &Path, page: &str, text: &str) -> Vec<String> {
+    let missing = named(text).into_iter().filter(|path| !exists(root, path));
+    missing.map(|path| format!("{page} names {path}, which does not exist")).collect()
+}
+
+/// If there is a file of the path: relative to one of [`BASES`], or to the tests of the crate that is its first part
+/// (`sim/crash.rs`).
+fn exists(root: &Path, path: &str) -> bool {
+    let (package, rest) = path.split_once('/').unwrap_or(("", path));
+    let of_tests = root.join("crates").join(package).join("tests").join(rest);
+    of_tests.is_file() || BASES.iter().any(|base| root.join(base).join(path).is_file())
 }
 
 /// A line for each file of the table `where` without the function that the table names.
@@ -61,8 +78,14 @@ mod tests {
     fn a_path_without_a_file_is_a_fault() {
         let page = "See `xtask/src/main.rs`, `spa/mod.rs`, `gone/away.rs` and `zio::seal` or `a b/c.rs`.";
         assert_eq!(named(page), BTreeSet::from(["gone/away.rs", "spa/mod.rs", "xtask/src/main.rs"]));
-        let faults = missing(&crate::layering::root(), "`xtask/src/main.rs` `gone/away.rs`");
-        assert_eq!(faults, ["ARCHITECTURE.md names gone/away.rs, which does not exist"]);
+        let faults = missing(
+            &crate::layering::root(),
+            "docs/a.md",
+            "`xtask/src/main.rs` `sim/crash.rs` `sim/gone.rs`",
+        );
+        assert_eq!(faults, ["docs/a.md names sim/gone.rs, which does not exist"]);
+        let pages = pages(&crate::layering::root());
+        assert!(["ARCHITECTURE.md", "docs/testing.md"].iter().all(|page| pages.iter().any(|p| p == page)));
     }
 
     #[test]

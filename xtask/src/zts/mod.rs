@@ -3,8 +3,8 @@
 //! ```text
 //! cargo run -p xtask -- zts [OPTIONS] [GROUP | GROUP/TEST]...
 //!   --full             tests of common.run and linux.run, not only of sanity.run
-//!   --all              all groups with --full; those with results of the same binary are left out
-//!   --tree FOLDER      a file system tree with another release's zfs-test (default /: the machine's own)
+//!   --all              all groups with --full; those with results of the same binary and suite are left out
+//!   --tree FOLDER      the file system tree with zfs-test (default: 2.4's of tests/oracle.sh, otherwise /, the machine's own)
 //!   --jobs N           groups that run side by side (default 1)
 //!   --binary PATH      the binary to test (default target/debug/aquifer)
 //!   --disks N          loop devices given to the tests (default 3)
@@ -40,6 +40,8 @@ pub use xxh128sum::main as xxh128sum;
 
 /// Where the package puts its files.
 const PACKAGE: &str = "/usr/share/zfs";
+/// The run file that every release has.
+const COMMON: &str = "common.run";
 
 /// The options of the command line.
 #[derive(Debug)]
@@ -62,7 +64,7 @@ impl Options {
         let mut options = Self {
             full: false,
             all: false,
-            tree: PathBuf::from("/"),
+            tree: newest_tree(),
             jobs: 1,
             binary: root.join("target/debug/aquifer"),
             disks: 3,
@@ -95,6 +97,12 @@ impl Options {
     }
 }
 
+/// The tree of tests/oracle.sh with OpenZFS 2.4 where it has the suite, otherwise the machine's own.
+fn newest_tree() -> PathBuf {
+    let tree = std::env::var_os("ORACLE_TREE").map_or_else(|| PathBuf::from("/opt/trixie"), PathBuf::from);
+    if runfile::path(&tree, COMMON).is_file() { tree } else { PathBuf::from("/") }
+}
+
 /// Runs the command.
 pub fn main(args: &[String], root: &Path) -> ExitCode {
     match run(args, root) {
@@ -109,13 +117,15 @@ pub fn main(args: &[String], root: &Path) -> ExitCode {
 
 fn run(args: &[String], root: &Path) -> Result<bool, String> {
     let options = Options::parse(args, root)?;
-    if options.all {
-        results::of_build(&options.out, &options.binary)?;
-    }
-    let mut results = Results::open(&options.out.join("results"))?;
+    let kept = options.out.join("results");
     if options.table {
-        return table::write(&results, &root.join("docs/zts.md")).map(|()| true);
+        return table::write(&Results::open(&kept)?, &root.join("docs/zts.md")).map(|()| true);
     }
+    if options.all || !options.list {
+        let suite = runfile::path(&options.tree, COMMON);
+        results::begin(&options.out, &suite, options.all.then_some(options.binary.as_path()))?;
+    }
+    let mut results = Results::open(&kept)?;
     let mut groups = wanted(&options)?;
     if options.all {
         groups.retain(|group| !group.real_tests().all(|test| results.has(&format!("{}/{test}", group.name))));

@@ -76,21 +76,28 @@ pub fn tally(lines: &[Line]) -> String {
     text
 }
 
-/// Keeps the results in a folder if they are of this binary; otherwise they move to `results.old`.
-pub fn of_build(out: &Path, binary: &Path) -> Result<(), String> {
+/// Keeps the results in a folder if they are of this suite and, where one is given, of this binary; otherwise they move to
+/// `results.old`.
+pub fn begin(out: &Path, suite: &Path, binary: Option<&Path>) -> Result<(), String> {
     let told = |e: std::io::Error| format!("{}: {e}", out.display());
     fs::create_dir_all(out).map_err(told)?;
-    let meta = fs::metadata(binary).map_err(|e| format!("{}: {e}", binary.display()))?;
-    let modified = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-    let build = format!("{} {}\n", meta.len(), modified.as_nanos());
-    let (mark, lines) = (out.join("build"), out.join("results"));
-    if fs::read_to_string(&mark).is_ok_and(|text| text == build) {
-        return Ok(());
+    let mut marks = vec![("suite", stamp(suite)?)];
+    if let Some(binary) = binary {
+        marks.push(("build", stamp(binary)?));
     }
-    if lines.exists() {
+    marks.retain(|(name, stamp)| !fs::read_to_string(out.join(name)).is_ok_and(|text| text == *stamp));
+    let lines = out.join("results");
+    if !marks.is_empty() && lines.exists() {
         fs::rename(&lines, out.join("results.old")).map_err(told)?;
     }
-    fs::write(mark, build).map_err(told)
+    marks.into_iter().try_for_each(|(name, stamp)| fs::write(out.join(name), stamp).map_err(told))
+}
+
+/// Path, size and time of a file: another release's has others.
+fn stamp(file: &Path) -> Result<String, String> {
+    let meta = fs::metadata(file).map_err(|e| format!("{}: {e}", file.display()))?;
+    let modified = meta.modified().ok().and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+    Ok(format!("{} {} {}\n", file.display(), meta.len(), modified.as_nanos()))
 }
 
 /// The results of all tests that were run.
@@ -129,5 +136,38 @@ impl Results {
     /// All lines, by name.
     pub fn lines(&self) -> impl Iterator<Item = &Line> {
         self.lines.values()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_another_suite_or_binary_are_set_aside() {
+        let out = std::env::temp_dir().join(format!("aquifer-zts-results-{}", std::process::id()));
+        fs::create_dir_all(&out).unwrap();
+        let file = |name: &str| {
+            let path = out.join(name);
+            fs::write(&path, name).unwrap();
+            path
+        };
+        let (old, new, one, two) = (file("2.3.run"), file("2.4.run"), file("one"), file("two"));
+        let line = || Line::parse("PASS acl/off/a 1").into_iter().collect();
+        let kept = |suite: &Path, binary: Option<&Path>| {
+            begin(&out, suite, binary).unwrap();
+            let mut results = Results::open(&out.join("results")).unwrap();
+            let has = results.has("acl/off/a");
+            results.merge(line()).unwrap();
+            has
+        };
+        let (build, other) = (Some(one.as_path()), Some(two.as_path()));
+        assert!(!kept(&old, build) && kept(&old, build), "the same run");
+        assert!(!kept(&new, build) && kept(&new, build), "another release");
+        assert!(!kept(&new, other) && kept(&new, other), "another binary");
+        assert!(kept(&new, None), "a single group keeps the results of other builds");
+        assert!(!kept(&old, None), "but not those of another release");
+        assert!(out.join("results.old").exists());
+        fs::remove_dir_all(out).unwrap();
     }
 }

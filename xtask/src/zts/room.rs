@@ -14,11 +14,13 @@
 //! `mount -t zfs` finds ours, too. The place of OpenZFS's cache file is a link to ours. Module parameters and kstats are
 //! mapped in the suite's library (`shim.ksh`): a parameter with the name of one of the daemon's settings is that
 //! setting, and a kstat is the daemon's counter of that name. Any other parameter does not exist, so its test fails
-//! and is listed with that reason, except for `zfs_admin_snapshot`, which is always on here. `zed` is the binary under test, too, and
-//! runs OpenZFS's zedlets if the tree has them in `/usr/lib/zfs-linux/zed.d`; otherwise it is a program that does nothing, with
-//! empty settings. The daemon of the pools itself faults disks and takes spares, while the suite's event daemon runs.
+//! and is listed with that reason, except for `zfs_admin_snapshot`, which is always on here. `zed` is the binary under test,
+//! too, and runs OpenZFS's zedlets if the tree has them in `/usr/lib/zfs-linux/zed.d`; otherwise it is a program that does
+//! nothing, with empty settings. The daemon of the pools itself faults disks and takes spares, while the suite's event daemon
+//! runs.
 //!
-//! The group `l2arc` counts on reads that reach the pool's devices: it has a small cache, and `fio` drops the kernel's caches before it reads.
+//! The group `l2arc` counts on reads that reach the pool's devices: it has a small cache, and `fio` drops the kernel's caches
+//! before it reads.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

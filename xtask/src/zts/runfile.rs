@@ -1,7 +1,7 @@
 //! The package's run files: the tests of each group, its setup and cleanup, and the timeouts.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::PACKAGE;
 
@@ -36,11 +36,16 @@ impl Group {
     }
 }
 
+/// The path of a run file of the package in `tree`.
+pub fn path(tree: &Path, name: &str) -> PathBuf {
+    tree.join(PACKAGE.trim_start_matches('/')).join("runfiles").join(name)
+}
+
 /// Reads run files of the package in `tree`. A group in two of them has the tests of both.
 pub fn read(tree: &Path, names: &[&str]) -> Result<Vec<Group>, String> {
     let mut groups: Vec<Group> = Vec::new();
     for name in names {
-        let path = tree.join(PACKAGE.trim_start_matches('/')).join("runfiles").join(name);
+        let path = path(tree, name);
         let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
         for group in parse(&text) {
             match groups.iter_mut().find(|known| known.name == group.name) {

@@ -57,8 +57,8 @@ fn reason(line: &Line) -> String {
     }
 }
 
-/// The reason that the last line of a failed test proves. A test that uses a volume's device, or sets a module parameter that the daemon
-/// has no setting for, cannot get further; of any other test the line itself is shown.
+/// The reason that the last line of a failed test proves. A test that uses a volume's device, or sets a module parameter that
+/// the daemon has no setting for, cannot get further; of any other test the line itself is shown.
 fn proved(words: &str) -> String {
     let mut rest = words.split_whitespace();
     if words.contains("/dev/zvol") || words.starts_with("Volume device file should exist") {

@@ -52,7 +52,7 @@ pub fn of_dataset(prop: ZfsProp) -> &'static str {
         P::Snapdir => {
             "Whether .zfs is listed in the root directory of the file system. hidden hides it, but it can be entered; disabled removes it."
         }
-        P::Aclmode => "What chmod(2) does to an NFSv4 access control list.",
+        P::Aclmode => "The effect of chmod(2) on an NFSv4 access control list.",
         P::Aclinherit => "Which entries of an NFSv4 access control list new files inherit.",
         P::Createtxg => {
             "The transaction group in which the dataset was created. It orders snapshots and bookmarks."
@@ -188,7 +188,7 @@ pub fn of_dataset(prop: ZfsProp) -> &'static str {
             "Whether requests to the volume are spread over threads, if it is a device of the kernel's OpenZFS."
         }
         P::Direct => {
-            "What O_DIRECT does: standard honours it, always behaves as if it were given, disabled ignores it."
+            "The effect of O_DIRECT: standard honours it, always behaves as if it were given, disabled ignores it."
         }
         P::Longname => "Whether names may be up to 1023 bytes long. It needs the feature longname.",
         _ => "",
@@ -306,9 +306,7 @@ pub fn of_vdev(prop: VdevProp) -> &'static str {
         P::Autosit => {
             "Whether disks that are much slower than the others of a raidz or draid sit out reads for some minutes."
         }
-        P::SlowIoEvents => {
-            "Whether slow requests are reported as events. Kept for OpenZFS 2.4; this build reports none."
-        }
+        P::SlowIoEvents => "Whether slow requests are reported as events (ereport.fs.zfs.delay).",
         _ => "",
     }
 }

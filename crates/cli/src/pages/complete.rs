@@ -265,7 +265,7 @@ fn importable(lines: &[String]) -> Vec<String> {
 /// The output lines of a command; none without a daemon.
 fn ask(words: &[&str]) -> Vec<String> {
     let of_system = || {
-        daemon::paths::RunPaths::as_guest()
+        daemon::paths::RunPaths::as_delegated()
             .is_some_and(|door| daemon::client::is_served(&door).unwrap_or(false))
     };
     let own = daemon::client::is_wanted(&daemon::paths::RunPaths::of_process()).unwrap_or(false);

@@ -71,7 +71,7 @@ pub struct Zinject {
     #[arg(short = 'I', hide = true)]
     pub ignored: bool,
     /// Print the usage.
-    #[arg(short = 'h')]
+    #[arg(short = 'h', long = "help")]
     pub help: bool,
     /// Level of the blocks.
     #[arg(short = 'l', value_name = "LEVEL")]
@@ -125,7 +125,7 @@ const UNSUPPORTED: [(&str, &str); 4] = [
 impl Zinject {
     /// The process in which it runs.
     pub fn home(&self) -> Home {
-        Home::Pools
+        if self.help { Home::Here } else { Home::Pools }
     }
 
     /// Whether the operand is the path of a file.

@@ -14,9 +14,9 @@ use std::path::PathBuf;
 
 use live::{Live, Run};
 
-const GUEST: u32 = 65_534;
+const DELEGATED: u32 = 65_534;
 
-/// A daemon that serves guests, and a program that they can reach.
+/// A daemon that serves delegated users, and a program that they can reach.
 struct House {
     live: Live,
     program: PathBuf,
@@ -48,17 +48,17 @@ impl House {
         self.live.dir.path().join("guests")
     }
 
-    fn guest(&self, line: &str) -> Run {
+    fn delegated(&self, line: &str) -> Run {
         let mut command = std::process::Command::new(&self.program);
-        command.args(line.split_whitespace()).uid(GUEST).gid(GUEST).current_dir("/");
+        command.args(line.split_whitespace()).uid(DELEGATED).gid(DELEGATED).current_dir("/");
         command.env("AQUIFER_GUESTS", self.door()).env("AQUIFER_RUN", self.live.dir.path().join("none"));
         command.output().unwrap().into()
     }
 
     /// Runs `line` with the file `stdin` as its standard input.
-    fn guest_fed(&self, line: &str, stdin: &std::path::Path) -> Run {
+    fn delegated_fed(&self, line: &str, stdin: &std::path::Path) -> Run {
         let mut command = std::process::Command::new(&self.program);
-        command.args(line.split_whitespace()).uid(GUEST).gid(GUEST).current_dir("/");
+        command.args(line.split_whitespace()).uid(DELEGATED).gid(DELEGATED).current_dir("/");
         command.env("AQUIFER_GUESTS", self.door()).env("AQUIFER_RUN", self.live.dir.path().join("none"));
         command.stdin(fs::File::open(stdin).unwrap()).output().unwrap().into()
     }
@@ -73,13 +73,13 @@ impl House {
     }
 
     fn may(&self, line: &str) -> String {
-        let run = self.guest(line);
+        let run = self.delegated(line);
         assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, self.live.log());
         run.out
     }
 
     fn may_not(&self, line: &str) {
-        let run = self.guest(line);
+        let run = self.delegated(line);
         assert!(
             matches!(run.code, 1 | 255) && run.err.contains("permission denied"),
             "{line}: {} {}{}",

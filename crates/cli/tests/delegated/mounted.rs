@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 
 use super::live::Run;
-use super::{GUEST, House, is_root};
+use super::{DELEGATED, House, is_root};
 
 #[test]
 fn links_in_a_users_folder_lead_no_mount_elsewhere() {
@@ -16,20 +16,23 @@ fn links_in_a_users_folder_lead_no_mount_elsewhere() {
     let (disk, at) = (house.live.disk("a", 128), house.live.dir.path().join("tank"));
     house.owner(&format!("zpool create -O mountpoint={} tank {disk}", at.display()));
     house.owner("zfs create tank/home");
-    std::os::unix::fs::chown(at.join("home"), Some(GUEST), Some(GUEST)).unwrap();
-    house.owner(&format!("zfs allow -u {GUEST} create,mount tank/home"));
-    let told = house.guest("zfs create tank/home/new");
+    std::os::unix::fs::chown(at.join("home"), Some(DELEGATED), Some(DELEGATED)).unwrap();
+    house.owner(&format!("zfs allow -u {DELEGATED} create,mount tank/home"));
+    let told = house.delegated("zfs create tank/home/new");
     let words = "filesystem successfully created, but it may only be mounted by root\n";
     assert_eq!((told.code, told.err.as_str()), (0, words));
     assert!(
-        house.guest("zfs mount -a").err.starts_with("cannot mount 'tank/home/new': Insufficient privileges")
+        house
+            .delegated("zfs mount -a")
+            .err
+            .starts_with("cannot mount 'tank/home/new': Insufficient privileges")
     );
     assert!(house.may("zdb").contains("pool_guid"));
     let (target, way) = (house.live.dir.path().join("secret"), at.join("home/new"));
     fs::create_dir(&target).unwrap();
     let link = || {
         let mut command = std::process::Command::new("ln");
-        let done = command.arg("-s").arg(&target).arg(&way).uid(GUEST).gid(GUEST).status().unwrap();
+        let done = command.arg("-s").arg(&target).arg(&way).uid(DELEGATED).gid(DELEGATED).status().unwrap();
         assert!(done.success());
     };
     link();
@@ -63,15 +66,15 @@ fn snapshots_are_made_by_mkdir_with_the_permission() {
     let folder = at.join(".zfs/snapshot");
     let does = |program: &str, name: &str| {
         let mut command = std::process::Command::new(program);
-        command.arg(folder.join(name)).uid(GUEST).gid(GUEST).stderr(std::process::Stdio::null());
+        command.arg(folder.join(name)).uid(DELEGATED).gid(DELEGATED).stderr(std::process::Stdio::null());
         command.status().unwrap().success()
     };
     let seconds = || fs::metadata(&folder).unwrap().modified().unwrap().elapsed().unwrap().as_secs();
     assert!(seconds() > 1_000_000 && !does("mkdir", "one"));
-    house.owner(&format!("zfs allow -u {GUEST} snapshot tank"));
+    house.owner(&format!("zfs allow -u {DELEGATED} snapshot tank"));
     assert!(does("mkdir", "one") && seconds() < 100);
     assert!(!does("rmdir", "one"));
-    house.owner(&format!("zfs allow -u {GUEST} destroy,mount tank"));
+    house.owner(&format!("zfs allow -u {DELEGATED} destroy,mount tank"));
     assert!(does("rmdir", "one"));
     assert_eq!(house.owner("zfs list -H -t snapshot tank"), "");
     for line in ["-c -l create", "-s @set", "-e -u staff hold", "everyone type", "3999999999 hold"] {
@@ -81,10 +84,10 @@ fn snapshots_are_made_by_mkdir_with_the_permission() {
     house.live.export_and_verify("tank");
 }
 
-/// The list of a file: owner and mask `rw`, the guest `r`, nothing for others.
-fn list_for_guest() -> Vec<u8> {
+/// The list of a file: owner and mask `rw`, the delegated user `r`, nothing for others.
+fn list_for_delegated() -> Vec<u8> {
     const NONE: u32 = u32::MAX;
-    let entries = [(1u16, 6u16, NONE), (2, 4, GUEST), (4, 0, NONE), (16, 6, NONE), (32, 0, NONE)];
+    let entries = [(1u16, 6u16, NONE), (2, 4, DELEGATED), (4, 0, NONE), (16, 6, NONE), (32, 0, NONE)];
     let entry = |(tag, perm, id): (u16, u16, u32)| {
         [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
     };
@@ -92,7 +95,7 @@ fn list_for_guest() -> Vec<u8> {
 }
 
 #[test]
-fn a_read_only_tree_for_everybody_heeds_lists_where_they_count() {
+fn a_read_only_tree_for_all_users_heeds_lists_where_they_count() {
     use rustix::fs::{XattrFlags, setxattr};
     if !is_root() || !std::path::Path::new("/dev/fuse").exists() {
         eprintln!("SKIPPED: needs root and /dev/fuse");
@@ -105,7 +108,7 @@ fn a_read_only_tree_for_everybody_heeds_lists_where_they_count() {
         house.owner(&format!("zfs create tank/{name}"));
         let file = at.join(name).join("file");
         fs::write(&file, name).unwrap();
-        setxattr(&file, "system.posix_acl_access", &list_for_guest(), XattrFlags::empty()).unwrap();
+        setxattr(&file, "system.posix_acl_access", &list_for_delegated(), XattrFlags::empty()).unwrap();
     }
     house.owner("zfs set acltype=off tank/off");
     house.live.export_and_verify("tank");
@@ -115,7 +118,7 @@ fn a_read_only_tree_for_everybody_heeds_lists_where_they_count() {
     house.owner(&format!("mount -o allow_other -d {} tank {to}", disks.display()));
     let read = |name: &str| {
         let mut command = std::process::Command::new("cat");
-        command.arg(tree.join(name).join("file")).uid(GUEST).gid(GUEST).current_dir("/");
+        command.arg(tree.join(name).join("file")).uid(DELEGATED).gid(DELEGATED).current_dir("/");
         let run: Run = command.output().unwrap().into();
         run
     };

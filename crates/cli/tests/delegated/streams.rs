@@ -9,7 +9,7 @@ use ondisk::Endian;
 use testkit::hostile::streams::{encode, items};
 
 use super::live::Run;
-use super::{GUEST, House, is_root};
+use super::{DELEGATED, House, is_root};
 
 #[test]
 fn streams_are_lent_to_no_server_of_another_user() {
@@ -19,14 +19,15 @@ fn streams_are_lent_to_no_server_of_another_user() {
     let house = House::new();
     let run = house.live.dir.path().join("squatted");
     fs::create_dir(&run).unwrap();
-    std::os::unix::fs::chown(&run, Some(GUEST), Some(GUEST)).unwrap();
+    std::os::unix::fs::chown(&run, Some(DELEGATED), Some(DELEGATED)).unwrap();
     fs::set_permissions(&run, fs::Permissions::from_mode(0o700)).unwrap();
-    let as_guest = |words: &[&str]| {
+    let as_delegated = |words: &[&str]| {
         let mut command = std::process::Command::new(&house.program);
-        command.args(words).uid(GUEST).gid(GUEST).current_dir("/").env("AQUIFER_RUN", &run);
+        command.args(words).uid(DELEGATED).gid(DELEGATED).current_dir("/").env("AQUIFER_RUN", &run);
         command
     };
-    let mut server = as_guest(&["daemon", "--stay"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    let mut server =
+        as_delegated(&["daemon", "--stay"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut ready = [0; 6];
     std::io::Read::read_exact(&mut server.stdout.take().unwrap(), &mut ready).unwrap();
     let ask = || -> Run {
@@ -69,7 +70,7 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     let tree = house.stream("tree", "zfs send -R tank/src@s");
     let with_props = house.stream("props", "zfs send -p tank/src/mine@s");
     let copy = house.stream("copy", "zfs send -i tank/src/other@s tank/src/mine/copy@t");
-    let fed = |line: &str, stream: &PathBuf| house.guest_fed(line, stream);
+    let fed = |line: &str, stream: &PathBuf| house.delegated_fed(line, stream);
     let may = |line: &str, stream: &PathBuf| {
         let run = fed(line, stream);
         assert_eq!(run.code, 0, "{line}: {}{}\nlog: {}", run.out, run.err, house.live.log());
@@ -82,7 +83,7 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     // Nothing is allowed yet.
     may_not("zfs receive tank/in/mine/x", &mine);
     may_not("zfs receive -d tank/in", &mine);
-    house.owner(&format!("zfs allow -u {GUEST} receive,create,mount tank/in/mine"));
+    house.owner(&format!("zfs allow -u {DELEGATED} receive,create,mount tank/in/mine"));
     house.owner("zfs allow -c snapshot tank/in/mine");
     may("zfs receive tank/in/mine/x", &mine);
     // The receiver of a dataset has the create-time permissions.
@@ -90,7 +91,7 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     house.may_not("zfs snapshot tank/in/mine@own");
     // A new dataset may be one that is never mounted.
     may_not("zfs receive -o canmount=off tank/in/mine/off", &mine);
-    house.owner(&format!("zfs allow -u {GUEST} canmount tank/in/mine"));
+    house.owner(&format!("zfs allow -u {DELEGATED} canmount tank/in/mine"));
     may("zfs receive -o canmount=off tank/in/mine/off", &mine);
     may_not("zfs receive -F -o canmount=off tank/in/mine/off", &sub);
     // -e: tank/in/mine/sub is permitted, tank/in/other and tank/in/sub are not.
@@ -103,11 +104,11 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     house.may("zfs snapshot tank/in/mine/src@own");
     // Permissions are needed for each dataset of a package.
     house.owner("zfs create tank/two");
-    house.owner(&format!("zfs allow -l -u {GUEST} receive,create,mount tank/two"));
+    house.owner(&format!("zfs allow -l -u {DELEGATED} receive,create,mount tank/two"));
     may_not("zfs receive tank/two/all", &tree);
     assert_eq!(house.owner("zfs list -H -o name -r tank/two"), "tank/two\ntank/two/all\n");
     // Properties that were not allowed stay as they are.
-    house.owner(&format!("zfs allow -u {GUEST} compression tank/in/mine"));
+    house.owner(&format!("zfs allow -u {DELEGATED} compression tank/in/mine"));
     let said = may("zfs receive tank/in/mine/p", &with_props);
     for refused in ["atime", "com.example:a"] {
         let line = format!("cannot receive {refused} property on tank/in/mine/p: permission denied");
@@ -118,7 +119,7 @@ fn a_receive_needs_permissions_on_each_dataset_of_its_stream() {
     // The origin of a clone is named by the stream.
     may_not("zfs receive tank/in/mine/copy", &copy);
     may_not("zfs receive -o origin=tank/src/other@s tank/in/mine/copy", &copy);
-    house.owner(&format!("zfs allow -u {GUEST} clone tank/src/other"));
+    house.owner(&format!("zfs allow -u {DELEGATED} clone tank/src/other"));
     may("zfs receive tank/in/mine/copy", &copy);
     // A stream that is damaged or stops leaves nothing, and no slot is kept.
     let bytes = fs::read(&mine).unwrap();
@@ -146,9 +147,9 @@ fn a_receive_that_may_append_destroys_nothing() {
     }
     let full = house.stream("full", "zfs send tank/src@1");
     let more = house.stream("more", "zfs send -i @1 tank/src@2");
-    house.owner(&format!("zfs allow -u {GUEST} receive:append,create,mount tank/in"));
+    house.owner(&format!("zfs allow -u {DELEGATED} receive:append,create,mount tank/in"));
     for stream in [&full, &more] {
-        let run = house.guest_fed("zfs receive tank/in/x", stream);
+        let run = house.delegated_fed("zfs receive tank/in/x", stream);
         assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     }
     house.owner("zfs snapshot tank/in/x@own");
@@ -160,12 +161,12 @@ fn a_receive_that_may_append_destroys_nothing() {
         (&full, "zfs receive -F tank/in/x"),
         (&full, "zfs receive -F tank/in/new"),
     ] {
-        let run = house.guest_fed(line, stream);
+        let run = house.delegated_fed(line, stream);
         assert!(run.code == 1 && run.err.contains("permission denied"), "{line}: {run:?}");
     }
     assert_eq!(house.owner(guids), before);
-    house.owner(&format!("zfs allow -u {GUEST} receive tank/in"));
-    let run = house.guest_fed("zfs receive -F tank/in/x", &more);
+    house.owner(&format!("zfs allow -u {DELEGATED} receive tank/in"));
+    let run = house.delegated_fed("zfs receive -F tank/in/x", &more);
     assert_eq!((run.code, run.err.as_str()), (0, ""), "{}", run.out);
     house.live.export_and_verify("tank");
 }
@@ -183,7 +184,7 @@ fn a_user_who_does_not_read_keeps_no_pool_busy() {
     }
     let command = |line: &str| {
         let mut command = std::process::Command::new(&house.program);
-        command.args(line.split_whitespace()).uid(GUEST).gid(GUEST).current_dir("/");
+        command.args(line.split_whitespace()).uid(DELEGATED).gid(DELEGATED).current_dir("/");
         command.env("AQUIFER_GUESTS", house.door()).env("AQUIFER_RUN", house.live.dir.path().join("none"));
         command
     };
@@ -203,12 +204,12 @@ fn a_user_who_does_not_read_keeps_no_pool_busy() {
     let repeated = format!("zfs list -H -o name{}{}", " tank/1".repeat(2000), " tank/2".repeat(2000));
     assert_eq!(house.may(&repeated), "tank/1\ntank/2\n");
     let missing: String = (0..1100).map(|at| format!(" tank/none{at}")).collect();
-    let run = house.guest(&format!("zfs get -H -o name,value guid tank/3{missing} tank/4"));
+    let run = house.delegated(&format!("zfs get -H -o name,value guid tank/3{missing} tank/4"));
     assert_eq!((run.err.lines().count(), run.out.lines().count()), (1100, 2), "{run:?}");
     for endless in
         [format!("zfs list{}", " t".repeat(20_000)), format!("zfs get {}used", "used,".repeat(2000))]
     {
-        let run = house.guest(&endless);
+        let run = house.delegated(&endless);
         assert!(run.code == 1 && run.err.contains("argument list too long"), "{run:?}");
     }
     // More than a pipe holds.
@@ -226,7 +227,7 @@ fn a_user_who_does_not_read_keeps_no_pool_busy() {
 
 /// A package changes encryption roots only of datasets that it brings, and only for users that may change keys.
 #[test]
-fn a_package_of_a_guest_locks_nothing_up() {
+fn a_package_of_a_delegated_user_locks_nothing_up() {
     if !is_root() {
         return;
     }
@@ -250,7 +251,7 @@ fn a_package_of_a_guest_locks_nothing_up() {
     house.owner("zfs load-key tank/in/b");
     house.owner(&format!("zfs change-key {own} tank/in/b/kid"));
     house.owner("zfs set keylocation=prompt tank/in/b/kid");
-    house.owner(&format!("zfs allow -u {GUEST} receive,create,mount tank/in"));
+    house.owner(&format!("zfs allow -u {DELEGATED} receive,create,mount tank/in"));
     let roots = "zfs get -H -r -t filesystem -o value encryptionroot,keylocation tank/in/b";
     let before = house.owner(roots);
     assert!(before.ends_with("tank/in/b/kid\nprompt\n"), "{before}");
@@ -260,14 +261,14 @@ fn a_package_of_a_guest_locks_nothing_up() {
     let forged = house.live.dir.path().join("forged");
     let ends: Vec<_> = [&all[..2], &all[all.len() - 1..]].concat();
     fs::write(&forged, encode(&ends, Endian::Little, &mut |_, _, _| ())).unwrap();
-    let run = house.guest_fed("zfs receive tank/in/b", &forged);
+    let run = house.delegated_fed("zfs receive tank/in/b", &forged);
     assert_eq!((run.code, house.owner(roots)), (0, before.clone()), "{}", run.err);
     // All of it: the snapshots are there already.
-    let run = house.guest_fed("zfs receive tank/in/b", &next);
+    let run = house.delegated_fed("zfs receive tank/in/b", &next);
     assert!(run.code == 1 && run.err.contains("permission denied"), "{}: {}", run.code, run.err);
     assert_eq!(house.owner(roots), before);
     // Datasets that the caller created get the sender's encryption roots; only the owner sets the location of keys.
-    let run = house.guest_fed("zfs receive tank/in/mine", &package);
+    let run = house.delegated_fed("zfs receive tank/in/mine", &package);
     assert_eq!(run.code, 0, "{}", run.err);
     let mine = house.owner(&roots.replace("in/b", "in/mine"));
     assert_eq!(mine, "tank/in/mine\nprompt\ntank/in/mine\nnone\n");

@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use super::{GUEST, House, is_root};
+use super::{DELEGATED, House, is_root};
 
 #[test]
-fn what_was_allowed_works_and_nothing_else() {
+fn allowed_verbs_work_and_no_others() {
     if !is_root() {
         return;
     }
@@ -16,7 +16,7 @@ fn what_was_allowed_works_and_nothing_else() {
     for name in ["tank/a", "tank/a/old", "tank/b"] {
         house.owner(&format!("zfs create {name}"));
     }
-    house.owner(&format!("zfs allow -u {GUEST} snapshot,create,mount,destroy,hold,release tank/a"));
+    house.owner(&format!("zfs allow -u {DELEGATED} snapshot,create,mount,destroy,hold,release tank/a"));
     house.owner("zfs allow -c rename,compression tank/a");
     house.owner("zfs allow -s @some diff,bookmark tank");
     house.owner("zfs allow -e @some tank");
@@ -33,19 +33,19 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may("zfs destroy -r tank/a@x");
     // Permissions are needed for destroyed objects, not for those examined for it.
     house.owner("zfs snapshot tank/a/old@only");
-    house.owner(&format!("zfs unallow {GUEST} destroy tank/a"));
-    house.owner(&format!("zfs allow -l {GUEST} destroy tank/a/old"));
+    house.owner(&format!("zfs unallow {DELEGATED} destroy tank/a"));
+    house.owner(&format!("zfs allow -l {DELEGATED} destroy tank/a/old"));
     // Snapshots are descendents of their dataset.
     house.may_not("zfs destroy tank/a/old@only");
-    house.owner(&format!("zfs unallow -l {GUEST} destroy tank/a/old"));
-    house.owner(&format!("zfs allow -d {GUEST} destroy,send tank/a/old"));
+    house.owner(&format!("zfs unallow -l {DELEGATED} destroy tank/a/old"));
+    house.owner(&format!("zfs allow -d {DELEGATED} destroy,send tank/a/old"));
     house.may("zfs send -n tank/a/old@only");
     house.may("zfs destroy -r tank/a@only");
     house.owner("zfs snapshot -r tank/a@both");
     house.may_not("zfs destroy -r tank/a@both");
     house.may_not("zfs destroy -r tank/a/old");
     assert_eq!(house.owner("zfs list -H -o name -t snapshot"), "tank/a@both\ntank/a/old@both\n");
-    house.owner(&format!("zfs allow -u {GUEST} destroy tank/a"));
+    house.owner(&format!("zfs allow -u {DELEGATED} destroy tank/a"));
     house.may("zfs destroy -r tank/a@both");
     // The dataset that gets a bookmark counts, wherever its source is.
     house.owner("zfs allow -l everyone promote tank/b");
@@ -64,8 +64,8 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may_not("zfs create tank/c");
     house.may_not("zfs create -o mountpoint=/etc tank/a/c");
     house.may_not("zfs rename tank/a/old tank/a/new");
-    house.may_not(&format!("zfs allow -u {GUEST} destroy tank/a"));
-    house.may_not(&format!("zfs unallow {GUEST} tank/a"));
+    house.may_not(&format!("zfs allow -u {DELEGATED} destroy tank/a"));
+    house.may_not(&format!("zfs unallow {DELEGATED} tank/a"));
     for line in ["zpool export tank", "zpool destroy tank", "zpool set comment=x tank", "set zfs_arc_max=1"] {
         house.may_not(line);
     }
@@ -81,7 +81,7 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may("zfs rename tank/a/mine tank/a/own");
     house.may_not("zfs set compression=lz4 tank/a/old");
     assert_eq!(house.owner("zfs get -H -o value compression tank/a/own"), "lz4\n");
-    assert!(house.owner("zpool history -l tank").contains(&GUEST.to_string()));
+    assert!(house.owner("zpool history -l tank").contains(&DELEGATED.to_string()));
     house.may("zfs destroy tank/a/own");
 
     // The pool's own property forbids it all.
@@ -89,7 +89,7 @@ fn what_was_allowed_works_and_nothing_else() {
     house.may_not("zfs snapshot tank/a@y");
     house.owner("zpool set delegation=on tank");
     house.may("zfs snapshot tank/a@y");
-    house.owner(&format!("zfs unallow {GUEST} tank/a"));
+    house.owner(&format!("zfs unallow {DELEGATED} tank/a"));
     house.may_not("zfs snapshot tank/a@z");
     house.live.export_and_verify("tank");
 }
@@ -112,25 +112,25 @@ fn a_rollback_destroys_the_clones_that_its_user_may_destroy() {
     ] {
         house.owner(line);
     }
-    house.owner(&format!("zfs allow -u {GUEST} rollback tank/a"));
+    house.owner(&format!("zfs allow -u {DELEGATED} rollback tank/a"));
     house.may("zfs rollback -R tank/a@y");
-    let run = house.guest("zfs rollback -R tank/a@x");
+    let run = house.delegated("zfs rollback -R tank/a@x");
     assert!(run.code == 1 && run.err.contains("cannot destroy 'tank/"), "{run:?}");
-    house.owner(&format!("zfs allow -u {GUEST} mount,destroy tank/a"));
-    let run = house.guest("zfs rollback -R tank/a@x");
+    house.owner(&format!("zfs allow -u {DELEGATED} mount,destroy tank/a"));
+    let run = house.delegated("zfs rollback -R tank/a@x");
     assert!(run.code == 1 && run.err.contains("cannot destroy 'tank/c"), "{run:?}");
     assert_eq!(
         house.owner("zfs list -H -o name -t all -r tank"),
         "tank\ntank/a\ntank/a@x\ntank/a@y\ntank/c\ntank/c@z\n"
     );
-    house.owner(&format!("zfs allow -u {GUEST} mount,destroy tank/c"));
+    house.owner(&format!("zfs allow -u {DELEGATED} mount,destroy tank/c"));
     house.may("zfs rollback -R tank/a@x");
     assert_eq!(house.owner("zfs list -H -o name -t all -r tank"), "tank\ntank/a\ntank/a@x\n");
     house.live.export_and_verify("tank");
 }
 
 #[test]
-fn everybody_may_look_and_is_refused_all_else() {
+fn any_user_may_look_and_is_refused_all_else() {
     if !is_root() {
         return;
     }
@@ -175,7 +175,7 @@ fn everybody_may_look_and_is_refused_all_else() {
         ("zfs userspace tank/a", 255, "cannot get used/quota for tank/a: permission denied"),
         ("zpool export none", 1, "cannot open 'none': no such pool"),
     ] {
-        let run = house.guest(line);
+        let run = house.delegated(line);
         assert_eq!((run.code, run.err.trim_end()), (code, words), "{line}");
     }
     // The owner may not want that.
@@ -191,15 +191,15 @@ fn everybody_may_look_and_is_refused_all_else() {
         "zfs destroy NAME@x",
         "zpool scrub NAME",
     ] {
-        let said = |name: &str| house.guest(&verb.replace("NAME", name)).err.replace(name, "NAME");
+        let said = |name: &str| house.delegated(&verb.replace("NAME", name)).err.replace(name, "NAME");
         assert_eq!(said("tank/a"), said("tank/none"), "{verb}");
         assert_eq!(said("tank"), said("none"), "{verb}");
     }
-    house.owner(&format!("zfs allow -u {GUEST} snapshot tank/a"));
+    house.owner(&format!("zfs allow -u {DELEGATED} snapshot tank/a"));
     house.may("zfs snapshot tank/a@z");
     // After a kill of the daemon, users are not told that there are no pools.
     house.live.signal("-KILL");
-    let run = house.guest("zpool status");
+    let run = house.delegated("zpool status");
     assert!(run.code == 1 && run.err.contains("ended unexpectedly"), "{run:?}");
     house.owner("set aquifer_private_pools=0");
     house.may("zpool status tank");
@@ -214,19 +214,19 @@ fn a_users_pools_stand_beside_the_systems() {
     let house = House::new();
     let disk = house.live.disk("a", 128);
     house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
-    house.owner(&format!("zfs allow -u {GUEST} snapshot tank"));
+    house.owner(&format!("zfs allow -u {DELEGATED} snapshot tank"));
     let home = house.live.dir.path().join("none");
     fs::create_dir(&home).unwrap();
     fs::set_permissions(&home, fs::Permissions::from_mode(0o700)).unwrap();
     let files = ["one", "two"].map(|name| home.join(name));
     for file in &files {
         fs::File::create(file).and_then(|file| file.set_len(128 << 20)).unwrap();
-        std::os::unix::fs::chown(file, Some(GUEST), Some(GUEST)).unwrap();
+        std::os::unix::fs::chown(file, Some(DELEGATED), Some(DELEGATED)).unwrap();
     }
-    std::os::unix::fs::chown(&home, Some(GUEST), Some(GUEST)).unwrap();
+    std::os::unix::fs::chown(&home, Some(DELEGATED), Some(DELEGATED)).unwrap();
     let [one, two] = files.map(|file| file.display().to_string());
     house.may(&format!("zpool create -O mountpoint=none own {one}"));
-    let run = house.guest(&format!("zpool create -O mountpoint=none tank {two}"));
+    let run = house.delegated(&format!("zpool create -O mountpoint=none tank {two}"));
     assert!(run.code == 1 && run.err.contains("is imported by the system's daemon"), "{run:?}");
     house.may("zfs create own/x");
     house.may("zfs snapshot own/x@s");
@@ -243,7 +243,7 @@ fn a_users_pools_stand_beside_the_systems() {
     let lines = house.may("zpool iostat -H 0.1 2").lines().filter(|line| line.starts_with("own")).count();
     assert_eq!(lines, 2);
     // Neither the owner nor the user loses sight of anything when permissions go.
-    house.owner(&format!("zfs unallow -u {GUEST} tank"));
+    house.owner(&format!("zfs unallow -u {DELEGATED} tank"));
     house.may_not("zfs snapshot tank@t");
     house.may("zfs snapshot own/x@t");
     house.may("zpool export own");
@@ -261,17 +261,17 @@ fn limits_hold_users_who_may_not_change_them() {
     let disk = house.live.disk("a", 64);
     house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
     house.owner("zfs create tank/a");
-    house.owner(&format!("zfs allow -u {GUEST} create,mount,snapshot,canmount,allow tank/a"));
+    house.owner(&format!("zfs allow -u {DELEGATED} create,mount,snapshot,canmount,allow tank/a"));
     house.owner("zfs set filesystem_limit=1 snapshot_limit=1 tank/a");
     house.may("zfs create -o canmount=off tank/a/one");
     house.may("zfs snapshot tank/a@one");
     for line in ["zfs create tank/a/two", "zfs snapshot tank/a@two"] {
-        assert_eq!(house.guest(line).code, 1, "{line}");
+        assert_eq!(house.delegated(line).code, 1, "{line}");
         house.owner(line);
     }
-    house.may_not(&format!("zfs allow -u {GUEST} allow tank/a"));
+    house.may_not(&format!("zfs allow -u {DELEGATED} allow tank/a"));
     house.may_not("zfs create -o mountpoint=/etc tank/a/three");
-    house.owner(&format!("zfs allow -l -u {GUEST} filesystem_limit,snapshot_limit tank/a"));
+    house.owner(&format!("zfs allow -l -u {DELEGATED} filesystem_limit,snapshot_limit tank/a"));
     house.may("zfs create tank/a/three");
     house.may("zfs snapshot tank/a@three");
     assert_eq!(house.owner("zfs get -Hp -o value filesystem_count,snapshot_count tank/a"), "3\n3\n");
@@ -287,12 +287,12 @@ fn accounts_of_others_need_the_permission() {
     let disk = house.live.disk("a", 128);
     house.owner(&format!("zpool create -O mountpoint=none tank {disk}"));
     house.owner("zfs create tank/a");
-    house.owner(&format!("zfs set userquota@{GUEST}=10M tank/a"));
+    house.owner(&format!("zfs set userquota@{DELEGATED}=10M tank/a"));
     house.owner("zfs set userquota@0=20M groupquota@0=30M tank/a");
     house.owner("zfs snapshot tank/a@s");
     let get = |props: &str| house.may(&format!("zfs get -Hp -o property,value {props} tank/a"));
-    assert_eq!(get(&format!("userquota@{GUEST}")), format!("userquota@{GUEST}\t10485760\n"));
-    assert_eq!(get(&format!("groupused@{GUEST}")), format!("groupused@{GUEST}\t0\n"));
+    assert_eq!(get(&format!("userquota@{DELEGATED}")), format!("userquota@{DELEGATED}\t10485760\n"));
+    assert_eq!(get(&format!("groupused@{DELEGATED}")), format!("groupused@{DELEGATED}\t0\n"));
     let others = "userquota@0\t-\ngroupquota@0\t-\nuserused@0\t-\n";
     assert_eq!(get("userquota@0,groupquota@0,userused@0"), others);
     assert_eq!(house.may("zfs list -Hp -o name,userquota@0 tank/a"), "tank/a\t-\n");
@@ -300,7 +300,7 @@ fn accounts_of_others_need_the_permission() {
     assert_eq!(get("projectused@0"), "projectused@0\t-\n");
     let owner = house.owner("zfs get -Hp -o value userquota@0 tank/a");
     assert_eq!(owner, "20971520\n");
-    house.owner(&format!("zfs allow -u {GUEST} userquota tank/a"));
+    house.owner(&format!("zfs allow -u {DELEGATED} userquota tank/a"));
     assert_eq!(get("userquota@0,groupquota@0"), "userquota@0\t20971520\ngroupquota@0\t-\n");
     assert_eq!(house.may("zfs get -Hp -o value userquota@0 tank/a@s"), "20971520\n");
     house.live.export_and_verify("tank");

@@ -99,7 +99,7 @@ fn a_pool_that_could_not_be_made_as_asked_for_is_none() {
 }
 
 #[test]
-fn what_add_would_do_is_shown_and_refused() {
+fn an_add_is_shown_or_refused_in_advance() {
     let live = Live::new();
     let [a, b, c, d] = ["a", "b", "c", "d"].map(|name| live.disk(name, 64));
     live.ok(&format!("zpool create -o ashift=12 -O mountpoint=none tank mirror {a} {b}"));

@@ -64,7 +64,7 @@ fn a_key_is_what_the_answer_holds() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_with_the_reason() {
+fn invalid_keys_are_refused_with_the_reason() {
     let at = "http://127.0.0.1:PORT/key";
     let cannot = |why: &str| Err(format!("Failed to connect to {at}: {why}"));
     let not_found = "HTTP/1.0 404 Not Found\r\nContent-Length: 4\r\n\r\nnone";
@@ -75,9 +75,9 @@ fn what_is_no_key_is_refused_with_the_reason() {
     let short = "HTTP/1.0 200 OK\r\nContent-Length: 9\r\n\r\npass";
     assert_eq!(fetched(short), cannot("the answer is cut short"));
     assert_eq!(fetched("HTTP/1.0 200 OK\r\n"), cannot("the answer is cut short"));
-    assert_eq!(fetched("SSH-2.0-OpenSSH_9\r\n\r\n"), cannot("not an answer of HTTP"));
+    assert_eq!(fetched("SSH-2.0-OpenSSH_9\r\n\r\n"), cannot("invalid HTTP response"));
     let pieces = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npass\r\n0\r\n\r\n";
-    assert!(fetched(pieces).unwrap_err().contains("comes in pieces"));
+    assert!(fetched(pieces).unwrap_err().contains("chunked response"));
     let (port, server) = serve(Vec::new());
     server.join().unwrap();
     let refused = get(&format!("http://127.0.0.1:{port}/"), &Trust::default()).unwrap_err();
@@ -132,7 +132,7 @@ fn sealed(cert: &str, key: &str, host: &str, trust: &Trust) -> Result<Secret, St
 }
 
 #[test]
-fn only_who_is_trusted_is_asked() {
+fn only_trusted_servers_are_asked() {
     let trust = |name: &str| Trust { ca_file: Some(data(name)), ..Trust::default() };
     let server = |host, trust: &Trust| sealed("server.crt", "server.key", host, trust);
     assert_eq!(&*server("127.0.0.1", &trust("authority.crt")).unwrap(), b"secret");

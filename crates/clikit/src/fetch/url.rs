@@ -26,7 +26,7 @@ impl Url {
             _ => return Err(bad("neither https nor http")),
         };
         if !rest.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(bad("a URL has no such characters"));
+            return Err(bad("invalid character in URL"));
         }
         let rest = rest.split('#').next().unwrap_or_default();
         let end = rest.find(['/', '?']).unwrap_or(rest.len());
@@ -66,7 +66,7 @@ impl Url {
             _ if to.contains("://") => Self::parse(to)?,
             _ if to.starts_with("//") => Self::parse(&format!("{scheme}:{to}"))?,
             _ if to.starts_with('/') => Self::parse(&format!("{scheme}://{}{to}", self.authority()))?,
-            _ => return Err(bad("a redirect to nowhere")),
+            _ => return Err(bad("invalid redirect target")),
         };
         if self.tls && !to.tls {
             return Err(bad("a redirect from https to http"));

@@ -90,8 +90,8 @@ pub fn duration(seconds: u64) -> String {
     if days == 0 { clock } else { format!("{days} days {clock}") }
 }
 
-/// The time that `2026-11-21 00:14` or `2026-11-21`, and more behind it, names in the user's time zone, in seconds since 1970; with `end` the end
-/// of that minute or day. `None` if it is no such time.
+/// The time that `2026-11-21 00:14` or `2026-11-21`, and more behind it, names in the user's time zone, in seconds since 1970;
+/// with `end` the end of that minute or day. `None` if it is no such time.
 #[doc(alias = "date_string_to_sec")]
 pub fn parse_date(text: &str, end: bool) -> Option<u64> {
     let zone = ZONE.with_borrow(Clone::clone).unwrap_or_else(TimeZone::system);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_are_in_the_zone_of_who_asks() {
+    fn times_are_in_the_zone_of_the_caller() {
         use_zone(Some("MST7MDT,M3.2.0,M11.1.0"));
         assert_eq!(stamp(1_161_371_917), "2006-10-20.13:18:37");
         use_zone(Some(""));

@@ -151,7 +151,8 @@ impl ArcCache {
         }
     }
 
-    /// Counts the read of a large block of data until the result is dropped; waits until there is memory for it. `None` for other blocks.
+    /// Counts the read of a large block of data until the result is dropped; waits until there is memory for it. `None` for
+    /// other blocks.
     pub(crate) fn count_large(&self, bp: &Blkptr) -> Option<Demanded> {
         let executor = &**self.zio.executor();
         is_large(bp).then(|| Demanded::wait(&self.memory, self.pool, bytes_to_read(bp), executor))

@@ -127,7 +127,7 @@ impl Iterator for BrtEntries {
         let entry = self.cursor.as_mut()?.next()?;
         let head = self.head;
         Some(entry.and_then(|entry| {
-            let bad = || Error::corrupt("clone table entry that makes no sense");
+            let bad = || Error::corrupt("invalid clone table entry");
             let ZapKey::Words(words) = &entry.key else { return Err(bad()) };
             let offset = words.first().copied().ok_or_else(bad)?;
             let stored = &entry.value;

@@ -291,7 +291,7 @@ impl Live {
         let object = view.object(number)?;
         let head = BrtVdev::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
         if head.size > MAX_COUNTERS || head.rangesize == 0 || head.byteorder > 1 {
-            return Err(Error::corrupt(format!("the head of clone table {number} makes no sense")));
+            return Err(Error::corrupt(format!("the head of clone table {number} is invalid")));
         }
         // Counters at the end that were never other than 0 may not be stored.
         let stored = (head.size * 2).min(object.max_offset());
@@ -473,7 +473,7 @@ fn entries_of(host: &dyn BrtHost, number: u64) -> Result<Box<dyn Edit + '_>> {
 /// References that an entry counts.
 fn count_of(head: &BrtVdev, words: bool, stored: &Value) -> Result<u64> {
     let count = if words { stored.first() } else { head.refcount(&stored.bytes()) };
-    count.ok_or_else(|| Error::corrupt("clone table entry that makes no sense"))
+    count.ok_or_else(|| Error::corrupt("invalid clone table entry"))
 }
 
 /// Whether an error means that bytes are lost for good, not that a device is absent.

@@ -26,7 +26,7 @@ const CHECKSUMS: [ChecksumType; 5] = [
 pub(super) struct DdtCounts {
     /// Look-ups.
     all: AtomicU64,
-    /// Those of entries that were in use in the txg already.
+    /// Lookups of entries that were in use in the txg already.
     live_hit: AtomicU64,
     /// Those that came while the entry was read for an earlier one.
     live_wait: AtomicU64,

@@ -25,7 +25,7 @@ const LEAST_LEAVES: u64 = 32;
 /// Leaves that it reads at most.
 const MOST_LEAVES: u64 = 2048;
 
-/// What [`Tables::read_part`] did.
+/// Result of [`Tables::read_part`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IndexProgress {
     /// It read a part; there is more.
@@ -162,7 +162,7 @@ fn open(view: &Arc<Objset>, objects: &BTreeMap<DdtClass, u64>) -> Result<Vec<(Dd
     objects.iter().map(zap).collect()
 }
 
-/// Those of a class, or all, and the number of their entries; `None` when one hashes keys in another way.
+/// The tables of a class, or all, and the number of their entries; `None` when one hashes keys in another way.
 fn hashed(all: Vec<(DdtClass, Zap)>, class: Option<DdtClass>, hashing: Hashing) -> Option<(Vec<Zap>, u64)> {
     let of_class = all.into_iter().filter(|(of, _)| class.is_none_or(|class| class == *of));
     let zaps: Vec<Zap> = of_class.map(|(_, zap)| zap).collect();

@@ -3,8 +3,8 @@
 //! A pruned block stays where it is. Its pointer still has the dedup bit; when it is freed and no entry names
 //! its place, it is freed as any other ([`super::write::Tables::free`]).
 //!
-//! Differs from OpenZFS: entries of blocks with several copies stay. Pointers that were written before such a block got all of them
-//! name fewer, and the others would leak with the entry.
+//! Differs from OpenZFS: entries of blocks with several copies stay. Pointers that were written before such a block got all of
+//! them name fewer, and the others would leak with the entry.
 //!
 //! Crash argument: each batch is a sync task; a batch that is not on disk has not happened.
 //!

@@ -177,7 +177,7 @@ impl Tables {
     /// Stores entries in new tables (syncing context). The objects of the old ones, and their names, are gone.
     ///
     /// # Errors
-    /// Those of the MOS.
+    /// The errors of the MOS.
     pub(crate) fn replace(&self, host: &dyn DdtHost, gathered: Gathered, fast: &BTreeSet<u8>) -> Result<()> {
         let mut all = BTreeMap::new();
         for (raw, entries) in gathered.derive(fast) {

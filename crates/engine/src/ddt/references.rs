@@ -41,7 +41,7 @@ impl Tables {
     /// table lists.
     ///
     /// # Errors
-    /// Those of [`Tables::free`].
+    /// The errors of [`Tables::free`].
     pub(crate) fn settle_frees(&self, source: &dyn DdtSource) -> Result<Vec<Blkptr>> {
         let frees = std::mem::take(&mut *self.frees.lock());
         self.fetch_many(source, frees.iter().filter_map(|bp| Some((bp.checksum()?, DdtKey::of(bp)))));

@@ -68,7 +68,7 @@ pub(super) struct EntryPlaces {
 }
 
 impl EntryPlaces {
-    /// Those of a table that is not there yet.
+    /// The places in a table that is not there yet.
     pub(super) fn nowhere(has_log: bool) -> Self {
         Self { flat: false, logged: None, is_active: false, has_log, zaps: Vec::new(), damage: None }
     }

@@ -1,8 +1,9 @@
 //! Dedup tables of a pool that is being written.
 //!
-//! A write or a free of a listed block first fetches the block's entry into its table's pending entries ([`super::stored::PendingEntry`], fetched
-//! by [`super::lookup`]) and changes it there. [`Tables::sync`], once in each sync pass, stores the pending entries ([`super::table_sync`]), frees
-//! blocks without references, and writes statistics. So an entry changes on disk once a txg, however often it is used.
+//! A write or a free of a listed block first fetches the block's entry into its table's pending entries
+//! ([`super::stored::PendingEntry`], fetched by [`super::lookup`]) and changes it there. [`Tables::sync`], once in each sync
+//! pass, stores the pending entries ([`super::table_sync`]), frees blocks without references, and writes statistics. So an
+//! entry changes on disk once a txg, however often it is used.
 //!
 //! States of a pending entry: fetched → (being written → fetched)* → stored. While a new block is being written, others
 //! with the same key wait for it: each block gets one copy.

@@ -199,7 +199,7 @@ impl<'a> Dense<'a> {
         let at = self.object.at(0, blkid);
         let bad = |what: &str| Error::corrupt(what).at_block(at);
         if blkid > self.object.dnode.maxblkid {
-            return Err(bad("the object ends before what it holds"));
+            return Err(bad("the object is shorter than its header states"));
         }
         let Found::Stored(bp) = self.path.look(self.object, blkid)? else {
             return Err(bad("an array has a hole"));

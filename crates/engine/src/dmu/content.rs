@@ -65,8 +65,8 @@ impl<'a> Content<'a> {
         Ok(out.len())
     }
 
-    /// Starts reading the bytes that the readers are expected to need after `[offset, offset + len)`. `paged`: they pass the bytes on to the
-    /// system's page cache. Returns true if that range continues a stream.
+    /// Starts reading the bytes that the readers are expected to need after `[offset, offset + len)`. `paged`: they pass the
+    /// bytes on to the system's page cache. Returns true if that range continues a stream.
     pub fn read_ahead(&self, readers: &SharedPrefetch, offset: u64, len: usize, paged: bool) -> bool {
         let len = u64::try_from(len).unwrap_or(u64::MAX);
         readers.observe(self.object, self.size, (offset, len), paged)

@@ -224,7 +224,7 @@ impl Object {
         let reads: Vec<_> = places.iter().flatten().copied().collect();
         let mut read = self.objset.read_many_as_of(&reads, as_of, keep).into_iter();
         let of_each = blkids.iter().zip(places).map(|(&blkid, place)| {
-            // Holes, and what cannot be read, are told by the way of single blocks.
+            // Holes and unreadable blocks fall back to the lookup of single blocks.
             place.and_then(|_| read.next()).unwrap_or_else(|| self.block_as_of(blkid, as_of, false))
         });
         of_each.collect()
@@ -404,8 +404,8 @@ impl Object {
     }
 }
 
-/// A window of a block for an answer. One of a large block is a copy, if it is small or the cache does not keep the block: answers on
-/// their way would hold as many large blocks, which nothing counts.
+/// A window of a block for an answer. One of a large block is a copy, if it is small or the cache does not keep the block:
+/// answers on their way would hold as many large blocks, which nothing counts.
 fn detached(window: Buf) -> Buf {
     let bytes = window.footprint();
     let is_part = bytes > SMALL_BLOCK && bytes / PART_OF_BLOCK >= window.len();

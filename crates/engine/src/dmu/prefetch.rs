@@ -1,9 +1,9 @@
 //! Read-ahead for the readers of one file.
 //!
 //! Each read is compared with the streams that are known: one that continues a stream forward or backward lets the following
-//! bytes be read, and so does the third of reads at equal distances. The distance doubles with each read of the stream. When three
-//! quarters of it are there already nothing is started, so that devices get long requests. Blocks that are read ahead take part of
-//! the cache that all files share ([`crate::memory::on_its_way`]); beyond that nothing is started.
+//! bytes be read, and so does the third of reads at equal distances. The distance doubles with each read of the stream. When
+//! three quarters of it are there already nothing is started, so that devices get long requests. Blocks that are read ahead
+//! take part of the cache that all files share ([`crate::memory::on_its_way`]); beyond that nothing is started.
 //!
 //! Requests of one reader may arrive in another order than that in which it made them (several threads answer the kernel's own
 //! read-ahead), so an established stream also accepts reads that are a few of them off.
@@ -163,8 +163,8 @@ fn blocks(object: &Object, ranges: Vec<Range>) -> Vec<(u64, u64)> {
 pub struct SharedPrefetch(Mutex<Option<Box<Prefetch>>>);
 
 impl SharedPrefetch {
-    /// As [`Prefetch::observe`], by another thread, for a read of `(offset, length)`; `size`: bytes of the file; `paged`: the readers
-    /// pass the bytes on to the system's page cache. Returns true if the read continues a stream.
+    /// As [`Prefetch::observe`], by another thread, for a read of `(offset, length)`; `size`: bytes of the file; `paged`: the
+    /// readers pass the bytes on to the system's page cache. Returns true if the read continues a stream.
     pub fn observe(&self, object: &Object, size: u64, (offset, len): (u64, u64), paged: bool) -> bool {
         let len = len.min(size.saturating_sub(offset));
         if len == size {

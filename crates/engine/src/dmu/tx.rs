@@ -113,8 +113,8 @@ impl DirtyData {
     }
 }
 
-/// Changes of the last txgs. They are charged until their txg is on disk; only then is the allocation known. Nothing is cleared: a
-/// newer txg replaces an older one.
+/// Changes of the last txgs. They are charged until their txg is on disk; only then is the allocation known. Nothing is
+/// cleared: a newer txg replaces an older one.
 #[derive(Debug, Default)]
 pub(crate) struct Unsynced<T> {
     slots: Mutex<[(u64, T); SIZE]>,
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_txg_changed_counts_until_it_is_on_disk() {
+    fn changes_of_a_txg_count_until_it_is_on_disk() {
         let changed = Unsynced::default();
         for (txg, bytes) in [(7, 10_u64), (8, 200), (8, 300), (9, 4000)] {
             changed.add(txg, bytes);

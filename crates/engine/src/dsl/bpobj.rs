@@ -314,8 +314,8 @@ impl<'p> BlockList<'p> {
     }
 
     /// Calls `visit` for each block in this list and those below, and removes those for which it returns to
-    /// continue; lists below are freed when they are empty. An error of `visit`, or a part of the list that cannot be read, stops like
-    /// a break; blocks visited before are removed.
+    /// continue; lists below are freed when they are empty. An error of `visit`, or a part of the list that cannot be read,
+    /// stops like a break; blocks visited before are removed.
     #[doc(alias = "bpobj_iterate")]
     pub fn drain(&self, visit: &mut VisitPointer<'_>) -> Result<ControlFlow<()>> {
         let mut stack = vec![*self];

@@ -1,4 +1,4 @@
-//! Trees that wait to be freed: root blocks of destroyed datasets, with how far freeing has come.
+//! Trees that wait to be freed: root blocks of destroyed datasets, with the progress of freeing.
 //!
 //! The object is an array of entries, worked off from its front: `begin` is the first that is left. An entry
 //! whose tree can't be read is left for later, and those behind it are worked off meanwhile; as `begin` can't

@@ -1,4 +1,4 @@
-//! Deadlists: the blocks that a dataset's previous snapshot had and the dataset has no more, in lists by birth.
+//! Deadlists: the blocks that a dataset's previous snapshot references and the dataset no longer does, in lists by birth.
 //!
 //! A deadlist is a ZAP from txgs (in hex) to block lists; a list holds the blocks born after its own key and
 //! up to the next key. Keys are the txgs of all earlier snapshots, so that destroying a snapshot moves whole
@@ -430,8 +430,8 @@ impl<'p> DeadList<'p> {
         }
     }
 
-    /// Joins the oldest two neighbouring lists of a livelist, but not the newest one, whose blocks in use fit one list: what was
-    /// freed is left out. Otherwise the lists of a clone that is rewritten for long would grow for ever.
+    /// Joins the oldest two neighbouring lists of a livelist, but not the newest one, whose blocks in use fit one list: the
+    /// joined list omits freed blocks. Otherwise the lists of a clone that is rewritten for long would grow for ever.
     #[doc(alias("dsl_livelist_try_condense", "spa_livelist_condense_sync"))]
     fn condense(&self, most: u64) -> Result<()> {
         let entries: Vec<(u64, u64)> = self.entries()?.into_iter().collect();

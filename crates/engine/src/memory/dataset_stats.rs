@@ -109,7 +109,7 @@ pub struct DatasetStats {
     pub nread: AtomicU64,
     /// Files whose last name was removed.
     pub nunlinks: AtomicU64,
-    /// Those of them that are freed.
+    /// Unlinked files that are freed.
     pub nunlinked: AtomicU64,
     /// Its intent log.
     pub zil: ZilStats,

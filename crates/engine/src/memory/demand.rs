@@ -1,12 +1,12 @@
 //! Bounds the bytes that reads of large blocks hold while callers wait for them, over all pools of the process.
 //!
-//! A read is counted with all that it holds at its peak: the bytes that devices return, and the block made of them. Reads wait for
-//! their turn in the order of their arrival. A pool can always have one read, of any size: a device that does not answer
+//! A read is counted with all that it holds at its peak: the bytes that devices return, and the block made of them. Reads wait
+//! for their turn in the order of their arrival. A pool can always have one read, of any size: a device that does not answer
 //! holds the bytes of its pool's reads, and must not stop those of other pools. Blocks of at most [`SMALL`] are
 //! neither counted nor do they wait.
 //!
-//! Only reads of data are counted, not of metadata. A counted read waits for devices and for the executor's jobs, which count no reads, so
-//! its bytes always come back, whatever the caller holds.
+//! Only reads of data are counted, not of metadata. A counted read waits for devices and for the executor's jobs, which count
+//! no reads, so its bytes always come back, whatever the caller holds.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

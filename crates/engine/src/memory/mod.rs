@@ -47,8 +47,8 @@ const SCAN_LEAST: u64 = 16 << 20;
 const SCAN_PART: u64 = 4;
 /// Bytes that each scan may hold however small the cache is.
 const SCAN_FLOOR: u64 = 1 << 20;
-/// Least and most bytes of blocks that the system's page cache has as well, and their part of the target: enough for the streams that
-/// still read pieces of them, few enough that streams use the same memory again and again.
+/// Least and most bytes of blocks that the system's page cache has as well, and their part of the target: enough for the
+/// streams that still read pieces of them, few enough that streams use the same memory again and again.
 const UNCACHED: (u64, u64) = (16 << 20, 128 << 20);
 const UNCACHED_PART: u64 = 8;
 /// That many of them have room at least; larger ones are kept like others.
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_ahead_is_counted_when_it_is_used() {
+    fn blocks_read_ahead_are_counted_when_used() {
         let memory = Memory::of_size(1 << 20);
         memory.keep(key(1, 1), &Buf::from(&[2_u8; 512][..]), AHEAD);
         for _ in 0..2 {

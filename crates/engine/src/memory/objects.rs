@@ -2,7 +2,8 @@
 //!
 //! While there are few, each object set keeps all it has visited. Once there are many, each has an equal share of
 //! them, so thousands of mounted file systems take no more than one. [`OBJECTS`] are kept besides the cache of blocks; a large
-//! cache gives a part of itself for more of them, because a file whose attributes are in memory is looked up in a third of the time.
+//! cache gives a part of itself for more of them, because a file whose attributes are in memory is looked up in a third of the
+//! time.
 
 use std::collections::VecDeque;
 use std::sync::Weak;

@@ -378,8 +378,8 @@ impl SpaceAllocator {
         Some(vdev.groups.iter().map(|group| group_stats(&vdev, group)).fold(SpaceStats::default(), add))
     }
 
-    /// Bytes that each open top-level vdev has more than its share of what its class has allocated, if it has more: those that
-    /// are to move, so that all are equally full. Log vdevs do not count.
+    /// Bytes by which each open top-level vdev exceeds its share of its class: moving them makes all equally full. Log vdevs do
+    /// not count.
     pub(crate) fn surplus(&self) -> BTreeMap<u64, u64> {
         let tables = self.tables();
         let classes = [MetaslabClass::Normal, MetaslabClass::Special, MetaslabClass::Dedup]

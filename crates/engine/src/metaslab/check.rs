@@ -19,7 +19,7 @@ const MAX_MAPS: u32 = 4096;
 /// Reads the space maps of a pool, up to a limit.
 ///
 /// # Errors
-/// Those of the first map that cannot be read or decoded.
+/// The errors of the first map that cannot be read or decoded.
 pub(crate) fn maps(mos: &Arc<Objset>, root: &VdevConfig) -> Result<()> {
     let (mut bytes, mut count) = (0_u64, 0);
     for config in root.children.iter().filter(|config| has_metaslabs(config)) {

@@ -23,7 +23,7 @@ impl SpaceAllocator {
     /// Returns whether maps are left.
     ///
     /// # Errors
-    /// When a map cannot be read or makes no sense.
+    /// When a map cannot be read or is invalid.
     pub fn discard_checkpoint(&self, txg: u64, budget: u64, store: &mut dyn SpaceMapStore) -> Result<bool> {
         let mut budget = budget.max(1);
         for vdev in self.all_vdevs() {
@@ -97,8 +97,7 @@ impl SpaceAllocator {
             let SpaceMapItem::Entry(entry, _) = item.map_err(|e| wrong(e.to_string()))? else { continue };
             let end = entry.offset.saturating_add(entry.run);
             let slab = vdev.slab(entry.offset, end).filter(|_| entry.free);
-            let slab =
-                slab.ok_or_else(|| wrong(format!("an entry at {:#x} makes no sense", entry.offset)))?;
+            let slab = slab.ok_or_else(|| wrong(format!("an entry at {:#x} is invalid", entry.offset)))?;
             slab.free(entry.offset, end, false)?;
             self.mark_dirty(slab, txg);
             freed += i64::try_from(entry.run).unwrap_or(i64::MAX);

@@ -133,7 +133,7 @@ impl TopRecord {
         let (top, shift) = (self.top, self.metaslab_shift);
         let sane = (9..=16).contains(&top.ashift) && (top.ashift..=MAX_METASLAB_SHIFT).contains(&shift);
         if !sane {
-            return Err(Error::corrupt("the vdev's metaslabs make no sense").on_vdev(&top.name));
+            return Err(Error::corrupt("the vdev's metaslabs are invalid").on_vdev(&top.name));
         }
         let mut slabs = Vec::new();
         for (id, record) in (0..).zip(self.metaslabs) {

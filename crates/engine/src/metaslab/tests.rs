@@ -291,7 +291,7 @@ fn cut_up_space_is_told_from_none() {
 }
 
 #[test]
-fn what_a_checkpoint_has_is_kept() {
+fn blocks_of_a_checkpoint_are_kept() {
     let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 20, 4)], SpaceMapFeatures::NEW, &store);
     let old = one(&all, want(4096, 4));

@@ -147,7 +147,8 @@ impl Vdev {
     }
 
     /// The same with `count` metaslabs, those beyond its own all free. `row` is that of the vdev's draid,
-    /// else 1; `log_min` as in [`Vdev::groups`]. Existing metaslabs are shared with the old state, so that concurrent allocations continue.
+    /// else 1; `log_min` as in [`Vdev::groups`]. Existing metaslabs are shared with the old state, so that concurrent
+    /// allocations continue.
     #[doc(alias("vdev_expand", "vdev_metaslab_init"))]
     pub(crate) fn grown(&self, row: u64, count: u64, log_min: usize) -> Self {
         let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);
@@ -258,8 +259,8 @@ impl Group {
         u64::try_from(share / (u128::from(class_free) + 1)).unwrap_or(u64::MAX)
     }
 
-    /// A piece for a block, or nothing. `load` makes a metaslab ready; a failure is its business. A metaslab that is
-    /// changed for the first time in the txg is given, too.
+    /// A piece for a block, or nothing. `load` makes a metaslab ready and handles its own errors. Also returns the metaslab
+    /// if this is its first change in the txg.
     pub(crate) fn allocate(&self, want: &GroupRequest<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
         if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {

@@ -109,7 +109,8 @@ impl<'a> Input<'a> {
         if matches!(drr.body, DrrBody::Begin(_)) {
             self.sum = Fletcher4::new(self.endian == Endian::Big);
         }
-        // The END of a package follows that of its last stream. OpenZFS does not check its sums, and `zstream redup` writes others.
+        // The END of a package follows that of its last stream. OpenZFS does not check its sums, and `zstream redup` writes
+        // others.
         let of_package = self.ended && matches!(drr.body, DrrBody::End(_));
         self.ended = matches!(drr.body, DrrBody::End(_));
         let before = self.sum.finish();

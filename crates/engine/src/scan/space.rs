@@ -251,8 +251,8 @@ impl<'p> SpaceCheck<'p> {
         all
     }
 
-    /// Counts a reference to a block, and claims its locations if it is the first. A block of a dedup table may have got more copies
-    /// since other pointers to it were written.
+    /// Counts a reference to a block, and claims its locations if it is the first. A block of a dedup table may have got more
+    /// copies since other pointers to it were written.
     pub(crate) fn meet(&mut self, bp: &Blkptr) -> Met {
         let Some(first) = bp.dva(0) else { return Met::First };
         let met = match self.is_used(&first) {

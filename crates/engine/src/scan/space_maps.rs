@@ -120,7 +120,7 @@ impl SpaceMaps {
     /// The metaslabs of all vdevs, without their maps: each may be full.
     ///
     /// # Errors
-    /// When a vdev's metaslabs make no sense, or its allocation class cannot be read.
+    /// When a vdev's metaslabs are invalid, or its allocation class cannot be read.
     pub(crate) fn shape(pool: &Pool) -> Result<Self> {
         let mut shape = Self::default();
         for config in pool.tree().config.children.iter().filter(|config| has_metaslabs(config)) {
@@ -129,9 +129,8 @@ impl SpaceMaps {
             let count = metaslab::rebuild::count(config).ok().filter(|&n| sane && n <= MAX_METASLABS);
             let count =
                 count.and_then(|n| usize::try_from(n).ok()).filter(|_| config.asize <= most(pool, config));
-            let count = count.ok_or_else(|| {
-                Error::corrupt("the vdev's metaslabs make no sense").on_vdev(&config.name())
-            })?;
+            let count = count
+                .ok_or_else(|| Error::corrupt("the vdev's metaslabs are invalid").on_vdev(&config.name()))?;
             shape.tops.push(TopSpace {
                 id: config.id,
                 bias: table::bias(&pool.mos, config)?,
@@ -154,7 +153,7 @@ impl SpaceMaps {
         let sane = (9..=16).contains(&config.ashift)
             && (config.ashift..=MAX_METASLAB_SHIFT).contains(&config.metaslab_shift);
         let count = config.asize.checked_shr(config.metaslab_shift).filter(|&n| sane && n <= MAX_METASLABS);
-        let count = count.ok_or_else(|| Error::corrupt("the vdev's metaslabs make no sense"))?;
+        let count = count.ok_or_else(|| Error::corrupt("the vdev's metaslabs are invalid"))?;
         let array = pool.mos.object(config.metaslab_array)?;
         let zap = match config.top_zap {
             0 => None,

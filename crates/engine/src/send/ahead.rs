@@ -1,4 +1,4 @@
-//! Reads what events will need before their turn comes, within a bound of memory.
+//! Reads blocks ahead of the events that use them, within a bound of memory.
 //!
 //! Events wait in a queue, each with the read that it began; the oldest is turned into records as soon as the
 //! queue needs more memory than its share ([`Share`]), or when it waits for nothing: a long queue of events that are ready
@@ -108,7 +108,7 @@ impl<'a> Ahead<'a> {
         let promise = Promise::default();
         let theirs = promise.clone();
         let arc = self.sender.objset().arc();
-        // What devices return for it is memory, too, as long as the read is in progress.
+        // The read's device buffers count as memory until it ends.
         let counted = arc.count_large(bp);
         let done = Box::new(move |outcome| {
             drop(counted);

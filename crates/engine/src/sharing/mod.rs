@@ -56,8 +56,8 @@ impl Target {
     /// Opens a head for a run.
     ///
     /// # Errors
-    /// `NotFound`; `ReadOnly` for a snapshot or a dataset with `readonly=on`; `KeyMissing`; `Busy` for a dataset that is being received or has
-    /// an intent log that is not replayed yet.
+    /// `NotFound`; `ReadOnly` for a snapshot or a dataset with `readonly=on`; `KeyMissing`; `Busy` for a dataset that is being
+    /// received or has an intent log that is not replayed yet.
     pub fn open(spa: &Arc<Spa>, name: &str) -> Result<Self> {
         let number = spa.pool.dsl.dataset(name)?.number;
         let hold = spa.datasets.hold_long(number)?;
@@ -83,7 +83,8 @@ impl Target {
         Ok(spa.datasets.view().dataset(self.dataset.number)?.referenced_bytes)
     }
 
-    /// Whether the pool still uses this dataset: a task that was under way when the hold was taken may have destroyed or replaced it.
+    /// Whether the pool still uses this dataset: a task that was under way when the hold was taken may have destroyed or
+    /// replaced it.
     fn is_current(&self, spa: &Spa) -> bool {
         spa.datasets.opened(self.dataset.number).is_some_and(|now| Arc::ptr_eq(&now, &self.dataset))
     }

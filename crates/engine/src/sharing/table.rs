@@ -133,7 +133,7 @@ impl Candidate {
         Some(Self { target, is_held, place, dva: (dva.vdev, dva.offset), birth: spot.bp.physical_birth() })
     }
 
-    /// Whether more is won when this one stays: what a snapshot holds cannot be freed; an old block is likely shared
+    /// Whether keeping this block saves more: a block that a snapshot holds cannot be freed; an old block is likely shared
     /// already.
     pub(crate) fn is_better_than(&self, other: &Self) -> bool {
         (!self.is_held, self.birth, self.dva) < (!other.is_held, other.birth, other.dva)

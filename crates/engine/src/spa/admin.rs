@@ -73,7 +73,8 @@ impl Spa {
         Ok(())
     }
 
-    /// The allocation class of a top-level vdev. A configuration of the MOS names logs only: the class of another vdev stands in its ZAP.
+    /// The allocation class of a top-level vdev. A configuration of the MOS names logs only: the class of another vdev stands
+    /// in its ZAP.
     #[doc(alias = "vdev_alloc_bias")]
     pub fn bias_of(&self, top: &Top) -> AllocBias {
         self.space.bias(top.id).unwrap_or(top.bias)
@@ -144,7 +145,7 @@ impl Spa {
     /// Writes everything and stops; the labels still say that the pool is in use, as after a crash.
     ///
     /// # Errors
-    /// Those of [`Spa::export`].
+    /// The errors of [`Spa::export`].
     #[doc(alias = "hardforce")]
     pub fn leave(&self) -> Result<()> {
         self.close_as(PoolState::Active)

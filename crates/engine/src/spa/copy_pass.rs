@@ -1,6 +1,7 @@
-//! The pace of a removal or an expansion: what it has copied since it last began or was continued.
+//! The pace of a removal or an expansion: bytes copied since it began or resumed.
 //!
-//! Differs from OpenZFS, which divides all copied bytes by the time since the start, even if the pool was exported for most of it.
+//! Differs from OpenZFS, which divides all copied bytes by the time since the start, even if the pool was exported for most of
+//! it.
 
 use parking_lot::Mutex;
 

@@ -218,8 +218,8 @@ impl Spa {
         })
     }
 
-    /// Notes that the device of a leaf out of use has a label of `txg`. If another system wrote it since the leaf went out of use,
-    /// blocks that the leaf had may be overwritten: it lacks everything then, and a resilver copies all of it.
+    /// Notes that the device of a leaf out of use has a label of `txg`. If another system wrote it since the leaf went out of
+    /// use, blocks that the leaf had may be overwritten: it lacks everything then, and a resilver copies all of it.
     ///
     /// Differs from OpenZFS, which then copies what was written here meanwhile, and leaves the rest to checksums.
     pub fn doubt_returned(&self, guid: u64, txg: u64) {

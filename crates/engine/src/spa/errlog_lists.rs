@@ -1,7 +1,8 @@
 //! Changes of datasets and features that the error log follows.
 //!
 //! With `head_errlog` the errors stand in lists, one for each head. The list of a destroyed head goes with it. A promotion
-//! moves the errors of the snapshots that change their head to the promoted one. Enabling the feature turns a flat log into lists.
+//! moves the errors of the snapshots that change their head to the promoted one. Enabling the feature turns a flat log into
+//! lists.
 //!
 //! Format source: spa_errlog.c, OpenZFS 2.4.
 

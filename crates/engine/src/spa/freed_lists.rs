@@ -5,8 +5,8 @@
 //! - `bptree_obj`: trees of destroyed heads;
 //! - deleted livelists: blocks of destroyed clones.
 //!
-//! Each txg reads them, and one that cannot be read would suspend the pool. They only name blocks to which nothing else refers, so a
-//! rebuild does without them: the derived space maps count those blocks as free.
+//! Each txg reads them, and one that cannot be read would suspend the pool. They only name blocks to which nothing else refers,
+//! so a rebuild does without them: the derived space maps count those blocks as free.
 
 use std::collections::BTreeSet;
 
@@ -176,12 +176,13 @@ pub(super) fn check(pool: &Pool) -> Result<()> {
 }
 
 impl ReplacedLists {
-    /// Finds the objects of the lists, as far as they can be read; others by their types, if all that belong to datasets are known.
+    /// Finds the objects of the lists, as far as they can be read; others by their types, if all that belong to datasets are
+    /// known.
     pub(super) fn find(pool: &Pool) -> Result<Self> {
         let mut found = Self::default();
         let mut all = Lists::new(pool, 0)?;
         for (name, number) in listed(pool)? {
-            // What cannot be read is not followed.
+            // Unreadable lists are not followed.
             let _ = all.named(name, number);
             found.names.push(name.to_owned());
         }

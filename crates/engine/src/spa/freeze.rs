@@ -1,8 +1,8 @@
-//! `zpool freeze`, for tests of intent logs: the state on disk stays what it is, and only intent logs are written, until the pool is
-//! imported again, which replays them.
+//! `zpool freeze`, for tests of intent logs: the state on disk stays what it is, and only intent logs are written, until the
+//! pool is imported again, which replays them.
 //!
-//! Txgs go on in memory: their blocks go to free space, no label or uberblock refers to them, and no freed space is used again. So
-//! the state on disk stays whole, and so do the chains of the logs that it names.
+//! Txgs go on in memory: their blocks go to free space, no label or uberblock refers to them, and no freed space is used again.
+//! So the state on disk stays whole, and so do the chains of the logs that it names.
 
 use std::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ impl Spa {
     /// Freezes the pool once all changes so far are on disk.
     ///
     /// # Errors
-    /// Those of the last txg.
+    /// The errors of the last txg.
     #[doc(alias = "spa_freeze")]
     pub fn freeze(&self) -> Result<()> {
         self.sync()?;

@@ -204,28 +204,19 @@ fn import_some(
         None => Shared::load(&pool).map_err(advise)?,
     };
     let uberblock = pool.uberblock;
-    // Newer states that were discarded must not come back: the first txg is newer than all of them.
     let to_checkpoint = options.open.checkpoint;
     if to_checkpoint && derived.is_some() {
-        return Err(Error::new(
-            Kind::Invalid,
-            "a pool that goes back to its checkpoint can't be rebuilt at once",
-        ));
+        let why = "a pool that goes back to its checkpoint can't be rebuilt at once";
+        return Err(Error::new(Kind::Invalid, why));
     }
+    // Newer states that were discarded must not come back: the first txg is newer than all of them.
     let back = to_checkpoint || uberblock.txg < newest;
     let synced = uberblock.txg.max(newest) + u64::from(back);
     settle_found(&pool.tree(), &*env.executor, synced + 1);
-    let txgs = Txgs::new(synced);
-    let dirty = Arc::new(DirtyData::default());
+    let (txgs, dirty) = (Txgs::new(synced), Arc::new(DirtyData::default()));
     let config = Mutex::new(config);
-    let spa = Spa::new(
-        (Arc::clone(&pool.base), pool.guid),
-        mos,
-        space,
-        (txgs, dirty),
-        (features, config, shared),
-        uberblock,
-    );
+    let identity = (Arc::clone(&pool.base), pool.guid);
+    let spa = Spa::new(identity, mos, space, (txgs, dirty), (features, config, shared), uberblock);
     if let Some(first) = first {
         first(&spa)?;
         return Ok(spa);
@@ -371,8 +362,8 @@ fn all_logs(mos: &Arc<Objset>) -> Result<Vec<Arc<Objset>>> {
 }
 
 /// Claims all intent logs, in the first txg, before it allocates anything; in the same txg, `derived`
-/// replaces space maps and tables. `back_to`: the pool returns to the state of that txg. Logs that were not claimed then belong to
-/// what was discarded, and are dropped: their newer blocks are not allocated in that state.
+/// replaces space maps and tables. `back_to`: the pool returns to the state of that txg. Logs that were not claimed then belong
+/// to what was discarded, and are dropped: their newer blocks are not allocated in that state.
 #[doc(alias("spa_ld_claim_log_blocks", "SPA_LOG_CLEAR"))]
 fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>, back_to: Option<u64>) -> Result<()> {
     // A chain that begins on a missing log vdev is dropped, claimed or not: it can be neither read nor written.

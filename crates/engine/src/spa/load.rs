@@ -109,7 +109,7 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
             Error::new(error.kind(), format!("the pool can't be opened at txg {txg}")).because(error)
         }
         Reach::Safe if left > 0 => {
-            let what = "no state can be opened whose blocks are all kept; -FX tries older ones";
+            let what = "none of the states with all blocks retained can be opened; -FX tries older ones";
             Error::new(error.kind(), what).because(error)
         }
         _ => error,

@@ -1,12 +1,12 @@
 //! A look at the blocks of a state that a rewind would return to, before it does.
 //!
-//! Of a state whose blocks were all kept since, those born in the last txgs are read: they are the ones that the newer, unreadable
-//! states and the fault behind them may have damaged. Of older states, all blocks are read, because their space may have been used
-//! again. Any unreadable block of metadata disqualifies a state; data is only counted.
+//! Of a state whose blocks were all kept since, those born in the last txgs are read: they are the ones that the newer,
+//! unreadable states and the fault behind them may have damaged. Of older states, all blocks are read, because their space may
+//! have been used again. Any unreadable block of metadata disqualifies a state; data is only counted.
 //!
-//! Source: `spa_load_verify`, `spa_ld_verify_pool_data`, OpenZFS 2.4. Differs from it: only rewinds of pools that are to be written
-//! are verified. OpenZFS also verifies the newest state at each import, and refuses it without `-F`; here such a pool is imported,
-//! and scrubs and reads report the damage.
+//! Source: `spa_load_verify`, `spa_ld_verify_pool_data`, OpenZFS 2.4. Differs from it: only rewinds of pools that are to be
+//! written are verified. OpenZFS also verifies the newest state at each import, and refuses it without `-F`; here such a pool
+//! is imported, and scrubs and reads report the damage.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -96,7 +96,8 @@ pub(super) fn verify(pool: &Pool, all: bool) -> UnreadBlocks {
     found
 }
 
-/// Meets the blocks born after a txg: those of the MOS, of datasets and of snapshots. Intent logs are not met: a rewind drops them.
+/// Meets the blocks born after a txg: those of the MOS, of datasets and of snapshots. Intent logs are not met: a rewind drops
+/// them.
 #[doc(alias = "traverse_pool")]
 fn walk(pool: &Pool, verifier: &mut Verifier, after: u64) -> Result<(), Stop> {
     let mut walk = Walk::new(&pool.arc, verifier);

@@ -49,7 +49,7 @@ struct Beat {
     /// Seconds of the last one, and its number in that second.
     second: u64,
     sequence: u16,
-    /// Whose turn it is.
+    /// Index of the leaf for the next heartbeat.
     turn: usize,
 }
 
@@ -152,7 +152,7 @@ impl Spa {
         if fails == 0 || silent <= self.multihost_interval() * fails {
             return Ok(());
         }
-        let what = "the pool is suspended: other machines could not be told that it is in use";
+        let what = "the pool is suspended: the multihost heartbeat could not be written";
         // Another machine may have it already.
         self.broken.store(true, Ordering::Release);
         let why = Error::new(Kind::Io, "no heartbeat was written for too long");

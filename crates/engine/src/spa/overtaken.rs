@@ -1,7 +1,7 @@
 //! Older states whose blocks an expansion has moved since.
 //!
-//! A raidz that is expanded reads every block where the state's position has it. Once a newer state has copied more, those places hold
-//! other sectors. A state from before that has its metadata only by luck, and hardly any of its data.
+//! A raidz that is expanded reads every block where the state's position has it. Once a newer state has copied more, those
+//! places hold other sectors. A state from before that has its metadata only by luck, and hardly any of its data.
 //!
 //! Differs from OpenZFS, whose `zpool import -T` goes back to such a state if its metadata can be read, and overwrites the newest
 //! state, which is whole.
@@ -33,7 +33,7 @@ pub fn overtaken(source: &ImportSource, pool: &Pool) -> Option<Error> {
     let old = tree.config.children.iter().find(is_moved)?;
     let name = tree.top(old.id).map_or_else(String::new, |top| top.name.clone());
     let what = format!(
-        "the expansion of {name} has moved blocks since txg {txg}: 'zpool import -o readonly=on -T {txg}' shows what is left"
+        "the expansion of {name} has moved blocks since txg {txg}: 'zpool import -o readonly=on -T {txg}' shows the files that are left"
     );
     Some(Error::new(Kind::Invalid, what))
 }

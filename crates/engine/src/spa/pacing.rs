@@ -1,12 +1,13 @@
 //! Pacing of jobs in the background beside other users of the pool.
 //!
-//! The queue of each leaf lets requests of others go first ([`crate::vdev`], `lanes`). That does not suffice where leaves share a disk, a
-//! controller or the processors, of which the engine knows nothing. So a job takes turns: when it has worked while others used
-//! leaves of the pool, it ends its requests and rests, by default for one and a half times as long as it has worked. Others have the
-//! shared resource to themselves during the rest, which is more than half of the time. The rest ends
+//! The queue of each leaf lets requests of others go first ([`crate::vdev`], `lanes`). That does not suffice where leaves share
+//! a disk, a controller or the processors, of which the engine knows nothing. So a job takes turns: when it has worked while
+//! others used leaves of the pool, it ends its requests and rests, by default for one and a half times as long as it has
+//! worked. Others have the shared resource to themselves during the rest, which is more than half of the time. The rest ends
 //! early when no request of others came or was under way for a while ([`QUIET`]), so that a job has an idle pool to itself.
 //!
-//! Requests that a job makes itself, as for the metadata that leads to its blocks, are not others' ([`crate::taskq`], `in_background`).
+//! Requests that a job makes itself, as for the metadata that leads to its blocks, are not others' ([`crate::taskq`],
+//! `in_background`).
 //!
 //! Where a pool has no threads (tests, simulations) jobs do not rest.
 //!

@@ -10,8 +10,8 @@
 //!    not among those that the walk counted, so their space is free already;
 //! 3. tables are stored, damaged lists of blocks to be freed become empty, then maps of all metaslabs are stored.
 //!
-//! Crash argument: until the uberblock of this txg is on disk, the pool is as it was, except that blocks of the old objects may be
-//! overwritten. They read as damaged maps or tables, and the next rebuild does not need them.
+//! Crash argument: until the uberblock of this txg is on disk, the pool is as it was, except that blocks of the old objects may
+//! be overwritten. They read as damaged maps or tables, and the next rebuild does not need them.
 //!
 //! Blocks that are freed in that txg before the tables are stored leak: [`shared`].
 
@@ -60,7 +60,7 @@ pub(crate) struct Replaced {
     pub(crate) which: RebuildTables,
     /// Their numbers.
     pub(crate) objects: BTreeSet<u64>,
-    /// Those of them that are emptied and keep their number: the arrays of space maps, which the configuration names.
+    /// Objects among them that are emptied and keep their number: the arrays of space maps, which the configuration names.
     arrays: BTreeSet<u64>,
     /// Entries of the MOS directory.
     names: Vec<String>,

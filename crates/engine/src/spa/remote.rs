@@ -2,9 +2,9 @@
 //!
 //! An import of a pool that another machine used last waits, forced or not, and refuses the pool when an uberblock newer than
 //! those found appears; a machine without hostid cannot import it. The wait has a random part. Then an import for writing claims
-//! the pool: ten times, it writes the newest uberblock with a random sequence number to the slot of heartbeats of all devices, and
-//! finds it there after an interval. Of two machines that import at the same time at most one reads its own numbers ten times. In
-//! the end the slot has the number of before, so that an import that fails later can be repeated.
+//! the pool: ten times, it writes the newest uberblock with a random sequence number to the slot of heartbeats of all devices,
+//! and finds it there after an interval. Of two machines that import at the same time at most one reads its own numbers ten
+//! times. In the end the slot has the number of before, so that an import that fails later can be repeated.
 //!
 //! Source: `spa_activity_check_tryimport`, `spa_activity_check_claim`, `mmp_claim_uberblock`, OpenZFS 2.4.4.
 
@@ -139,7 +139,8 @@ fn contested() -> String {
     "another machine imports the pool, too, or uses it already (multihost is on)".to_owned()
 }
 
-/// Writes an uberblock to the slots of heartbeats of all devices, as many of which must take it as another machine needs to see it.
+/// Writes an uberblock to the slots of heartbeats of all devices, as many of which must take it as another machine needs to see
+/// it.
 #[doc(alias = "mmp_claim_uberblock")]
 fn write(env: &Env, tree: &Tree, uberblock: &Uberblock) -> Result<()> {
     let (mut leaves, mut needed) = (Vec::new(), 0);
@@ -204,8 +205,8 @@ fn may_be_in_use(labels: &NvList, hostid: u64) -> bool {
     number("state") != PoolState::Destroyed as u64 && number("hostid") != hostid
 }
 
-/// How long the labels are watched, so that a living owner is noticed, or has given up. An owner whose uberblock does not name the
-/// number of intervals after which it gives up is watched for as many as the settings say.
+/// How long the labels are watched, so that a living owner is noticed, or has given up. An owner whose uberblock does not name
+/// the number of intervals after which it gives up is watched for as many as the settings say.
 #[doc(alias = "spa_activity_check_duration")]
 fn wait(uberblock: &Uberblock, limits: &Limits) -> Duration {
     let intervals = limits.get(Limit::MultihostImport).max(1);

@@ -287,7 +287,7 @@ impl Spa {
     /// Whether a clone table lists each of `all`: it has more references than one, as of the txg on disk.
     ///
     /// # Errors
-    /// Those of [`Spa::begin`]; errors of reading the table.
+    /// The errors of [`Spa::begin`]; errors of reading the table.
     pub fn are_cloned(&self, all: &[Blkptr]) -> Result<Vec<bool>> {
         // Nothing is changed under it: objects of the MOS are opened under a transaction.
         let tx = self.begin()?;

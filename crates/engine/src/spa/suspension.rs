@@ -1,7 +1,7 @@
 //! The reason of a pool's suspension, and its listeners.
 //!
-//! A pool is suspended because devices failed requests that it can't do without, because metadata is damaged in all its copies, or
-//! because of an error of this program: a violated invariant, found while a txg was synced, or a panic. They require different
+//! A pool is suspended because devices failed requests that it can't do without, because metadata is damaged in all its copies,
+//! or because of an error of this program: a violated invariant, found while a txg was synced, or a panic. They require different
 //! actions of the administrator, so each message about a suspension ([`Spa::suspension`]) states which of
 //! them it was, and the cause.
 

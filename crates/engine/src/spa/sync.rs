@@ -1,6 +1,7 @@
 //! Writing a txg.
 //!
-//! 1. References of clones are counted. Datasets, then tasks, and background activities between them ([`super::activity`]): all change the MOS.
+//! 1. References of clones are counted. Datasets, then tasks, and background activities between them ([`super::activity`]): all
+//!    change the MOS.
 //! 2. Passes: MOS objects and root → the allocator records their allocations and frees in space maps, which
 //!    are MOS objects → again, until a pass changes nothing. From the second pass on blocks are written in
 //!    place.
@@ -107,8 +108,8 @@ impl Spa {
         }
     }
 
-    /// Writes the MOS' changed objects, which then leave memory, when there are many: `zfs snapshot -r` changes some for each of any
-    /// number of datasets. Nothing refers to these blocks before the passes of [`Spa::sync_mos`] are done. A
+    /// Writes the MOS' changed objects, which then leave memory, when there are many: `zfs snapshot -r` changes some for each
+    /// of any number of datasets. Nothing refers to these blocks before the passes of [`Spa::sync_mos`] are done. A
     /// failure is kept for [`Spa::sync_txg`]: the task in the middle of which it happens cannot be undone.
     pub(super) fn write_early(&self, tx: &Tx) {
         if self.mos.dirty_objects(tx.txg()) < EARLY_OBJECTS {

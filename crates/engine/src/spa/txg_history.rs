@@ -1,7 +1,7 @@
 //! Statistics of the last txgs, for the kstat `txgs`.
 //!
-//! Differs from OpenZFS: a txg is open until it is written, so the times of quiescing and waiting are part of the time in which it
-//! is open.
+//! Differs from OpenZFS: a txg is open until it is written, so the times of quiescing and waiting are part of the time in which
+//! it is open.
 
 use std::collections::VecDeque;
 use std::fmt::Write;

@@ -67,7 +67,7 @@ pub(super) enum Retired {
     Spare(NvList),
 }
 
-/// Asks, when all writes through the old tree have ended, whether the change may be made: given that tree.
+/// Called with the old tree once its writes have ended; may refuse the change.
 pub(super) type ChangeJudge<'a> = Box<dyn Fn(&Tree) -> Result<()> + 'a>;
 
 /// A change of the vdev tree that a caller wants.
@@ -177,7 +177,7 @@ impl Spa {
     /// Edits the configuration of a top-level vdev, as a change of the vdev tree (syncing context).
     ///
     /// # Errors
-    /// Those of [`Spa::change_vdevs`].
+    /// The errors of [`Spa::change_vdevs`].
     pub(super) fn edit_top(&self, vdev: u64, edit: &mut dyn FnMut(&mut NvList), tx: &Tx) -> Result<()> {
         let mut change = VdevChange::of(self);
         change.tops()?.iter_mut().filter(|top| top.u64("id") == Some(vdev)).for_each(edit);

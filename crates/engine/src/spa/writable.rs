@@ -13,7 +13,7 @@ use crate::zap::Zap;
 /// Refuses pools that writing would damage.
 pub(super) fn check_writable(pool: &Pool) -> Result<()> {
     if let Some(why) = pool.notes.first() {
-        let what = "the pool is damaged where writing needs it whole; open it read-only";
+        let what = "metadata that writing needs is damaged; open the pool read-only";
         return Err(Error::new(Kind::Corrupt, what).because(why.clone()));
     }
     check_hidden(pool)?;

@@ -2,8 +2,8 @@
 //!
 //! Requests wait in a map sorted by place. While fewer bytes are under way than allowed, the next one
 //! after the last started on its top-level vdev goes out (and from the front again when the end is reached): each device sees
-//! a nearly sequential stream, whose neighbours its queue joins. The vdev with least under way comes first. Every completion starts the requests that
-//! may follow, so that the devices stay busy while the walk gathers more.
+//! a nearly sequential stream, whose neighbours its queue joins. The vdev with least under way comes first. Every completion
+//! starts the requests that may follow, so that the devices stay busy while the walk gathers more.
 //!
 //! Lock order: `state` is a leaf lock; zio and the callback run without it.
 

@@ -37,8 +37,8 @@ impl Resume {
         Self { object, block, dnodes: object }
     }
 
-    /// Continues a traversal of the object set with the array of dnodes `meta` that stopped before the block `last` and everything
-    /// below it.
+    /// Continues a traversal of the object set with the array of dnodes `meta` that stopped before the block `last` and
+    /// everything below it.
     pub(crate) fn before(last: Bookmark, meta: &Dnode) -> Self {
         match (last.object, last.level) {
             (0, level) => {
@@ -51,8 +51,8 @@ impl Resume {
         }
     }
 
-    /// Continues the freeing of a destroyed object set, which goes from leaves to roots: at the data block `last`, or, where that is
-    /// a block of dnodes, after all objects in it. `None`: from the start, before freeing began.
+    /// Continues the freeing of a destroyed object set, which goes from leaves to roots: at the data block `last`, or, where
+    /// that is a block of dnodes, after all objects in it. `None`: from the start, before freeing began.
     pub(crate) fn freeing(last: &StoredBookmark, meta: &Dnode) -> Option<Self> {
         let per_block = dnodes_per_block(meta);
         match last.object {

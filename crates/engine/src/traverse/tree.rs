@@ -89,13 +89,13 @@ pub(crate) struct DeadEnd {
 /// The thread that starts reads of blocks before their turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Starts {
-    /// That of the traversal: a read that starts late would find blocks that were freed and written anew.
+    /// The thread of the traversal: a read that starts late would find blocks that were freed and written anew.
     Here,
     /// One of the executor: to start a read takes as long as the visitor's work for an object.
     Elsewhere,
 }
 
-/// What a traversal is done for.
+/// Receives the pointers that a traversal meets.
 pub(crate) trait TreeVisitor {
     /// Ends the traversal early.
     type Stop;
@@ -105,7 +105,7 @@ pub(crate) trait TreeVisitor {
     /// Whether a pointer is skipped with everything below it, which is no younger.
     fn is_old(&self, bp: &Blkptr) -> bool;
 
-    /// Any pointer that is not skipped, before anything else is told of it.
+    /// Called first for each pointer that is not skipped.
     fn meet(&mut self, _pointer: &Pointer<'_>) -> Result<(), Self::Stop> {
         Ok(())
     }

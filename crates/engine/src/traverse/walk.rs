@@ -1,5 +1,5 @@
-//! The walk over one object set for all that look at blocks from the root down, past damage: its intent log, if wanted, then its
-//! root and every block below.
+//! Walks one object set from the root down and continues past damage: its intent log, if wanted, then its root and every block
+//! below.
 //!
 //! Blocks born up to a txg (that of the dataset's previous snapshot, say) are skipped with everything below
 //! them. The visitor can pause the walk at a data block; another walk continues there, in the order of
@@ -149,7 +149,7 @@ pub struct Walk<'a> {
 enum Continue {
     /// A walk paused before this block.
     Before(Bookmark),
-    /// Freeing has come to this block, from leaves to roots; what leads to it is not freed yet.
+    /// Freeing has come to this block, from leaves to roots; the blocks above it are not freed yet.
     Freeing(StoredBookmark),
 }
 

@@ -1,4 +1,4 @@
-//! Which copies were bad, once a block's bytes are known.
+//! Finds the bad copies once a block's bytes are known.
 
 use super::gather::{Bytes, Gather};
 use super::plan::{BadCopy, Children, Fault, part};

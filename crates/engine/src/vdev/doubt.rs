@@ -1,10 +1,10 @@
-//! What a failed flush takes from leaves: the system drops what it could not write back, reports that once, and later flushes
-//! succeed.
+//! Writes that a failed flush may have lost on a leaf: the system drops pages that it could not write back, reports that once,
+//! and later flushes succeed.
 //!
 //! Writes of a txg or an intent log are read back or written again where the flush matters. Blocks that a resilver or
 //! reconstruction restores belong to txgs long past: the leaf gets a further txg into its DTL, so that the work that is under way
 //! does not make it whole, and another resilver follows. A distributed spare has its blocks on the disks of its draid: a failed
-//! flush of one of them may take what the spare was given.
+//! flush of one of them may lose writes of the spare.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -61,8 +61,8 @@ impl LeafState {
         self.doubt.flushes.load(Ordering::Acquire)
     }
 
-    /// Doubts the blocks that a resilver has restored: a failed flush may have lost them. A resilver that began before the txg after
-    /// `next` does not make the leaf whole.
+    /// Doubts the blocks that a resilver has restored: a failed flush may have lost them. A resilver that began before the txg
+    /// after `next` does not make the leaf whole.
     pub(crate) fn doubt_restored(&self, next: u64) {
         let is_filled = !self.dtl.read().is_empty();
         if is_filled {

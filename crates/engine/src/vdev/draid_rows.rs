@@ -31,7 +31,7 @@ pub struct RowColumn {
 }
 
 impl DraidGeometry {
-    /// Bytes of a row of a group: what allocations begin at and are a multiple of.
+    /// Bytes of a row of a group: allocations are aligned to it and are multiples of it.
     pub(crate) fn row_bytes(&self) -> u64 {
         self.unit()
     }

@@ -80,7 +80,8 @@ pub(crate) enum Hop {
 /// result lies on a removed vdev. A piece without a birth of its own has that of the range it is a piece of.
 ///
 /// # Errors
-/// Those of `hop`; [`Kind::Loop`] for mappings that lead through more than [`MAX_HOPS`] removals or to more than [`MAX_PIECES`] pieces.
+/// The errors of `hop`; [`Kind::Loop`] for mappings that lead through more than [`MAX_HOPS`] removals or to more than
+/// [`MAX_PIECES`] pieces.
 #[doc(alias = "vdev_indirect_remap")]
 pub(crate) fn follow(range: Segment, mut hop: impl FnMut(&Segment) -> Result<Hop>) -> Result<Vec<Segment>> {
     let too_far = |why| Error::new(Kind::Loop, why).at_offset(range.offset);

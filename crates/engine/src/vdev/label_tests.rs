@@ -191,7 +191,7 @@ fn some_leaves_suffice() {
 }
 
 #[test]
-fn what_could_not_be_flushed_stops_the_sync() {
+fn a_failed_flush_stops_the_sync() {
     let rig = rig();
     let write = |guid: u64| {
         let leaf = rig.tree.leaf(guid).unwrap();
@@ -200,7 +200,8 @@ fn what_could_not_be_flushed_stops_the_sync() {
     [3, 4].into_iter().for_each(write);
     rig.faulty[3].inject(Fault::Dead);
     sync(&rig, 5, false).unwrap();
-    // The labels cannot be flushed either. That casts doubt on blocks that a resilver may have restored: the next txg counts, too.
+    // The labels cannot be flushed either. That casts doubt on blocks that a resilver may have restored: the next txg counts,
+    // too.
     assert_eq!(rig.tree.dirty_dtls(), [(4, vec![(5, 7)])]);
     rig.faulty[3].clear();
     write(1);

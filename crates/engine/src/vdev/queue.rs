@@ -11,7 +11,8 @@
 //! Requests of scans yield to all others ([`super::lanes`]).
 //!
 //! Writes wait likewise, neighbours without a gap between them are written together, and a joined write
-//! that fails is split. The requests that one thread starts together are issued together ([`crate::plug`]). Reads go first: while any wait, one write at most is on the device.
+//! that fails is split. The requests that one thread starts together are issued together ([`crate::plug`]). Reads go first:
+//! while any wait, one write at most is on the device.
 //!
 //! Flushes run one at a time; those that arrive meanwhile share the next one. Linux reports a failed write-back to one
 //! `fdatasync` only, so of two flushes at once the one that succeeds could be the one whose bytes are lost.
@@ -57,8 +58,8 @@ thread_local! {
     static ISSUING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// This thread issues requests of a queue. Those that are served on it call back before they return: what then can be issued is
-/// left to the loop that issued them, or a long queue would take a stack as deep.
+/// This thread issues requests of a queue. Completions on this thread leave issuing to the outer
+/// loop, which bounds the stack.
 struct Issuing(usize);
 
 impl Issuing {

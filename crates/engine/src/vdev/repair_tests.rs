@@ -242,7 +242,7 @@ fn a_new_disk_gets_what_a_distributed_spare_has_there() {
 
 /// A distributed spare whose row is on a disk out of use lacks the block still.
 #[test]
-fn what_a_distributed_spare_cannot_take_is_not_forgotten() {
+fn writes_that_a_distributed_spare_cannot_take_are_not_forgotten() {
     let (geometry, _, mut children) = spread(2);
     let holder = geometry.spare_child(0, 0).unwrap() as usize;
     let block = random(1, 1024);

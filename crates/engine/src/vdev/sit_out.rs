@@ -1,4 +1,4 @@
-//! Disks of a raidz or draid that reads do without, because they are slow or the administrator wants it, and the search for
+//! Disks of a raidz or draid excluded from reads, because they are slow or the administrator wants it, and the search for
 //! slow ones.
 //!
 //! Writes go to such a disk as before, and scrubs read it. The latencies of a vdev's disks are compared from time to time: one
@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Vdevs of fewer children are not judged. With just as many, a single slow child moves the upper quartile and is not found, as in
-/// OpenZFS.
+/// Vdevs of fewer children are not judged. With just as many, a single slow child moves the upper quartile and is not found, as
+/// in OpenZFS.
 #[doc(alias = "LAT_CHILDREN_MIN")]
 pub(crate) const FEWEST: usize = 5;
 /// A child sits out when it was found slow more often than so.

@@ -55,7 +55,7 @@ pub enum IoClass {
 }
 
 impl IoClass {
-    /// Those of ordinary reads and writes, in OpenZFS's order.
+    /// The classes of ordinary reads and writes, in OpenZFS's order.
     pub const ALL: [Self; 4] = [Self::SyncRead, Self::SyncWrite, Self::AsyncRead, Self::AsyncWrite];
 
     /// Requests of scans, and of other work in the background, yield to all others.

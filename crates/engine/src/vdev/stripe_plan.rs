@@ -10,12 +10,12 @@
 //!   sectors are unreadable.
 //! - `Stale`: add the bytes of leaves that are known to lack writes, and search again.
 //!
-//! A thorough read starts in `Fresh`. A resilver's starts in `Known`: the checksum judges the block, and columns that neither serve nor are
-//! lacking are a scrub's work. At the end all bytes that were read are compared with the expected ones
+//! A thorough read starts in `Fresh`. A resilver's starts in `Known`: the checksum judges the block, and columns that neither
+//! serve nor are lacking are a scrub's work. At the end all bytes that were read are compared with the expected ones
 //! ([`super::compare`]).
 //!
-//! Differs from OpenZFS: as many children as parity replaces sit out, where OpenZFS does without one per row; the search looks at each row of
-//! sectors by itself, so it also recovers blocks whose damage is spread over more columns than there
+//! Differs from OpenZFS: as many children as parity replaces sit out, where OpenZFS does without one per row; the search looks
+//! at each row of sectors by itself, so it also recovers blocks whose damage is spread over more columns than there
 //! is parity, and gives up at once when the parity shows that no assumption can help; OpenZFS's resilver reads all columns.
 
 use super::compare;
@@ -276,7 +276,8 @@ fn known(
         let left_out = ready.saturating_sub(missing).min(sitting.len());
         wanted.extend(sitting.into_iter().rev().skip(left_out));
         let needed = missing + left_out;
-        // All parity, as in OpenZFS: some of it serves, and the rest is compared with the block. A resilver reads only what serves.
+        // All parity, as in OpenZFS: some of it serves, and the rest is compared with the block. A resilver reads only what
+        // serves.
         let most = if depth == Depth::Lacking { needed } else { parity.len() };
         let wants = parity.iter().filter(|column| needed > 0 && (!sits_out(column) || needed > ready));
         for column in wants.filter(can_serve).take(most) {

@@ -446,7 +446,7 @@ impl Children for View<'_> {
 }
 
 impl View<'_> {
-    /// Of a leaf, the last of those that stand for a child. A distributed spare before it may lack what the leaf has, and the
+    /// The fault of the last leaf that stands for a child. A distributed spare before it may lack what the leaf has, and the
     /// other way round.
     fn fault_of(&self, path: &[Arc<Leaf>]) -> Option<Fault> {
         let is_there = path.last().is_some_and(|leaf| leaf.device().is_some());

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_crosses_a_window_or_the_end_is_read_plainly() {
+    fn reads_across_a_window_or_the_end_are_plain() {
         let windows = Windows::default();
         assert!(matches!(windows.find(waiter(WINDOW - 512, 1024), 1 << 20), WindowHit::Not(_)));
         assert!(matches!(windows.find(waiter(0, SMALL + 512), 1 << 20), WindowHit::Not(_)));

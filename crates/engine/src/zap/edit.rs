@@ -344,7 +344,7 @@ fn check_name(name: &[u8]) -> Result<()> {
         return Err(Error::new(Kind::Invalid, "a name in a ZAP cannot be empty or contain NUL"));
     }
     if name.len() >= MAX_NAME {
-        return Err(Error::new(Kind::TooLong, format!("a name of {} bytes", name.len())));
+        return Err(Error::new(Kind::TooLong, format!("name too long ({} bytes)", name.len())));
     }
     Ok(())
 }
@@ -361,7 +361,7 @@ fn check_value(value: &Value) -> Result<()> {
 }
 
 fn length(bytes: u64) -> Result<usize> {
-    usize::try_from(bytes).map_err(|_| Error::new(Kind::Invalid, "a block that large"))
+    usize::try_from(bytes).map_err(|_| Error::new(Kind::Invalid, "block too large"))
 }
 
 fn invalid(e: ondisk::Malformed) -> Error {

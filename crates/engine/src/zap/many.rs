@@ -46,7 +46,7 @@ impl<S: ZapSource + Clone> Zap<S> {
                 for (_, (hash, at)) in *group {
                     let Some((key, value)) = keys.get(*at).zip(looked.values.get_mut(*at)) else { continue };
                     let found = leaf.as_ref().and_then(|leaf| within(leaf, *hash, key));
-                    // A leaf that was split since, or is damaged, is told by the way of single keys.
+                    // Keys of a leaf that was split since, or is damaged, fall back to the lookup of single keys.
                     *value = found.map_or_else(|| self.lookup_words(key), Ok);
                 }
             }

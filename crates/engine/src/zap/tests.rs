@@ -136,7 +136,7 @@ fn a_micro_zap_grows_and_turns_fat_at_its_limit() {
 }
 
 #[test]
-fn what_a_micro_zap_cannot_hold_turns_it_fat() {
+fn an_entry_too_large_for_a_micro_zap_turns_it_fat() {
     let long = "x".repeat(50);
     for (name, value) in [("a", Value::from("text")), (&long, Value::from(1u64)), ("b", vec![1, 2].into())] {
         let mut object = micro();

@@ -100,7 +100,7 @@ pub(super) fn pointing(lr: &LrWrite, txg: u64) -> Vec<u8> {
 const MAX_WAITING: usize = 16 << 20;
 
 #[derive(Debug, Default)]
-struct Group {
+struct TxgItxs {
     sync: Vec<Itx>,
     later: BTreeMap<u64, Vec<Itx>>,
     /// Bytes of memory of these records.
@@ -110,7 +110,7 @@ struct Group {
 /// The lists of all open txgs.
 #[derive(Debug, Default)]
 pub(super) struct Itxs {
-    groups: BTreeMap<u64, Group>,
+    txgs: BTreeMap<u64, TxgItxs>,
     /// Number of requested commits.
     pub(crate) requested: u64,
     /// The newest txg with a change that no record describes.
@@ -124,7 +124,7 @@ impl Itxs {
         if txg <= self.unlogged {
             return;
         }
-        let waiting: usize = self.groups.values().map(|group| group.bytes).sum();
+        let waiting: usize = self.txgs.values().map(|records| records.bytes).sum();
         if waiting + bytes > MAX_WAITING {
             self.skip(txg);
             return;
@@ -133,53 +133,53 @@ impl Itxs {
         if let Payload::Whole(bytes) = &mut itx.payload {
             stamp_txg(bytes, txg);
         }
-        let group = self.groups.entry(txg).or_default();
-        group.bytes += bytes;
+        let records = self.txgs.entry(txg).or_default();
+        records.bytes += bytes;
         match itx.sync {
-            true => group.sync.push(itx),
-            false => group.later.entry(itx.object).or_default().push(itx),
+            true => records.sync.push(itx),
+            false => records.later.entry(itx.object).or_default().push(itx),
         }
     }
 
     /// A change in `txg` has no record. Records of txgs up to it are never written: the next commit waits.
     pub(crate) fn skip(&mut self, txg: u64) {
         self.unlogged = self.unlogged.max(txg);
-        self.groups.retain(|group, _| *group > txg);
+        self.txgs.retain(|&held, _| held > txg);
     }
 
     /// Makes the next commit write the records of `object`; 0 for any.
     #[doc(alias = "zil_async_to_sync")]
     pub(crate) fn want(&mut self, object: u64) {
-        for group in self.groups.values_mut() {
+        for records in self.txgs.values_mut() {
             let moved = match object {
-                0 => std::mem::take(&mut group.later).into_values().flatten().collect(),
-                one => group.later.remove(&one).unwrap_or_default(),
+                0 => std::mem::take(&mut records.later).into_values().flatten().collect(),
+                one => records.later.remove(&one).unwrap_or_default(),
             };
-            group.sync.extend(moved);
+            records.sync.extend(moved);
         }
     }
 
     /// Drops the records of a removed object that no commit requires.
     #[doc(alias = "zil_remove_async")]
     pub(crate) fn forget_object(&mut self, object: u64) {
-        for group in self.groups.values_mut() {
-            let gone = group.later.remove(&object).unwrap_or_default();
-            group.bytes = group.bytes.saturating_sub(gone.iter().map(Itx::memory).sum());
+        for records in self.txgs.values_mut() {
+            let gone = records.later.remove(&object).unwrap_or_default();
+            records.bytes = records.bytes.saturating_sub(gone.iter().map(Itx::memory).sum());
         }
     }
 
     /// Drops txgs that are on disk.
     #[doc(alias = "zil_clean")]
     pub(crate) fn forget_synced(&mut self, synced: u64) {
-        self.groups.retain(|&txg, _| txg > synced);
+        self.txgs.retain(|&txg, _| txg > synced);
     }
 
     /// The records of the next commit, in order.
     pub(super) fn take(&mut self, synced: u64) -> Vec<Itx> {
         self.forget_synced(synced);
-        let taken = self.groups.values_mut().flat_map(|group| {
-            let taken = std::mem::take(&mut group.sync);
-            group.bytes = group.bytes.saturating_sub(taken.iter().map(Itx::memory).sum());
+        let taken = self.txgs.values_mut().flat_map(|records| {
+            let taken = std::mem::take(&mut records.sync);
+            records.bytes = records.bytes.saturating_sub(taken.iter().map(Itx::memory).sum());
             taken
         });
         taken.collect()
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_commit_takes_its_object_and_what_is_synchronous_in_the_order_of_groups() {
+    fn a_commit_takes_its_object_and_synchronous_records_in_the_order_of_txgs() {
         let mut all = Itxs::default();
         all.assign(Itx::write_later(7, 0, 10), 5);
         all.assign(Itx::write_later(8, 0, 10), 5);
@@ -220,11 +220,11 @@ mod tests {
             all.assign(Itx::write_later(8, 0, 10), 7);
             all.forget_object(8);
         }
-        assert_eq!((all.unlogged, all.groups[&7].bytes), (6, 0));
+        assert_eq!((all.unlogged, all.txgs[&7].bytes), (6, 0));
     }
 
     #[test]
-    fn what_belongs_to_a_removed_object_is_forgotten() {
+    fn records_of_a_removed_object_are_forgotten() {
         let mut all = Itxs::default();
         all.assign(Itx::write_later(7, 0, 10), 5);
         all.forget_object(7);

@@ -30,8 +30,8 @@
 //! concurrent commits share one write. All callers that wait are woken at its end at once, those whose records it wrote
 //! return, and one of the others writes next.
 //!
-//! Lock order: `turn` → `itxs` → `chain`. The turn ([`super::turn`]) is had while a commit is written, and while txgs are waited
-//! for; it is never taken in syncing context.
+//! Lock order: `turn` → `itxs` → `chain`. A commit holds the turn ([`super::turn`]) while it writes and while it
+//! waits for txgs; the turn is never taken in syncing context.
 //!
 //! Differs from OpenZFS: a commit's blocks are written together and flushed once, instead of each block with its
 //! own flush; the next commit's blocks are not issued before.

@@ -5,7 +5,7 @@
 
 use parking_lot::{Condvar, Mutex};
 
-/// Who waits, and the progress of commits.
+/// Waiting commits and their progress.
 #[derive(Debug, Default)]
 struct State {
     /// Finished commits.

@@ -152,7 +152,7 @@ pub struct GangMembers {
 /// Reads the header of a gang from whichever copy is good; waits.
 ///
 /// # Errors
-/// Those of devices first: a copy that cannot be read now may be good.
+/// The errors of devices first: a copy that cannot be read now may be good.
 pub fn gang_members(zio: &Arc<Zio>, bp: &Blkptr) -> Result<GangMembers> {
     let mut error = Error::corrupt("not a gang block");
     for dva in bp.dvas().filter(|dva| dva.gang) {
@@ -201,7 +201,7 @@ fn members_to_free(zio: &Arc<Zio>, bp: &Blkptr) -> Result<std::result::Result<Ve
 }
 
 /// The pointers to all space of a gang: its header, its pieces, and those of gangs within it, each place once. Headers that name
-/// themselves, or more than the block can need, end the walk: what only they name stays allocated.
+/// themselves, or more than the block can need, end the walk: space that only they reference stays allocated.
 ///
 /// # Errors
 /// A header cannot be read.

@@ -1,7 +1,7 @@
 //! Zio: from a block pointer to its bytes.
 //!
-//! A read passes these stages: embedded or hole (done at once) → cache device, if one has it ([`stored`]) → copies (each DVA in turn; gang
-//! blocks are assembled, removed vdevs remapped, redundancy tried through the vdev's read plan, every
+//! A read passes these stages: embedded or hole (done at once) → cache device, if one has it ([`stored`]) → copies (each DVA in
+//! turn; gang blocks are assembled, removed vdevs remapped, redundancy tried through the vdev's read plan, every
 //! candidate judged by the block's checksum) → open (decrypt or authenticate) → decompress → byte
 //! order. No stage waits: devices complete on their threads, stages run on the executor, and a callback
 //! receives the result. [`Zio::read_wait`] is for callers from outside.
@@ -72,8 +72,8 @@ pub struct ReadOptions {
     /// The block may never have been written, or not everywhere: bad copies are no fault of a disk.
     #[doc(alias = "ZIO_FLAG_SPECULATIVE")]
     pub speculative: bool,
-    /// The last txg on disk at a moment when the pool referred to the pointer. A read that ends much later neither mends copies nor
-    /// reports damage: the space may be another block's by then. `None`: the caller keeps the block from being freed.
+    /// The last txg on disk at a moment when the pool referred to the pointer. A read that ends much later neither mends copies
+    /// nor reports damage: the space may be another block's by then. `None`: the caller keeps the block from being freed.
     pub as_of: Option<u64>,
     /// Whether cache devices are asked first and offered the bytes.
     pub second: Second,
@@ -83,7 +83,8 @@ pub struct ReadOptions {
     pub paged: bool,
 }
 
-/// Txgs after which a block that was freed may have been replaced, less one for the mending itself: freed space is kept for two txgs.
+/// Txgs after which a block that was freed may have been replaced, less one for the mending itself: freed space is kept for two
+/// txgs.
 const RECENT: u64 = 1;
 
 /// Degree of transformation of a block's bytes.

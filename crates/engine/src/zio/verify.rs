@@ -1,4 +1,4 @@
-//! Is this the block? Checksums of block pointers, and of blocks that carry their own.
+//! Verifies blocks against their checksums: those of block pointers, and those that blocks carry themselves.
 
 use std::sync::Arc;
 

@@ -61,7 +61,8 @@ pub struct WriteProps {
     pub uncached: bool,
     /// A new block of a file that the system's page cache has as well.
     pub paged: bool,
-    /// A block that takes no more than this goes to the special class, while that has room beyond its reserve for metadata; 0: none.
+    /// A block that takes no more than this goes to the special class, while that has room beyond its reserve for metadata; 0:
+    /// none.
     #[doc(alias = "zp_zpl_smallblk")]
     pub small: u64,
     /// Allocation class.

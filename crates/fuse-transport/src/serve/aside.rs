@@ -1,11 +1,12 @@
 //! Requests for commits that are put aside, so that they share one.
 //!
-//! The reader of a ring puts a request of [`Lane::Sync`] that is not expected to wait aside while others have arrived, announces it to
-//! the file system, and answers all of them when none is left: the first one commits the changes of all. Where the last ones were
-//! several, their processes are about to ask again: the reader lets them run before it answers, up to [`YIELDS`] times.
+//! The reader of a ring puts a request of [`Lane::Sync`] that is not expected to wait aside while others have arrived,
+//! announces it to the file system, and answers all of them when none is left: the first one commits the changes of all. Where
+//! the last ones were several, their processes are about to ask again: the reader lets them run before it answers, up to
+//! [`YIELDS`] times.
 //!
-//! **A waiting request delays none of these**: they belong to the ring, not to the reader, which takes one at a time; when it waits, the
-//! next reader answers the others.
+//! **A waiting request delays none of these**: they belong to the ring, not to the reader, which takes one at a time; when it
+//! waits, the next reader answers the others.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -53,7 +54,7 @@ pub(super) struct Asides<T>(Mutex<State<T>>);
 static ALL: [Asides<Aside>; RINGS] = [const { Asides::new() }; RINGS];
 static OTHERS: Asides<Aside> = Asides::new();
 
-/// Those of a ring; rings beyond [`RINGS`] share.
+/// The asides of a ring; rings beyond [`RINGS`] share.
 pub(super) fn of_ring(number: usize) -> &'static Asides<Aside> {
     ALL.get(number).unwrap_or(&OTHERS)
 }

@@ -55,8 +55,8 @@ pub trait Service: Debug + Send + Sync {
     /// Answers a request, on this thread or later on another one. `words` are the bytes after the header.
     fn answer(&self, header: &Header, words: Words<'_>, reply: Reply);
 
-    /// Announces a request such as `FSYNC` that is answered soon, after those announced before it: one answer may do the work of all.
-    /// Returns the time that the answer takes, if it is known. Must not wait.
+    /// Announces a request such as `FSYNC` that is answered soon, after those announced before it: one answer may do the work
+    /// of all. Returns the time that the answer takes, if it is known. Must not wait.
     fn announce(&self, _header: &Header) -> Option<Duration> {
         None
     }

@@ -18,10 +18,11 @@
 //! it gets [`MORE`] others, up to [`MOST`] and [`ALL_MORE`] in all queues, and keeps them: the kernel takes the last
 //! used one first, so unused ones cost no memory. They come before the last is taken, because an entry that is
 //! registered later is not given the requests that wait in the queue already (Linux 6.18), until an answer is
-//! committed; only later ones. For those of a burst, an answer is provoked ([`Queues::grow`]). At the bounds, more waiting requests of processes on one core delay all others of the
-//! core to this mount, until one of them is answered. An answer that waits for the kernel to drop pages, whose reads
-//! may be among those others, holds an entry, too; the kernel has at most [`MAX_BACKGROUND`] asynchronous writes in
-//! progress. A thread's command is completed by that thread, so a reader must not sleep uninterruptibly for long.
+//! committed; only later ones. For those of a burst, an answer is provoked ([`Queues::grow`]). At the bounds, more waiting
+//! requests of processes on one core delay all others of the core to this mount, until one of them is answered. An answer that
+//! waits for the kernel to drop pages, whose reads may be among those others, holds an entry, too; the kernel has at most
+//! [`MAX_BACKGROUND`] asynchronous writes in progress. A thread's command is completed by that thread, so a reader must not
+//! sleep uninterruptibly for long.
 //!
 //! **States of an entry's buffers** ([`slot`], which contains the crate's `unsafe` code):
 //!

@@ -115,8 +115,8 @@ impl Queues {
 
     /// A request is in an entry: its queue gets more entries if few are left.
     ///
-    /// A request that arrived while all entries were held waits in the kernel until an answer is committed, also when there are free
-    /// entries meanwhile. So a request is asked for that is answered at once; if one that waited takes its place, another
+    /// A request that arrived while all entries were held waits in the kernel until an answer is committed, also when there are
+    /// free entries meanwhile. So a request is asked for that is answered at once; if one that waited takes its place, another
     /// is asked for.
     pub fn grow(self: &Arc<Self>, slot: &Arc<Slot>, header: &Header) {
         let queue = slot.queue();

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_packed_unpacks() {
+    fn packing_and_unpacking_agree() {
         let mut seed = 7_u64;
         for len in [0, 1, 2, 63, 64, 65, 72, 191, 192, 193, 256] {
             for dense in [0, 1, 2, 3, 60] {

@@ -160,7 +160,7 @@ impl<'a> LeafMut<'a> {
     /// Makes a change of entries in `block`, a leaf: all of it, or, when `work` fails, none.
     ///
     /// # Errors
-    /// Those of [`LeafMut::from_bytes`] and of `work`, which must neither split nor widen the leaf.
+    /// The errors of [`LeafMut::from_bytes`] and of `work`, which must neither split nor widen the leaf.
     pub fn attempt<T>(
         block: &'a mut [u8],
         work: impl FnOnce(&mut Self) -> Result<T, Malformed>,

@@ -231,7 +231,8 @@ const NO_ID: u64 = u32::MAX as u64;
 
 impl LrSetattr {
     /// The attributes that the record sets, in the bits of Linux. Each system writes the bits of its own; a record is another
-    /// system's if its mask has bits that Linux never sets, or if Linux's meaning would set a value that says that nothing is set.
+    /// system's if its mask has bits that Linux never sets, or if Linux's meaning would set a value that says that nothing is
+    /// set.
     pub fn linux_mask(&self) -> u64 {
         let sets = |bit: u64, none: bool| self.mask & bit != 0 && none;
         let sets_nothing = sets(1 << 1, self.uid == NO_ID)

@@ -181,7 +181,7 @@ pub(super) fn dedup(
         ("Little is repeated: dedup would cost more than it saves.", None)
     } else {
         (
-            "Sharing afterwards needs no table; a dry run counts exactly what is equal.",
+            "Sharing afterwards needs no table; a dry run counts the equal blocks exactly.",
             Some(format!("aquifer dedup -n {target}")),
         )
     };

@@ -1,7 +1,8 @@
 //! `aquifer advise`: estimates what dedup, compression and record sizes would save and cost, from a sample of files.
 //!
-//! Works on the files of any directory, in the caller's process and with the caller's rights, and on datasets of imported pools, in
-//! the daemon. Time is bounded: [`files`] and [`stored`] list files and draw blocks, [`estimate`] turns them into numbers with bounds.
+//! Works on the files of any directory, in the caller's process and with the caller's rights, and on datasets of imported
+//! pools, in the daemon. Time is bounded: [`files`] and [`stored`] list files and draw blocks, [`estimate`] turns them into
+//! numbers with bounds.
 
 mod equal;
 mod estimate;
@@ -30,8 +31,8 @@ use stored::Stored;
 /// Files are listed and blocks of them are read in random order until the time is over. DIRECTORY may be in any file system;
 /// a DATASET is a file system or volume of an imported pool, mounted or not. Nothing is changed.
 ///
-/// Blocks have the sizes that files have now. Blocks that a dataset shares already, by clones or dedup tables, do not count as a saving. A user
-/// who may not ask the daemon gets advice on the files of a mounted DATASET that the user may read.
+/// Blocks have the sizes that files have now. Blocks that a dataset shares already, by clones or dedup tables, do not count as
+/// a saving. A user who may not ask the daemon gets advice on the files of a mounted DATASET that the user may read.
 ///
 /// The bounds of compression and recordsize are those of 95 % confidence of the mean of random blocks. Those of dedup hold with
 /// high probability: at most everything repeats what was seen, at least each block that was seen once stands for
@@ -42,7 +43,7 @@ pub struct Advise {
     /// The subject of the advice.
     #[arg(value_enum)]
     pub about: About,
-    /// Seconds, about.
+    /// Approximate duration in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub time: u64,
     /// The record size that dedup and compression assume; otherwise that of the files, and 128K outside of ZFS.
@@ -59,11 +60,11 @@ pub struct Advise {
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum About {
-    /// Are there enough equal blocks?
+    /// Estimate dedup savings
     Dedup,
-    /// Which compression?
+    /// Compare compression algorithms
     Compression,
-    /// Which record size?
+    /// Compare record sizes
     Recordsize,
 }
 
@@ -356,7 +357,7 @@ mod tests {
 
     /// Data that does not compress is stored as it is: no speed of decompression is told. A small sample has each block once.
     #[test]
-    fn what_does_not_compress_is_not_decompressed() {
+    fn incompressible_data_is_not_decompressed() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("noise"), noise(1, 64 * 16384)).unwrap();
         let answer = asked("compression", dir.path());

@@ -1,8 +1,8 @@
 //! `aquifer clone`: copies of files that share their blocks, also between file systems of one pool.
 //!
 //! Works in the caller's process: it opens both files with the caller's rights and shows the mounts its descriptors
-//! (`zfuse::rw::offers`). Linux has no request that clones between FUSE mounts, and programs such as `cp` copy compressed files, which
-//! take less space than they have bytes, as if these were sparse.
+//! (`zfuse::rw::offers`). Linux has no request that clones between FUSE mounts, and programs such as `cp` copy compressed
+//! files, which take less space than they have bytes, as if these were sparse.
 
 mod one;
 

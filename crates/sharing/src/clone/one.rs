@@ -19,8 +19,8 @@ const BUFFER: usize = 1 << 20;
 const HOLE: usize = 4096;
 /// Longest value and list of extended attributes in Linux.
 const MAX_XATTR: usize = 64 << 10;
-/// `ENOENT`, `EBUSY`, `EEXIST`, `EXDEV`, `EINVAL` and `EOPNOTSUPP`: blocks cannot be shared, but copied; and `ENOTTY` and `ENOSYS`, of
-/// other file systems.
+/// `ENOENT`, `EBUSY`, `EEXIST`, `EXDEV`, `EINVAL` and `EOPNOTSUPP`: blocks cannot be shared, but copied; and `ENOTTY` and
+/// `ENOSYS`, of other file systems.
 const COPIED: [u8; 8] = [2, 16, 17, 18, 22, 95, 25, 38];
 
 /// Why a file was not copied.

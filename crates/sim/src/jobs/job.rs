@@ -23,6 +23,26 @@ impl Pool {
         let leaves = self.leaves();
         let leaf = self.pick(&leaves)?;
         let new = self.disk(DISK);
+        let (line, begun) = self.any_job(&leaf, &new);
+        // Blocks move to a vdev that is removed only if there is something on it.
+        if begun.name == "removal" {
+            (0..4).for_each(|_| self.write());
+        }
+        let held = self.random.below(2) == 0;
+        if held {
+            self.hold(&begun, true);
+        }
+        match self.run(&line) {
+            true => Some(begun),
+            false => {
+                self.hold(&begun, false);
+                None
+            }
+        }
+    }
+
+    /// A random job on a disk or with a new one: the command that begins it, and the job.
+    fn any_job(&mut self, leaf: &str, new: &str) -> (String, Begun) {
         let none: &[(&str, &str, &str)] = &[];
         let (name, line, cancels, holds) = match self.random.below(12) {
             0 | 1 => (
@@ -84,22 +104,7 @@ impl Pool {
                 none,
             ),
         };
-        // Blocks move to a vdev that is removed only if there is something on it.
-        if name == "removal" {
-            (0..4).for_each(|_| self.write());
-        }
-        let begun = Begun { name, cancels, holds };
-        let held = self.random.below(2) == 0;
-        if held {
-            self.hold(&begun, true);
-        }
-        match self.run(&line) {
-            true => Some(begun),
-            false => {
-                self.hold(&begun, false);
-                None
-            }
-        }
+        (line, Begun { name, cancels, holds })
     }
 
     /// Holds a job in its midst, or lets it go on.

@@ -7,9 +7,9 @@
 //!  odd      the odd changes: cancel, detach, offline, attach, export, kill, writes, snapshots
 //! ```
 //!
-//! A pool has a layout from the seed and some files. A job begins, a few odd changes follow, and everything is carried to its end: disks come back,
-//! paused jobs go on. Then all files are compared, a scrub repairs nothing, and both `zdb`s find neither error nor leak in the
-//! exported pool. Commands may be refused; a refusal is an answer.
+//! A pool has a layout from the seed and some files. A job begins, a few odd changes follow, and everything is carried to its
+//! end: disks come back, paused jobs go on. Then all files are compared, a scrub repairs nothing, and both `zdb`s find neither
+//! error nor leak in the exported pool. Commands may be refused; a refusal is an answer.
 //!
 //! Runs are not exactly repeatable: how far a job has come at a change depends on the machine.
 
@@ -29,7 +29,7 @@ const JOBS: u64 = 4;
 /// Odd changes in the midst of a job, at most.
 const CHANGES: u64 = 4;
 
-/// What was done, and how often.
+/// The number of operations of each kind.
 #[derive(Debug, Default, Clone)]
 pub struct JobCourse {
     layout: &'static str,

@@ -7,7 +7,8 @@ use sim::image::Pages;
 use sim::world::POOL;
 use testkit::zdb::Judge;
 
-/// Checks with OpenZFS that every block has its checksum, and none is leaked. Only the newest knows how old a block is that moved.
+/// Checks with OpenZFS that every block has its checksum, and none is leaked. Only the newest knows how old a block is that
+/// moved.
 pub fn show(image: &[Pages], judges: &[Judge]) {
     let dir = tempfile::tempdir().unwrap();
     for (number, pages) in image.iter().enumerate() {

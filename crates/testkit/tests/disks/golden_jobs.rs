@@ -50,7 +50,7 @@ fn carried_on(name: &str, wanted: &str) {
 }
 
 #[test]
-fn what_the_kernel_began_is_carried_on() {
+fn work_begun_by_the_kernel_is_carried_on() {
     carried_on("resilver-cut", "raidz(disk1 disk5 disk3 disk4)");
     carried_on("resilver-due", "raidz(disk1 disk2 disk3 disk4)");
     carried_on("spare-in-use", "raidz(disk1 disk2 spare(disk3 disk5) disk4)");

@@ -1,4 +1,4 @@
-//! Streams of big-endian systems: every file is what the little-endian sender held, and the pool is whole.
+//! Streams of big-endian systems: every file equals that of the little-endian sender, and the pool is whole.
 
 use engine::sa::SaTables;
 use engine::send::SendFlags;

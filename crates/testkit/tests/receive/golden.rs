@@ -86,7 +86,7 @@ fn compressed_and_embedded_blocks_stay_as_they_are() {
 
 /// The blocks that were just written are in the cache: those that came compressed are not read as their logical bytes.
 #[test]
-fn what_came_compressed_is_read_decompressed_before_the_next_import() {
+fn blocks_received_compressed_are_read_decompressed_before_the_next_import() {
     let Some(pool) = golden::get("streams") else { return };
     let place = Place::new();
     place.receive(&read(&pool, "full-b-Lec"), "ours/src@b", &|_| ()).expect("a stream");

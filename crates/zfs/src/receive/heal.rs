@@ -25,7 +25,7 @@ impl Receive {
     ) -> Result<(), Failure> {
         let refuse = |what: &str| Err(failed(place.action, what));
         // Receives of users other than the owner never mount.
-        let unmounted = self.unmounted && ctx.session()?.guest.is_none();
+        let unmounted = self.unmounted && ctx.session()?.delegated.is_none();
         if self.without_pool || self.last_part || self.force || self.resumable || unmounted || self.no_holds {
             return refuse("corrective recv can not be used when combined with this flag");
         }

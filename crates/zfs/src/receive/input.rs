@@ -37,7 +37,7 @@ impl Stdin {
     /// The client's standard input, buffered.
     pub fn of(ctx: &Ctx) -> Result<BufReader<Self>, Failure> {
         let session = ctx.session()?;
-        let (file, patience) = (session.stdin.try_clone()?, session.guest.is_some().then_some(PATIENCE));
+        let (file, patience) = (session.stdin.try_clone()?, session.delegated.is_some().then_some(PATIENCE));
         Ok(BufReader::with_capacity(BUFFER, Self { file, interrupt: ctx.interrupt.clone(), patience }))
     }
 }

@@ -83,7 +83,7 @@ pub struct Receive {
 }
 
 /// Longest list of a package from a user other than the owner, in bytes: that of some 50,000 snapshots.
-const GUEST_LIST: u64 = 8 << 20;
+const DELEGATED_LIST: u64 = 8 << 20;
 
 /// The first lines of messages.
 pub(super) const PLAIN: &str = "cannot receive";
@@ -114,8 +114,8 @@ impl Verb for Receive {
         }
         let mut stdin = input::Stdin::of(ctx)?;
         let mut input = Input::new(&mut stdin);
-        if ctx.session()?.guest.is_some() {
-            input = input.with_lists_up_to(GUEST_LIST);
+        if ctx.session()?.delegated.is_some() {
+            input = input.with_lists_up_to(DELEGATED_LIST);
         }
         let first = input.record();
         let Some(item) = first.map_err(|e| of_first_record(&e, input.offset()))? else {

@@ -62,6 +62,19 @@ impl Package {
         self.list.contains("raw") && roots.any(|root| text(root, "name").is_some_and(|root| is_above(&root)))
     }
 
+    /// The facts on the stream of a snapshot that was found; holds only where they are to be received.
+    fn listed<'s>(&'s self, found: &'s SentDataset<'_>, with_holds: bool, top: &'s str) -> Listed<'s> {
+        let of_snapshot = |name: &str| found.dataset.nvlist(name).and_then(|all| all.nvlist(&found.snapshot));
+        Listed {
+            props: found.dataset.nvlist("props"),
+            of_snapshot: of_snapshot("snapprops"),
+            holds: if with_holds { of_snapshot("snapholds") } else { None },
+            recursive: self.is_recursive(),
+            has_root: self.has_root(found.dataset),
+            top,
+        }
+    }
+
     fn text(&self, name: &str) -> Option<String> {
         text(&self.list, name)
     }
@@ -130,18 +143,7 @@ pub fn receive(
         let dataset = sent.split('@').next().unwrap_or_default();
         let root = root.get_or_insert_with(|| dataset.to_owned()).clone();
         let found = package.find(begin.toguid);
-        let listed = found.as_ref().map(|found| Listed {
-            props: found.dataset.nvlist("props"),
-            of_snapshot: found.dataset.nvlist("snapprops").and_then(|all| all.nvlist(&found.snapshot)),
-            holds: found
-                .dataset
-                .nvlist("snapholds")
-                .filter(|_| with_holds)
-                .and_then(|all| all.nvlist(&found.snapshot)),
-            recursive: package.is_recursive(),
-            has_root: package.has_root(found.dataset),
-            top: &top,
-        });
+        let listed = found.as_ref().map(|found| package.listed(found, with_holds, &top));
         let is_first = root == dataset;
         // Below the first dataset properties of the command line are inherited.
         let below = wishes.below();

@@ -9,34 +9,39 @@ use std::collections::BTreeSet;
 use clikit::ctx::Ctx;
 use clikit::target::Target;
 use clikit::verb::Failure;
-use daemon::access::{Guest, at_creation, grant_at_creation, permissions};
+use daemon::access::{DelegatedUser, at_creation, grant_at_creation, permissions};
 
 use super::Receive;
 use crate::delegated::{Need, below, need, need_on, setting, settings, settings_of_new, unmounted};
 
 /// The permissions of a receive that are known before its stream is read. The datasets of the stream are checked
 /// one by one when their names are known: see [`may_receive`].
-pub fn needs(verb: &Receive, guest: &Guest, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
+pub fn needs(verb: &Receive, delegated: &DelegatedUser, ctx: &mut Ctx) -> Result<Vec<Need>, Failure> {
     let name = verb.name.split('@').next().unwrap_or_default();
     if verb.abort {
         return Ok(vec![need(name, &["destroy", "mount"])]);
     }
     if !verb.without_pool && !verb.last_part {
-        return Ok(vec![receives(verb, name, guest, ctx)?]);
+        return Ok(vec![receives(verb, name, delegated, ctx)?]);
     }
     // With -d and -e the stream names a dataset below. Without a permission on any of them nothing is read.
     for below in below(name, true, &[], ctx)? {
-        let need = receives(verb, &below.dataset, guest, ctx)?;
-        if need.is_given(guest, ctx)? {
+        let need = receives(verb, &below.dataset, delegated, ctx)?;
+        if need.is_given(delegated, ctx)? {
             return Ok(Vec::new());
         }
     }
-    Ok(vec![receives(verb, name, guest, ctx)?])
+    Ok(vec![receives(verb, name, delegated, ctx)?])
 }
 
 /// The permissions that a receive into `dataset` requires: on it, or on its parent if it does not exist.
 #[doc(alias = "zfs_secpolicy_recv")]
-fn receives(verb: &Receive, dataset: &str, guest: &Guest, ctx: &mut Ctx) -> Result<Need, Failure> {
+fn receives(
+    verb: &Receive,
+    dataset: &str,
+    delegated: &DelegatedUser,
+    ctx: &mut Ctx,
+) -> Result<Need, Failure> {
     let exists = Target::of(dataset, ctx)?.exists();
     let parent = dataset.rsplit_once('/').map_or(dataset, |(parent, _)| parent);
     let name = if exists { dataset } else { parent };
@@ -45,7 +50,7 @@ fn receives(verb: &Receive, dataset: &str, guest: &Guest, ctx: &mut Ctx) -> Resu
     }
     let mut all = need(name, &["mount", "create"]);
     let append = need(name, &["receive:append"]);
-    let may_append = !verb.force && append.is_given(guest, ctx)?;
+    let may_append = !verb.force && append.is_given(delegated, ctx)?;
     all.perms.push(if may_append { "receive:append" } else { "receive" }.to_owned());
     // The origin is no property: see [`may_receive`].
     let props: Vec<_> = verb.props.iter().filter(|word| !word.starts_with("origin=")).cloned().collect();
@@ -67,11 +72,11 @@ pub(crate) fn may_receive(
     origin: Option<&str>,
     ctx: &mut Ctx,
 ) -> Result<bool, Failure> {
-    let Some(guest) = ctx.session()?.guest.clone() else { return Ok(true) };
+    let Some(delegated) = ctx.session()?.delegated.clone() else { return Ok(true) };
     if let Some(origin) = origin {
         let mut of_origin = need(origin, &["receive"]);
         of_origin.instead = vec!["receive:append".to_owned()];
-        if !of_origin.is_given(&guest, ctx)? && !need_on(origin, &["clone"]).is_given(&guest, ctx)? {
+        if !of_origin.is_given(&delegated, ctx)? && !need_on(origin, &["clone"]).is_given(&delegated, ctx)? {
             return Ok(false);
         }
     }
@@ -84,8 +89,8 @@ pub(crate) fn may_receive(
         }
         there = parent;
     }
-    let need = receives(verb, there, &guest, ctx)?;
-    need.is_given(&guest, ctx)
+    let need = receives(verb, there, &delegated, ctx)?;
+    need.is_given(&delegated, ctx)
 }
 
 /// The properties of a stream that the caller may set and clear.
@@ -103,12 +108,12 @@ impl Settable {
 /// The properties of a stream that the caller may set and clear on `dataset`: all of them for the owner.
 #[doc(alias = "zfs_check_settable")]
 pub(crate) fn settable(dataset: &str, ctx: &mut Ctx) -> Result<Settable, Failure> {
-    let Some(guest) = ctx.session()?.guest.clone() else { return Ok(Settable(None)) };
+    let Some(delegated) = ctx.session()?.delegated.clone() else { return Ok(Settable(None)) };
     let dataset = dataset.split('@').next().unwrap_or_default();
     let target = Target::of(dataset, ctx)?;
     target.dataset()?;
     let _quiet = target.pool.quiet();
-    Ok(Settable(Some(permissions(&target.view, dataset, &guest)?)))
+    Ok(Settable(Some(permissions(&target.view, dataset, &delegated)?)))
 }
 
 /// Grants the create-time permissions to the receiver of a new dataset.
@@ -129,8 +134,8 @@ pub(crate) fn received(dataset: &str, ctx: &mut Ctx) -> Result<(), Failure> {
 
 /// Whether the caller may hold snapshots of `dataset`, as a package asks for. Returns true for the owner.
 pub(crate) fn may_hold(dataset: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
-    match ctx.session()?.guest.clone() {
-        Some(guest) => need(dataset, &["hold"]).is_given(&guest, ctx),
+    match ctx.session()?.delegated.clone() {
+        Some(delegated) => need(dataset, &["hold"]).is_given(&delegated, ctx),
         None => Ok(true),
     }
 }
@@ -138,8 +143,8 @@ pub(crate) fn may_hold(dataset: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
 /// Whether the caller may change the key of `dataset`. Returns true for the owner.
 #[doc(alias = "zfs_secpolicy_change_key")]
 pub(crate) fn may_change_key(dataset: &str, ctx: &mut Ctx) -> Result<bool, Failure> {
-    match ctx.session()?.guest.clone() {
-        Some(guest) => need(dataset, &["change-key"]).is_given(&guest, ctx),
+    match ctx.session()?.delegated.clone() {
+        Some(delegated) => need(dataset, &["change-key"]).is_given(&delegated, ctx),
         None => Ok(true),
     }
 }

@@ -293,8 +293,8 @@ fn has_late(list: &NvList) -> bool {
     list.iter().any(|pair| Stage::After.has(&pair.name.to_string_lossy()))
 }
 
-/// Stores properties of a received dataset: those of the stream (`None`: it has none), those of the command line, and inherits the
-/// others (`left`: unless they are set locally). Returns messages as [`apply`].
+/// Stores properties of a received dataset: those of the stream (`None`: it has none), those of the command line, and inherits
+/// the others (`left`: unless they are set locally). Returns messages as [`apply`].
 fn store(
     (name, stage): (&str, Stage),
     (mut all, local): (Option<Settings>, Settings),
@@ -309,7 +309,7 @@ fn store(
         if let Some(all) = &mut all {
             let needing = all.extract_if(.., |(prop, value)| tasks.needs_upgrade(prop, value));
             refused.extend(needing.map(|(prop, _)| (prop, UPGRADE.to_owned())));
-            // Those of the first stage came from the same stream.
+            // Properties of the first stage came from the same stream.
             let clears = |prop: &str| stage != Stage::After && may.allows(prop);
             refused.extend(receive_each(tasks, &dataset, all, &clears)?);
         }

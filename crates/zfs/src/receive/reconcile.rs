@@ -323,8 +323,8 @@ impl<'r> Reconcile<'r> {
         verb: impl Verb,
         ctx: &mut Ctx,
     ) -> Result<bool, Failure> {
-        if let Some(guest) = ctx.session()?.guest.clone()
-            && !needs(ctx).and_then(|needs| are_given(needs, &guest, ctx)).unwrap_or(false)
+        if let Some(delegated) = ctx.session()?.delegated.clone()
+            && !needs(ctx).and_then(|needs| are_given(needs, &delegated, ctx)).unwrap_or(false)
         {
             return Ok(false);
         }
@@ -335,7 +335,8 @@ impl<'r> Reconcile<'r> {
     }
 }
 
-/// Whether a dataset with origin `local` has to be promoted to have origin `sent` (0: none): the sender's origin is none, or older.
+/// Whether a dataset with origin `local` has to be promoted to have origin `sent` (0: none): the sender's origin is none, or
+/// older.
 #[doc(alias = "created_before")]
 fn is_before(sent: u64, local: u64, all: &[Local]) -> bool {
     let born = |guid| all.iter().flat_map(|local| &local.snapshots).find(|(_, g, _)| *g == guid).map(|s| s.2);

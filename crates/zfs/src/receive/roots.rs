@@ -93,7 +93,7 @@ fn head_of(sent: &NvList, received: &[(u64, Received)]) -> Option<u64> {
 /// The location of a key is the owner's to set: keys are read from it with the owner's rights.
 fn is_admitted(local: &Local, (change, is_new): (&Change, bool), ctx: &mut Ctx) -> Result<bool, Failure> {
     let name = &local.name;
-    if ctx.session()?.guest.is_none() {
+    if ctx.session()?.delegated.is_none() {
         return Ok(true);
     }
     if matches!(change, Change::Location(_)) {

@@ -4,7 +4,7 @@
 //! the command can be interrupted and shows how far it is; each piece is whole whatever happens.
 //!
 //! Beyond OpenZFS: another record size, a choice of blocks, a limit of the rate, and `-n`. These need a mount of this program
-//! ([`request`]). A first pass over all files says what is written and what snapshots keep. What is as wanted is passed over, so
+//! ([`request`]). A first pass over all files says what is written and what snapshots keep. Conforming blocks are skipped, so
 //! a run that was interrupted goes on where it stopped.
 
 use std::fs::{self, File, OpenOptions};
@@ -333,7 +333,8 @@ impl Run<'_> {
         (self.offset.min(end), end)
     }
 
-    /// Counts a file for OpenZFS's form. The rewrite reports a file that cannot be counted, or another file system does not know it.
+    /// Counts a file for OpenZFS's form. The rewrite reports a file that cannot be counted, or another file system does not
+    /// know it.
     fn count_plain(&mut self, path: &Path, size: u64) {
         let (start, end) = self.range(size);
         self.bytes += end - start;

@@ -292,7 +292,7 @@ fn by_guid(scene: &Scene, state: &State, ctx: &Ctx) -> Result<Dataset, Failure> 
         return Ok(found);
     }
     // Permissions of delegated users were checked by name.
-    let is_owner = ctx.session.as_ref().is_none_or(|session| session.guest.is_none());
+    let is_owner = ctx.session.as_ref().is_none_or(|session| session.delegated.is_none());
     if is_owner
         && let Some(found) =
             datasets(scene, &scene.pool.name)?.into_iter().find(|s| s.phys.guid == state.toguid)

@@ -65,10 +65,10 @@ impl Output {
     /// The command's standard output.
     pub(super) fn of(ctx: &mut Ctx) -> Result<Self, Failure> {
         ctx.out.flush()?;
-        let is_guest = ctx.session.as_ref().is_some_and(|session| session.guest.is_some());
+        let is_delegated = ctx.session.as_ref().is_some_and(|session| session.delegated.is_some());
         let to = match &ctx.raw_out {
             Some(out) => {
-                let patience = is_guest.then_some(PATIENCE);
+                let patience = is_delegated.then_some(PATIENCE);
                 To::Descriptor(StreamOut::new(out.try_clone()?, ctx.interrupt.flag(), patience))
             }
             None => To::Memory(Arc::default()),

@@ -119,8 +119,8 @@ impl Gather<'_> {
         let txg_of =
             |wanted: &str| snapshots.iter().find(|s| part_of(s) == wanted).map(|s| s.phys.creation_txg);
         let to_txg = txg_of(self.to);
-        // The list has excluded datasets, too, or `receive -F` would destroy them at the target. Unlike in OpenZFS one that could not
-        // be sent is no reason to fail.
+        // The list has excluded datasets, too, or `receive -F` would destroy them at the target. Unlike in OpenZFS one that
+        // could not be sent is no reason to fail.
         let is_wanted = (self.wanted)(&dir.name);
         if !is_wanted && to_txg.is_none() {
             return Ok(());

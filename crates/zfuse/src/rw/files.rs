@@ -22,8 +22,8 @@ pub const CHANGED: Duration = Duration::from_secs(1);
 /// Maximum transfer size advised to programs that begin a file. The C library allocates a buffer of that size for each stream.
 const MAX_TRANSFER: u32 = 128 << 10;
 
-/// The preferred transfer size (`st_blksize`): the file's block size, as in OpenZFS, or a record, to which the first block of a short
-/// file has not grown yet.
+/// The preferred transfer size (`st_blksize`): the file's block size, as in OpenZFS, or a record, to which the first block of a
+/// short file has not grown yet.
 fn best_transfer(size: u64, block: u32, recordsize: u64) -> u32 {
     let record = u32::try_from(recordsize).unwrap_or(MAX_TRANSFER);
     let grows = size <= u64::from(block) && (block < record || !block.is_power_of_two());

@@ -31,8 +31,8 @@ pub(super) fn long(bytes: &[u8], at: usize) -> Result<u64> {
 }
 
 impl Live {
-    /// Answers a request of the file that was opened as `handle`. The kernel checks the user's rights, except for a rewrite and for
-    /// DOS attributes.
+    /// Answers a request of the file that was opened as `handle`. The kernel checks the user's rights, except for a rewrite and
+    /// for DOS attributes.
     pub(super) fn answer_ioctl(
         &self,
         req: &Request,

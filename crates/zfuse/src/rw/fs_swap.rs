@@ -1,17 +1,17 @@
-//! The gate for requests, which holds them back while the file system's content is exchanged.
+//! The swap lock for requests, which holds them back while the file system's content is exchanged.
 //!
 //! ```text
-//!  request ──▶ gate (shared) ──▶ Live ──▶ answer
-//!  exchange: gate (alone) ─ file system closed ─ another content ─ opened again ─ gate opens ─ kernel notified
+//!  request ──▶ swap (shared) ──▶ Live ──▶ answer
+//!  exchange: swap (alone) ─ file system closed ─ another content ─ opened again ─ swap over ─ kernel notified
 //! ```
 //!
-//! **The kernel's caches** are dropped after the gate has opened: dropping waits for pages that are being read, for
+//! **The kernel's caches** are dropped after the swap: dropping waits for pages that are being read, for
 //! directories with lookups in progress, and for dirty pages, which the kernel writes first; all of these need
 //! answers. Until a file's pages are dropped, the kernel's writes of them belong to the old content and are
 //! discarded; the process that wrote into mapped memory did so before the command had ended. A thread that answers
 //! requests must not notify the kernel.
 //!
-//! **An answer in progress** when the gate closes may reach the kernel's cache after the notification to drop it.
+//! **An answer in progress** when the swap begins may reach the kernel's cache after the notification to drop it.
 //! Names are entered under their directory's lock, which dropping a name takes, too; so in each directory a name
 //! that no file can have is dropped before the files in it are. The kernel ignores attributes that it requested
 //! before the drop.
@@ -120,7 +120,7 @@ impl Live {
     }
 }
 
-/// The file system behind its gate.
+/// The file system behind its swap lock.
 #[derive(Debug)]
 pub struct FsSwap(pub RwLock<Live>);
 
@@ -207,7 +207,8 @@ fn contained(answer: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(answer));
 }
 
-/// Passes requests through the open gate. Brackets contain the inode numbers that must belong to existing files.
+/// Passes requests to the file system while no swap is under way. Brackets contain the inode numbers that must belong to
+/// existing files.
 macro_rules! pass {
     ($($name:ident [$($node:ident)*] ($($arg:ident: $kind:ty),*; $reply:ty);)*) => {
         $(fn $name(&self, req: &Request, $($arg: $kind,)* reply: $reply) {

@@ -10,8 +10,8 @@
 //! once: a write that returned is in a transaction, a write without space or quota is refused at the call, and
 //! `fsync` costs one log write. Large writes come in pieces of a megabyte, requests in parallel.
 //!
-//! Differs from OpenZFS: `FICLONE` and its kin never arrive ([`copy`]); unnamed files (`O_TMPFILE`) and the birth time in `statx` depend
-//! on the kernel's FUSE (Linux 6.1 and 6.6); opening a file for reading counts as reading it, because cached reads
+//! Differs from OpenZFS: `FICLONE` and its kin never arrive ([`copy`]); unnamed files (`O_TMPFILE`) and the birth time in
+//! `statx` depend on the kernel's FUSE (Linux 6.1 and 6.6); opening a file for reading counts as reading it, because cached reads
 //! are unseen; with `acltype=off` a request for an access control list is answered as if the file had none, not as
 //! unsupported (the kernel asks, too). A rollback keeps the file system mounted ([`fs_swap`]).
 
@@ -105,7 +105,7 @@ pub struct LiveOptions {
     pub atime: bool,
     /// Only if the previous one is older than the last change or a day.
     pub relatime: bool,
-    /// Those of directories, too.
+    /// Also updates access times of directories.
     pub dir_atime: bool,
     /// Writes are on disk when the call returns.
     pub sync: bool,
@@ -234,7 +234,7 @@ pub fn mount_live<'a>(
         forgetting: WorkLane::new(FORGETTING),
         late: Late::new(PATIENCE),
     };
-    let gate = Arc::new(fs_swap::FsSwap(RwLock::new(live)));
+    let swap = Arc::new(fs_swap::FsSwap(RwLock::new(live)));
     let place = kernel::Place {
         spot: spot.into(),
         source: &name,
@@ -242,10 +242,10 @@ pub fn mount_live<'a>(
         everybody: options.allow_other,
         checked: true,
     };
-    let (line, at) = kernel::spawn(Box::new(fs_swap::Front(Arc::clone(&gate))), &place)?;
+    let (line, at) = kernel::spawn(Box::new(fs_swap::Front(Arc::clone(&swap))), &place)?;
     // It is set only here.
     let _ = notifier.set(Notifier::new(Arc::clone(&line.device)));
     let (also, flags) = (Mutex::default(), Mutex::new(Some(flags_of(&options))));
-    let (seen, options, gate) = (OnceLock::new(), Some(shared), Some(gate));
-    Ok(Mounted { line, at, source: name, seen, also, options, flags, gate, space })
+    let (seen, options, swap) = (OnceLock::new(), Some(shared), Some(swap));
+    Ok(Mounted { line, at, source: name, seen, also, options, flags, swap, space })
 }

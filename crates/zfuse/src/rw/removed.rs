@@ -1,5 +1,6 @@
-//! Removed files and directories that the kernel refers to without having them open: by `O_PATH`, or as a working directory. Their
-//! objects are free; their attributes are kept until the kernel forgets them, which it does at once where nothing refers to them.
+//! Removed files and directories that the kernel refers to without having them open: by `O_PATH`, or as a working directory.
+//! Their objects are free; their attributes are kept until the kernel forgets them, which it does at once where nothing refers
+//! to them.
 
 use std::collections::HashMap;
 

@@ -2,9 +2,9 @@
 //! ([`super::offers`]).
 //!
 //! One request of our own carries all of it: 4 KiB of little-endian words in, the same out. The answer has its own error number
-//! and a text, since the kernel passes on no text. The steps of a change of the record size are the caller's, and so is the hidden
-//! file that it needs: a file without a name (`O_TMPFILE`), which the kernel closes when the caller dies. The caller shows by
-//! a request on that file's descriptor that it is its own.
+//! and a text, since the kernel passes on no text. The steps of a change of the record size are the caller's, and so is the
+//! hidden file that it needs: a file without a name (`O_TMPFILE`), which the kernel closes when the caller dies. The caller
+//! shows by a request on that file's descriptor that it is its own.
 //!
 //! Words of a request: operation, offset, length, choice, physical, record size, inode of the hidden file, token, txg, patience.
 //! A request to clone has the source's offset instead of the choice.

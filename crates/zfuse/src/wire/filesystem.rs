@@ -76,8 +76,8 @@ pub trait Filesystem: Debug + Send + Sync {
     /// The kernel drops a file or directory; it may have looked it up again meanwhile.
     fn forget(&self, _ino: INodeNo) {}
 
-    /// An `fsync` or `fsyncdir` of this file follows soon: one of another file before it may do its work, too. Returns the time that it
-    /// will take, if that is known. Must not wait.
+    /// An `fsync` or `fsyncdir` of this file follows soon: one of another file before it may do its work, too. Returns the time
+    /// that it will take, if that is known. Must not wait.
     fn expect_fsync(&self, _ino: INodeNo) -> Option<Duration> {
         None
     }

@@ -93,7 +93,7 @@ impl Bench {
 }
 
 /// Runs `work` as a thread of user and group 65534 with these other groups; `None` for one that may not become so.
-pub fn as_nobody<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> Option<T> {
+pub fn as_other_user<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> Option<T> {
     use rustix::thread::{Gid, Uid, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
     std::thread::scope(|scope| {
         let become_nobody = || -> rustix::io::Result<()> {
@@ -107,8 +107,8 @@ pub fn as_nobody<T: Send>(groups: &[u32], work: impl FnOnce() -> T + Send) -> Op
     })
 }
 
-/// A mount for everybody, with a file of each of these modes that all can write.
-pub fn shared_with_nobody(options: LiveOptions) -> Option<Bench> {
+/// A mount for all users, with a file of each of these modes that all can write.
+pub fn shared_with_other_users(options: LiveOptions) -> Option<Bench> {
     if !rustix::process::geteuid().is_root() {
         eprintln!("SKIPPED: needs another user");
         return None;

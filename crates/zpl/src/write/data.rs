@@ -335,7 +335,7 @@ impl FsWriter {
     }
 
     /// The whole file while its block may grow, else the range; and whether it is the whole file. The record size may change
-    /// after that: the write goes by what was decided here.
+    /// after that: the write keeps this decision.
     fn lock_write<'a>(&self, node: &'a Node, range: Range<u64>) -> (Locked<'a>, bool) {
         if !self.may_grow(node, range.end) {
             let locked = node.ranges.lock(range.clone(), true);

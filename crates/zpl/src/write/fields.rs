@@ -35,7 +35,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Those of the file system with these tables.
+    /// The fields of the file system with these tables.
     pub fn of(tables: &SaTables) -> Result<Self> {
         let get = |name: &str| {
             let missing = || Error::corrupt(format!("the attribute {name} has no number"));

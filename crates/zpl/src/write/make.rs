@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use engine::dmu::{NewObject, Tx};
+use engine::dmu::{Handle, NewObject, Tx};
 use engine::sa::SaAttrs;
 use engine::zap::{NewZap, ZapEdit};
 use engine::{Error, Kind, Result};
@@ -176,38 +176,14 @@ impl FsWriter {
         let projid = self.inherited_project(dir);
         self.check_owner_quota(new.uid, gid, projid)?;
         let (acl, mode) = self.first_acl(dir, new, mode, (new.uid, gid), birth)?;
-        let options = self.options();
         let version = self.version();
         let is_znode = version < VERSION_SA;
-        let has_project =
-            options.projects && !is_znode && matches!(new.kind, FileKind::Regular | FileKind::Directory);
-        let mut flags = acl.hints;
-        if version >= VERSION_FUID {
-            flags |= pflags::ARCHIVE | pflags::AV_MODIFIED;
-        }
-        if birth == Birth::Hidden || parent_flags & pflags::XATTR != 0 {
-            flags |= pflags::XATTR;
-        }
-        if has_project {
-            flags |= pflags::PROJID | parent_flags & pflags::PROJINHERIT;
-        }
+        let has_project = self.options().projects
+            && !is_znode
+            && matches!(new.kind, FileKind::Regular | FileKind::Directory);
+        let flags = acl.hints | first_flags(version, birth, parent_flags, has_project);
         let now = new.given.map_or_else(|| self.now(), |g| g.crtime);
-        let kind = if is_dir { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
-        let dnode_size = new.given.map_or(options.dnodesize, |g| g.slots * 512);
-        let object = NewObject { dnode_size, ..znode::object(kind, ondisk::MIN_BLOCK_SIZE, is_znode) };
-        self.may_fail()?;
-        let handle = match new.given {
-            Some(given) => self.objset.create_object_at(tx, given.object, object)?,
-            None => self.objset.create_object(tx, object)?,
-        };
-        let number = handle.number;
-        steps.inverse(move |fs, tx| fs.free_object(tx, number));
-        self.may_fail()?;
-        if is_dir {
-            let salt = self.random.lock().next_u64();
-            let zap = NewZap { normflags: self.normflags(), salt, ..NewZap::default() };
-            ZapEdit::create(&mut handle.edit(tx), &zap)?;
-        }
+        let handle = self.make_object(steps, new, is_znode)?;
         let attrs = NewAttrs {
             mode,
             size: if is_dir { 2 } else { 0 },
@@ -233,11 +209,7 @@ impl FsWriter {
             }
         }
         if let Some(target) = new.target {
-            match is_znode {
-                false => built.set(self.fields.symlink, target)?,
-                true => put_target(tx, &handle, &mut built, target)?,
-            }
-            built.set_word(self.fields.size, u64::try_from(target.len()).unwrap_or(0))?;
+            self.put_link(tx, &handle, &mut built, target)?;
         }
         let slots = u8::try_from(handle.slots()).unwrap_or(1);
         let file = NewFile {
@@ -259,6 +231,38 @@ impl FsWriter {
         let tells = acl.hints & pflags::ACL_TRIVIAL == 0 && version >= VERSION_FUID;
         let told = tells.then_some(acl.aces);
         Ok((self.keep(node), file, told))
+    }
+
+    /// Creates the object itself: at the number that a replay gives, otherwise at any.
+    fn make_object(&self, steps: &Steps<'_>, new: &NewNode<'_>, is_znode: bool) -> Result<Arc<Handle>> {
+        let tx: &Tx = steps;
+        let is_dir = new.kind == FileKind::Directory;
+        let kind = if is_dir { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
+        let dnode_size = new.given.map_or(self.options().dnodesize, |g| g.slots * 512);
+        let object = NewObject { dnode_size, ..znode::object(kind, ondisk::MIN_BLOCK_SIZE, is_znode) };
+        self.may_fail()?;
+        let handle = match new.given {
+            Some(given) => self.objset.create_object_at(tx, given.object, object)?,
+            None => self.objset.create_object(tx, object)?,
+        };
+        let number = handle.number;
+        steps.inverse(move |fs, tx| fs.free_object(tx, number));
+        self.may_fail()?;
+        if is_dir {
+            let salt = self.random.lock().next_u64();
+            let zap = NewZap { normflags: self.normflags(), salt, ..NewZap::default() };
+            ZapEdit::create(&mut handle.edit(tx), &zap)?;
+        }
+        Ok(handle)
+    }
+
+    /// Stores the target of a symbolic link, and its size.
+    fn put_link(&self, tx: &Tx, handle: &Arc<Handle>, built: &mut SaAttrs, target: &[u8]) -> Result<()> {
+        match self.version() < VERSION_SA {
+            false => built.set(self.fields.symlink, target)?,
+            true => put_target(tx, handle, built, target)?,
+        }
+        built.set_word(self.fields.size, u64::try_from(target.len()).unwrap_or(0))
     }
 
     /// The first list of a file, and its mode.
@@ -341,4 +345,19 @@ impl FsWriter {
         }
         Ok(())
     }
+}
+
+/// The flags of a new file that do not follow from its access control list.
+fn first_flags(version: u64, birth: Birth, of_parent: u64, has_project: bool) -> u64 {
+    let mut flags = 0;
+    if version >= VERSION_FUID {
+        flags |= pflags::ARCHIVE | pflags::AV_MODIFIED;
+    }
+    if birth == Birth::Hidden || of_parent & pflags::XATTR != 0 {
+        flags |= pflags::XATTR;
+    }
+    if has_project {
+        flags |= pflags::PROJID | of_parent & pflags::PROJINHERIT;
+    }
+    flags
 }

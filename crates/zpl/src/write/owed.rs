@@ -1,6 +1,6 @@
 //! Bytes that writes of open txgs add to the usage of owners, so that a quota refuses at the call.
 //!
-//! The accounts on disk are as of the last txg. What later txgs add is counted here, with the most that it may be: blocks that a
+//! The accounts on disk are as of the last txg. This module counts the upper bound of bytes that later txgs add: blocks that a
 //! writer replaces are not subtracted, nor is the gain of compression known. So nothing is refused because of this count. A
 //! writer for which it leaves no room waits for a txg, which tells the real usage, and is refused by the accounts on disk.
 //!
@@ -43,8 +43,8 @@ pub(super) struct Reserved<'a> {
 }
 
 impl Owed {
-    /// Reserves up to `most` bytes, and at least `least`, for accounts with so many bytes left on disk as of txg `synced`. `None`: what was
-    /// counted since leaves too little room.
+    /// Reserves up to `most` bytes, and at least `least`, for accounts with so many bytes left on disk as of txg `synced`.
+    /// `None`: what was counted since leaves too little room.
     pub(super) fn reserve(
         &self,
         synced: u64,

@@ -217,8 +217,8 @@ impl FsWriter {
         self.left([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
     }
 
-    /// Reserves up to `most` bytes, and at least `least`, that a file's owners may add; waits for txgs while others that are not on disk
-    /// leave no room. Call it without a transaction.
+    /// Reserves up to `most` bytes, and at least `least`, that a file's owners may add; waits for txgs while others that are
+    /// not on disk leave no room. Call it without a transaction.
     ///
     /// # Errors
     /// `Quota` when a quota of an owner is reached.

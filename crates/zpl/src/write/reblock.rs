@@ -15,8 +15,8 @@
 //! transaction on: after a crash, or when its last user closes it, it is freed with whatever blocks it has, the new ones before
 //! the exchange and the old ones after it. Snapshots refer to blocks, not to objects, and keep the old ones.
 //!
-//! Incremental streams and scans leave out old blocks, so no block that is exchanged may be older than the newest snapshot, bookmark
-//! or scan ([`engine::spa::Spa::tree_age`]); older ones are copied again. Holes get births, too.
+//! Incremental streams and scans leave out old blocks, so no block that is exchanged may be older than the newest snapshot,
+//! bookmark or scan ([`engine::spa::Spa::tree_age`]); older ones are copied again. Holes get births, too.
 //!
 //! The log: records of the file that are still needed could name blocks of the other size. All its changes are on disk before an
 //! exchange, and the exchange itself makes the next commit wait for its txg.
@@ -108,7 +108,8 @@ impl FsWriter {
     /// The record size that `asked` (0: the property) means.
     ///
     /// # Errors
-    /// `Invalid` for one that is no power of two from 512 bytes to 16 MiB; `Unsupported` for one that the pool has no feature for.
+    /// `Invalid` for one that is no power of two from 512 bytes to 16 MiB; `Unsupported` for one that the pool has no feature
+    /// for.
     pub fn record_of(&self, asked: u64) -> Result<u64> {
         if asked == 0 {
             return Ok(self.options().recordsize);
@@ -136,7 +137,7 @@ impl FsWriter {
     /// Gives file `number` blocks of `record` bytes, if it is short.
     ///
     /// # Errors
-    /// Those of reads and writes; the file is as it was.
+    /// The errors of reads and writes; the file is as it was.
     pub fn reblock_at_once(&self, number: u64, record: u64) -> Result<Reblocked> {
         let node = self.file(number)?;
         if self.wanted_block(&node, record).is_none() {
@@ -298,7 +299,7 @@ impl FsWriter {
     /// Copies bytes of `range` of the file, as far as it is long, to the hidden file. Returns how many bytes it wrote.
     ///
     /// # Errors
-    /// Those of reads and writes.
+    /// The errors of reads and writes.
     pub fn reblock_copy(&self, number: u64, hidden: u64, range: Range<u64>) -> Result<u64> {
         let (node, hidden) = self.two(number, hidden)?;
         self.copy_range(&node, &hidden, range, false)
@@ -354,7 +355,7 @@ impl FsWriter {
     /// the old blocks.
     ///
     /// # Errors
-    /// Those of reads and writes; `Busy` when snapshots come faster than blocks are copied. The file is as it was.
+    /// The errors of reads and writes; `Busy` when snapshots come faster than blocks are copied. The file is as it was.
     pub fn reblock_finish(&self, number: u64, hidden: u64, as_of: u64, patience: bool) -> Result<Finish> {
         let (node, hidden) = self.two(number, hidden)?;
         let spa = self.pool()?;
@@ -420,7 +421,7 @@ impl FsWriter {
     /// Gives file `number` blocks of `record` bytes, whatever that takes. Returns how many bytes were written.
     ///
     /// # Errors
-    /// Those of the parts.
+    /// The errors of the parts.
     pub fn reblock(&self, number: u64, record: u64) -> Result<u64> {
         match self.reblock_at_once(number, record)? {
             Reblocked::Already => return Ok(0),

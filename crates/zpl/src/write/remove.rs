@@ -1,4 +1,4 @@
-//! Names that go, and files that go with their last name.
+//! Removes names, and files with their last name.
 //!
 //! A file that is still open when its last name goes waits in the *delete queue*, a ZAP of object numbers, until
 //! it is closed, or until the file system is opened the next time. A long file waits there, too, while it is freed

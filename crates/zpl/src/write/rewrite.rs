@@ -3,12 +3,13 @@
 //! Each transaction marks some stored blocks as written; holes stay holes. A block that waits to be written anyway is left
 //! out. Times do not change, and the log needs no record: the bytes are the same after a crash.
 //!
-//! Blocks of a snapshot stay, so space is used twice. A choice of blocks ([`Which`]) that is made for their places or widths leaves
-//! out what would stay in its old place anyway: blocks of snapshots, and blocks with other references.
+//! Blocks of a snapshot stay, so space is used twice. A choice of blocks ([`Which`]) that is made for their places or widths
+//! leaves out what would stay in its old place anyway: blocks of snapshots, and blocks with other references.
 //!
 //! Source: `zfs_rewrite`, zfs_vnops.c, OpenZFS 2.4. Differs from it: the file is locked for one transaction at a time,
-//! not for all of them; a block that waits in an older txg is left out, too; blocks can be chosen; and encrypted blocks are new after
-//! a physical rewrite, because a raw incremental stream that lacks a block with a new MAC cannot be authenticated once received.
+//! not for all of them; a block that waits in an older txg is left out, too; blocks can be chosen; and encrypted blocks are new
+//! after a physical rewrite, because a raw incremental stream that lacks a block with a new MAC cannot be authenticated once
+//! received.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -163,7 +164,7 @@ impl FsWriter {
     /// it wrote; the part past the end of the file is skipped.
     ///
     /// # Errors
-    /// Those of reads and writes; the blocks before are rewritten. `Unsupported` for a physical rewrite where the feature
+    /// The errors of reads and writes; the blocks before are rewritten. `Unsupported` for a physical rewrite where the feature
     /// `physical_rewrite` is not enabled, or the file system is not mounted.
     #[doc(alias = "zfs_rewrite")]
     pub fn rewrite(&self, number: u64, offset: u64, len: u64, births: Rewriting) -> Result<u64> {

@@ -194,8 +194,8 @@ impl FsWriter {
         if in_pieces { self.apply_to_many_xattrs(&node, settings) } else { Ok(()) }
     }
 
-    /// As [`FsWriter::apply_to_xattrs`], some in each transaction: a crash may leave files of attributes with the old owners, which
-    /// only accounts show.
+    /// As [`FsWriter::apply_to_xattrs`], some in each transaction: a crash may leave files of attributes with the old owners,
+    /// which only accounts show.
     #[doc(alias = "zfs_setattr_dir")]
     fn apply_to_many_xattrs(&self, node: &Node, settings: &Settings) -> Result<()> {
         let owners =
@@ -216,7 +216,7 @@ impl FsWriter {
         self.apply(&tx, &*self.node(number)?, &owners)
     }
 
-    /// The hidden directory of extended attributes belongs to whom the file does.
+    /// Applies the file's owners to its hidden attribute directory.
     fn apply_to_xattrs(&self, tx: &Tx, node: &Node, settings: &Settings) -> Result<()> {
         let number = node.word(self.fields.xattr);
         if number == 0 {

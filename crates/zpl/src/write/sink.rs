@@ -148,7 +148,8 @@ pub trait LogSink: Send + Sync + std::fmt::Debug {
     fn forget(&self, object: u64);
     /// An operation is over, its transaction, too: the log keeps it now if it keeps everything (`sync=always`).
     fn settle(&self, object: u64) -> Result<()>;
-    /// A commit of `object` follows: one of another before it writes its changes, too. Returns the time that commits take, if it is known.
+    /// A commit of `object` follows: one of another before it writes its changes, too. Returns the time that commits take, if
+    /// it is known.
     fn expect(&self, object: u64) -> Option<Duration>;
     /// Returns when changes of `object` (0: of everything) survive a crash.
     fn commit(&self, object: u64) -> Result<()>;

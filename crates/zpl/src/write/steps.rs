@@ -74,7 +74,7 @@ impl FsWriter {
     /// Makes the steps of `work` under `tx`, all or none.
     ///
     /// # Errors
-    /// That of the step that failed; nothing has changed then.
+    /// The error of the step that failed; nothing has changed then.
     pub(super) fn attempt<T>(&self, tx: &Tx, work: impl FnOnce(&Steps<'_>) -> Result<T>) -> Result<T> {
         let steps =
             Steps { tx, inverses: RefCell::default(), frees: RefCell::default(), last: RefCell::default() };

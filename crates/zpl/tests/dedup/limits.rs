@@ -150,8 +150,8 @@ fn two_pools_share_the_memory_for_keys() {
     dirs.iter().for_each(|dir| drop(judged(dir.path(), &[Judge::NEWEST])));
 }
 
-/// `zfs_dedup_log_mem_max` bounds the log of each table by itself, as in OpenZFS: a long log of one pool, or of another table, does
-/// not hasten the flush of others.
+/// `zfs_dedup_log_mem_max` bounds the log of each table by itself, as in OpenZFS: a long log of one pool, or of another table,
+/// does not hasten the flush of others.
 #[test]
 fn each_log_has_its_own_limit() {
     use engine::memory::Limit;

@@ -251,7 +251,7 @@ fn fast_tables_count_what_there_is() {
     work(true, EDONR | VERIFY, 4);
 }
 
-/// One random change of who refers to blocks: clones, rewrites, entries pruned, dedup switched. Clones change the model, too.
+/// Changes the references to blocks at random: clones, rewrites, entries pruned, dedup switched. Clones change the model, too.
 fn share(bed: &Bed, fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &mut u64) {
     let files: Vec<u64> = model.keys().copied().collect();
     if files.is_empty() {
@@ -295,8 +295,8 @@ fn share(bed: &Bed, fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &
     }
 }
 
-/// Dedup, clones, rewrites, pruned entries and snapshots together: contents stay, no block leaks or is freed twice, and all tables
-/// are gone with the last file.
+/// Dedup, clones, rewrites, pruned entries and snapshots together: contents stay, no block leaks or is freed twice, and all
+/// tables are gone with the last file.
 #[test]
 fn all_ways_to_share_blocks_end_in_empty_tables() {
     for (fast, seed) in [(true, 31), (false, 32), (true, 33)] {

@@ -212,12 +212,12 @@ fn promised(settings: &[(&'static str, u64)], seed: u64) {
 }
 
 #[test]
-fn what_fsync_promised_is_there() {
+fn files_have_their_content_of_the_last_fsync() {
     promised(&[], 1);
 }
 
 #[test]
-fn what_is_always_synchronous_is_there() {
+fn always_synchronous_writes_survive() {
     promised(&[("sync", 1)], 2);
 }
 
@@ -451,7 +451,7 @@ fn long_names_use_their_feature() {
 }
 
 #[test]
-fn quotas_that_a_command_sets_count_for_who_has_it_mounted() {
+fn quotas_that_a_command_sets_count_on_its_mount() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();

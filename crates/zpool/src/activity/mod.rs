@@ -1,7 +1,7 @@
 //! Past and present activities of a pool: scrub and resilver, removal, checkpoint, expansion.
 //!
-//! Differs from OpenZFS: the time left is shown at any speed, from the first seconds on, by what this import has done; a paused scrub of a
-//! pool that is not imported is taken to have been paused when the pool was last written.
+//! Differs from OpenZFS: estimates the remaining time from this import's progress, at any speed and from the first seconds on;
+//! a paused scrub of a pool that is not imported is taken to have been paused when the pool was last written.
 
 mod errors;
 mod json;

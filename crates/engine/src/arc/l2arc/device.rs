@@ -145,7 +145,8 @@ impl CacheDevice {
         }
     }
 
-    /// Makes room for `distance` bytes: blocks and log blocks there are forgotten. Returns the ranges that had been kept until now.
+    /// Makes room for `distance` bytes: blocks and log blocks there are forgotten. Returns the ranges that had been kept until
+    /// now.
     pub(super) fn make_room(&mut self, distance: u64, index: &mut Index, stats: &L2Stats) -> Vec<(u64, u64)> {
         let mut lost = Vec::new();
         let mut hands = self.hands;

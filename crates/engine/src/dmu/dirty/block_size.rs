@@ -58,8 +58,8 @@ impl Handle {
     }
 }
 
-/// A block with another size, the end cut off or filled with zeros. A file that is written in small pieces grows again and again: its
-/// block gets memory up to the next power of two.
+/// A block with another size, the end cut off or filled with zeros. A file that is written in small pieces grows again and
+/// again: its block gets memory up to the next power of two.
 fn resized(block: &[u8], len: usize) -> AlignedBuf {
     let mut new = AlignedBuf::copy_with_room(block.get(..len).unwrap_or(block), len.next_power_of_two());
     new.grow(len);

@@ -181,7 +181,8 @@ impl TxgChanges {
         self.wipe || self.freed.contains(blkid, blkid.saturating_add(1))
     }
 
-    /// Sets the content of block `blkid`; returns true if the txg did not have the block yet, or had only a pointer where there are bytes now.
+    /// Sets the content of block `blkid`; returns true if the txg did not have the block yet, or had only a pointer where there
+    /// are bytes now.
     pub(crate) fn put(&mut self, blkid: u64, dirty: DirtyRecord) -> bool {
         self.touched_content = true;
         let is_pointer = dirty.is_pointer();
@@ -191,8 +192,8 @@ impl TxgChanges {
         first
     }
 
-    /// Appends zeros to block 0, up to `len` bytes, if the txg has its bytes, they have no other reader, and their memory suffices; returns
-    /// whether it did.
+    /// Appends zeros to block 0, up to `len` bytes, if the txg has its bytes, they have no other reader, and their memory
+    /// suffices; returns whether it did.
     pub(super) fn grow(&mut self, len: usize) -> bool {
         let grown = match self.blocks.get_mut(&0) {
             Some(DirtyRecord::Data(buf)) => buf.grow(len),

@@ -18,7 +18,7 @@ pub(crate) type Pending = Unsynced<Needs>;
 pub(crate) struct PendingByDir(Mutex<BTreeMap<u64, Weak<Pending>>>);
 
 impl PendingByDir {
-    /// Those of one directory, which all datasets below it share.
+    /// The pending bytes of one directory, which all datasets below it share.
     pub(crate) fn of(&self, dir: u64) -> Arc<Pending> {
         let mut all = self.0.lock();
         if let Some(pending) = all.get(&dir).and_then(Weak::upgrade) {

@@ -124,7 +124,8 @@ pub fn since(old: WrittenSince, new: &Dataset) -> Result<Space> {
     Ok(referenced(new).minus(old.referenced).plus(freed).plus(before_next))
 }
 
-/// The snapshot before a dataset; `None` before the first one, and where the chain does not go back in time and so would never end.
+/// The snapshot before a dataset; `None` before the first one, and where the chain does not go back in time and so would never
+/// end.
 fn one_before(at: &Dataset) -> Result<Option<Dataset>> {
     if at.phys.prev_snap_obj == 0 {
         return Ok(None);

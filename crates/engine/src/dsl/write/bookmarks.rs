@@ -262,7 +262,8 @@ fn find_words(at: &MosView<'_>, head: u64, name: &str) -> Result<Option<(ZfsBook
     Ok(Some((phys, value.ints.len())))
 }
 
-/// Removes a bookmark; the list goes with the last one. Returns the txg whose keys in deadlists nothing needs any more, if there is one.
+/// Removes a bookmark; the list goes with the last one. Returns the txg whose keys in deadlists nothing needs any more, if
+/// there is one.
 #[doc(alias = "dsl_bookmark_destroy_sync_impl")]
 pub(super) fn destroy(at: &MosTx<'_>, head: u64, name: &str) -> Result<Option<u64>> {
     let missing = || Error::not_found(format!("no bookmark '{name}'"));

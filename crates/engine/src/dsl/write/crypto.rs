@@ -1,4 +1,4 @@
-//! Encrypted datasets come to be, get other keys, and move.
+//! Creates, re-keys and moves encrypted datasets.
 //!
 //! ```text
 //!  directory ─ crypto_key_obj ─▶ DSL Crypto Key: the dataset's keys, wrapped; whose key opens them (root_ddobj);
@@ -315,8 +315,8 @@ pub(super) fn change_key(
     }
 }
 
-/// The dataset, received raw as an encryption root, inherits its parent's key from now on. No key is needed: its sender wrapped its
-/// key with the key that the parent's root has.
+/// The dataset, received raw as an encryption root, inherits its parent's key from now on. No key is needed: its sender wrapped
+/// its key with the key that the parent's root has.
 #[doc(alias = "DCP_CMD_FORCE_INHERIT")]
 pub(super) fn inherit_as_wrapped(at: &MosTx<'_>, keys: &KeyStore, (dir, head): (u64, u64)) -> Result<()> {
     let phys = at.dir(dir)?;

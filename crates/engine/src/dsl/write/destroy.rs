@@ -249,7 +249,7 @@ fn remove_clones_key(batch: &mut Batch<'_>, dir: u64, txg: u64) -> Result<()> {
             }
             left -= 1;
             if left == 0 {
-                return Err(Error::new(Kind::Loop, "clones go in circles"));
+                return Err(Error::new(Kind::Loop, "the clone list has a cycle"));
             }
         }
     }
@@ -296,7 +296,7 @@ pub(super) fn check_head_after(at: &MosTx<'_>, number: u64, gone: u64) -> Result
         check_unheld(at, origin)?;
     }
     if at.dir(head.dir_obj)?.parent_obj == 0 {
-        return Err(Error::new(Kind::Invalid, "the root of a pool goes with the pool only"));
+        return Err(Error::new(Kind::Invalid, "the root dataset is destroyed only with its pool"));
     }
     readable::check_changed(at, number)
 }
@@ -368,9 +368,9 @@ pub(super) fn is_emptied_first(at: &MosTx<'_>, head: &DslDataset) -> bool {
     own >= EMPTIED_FIRST && !at.enabled(Feature::AsyncDestroy)
 }
 
-/// Destroys a hidden clone, named `name` in its parent, that has the previous content of a head since they changed contents. A large one
-/// that is to be emptied first is marked as inconsistent and gets another hidden name, which leaves `name` to the next rollback or
-/// receive; its number is returned.
+/// Destroys a hidden clone, named `name` in its parent, that has the previous content of a head since they changed contents. A
+/// large one that is to be emptied first is marked as inconsistent and gets another hidden name, which leaves `name` to the
+/// next rollback or receive; its number is returned.
 pub(super) fn replaced(at: &MosTx<'_>, number: u64, name: &str) -> Result<Option<u64>> {
     let clone = at.dataset(number)?;
     // The livelist of the clone is of its old content.

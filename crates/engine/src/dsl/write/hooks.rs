@@ -71,8 +71,9 @@ pub trait Hooks: std::fmt::Debug + Send + Sync {
     /// end, which may use part of the slop.
     #[doc(alias = "dsl_pool_adjustedsize")]
     fn pool_space(&self, netfree: bool) -> u64;
-    /// Writes the changed objects of the MOS before their txg is complete, when there are many: they leave memory, and later passes write
-    /// them in place. Called between two datasets that one task changes. A failure suspends the pool when the txg ends.
+    /// Writes the changed objects of the MOS before their txg is complete, when there are many: they leave memory, and later
+    /// passes write them in place. Called between two datasets that one task changes. A failure suspends the pool when the txg
+    /// ends.
     fn relieve(&self, _: &Tx) {}
     /// Adds a line to the pool's history: operation, dataset (name, number), details.
     #[doc(alias = "spa_history_log_internal_ds")]

@@ -155,7 +155,7 @@ pub(super) struct Predicted {
 }
 
 impl Predicted {
-    /// Those of `found` after `settings`, none of which has been made.
+    /// The values of `found` after `settings`, none of which has been made.
     pub(super) fn of(
         at: &MosTx<'_>,
         found: &FoundDataset,

@@ -4,8 +4,8 @@
 //! A new clone gets an empty list; each sync of the clone adds births and frees ([`super::account`]). A clone
 //! that has little in common with its origin any more is better walked: its list is dropped. When a clone is
 //! destroyed, its list waits among the *deleted clones*, and each txg frees the remaining blocks of some of
-//! its parts. Where a list begins, older ones that are mostly freed are joined ([`DeadList::note_live`]); OpenZFS does that in a thread
-//! of its own.
+//! its parts. Where a list begins, older ones that are mostly freed are joined ([`DeadList::note_live`]); OpenZFS does that in
+//! a thread of its own.
 
 use ondisk::Blkptr;
 use ondisk::dsl::{DslDataset, DslDir};

@@ -1,4 +1,5 @@
-//! Datasets that must not change while work in memory uses them: a stream of a snapshot, of a head that nothing changes meanwhile.
+//! Datasets that must not change while work in memory uses them: a stream of a snapshot, of a head that nothing changes
+//! meanwhile.
 //!
 //! Differs from a hold by a tag ([`super::Tasks::hold`]): it is not on disk, and ends with the work.
 

@@ -51,7 +51,7 @@ pub(super) enum PropNeeds {
 }
 
 impl PropNeeds {
-    /// What `value` of `prop` needs; `None`: every pool has it.
+    /// The version or feature that `value` of `prop` needs; `None`: every pool has it.
     #[doc(alias = "zfs_check_settable")]
     pub(super) fn of(prop: &str, value: u64) -> Option<Self> {
         const LARGEST_OLD_BLOCK: u64 = 128 << 10;

@@ -1,8 +1,8 @@
 //! Reads the metadata that a change of a dataset needs, before the change begins.
 //!
-//! Damage that a task meets after its first change, and damage that is met while a dataset is written, suspends the pool: half of a
-//! change must not be committed. These checks refuse the change instead, and the pool stays in use. Nearly all they read is in the
-//! dnodes or in the cache, or is read by the change itself.
+//! Damage that a task meets after its first change, and damage that is met while a dataset is written, suspends the pool: half
+//! of a change must not be committed. These checks refuse the change instead, and the pool stays in use. Nearly all they read
+//! is in the dnodes or in the cache, or is read by the change itself.
 
 use std::collections::BTreeSet;
 

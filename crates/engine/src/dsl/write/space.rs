@@ -158,8 +158,8 @@ pub(super) fn can_move(at: &MosTx<'_>, (from, to): (u64, u64), bytes: u64) -> Re
 pub(super) struct Planned(BTreeMap<u64, u64>);
 
 impl Planned {
-    /// Plans to take space from a directory and those above it. Returns false, without a change, when too little is left by the plans
-    /// before.
+    /// Plans to take space from a directory and those above it. Returns false, without a change, when too little is left by the
+    /// plans before.
     #[doc(alias = "dsl_dir_willuse_space")]
     pub(super) fn take(&mut self, at: &MosTx<'_>, dir: u64, bytes: u64) -> Result<bool> {
         let planned = |dir: u64| self.0.get(&dir).copied().unwrap_or(0);
@@ -203,13 +203,13 @@ pub(super) struct QuotaRoom {
     pub(super) dir: Option<u64>,
     /// Bytes until it is used up.
     pub(super) left: u64,
-    /// Bytes by which unsynced changes may exceed it: their estimate is high, and a dataset that is nearly full would otherwise wait
-    /// for a txg at each write.
+    /// Bytes by which unsynced changes may exceed it: their estimate is high, and a dataset that is nearly full would otherwise
+    /// wait for a txg at each write.
     pub(super) slack: u64,
 }
 
-/// Returns how much a head may grow, and how much each quota leaves of that. `netfree`: a change that frees space in the end, so quotas are not asked and half of the
-/// pool's reserve may be used.
+/// Returns how much a head may grow, and how much each quota leaves of that. `netfree`: a change that frees space in the end,
+/// so quotas are not asked and half of the pool's reserve may be used.
 #[doc(alias("dsl_dir_tempreserve_space", "dsl_dataset_check_quota"))]
 pub(super) fn room(
     view: &MosView<'_>,

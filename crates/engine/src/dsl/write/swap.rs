@@ -48,7 +48,7 @@ pub(super) fn check_rollback(at: &MosTx<'_>, head_number: u64) -> Result<()> {
 #[doc(alias("DMU_MAX_ACCESS", "spa_asize_inflation"))]
 const REFQUOTA_SLACK: u64 = (64 << 20) * 24;
 
-/// Whether the head may get the content of a clone of its last snapshot, as far as space goes.
+/// Checks whether space and quotas permit the exchange of the head with a clone of its last snapshot.
 #[doc(alias = "dsl_dataset_clone_swap_check_impl")]
 pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> {
     let (clone, head) = (at.dataset(clone)?, at.dataset(head_number)?);
@@ -65,8 +65,8 @@ pub(super) fn check(at: &MosTx<'_>, clone: u64, head_number: u64) -> Result<()> 
     Ok(())
 }
 
-/// Takes a head back to its last snapshot. Returns the number of the clone with the previous content if that is to be emptied first
-/// ([`destroy::replaced`]).
+/// Takes a head back to its last snapshot. Returns the number of the clone with the previous content if that is to be emptied
+/// first ([`destroy::replaced`]).
 #[doc(alias = "dsl_dataset_rollback_sync")]
 pub(super) fn rollback(at: &MosTx<'_>, head: u64) -> Result<Option<u64>> {
     let phys = at.dataset(head)?;

@@ -189,7 +189,8 @@ impl Tasks<'_> {
     /// Makes snapshots, all or none of them. With properties for each.
     ///
     /// # Errors
-    /// `Again` when one of the datasets got a snapshot in this transaction group; `Busy` for a dataset whose receive is unfinished.
+    /// `Again` when one of the datasets got a snapshot in this transaction group; `Busy` for a dataset whose receive is
+    /// unfinished.
     #[doc(alias = "dsl_dataset_snapshot")]
     pub fn snapshot(&self, all: &[&str], settings: &[(&str, PropValue)]) -> Result<()> {
         space::check_room(&self.at, 3 * u64::try_from(all.len()).unwrap_or(1), false)?;
@@ -312,8 +313,8 @@ impl Tasks<'_> {
         Ok(())
     }
 
-    /// Destroys snapshots, all or none of them. Those that do not exist count as destroyed, as in OpenZFS: one that waited for its last
-    /// clone goes with the clone, before a recursive destroy comes to it.
+    /// Destroys snapshots, all or none of them. Those that do not exist count as destroyed, as in OpenZFS: one that waited for
+    /// its last clone goes with the clone, before a recursive destroy comes to it.
     #[doc(alias = "dsl_destroy_snapshots_nvl")]
     pub fn destroy_snapshots(&self, all: &[&str], defer: bool) -> Result<()> {
         let mut found = Vec::new();

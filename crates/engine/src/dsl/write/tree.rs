@@ -1,4 +1,4 @@
-//! Directories and datasets come to be.
+//! Creates directories and datasets.
 
 use ondisk::ObjectType;
 use ondisk::dsl::{DslDataset, DslDir};

@@ -92,7 +92,7 @@ impl TreeVisitor for Walk<'_> {
         self.tell(pointer.bp, can_resume.then(|| stored(at.object, at.blkid)))
     }
 
-    /// What leads to a block is freed after it: the walk continues another time at the first place that it can't reach.
+    /// The blocks above a block are freed after it: the walk continues another time at the first place that it can't reach.
     fn dead_end(&mut self, end: DeadEnd) -> Step {
         let (object, blkid) = end.first;
         Err(Stop::Unreadable(stored(object, blkid)))

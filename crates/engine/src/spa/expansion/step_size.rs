@@ -1,7 +1,7 @@
 //! How much a step of an expansion copies: as much as its time permits.
 //!
-//! A step is made while a txg is written, and commands wait for that txg. So it is short beside others, and shorter still when a command
-//! waits for this very txg; on slow devices it copies less.
+//! A step is made while a txg is written, and commands wait for that txg. So it is short beside others, and shorter still when
+//! a command waits for this very txg; on slow devices it copies less.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -185,7 +185,7 @@ fn labels_have_what_openzfs_writes() {
 }
 
 #[test]
-fn what_can_not_be_is_refused_in_words() {
+fn invalid_layouts_are_refused_in_words() {
     let refused = |top: TopSpec| lay_out(vec![top]).unwrap_err().to_string();
     let small = leaf_of("small", 63 * MIB, 512);
     assert!(refused(normal(VdevSpec::Leaf(small))).contains("smaller than 64 MiB"));

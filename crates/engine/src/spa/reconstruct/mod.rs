@@ -29,7 +29,7 @@
 //! A leaf that is replaced is the source of its own copy wherever it can be read: no checksum shows whether
 //! another side is right, and the copy must not have that side's damage when the old leaf, which was right,
 //! is detached. A leaf that is degraded (by checksum errors) is not right: it is the last source, behind the other sides
-//! and behind what parity gives.
+//! and after reconstruction from parity.
 //!
 //! While a reconstruction is under way or about to begin, no resilver or scrub begins.
 //!

@@ -98,7 +98,8 @@ pub(super) struct How {
 /// Copies ranges from `source`, in the txg in which their destinations were allocated.
 ///
 /// # Errors
-/// `Io` with the device when a range cannot be read from a side that is in use (from any, when lenient), or a device that is in use fails to write it.
+/// `Io` with the device when a range cannot be read from a side that is in use (from any, when lenient), or a device that is in
+/// use fails to write it.
 pub(super) fn copy(
     executor: &dyn Executor,
     tree: &Tree,

@@ -20,8 +20,8 @@
 //!
 //! Differs from OpenZFS: gathered blocks are read to the last one, in one sweep over each device, where OpenZFS reads the largest
 //! groups of neighbours until there is some room (`zfs_scan_mem_lim_soft_fact`, `zfs_scan_max_ext_gap`): each sweep ends with a
-//! position that is saved. Blocks of the MOS are read in the slice that meets them. Blocks that dedup tables name are scanned with
-//! the datasets that refer to them, never from the tables.
+//! position that is saved. Blocks of the MOS are read in the slice that meets them. Blocks that dedup tables name are scanned
+//! with the datasets that refer to them, never from the tables.
 
 mod commands;
 pub mod errors;

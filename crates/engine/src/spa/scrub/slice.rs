@@ -32,8 +32,8 @@ use crate::zio::{Form, ReadOptions, ReadOutcome, written_in};
 const WAITING: (u64, usize) = (64 << 20, 1 << 14);
 /// The same of gathered blocks, which are sorted already: enough for the devices to have work.
 const SORTED: (u64, usize) = (8 << 20, 1 << 11);
-/// Repairs that may be under way, and bytes of their blocks, which are in memory: a shared device takes few of them at a time, and the
-/// txg waits for all. A device that the scan has for itself finds neighbours to join among them.
+/// Repairs that may be under way, and bytes of their blocks, which are in memory: a shared device takes few of them at a time,
+/// and the txg waits for all. A device that the scan has for itself finds neighbours to join among them.
 const MENDING: (u64, u64) = (128, 32 << 20);
 /// Blocks of a slice where no thread of the pool measures time.
 const STEP: u64 = 256;
@@ -386,8 +386,8 @@ impl Spa {
             return Ok(());
         }
         let at = self.datasets.at(tx, self);
-        // Trees under destruction are in no dataset: they are freed first, or the scan would miss their indirect blocks. A destroy that
-        // is stuck frees nothing and is not waited for.
+        // Trees under destruction are in no dataset: they are freed first, or the scan would miss their indirect blocks. A
+        // destroy that is stuck frees nothing and is not waited for.
         if self.freeing.is_waiting() && freeing::is_waiting(&at)? {
             self.scanning.stalled.store(false, Ordering::Release);
             return Ok(());

@@ -76,7 +76,7 @@ impl Sweep {
         Ok(ActivityStep::More)
     }
 
-    /// Before its first range, a trim waits until what was freed before it began is free space, so that it meets that, too.
+    /// Before its first range, a trim waits until earlier frees are free space, so that it trims them too.
     #[doc(alias = "metaslab_disable")]
     fn meet_freed(&self, spa: &Spa) -> Result<()> {
         let begins = self.kind == SweepKind::Trim && self.progress.lock().cursor == 0;

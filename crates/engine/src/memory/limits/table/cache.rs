@@ -79,7 +79,7 @@ pub(super) const ROWS: [Info; 16] = [
         "l2arc_mfuonly",
         (0, 2),
         0,
-        "1: only blocks seen more than once are written to cache devices; 2: of metadata all. Default: 0.",
+        "1: only blocks seen more than once are written to cache devices; 2: and all metadata. Default: 0.",
     ),
     number(
         Limit::L2ExcludeSpecial,
@@ -93,7 +93,7 @@ pub(super) const ROWS: [Info; 16] = [
         "l2arc_meta_percent",
         (0, 100),
         33,
-        "Percent of zfs_arc_max that the headers of what is on cache devices may take. Default: 33.",
+        "Percent of zfs_arc_max for the headers of cached blocks on cache devices. Default: 33.",
     ),
     number(
         Limit::L2RebuildEnabled,

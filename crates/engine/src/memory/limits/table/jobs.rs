@@ -191,8 +191,8 @@ pub(super) const ROWS: [Info; 26] = [
         "zfs_scan_mem_lim_fact",
         (1, 1 << 20),
         20,
-        "Scrubs and resilvers remember blocks that they have still to read, sorted by place, in one part in so many of the machine's \
-         memory, at most a quarter of zfs_arc_max, which includes it. Default: 20.",
+        "Scrubs and resilvers use at most 1/N of the machine's memory, and at most a quarter of zfs_arc_max, which includes it, for \
+         the sorted list of blocks that they have still to read. Default: 20.",
     ),
     number(
         Limit::ScanCheckpoint,

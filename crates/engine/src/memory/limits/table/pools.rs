@@ -10,8 +10,8 @@ pub(super) const ROWS: [Info; 8] = [
         "aquifer_private_pools",
         (0, 1),
         0,
-        "1: users other than the owner of the pools may not look at them (list, get, status, …); what `zfs allow` \
-                gave them they may do all the same. Default: 0.",
+        "1: users other than the owner of the pools may not look at them (list, get, status, …); permissions \
+                from `zfs allow` still apply. Default: 0.",
     ),
     number(
         Limit::MultihostInterval,
@@ -25,7 +25,7 @@ pub(super) const ROWS: [Info; 8] = [
         "zfs_multihost_fail_intervals",
         (0, 1000),
         10,
-        "Such intervals without a heartbeat on disk after which the pool is suspended; 0: never. Default: 10.",
+        "Missed heartbeat intervals before the pool is suspended; 0: never. Default: 10.",
     ),
     number(
         Limit::MultihostImport,
@@ -51,7 +51,7 @@ pub(super) const ROWS: [Info; 8] = [
         Limit::LoadVerifyData,
         "spa_load_verify_data",
         true,
-        "0: of such a state it reads metadata only. Default: 1.",
+        "0: a rewind reads only metadata of the older state. Default: 1.",
     ),
     number(
         Limit::MaxMissingTops,

@@ -21,7 +21,7 @@ pub(super) const ROWS: [Info; 13] = [
         most: 99,
         plain: 12,
         zero_is_default: false,
-        about: "Percent of zfs_dirty_data_max with which a transaction group is written before its time. \
+        about: "Percent of zfs_dirty_data_max at which a transaction group is synced early. \
                 Default: 12.",
     },
     Info {
