@@ -16,6 +16,7 @@ use zfs::delegated::are_kept_out;
 
 use crate::daemon::Daemon;
 use crate::excess::is_excessive;
+use crate::kept_output::KeptOutput;
 use crate::multicall;
 use crate::patient::Patient;
 
@@ -98,27 +99,31 @@ fn names(mut call: Call) -> u8 {
     if written.is_ok() { Exit::OK.0 } else { Exit::FAILED.0 }
 }
 
+/// Maximum bytes of a page in memory.
+const PAGE: usize = 8 << 20;
+
 /// Buffers output until it is flushed: a slow reader must not delay the command while it holds a pool.
 struct Page {
-    text: Vec<u8>,
+    kept: KeptOutput,
     out: File,
 }
 
 impl Page {
     fn new(out: File) -> Self {
-        Self { text: Vec::new(), out }
+        Self { kept: KeptOutput::default(), out }
     }
 }
 
 impl Write for Page {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.text.extend_from_slice(bytes);
+        self.kept.push(bytes);
+        // Where no folder accepts a file, the owner's output stays in memory.
+        let _ = self.kept.spill_above(PAGE);
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let text = std::mem::take(&mut self.text);
-        self.out.write_all(&text)
+        std::mem::take(&mut self.kept).write_to(&mut |text| self.out.write_all(text))
     }
 }
 

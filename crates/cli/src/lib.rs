@@ -13,6 +13,7 @@ pub mod command;
 pub mod daemon;
 mod dispatch;
 mod excess;
+mod kept_output;
 pub mod mount;
 pub mod multicall;
 pub mod pages;
