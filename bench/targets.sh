@@ -149,8 +149,12 @@ layout() {
   result "$1-hot" "$mib" dd if=$read of=/dev/null bs=1M count="$mib" status=none
 }
 random() {
-  [ "$now" = nothing ] && return
   cd "$dir/mnt/$now"
+  if [ "$now" = nothing ]; then
+    jobs random-read 8 --filename=zeros --size="${mib}M" --rw=randread --runtime=5 --time_based
+    jobs random-rewrite 8 --filename=zeros --size="${mib}M" --rw=randwrite --number_ios=20000 --end_fsync=1 --refill_buffers
+    return
+  fi
   fio --name=job --filename=data --size="${mib}M" --rw=write --bs=1M --end_fsync=1 --refill_buffers --minimal >/dev/null
   cold
   jobs random-read 8 --filename=data --size="${mib}M" --rw=randread --runtime=5 --time_based
