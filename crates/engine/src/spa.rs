@@ -115,7 +115,7 @@ use self::shared::Shared;
 use self::suspension::Telling;
 use self::sync_task::WaitingTasks;
 use crate::dmu::dirty::sync::BlockOps;
-use crate::dmu::tx::{DirtyData, FREED_BLOCK, Unsynced};
+use crate::dmu::tx::{DirtyData, FREED_BLOCK, Reserved, Unsynced};
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::DslPool;
 use crate::error::{Error, Result};
@@ -138,6 +138,8 @@ pub use wait_activity::{ActivityCommand, WaitActivity};
 
 /// Longest delay.
 const DELAY_MAX: Duration = Duration::from_millis(100);
+/// Pause of a writer whose memory other transactions may still use.
+const HELD_PAUSE: Duration = Duration::from_millis(1);
 
 /// Stack of the sync thread. `zpool split` writes txgs of another pool on it.
 const STACK: usize = 8 << 20;
@@ -344,11 +346,26 @@ impl Spa {
 
     /// Begins a transaction in the open txg. Waits while there is too much dirty data.
     pub fn begin(&self) -> Result<Tx> {
+        self.begin_reserved(None)
+    }
+
+    /// The same with space that was reserved for it, for which there must be memory, too.
+    pub fn begin_reserved(&self, mut reserved: Option<Reserved>) -> Result<Tx> {
         if let Some(why) = self.txgs.suspended() {
             return Err(why);
         }
         self.throttle()?;
-        Ok(Tx::begin(&self.txgs, &self.dirty))
+        if let Some(reserved) = &mut reserved {
+            while !reserved.hold(self.limits().get(Limit::DirtyMax)) {
+                // Transactions under way end soon, and then count as dirty data.
+                self.txgs.wait_change(HELD_PAUSE);
+                if let Some(why) = self.txgs.suspended() {
+                    return Err(why);
+                }
+                self.throttle()?;
+            }
+        }
+        Ok(Tx::begin_reserved(&self.txgs, &self.dirty, reserved))
     }
 
     /// For tests: see [`DirtyData::break_off_after`].
@@ -360,7 +377,7 @@ impl Spa {
     /// enough, so that neither memory nor duration of a txg depends on the amount that is freed; writers are
     /// not delayed.
     #[doc(alias = "zfs_per_txg_dirty_frees_percent")]
-    pub fn begin_free(&self) -> Result<Tx> {
+    pub fn begin_free(&self, reserved: Option<Reserved>) -> Result<Tx> {
         let share = self.limits().dirty_share(Limit::DirtyFreesPercent);
         let most = self.limits().get(Limit::AsyncBlockMax).min(share / FREED_BLOCK);
         let mut open = self.txgs.open();
@@ -368,7 +385,7 @@ impl Spa {
             self.txgs.wait_open(open + 1, &|| self.step_unless_threaded())?;
             open = self.txgs.open();
         }
-        self.begin()
+        self.begin_reserved(reserved)
     }
 
     /// Slows writers down to the speed of the disks: above a share of the limit of dirty data each writer

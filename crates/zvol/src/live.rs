@@ -141,18 +141,19 @@ impl LiveVolume {
         self.dataset.objset.object(&self.dataset.objset.view(), ZVOL_OBJECT)
     }
 
-    fn begin(&self, frees: bool) -> Result<Tx> {
+    /// A transaction that changes at most `bytes` bytes of blocks.
+    fn begin(&self, bytes: u64, frees: bool) -> Result<Tx> {
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::new(Kind::Invalid, "the volume was closed"));
         }
-        self.rooms.wait(&*self.spa, &self.dataset, frees)?;
-        if frees { self.spa.begin_free() } else { self.spa.begin() }
+        let reserved = Some(self.rooms.wait(&*self.spa, &self.dataset, (bytes, frees))?);
+        if frees { self.spa.begin_free(reserved) } else { self.spa.begin_reserved(reserved) }
     }
 
     /// Frees most of a long range of bytes in bounded pieces, so that one transaction frees the rest.
     fn free_long(&self, offset: u64, end: u64) -> Result<()> {
         let size = self.block_size();
-        self.handle.free_long(offset.div_ceil(size), end / size, &|| self.begin(true)).map(drop)
+        self.handle.free_long(offset.div_ceil(size), end / size, &|| self.begin(0, true)).map(drop)
     }
 
     /// Fails when the range is not all in the device; else returns its end.
@@ -185,7 +186,7 @@ impl LiveVolume {
             self.end(offset, len)?;
             let mut at = offset;
             for data in data.chunks(CHUNK) {
-                let tx = self.begin(false)?;
+                let tx = self.begin(self.handle.covering(at, len64(data.len())), false)?;
                 self.handle.write(&tx, at, data)?;
                 let block_size = self.block_size();
                 self.zil.log_write(
@@ -206,7 +207,7 @@ impl LiveVolume {
             // As in a write.
             let end = self.end(offset, len)?;
             self.free_long(offset, end)?;
-            let tx = self.begin(true)?;
+            let tx = self.begin(self.block_size().saturating_mul(2), true)?;
             discard(&self.handle, &tx, offset, len)?;
             let record = LogRecord::Truncate(LrTruncate { foid: ZVOL_OBJECT, offset, length: len });
             let itx = Itx::new(ZVOL_OBJECT, TxType(TxType::TRUNCATE), &record);
@@ -235,7 +236,7 @@ impl LiveVolume {
         let _range = self.ranges.lock(0..u64::MAX, true);
         self.free_long(size, u64::MAX)?;
         let txg = {
-            let tx = self.begin(size <= self.size())?;
+            let tx = self.begin(0, size <= self.size())?;
             let properties = self.dataset.objset.handle(ZVOL_ZAP_OBJECT)?;
             ZapEdit::open(&mut properties.edit(&tx))?.update("size", size)?;
             if size < self.size() {

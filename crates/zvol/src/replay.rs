@@ -35,7 +35,7 @@ impl Replayer for VolumeReplay {
         let handle = self.objset.handle(ZVOL_OBJECT)?;
         if let LogRecord::Truncate(t) = &record.record {
             let (size, end) = (handle.dnode().datablksz().max(1), t.offset.saturating_add(t.length));
-            handle.free_long(t.offset.div_ceil(size), end / size, &|| self.spa.begin_free())?;
+            handle.free_long(t.offset.div_ceil(size), end / size, &|| self.spa.begin_free(None))?;
         }
         if let LogRecord::CloneRange(clone) = &record.record {
             return self.copy_clones(log, &handle, clone);

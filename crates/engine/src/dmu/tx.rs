@@ -31,6 +31,9 @@ pub struct DirtyData {
     needs: [[AtomicU64; SIZE]; 2],
     /// Blocks that transactions clone.
     clones: [AtomicU64; SIZE],
+    /// Bytes of [`Reserved`], and of those of them in transactions.
+    reserved: AtomicU64,
+    held: AtomicU64,
     /// Changes until a transaction breaks off; 0: none does. See [`DirtyData::break_off_after`].
     breaks_off: AtomicU64,
 }
@@ -102,6 +105,16 @@ impl DirtyData {
         sum(&self.slots)
     }
 
+    /// Reserves bytes of blocks for a transaction; returns those reserved by others, too.
+    pub(crate) fn reserve(self: &Arc<Self>, bytes: u64) -> (Reserved, u64) {
+        // Most transactions reserve none, and leave the counter to the others.
+        let others = match bytes {
+            0 => self.reserved.load(Ordering::Relaxed),
+            bytes => self.reserved.fetch_add(bytes, Ordering::Relaxed),
+        };
+        (Reserved { dirty: Arc::clone(self), bytes, is_held: false }, others)
+    }
+
     /// Bytes of memory of one txg.
     pub(crate) fn memory_of(&self, txg: u64) -> u64 {
         self.memory.get(slot(txg)).map_or(0, |cell| cell.load(Ordering::Relaxed))
@@ -110,6 +123,42 @@ impl DirtyData {
     /// Bytes of memory of all txgs.
     pub(crate) fn memory(&self) -> u64 {
         sum(&self.memory)
+    }
+}
+
+/// Bytes of blocks that a transaction may still change. They count as changed until it ends, so that transactions which begin at the
+/// same time do not all get the same space and the same memory.
+#[doc(alias = "dsl_dir_tempreserve_space")]
+#[derive(Debug)]
+pub struct Reserved {
+    dirty: Arc<DirtyData>,
+    bytes: u64,
+    is_held: bool,
+}
+
+impl Reserved {
+    /// Takes the memory for them unless that of all changes exceeds `most`, which a single transaction may.
+    pub(crate) fn hold(&mut self, most: u64) -> bool {
+        if !self.is_held && self.bytes > 0 {
+            let others = self.dirty.held.fetch_add(self.bytes, Ordering::Relaxed);
+            self.is_held = self.dirty.memory().saturating_add(others) < most;
+            if !self.is_held {
+                self.dirty.held.fetch_sub(self.bytes, Ordering::Relaxed);
+            }
+        }
+        self.is_held || self.bytes == 0
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if self.bytes == 0 {
+            return;
+        }
+        self.dirty.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
+        if self.is_held {
+            self.dirty.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -148,18 +197,30 @@ pub struct Tx {
     /// `None` in syncing context, where the txg cannot end during the transaction.
     hold: Option<TxgHold>,
     changes: AtomicU64,
+    /// Returned once all that it changed is counted.
+    _reserved: Option<Reserved>,
 }
 
 impl Tx {
     /// A transaction in the currently open txg.
     pub(crate) fn begin(txgs: &Arc<Txgs>, dirty: &Arc<DirtyData>) -> Self {
+        Self::begin_reserved(txgs, dirty, None)
+    }
+
+    /// The same with space and memory that were reserved for it.
+    pub(crate) fn begin_reserved(
+        txgs: &Arc<Txgs>,
+        dirty: &Arc<DirtyData>,
+        reserved: Option<Reserved>,
+    ) -> Self {
         let hold = txgs.begin();
-        Self { txg: hold.txg(), dirty: Arc::clone(dirty), hold: Some(hold), changes: AtomicU64::new(0) }
+        let (txg, changes) = (hold.txg(), AtomicU64::new(0));
+        Self { txg, dirty: Arc::clone(dirty), hold: Some(hold), changes, _reserved: reserved }
     }
 
     /// The transaction of the sync thread, in the syncing txg.
     pub(crate) fn syncing(txg: u64, dirty: &Arc<DirtyData>) -> Self {
-        Self { txg, dirty: Arc::clone(dirty), hold: None, changes: AtomicU64::new(0) }
+        Self { txg, dirty: Arc::clone(dirty), hold: None, changes: AtomicU64::new(0), _reserved: None }
     }
 
     /// Its txg.
@@ -218,7 +279,7 @@ impl Tx {
 
 #[cfg(test)]
 mod tests {
-    use super::{DirtyData, Unsynced};
+    use super::*;
 
     #[test]
     fn small_blocks_and_objects_count_with_the_memory_that_they_take() {
@@ -231,6 +292,21 @@ mod tests {
         dirty.add_object(6);
         assert_eq!((dirty.total(), dirty.memory()), (1 << 20, dirty.memory_of(6)));
         assert!(dirty.memory() > (1 << 20) + 4096);
+    }
+
+    #[test]
+    fn what_is_reserved_counts_until_its_transaction_ends() {
+        let dirty = Arc::new(DirtyData::default());
+        let (mut one, before) = dirty.reserve(100);
+        let (mut other, others) = dirty.reserve(50);
+        assert_eq!((before, others), (0, 100));
+        assert!(one.hold(80), "a single one may exceed the limit");
+        assert!(!other.hold(80) && one.hold(80));
+        drop(one);
+        assert!(other.hold(80));
+        drop(other);
+        assert_eq!(dirty.reserve(1).1, 0);
+        assert_eq!(dirty.held.load(Ordering::Relaxed), 0);
     }
 
     #[test]

@@ -145,7 +145,7 @@ impl Receiver {
 
     fn write_stored(&self, handle: &Arc<Handle>, offset: u64, block: StoredBlock) -> Result<()> {
         let blkid = self.block_at(handle, offset, block.form.lsize)?;
-        let tx = self.begin(false)?;
+        let tx = self.begin_for(block.form.lsize, false)?;
         handle.write_stored(&tx, blkid, block)?;
         self.note(&tx, handle.number, offset);
         Ok(())
@@ -154,7 +154,7 @@ impl Receiver {
     fn write_bytes(&self, handle: &Arc<Handle>, offset: u64, bytes: &[u8]) -> Result<()> {
         let block = handle.dnode().datablksz().max(1);
         check_reach(handle, offset.saturating_add(u64::try_from(bytes.len()).unwrap_or(0)) / block)?;
-        let tx = self.begin(false)?;
+        let tx = self.begin_for(handle.covering(offset, u64::try_from(bytes.len()).unwrap_or(0)), false)?;
         handle.write(&tx, offset, bytes)?;
         self.note(&tx, handle.number, offset);
         Ok(())
@@ -239,7 +239,7 @@ impl Receiver {
             return Ok(());
         }
         let zeros = AlignedBuf::zeroed(usize::try_from(len).unwrap_or(0));
-        let tx = self.begin(false)?;
+        let tx = self.begin_for(dnode.datablksz(), false)?;
         handle.write(&tx, from, &zeros)
     }
 

@@ -211,8 +211,13 @@ impl Receiver {
 
     /// A transaction, once there is room.
     pub(super) fn begin(&self, frees: bool) -> Result<Tx> {
-        self.throttle.wait(&*self.spa, &self.dataset, frees)?;
-        if frees { self.spa.begin_free() } else { self.spa.begin() }
+        self.begin_for(0, frees)
+    }
+
+    /// The same for a change of `bytes` bytes of blocks.
+    pub(super) fn begin_for(&self, bytes: u64, frees: bool) -> Result<Tx> {
+        let reserved = Some(self.throttle.wait(&*self.spa, &self.dataset, (bytes, frees))?);
+        if frees { self.spa.begin_free(reserved) } else { self.spa.begin_reserved(reserved) }
     }
 
     /// Records the position from which the stream can be resumed once `tx` is on disk.

@@ -127,7 +127,7 @@ impl SharingRun<'_> {
             return Ok(());
         }
         let pairs = std::mem::take(&mut batch.pairs);
-        let tx = self.spa.begin_free()?;
+        let tx = self.spa.begin_free(None)?;
         if let Some(gone) = self.targets.iter().find(|target| !target.is_current(self.spa)) {
             return Err(Error::new(Kind::Busy, "the dataset was replaced").in_dataset(&gone.name));
         }

@@ -63,9 +63,9 @@ impl Spa {
                 continue;
             }
             let handle = live.objset.handle(object.number)?;
-            let at = handle.free_long(0, u64::MAX, &|| self.begin_free())?;
+            let at = handle.free_long(0, u64::MAX, &|| self.begin_free(None))?;
             let blocks = handle.piece(at, u64::MAX, LONG)?.blocks;
-            let tx = self.begin_free()?;
+            let tx = self.begin_free(None)?;
             tx.frees(blocks);
             handle.free(&tx)?;
         }

@@ -13,6 +13,7 @@ use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::space::DedupTotals;
 use super::space::slop::slop;
+use crate::dmu::tx::Reserved;
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::scan_moves::DatasetMove;
 use crate::dsl::write::space_throttle::SpaceSource;
@@ -177,6 +178,10 @@ impl SpaceSource for Spa {
 
     fn dirty(&self) -> u64 {
         self.dirty.total()
+    }
+
+    fn reserve(&self, bytes: u64) -> (Reserved, u64) {
+        self.dirty.reserve(bytes)
     }
 
     fn worst_sizes(&self) -> [u64; 2] {

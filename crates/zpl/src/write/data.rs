@@ -249,8 +249,9 @@ impl FsWriter {
         let grows = if last == 0 { end.saturating_sub(block) } else { 0 };
         let block = block.saturating_add(grows);
         let blocks = at / block..=at.saturating_add(len.saturating_sub(1)) / block;
+        let bytes = (blocks.end() - blocks.start() + 1).saturating_mul(block);
         let is_dirty = |txg, blkid| matches!(node.handle.waiting(txg, blkid), PendingBlock::Bytes(_));
-        self.txs.begin_within(grows, &|txg| blocks.clone().all(|blkid| is_dirty(txg, blkid)))
+        self.txs.begin_within(bytes, grows, &|txg| blocks.clone().all(|blkid| is_dirty(txg, blkid)))
     }
 
     /// The most that a write adds to the space of a file, as far as quotas of its owners count that: it begins in a block that is not
@@ -381,7 +382,8 @@ impl FsWriter {
         self.free_end(&node, size)?;
         // The reserve for removals is not for files that grow, which may take a larger block.
         let shrinks = size < node.word(self.fields.size);
-        let tx = self.begin_for(0, shrinks)?;
+        // The last block is zeroed in part, or grows.
+        let tx = self.begin_for(node.handle.block_size().max(self.options.read().recordsize), shrinks)?;
         self.resize(&tx, &node, size)?;
         self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: size, length: 0, sync: false });
         Ok(())
@@ -458,7 +460,8 @@ impl FsWriter {
         let block = node.handle.block_size().max(1);
         self.free_in_pieces(&node, offset.div_ceil(block), end / block)?;
         let frees = offset.div_ceil(block) < end / block || end >= node.word(self.fields.size);
-        let tx = self.begin_for(0, frees)?;
+        // A block at either end is zeroed in part.
+        let tx = self.begin_for(block.saturating_mul(2), frees)?;
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
         }

@@ -28,12 +28,12 @@ use crate::master::Master;
 
 /// Begins transactions, and refuses when there is no space.
 pub trait Transactions: Send + Sync + std::fmt::Debug {
-    /// A transaction that will write about `bytes`; `frees`: it frees more than it takes.
+    /// A transaction that changes blocks of at most `bytes` bytes; `frees`: it frees more than it takes.
     fn begin(&self, bytes: u64, frees: bool) -> Result<Tx>;
-    /// As [`Transactions::begin`], for a change that adds at most `grows` bytes to blocks for which `is_dirty` returns true, given a
-    /// txg that writes them already: such a change does not wait for space of its own.
-    fn begin_within(&self, _grows: u64, _is_dirty: &dyn Fn(u64) -> bool) -> Result<Tx> {
-        self.begin(0, false)
+    /// As [`Transactions::begin`]. If `is_dirty` returns true, given a txg, that txg writes all these blocks already, and the change
+    /// adds at most `grows` bytes to them: then it does not wait for space of its own.
+    fn begin_within(&self, bytes: u64, _grows: u64, _is_dirty: &dyn Fn(u64) -> bool) -> Result<Tx> {
+        self.begin(bytes, false)
     }
     /// Waits until all that was changed so far is on disk.
     fn sync(&self) -> Result<()>;
@@ -43,7 +43,7 @@ pub trait Transactions: Send + Sync + std::fmt::Debug {
 
 impl Transactions for Spa {
     fn begin(&self, _: u64, frees: bool) -> Result<Tx> {
-        if frees { self.begin_free() } else { Self::begin(self) }
+        if frees { self.begin_free(None) } else { Self::begin(self) }
     }
 
     fn sync(&self) -> Result<()> {
@@ -296,7 +296,7 @@ impl FsWriter {
         self.begin_for(0, false)
     }
 
-    /// A transaction that writes about `bytes`; `frees`: and frees more in the end.
+    /// A transaction that changes blocks of at most `bytes` bytes; `frees`: and frees more in the end.
     pub(super) fn begin_for(&self, bytes: u64, frees: bool) -> Result<Tx> {
         self.check_open()?;
         // A committed change must not fail for lack of reserved space.

@@ -55,22 +55,22 @@ struct Place {
 }
 
 impl Transactions for Place {
-    fn begin(&self, _: u64, frees: bool) -> Result<Tx> {
-        self.rooms.wait(&*self.spa, &self.dataset, frees)?;
-        if frees { self.spa.begin_free() } else { self.spa.begin() }
+    fn begin(&self, bytes: u64, frees: bool) -> Result<Tx> {
+        let reserved = Some(self.rooms.wait(&*self.spa, &self.dataset, (bytes, frees))?);
+        if frees { self.spa.begin_free(reserved) } else { self.spa.begin_reserved(reserved) }
     }
 
-    fn begin_within(&self, grows: u64, is_dirty: &dyn Fn(u64) -> bool) -> Result<Tx> {
-        if self.rooms.has_room(&*self.spa, &self.dataset)? {
-            return self.spa.begin();
+    fn begin_within(&self, bytes: u64, grows: u64, is_dirty: &dyn Fn(u64) -> bool) -> Result<Tx> {
+        if let Some(reserved) = self.rooms.admit(&*self.spa, &self.dataset, bytes)? {
+            return self.spa.begin_reserved(Some(reserved));
         }
-        if grows == 0 || self.rooms.has_room_within(&*self.spa, &self.dataset, grows)? {
-            let tx = self.spa.begin()?;
+        if let Some(reserved) = self.rooms.admit_within(&*self.spa, &self.dataset, grows)? {
+            let tx = self.spa.begin_reserved(Some(reserved))?;
             if is_dirty(tx.txg()) {
                 return Ok(tx);
             }
         }
-        self.begin(0, false)
+        self.begin(bytes, false)
     }
 
     fn sync(&self) -> Result<()> {

@@ -128,6 +128,47 @@ fn pieces_of_a_large_block_are_written_together() {
     assert!(text.is_empty() || text.contains("No leaks"), "{text}");
 }
 
+/// Writers that begin at the same time do not all get the same space.
+#[test]
+fn writers_of_large_blocks_at_once_are_refused_at_the_call() {
+    let bench = Bench::new(400 << 20, |_| {});
+    bench.set("copies", 3);
+    let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
+    let make = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    let fill = make("fill");
+    let bytes = random(&mut Rng::new(10), 1 << 20);
+    let mut at = 0;
+    while fs.space().unwrap().available > 24 << 20 {
+        fs.write(fill, at, &bytes, true).unwrap();
+        at += 1 << 20;
+        bench.spa.sync().unwrap();
+    }
+    bench.set("recordsize", 16 << 20);
+    fs.refresh().unwrap();
+    let files: Vec<u64> = (0..8).map(|n| make(&format!("file{n}"))).collect();
+    for file in &files {
+        fs.truncate(*file, 64 << 20).unwrap();
+    }
+    bench.spa.sync().unwrap();
+    let barrier = std::sync::Barrier::new(files.len());
+    std::thread::scope(|scope| {
+        for file in &files {
+            scope.spawn(|| {
+                barrier.wait();
+                let written = fs.write(*file, 16 << 20, &bytes[..4096], true);
+                assert!(written.as_ref().err().is_none_or(|e| e.kind() == zpl::Kind::NoSpace), "{written:?}");
+            });
+        }
+    });
+    bench.spa.sync().unwrap();
+    fs.unlink(fs.root, b"fill").unwrap();
+    fs.unmount().unwrap();
+    drop(fs);
+    bench.spa.export().unwrap();
+    let text = bench.zdb(&["-bcc", "wpool"]);
+    assert!(text.is_empty() || text.contains("No leaks"), "{text}");
+}
+
 /// A small record takes a whole sector of each disk that has its data or parity. `AQUIFER_FILL=1` tries every layout
 /// with every size and number of copies.
 #[test]

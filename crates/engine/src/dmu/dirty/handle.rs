@@ -426,6 +426,13 @@ impl Handle {
         })
     }
 
+    /// Bytes of the blocks that a change of `len` bytes at `offset` touches.
+    pub fn covering(&self, offset: u64, len: u64) -> u64 {
+        let block = self.block_size().max(1);
+        let blocks = offset.saturating_add(len).div_ceil(block).saturating_sub(offset / block);
+        blocks.saturating_mul(block)
+    }
+
     /// Writes `bytes` at `offset`, block by block.
     pub fn write(self: &Arc<Self>, tx: &Tx, offset: u64, bytes: &[u8]) -> Result<()> {
         let size = self.state.read().now.datablksz().max(1);

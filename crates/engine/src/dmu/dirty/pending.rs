@@ -41,6 +41,11 @@ impl LiveObjset {
         self.pends(tx, needs);
     }
 
+    /// Copies of its data.
+    pub(crate) fn copies(&self) -> u8 {
+        self.policy.read().copies
+    }
+
     /// Charges blocks to quotas only.
     pub(super) fn pends(&self, tx: &Tx, needs: Needs) {
         self.pending.add(tx.txg(), needs);

@@ -14,7 +14,9 @@ use parking_lot::Mutex;
 use super::hooks::Hooks;
 use super::open_datasets::{DslPool, LiveDataset};
 use super::space::{QuotaRoom, Room, room};
+use crate::dmu::dirty::needs::Needs;
 use crate::dmu::dirty::pending::Pending;
+use crate::dmu::tx::Reserved;
 use crate::error::{Error, Kind, Result};
 
 /// Bytes that a transaction is taken to change at least.
@@ -23,7 +25,7 @@ const LEAST_CHANGE: u64 = 4096;
 const PATIENCE: usize = 4;
 /// The same while there is room but other writers take it: a waiting writer is refused only when they take
 /// all of it.
-const LONG_PATIENCE: usize = 64;
+const LONG_PATIENCE: usize = 1024;
 
 /// The pool operations that a dataset's space throttle needs.
 pub trait SpaceSource: Hooks {
@@ -33,6 +35,8 @@ pub trait SpaceSource: Hooks {
     fn synced(&self) -> u64;
     /// Changed bytes in all open txgs.
     fn dirty(&self) -> u64;
+    /// Reserves bytes of blocks; returns those that others have reserved, too.
+    fn reserve(&self, bytes: u64) -> (Reserved, u64);
     /// Bytes on disk of blocks of 1 MiB and of the smallest size, on the vdev where they take most.
     fn worst_sizes(&self) -> [u64; 2];
     /// Bytes on disk that all blocks which open txgs have to write take at most, if none can be compressed; and bytes on disk
@@ -122,46 +126,74 @@ impl SpaceThrottles {
         Ok(now)
     }
 
-    /// Whether a change of the dataset may proceed at once.
+    /// Reserves space for a change of at most `bytes` bytes of blocks that may proceed at once; `None`: it has to wait.
     ///
     /// # Errors
     /// As reading the properties and the space of the dataset.
-    pub fn has_room(&self, pool: &dyn SpaceSource, dataset: &LiveDataset) -> Result<bool> {
+    pub fn admit(
+        &self,
+        pool: &dyn SpaceSource,
+        dataset: &LiveDataset,
+        bytes: u64,
+    ) -> Result<Option<Reserved>> {
         let known = self.as_of(pool, dataset)?;
-        Ok(known.over_quota(dataset).is_none() && Balance::of(pool, &known, false).is_enough())
+        let (reserved, others) = pool.reserve(bytes);
+        let now = Balance::of(pool, &known, (false, others));
+        let is_enough = known.over_quota(dataset).is_none()
+            && now.is_enough()
+            && now.fits(&known, own_needs(dataset, bytes));
+        Ok(is_enough.then_some(reserved))
     }
 
     /// The same for a change that makes a block longer by `bytes` at most which the open txg writes already. The factor of inflation
     /// applied when the block changed first, so that now all blocks count with their real sizes.
     ///
     /// # Errors
-    /// As [`SpaceThrottles::has_room`].
-    pub fn has_room_within(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, bytes: u64) -> Result<bool> {
+    /// As [`SpaceThrottles::admit`].
+    pub fn admit_within(
+        &self,
+        pool: &dyn SpaceSource,
+        dataset: &LiveDataset,
+        bytes: u64,
+    ) -> Result<Option<Reserved>> {
         let known = self.as_of(pool, dataset)?;
-        let now = Balance::of(pool, &known, false);
-        Ok(known.over_quota(dataset).is_none() && now.needed.saturating_add(now.may_take(bytes)) < now.free)
+        let (reserved, others) = pool.reserve(bytes);
+        let now = Balance::of(pool, &known, (false, others));
+        let taken = now.needed.saturating_add(now.may_take(others.saturating_add(bytes)));
+        // What takes no more space than the block did before is never refused.
+        let is_enough = bytes == 0 || known.over_quota(dataset).is_none() && taken < now.free;
+        Ok(is_enough.then_some(reserved))
     }
 
-    /// Waits until a change of the dataset may proceed.
+    /// Waits until a change of at most `bytes` bytes of blocks may proceed, and reserves their space.
     ///
     /// # Errors
     /// `NoSpace`, or `Quota` when it is the dataset's or an ancestor's.
     #[doc(alias("dsl_dir_tempreserve_space", "dmu_tx_assign"))]
-    pub fn wait(&self, pool: &dyn SpaceSource, dataset: &LiveDataset, netfree: bool) -> Result<()> {
+    pub fn wait(
+        &self,
+        pool: &dyn SpaceSource,
+        dataset: &LiveDataset,
+        (bytes, netfree): (u64, bool),
+    ) -> Result<Reserved> {
         let mut in_quota = true;
         let (mut last, mut unhelped, mut last_deferred) = (0, 0, 0);
+        let own = own_needs(dataset, bytes);
         for tried in 0..LONG_PATIENCE {
             let known = self.as_of(pool, dataset)?;
             let (room, deferred) = (known.room(netfree), known.deferred);
-            let now = Balance::of(pool, &known, netfree);
+            let (reserved, others) = pool.reserve(bytes);
+            let now = Balance::of(pool, &known, (netfree, others));
             let over = if netfree { None } else { known.over_quota(dataset) };
             in_quota = over.is_none();
-            if in_quota && now.is_enough() {
+            let fits = netfree || now.fits(&known, own);
+            if in_quota && now.is_enough() && fits {
                 if netfree {
                     self.freed.store(true, Ordering::Relaxed);
                 }
-                return Ok(());
+                return Ok(reserved);
             }
+            drop(reserved);
             // Background frees help later, if they are within the limit at hand.
             let left = if in_quota { now.free } else { room.quota };
             // Space freed meanwhile becomes usable after two txgs; wait for it if it suffices.
@@ -171,7 +203,7 @@ impl SpaceThrottles {
             (last, last_deferred) = (left, deferred);
             let is_coming = pool.is_freeing() || helps;
             let freeing = unhelped < PATIENCE && is_coming;
-            let none_left = if in_quota { least >= now.free } else { room.quota == 0 };
+            let none_left = if in_quota { least >= now.free || !fits } else { room.quota == 0 };
             let hopeless = !freeing && none_left;
             if hopeless && tried >= PATIENCE {
                 break;
@@ -191,12 +223,17 @@ impl SpaceThrottles {
     }
 }
 
+/// Blocks of `bytes` bytes in all copies of the dataset.
+fn own_needs(dataset: &LiveDataset, bytes: u64) -> Needs {
+    if bytes == 0 { Needs::default() } else { Needs::block(bytes, dataset.objset.copies()) }
+}
+
 /// Space of the pool against the changes of its open txgs.
 #[derive(Debug, Clone, Copy)]
 struct Balance {
     /// Bytes that may be allocated now: `used` already excludes freed space, before others may have it.
     free: u64,
-    /// Changed bytes in all open txgs.
+    /// Bytes that are changed in all open txgs, or reserved.
     dirty: u64,
     /// Bytes on disk that their blocks take at most, and the smallest further change.
     needed: u64,
@@ -205,11 +242,19 @@ struct Balance {
 }
 
 impl Balance {
-    fn of(pool: &dyn SpaceSource, known: &Known, netfree: bool) -> Self {
+    /// `reserved`: bytes that other changes have reserved.
+    fn of(pool: &dyn SpaceSource, known: &Known, (netfree, reserved): (bool, u64)) -> Self {
         let (needed, inflation) = pool.needed_and_inflation(known.worst);
         let free = known.room(netfree).pool.saturating_sub(known.deferred);
-        let empty = Self { free, dirty: pool.dirty(), needed, inflation };
-        Self { needed: needed.saturating_add(empty.may_take(0)), ..empty }
+        let now = Self { free, dirty: pool.dirty().saturating_add(reserved), needed, inflation };
+        Self { needed: needed.saturating_add(now.may_take(0)), ..now }
+    }
+
+    /// Whether a change's own blocks fit beside those of all others, into half of the slop if need be: the first change is admitted
+    /// while there is any space, and one block may be larger than that.
+    fn fits(&self, known: &Known, own: Needs) -> bool {
+        let free = known.room(true).pool.saturating_sub(known.deferred);
+        own == Needs::default() || self.needed.saturating_add(own.most_asize(known.worst)) < free
     }
 
     /// Bytes on disk that `changed` bytes, and the smallest further change, may take at most.
