@@ -250,10 +250,11 @@ impl Balance {
         Self { needed: needed.saturating_add(now.may_take(0)), ..now }
     }
 
-    /// Whether a change's own blocks fit beside those of all others, into half of the slop if need be: the first change is admitted
-    /// while there is any space, and one block may be larger than that.
+    /// Whether a change's own blocks fit beside those of all others, into a quarter of the slop if need be: the first change is
+    /// admitted while there is any space, and one block may be larger than that. Operations that free space have the next quarter.
     fn fits(&self, known: &Known, own: Needs) -> bool {
-        let free = known.room(true).pool.saturating_sub(known.deferred);
+        let [takes, frees] = known.rooms.map(|room| room.pool.saturating_sub(known.deferred));
+        let free = takes.midpoint(frees);
         own == Needs::default() || self.needed.saturating_add(own.most_asize(known.worst)) < free
     }
 
