@@ -65,6 +65,9 @@ pub enum Ended {
     Committed(Vec<(String, u64, Arc<Item>)>),
 }
 
+/// The error of a step that spans two txgs, because a writer waited for space: no power cut in it can be judged.
+pub const SPLIT: &str = "a txg was closed in the middle of a step";
+
 /// Works on a pool.
 #[derive(Debug)]
 pub struct Actor {
@@ -309,7 +312,7 @@ impl Actor {
                 self.was_split = true;
                 self.spa.sync()
             }
-            false => Err(Error::new(Kind::Invalid, "a group was closed in the middle of a step")),
+            false => Err(Error::new(Kind::Invalid, SPLIT)),
         }
     }
 
