@@ -103,7 +103,9 @@ impl PropList {
     pub fn shorten(&mut self, len: usize) {
         for (_, prop) in &mut self.0 {
             (prop.nice, prop.received) = (String::new(), None);
-            prop.literal.truncate(prop.literal.floor_char_boundary(len));
+            let text = &prop.literal;
+            let end = (0..=len.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+            prop.literal.truncate(end.unwrap_or(0));
             prop.literal.shrink_to_fit();
         }
     }
@@ -140,5 +142,22 @@ impl DatasetRow {
     /// The name after the `@`.
     pub fn snapshot_name(&self) -> Option<&str> {
         self.name.split_once('@').map(|(_, s)| s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_shortened_between_characters() {
+        let prop = Prop { received: Some(("r".into(), "r".into())), ..Prop::text("aäö", Source::Local) };
+        for (len, kept) in [(0, ""), (1, "a"), (2, "a"), (3, "aä"), (4, "aä"), (5, "aäö"), (99, "aäö")]
+        {
+            let mut props: PropList = [("x:y".into(), prop.clone())].into_iter().collect();
+            props.shorten(len);
+            let short = props.get("x:y").unwrap();
+            assert_eq!((&*short.literal, &*short.nice, &short.received), (kept, "", &None), "{len}");
+        }
     }
 }

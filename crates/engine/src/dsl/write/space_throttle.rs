@@ -1,10 +1,11 @@
 //! Whether writers must wait, or are refused, because there is no space: asked before every transaction, so
 //! the answer is worked out once a txg.
 //!
-//! Unsynced changes are charged with the most that they may allocate. While that could be too much, writers
-//! wait for a txg: then the real allocation is known, and frees have taken effect. Writers are refused when
-//! it is too much with nothing under way. A quota is asked about the changes of all datasets below its directory. Freed space is not usable for two txgs. The slop space remains for
-//! operations that free space, so a full pool can be emptied.
+//! Unsynced changes are charged with the most that they may allocate, and changes that are about to begin with the blocks that they
+//! reserve. While that could be too much, writers wait for a txg: then the real allocation is known, and frees have taken effect.
+//! Writers are refused when it is too much with nothing under way. A quota is asked about the changes of all datasets below its
+//! directory. Freed space is not usable for two txgs. The slop space remains for operations that free space, so a full pool can be
+//! emptied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
