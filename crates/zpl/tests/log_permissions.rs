@@ -138,7 +138,7 @@ fn an_unmount_right_after_a_freeze_logs_the_last_changes() {
     again.unmount().unwrap();
 }
 
-/// The state on disk of a frozen pool stays what it is; its intent logs have all that came after, however many txgs that was.
+/// The state on disk of a frozen pool does not change; its intent logs have all that came after, however many txgs that was.
 #[test]
 fn records_of_a_frozen_pool_are_replayed() {
     let bench = Bench::new(256 << 20, |_| {});

@@ -31,7 +31,7 @@ pub struct DirtyData {
     needs: [[AtomicU64; SIZE]; 2],
     /// Blocks that transactions clone.
     clones: [AtomicU64; SIZE],
-    /// Bytes of [`Reserved`], and of those of them in transactions.
+    /// Bytes of all [`Reserved`], and of those whose transactions have memory for them.
     reserved: AtomicU64,
     held: AtomicU64,
     /// Changes until a transaction breaks off; 0: none does. See [`DirtyData::break_off_after`].
@@ -137,7 +137,7 @@ pub struct Reserved {
 }
 
 impl Reserved {
-    /// Takes the memory for them unless that of all changes exceeds `most`, which a single transaction may.
+    /// Takes memory for them, unless the memory of all other changes reaches `most`; true once it has.
     pub(crate) fn hold(&mut self, most: u64) -> bool {
         if !self.is_held && self.bytes > 0 {
             let others = self.dirty.held.fetch_add(self.bytes, Ordering::Relaxed);
@@ -197,7 +197,7 @@ pub struct Tx {
     /// `None` in syncing context, where the txg cannot end during the transaction.
     hold: Option<TxgHold>,
     changes: AtomicU64,
-    /// Returned once all that it changed is counted.
+    /// Returned when the transaction ends: all its changes are counted by then.
     _reserved: Option<Reserved>,
 }
 

@@ -1,9 +1,8 @@
 //! Bounds the number of unused objects of open object sets in memory, over all pools.
 //!
 //! While there are few, each object set keeps all it has visited. Once there are many, each has an equal share of
-//! them, so thousands of mounted file systems take no more than one. [`OBJECTS`] are kept besides the cache of blocks; a large
-//! cache gives a part of itself for more of them, because a file whose attributes are in memory is looked up in a third of the
-//! time.
+//! them, so thousands of mounted file systems take no more than one. [`OBJECTS`] are kept besides the cache of blocks; part of a
+//! large cache serves for more of them, because the lookup of a file whose attributes are in memory takes a third of the time.
 
 use std::collections::VecDeque;
 use std::sync::Weak;

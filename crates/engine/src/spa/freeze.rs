@@ -1,4 +1,4 @@
-//! `zpool freeze`, for tests of intent logs: the state on disk stays what it is, and only intent logs are written, until the
+//! `zpool freeze`, for tests of intent logs: the state on disk does not change, and only intent logs are written, until the
 //! pool is imported again, which replays them.
 //!
 //! Txgs go on in memory: their blocks go to free space, no label or uberblock refers to them, and no freed space is used again.

@@ -363,7 +363,7 @@ fn all_logs(mos: &Arc<Objset>) -> Result<Vec<Arc<Objset>>> {
 
 /// Claims all intent logs, in the first txg, before it allocates anything; in the same txg, `derived`
 /// replaces space maps and tables. `back_to`: the pool returns to the state of that txg. Logs that were not claimed then belong
-/// to what was discarded, and are dropped: their newer blocks are not allocated in that state.
+/// to the discarded states, and are dropped: their newer blocks are not allocated in that state.
 #[doc(alias("spa_ld_claim_log_blocks", "SPA_LOG_CLEAR"))]
 fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>, back_to: Option<u64>) -> Result<()> {
     // A chain that begins on a missing log vdev is dropped, claimed or not: it can be neither read nor written.

@@ -4,8 +4,8 @@
 //! the command can be interrupted and shows how far it is; each piece is whole whatever happens.
 //!
 //! Beyond OpenZFS: another record size, a choice of blocks, a limit of the rate, and `-n`. These need a mount of this program
-//! ([`request`]). A first pass over all files says what is written and what snapshots keep. Conforming blocks are skipped, so
-//! a run that was interrupted goes on where it stopped.
+//! ([`request`]). A first pass over all files counts the bytes to be written and those that snapshots keep.
+//! Conforming blocks are skipped, so a run that was interrupted goes on where it stopped.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};

@@ -1,6 +1,6 @@
 //! Clones between mounts (`aquifer clone`).
 //!
-//! The kernel sends `copy_file_range` only for two files of one mount. So a user who has a file open for reading *offers* it
+//! The kernel sends `copy_file_range` only for two files of one mount. So a program that has a file open for reading *offers* it
 //! under a token, by a request on its descriptor, and asks the mount of another file to clone from that offer, by a request on
 //! a descriptor that is open for writing. The kernel has checked the user's rights when it opened both files, so none are
 //! checked here. A token is a random number that only the user knows; it ends when the offered descriptor is closed.

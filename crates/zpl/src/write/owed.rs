@@ -44,7 +44,7 @@ pub(super) struct Reserved<'a> {
 
 impl Owed {
     /// Reserves up to `most` bytes, and at least `least`, for accounts with so many bytes left on disk as of txg `synced`.
-    /// `None`: what was counted since leaves too little room.
+    /// `None`: the bytes counted since leave too little room.
     pub(super) fn reserve(
         &self,
         synced: u64,

@@ -161,7 +161,7 @@ impl SpaceThrottles {
         let (reserved, others) = pool.reserve(bytes);
         let now = Balance::of(pool, &known, (false, others));
         let taken = now.needed.saturating_add(now.may_take(others.saturating_add(bytes)));
-        // What takes no more space than the block did before is never refused.
+        // A change within a block that is dirty already takes no more space, and is never refused.
         let is_enough = bytes == 0 || known.over_quota(dataset).is_none() && taken < now.free;
         Ok(is_enough.then_some(reserved))
     }
