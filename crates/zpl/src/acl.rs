@@ -45,10 +45,6 @@ impl Inode {
     fn read_acl(&self) -> Result<Option<Acl>> {
         let (version, count, bytes) = match &self.acl {
             AclSource::None => return Ok(None),
-            AclSource::Decoded(aces) => {
-                let trivial = self.attr.has_flag(pflags::ACL_TRIVIAL);
-                return Ok(Some(Acl { form: AclForm::Fuid, trivial, aces: aces.clone() }));
-            }
             AclSource::Sa(count, aces) => (ACL_VERSION_FUID, *count, aces.clone()),
             AclSource::Znode(phys) => {
                 (phys.version.get(), u64::from(phys.ace_count()), self.znode_aces(phys)?)

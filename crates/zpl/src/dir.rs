@@ -14,8 +14,6 @@ const OBJECT_MASK: u64 = (1 << 48) - 1;
 /// Entries and errors of one directory after which its listing ends: a forged one could go on for ever.
 const MAX_ENTRIES: u64 = 1 << 27;
 const MAX_ERRORS: u64 = 4096;
-/// The cookie before names that the intent log added.
-const ADDED: u64 = 1 << 62;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,8 +39,6 @@ impl Dirent {
 pub struct Entries {
     dir: Inode,
     cursor: Option<Cursor>,
-    /// Names that the intent log added; they come last. Each with the cookie behind it.
-    added: std::vec::IntoIter<(u64, Dirent)>,
     seen: u64,
     errors: u64,
 }
@@ -50,23 +46,12 @@ pub struct Entries {
 impl Entries {
     /// The next entry and the cookie behind it.
     fn step(&mut self) -> Option<Result<(u64, Dirent)>> {
-        self.stored().or_else(|| self.added.next().map(Ok))
-    }
-
-    /// The next entry of the ZAP that the intent log did not take away or replace.
-    fn stored(&mut self) -> Option<Result<(u64, Dirent)>> {
-        loop {
-            let cursor = self.cursor.as_mut()?;
-            let item = cursor.next()?;
-            let behind = item.as_ref().map_or(0, |e| cursor.cookie_after(e));
-            let item = item.and_then(|e| self.dir.dirent(e));
-            let changed = |e: &Dirent| self.dir.change(&e.name).is_some();
-            if !item.as_ref().is_ok_and(changed) {
-                let item = self.limited(item);
-                let item = item.map_err(|e| self.dir.fs.place(e, self.dir.number));
-                return Some(item.map(|entry| (behind, entry)));
-            }
-        }
+        let cursor = self.cursor.as_mut()?;
+        let item = cursor.next()?;
+        let behind = item.as_ref().map_or(0, |e| cursor.cookie_after(e));
+        let item = self.limited(item.and_then(|e| self.dir.dirent(e)));
+        let item = item.map_err(|e| self.dir.fs.place(e, self.dir.number));
+        Some(item.map(|entry| (behind, entry)))
     }
 
     /// Counts an item; past a limit it becomes the last one, an error.
@@ -105,24 +90,8 @@ impl Inode {
     }
 
     fn cursor_at(&self, cookie: u64) -> Result<Entries> {
-        // Places of names that the log added are no cookies of a directory's ZAP.
-        let skip = cookie.checked_sub(ADDED);
-        let cursor = if skip.is_some() { None } else { self.zap()?.map(|zap| zap.entries_from(cookie)) };
-        let skip = usize::try_from(skip.unwrap_or(0)).unwrap_or(usize::MAX);
-        let added = self.changes.iter().flat_map(|c| c.entries.values().flatten().cloned());
-        let added: Vec<(u64, Dirent)> = (ADDED + 1..).zip(added).skip(skip).collect();
-        Ok(Entries { dir: self.clone(), cursor, added: added.into_iter(), seen: 0, errors: 0 })
-    }
-
-    /// The intent log's change of a name: none, removed, or its new entry.
-    fn change(&self, name: &[u8]) -> Option<Option<&Dirent>> {
-        self.changes.as_ref()?.entries.get(name).map(Option::as_ref)
-    }
-
-    /// An entry that the intent log added and that `matches`.
-    fn added(&self, matches: &dyn Fn(&[u8]) -> bool) -> Option<Dirent> {
-        let mut added = self.changes.iter().flat_map(|c| c.entries.values().flatten());
-        added.find(|e| matches(&e.name)).cloned()
+        let cursor = Some(self.zap()?.entries_from(cookie));
+        Ok(Entries { dir: self.clone(), cursor, seen: 0, errors: 0 })
     }
 
     fn dirent(&self, entry: ZapEntry) -> Result<Dirent> {
@@ -150,28 +119,17 @@ impl Inode {
     }
 
     fn find(&self, name: &[u8]) -> Result<Option<Dirent>> {
-        if let Some(change) = self.change(name) {
-            return Ok(change.cloned());
-        }
         let zap = self.zap()?;
         let flags = self.fs.match_flags();
         let wanted = fold(name, flags);
         let matches = |other: &[u8]| other == name || fold(other, flags) == wanted;
-        if flags != 0
-            && let Some(added) = self.added(&matches)
-        {
-            return Ok(Some(added));
-        }
-        let Some(zap) = zap else { return Ok(None) };
         let typed = self.fs.entries_have_type();
         let stored = zap.normflags();
         if stored == 0 && flags == 0 {
             let value = zap.lookup(name)?.and_then(|v| v.first());
             return Ok(value.map(|value| Dirent::from_value(name.to_vec(), value, typed)));
         }
-        if let Some((found, value)) = zap.lookup_normalized(&fold(name, stored), &matches)?
-            && self.change(&found).is_none()
-        {
+        if let Some((found, value)) = zap.lookup_normalized(&fold(name, stored), &matches)? {
             return Ok(value.first().map(|value| Dirent::from_value(found, value, typed)));
         }
         if wanted.is_ascii() && name.is_ascii() {

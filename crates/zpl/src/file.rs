@@ -7,63 +7,14 @@ use stdx::Buf;
 
 use crate::attr::FileKind;
 use crate::inode::Inode;
-use crate::replay::Patched;
-
-/// The bytes of a file: as stored, or overlaid with the intent log's changes.
-enum View<'a> {
-    Stored(Content<'a>),
-    Patched(Patched<'a>),
-}
-
-impl View<'_> {
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<usize> {
-        match self {
-            Self::Stored(c) => c.read_at(offset, out),
-            Self::Patched(p) => p.read_at(offset, out),
-        }
-    }
-
-    fn read_lossy(&self, offset: u64, out: &mut [u8]) -> (usize, Vec<Unreadable>) {
-        match self {
-            Self::Stored(c) => c.read_lossy(offset, out),
-            Self::Patched(p) => p.read_lossy(offset, out),
-        }
-    }
-
-    fn chunk(&self, offset: u64, max: usize) -> Result<Buf> {
-        match self {
-            Self::Stored(c) => c.chunk(offset, max),
-            Self::Patched(p) => p.chunk(offset, max),
-        }
-    }
-
-    fn span(&self, offset: u64, end: u64) -> Option<Span> {
-        match self {
-            Self::Stored(c) => c.span(offset, end),
-            Self::Patched(p) => p.span(offset, end),
-        }
-    }
-}
 
 impl Inode {
     /// The bytes of a regular file.
-    fn content(&self) -> Result<View<'_>> {
+    fn content(&self) -> Result<Content<'_>> {
         match self.attr.kind {
-            FileKind::Regular => Ok(self.view()),
+            FileKind::Regular => Ok(Content::new(&self.object, self.attr.size)),
             FileKind::Directory => Err(self.error(Kind::IsDirectory, "is a directory")),
             _ => Err(self.error(Kind::Invalid, "not a regular file")),
-        }
-    }
-
-    fn view(&self) -> View<'_> {
-        let size = self.attr.size;
-        let content = Content::new(&self.object, size);
-        match self.changes.as_deref().filter(|c| c.fresh || !c.data.is_empty()) {
-            None => View::Stored(content),
-            Some(c) => {
-                let (objset, fresh, patch) = (&self.object.objset, c.fresh, &c.data);
-                View::Patched(Patched { content, objset, size, fresh, patch })
-            }
         }
     }
 

@@ -1,8 +1,8 @@
 //! A file system: its master node and the properties of all of its files.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use engine::dmu::Objset;
+use engine::dmu::{LiveObjset, Objset};
 use engine::dsl::Dataset;
 use engine::sa::SaTables;
 use engine::types::Bookmark;
@@ -12,7 +12,6 @@ use engine::{Error, Kind, Result};
 use crate::fuid::FuidTable;
 use crate::inode::Inode;
 use crate::master::Master;
-use crate::replay::{self, Overlay, Replayed, Stored};
 
 /// Newest version of the POSIX layer that is known.
 #[doc(alias = "ZPL_VERSION")]
@@ -83,6 +82,33 @@ pub struct Statfs {
     pub objects: u64,
 }
 
+/// Failures that are kept one by one.
+const MAX_NOTES: usize = 1000;
+
+/// Result of a replay in memory.
+#[derive(Debug, Clone, Default)]
+pub struct Replayed {
+    /// Records applied.
+    pub applied: u64,
+    /// Records that could not be applied, and why.
+    pub notes: Vec<Error>,
+}
+
+impl Replayed {
+    pub(crate) fn note(&mut self, e: Error) {
+        if self.notes.len() < MAX_NOTES {
+            self.notes.push(e);
+        }
+    }
+}
+
+/// A file system's object set as its log leaves it.
+#[derive(Debug)]
+pub(crate) struct WithLog {
+    pub objset: Arc<LiveObjset>,
+    pub replayed: Replayed,
+}
+
 /// A file system open for reading.
 #[derive(Debug)]
 pub struct Filesystem {
@@ -109,42 +135,24 @@ pub struct Filesystem {
     referenced: u64,
     sa: Option<SaTables>,
     fuids: FuidTable,
-    pub(crate) overlay: OnceLock<Overlay>,
+    /// The object set with what the intent log holds, which `objset` is a view of.
+    log: Option<WithLog>,
 }
 
 impl Filesystem {
-    /// Opens the file system in `dataset` (a head or a snapshot).
-    ///
-    /// Fails with `KeyMissing` for an encrypted dataset without its key, and with `Unsupported` for a
-    /// volume or a newer version. A damaged table of domains is passed over: ids are shown bare.
-    ///
-    /// Changes in the intent log beyond the newest txg are included, too (see [`crate::replay`]);
-    /// [`Filesystem::open_committed`] leaves it out.
-    pub fn open(dataset: &Dataset) -> Result<Arc<Self>> {
-        let fs = Self::open_committed(dataset)?;
-        if let Some(overlay) = replay::overlay(&fs, dataset) {
-            // The file system is not shared yet, so the cell is empty.
-            let _ = fs.overlay.set(overlay);
-        }
-        Ok(fs)
-    }
-
     /// As [`Filesystem::open`], but exactly as the newest txg left it.
     pub fn open_committed(dataset: &Dataset) -> Result<Arc<Self>> {
-        Self::load(dataset).map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
+        let open = || -> Result<Self> { Self::load(dataset, dataset.objset()?, None) };
+        open().map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
     }
 
     /// The in-memory replay of the intent log; `None` when there was none.
     pub fn replayed(&self) -> Option<&Replayed> {
-        self.overlay.get().map(|o| &o.replayed)
+        self.log.as_ref().map(|log| &log.replayed)
     }
 
-    pub(crate) fn overlaid(&self, number: u64) -> Option<Option<&Stored>> {
-        self.overlay.get()?.get(number)
-    }
-
-    fn load(dataset: &Dataset) -> Result<Self> {
-        let objset = dataset.objset()?;
+    /// The file system of `dataset` in `objset`.
+    pub(crate) fn load(dataset: &Dataset, objset: Arc<Objset>, log: Option<WithLog>) -> Result<Self> {
         let master = Master::read(&objset)?;
         let version = master.version;
         let sa = match master.sa_attrs {
@@ -170,7 +178,7 @@ impl Filesystem {
             objset,
             sa,
             fuids,
-            overlay: OnceLock::new(),
+            log,
         })
     }
 

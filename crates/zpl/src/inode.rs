@@ -5,13 +5,12 @@ use std::sync::{Arc, OnceLock};
 use engine::dmu::Object;
 use engine::zap::Zap;
 use engine::{Error, Kind, Result};
-use ondisk::acl::{Ace, AclPhys};
+use ondisk::acl::AclPhys;
 use ondisk::{Dnode, ObjectType, ZnodePhys};
 use zerocopy::FromBytes;
 
 use crate::attr::{Attr, Words};
 use crate::filesystem::Filesystem;
-use crate::replay::{Changes, Stored};
 use crate::sa::SaFile;
 
 /// Longest symbolic link that is followed or shown.
@@ -22,8 +21,6 @@ const MAX_LINK: u64 = 64 << 10;
 pub(crate) enum AclSource {
     /// Number of entries and their bytes, from system attributes.
     Sa(u64, Vec<u8>),
-    /// Entries of a record of the intent log.
-    Decoded(Vec<Ace>),
     /// The head in an old znode.
     Znode(Box<AclPhys>),
     /// Nowhere.
@@ -40,29 +37,11 @@ pub struct Inode {
     pub(crate) symlink: Option<Vec<u8>>,
     pub(crate) dxattr: Option<Vec<u8>>,
     pub(crate) acl: AclSource,
-    /// Its changes in the intent log.
-    pub(crate) changes: Option<Arc<Changes>>,
     zap: OnceLock<Zap>,
 }
 
 impl Inode {
     pub(crate) fn load(fs: &Arc<Filesystem>, number: u64) -> Result<Self> {
-        match fs.overlaid(number) {
-            Some(Some(stored)) => Ok(Self::from_stored(fs, number, stored)),
-            Some(None) => Err(Error::not_found("the file was removed")),
-            None => Self::load_committed(fs, number),
-        }
-    }
-
-    /// A file that the intent log touched.
-    pub(crate) fn from_stored(fs: &Arc<Filesystem>, number: u64, stored: &Stored) -> Self {
-        let Stored { attr, object, symlink, dxattr, acl, changes } = stored.clone();
-        let (fs, changes) = (Arc::clone(fs), Some(changes));
-        Self { fs, number, attr, object, symlink, dxattr, acl, changes, zap: OnceLock::new() }
-    }
-
-    /// The file as the newest txg left it.
-    pub(crate) fn load_committed(fs: &Arc<Filesystem>, number: u64) -> Result<Self> {
         let object = fs.objset.object(number)?;
         match object.dnode.bonustype {
             ObjectType::SA => Self::from_sa(fs, object),
@@ -104,7 +83,7 @@ impl Inode {
     ) -> Self {
         let number = object.number;
         let fs = Arc::clone(fs);
-        Self { fs, number, attr, object, symlink, dxattr, acl, changes: None, zap: OnceLock::new() }
+        Self { fs, number, attr, object, symlink, dxattr, acl, zap: OnceLock::new() }
     }
 
     /// The file system it is in.
@@ -117,9 +96,9 @@ impl Inode {
         self.number
     }
 
-    /// Its object; `None` if an intent log that waits changes it.
+    /// Its object; `None` if an intent log that waits may have changed it.
     pub fn stored(&self) -> Option<&Object> {
-        self.changes.is_none().then_some(&self.object)
+        self.fs.replayed().is_none().then_some(&self.object)
     }
 
     /// Its attributes.
@@ -161,18 +140,11 @@ impl Inode {
         read.map_err(|e| e.in_dataset(&self.fs.name))
     }
 
-    /// The directory's ZAP; `None` for one that only the intent log has.
-    pub(crate) fn zap(&self) -> Result<Option<&Zap>> {
+    /// The directory's ZAP.
+    pub(crate) fn zap(&self) -> Result<&Zap> {
         if !self.is_dir() {
             return Err(self.error(Kind::NotDirectory, "not a directory"));
         }
-        if self.changes.as_ref().is_some_and(|c| c.fresh) {
-            return Ok(None);
-        }
-        self.stored_zap().map(Some)
-    }
-
-    fn stored_zap(&self) -> Result<&Zap> {
         if let Some(zap) = self.zap.get() {
             return Ok(zap);
         }

@@ -15,8 +15,8 @@
 //! bytes, and a directory tree that contains itself is the walker's to detect ([`path`] is bounded).
 //!
 //! Differs from OpenZFS: nothing is cached beyond the blocks; permission checks belong to the
-//! transport; the intent log of a pool that was not exported can be laid over the committed state
-//! in memory, so that synchronous writes are seen without writing to the pool.
+//! transport; the intent log of a pool that was not exported is replayed in memory ([`replay`]), so that synchronous
+//! writes are seen without writing to the pool.
 
 pub mod acl;
 pub mod attr;
@@ -39,10 +39,11 @@ pub use attr::{Attr, FileKind, Rdev, Time};
 pub use dir::{Dirent, Entries};
 pub use engine::dmu::{Span, Unreadable};
 pub use file::Reader;
-pub use filesystem::{CaseSensitivity, Filesystem, Statfs, VERSION_USERSPACE, pool_version_for, version_for};
+pub use filesystem::{
+    CaseSensitivity, Filesystem, Replayed, Statfs, VERSION_USERSPACE, pool_version_for, version_for,
+};
 pub use inode::Inode;
 pub use ondisk::znode::pflags;
 pub use path::MAX_SYMLINKS;
-pub use replay::Replayed;
 
 pub use engine::{Error, Kind, Result};

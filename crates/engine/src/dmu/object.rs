@@ -59,7 +59,7 @@ pub struct Extent {
 
 impl Object {
     /// An object as described by its dnode on disk.
-    pub fn stored(objset: &Arc<Objset>, number: u64, dnode: Dnode) -> Self {
+    pub(crate) fn stored(objset: &Arc<Objset>, number: u64, dnode: Dnode) -> Self {
         Self { objset: Arc::clone(objset), number, dnode, live: None }
     }
 

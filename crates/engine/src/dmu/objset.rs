@@ -8,8 +8,8 @@ use stdx::Buf;
 
 use super::Object;
 use super::blocks::{Path, Stuck};
-use super::dirty::LiveObjset;
 use super::dirty::policy::Cached;
+use super::dirty::{Handle, LiveObjset};
 use crate::arc::ArcCache;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
@@ -115,7 +115,7 @@ impl Objset {
             phys,
             form: plain.form,
             live: Some(live),
-            is_current: true,
+            is_current: plain.is_current,
             cached: Arc::clone(&plain.cached),
         })
     }
@@ -135,6 +135,11 @@ impl Objset {
             cached: Arc::clone(&self.cached),
             ..*self
         })
+    }
+
+    /// Whether its pointers are those that the pool references now.
+    pub(super) fn is_current(&self) -> bool {
+        self.is_current
     }
 
     /// Sets the blocks that are kept in memory after reads of this object set and its views.
@@ -223,7 +228,7 @@ impl Objset {
             return Err(missing());
         }
         if let Some(live) = self.writable() {
-            return live.object(self, number);
+            return Ok(self.seen(&live.handle(number)?));
         }
         let meta = self.meta();
         let per_block = meta.dnode.datablksz() >> dnode::DNODE_SHIFT;
@@ -246,7 +251,7 @@ impl Objset {
     pub fn special(self: &Arc<Self>, which: SpecialObject) -> Option<Object> {
         if let Some(live) = self.writable() {
             let handle = live.special(which).ok().filter(|h| !h.is_free())?;
-            return Some(Object::live(self, &handle));
+            return Some(self.seen(&handle));
         }
         let dnode = match which {
             SpecialObject::Meta => Some(self.phys.meta_dnode.clone()),
@@ -258,9 +263,17 @@ impl Objset {
         Some(Object::stored(self, which.number(), dnode))
     }
 
+    /// An object in memory for a reader: as on disk, if it was not changed in an object set that is never written.
+    fn seen(self: &Arc<Self>, handle: &Arc<Handle>) -> Object {
+        match !self.is_current && handle.is_clean() {
+            true => Object::stored(self, handle.number, handle.dnode()),
+            false => Object::live(self, handle),
+        }
+    }
+
     fn meta(self: &Arc<Self>) -> Object {
         if let Some(handle) = self.writable().and_then(|live| live.special(SpecialObject::Meta).ok()) {
-            return Object::live(self, &handle);
+            return self.seen(&handle);
         }
         Object::stored(self, 0, self.phys.meta_dnode.clone())
     }
@@ -306,7 +319,8 @@ impl ObjectIter {
         let first = blkid.saturating_mul(self.meta.dnode.datablksz() >> dnode::DNODE_SHIFT);
         let objset = &self.meta.objset;
         if let Some(live) = objset.writable() {
-            let all = live.numbers_in(&block, first)?.into_iter().map(|n| live.object(objset, n));
+            let all = live.numbers_in(&block, first)?.into_iter();
+            let all = all.map(|n| live.handle(n).map(|handle| objset.seen(&handle)));
             // An object that was freed meanwhile is not listed.
             let there = |o: &Result<Object>| o.as_ref().map_or_else(|e| e.kind() != Kind::NotFound, |_| true);
             self.ready = all.filter(there).collect::<Vec<_>>().into_iter();

@@ -10,7 +10,10 @@
 //! A record that cannot be replayed ends the replay, and the log stays from that record on: another version of the
 //! program, or the same one after space has been freed, continues with it. [`discard`] discards the log.
 //!
-//! Differs from OpenZFS, which then frees the log, so that all records after it are lost.
+//! A replay in memory ([`visit_waiting`]) is that of a pool that is read only: its log may not even be claimed, nothing is
+//! noted in it, and the record after one that cannot be replayed is tried.
+//!
+//! Differs from OpenZFS, which frees the log after a record that cannot be replayed, so that all records after it are lost.
 //!
 //! Source: `zil_replay`, zil.c, OpenZFS 2.3.
 
@@ -127,6 +130,35 @@ pub fn waiting(view: &Arc<Objset>) -> Vec<Unreplayed> {
     all.collect()
 }
 
+/// A record of a log that is read only.
+#[derive(Debug)]
+pub struct WaitingRecord<'a> {
+    /// Its number.
+    pub seq: u64,
+    /// Its type, with the flag for case-insensitive names.
+    pub txtype: TxType,
+    /// Order of the integers in its ACL entries.
+    pub endian: Endian,
+    /// The record, unless it is damaged.
+    pub record: Result<LogRecord<'a>>,
+}
+
+/// Calls `visit` with the records that wait, in order, until it returns false. The log need not be claimed: then its records
+/// of txgs after `synced`, the last one on disk, wait.
+pub fn visit_waiting(view: &Arc<Objset>, synced: u64, visit: &mut dyn FnMut(WaitingRecord<'_>) -> bool) {
+    let header = view.phys.zil_header;
+    let first = if header.claim_txg != 0 { header.claim_txg } else { synced.saturating_add(1) };
+    for block in chain(view) {
+        let endian = block.decode().map_or(Endian::Little, |b| b.endian);
+        for (head, record) in block.records() {
+            let one = WaitingRecord { seq: head.seq, txtype: TxType(head.txtype), endian, record };
+            if head.txg >= first && head.seq > header.replay_seq && !visit(one) {
+                return;
+            }
+        }
+    }
+}
+
 /// The range or the name of a record.
 fn place_of(record: &LogRecord<'_>) -> (Option<(u64, u64)>, Option<Vec<u8>>) {
     match record {
@@ -212,7 +244,7 @@ fn replay_block(
     replayer: &mut dyn Replayer,
     (outcome, reached): (&mut Replayed, &mut u64),
 ) -> Result<()> {
-    let header = view.phys.zil_header;
+    let (header, live) = (view.phys.zil_header, log.objset()?);
     let endian = block.decode().map_or(Endian::Little, |b| b.endian);
     for (head, record) in block.records() {
         let txtype = TxType(head.txtype);
@@ -231,7 +263,7 @@ fn replay_block(
             let what = format!("log record {} ({}{object}) cannot be replayed", head.seq, txtype.name());
             Error::new(e.kind(), what).because(e)
         };
-        if is_gone(log, &record).map_err(named)? {
+        if is_gone(&live, &record).map_err(named)? {
             outcome.skipped += 1;
             continue;
         }
@@ -270,10 +302,13 @@ fn object_of(record: &LogRecord<'_>) -> Option<u64> {
 }
 
 /// Whether a record that may come late refers to an object that no longer exists.
+///
+/// # Errors
+/// Those of reading the object's dnode.
 #[doc(alias = "TX_OOO")]
-fn is_gone(log: &Zil, record: &LogRecord<'_>) -> Result<bool> {
+pub fn is_gone(objset: &LiveObjset, record: &LogRecord<'_>) -> Result<bool> {
     let Some(object) = object_of(record) else { return Ok(false) };
-    match log.objset()?.handle(object) {
+    match objset.handle(object) {
         Ok(_) => Ok(false),
         Err(e) if e.kind() == Kind::NotFound => Ok(true),
         Err(e) => Err(e),
@@ -281,7 +316,10 @@ fn is_gone(log: &Zil, record: &LogRecord<'_>) -> Result<bool> {
 }
 
 /// The bytes of a write and their offset.
-fn data_of(view: &Arc<Objset>, record: &LogRecord<'_>) -> Result<Option<(u64, Buf)>> {
+///
+/// # Errors
+/// Those of reading the block of a record that holds only a pointer to it.
+pub fn data_of(view: &Arc<Objset>, record: &LogRecord<'_>) -> Result<Option<(u64, Buf)>> {
     let LogRecord::Write(write) = record else { return Ok(None) };
     if let Some(data) = write.data {
         return Ok(Some((write.lr.offset, data.into())));

@@ -1,29 +1,59 @@
 //! Records of each kind over a real file system, and the resulting view.
 
-use std::sync::Arc;
-
 use ondisk::Blkptr;
 use ondisk::zil::{
-    Create, Link, LogRecord, LrCreate, LrLink, LrRemove, LrRename, LrSetattr, LrSetsaxattr, LrTruncate,
-    LrWrite, Remove, Rename, Setsaxattr, TxType, Write,
+    Create, Link, LrCreate, LrLink, LrRemove, LrRename, LrSetattr, LrSetsaxattr, LrTruncate, LrWrite, Remove,
+    Rename, Setsaxattr, Write,
 };
 
-use super::apply;
-use super::state::OverlayState;
-use crate::{FileKind, Filesystem, Inode};
+use super::*;
+use crate::{FileKind, Inode};
 
-fn filesystem() -> Option<Arc<Filesystem>> {
+/// A file system without a log of its own.
+struct Bench {
+    dataset: Dataset,
+    fs: Arc<Filesystem>,
+}
+
+impl std::ops::Deref for Bench {
+    type Target = Arc<Filesystem>;
+
+    fn deref(&self) -> &Arc<Filesystem> {
+        &self.fs
+    }
+}
+
+fn filesystem() -> Option<Bench> {
     let pool = testkit::golden::get("mirror3")?.open().unwrap();
-    Some(Filesystem::open(&pool.dsl.dataset("tank").unwrap()).unwrap())
+    let dataset = pool.dsl.dataset("tank").unwrap();
+    let fs = Filesystem::open(&dataset).unwrap();
+    assert!(fs.replayed().is_none());
+    Some(Bench { dataset, fs })
+}
+
+fn begin(bench: &Bench, max_bytes: u64) -> LogReplay {
+    LogReplay::over(&bench.fs.objset, 1 << 40, options(&bench.dataset, &bench.fs.objset), max_bytes).unwrap()
+}
+
+fn apply(log: &LogReplay, (txtype, record): (u64, LogRecord<'_>)) -> Result<()> {
+    log.apply(TxType(txtype), Endian::Little, &record)
+}
+
+/// The file system as readers see it after that.
+fn end(bench: &Bench, log: &LogReplay) -> Arc<Filesystem> {
+    let objset = Arc::clone(log.scratch.objset());
+    let view = objset.view();
+    let log = WithLog { objset, replayed: Replayed::default() };
+    Arc::new(Filesystem::load(&bench.dataset, view, Some(log)).unwrap())
 }
 
 /// Applies records of the given types; all must apply.
-fn replay(fs: &Arc<Filesystem>, records: Vec<(u64, LogRecord<'_>)>) {
-    let mut state = OverlayState::new(fs);
-    for (txtype, record) in records {
-        apply::record(&mut state, txtype, record).unwrap();
+fn replay(bench: &Bench, records: Vec<(u64, LogRecord<'_>)>) -> Arc<Filesystem> {
+    let log = begin(bench, MAX_BYTES);
+    for record in records {
+        apply(&log, record).unwrap();
     }
-    assert!(fs.overlay.set(state.finish()).is_ok());
+    end(bench, &log)
 }
 
 fn create(doid: u64, foid: u64, mode: u64, name: &[u8]) -> (u64, LogRecord<'_>) {
@@ -62,7 +92,7 @@ fn files_and_directories_that_only_the_log_has() {
         write(NEW_FILE, 5, b"hello"),
         write(NEW_FILE, 7, b"LL"),
     ];
-    replay(&fs, records);
+    let fs = replay(&fs, records);
     let file = fs.resolve(b"dir/file", true).unwrap();
     assert_eq!(content(&file), b"\0\0\0\0\0heLLo");
     assert_eq!((file.attr().uid, file.attr().mtime.nsec, file.attr().perm), (5, 8, 0o640));
@@ -85,7 +115,7 @@ fn data_over_committed_data() {
         write(number, 3000, b"z"),
         truncate(number, 10, 5),
     ];
-    replay(&fs, records);
+    let fs = replay(&fs, records);
     want[1000..1003].copy_from_slice(b"abc");
     want.truncate(2000);
     want.resize(3000, 0);
@@ -112,7 +142,8 @@ fn a_hole_of_a_block_is_zeros_in_all_of_it() {
     let lr = LrWrite { foid: number, offset: 12288, length: 4096, ..LrWrite::default() };
     let hole = Write { lr: LrWrite { blkptr: Blkptr::from_words(words), ..lr }, data: None };
     let none = Write { lr: LrWrite { offset: 100, length: 10, ..lr }, data: None };
-    replay(&fs, vec![(TxType::WRITE, LogRecord::Write(hole)), (TxType::WRITE, LogRecord::Write(none))]);
+    let fs =
+        replay(&fs, vec![(TxType::WRITE, LogRecord::Write(hole)), (TxType::WRITE, LogRecord::Write(none))]);
     want[8192..16384].fill(0);
     want[100..110].fill(0);
     assert_eq!(content(&fs.resolve(b"d/random-mid", true).unwrap()), want);
@@ -142,7 +173,7 @@ fn names_move_and_go() {
         (TxType::RENAME_EXCHANGE, exchange),
     ];
     let before = fs.resolve(b"d", true).unwrap().attr().clone();
-    replay(&fs, records);
+    let fs = replay(&fs, records);
     let at = |path: &[u8]| fs.resolve(path, false).map(|i| i.number()).ok();
     assert_eq!((at(b"d/one"), at(b"d/t512"), at(b"again")), (None, Some(one), Some(one)));
     assert_eq!((at(b"d/fifo"), at(b"d/empty-dir")), (None, None));
@@ -171,7 +202,7 @@ fn attributes_change() {
         (TxType::SETSAXATTR, LogRecord::Setsaxattr(Setsaxattr { lr, name, value }))
     };
     let setattr = LogRecord::Setattr(ondisk::zil::Setattr { lr, attr: None, rest: b"" });
-    replay(&fs, vec![(TxType::SETATTR, setattr), set(b"user.new", b"v"), set(b"user.short", b"")]);
+    let fs = replay(&fs, vec![(TxType::SETATTR, setattr), set(b"user.new", b"v"), set(b"user.short", b"")]);
     let file = fs.resolve(b"d/one", true).unwrap();
     let a = file.attr();
     assert_eq!((a.perm, a.uid, a.mtime.sec, a.mtime.nsec, a.kind), (0o600, 77, 3, 4, FileKind::Regular));
@@ -181,12 +212,11 @@ fn attributes_change() {
 #[test]
 fn records_that_make_no_sense_are_errors_or_nothing() {
     let Some(fs) = filesystem() else { return };
-    let mut state = OverlayState::new(&fs);
+    let log = begin(&fs, MAX_BYTES);
     // A file that is gone: late records are ignored.
-    let (txtype, record) = write(1 << 41, 0, b"x");
-    apply::record(&mut state, txtype, record).unwrap();
+    apply(&log, write(1 << 41, 0, b"x")).unwrap();
     let file = fs.resolve(b"d/one", true).unwrap().number();
-    for (txtype, record) in [
+    for record in [
         create(file, 1 << 41, 0o100_644, b"in-a-file"),
         create(fs.root, 1 << 41, 0o100_644, b"a/b"),
         create(fs.root, 1 << 41, 0, b"no-type"),
@@ -194,7 +224,7 @@ fn records_that_make_no_sense_are_errors_or_nothing() {
         write(file, u64::MAX, b"xx"),
         (99, LogRecord::Unknown(b"")),
     ] {
-        assert!(apply::record(&mut state, txtype, record).is_err());
+        assert!(apply(&log, record).is_err());
     }
 }
 
@@ -202,12 +232,64 @@ fn records_that_make_no_sense_are_errors_or_nothing() {
 fn a_file_has_no_more_extended_attributes_than_fit() {
     let Some(fs) = filesystem() else { return };
     let one = fs.resolve(b"d/one", true).unwrap().number();
-    let mut state = OverlayState::new(&fs);
+    let log = begin(&fs, MAX_BYTES);
     let value = vec![7; 30_000];
-    let mut set = |name: &[u8]| {
+    let set = |name: &[u8]| {
         let lr = LrSetsaxattr { foid: one, size: value.len() as u64 };
         let record = Setsaxattr { lr, name, value: &value };
-        apply::record(&mut state, TxType::SETSAXATTR, LogRecord::Setsaxattr(record)).is_ok()
+        apply(&log, (TxType::SETSAXATTR, LogRecord::Setsaxattr(record))).is_ok()
     };
     assert_eq!([set(b"user.a"), set(b"user.b"), set(b"user.c"), set(b"user.b")], [true, true, false, true]);
+}
+
+/// Removed files keep their numbers until their txg is on disk, and none ever is here.
+#[test]
+fn numbers_of_removed_files_are_free_for_others() {
+    let Some(fs) = filesystem() else { return };
+    let d = fs.resolve(b"d", true).unwrap().number();
+    let fifo = fs.resolve(b"d/fifo", false).unwrap().number();
+    let remove = |dir, name| (TxType::REMOVE, LogRecord::Remove(Remove { lr: LrRemove { doid: dir }, name }));
+    let records = vec![
+        create(fs.root, NEW_FILE, 0o100_640, b"one"),
+        write(NEW_FILE, 0, b"of the first"),
+        remove(fs.root, b"one"),
+        create(fs.root, NEW_FILE, 0o100_640, b"two"),
+        write(NEW_FILE, 3, b"x"),
+        remove(d, b"fifo"),
+        create(fs.root, fifo, 0o040_755, b"dir"),
+        create(fifo, NEW_FILE + 1, 0o100_640, b"in it"),
+    ];
+    let fs = replay(&fs, records);
+    assert_eq!(content(&fs.resolve(b"two", true).unwrap()), b"\0\0\0x");
+    let below = fs.resolve(b"dir/in it", true).unwrap();
+    assert_eq!((below.parent().unwrap().number(), below.number()), (fifo, NEW_FILE + 1));
+    assert!(fs.resolve(b"one", true).is_err() && fs.resolve(b"d/fifo", false).is_err());
+}
+
+/// Few bytes are kept without their block, many with it.
+#[test]
+fn many_small_writes_to_a_block() {
+    let Some(fs) = filesystem() else { return };
+    let file = fs.resolve(b"d/random-mid", true).unwrap();
+    let (number, mut want) = (file.number(), content(&file));
+    for count in [3, 100] {
+        let log = begin(&fs, MAX_BYTES);
+        for n in 0..count {
+            let (at, byte) = (n * 37 % 500, [n as u8; 50]);
+            apply(&log, write(number, at as u64, &byte)).unwrap();
+            want[at..at + 50].copy_from_slice(&byte);
+        }
+        assert!(content(&end(&fs, &log).inode(number).unwrap()) == want);
+    }
+}
+
+#[test]
+fn a_log_beyond_the_bound_of_memory_is_an_error() {
+    let Some(fs) = filesystem() else { return };
+    let log = begin(&fs, 1 << 20);
+    apply(&log, create(fs.root, NEW_FILE, 0o100_640, b"file")).unwrap();
+    let mut ends = (0..64).map(|n| apply(&log, write(NEW_FILE, n << 16, &[7; 1 << 16])));
+    let e = ends.find_map(Result::err).unwrap();
+    assert_eq!(e.kind(), Kind::Limit);
+    assert!(log.scratch.memory() < 2 << 20);
 }

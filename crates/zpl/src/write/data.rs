@@ -139,7 +139,7 @@ impl FsWriter {
     /// Keeps the access time, where properties ask for it. True when it did.
     fn accessed(&self, node: &Node) -> Result<bool> {
         let options = self.options();
-        let now = self.now();
+        let Some(now) = self.now() else { return Ok(false) };
         let wants = |state: &super::node::NodeState| {
             let time = |attr| {
                 let bytes = state.attrs.get(attr).unwrap_or_default();
@@ -328,7 +328,7 @@ impl FsWriter {
         self.log_of(node, tx, &LogOp::Write { object: node.number, offset, data, block_size, sync });
     }
 
-    fn content_changed(&self, state: &mut super::node::NodeState, now: Time) -> Result<()> {
+    fn content_changed(&self, state: &mut super::node::NodeState, now: Option<Time>) -> Result<()> {
         let flags = state.word(self.fields.flags) | pflags::ARCHIVE | pflags::AV_MODIFIED;
         state.attrs.set_word(self.fields.flags, flags)?;
         state.time(self.fields.mtime, now)?;

@@ -105,7 +105,8 @@ pub struct FsWriter {
     /// Object of the root directory.
     pub root: u64,
     pub(super) txs: Arc<dyn Transactions>,
-    pub(super) clock: Arc<dyn Clock>,
+    /// `None`: changes leave the times of files as they are.
+    pub(super) clock: Option<Arc<dyn Clock>>,
     /// Version of the POSIX layer, 1 to 5; it may grow.
     pub(super) version: AtomicU64,
     pub(super) fields: Fields,
@@ -166,6 +167,16 @@ impl FsWriter {
         options: Options,
         seed: u64,
     ) -> Result<Arc<Self>> {
+        Self::load_as(objset, txs, Some(clock), options, seed)
+    }
+
+    fn load_as(
+        objset: &Arc<LiveObjset>,
+        txs: Arc<dyn Transactions>,
+        clock: Option<Arc<dyn Clock>>,
+        options: Options,
+        seed: u64,
+    ) -> Result<Arc<Self>> {
         let view = objset.view();
         let master = Master::read(&view)?;
         let tables = match master.sa_attrs {
@@ -203,6 +214,18 @@ impl FsWriter {
             closed: AtomicBool::new(false),
             fails: AtomicU64::new(0),
         }))
+    }
+
+    /// For the replay of an intent log on an object set that is never written. Times of changes are not those of the replay, as a
+    /// copy of the files would keep them: what records do not say stays as it was.
+    pub(crate) fn load_for_log(
+        objset: &Arc<LiveObjset>,
+        txs: Arc<dyn Transactions>,
+        options: Options,
+    ) -> Result<Arc<Self>> {
+        let fs = Self::load_as(objset, txs, None, options, 0)?;
+        fs.replaying.store(true, Ordering::Release);
+        Ok(fs)
     }
 
     /// Properties changed.
@@ -253,10 +276,10 @@ impl FsWriter {
         Ok(())
     }
 
-    /// The moment.
-    pub(super) fn now(&self) -> Time {
-        let (sec, nsec) = self.clock.wall();
-        Time { sec, nsec }
+    /// The moment, which changes note; `None`: they note none.
+    pub(super) fn now(&self) -> Option<Time> {
+        let (sec, nsec) = self.clock.as_ref()?.wall();
+        Some(Time { sec, nsec })
     }
 
     /// An operation that nothing in the log can describe.

@@ -182,7 +182,7 @@ impl FsWriter {
             && !is_znode
             && matches!(new.kind, FileKind::Regular | FileKind::Directory);
         let flags = acl.hints | first_flags(version, birth, parent_flags, has_project);
-        let now = new.given.map_or_else(|| self.now(), |g| g.crtime);
+        let now = new.given.map(|given| given.crtime).or_else(|| self.now()).unwrap_or_default();
         let handle = self.make_object(steps, new, is_znode)?;
         let attrs = NewAttrs {
             mode,

@@ -64,8 +64,12 @@ impl NodeState {
         self.attrs.set_word(attr, word)
     }
 
-    pub fn time(&mut self, attr: SaAttr, time: Time) -> Result<()> {
-        self.attrs.set(attr, super::fields::time_bytes(time))
+    /// Sets a time, if there is one.
+    pub fn time(&mut self, attr: SaAttr, time: impl Into<Option<Time>>) -> Result<()> {
+        match time.into() {
+            Some(time) => self.attrs.set(attr, super::fields::time_bytes(time)),
+            None => Ok(()),
+        }
     }
 }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering;
 
 use engine::types::Bookmark;
 use engine::zio::ReadOptions;
-use ondisk::zil::{CloneRange, LogRecord, LrAttr, LrCreate, LrRename, TxType, decode_log_aces};
+use ondisk::zil::{
+    CloneRange, LogRecord, LrAttr, LrCloneRange, LrCreate, LrRename, LrWrite, TxType, Write, decode_log_aces,
+};
 use ondisk::{Blkptr, Endian};
 
 use engine::{Error, Kind, Result};
@@ -110,7 +112,10 @@ impl FsWriter {
                 let node = self.node(s.lr.foid)?;
                 let tx = self.begin()?;
                 let value = Some(s.value).filter(|v| !v.is_empty());
-                self.attempt(&tx, |steps| self.pack(steps, &node, s.name, value)).map(drop)
+                match self.attempt(&tx, |steps| self.pack(steps, &node, s.name, value))? {
+                    true => Ok(()),
+                    false => Err(Error::new(Kind::TooLong, "more extended attributes than a file can have")),
+                }
             }
             LogRecord::AclV0(a) => self.set_acl(a.lr.foid, &aces(a.aces)?),
             LogRecord::Acl(a) => self.set_acl(a.foid, &aces(a.aces)?),
@@ -153,6 +158,19 @@ impl FsWriter {
             () if offset >= size => self.truncate(object, end),
             () => self.cut_and_extend(object, offset, end),
         }
+    }
+
+    /// Makes the block of a write record that has only a pointer to it the file's, without reading it; false where it does not
+    /// fit. That is for changes that are never written: the reference is not counted.
+    pub(crate) fn replay_pointer(&self, w: &Write<'_>) -> Result<bool> {
+        let LrWrite { foid, offset, length, blkptr, .. } = w.lr;
+        let (start, blksz) = w.block_range();
+        if blkptr.is_hole() {
+            return Ok(false);
+        }
+        let length = offset.saturating_add(length).saturating_sub(start);
+        let lr = LrCloneRange { foid, offset: start, length, blksz, nbps: 1 };
+        self.replay_clone(&CloneRange { lr, bps: vec![blkptr] })
     }
 
     /// Clones the blocks, to which the log has references of its own; where they do not fit their bytes are written.

@@ -295,7 +295,7 @@ impl FsWriter {
                 flags |= pflags::PROJID;
             }
             state.attrs.set_word(f.flags, flags)?;
-            state.time(f.ctime, set.ctime.unwrap_or(now))
+            state.time(f.ctime, set.ctime.or(now))
         })
     }
 

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod full;
+mod offline;
 mod quotas;
 
 use std::collections::BTreeMap;
@@ -154,22 +155,28 @@ fn crashed(bench: &Bench) -> tempfile::TempDir {
     dir
 }
 
-fn check(dir: &Path, want: &BTreeMap<String, Seen>, least: u64) {
-    if zdb::installed() {
-        let text = zdb::run(dir, "wpool", &["-ivv"]).unwrap();
-        assert!(least == 0 || text.contains("TX_"), "{text}");
-    }
-    let spa = pools::import_dir(dir, "wpool").unwrap();
-    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
-    let replayed = fs.replayed().unwrap();
-    assert!(replayed.error.is_none() && replayed.done >= least, "{replayed:?}");
-    println!("{} records done again", replayed.done);
-    let have = tree(&fs);
+fn compare(have: &BTreeMap<String, Seen>, want: &BTreeMap<String, Seen>) {
     for (path, want) in want {
         let have = have.get(path).unwrap_or_else(|| panic!("{path} is missing"));
         assert!(have == want, "{path}:\n{}\n{}", have.brief(), want.brief());
     }
     assert_eq!(have.len(), want.len());
+}
+
+fn check(dir: &Path, want: &BTreeMap<String, Seen>, least: u64) {
+    if zdb::installed() {
+        let text = zdb::run(dir, "wpool", &["-ivv"]).unwrap();
+        assert!(least == 0 || text.contains("TX_"), "{text}");
+    }
+    let (have, applied) = offline::tree(dir);
+    compare(&have, want);
+    assert!(applied >= least, "{applied} records applied in memory");
+    let spa = pools::import_dir(dir, "wpool").unwrap();
+    let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
+    let replayed = fs.replayed().unwrap();
+    assert!(replayed.error.is_none() && replayed.done >= least, "{replayed:?}");
+    println!("{} records done again", replayed.done);
+    compare(&tree(&fs), want);
     fs.unmount().unwrap();
     assert!(fs.create(fs.root, b"late", &node(FileKind::Regular, 0o600)).is_err());
     drop(fs);

@@ -6,6 +6,7 @@ use ondisk::Blkptr;
 use stdx::{Buf, RangeSet};
 
 use super::needs::Touched;
+use super::parts::{Parts, overwrite};
 use crate::error::{Error, Kind, Result};
 use crate::zio::write::AsStored;
 use crate::zio::{Form, transform};
@@ -62,12 +63,14 @@ pub(crate) enum DirtyRecord {
     /// This pointer to a block that is on disk and has other references replaces the block's. The reference counts
     /// when the txg is written, and not before.
     Cloned(Blkptr),
+    /// These bytes replace some of the block's, in an object set that is never written.
+    Parts(Parts),
 }
 
 impl DirtyRecord {
     /// Whether it takes neither memory nor space for the block's bytes.
     fn is_pointer(&self) -> bool {
-        matches!(self, Self::Pointer(_) | Self::Cloned(_))
+        matches!(self, Self::Pointer(_) | Self::Cloned(_) | Self::Parts(_))
     }
 
     fn said(&self) -> Said {
@@ -76,6 +79,7 @@ impl DirtyRecord {
             Self::Stored(block) => Said::Stored(block.clone()),
             Self::Pointer(bp) => Said::Pointer(*bp),
             Self::Cloned(bp) => Said::Cloned(*bp),
+            Self::Parts(parts) => Said::Parts(parts.clone()),
         }
     }
 }
@@ -120,7 +124,7 @@ pub(crate) struct TxgChanges {
 }
 
 impl Said {
-    /// The bytes of a block of `size` bytes; `None` when the change does not define them. `read` reads a
+    /// The bytes of a block of `size` bytes; `None` when the change does not define all of them. `read` reads a
     /// block on disk.
     ///
     /// # Errors
@@ -132,7 +136,7 @@ impl Said {
             Self::Pointer(bp) => transform::embedded(&bp, Form::Logical)?,
             Self::Cloned(bp) => read(&bp)?,
             Self::Hole => stdx::AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into(),
-            Self::Nothing => return Ok(None),
+            Self::Nothing | Self::Parts(_) => return Ok(None),
         }))
     }
 }
@@ -148,6 +152,8 @@ pub(crate) enum Said {
     Pointer(Blkptr),
     /// The content of the block at this location, which is on disk.
     Cloned(Blkptr),
+    /// These bytes over the content on disk.
+    Parts(Parts),
     /// Zeros.
     Hole,
     /// Unchanged: consult the earlier changes.
@@ -221,9 +227,13 @@ impl TxgChanges {
             }
             Some(DirtyRecord::Moved(buf, _)) => std::mem::replace(buf, Buf::empty()).into_owned(),
             Some(DirtyRecord::Written(_, buf)) => buf.clone().into_owned(),
-            Some(DirtyRecord::Stored(_) | DirtyRecord::Pointer(_) | DirtyRecord::Cloned(_)) | None => {
-                return None;
-            }
+            Some(
+                DirtyRecord::Stored(_)
+                | DirtyRecord::Pointer(_)
+                | DirtyRecord::Cloned(_)
+                | DirtyRecord::Parts(_),
+            )
+            | None => return None,
         };
         let done = work(&mut block);
         self.put(blkid, DirtyRecord::Data(block.into()));
@@ -263,15 +273,6 @@ impl TxgChanges {
         let dropped = std::mem::take(&mut self.dropped);
         *self = Self { wipe: true, touched_content: true, dropped, ..Self::new(self.txg) };
     }
-}
-
-/// Copies `bytes` into a block; returns false if they do not fit there.
-pub(crate) fn overwrite(block: &mut [u8], skip: usize, bytes: &[u8]) -> bool {
-    let target = block.get_mut(skip..).and_then(|b| b.get_mut(..bytes.len()));
-    target.is_some_and(|to| {
-        to.copy_from_slice(bytes);
-        true
-    })
 }
 
 #[cfg(test)]

@@ -14,9 +14,10 @@ use stdx::{AlignedBuf, Buf};
 
 use super::Editor;
 use super::LiveObjset;
-use super::change::{DirtyRecord, Said, SameBytes, StoredBlock, TxgChanges, overwrite};
+use super::change::{DirtyRecord, Said, SameBytes, StoredBlock, TxgChanges};
 use super::names::NameIndex;
 use super::needs::Needs;
+use super::parts::overwrite;
 use crate::dmu::Object;
 use crate::dmu::tx::Tx;
 use crate::error::{Error, Kind, Result};
@@ -148,7 +149,9 @@ impl Handle {
     /// Whether block `blkid` is stored, if unwritten changes determine it; `None` if the disk does.
     pub fn pending(&self, blkid: u64) -> Option<bool> {
         match self.state.read().says(blkid) {
-            Said::Bytes(_) | Said::Stored(_) | Said::Pointer(_) | Said::Cloned(_) => Some(true),
+            Said::Bytes(_) | Said::Stored(_) | Said::Pointer(_) | Said::Cloned(_) | Said::Parts(_) => {
+                Some(true)
+            }
             Said::Hole => Some(false),
             Said::Nothing => None,
         }
@@ -183,6 +186,13 @@ impl Handle {
         };
         let zeros = || AlignedBuf::zeroed(usize::try_from(size).unwrap_or(0)).into();
         let read = |bp: &Blkptr| synced.objset.read_as_of(bp, synced.at(0, blkid), as_of);
+        // When the block size changes, a stored block is rewritten at once: an unwritten one was a hole.
+        let is_resized = synced.dnode.datablksz() != size;
+        let is_hole = synced.dnode.is_free() || blkid > synced.dnode.maxblkid || is_resized;
+        if let Said::Parts(parts) = said {
+            // In an object set that is never written, nothing changes on disk either.
+            return parts.over(if is_hole { zeros() } else { synced.block_as_of(blkid, as_of, paged)? });
+        }
         match said.bytes(size, read) {
             Ok(Some(bytes)) => return Ok(bytes),
             Ok(None) => {}
@@ -192,9 +202,7 @@ impl Handle {
             }
             Err(e) => return Err(e.at_block(synced.at(0, blkid))),
         }
-        // When the block size changes, a stored block is rewritten at once: an unwritten one was a hole.
-        let resized = synced.dnode.datablksz() != size;
-        if synced.dnode.is_free() || blkid > synced.dnode.maxblkid || resized {
+        if is_hole {
             return Ok(zeros());
         }
         match synced.block_as_of(blkid, as_of, paged) {
@@ -391,7 +399,9 @@ impl Handle {
             }
             Some(DirtyRecord::Written(bp, _) | DirtyRecord::Pointer(bp)) => PendingBlock::Written(*bp),
             // Only receives write stored blocks, and they have no intent log.
-            Some(DirtyRecord::Stored(_) | DirtyRecord::Cloned(_)) => PendingBlock::Nothing,
+            Some(DirtyRecord::Stored(_) | DirtyRecord::Cloned(_) | DirtyRecord::Parts(_)) => {
+                PendingBlock::Nothing
+            }
         }
     }
 
@@ -456,6 +466,9 @@ impl Handle {
         }
         // Changed in place if this txg already has it.
         if self.change(tx, |_, change| change.overwrite(blkid, skip, bytes))? {
+            return Ok(());
+        }
+        if self.write_part(tx, blkid, (size, skip), bytes)? {
             return Ok(());
         }
         self.check_way_to(tx, blkid)?;

@@ -17,7 +17,7 @@ use super::handle::{Handle, HandleState};
 use super::policy::Policy;
 use super::tree;
 use crate::dmu::Object;
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::txg::slot;
 use crate::zio::alloc::MetaslabClass;
 use crate::zio::dedup::Dedup;
@@ -176,6 +176,9 @@ impl Work {
             }
             DirtyRecord::Stored(StoredBlock { bytes, form }) => {
                 self.write(policy.block(&self.dnode, 0), (0, blkid), (bytes.clone(), Some(*form)), old, 1)
+            }
+            DirtyRecord::Parts(_) => {
+                return Err(Error::new(Kind::Invalid, "the object set is never written"));
             }
         };
         Ok(Wanted { place: SyncPlace::Block(0, blkid), old, request })

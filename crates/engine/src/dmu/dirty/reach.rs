@@ -18,7 +18,9 @@ impl Handle {
     /// The object on disk, if indirect blocks of it have to be read to change it.
     fn indirect_on_disk(&self) -> Option<Arc<Object>> {
         let state = self.state.read();
-        let has_indirects = state.synced.dnode.nlevels > 1 && state.synced.bookmark().objset != 0;
+        // In an object set that is never written no indirect block changes.
+        let is_written = state.synced.objset.is_current() && state.synced.bookmark().objset != 0;
+        let has_indirects = state.synced.dnode.nlevels > 1 && is_written;
         let is_replaced = || state.changes.iter().flatten().any(|change| change.wipe);
         (has_indirects && !is_replaced()).then(|| Arc::clone(&state.synced))
     }

@@ -1,7 +1,7 @@
 //! Object numbers as slots in blocks of dnodes, and the search for free ones.
 //!
 //! A number is free if its slot is free on disk and no object in memory uses it; the number of a freed object
-//! becomes free once the free is on disk. A large dnode takes several slots of one block.
+//! becomes free once the free is on disk, or at once where nothing is written. A large dnode takes several slots of one block.
 
 use std::sync::Arc;
 
@@ -91,9 +91,16 @@ impl LiveObjset {
         let meta = self.special(SpecialObject::Meta)?;
         let mut bits = if blkid <= meta.max_block() { taken_on_disk(&meta.block(blkid)?) } else { 0 };
         let first = blkid * PER_BLOCK;
-        for (&number, handle) in self.handles.lock().range(first..first + PER_BLOCK) {
+        let handles = self.handles.lock();
+        let in_memory = || handles.range(first..first + PER_BLOCK);
+        let is_usable = |handle: &Handle| self.is_scratch() && handle.is_free();
+        for (&number, handle) in in_memory().filter(|(_, handle)| is_usable(handle)) {
+            bits &= !mask(place(number).1, handle.synced().dnode.slots());
+        }
+        for (&number, handle) in in_memory().filter(|(_, handle)| !is_usable(handle)) {
             bits |= mask(place(number).1, handle.slots());
         }
+        drop(handles);
         Ok(bits | u32::from(blkid == 0))
     }
 
