@@ -428,6 +428,35 @@ fn a_hot_spare_takes_over_and_returns() {
     bench.end();
 }
 
+/// As in OpenZFS 2.4: the disk that replaces a spared one gets no spare of its own.
+#[test]
+fn a_second_spare_for_one_place_is_refused() {
+    let bench = Bench::new(3, raidz);
+    add_spare(&bench, "spare1");
+    bench.spa.set_spares(Arc::new(Shelf));
+    let old = bench.guid("disk2");
+    bench.spa.fault(old, false).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    add_spare(&bench, "spare2");
+    bench.join(old, bench.new_leaf("disk4", SIZE), true).unwrap();
+    let shape = "raidz(disk1 spare(replacing(disk2 disk4) spare1) disk3)";
+    assert_eq!(bench.shape(), shape);
+    for disk in [old, bench.guid("disk4")] {
+        let spares = bench.spa.spare_entries().unwrap();
+        let guid =
+            spares.iter().find(|spare| spare.str("path").unwrap().ends_with("spare2")).unwrap().u64("guid");
+        let path = bench.dir.path().join("spare2");
+        let device = NewDevice::Spare { guid: guid.unwrap(), device: Some(pools::open(&path)) };
+        let second = Attach { target: disk, device, replacing: true, sequential: false };
+        let refusal = bench.spa.attach(second).unwrap_err().to_string();
+        assert!(refusal.contains("a spare already stands in"), "{refusal}");
+    }
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
+    bench.end();
+}
+
 /// The administrator does without it, until the disk's state changes.
 #[test]
 fn a_spare_that_is_detached_stays_away() {
