@@ -12,6 +12,7 @@ use std::sync::Arc;
 use blkdev::Device;
 use engine::Kind;
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
@@ -24,6 +25,7 @@ use testkit::pattern::Pattern;
 use testkit::{pools, zdb};
 use zcommon::features::Feature;
 use zcommon::health::Health;
+use zcommon::vdev::VdevState;
 
 const POOL: &str = "disks";
 const BLOCKS: usize = 300;
@@ -454,6 +456,26 @@ fn a_second_spare_for_one_place_is_refused() {
     }
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
+    bench.end();
+}
+
+/// As in OpenZFS 2.4: a disk that is being replaced may well fail, so others are declared faulted as if it had.
+#[test]
+fn a_disk_that_is_being_replaced_is_not_relied_on() {
+    let bench = Bench::new(5, |children| VdevSpec::Raidz { parity: 2, children });
+    let limits = &bench.spa.pool.env.memory.limits;
+    limits.set(Limit::ScanSuspend, 1).unwrap();
+    bench.join(bench.guid("disk5"), bench.new_leaf("disk6", SIZE), true).unwrap();
+    let states = ["disk1", "disk2"].map(|disk| {
+        let guid = bench.guid(disk);
+        bench.spa.fault(guid, true).unwrap();
+        bench.spa.pool.tree().leaf(guid).unwrap().health().state
+    });
+    assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3 disk4 replacing(disk5 disk6))");
+    assert_eq!(states, [VdevState::Faulted, VdevState::Degraded]);
+    limits.set(Limit::ScanSuspend, 0).unwrap();
+    bench.settle();
+    assert!(bench.is_right());
     bench.end();
 }
 
