@@ -309,3 +309,20 @@ fn without_a_primary_cache_each_open_reads_the_devices() {
     live.ok(&format!("zinject -t data -e io {}", file.display()));
     assert_eq!(fs::read(&file).unwrap(), vec![7; 1 << 20]);
 }
+
+#[test]
+fn a_suspended_pool_is_not_destroyed() {
+    let live = Live::new();
+    let disks = [live.disk("a", 96), live.disk("b", 96)];
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {} {}", disks[0], disks[1]));
+    for disk in &disks {
+        live.ok(&format!("zinject -q -d {disk} -e io -T all tank"));
+    }
+    let why = live.fails("zfs create tank/data");
+    assert!(why.contains("pool I/O is currently suspended"), "{why}");
+    let why = live.fails("zpool destroy tank");
+    assert!(why.contains("pool I/O is currently suspended") && why.contains("'zpool export -f'"), "{why}");
+    live.ok("zinject -c all");
+    live.ok("zpool clear tank");
+    live.ok("zpool destroy tank");
+}
