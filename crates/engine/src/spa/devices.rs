@@ -71,7 +71,7 @@ impl Spa {
     pub fn fault(&self, guid: u64, temporary: bool) -> Result<()> {
         self.sync_task(move |spa, _| {
             let (leaf, top) = spa.device(guid)?;
-            if spa.is_needed(&leaf, &top) {
+            if spa.stays_though_faulty(&leaf, &top) {
                 spa.degrade(&leaf, VdevAux::External, keep(temporary));
             } else {
                 spa.set_health(&leaf, Health::faulted(VdevAux::External), keep(temporary));

@@ -12,20 +12,20 @@
 //! Format source: `vdev_probe`, `vdev_fault`, `spa_async_fault_vdev`, OpenZFS 2.3; the limits are those of its
 //! `zfs-diagnosis` module. Differs from OpenZFS: the daemon that decides there is part of the engine.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use zcommon::health::Health;
-use zcommon::vdev::{VdevAux, VdevState};
+use zcommon::vdev::{VdevAux, VdevKind, VdevState};
 
 use super::Spa;
 use super::layout::config::edit;
 use super::vdev_props::is_closed;
 use crate::error::{Error, Kind};
-use crate::vdev::config::AllocBias;
+use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::health::record;
 use crate::vdev::leaf::{FailedIo, Leaf};
 use crate::vdev::probe::probe;
@@ -239,6 +239,9 @@ impl Spa {
         match self.diagnosis.judge(leaf, limits, self.pool.env.clock.monotonic()) {
             _ if !self.limits().is_on(crate::memory::Limit::FaultAgents) => {}
             Verdict::Fine => {}
+            Verdict::Fails if self.stays_though_faulty(leaf, top) => {
+                self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded);
+            }
             Verdict::Fails => drop(self.lose(leaf, top, VdevAux::ErrorsExceeded, false)),
             Verdict::IsPoor => self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
         }
@@ -276,6 +279,17 @@ impl Spa {
     /// Whether the pool needs the device to stay in use. Logs are never needed.
     pub(super) fn is_needed(&self, leaf: &Leaf, top: &Top) -> bool {
         top.bias != AllocBias::Log && top.requires(leaf)
+    }
+
+    /// Whether a device that is declared faulted stays in use all the same: the pool needs it, or would need it if disks of its vdev
+    /// that are being replaced failed, too, as these may well do.
+    pub(super) fn stays_though_faulty(&self, leaf: &Leaf, top: &Top) -> bool {
+        let tree = self.pool.zio.tree();
+        let has = |vdev: &VdevConfig| vdev.walk().iter().any(|below| below.guid == leaf.guid);
+        let all = tree.config.walk();
+        let pairs = all.into_iter().filter(|vdev| vdev.kind == VdevKind::Replacing && !has(vdev));
+        let doubted: BTreeSet<u64> = pairs.flat_map(VdevConfig::walk).map(|vdev| vdev.guid).collect();
+        top.bias != AllocBias::Log && top.requires_without(leaf, &|other| doubted.contains(&other.guid))
     }
 
     #[doc(alias = "vdev_degrade")]

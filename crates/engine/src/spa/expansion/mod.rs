@@ -185,7 +185,7 @@ impl Spa {
         let top = self.expanding_top()?;
         let at = top.reflow().map_or(0, |reflow| reflow.offset);
         let allocated = self.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated);
-        let size = u128::from(self.space.end_of_slabs(top.id)).max(1);
+        let size = u128::from(self.space.end_of_metaslabs(top.id)).max(1);
         let done = u128::from(allocated) * u128::from(at).min(size) / size;
         Some(allocated.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX)))
     }
@@ -246,7 +246,7 @@ impl Spa {
         }
         let width = u64::try_from(top.children().len()).ok()?.checked_sub(1)?;
         let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
-        let limit = limit.min(self.space.end_of_slabs(top.id));
+        let limit = limit.min(self.space.end_of_metaslabs(top.id));
         let waiting = match self.is_txg_awaited() {
             true => StepWaiters::Now,
             false if self.pacing.is_shared() => StepWaiters::Soon,
@@ -319,7 +319,7 @@ impl Spa {
 
     /// The position stays where it is on disk until the devices are well.
     fn pause_expansion(&self, top: &Top, synced: ReflowState) -> Result<()> {
-        let end = self.space.end_of_slabs(top.id);
+        let end = self.space.end_of_metaslabs(top.id);
         if synced.offset >= end && !synced.scratch {
             return Ok(());
         }
@@ -352,7 +352,7 @@ impl Spa {
     fn end_expansion(&self, tx: &Tx) -> Result<()> {
         let Some(top) = self.expanding_top() else { return Ok(()) };
         let synced = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info);
-        if synced.offset < self.space.end_of_slabs(top.id) || synced.scratch {
+        if synced.offset < self.space.end_of_metaslabs(top.id) || synced.scratch {
             return Ok(());
         }
         let VdevLayout::Raidz(geometry) = &top.layout else { return Ok(()) };

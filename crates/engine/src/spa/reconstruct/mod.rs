@@ -400,7 +400,7 @@ impl Spa {
         }
         let clock = || self.pool.env.clock.monotonic();
         let (began, mut turn) = (clock(), self.turn());
-        while top.record.last_offset < self.space.end_of_slabs(top.id) {
+        while top.record.last_offset < self.space.end_of_metaslabs(top.id) {
             let Ok(copied) = self.rebuild_range(&mut top, &work, at.tx.txg()) else {
                 return self.end_rebuild(at, top, state::CANCELED);
             };
@@ -410,7 +410,7 @@ impl Spa {
                 break;
             }
         }
-        match top.record.last_offset < self.space.end_of_slabs(top.id) {
+        match top.record.last_offset < self.space.end_of_metaslabs(top.id) {
             true => top.store(at).map(|()| Slice::More),
             false => self.end_rebuild(at, top, state::COMPLETE),
         }
@@ -429,7 +429,7 @@ impl Spa {
             true => STEP,
             false => SMALL_STEP,
         };
-        let (from, end) = (top.record.last_offset, self.space.end_of_slabs(top.id));
+        let (from, end) = (top.record.last_offset, self.space.end_of_metaslabs(top.id));
         let (_, reached) = self.space.not_allocatable(top.id, from..end, most);
         let reached = match work {
             Work::Mirror(_) => reached,
