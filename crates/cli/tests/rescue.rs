@@ -250,8 +250,12 @@ fn a_pool_with_one_damaged_space_map_is_refused_unchanged() {
     let map = |pool: &Pool| {
         let config = &pool.tree().config.children[0];
         let table = engine::metaslab::table::Metaslabs::load(&pool.mos, config).unwrap();
-        let slab = table.all.into_iter().flatten().find(|slab| slab.head.is_some_and(|head| head.length > 0));
-        blocks(pool, slab.unwrap().space_map, 0)
+        let metaslab = table
+            .all
+            .into_iter()
+            .flatten()
+            .find(|metaslab| metaslab.head.is_some_and(|head| head.length > 0));
+        blocks(pool, metaslab.unwrap().space_map, 0)
     };
     assert!(destroy(&dir, POOL, map) > 0);
     let before = std::fs::read(dir.join("disk1")).unwrap();

@@ -266,3 +266,63 @@ fn a_disk_that_a_scrub_repairs_is_marked() {
     assert_eq!(marked(), (false, false));
     live.export_and_verify("tank");
 }
+
+#[test]
+fn a_disk_that_a_resilver_could_not_fill_lacks_data_until_another_one() {
+    let live = Live::new();
+    let Some(at) = mirror(&live) else { return };
+    let b = disk(&live, "b");
+    live.ok(&format!("zpool offline tank {b}"));
+    let file = at.join("file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    live.ok("set aquifer_fault_agents=0");
+    live.ok(&format!("zinject -a -t data -e io {}", file.display()));
+    live.ok(&format!("zpool online tank {b}"));
+    live.ok("zpool wait -t resilver tank");
+    let line = || {
+        let status = live.ok("zpool status tank");
+        status.lines().find(|line| line.contains(&b)).unwrap().to_owned()
+    };
+    assert!(line().contains("(lacks data)"), "{}", line());
+    live.ok("zinject -c all");
+    live.ok("zpool resilver tank");
+    live.ok("zpool wait -t resilver tank");
+    assert!(!line().contains('('), "{}", line());
+    live.ok("zpool clear tank");
+    live.export_and_verify("tank");
+}
+
+#[test]
+fn without_a_primary_cache_each_open_reads_the_devices() {
+    let live = Live::new();
+    let disks = format!("mirror {} {}", live.disk("a", 128), live.disk("b", 128));
+    let Some(at) = live.mounted_on("-O compression=off -O primarycache=metadata", &disks) else { return };
+    let file = at.join("file");
+    fs::write(&file, vec![7; 1 << 20]).unwrap();
+    live.ok("zpool sync tank");
+    live.ok(&format!("zinject -t data -e io {}", file.display()));
+    assert_eq!(fs::read(&file).unwrap_err().raw_os_error(), Some(5));
+    live.ok("zinject -c all");
+    live.ok("zfs set primarycache=all tank");
+    assert_eq!(fs::read(&file).unwrap().len(), 1 << 20);
+    live.ok(&format!("zinject -t data -e io {}", file.display()));
+    assert_eq!(fs::read(&file).unwrap(), vec![7; 1 << 20]);
+}
+
+#[test]
+fn a_suspended_pool_is_not_destroyed() {
+    let live = Live::new();
+    let disks = [live.disk("a", 96), live.disk("b", 96)];
+    live.ok(&format!("zpool create -O mountpoint=none tank mirror {} {}", disks[0], disks[1]));
+    for disk in &disks {
+        live.ok(&format!("zinject -q -d {disk} -e io -T all tank"));
+    }
+    let why = live.fails("zfs create tank/data");
+    assert!(why.contains("pool I/O is currently suspended"), "{why}");
+    let why = live.fails("zpool destroy tank");
+    assert!(why.contains("pool I/O is currently suspended") && why.contains("'zpool export -f'"), "{why}");
+    live.ok("zinject -c all");
+    live.ok("zpool clear tank");
+    live.ok("zpool destroy tank");
+}

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use nvpair::NvList;
+use zcommon::vdev::VdevKind;
 use zutil::PoolCandidate;
 use zutil::tree::VdevNode;
 
@@ -55,7 +56,7 @@ pub(crate) fn located(config: &NvList) -> Option<PoolCandidate> {
     let tree = config.nvlist("vdev_tree").and_then(VdevNode::from_config);
     let has_all = |pool: &PoolCandidate| {
         let mut leaves = tree.iter().flat_map(VdevNode::walk).filter(|vdev| vdev.is_leaf());
-        leaves.all(|leaf| leaf.kind == "dspare" || pool.members.contains_key(&leaf.guid))
+        leaves.all(|leaf| leaf.kind == VdevKind::DraidSpare || pool.members.contains_key(&leaf.guid))
     };
     if there.as_ref().is_some_and(has_all) {
         return there;

@@ -102,7 +102,7 @@ impl Bench {
     fn rows(&self) -> Vec<RowColumn> {
         let top = self.spa.pool.tree().top(0).unwrap();
         let draid = top.draid().unwrap();
-        let end = self.spa.space.end_of_slabs(0);
+        let end = self.spa.space.end_of_metaslabs(0);
         let (ranges, _) = self.spa.space.not_allocatable(0, 0..end, u64::MAX);
         let (start, end) = ranges.iter().max_by_key(|(start, end)| end - start).unwrap();
         let (start, len) = draid.stretches(start, end, 1 << 20)[0];

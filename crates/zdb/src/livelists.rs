@@ -43,17 +43,17 @@ pub fn run(session: &Session, ctx: &mut Ctx) -> Outcome {
     let space = Space::load(session, ctx);
     for (config, table) in &space.tops {
         let count = table.all.len();
-        for (id, slab) in table.all.iter().enumerate() {
+        for (id, metaslab) in table.all.iter().enumerate() {
             if ctx.interrupt.is_set() {
                 return Err(Failure::Interrupted);
             }
             if ctx.err_is_terminal {
                 write!(ctx.err, "\rverifying concrete vdev {}, metaslab {id} of {count} ...", config.id)?;
             }
-            let Ok(slab) = slab else { continue };
-            let allocated = verify_map(&pool, config.id, table, slab, ctx)?;
-            let change = space.unflushed(config.id, slab.id);
-            check_live(config.id, slab, allocated, change, &mut live, ctx)?;
+            let Ok(metaslab) = metaslab else { continue };
+            let allocated = verify_map(&pool, config.id, table, metaslab, ctx)?;
+            let change = space.unflushed(config.id, metaslab.id);
+            check_live(config.id, metaslab, allocated, change, &mut live, ctx)?;
         }
     }
     if ctx.err_is_terminal {
@@ -114,14 +114,14 @@ fn verify_map(
     pool: &Pool,
     vdev: u64,
     table: &Metaslabs,
-    slab: &MetaslabRecord,
+    metaslab: &MetaslabRecord,
     ctx: &mut Ctx,
 ) -> Result<RangeSet, Failure> {
     let mut allocated = RangeSet::new();
     let mut wrong = Vec::new();
     let object: Option<Object> =
-        (slab.space_map != 0).then(|| pool.mos.object(slab.space_map)).transpose()?;
-    let decoder = SpaceMapDecoder::new(table.shift, slab.start, slab.size);
+        (metaslab.space_map != 0).then(|| pool.mos.object(metaslab.space_map)).transpose()?;
+    let decoder = SpaceMapDecoder::new(table.shift, metaslab.start, metaslab.size);
     let mut replay = |entry: ondisk::space_map::SpaceMapEntry| {
         let (start, end) = (entry.offset, entry.offset.saturating_add(entry.run));
         let word = match entry.free {
@@ -142,7 +142,11 @@ fn verify_map(
         metaslab::replay(&object, decoder, &mut replay)?;
     }
     for (word, offset, size) in wrong {
-        writeln!(ctx.out, "ERROR: DOUBLE {word}: vdev {vdev} metaslab {} [{offset:x}:{size:x}]", slab.id)?;
+        writeln!(
+            ctx.out,
+            "ERROR: DOUBLE {word}: vdev {vdev} metaslab {} [{offset:x}:{size:x}]",
+            metaslab.id
+        )?;
     }
     Ok(allocated)
 }
@@ -150,7 +154,7 @@ fn verify_map(
 /// Checks that the livelists' allocations in this metaslab are allocated, and removes them from the set.
 fn check_live(
     vdev: u64,
-    slab: &MetaslabRecord,
+    metaslab: &MetaslabRecord,
     mut allocated: RangeSet,
     change: Option<&metaslab::log::MetaslabChange>,
     live: &mut Places,
@@ -165,7 +169,7 @@ fn check_live(
         }
     }
     let Ok(vdev) = u32::try_from(vdev) else { return Ok(()) };
-    let (from, to) = ((vdev, slab.start, 0), (vdev, slab.start.saturating_add(slab.size), 0));
+    let (from, to) = ((vdev, metaslab.start, 0), (vdev, metaslab.start.saturating_add(metaslab.size), 0));
     let here: Vec<_> = live.range(from..to).copied().collect();
     for (vdev, offset, size) in here {
         live.remove(&(vdev, offset, size));

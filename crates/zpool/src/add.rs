@@ -14,6 +14,7 @@ use daemon::Imported;
 use engine::dsl::props::PropValue;
 use engine::vdev::config::AllocBias;
 use zcommon::draid::DraidConfig;
+use zcommon::vdev::VdevKind;
 use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
 
@@ -103,8 +104,7 @@ fn own_ashift(pool: &Imported) -> Option<u32> {
 #[doc(alias = "check_replication")]
 fn known(pool: &Imported) -> Option<Group> {
     let tree = pool.config().nvlist("vdev_tree").and_then(VdevNode::from_config)?;
-    let counts =
-        |top: &&VdevNode| !top.is_log && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing");
+    let counts = |top: &&VdevNode| !top.is_log && !top.is_virtual();
     let mut groups: Vec<Group> = tree.children.iter().filter(counts).map(group).collect();
     if vdevs::are_alike(&groups) { groups.pop() } else { None }
 }
@@ -119,10 +119,10 @@ fn first_leaf(mut node: &VdevNode) -> &VdevNode {
 
 fn group(top: &VdevNode) -> Group {
     let parity = top.nparity;
-    let kind = match top.kind.as_str() {
-        "mirror" => Kind::Mirror,
-        "raidz" => Kind::Raidz(u32::try_from(parity).unwrap_or(0)),
-        "draid" => {
+    let kind = match top.kind {
+        VdevKind::Mirror => Kind::Mirror,
+        VdevKind::Raidz => Kind::Raidz(u32::try_from(parity).unwrap_or(0)),
+        VdevKind::Draid => {
             let (data, children, spares) = top.draid.unwrap_or_default();
             Kind::Draid(DraidConfig { parity, data, children, spares })
         }
@@ -133,7 +133,7 @@ fn group(top: &VdevNode) -> Group {
     let leaf = |node: &VdevNode| {
         let node = first_leaf(node);
         let path = PathBuf::from(OsStr::from_bytes(node.path.as_deref().unwrap_or_default()));
-        let is_disk = node.kind == "disk";
+        let is_disk = node.kind == VdevKind::Disk;
         let size = if is_disk { 0 } else { path.metadata().map_or(0, |meta| meta.len()) };
         Leaf { path, is_disk, size }
     };
@@ -148,7 +148,7 @@ impl Add {
         let mut sections = Sections::default();
         let facts = pool.view().ok().and_then(|view| zutil::load::facts(&view));
         let olds = facts.iter().flat_map(|facts| &facts.tree.children);
-        for top in olds.filter(|top| !matches!(top.kind.as_str(), "hole" | "indirect" | "missing")) {
+        for top in olds.filter(|top| !top.is_virtual()) {
             let class = class_of(top);
             let mut lines = vec![(0, name(top, class == AllocBias::Normal))];
             lines.extend(top.children.iter().map(|child| (2, name(child, false))));

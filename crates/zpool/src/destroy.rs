@@ -26,7 +26,7 @@ impl Verb for Destroy {
         }
         let pool = ctx.pool(&self.pool).ok_or_else(|| ctx.no_pool(&self.pool))?;
         if !pool.is_read_only() {
-            // For `zpool import -D`. A suspended pool can't record it, and is destroyed all the same.
+            // For `zpool import -D`.
             let _ = ctx.log(&pool);
         }
         // One that was imported read-only is let go as it is, as in OpenZFS: its disks know nothing of it.
@@ -39,6 +39,9 @@ impl Verb for Destroy {
     }
 }
 
+const SUSPENDED: &str = "pool I/O is currently suspended\n\
+    'zpool clear' resumes the pool; 'zpool export -f' lets go of it, and leaves its disks as they are.";
+
 /// OpenZFS' message for a pool that can't be exported or destroyed.
 pub fn gone(action: &str, pool: &str, e: &engine::Error) -> Failure {
     match e.kind() {
@@ -48,6 +51,7 @@ pub fn gone(action: &str, pool: &str, e: &engine::Error) -> Failure {
         _ if e.what().starts_with(CANNOT_UNMOUNT) => Failure::failed(e.what()),
         Kind::NotFound => Failure::no_pool(pool),
         Kind::Busy => Failure::cannot(action, pool, "pool is busy"),
+        Kind::Suspended if action == "destroy" => Failure::cannot(action, pool, SUSPENDED),
         _ => Failure::cannot(action, pool, e.what()),
     }
 }

@@ -13,6 +13,7 @@ use engine::vdev::config::VdevConfig;
 use engine::zap::Zap;
 use zcommon::props::{PropDefault, PropType, VdevProp};
 use zcommon::units::nicenum;
+use zcommon::vdev::VdevKind;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -48,7 +49,7 @@ fn collect<'a>(
     above: &mut Vec<&'a VdevNode>,
     found: &mut Vec<VdevView<'a>>,
 ) {
-    if above.len() > MAX_DEPTH || matches!(node.kind.as_str(), "hole" | "indirect" | "missing") {
+    if above.len() > MAX_DEPTH || node.is_virtual() {
         return;
     }
     let top = above.get(1).copied().or((above.len() == 1).then_some(node));
@@ -66,7 +67,7 @@ fn collect<'a>(
 fn kernel_name(vdev: &VdevNode) -> String {
     match &vdev.path {
         Some(path) => String::from_utf8_lossy(path).into_owned(),
-        None => format!("{}-{}", vdev.kind, vdev.id),
+        None => format!("{}-{}", vdev.kind.name(), vdev.id),
     }
 }
 
@@ -135,16 +136,17 @@ impl VdevView<'_> {
 
     /// Whether it is a disk that reads can do without while all disks are there.
     pub fn may_sit_out(&self) -> bool {
-        self.node.is_leaf() && self.top.is_some_and(|top| matches!(top.kind.as_str(), "raidz" | "draid"))
+        self.node.is_leaf()
+            && self.top.is_some_and(|top| matches!(top.kind, VdevKind::Raidz | VdevKind::Draid))
     }
 
     /// Whether its disks may sit out.
     pub fn has_parity(&self) -> bool {
-        matches!(self.node.kind.as_str(), "raidz" | "draid")
+        matches!(self.node.kind, VdevKind::Raidz | VdevKind::Draid)
     }
 
     fn is_raidz_top(&self) -> bool {
-        self.is_top() && self.node.kind == "raidz"
+        self.is_top() && self.node.kind == VdevKind::Raidz
     }
 
     /// The vdev's ZAP with its settings.

@@ -13,6 +13,7 @@ use clikit::ctx::Ctx;
 use clikit::repeat::{self, Repeat};
 use clikit::source::PoolSource;
 use clikit::verb::{Exit, Failure, Outcome, Verb};
+use zcommon::vdev::VdevKind;
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -351,9 +352,10 @@ impl Report<'_, '_> {
         }
         let of = |class: Option<&str>| -> Vec<&VdevNode> {
             // A removed vdev is listed unless it had a class.
-            let is_left_out = |kind: &str| kind == "hole" || (kind == "indirect" && class.is_some());
+            let is_left_out =
+                |kind| kind == VdevKind::Hole || (kind == VdevKind::Indirect && class.is_some());
             let tops = view.tree.children.iter();
-            tops.filter(|v| !is_left_out(v.kind.as_str()) && class_of(v) == class).collect()
+            tops.filter(|v| !is_left_out(v.kind) && class_of(v) == class).collect()
         };
         of(None).into_iter().for_each(|top| self.vdev(top, 2));
         for class in ["dedup", "special", "logs"] {

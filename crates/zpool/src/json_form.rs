@@ -57,7 +57,7 @@ impl JsonForm<'_> {
 pub fn vdev_info(vdev: &VdevNode, name: String, style: &JsonStyle) -> Map<String, Value> {
     let mut map = Map::new();
     map.insert("name".into(), json!(name));
-    map.insert("vdev_type".into(), json!(vdev.kind));
+    map.insert("vdev_type".into(), json!(vdev.kind.name()));
     map.insert("guid".into(), style.number(vdev.guid));
     if let Some(path) = &vdev.path {
         map.insert("path".into(), json!(String::from_utf8_lossy(path)));

@@ -5,7 +5,7 @@ use clikit::output::row::Source;
 use serde_json::{Map, Value, json};
 use zcommon::props::ZpoolProp;
 use zcommon::units::nicenum;
-use zcommon::vdev::VdevState;
+use zcommon::vdev::{VdevKind, VdevState};
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -55,7 +55,7 @@ impl VdevCells<'_> {
     }
 
     fn tops(&self, class: Option<&str>) -> Vec<&VdevNode> {
-        let shown = |v: &&VdevNode| v.kind != "hole" && class_of(v) == class;
+        let shown = |v: &&VdevNode| v.kind != VdevKind::Hole && class_of(v) == class;
         self.view.tree.children.iter().filter(shown).collect()
     }
 

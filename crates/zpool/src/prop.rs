@@ -27,7 +27,7 @@ use zcommon::features::{FEATURES, Feature};
 use zcommon::props::{PropDefault, PropType, ZpoolProp};
 use zcommon::status::{PoolStatus, pool_action, pool_status};
 use zcommon::units::{nicebytes, nicenum};
-use zcommon::vdev::VdevState;
+use zcommon::vdev::{VdevKind, VdevState};
 use zutil::PoolCandidate;
 use zutil::import_listing::{MosFacts, assessed_aux};
 use zutil::tree::VdevNode;
@@ -173,6 +173,12 @@ impl<'a> PoolView<'a> {
     /// Whether a device in use lacks writes from a time when it was out of use.
     pub fn lacks_something(&self, guid: u64) -> bool {
         self.leaf(guid).is_some_and(|leaf| leaf.device().is_some() && !leaf.dtl.read().is_empty())
+    }
+
+    /// Whether devices lack data that the last resilver could not restore.
+    pub fn is_left_incomplete(&self) -> bool {
+        let spa = self.live.as_ref().and_then(|live| live.spa().ok());
+        spa.is_some_and(|spa| spa.scans().is_left_incomplete())
     }
 
     /// The property `ashift`; 0: new vdevs suit their devices.
@@ -451,7 +457,7 @@ impl<'a> PoolView<'a> {
 /// Whether the kind of device supports trim.
 pub(super) fn is_trimmable(vdev: &VdevNode) -> bool {
     let path = vdev.path.as_deref().map(|path| Path::new(OsStr::from_bytes(path)));
-    path.is_some_and(|path| vdev.kind == "file" || can_discard(path))
+    path.is_some_and(|path| vdev.kind == VdevKind::File || can_discard(path))
 }
 
 /// Whether a disk reports support for discard.

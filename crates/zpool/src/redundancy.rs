@@ -7,7 +7,7 @@
 //! reserve of a draid counts its distributed spares that are in use: in each row a further disk takes one unit, of the data or of
 //! the spare.
 
-use zcommon::vdev::VdevState;
+use zcommon::vdev::{VdevKind, VdevState};
 use zutil::tree::VdevNode;
 
 use super::prop::PoolView;
@@ -24,8 +24,7 @@ fn is_readable(leaf: &VdevNode) -> bool {
 }
 
 fn say(root: &VdevNode, is_good: &dyn Fn(&VdevNode) -> bool, degraded: bool) -> Option<String> {
-    let counts =
-        |top: &&VdevNode| !top.is_log && !matches!(top.kind.as_str(), "hole" | "indirect" | "missing");
+    let counts = |top: &&VdevNode| !top.is_log && !top.is_virtual();
     let (mut lacks, mut least) = (degraded, u64::MAX);
     for top in root.children.iter().filter(counts) {
         let left = reserve(top, is_good)?;
@@ -42,9 +41,9 @@ fn say(root: &VdevNode, is_good: &dyn Fn(&VdevNode) -> bool, degraded: bool) -> 
 
 /// The reserve that a top-level vdev's layout gives; pairs that stand for one disk count once.
 fn layout_reserve(top: &VdevNode) -> u64 {
-    match top.kind.as_str() {
-        "raidz" | "draid" => top.nparity,
-        "mirror" => u64::try_from(top.children.len()).unwrap_or(0).saturating_sub(1),
+    match top.kind {
+        VdevKind::Raidz | VdevKind::Draid => top.nparity,
+        VdevKind::Mirror => u64::try_from(top.children.len()).unwrap_or(0).saturating_sub(1),
         _ => 0,
     }
 }
@@ -61,8 +60,8 @@ fn reserve(vdev: &VdevNode, is_good: &dyn Fn(&VdevNode) -> bool) -> Option<u64> 
     let children = u64::try_from(vdev.children.len()).ok()?;
     let there = u64::try_from(costs.len()).ok()?;
     // Children that may be lost in all: the parity, or all but one of a mirror.
-    let spare = match vdev.kind.as_str() {
-        "raidz" | "draid" => vdev.nparity,
+    let spare = match vdev.kind {
+        VdevKind::Raidz | VdevKind::Draid => vdev.nparity,
         _ => children.saturating_sub(1),
     };
     let left = spare.checked_sub(children.checked_sub(there)?)?;

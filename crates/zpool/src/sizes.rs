@@ -76,7 +76,7 @@ impl Sizes {
         let mut root = VdevSizes::default();
         for top in &tree.children {
             let Some(found) = space.vdevs.iter().find(|s| s.id == top.id) else { continue };
-            if matches!(top.kind.as_str(), "hole" | "indirect" | "missing") {
+            if top.is_virtual() {
                 continue;
             }
             let own = top_sizes(top, found, &devices);

@@ -19,6 +19,7 @@ use engine::spa::OpenOptions;
 use engine::spa::split::Split as Request;
 use engine::vdev::config::AllocBias;
 use zcommon::names::check_new_pool;
+use zcommon::vdev::VdevKind;
 use zfs::keys::LoadKey;
 use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
@@ -121,10 +122,10 @@ impl Split {
         let guids = self.named(tree, ctx)?;
         let (mut chosen, mut found) = (Vec::new(), 0);
         for top in &tree.children {
-            if top.is_log || matches!(top.kind.as_str(), "hole" | "indirect") {
+            if top.is_log || matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) {
                 continue;
             }
-            let Some(last) = top.children.last().filter(|_| top.kind == "mirror") else {
+            let Some(last) = top.children.last().filter(|_| top.kind == VdevKind::Mirror) else {
                 return Err(self.cannot("Source pool must be composed only of mirrors\n"));
             };
             let named = top.children.iter().find(|leaf| guids.contains(&leaf.guid));

@@ -17,6 +17,7 @@ use clikit::verb::{Exit, Outcome, Verb};
 use serde_json::{Map, Value};
 use zcommon::features::Feature;
 use zcommon::status::PoolStatus;
+use zcommon::vdev::VdevKind;
 use zfs::unheeded;
 use zutil::import_listing::class_of;
 use zutil::names::vdev_name;
@@ -172,7 +173,11 @@ impl Status {
             let mut report = self.report(&view, condition, errors);
             if lacking && is_fine(condition) {
                 let is_kept = view.pool.features.is_active(Feature::ZpoolCheckpoint.info().guid);
-                let action = if is_kept { KEPT_ACTION } else { LACKING_ACTION };
+                let action = match () {
+                    () if is_kept => KEPT_ACTION,
+                    () if view.is_left_incomplete() => INCOMPLETE_ACTION,
+                    () => LACKING_ACTION,
+                };
                 (report.status, report.action) = (Some(wrap(LACKING)), Some(wrap(action)));
             }
             if let (Some(status), Some(more)) = (&mut report.status, redundancy::sentence(&view)) {
@@ -203,6 +208,9 @@ impl Status {
 const LACKING: &str = "One or more devices lack data that was written while they were out of use.\nThey are not \
     read for it, so the pool has less redundancy than its layout gives.";
 const LACKING_ACTION: &str = "Wait for the resilver, or begin it anew with 'zpool resilver'.";
+/// The same where the last resilver has ended.
+const INCOMPLETE_ACTION: &str = "The last resilver could not read or write all blocks: when the cause is mended, begin it\nanew with \
+    'zpool resilver'.";
 /// The same where a checkpoint has blocks that no resilver meets.
 const KEPT_ACTION: &str = "Discard the checkpoint with 'zpool checkpoint -d': until then the devices may lack blocks of it,\nand no \
     resilver makes them whole.";
@@ -260,7 +268,8 @@ impl Status {
     }
 
     fn report(&self, view: &PoolView<'_>, condition: PoolStatus, errors: KnownErrors) -> StatusReport {
-        let tops = view.tree.children.iter().filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect"));
+        let tops =
+            view.tree.children.iter().filter(|v| !matches!(v.kind, VdevKind::Hole | VdevKind::Indirect));
         let tops: Vec<&VdevNode> = tops.collect();
         let of_class = |class: Option<&str>| -> Vec<StatusVdev> {
             tops.iter().filter(|v| class_of(v) == class).map(|v| self.vdev(view, v, false)).collect()
@@ -360,8 +369,11 @@ fn note(view: &PoolView<'_>, vdev: &VdevNode) -> String {
         note += "  (non-allocating)";
     }
     if aux.is_empty() && !vdev.not_present && view.lacks_something(vdev.guid) {
-        let resilvering = view.is_resilvering() && !vdev.deferred;
-        note += if resilvering { "  (resilvering)" } else { "  (awaiting resilver)" };
+        note += match () {
+            () if view.is_resilvering() && !vdev.deferred => "  (resilvering)",
+            () if view.is_left_incomplete() => "  (lacks data)",
+            () => "  (awaiting resilver)",
+        };
     } else if vdev.is_leaf() && vdev.health.name() == "ONLINE" && view.is_repairing(vdev.guid) {
         note += if view.is_resilvering() { "  (resilvering)" } else { "  (repairing)" };
     }

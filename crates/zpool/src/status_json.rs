@@ -10,7 +10,7 @@ use clikit::output::json::JsonStyle;
 use clikit::output::status::KnownErrors;
 use serde_json::{Map, Value, json};
 use zcommon::status::{MESSAGE_URL, PoolStatus, wrap};
-use zcommon::vdev::VdevState;
+use zcommon::vdev::{VdevKind, VdevState};
 use zutil::import_listing::class_of;
 use zutil::names::{NameStyle, vdev_name};
 use zutil::tree::VdevNode;
@@ -102,7 +102,8 @@ pub fn pool(
 impl Writer<'_> {
     fn vdevs(&self, map: &mut Map<String, Value>) {
         let tops = self.view.tree.children.iter();
-        let tops: Vec<&VdevNode> = tops.filter(|v| !matches!(v.kind.as_str(), "hole" | "indirect")).collect();
+        let tops: Vec<&VdevNode> =
+            tops.filter(|v| !matches!(v.kind, VdevKind::Hole | VdevKind::Indirect)).collect();
         let of =
             |class: Option<&str>| tops.iter().filter(|v| class_of(v) == class).copied().collect::<Vec<_>>();
         let pool = self.view.pool.name.as_str();

@@ -7,7 +7,7 @@ use clikit::output::json::JsonStyle;
 use clikit::output::status::{StatusReport, StatusVdev};
 use daemon::Unavailable;
 use serde_json::{Map, Value, json};
-use zcommon::vdev::VdevState;
+use zcommon::vdev::{VdevKind, VdevState};
 use zutil::PoolCandidate;
 use zutil::assess::assess;
 use zutil::import_listing::class_of;
@@ -29,7 +29,7 @@ impl Absent {
     pub fn new(name: &str, pool: &Unavailable) -> Self {
         let candidate = pool.candidate();
         let tree = candidate.config.nvlist("vdev_tree").and_then(VdevNode::from_config);
-        let has_all = |tree: &VdevNode| tree.children.iter().all(|top| top.kind != "missing");
+        let has_all = |tree: &VdevNode| tree.children.iter().all(|top| top.kind != VdevKind::Missing);
         let tree = tree.filter(has_all).or_else(|| pool.vdevs());
         let mut tree = tree.unwrap_or_else(|| VdevNode::empty_root(candidate.guid));
         assess(&mut tree, &|leaf| candidate.locate(leaf));
@@ -81,7 +81,7 @@ impl Absent {
     pub fn report(&self, names: NameStyle, literal: bool) -> StatusReport {
         let of_class = |class: Option<&str>| -> Vec<StatusVdev> {
             let tops = self.tree.children.iter().filter(|top| class_of(top) == class);
-            tops.filter(|top| !matches!(top.kind.as_str(), "hole" | "indirect"))
+            tops.filter(|top| !matches!(top.kind, VdevKind::Hole | VdevKind::Indirect))
                 .map(|top| branch(top, names))
                 .collect()
         };

@@ -7,7 +7,7 @@
 use engine::vdev::least::{self, DRAID_REFLOW_RESERVE, usable};
 use ondisk::label::{LABEL_END_SIZE, LABEL_SIZE, LABEL_START_SIZE, MIN_DEVICE_SIZE};
 use zcommon::draid::ROW_HEIGHT;
-use zcommon::vdev::{VdevAux, VdevState};
+use zcommon::vdev::{VdevAux, VdevKind, VdevState};
 
 use crate::tree::VdevNode;
 use zcommon::health::Health;
@@ -57,7 +57,7 @@ pub fn assess_aux(vdev: &mut VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) {
 }
 
 fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNode) -> Presence) {
-    if vdev.is_virtual() || vdev.kind == "dspare" {
+    if vdev.is_virtual() || vdev.kind == VdevKind::DraidSpare {
         vdev.health = Health::ONLINE;
         return;
     }
@@ -77,7 +77,7 @@ fn descend(vdev: &mut VdevNode, least: u64, ashift: u64, locate: &dyn Fn(&VdevNo
 pub fn child_share(vdev: &VdevNode, least: u64) -> u64 {
     let children = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX);
     let spares = vdev.draid.map(|(_, _, spares)| spares);
-    least::child_share(&vdev.kind, children, spares, least)
+    least::child_share(vdev.kind, children, spares, least)
 }
 
 /// Usable bytes of a vdev as its devices are now, each taken as large as the smallest that is there; `None`
@@ -91,9 +91,9 @@ pub fn usable_now(vdev: &VdevNode, locate: &dyn Fn(&VdevNode) -> Presence) -> Op
     let smallest = vdev.children.iter().filter_map(|child| usable_now(child, locate)).min()?;
     // The disk that an expansion adds counts when the expansion has ended.
     let width = u64::try_from(vdev.children.len()).ok()?.checked_sub(u64::from(vdev.expanding))?;
-    match (vdev.kind.as_str(), vdev.draid) {
-        ("raidz", _) => smallest.checked_mul(width),
-        ("draid", Some((data, children, spares))) => {
+    match (vdev.kind, vdev.draid) {
+        (VdevKind::Raidz, _) => smallest.checked_mul(width),
+        (VdevKind::Draid, Some((data, children, spares))) => {
             let group = data.checked_add(vdev.nparity)?.checked_mul(ROW_HEIGHT)?;
             let rows = smallest.checked_sub(DRAID_REFLOW_RESERVE)? / ROW_HEIGHT * ROW_HEIGHT;
             let all = rows.checked_mul(children.checked_sub(spares)?)?;
@@ -143,15 +143,15 @@ fn count(vdev: &VdevNode) -> (u64, u64) {
 fn interior_health(vdev: &VdevNode) -> Health {
     let (faulted, degraded) = count(vdev);
     let width = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX);
-    let survives = match vdev.kind.as_str() {
-        "raidz" | "draid" => faulted <= vdev.nparity,
-        _ => faulted < width,
+    let is_parity = matches!(vdev.kind, VdevKind::Raidz | VdevKind::Draid);
+    let survives = match is_parity {
+        true => faulted <= vdev.nparity,
+        false => faulted < width,
     };
     if survives {
         return degraded_if(faulted + degraded > 0);
     }
     let all_offline = vdev.children.iter().all(|child| child.health.state == VdevState::Offline);
-    let is_parity = matches!(vdev.kind.as_str(), "raidz" | "draid");
     Health::cant_open(if all_offline && !is_parity { VdevAux::ChildrenOffline } else { VdevAux::NoReplicas })
 }
 

@@ -6,7 +6,7 @@
 //! shown.
 
 use zcommon::features::Feature;
-use zcommon::vdev::{PoolState, VdevAux, VdevState};
+use zcommon::vdev::{PoolState, VdevAux, VdevKind, VdevState};
 use zcommon::version::spa_version_is_supported;
 
 use crate::assess::{Presence, assess, assess_aux};
@@ -198,7 +198,7 @@ impl<'a> Listing<'a> {
         depth: usize,
         width: usize,
     ) -> std::fmt::Result {
-        if matches!(vdev.kind.as_str(), "missing" | "hole") {
+        if matches!(vdev.kind, VdevKind::Missing | VdevKind::Hole) {
             return Ok(());
         }
         // Columns are counted in bytes, as printf does.
@@ -254,7 +254,7 @@ pub fn class_of(vdev: &VdevNode) -> Option<&str> {
     match vdev.bias.as_deref() {
         _ if vdev.is_log => Some("logs"),
         // A removed vdev has no class any more.
-        Some(_) if vdev.kind == "indirect" => Some("removed"),
+        Some(_) if vdev.kind == VdevKind::Indirect => Some("removed"),
         bias => bias,
     }
 }
@@ -287,7 +287,7 @@ fn labels_tree(pool: &PoolCandidate) -> VdevNode {
 }
 
 fn needs_missing(tree: &VdevNode) -> bool {
-    tree.children.iter().any(|top| top.kind == "missing")
+    tree.children.iter().any(|top| top.kind == VdevKind::Missing)
 }
 
 /// Spares and cache devices where they are now, and whether they are there.

@@ -2,7 +2,7 @@
 //!
 //! Format source: `check_status` and the message ids in libzfs_status.c, OpenZFS 2.3.
 
-use zcommon::vdev::{PoolState, VdevAux, VdevState};
+use zcommon::vdev::{PoolState, VdevAux, VdevKind, VdevState};
 use zcommon::version::SPA_VERSION_FEATURES;
 
 use crate::import_listing::{LoadOutcome, MosFacts};
@@ -186,7 +186,7 @@ fn outdated(pool: &PoolCandidate, facts: Option<&MosFacts>) -> Option<Reason> {
 
 /// Whether a leaf outside of `replacing` vdevs (which are being seen to) passes the test.
 fn any_leaf(vdev: &VdevNode, test: fn(&VdevNode) -> bool) -> bool {
-    if vdev.kind == "replacing" {
+    if vdev.kind == VdevKind::Replacing {
         return false;
     }
     match vdev.is_leaf() {

@@ -8,6 +8,7 @@ use engine::zap::{Value, Zap};
 use nvpair::NvList;
 use ondisk::names::{mos, vdev_top};
 use zcommon::features::{FEATURES, Feature};
+use zcommon::vdev::VdevKind;
 use zcommon::version::SPA_VERSION_FEATURES;
 
 use crate::import::source;
@@ -65,7 +66,7 @@ fn examine(pool: &Pool) -> LoadOutcome {
 pub fn facts(pool: &Pool) -> Option<MosFacts> {
     let config = pool.config.nvlist("vdev_tree")?;
     let mut tree = VdevNode::from_config(config)?;
-    if tree.children.iter().any(|top| top.kind == "missing") {
+    if tree.children.iter().any(|top| top.kind == VdevKind::Missing) {
         return None;
     }
     let mut rebuilding = false;

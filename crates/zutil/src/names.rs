@@ -4,6 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 
+use zcommon::vdev::VdevKind;
+
 use crate::discover::DEFAULT_DIRS;
 use crate::tree::VdevNode;
 
@@ -46,18 +48,22 @@ fn device_name(vdev: &VdevNode, path: &[u8], style: NameStyle) -> Vec<u8> {
     if style.full_paths {
         return path;
     }
-    let name = if vdev.kind == "disk" { strip_dir(&path) } else { &path };
-    if vdev.whole_disk && vdev.kind != "dspare" { strip_partition(name).to_vec() } else { name.to_vec() }
+    let name = if vdev.kind == VdevKind::Disk { strip_dir(&path) } else { &path };
+    if vdev.whole_disk && vdev.kind != VdevKind::DraidSpare {
+        strip_partition(name).to_vec()
+    } else {
+        name.to_vec()
+    }
 }
 
-/// `raidz2`, `draid1:2d:5c:1s`, or the configuration's own word.
+/// `raidz2`, `draid1:2d:5c:1s`, or the kind's name in configurations.
 fn kind_name(vdev: &VdevNode) -> String {
-    match (vdev.kind.as_str(), vdev.draid) {
-        ("raidz", _) => format!("raidz{}", vdev.nparity),
-        ("draid", Some((data, children, spares))) => {
+    match (vdev.kind, vdev.draid) {
+        (VdevKind::Raidz, _) => format!("raidz{}", vdev.nparity),
+        (VdevKind::Draid, Some((data, children, spares))) => {
             format!("draid{}:{data}d:{children}c:{spares}s", vdev.nparity)
         }
-        (kind, _) => kind.to_owned(),
+        (kind, _) => kind.name().to_owned(),
     }
 }
 

@@ -3,6 +3,7 @@
 use nvpair::NvList;
 
 use zcommon::health::Health;
+use zcommon::vdev::VdevKind;
 
 /// Vdevs that one tree may have in all. A label of 112 KiB can't hold as many.
 const MAX_NODES: usize = 1 << 14;
@@ -12,8 +13,8 @@ const MAX_DEPTH: usize = 12;
 /// One vdev.
 #[derive(Debug, Clone)]
 pub struct VdevNode {
-    /// The configuration's word: `root`, `mirror`, `raidz`, `draid`, `disk`, `file`, `missing`, `hole`…
-    pub kind: String,
+    /// Its kind; one of a later release counts as missing.
+    pub kind: VdevKind,
     /// Index among its siblings.
     pub id: u64,
     /// Its guid; 0 for `missing` and `hole`.
@@ -93,7 +94,7 @@ impl VdevNode {
         let parts = config.nvlist_array("children").unwrap_or_default();
         let children = parts.iter().map(|part| Self::parse(part, depth + 1, count));
         Some(Self {
-            kind: config.str("type")?.to_owned(),
+            kind: VdevKind::from_name(config.str("type")?).unwrap_or(VdevKind::Missing),
             id: number("id"),
             guid: number("guid"),
             path: config.string("path").map(|path| path.as_bytes().to_vec()),
@@ -131,7 +132,7 @@ impl VdevNode {
     /// A root without children, for a pool without a usable tree in its labels.
     pub fn empty_root(guid: u64) -> Self {
         Self {
-            kind: "root".to_owned(),
+            kind: VdevKind::Root,
             id: 0,
             guid,
             path: None,
@@ -166,7 +167,7 @@ impl VdevNode {
     /// Whether it is a slot without a device of its own: not counted in its parent's state.
     #[doc(alias = "vdev_is_concrete")]
     pub fn is_virtual(&self) -> bool {
-        matches!(self.kind.as_str(), "hole" | "missing" | "indirect")
+        matches!(self.kind, VdevKind::Hole | VdevKind::Missing | VdevKind::Indirect)
     }
 
     /// The vdev and everything below it, parents first.

@@ -9,6 +9,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use zcommon::vdev::VdevKind;
+
 use crate::discover::default_dirs;
 use crate::names::{NameStyle, strip_partition, vdev_name};
 use crate::tree::VdevNode;
@@ -51,13 +53,13 @@ fn guid_of(word: &str) -> Option<u64> {
 /// `draid1-0` and `draid1:4d:6c:0s-0`. A parity has to be the vdev's.
 fn has_number(vdev: &VdevNode, word: &str) -> bool {
     let Some((kind, number)) = word.rsplit_once('-').filter(|_| vdev.path.is_none()) else { return false };
-    let kind = match vdev.kind.as_str() {
-        "draid" => kind.split(':').next().unwrap_or(kind),
+    let kind = match vdev.kind {
+        VdevKind::Draid => kind.split(':').next().unwrap_or(kind),
         _ => kind,
     };
-    let is_kind = match (vdev.kind.as_str(), kind.strip_prefix(&vdev.kind)) {
+    let is_kind = match (vdev.kind, kind.strip_prefix(vdev.kind.name())) {
         (_, Some("")) => true,
-        ("raidz" | "draid", Some(parity)) => parity == vdev.nparity.to_string(),
+        (VdevKind::Raidz | VdevKind::Draid, Some(parity)) => parity == vdev.nparity.to_string(),
         _ => false,
     };
     is_kind && number.parse() == Ok(vdev.id)

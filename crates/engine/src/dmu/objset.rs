@@ -147,6 +147,11 @@ impl Objset {
         self.cached.store(number, Ordering::Relaxed);
     }
 
+    /// Whether reads leave blocks of files in memory (`primarycache=all`).
+    pub(super) fn keeps_data(&self) -> bool {
+        Cached::from_number(self.cached.load(Ordering::Relaxed).into()).keeps(false)
+    }
+
     fn options(&self, bp: &Blkptr, as_of: u64) -> ReadOptions {
         let cached = Cached::from_number(self.cached.load(Ordering::Relaxed).into());
         ReadOptions {

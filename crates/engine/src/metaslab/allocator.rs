@@ -130,7 +130,7 @@ impl VdevTables {
 }
 
 /// Metaslabs by vdev and number.
-pub(super) type SlabNames = BTreeSet<(u64, u64)>;
+pub(super) type MetaslabNames = BTreeSet<(u64, u64)>;
 
 /// The allocator of a pool.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ pub struct SpaceAllocator {
     tables: RwLock<Arc<VdevTables>>,
     rotors: Mutex<BTreeMap<MetaslabClass, Rotor>>,
     /// Metaslabs that changed, by the txg's last two bits.
-    pub(super) dirty: [Mutex<SlabNames>; txg::SIZE],
+    pub(super) dirty: [Mutex<MetaslabNames>; txg::SIZE],
     pub(super) sync: Mutex<SyncState>,
     checkpoint_txg: AtomicU64,
     /// Freed space is noted for [`SpaceAllocator::with_freed`].
@@ -265,11 +265,11 @@ impl SpaceAllocator {
     /// When the record makes no sense.
     pub fn add_top(&self, record: TopRecord) -> Result<()> {
         let vdev = Arc::new(record.into_vdev(self.log_min())?);
-        for slab in &vdev.slabs {
-            let state = slab.lock();
+        for metaslab in &vdev.metaslabs {
+            let state = metaslab.lock();
             if state.unflushed_txg != 0 {
                 let mut sync = self.sync.lock();
-                sync.unflushed.insert((state.unflushed_txg, slab.vdev, slab.id));
+                sync.unflushed.insert((state.unflushed_txg, metaslab.vdev, metaslab.id));
             }
         }
         let held = vdev.checkpoint.lock().head.alloc.saturating_neg();
@@ -345,8 +345,8 @@ impl SpaceAllocator {
         self.tables.read().vdevs.get(&id).cloned()
     }
 
-    pub(super) fn slab(&self, vdev: u64, id: u64) -> Option<Arc<Metaslab>> {
-        self.vdev(vdev)?.slabs.get(usize::try_from(id).ok()?).cloned()
+    pub(super) fn metaslab(&self, vdev: u64, id: u64) -> Option<Arc<Metaslab>> {
+        self.vdev(vdev)?.metaslabs.get(usize::try_from(id).ok()?).cloned()
     }
 
     fn tables(&self) -> Arc<VdevTables> {
@@ -450,11 +450,11 @@ impl SpaceAllocator {
         self.problems.lock().push(error);
     }
 
-    pub(super) fn mark_dirty(&self, slab: &Metaslab, txg: u64) {
-        self.dirty_slot(txg).lock().insert((slab.vdev, slab.id));
+    pub(super) fn mark_dirty(&self, metaslab: &Metaslab, txg: u64) {
+        self.dirty_slot(txg).lock().insert((metaslab.vdev, metaslab.id));
     }
 
-    pub(super) fn dirty_slot(&self, txg: u64) -> &Mutex<SlabNames> {
+    pub(super) fn dirty_slot(&self, txg: u64) -> &Mutex<MetaslabNames> {
         txg::of(&self.dirty, txg)
     }
 
@@ -464,40 +464,40 @@ impl SpaceAllocator {
         let found = vdev.and_then(|vdev| {
             let asize = if dva.gang { vdev.top.get().asize_of(GANG_HEADER, 0) } else { dva.asize };
             let end = dva.offset.checked_add(asize).filter(|_| asize > 0)?;
-            let slab = vdev.slab(dva.offset, end)?;
-            let unit = (1 << slab.ashift) - 1;
-            (dva.offset & unit == 0 && end & unit == 0).then(|| (Arc::clone(slab), dva.offset, end))
+            let metaslab = vdev.metaslab(dva.offset, end)?;
+            let unit = (1 << metaslab.ashift) - 1;
+            (dva.offset & unit == 0 && end & unit == 0).then(|| (Arc::clone(metaslab), dva.offset, end))
         });
         found.ok_or_else(|| Error::corrupt(format!("no metaslab holds {dva:?}")))
     }
 
     /// Makes a metaslab ready to allocate from. Waits for reads.
-    pub(super) fn load(&self, slab: &Metaslab) {
+    pub(super) fn load(&self, metaslab: &Metaslab) {
         for _ in 0..MAX_LOADS {
-            let Some(start) = slab.start_load() else { return };
-            let read = self.read_map(slab, start.object, start.length);
-            slab.end_load(&start, read.as_ref().map_err(Clone::clone));
-            if slab.is_loaded() {
+            let Some(start) = metaslab.start_load() else { return };
+            let read = self.read_map(metaslab, start.object, start.length);
+            metaslab.end_load(&start, read.as_ref().map_err(Clone::clone));
+            if metaslab.is_loaded() {
                 return;
             }
             // A map that was unloaded meanwhile may have been written anew: that is no failure.
             if let Err(e) = read
-                && slab.is_as_at(&start)
+                && metaslab.is_as_at(&start)
             {
-                slab.unreadable.store(true, Ordering::Relaxed);
+                metaslab.unreadable.store(true, Ordering::Relaxed);
                 self.notes.lock().push(e);
                 return;
             }
         }
     }
 
-    pub(super) fn read_map(&self, slab: &Metaslab, object: u64, length: u64) -> Result<RangeSet> {
+    pub(super) fn read_map(&self, metaslab: &Metaslab, object: u64, length: u64) -> Result<RangeSet> {
         let mut allocated = RangeSet::new();
         if object == 0 || length == 0 {
             return Ok(allocated);
         }
         let source = self.source.as_ref().ok_or_else(|| Error::unsupported("nothing reads space maps"))?;
-        let mut decoder = SpaceMapDecoder::new(slab.ashift, slab.start, slab.size);
+        let mut decoder = SpaceMapDecoder::new(metaslab.ashift, metaslab.start, metaslab.size);
         source.read(object, length, &mut |block| {
             for entry in decoder.entries(block) {
                 let entry = entry.map_err(|e| Error::corrupt(format!("space map {object}: {e}")))?;
@@ -524,22 +524,25 @@ impl SpaceAllocator {
         let tables = self.tables();
         let groups: Vec<&Arc<Group>> = tables.vdevs.values().flat_map(|vdev| &vdev.groups).collect();
         for group in &groups {
-            let mut best: Vec<_> = group.slabs.iter().filter(|slab| slab.may_hold(1, false)).collect();
-            best.sort_by_key(|slab| (std::cmp::Reverse(slab.weight()), slab.id));
-            for slab in best.into_iter().take(PRELOAD).filter(|slab| !slab.is_loaded()) {
-                self.load(slab);
+            let mut best: Vec<_> =
+                group.metaslabs.iter().filter(|metaslab| metaslab.may_hold(1, false)).collect();
+            best.sort_by_key(|metaslab| (std::cmp::Reverse(metaslab.weight()), metaslab.id));
+            for metaslab in best.into_iter().take(PRELOAD).filter(|metaslab| !metaslab.is_loaded()) {
+                self.load(metaslab);
             }
         }
-        let slabs = || groups.iter().flat_map(|group| group.slabs.iter());
-        let ranges = |slab: &Arc<Metaslab>| slab.lock().free.as_ref().map_or(0, stdx::SizedRanges::len);
-        let mut loaded = slabs().map(|slab| u64::try_from(ranges(slab)).unwrap_or(0)).sum::<u64>();
-        for slab in slabs() {
+        let metaslabs = || groups.iter().flat_map(|group| group.metaslabs.iter());
+        let ranges =
+            |metaslab: &Arc<Metaslab>| metaslab.lock().free.as_ref().map_or(0, stdx::SizedRanges::len);
+        let mut loaded =
+            metaslabs().map(|metaslab| u64::try_from(ranges(metaslab)).unwrap_or(0)).sum::<u64>();
+        for metaslab in metaslabs() {
             if loaded <= MAX_LOADED_RANGES {
                 return;
             }
-            let many = u64::try_from(ranges(slab)).unwrap_or(0);
-            let idle = slab.lock().used_txg + UNLOAD_DELAY < txg;
-            if idle && slab.unload() {
+            let many = u64::try_from(ranges(metaslab)).unwrap_or(0);
+            let idle = metaslab.lock().used_txg + UNLOAD_DELAY < txg;
+            if idle && metaslab.unload() {
                 loaded -= many;
                 self.note_freed();
             }
@@ -554,9 +557,9 @@ impl SpaceAllocator {
     /// All that may be allocated on a vdev now. Loads every metaslab.
     pub fn allocatable(&self, vdev: u64) -> RangeSet {
         let mut all = RangeSet::new();
-        for slab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.slabs) {
-            self.load(slab);
-            for (start, end) in slab.lock().free.iter().flat_map(stdx::SizedRanges::iter) {
+        for metaslab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.metaslabs) {
+            self.load(metaslab);
+            for (start, end) in metaslab.lock().free.iter().flat_map(stdx::SizedRanges::iter) {
                 all.insert(start, end);
             }
         }

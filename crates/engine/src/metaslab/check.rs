@@ -23,14 +23,14 @@ const MAX_MAPS: u32 = 4096;
 pub(crate) fn maps(mos: &Arc<Objset>, root: &VdevConfig) -> Result<()> {
     let (mut bytes, mut count) = (0_u64, 0);
     for config in root.children.iter().filter(|config| has_metaslabs(config)) {
-        for slab in Metaslabs::load(mos, config)?.all {
-            let slab = slab?;
-            bytes = bytes.saturating_add(slab.head.map_or(0, |head| head.length));
+        for metaslab in Metaslabs::load(mos, config)?.all {
+            let metaslab = metaslab?;
+            bytes = bytes.saturating_add(metaslab.head.map_or(0, |head| head.length));
             count += 1;
             if bytes > MAX_BYTES || count > MAX_MAPS {
                 return Ok(());
             }
-            load(mos, config, &slab)?;
+            load(mos, config, &metaslab)?;
         }
     }
     Ok(())
@@ -40,23 +40,23 @@ pub(crate) fn maps(mos: &Arc<Objset>, root: &VdevConfig) -> Result<()> {
 ///
 /// # Errors
 /// As [`maps`], and `Corrupt` when both differ.
-pub(crate) fn map(mos: &Arc<Objset>, config: &VdevConfig, slab: &MetaslabRecord) -> Result<()> {
-    let allocated = load(mos, config, slab)?;
-    if allocated.covered() == slab.allocated() {
+pub(crate) fn map(mos: &Arc<Objset>, config: &VdevConfig, metaslab: &MetaslabRecord) -> Result<()> {
+    let allocated = load(mos, config, metaslab)?;
+    if allocated.covered() == metaslab.allocated() {
         return Ok(());
     }
     let what = format!(
         "space map {} counts {} bytes and lists {}",
-        slab.space_map,
-        slab.allocated(),
+        metaslab.space_map,
+        metaslab.allocated(),
         allocated.covered()
     );
     Err(Error::corrupt(what))
 }
 
-fn load(mos: &Arc<Objset>, config: &VdevConfig, slab: &MetaslabRecord) -> Result<RangeSet> {
-    if slab.space_map == 0 {
+fn load(mos: &Arc<Objset>, config: &VdevConfig, metaslab: &MetaslabRecord) -> Result<RangeSet> {
+    if metaslab.space_map == 0 {
         return Ok(RangeSet::new());
     }
-    super::load(&mos.object(slab.space_map)?, config.ashift, slab.start, slab.size)
+    super::load(&mos.object(metaslab.space_map)?, config.ashift, metaslab.start, metaslab.size)
 }

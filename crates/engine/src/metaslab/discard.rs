@@ -90,16 +90,17 @@ impl SpaceAllocator {
         let bytes = store.open(map.object)?.read_block(blkid)?;
         let used = usize::try_from(used).unwrap_or(usize::MAX);
         let words = bytes.get(..used).ok_or_else(|| wrong("it ends before its length".to_owned()))?;
-        let size = u64::try_from(vdev.slabs.len()).unwrap_or(u64::MAX).checked_shl(vdev.shift);
+        let size = u64::try_from(vdev.metaslabs.len()).unwrap_or(u64::MAX).checked_shl(vdev.shift);
         let mut decoder = SpaceMapDecoder::new(vdev.top.get().ashift, 0, size.unwrap_or(u64::MAX));
         let mut freed = 0;
         for item in decoder.raw(words) {
             let SpaceMapItem::Entry(entry, _) = item.map_err(|e| wrong(e.to_string()))? else { continue };
             let end = entry.offset.saturating_add(entry.run);
-            let slab = vdev.slab(entry.offset, end).filter(|_| entry.free);
-            let slab = slab.ok_or_else(|| wrong(format!("an entry at {:#x} is invalid", entry.offset)))?;
-            slab.free(entry.offset, end, false)?;
-            self.mark_dirty(slab, txg);
+            let metaslab = vdev.metaslab(entry.offset, end).filter(|_| entry.free);
+            let metaslab =
+                metaslab.ok_or_else(|| wrong(format!("an entry at {:#x} is invalid", entry.offset)))?;
+            metaslab.free(entry.offset, end, false)?;
+            self.mark_dirty(metaslab, txg);
             freed += i64::try_from(entry.run).unwrap_or(i64::MAX);
         }
         Ok(freed)

@@ -45,7 +45,7 @@ impl SpaceAllocator {
     /// Referenced bytes of a vdev: a removal copies them.
     pub(crate) fn bytes_in_use(&self, vdev: u64) -> u64 {
         let vdev = self.vdev(vdev);
-        vdev.iter().flat_map(|vdev| &vdev.slabs).map(|slab| slab.bytes_in_use()).sum()
+        vdev.iter().flat_map(|vdev| &vdev.metaslabs).map(|metaslab| metaslab.bytes_in_use()).sum()
     }
 
     /// Begins the removal of a vdev, on which nothing is allocated from now.
@@ -84,13 +84,13 @@ impl SpaceAllocator {
                 }
                 pending.next
             };
-            let Some(slab) = vdev.slabs.get(next) else { return Ok(None) };
+            let Some(metaslab) = vdev.metaslabs.get(next) else { return Ok(None) };
             let done = evacuation.copies.lock().end();
             let mut ranges = RangeSet::new();
-            if slab.end() > done {
-                self.load(slab);
+            if metaslab.end() > done {
+                self.load(metaslab);
                 let unread = || Error::corrupt("a space map cannot be read").on_vdev(&vdev.top.get().name);
-                ranges = slab.in_use().ok_or_else(unread)?;
+                ranges = metaslab.in_use().ok_or_else(unread)?;
                 ranges.remove(0, done);
             }
             *evacuation.pending.lock() = PendingCopies { next: next + 1, ranges };
@@ -115,15 +115,15 @@ impl SpaceAllocator {
     /// Free pieces of a vdev, from its space maps.
     pub(crate) fn free_pieces(&self, vdev: u64) -> u64 {
         let vdev = self.vdev(vdev);
-        let pieces = |slab: &Arc<Metaslab>| {
-            let state = slab.lock();
+        let pieces = |metaslab: &Arc<Metaslab>| {
+            let state = metaslab.lock();
             let many = match &state.free {
                 Some(free) => u64::try_from(free.len()).unwrap_or(u64::MAX),
                 None => state.map.head.histogram.iter().sum(),
             };
             many.max(1)
         };
-        vdev.iter().flat_map(|vdev| &vdev.slabs).map(pieces).sum()
+        vdev.iter().flat_map(|vdev| &vdev.metaslabs).map(pieces).sum()
     }
 
     /// Bytes that were freed before they were copied, since this was last asked.
@@ -144,10 +144,10 @@ impl SpaceAllocator {
         let (Some(evacuation), Some(of)) = (&removed.evacuation, self.vdev(vdev)) else { return Ok(None) };
         let end = evacuation.copies.lock().end();
         let mut copied = Vec::new();
-        for slab in of.slabs.iter().filter(|slab| slab.start < end) {
-            self.load(slab);
+        for metaslab in of.metaslabs.iter().filter(|metaslab| metaslab.start < end) {
+            self.load(metaslab);
             let unread = || Error::corrupt("a space map cannot be read").on_vdev(&of.top.get().name);
-            copied.extend(slab.in_use().ok_or_else(unread)?.iter().filter(|(start, _)| *start < end));
+            copied.extend(metaslab.in_use().ok_or_else(unread)?.iter().filter(|(start, _)| *start < end));
         }
         let copies = evacuation.copies.lock();
         let pieces: Result<Vec<_>> =
@@ -190,8 +190,8 @@ impl SpaceAllocator {
     #[doc(alias("vdev_destroy_spacemaps", "vdev_metaslab_fini"))]
     pub(crate) fn forget_top(&self, vdev: u64, store: &mut dyn SpaceMapStore) -> Result<u64> {
         let Some(of) = self.vdev(vdev) else { return Ok(0) };
-        for slab in &of.slabs {
-            let map = slab.lock().map;
+        for metaslab in &of.metaslabs {
+            let map = metaslab.lock().map;
             if map.object != 0 {
                 let what = SpaceObject::Map { block_size: map.block_size, head: map.head_size() };
                 store.free(&what, map.object)?;

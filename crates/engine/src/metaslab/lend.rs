@@ -25,18 +25,18 @@ impl SpaceAllocator {
         work: impl FnOnce(u64, u64) -> T,
     ) -> Option<((u64, u64), T)> {
         let vdev = self.vdev(vdev)?;
-        for slab in vdev.slabs.iter().filter(|slab| slab.end() > from) {
-            if only_used && slab.lock().map.object == 0 {
+        for metaslab in vdev.metaslabs.iter().filter(|metaslab| metaslab.end() > from) {
+            if only_used && metaslab.lock().map.object == 0 {
                 continue;
             }
-            let was_loaded = slab.is_loaded();
-            self.load(slab);
-            if let Some((start, end)) = slab.lend(from, most) {
+            let was_loaded = metaslab.is_loaded();
+            self.load(metaslab);
+            if let Some((start, end)) = metaslab.lend(from, most) {
                 let done = work(start, end);
-                self.take_back(slab, start, end);
+                self.take_back(metaslab, start, end);
                 return Some(((start, end), done));
             }
-            if !was_loaded && slab.unload() {
+            if !was_loaded && metaslab.unload() {
                 self.note_freed();
             }
         }
@@ -48,7 +48,10 @@ impl SpaceAllocator {
         self.trims.store(on, Ordering::Relaxed);
         if !on {
             let vdevs = self.all_vdevs();
-            vdevs.iter().flat_map(|vdev| &vdev.slabs).for_each(|slab| slab.lock().to_trim = RangeSet::new());
+            vdevs
+                .iter()
+                .flat_map(|vdev| &vdev.metaslabs)
+                .for_each(|metaslab| metaslab.lock().to_trim = RangeSet::new());
         }
     }
 
@@ -56,31 +59,31 @@ impl SpaceAllocator {
     /// by one.
     #[doc(alias = "ms_trim")]
     pub(crate) fn with_freed(&self, vdev: u64, work: &mut dyn FnMut(u64, u64)) {
-        for slab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.slabs) {
-            let freed = std::mem::take(&mut slab.lock().to_trim);
+        for metaslab in self.vdev(vdev).iter().flat_map(|vdev| &vdev.metaslabs) {
+            let freed = std::mem::take(&mut metaslab.lock().to_trim);
             if !freed.is_empty() {
-                self.load(slab);
-                self.with_these(slab, &freed, work);
+                self.load(metaslab);
+                self.with_these(metaslab, &freed, work);
             }
         }
     }
 
     /// Lends those parts of `wanted`, in one metaslab, that are free.
-    fn with_these(&self, slab: &Metaslab, wanted: &RangeSet, work: &mut dyn FnMut(u64, u64)) {
+    fn with_these(&self, metaslab: &Metaslab, wanted: &RangeSet, work: &mut dyn FnMut(u64, u64)) {
         for (mut from, end) in wanted.iter() {
             while from < end {
-                let Some((start, until)) = slab.lend(from, end - from) else { break };
+                let Some((start, until)) = metaslab.lend(from, end - from) else { break };
                 if start < end {
                     work(start, until.min(end));
                 }
-                self.take_back(slab, start, until);
+                self.take_back(metaslab, start, until);
                 from = until;
             }
         }
     }
 
-    fn take_back(&self, slab: &Metaslab, start: u64, end: u64) {
-        slab.take_back(start, end);
+    fn take_back(&self, metaslab: &Metaslab, start: u64, end: u64) {
+        metaslab.take_back(start, end);
         // An allocation may have found too little meanwhile.
         self.note_freed();
     }

@@ -101,35 +101,35 @@ impl Pool {
         Self { shapes, forms, limits, loads, store, all, ledger, rng, synced, txg: 4 }
     }
 
-    fn any_slab(&mut self) -> Arc<Metaslab> {
+    fn any_metaslab(&mut self) -> Arc<Metaslab> {
         let vdev = self.all.vdev(self.rng.below(self.shapes.len() as u64)).unwrap();
-        Arc::clone(&vdev.slabs[self.rng.below(vdev.slabs.len() as u64) as usize])
+        Arc::clone(&vdev.metaslabs[self.rng.below(vdev.metaslabs.len() as u64) as usize])
     }
 
     /// Metaslabs are forgotten, and loaded in steps between which other things happen.
     fn loading(&mut self) {
         match self.rng.below(4) {
             0 => {
-                self.any_slab().unload();
+                self.any_metaslab().unload();
             }
             1 => {
-                let slab = self.any_slab();
-                if let Some(start) = slab.start_load() {
-                    self.loads.push((slab, start, None));
+                let metaslab = self.any_metaslab();
+                if let Some(start) = metaslab.start_load() {
+                    self.loads.push((metaslab, start, None));
                 }
             }
             2 if !self.loads.is_empty() => {
                 let at = self.rng.below(self.loads.len() as u64) as usize;
-                let (slab, start, read) = &mut self.loads[at];
-                if !slab.is_loaded() && read.is_none() {
-                    *read = self.all.read_map(slab, start.object, start.length).ok();
+                let (metaslab, start, read) = &mut self.loads[at];
+                if !metaslab.is_loaded() && read.is_none() {
+                    *read = self.all.read_map(metaslab, start.object, start.length).ok();
                 }
             }
             _ if !self.loads.is_empty() => {
                 let at = self.rng.below(self.loads.len() as u64) as usize;
-                let (slab, start, read) = self.loads.swap_remove(at);
+                let (metaslab, start, read) = self.loads.swap_remove(at);
                 let read = read.ok_or_else(|| Error::not_found("the device is gone"));
-                slab.end_load(&start, read.as_ref().map_err(Clone::clone));
+                metaslab.end_load(&start, read.as_ref().map_err(Clone::clone));
             }
             _ => {}
         }
@@ -262,11 +262,11 @@ impl Pool {
         for (id, shape) in (0_u32..).zip(&self.shapes) {
             let vdev = self.all.vdev(u64::from(id)).unwrap();
             let mut found = RangeSet::new();
-            for slab in &vdev.slabs {
-                self.all.load(slab);
-                let state = slab.lock();
+            for metaslab in &vdev.metaslabs {
+                self.all.load(metaslab);
+                let state = metaslab.lock();
                 let free = state.free.as_ref().unwrap();
-                assert_eq!(free.covered(), slab.size - state.allocated, "metaslab {}", slab.id);
+                assert_eq!(free.covered(), metaslab.size - state.allocated, "metaslab {}", metaslab.id);
                 free.iter().for_each(|(s, e)| {
                     found.insert(s, e);
                 });

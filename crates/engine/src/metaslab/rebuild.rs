@@ -14,7 +14,7 @@ use stdx::{RangeSet, SizedRanges};
 use super::allocator::{SpaceAllocator, SpaceMapFeatures};
 use super::append::Addition;
 use super::log::MetaslabChange;
-use super::record::{self, SlabRecord, TopRecord};
+use super::record::{self, LastMetaslab, TopRecord};
 use super::removed::Removed;
 use super::store::SpaceMapSource;
 use super::sync::MapSync;
@@ -65,16 +65,16 @@ impl SpaceAllocator {
             if let Some(number) = table::checkpoint(mos, config)? {
                 record.checkpoint = record::map(&mos.object(number)?)?;
             }
-            for (slab, ranges) in record.metaslabs.iter_mut().zip(&allocated) {
-                *slab = with_count(ranges.covered());
+            for (metaslab, ranges) in record.metaslabs.iter_mut().zip(&allocated) {
+                *metaslab = with_count(ranges.covered());
             }
             all.add_top(record)?;
             all.sync.lock().rearray.insert(config.id);
-            let slabs = all.vdev(config.id).map(|vdev| vdev.slabs.clone()).unwrap_or_default();
-            for (slab, ranges) in slabs.iter().zip(allocated) {
-                slab.adopt(&ranges);
+            let metaslabs = all.vdev(config.id).map(|vdev| vdev.metaslabs.clone()).unwrap_or_default();
+            for (metaslab, ranges) in metaslabs.iter().zip(allocated) {
+                metaslab.adopt(&ranges);
                 if !ranges.is_empty() {
-                    all.sync.lock().rewrite.insert((slab.vdev, slab.id));
+                    all.sync.lock().rewrite.insert((metaslab.vdev, metaslab.id));
                 }
             }
         }
@@ -83,9 +83,9 @@ impl SpaceAllocator {
 }
 
 /// A metaslab without a map, with `bytes` bytes allocated.
-fn with_count(bytes: u64) -> SlabRecord {
+fn with_count(bytes: u64) -> LastMetaslab {
     let head = SpaceMapPhys { alloc: i64::try_from(bytes).unwrap_or(i64::MAX), ..SpaceMapPhys::default() };
-    SlabRecord { map: MapState { head, ..MapState::default() }, ..SlabRecord::default() }
+    LastMetaslab { map: MapState { head, ..MapState::default() }, ..LastMetaslab::default() }
 }
 
 impl Metaslab {
@@ -106,31 +106,31 @@ impl Metaslab {
 
 impl MapSync<'_> {
     /// Writes a map for a metaslab that has none. Nothing of this txg is in it.
-    pub(super) fn renew(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
+    pub(super) fn renew(&mut self, vdev: &Vdev, metaslab: &Metaslab) -> Result<()> {
         self.need_unflushed(vdev)?;
-        let map = self.new_map(vdev, slab)?;
-        let mut state = slab.lock();
+        let map = self.new_map(vdev, metaslab)?;
+        let mut state = metaslab.lock();
         // Until the words are written the map does not describe the metaslab: it must stay loaded.
         state.unwritten = true;
         state.map = map;
         let mut addition = Addition::anew(map);
-        state.whole(slab, &mut addition, self.stamp);
-        addition.map.head.histogram = state.histogram(&RangeSet::new(), slab.ashift);
+        state.whole(metaslab, &mut addition, self.stamp);
+        addition.map.head.histogram = state.histogram(&RangeSet::new(), metaslab.ashift);
         state.map = addition.map;
         state.synced_length = addition.map.head.length;
         state.unflushed = MetaslabChange::default();
         state.flushing = MetaslabChange::default();
         if self.forms.log {
-            self.bump(vdev, slab, &mut state, false);
+            self.bump(vdev, metaslab, &mut state, false);
         }
         drop(state);
         self.wrote = true;
         let head = addition.write(self.store, &SpaceMapPhys::default())?;
-        let mut state = slab.lock();
+        let mut state = metaslab.lock();
         state.map.head = head;
         state.unwritten = false;
         drop(state);
-        self.of.mark_dirty(slab, self.stamp.txg);
+        self.of.mark_dirty(metaslab, self.stamp.txg);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::log::{MetaslabChange, Unflushed, logs};
 use super::table::{self, Metaslabs};
-use super::unit::{MapState, Metaslab, SlabState};
+use super::unit::{MapState, Metaslab, MetaslabState};
 use super::vdev::{TopSlot, Vdev};
 use crate::dmu::{Object, Objset};
 use crate::error::{Error, Result};
@@ -23,7 +23,7 @@ const MAX_METASLAB_SHIFT: u32 = 40;
 
 /// A metaslab as it was left.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct SlabRecord {
+pub(crate) struct LastMetaslab {
     /// Its map; object 0 when it was never written.
     pub(crate) map: MapState,
     /// Since when its changes are in logs; 0: it has never been in one.
@@ -50,7 +50,7 @@ pub struct TopRecord {
     /// The checkpoint's space map; object 0: none.
     pub(crate) checkpoint: MapState,
     /// The metaslabs, in order.
-    pub(crate) metaslabs: Vec<SlabRecord>,
+    pub(crate) metaslabs: Vec<LastMetaslab>,
 }
 
 impl TopRecord {
@@ -68,7 +68,7 @@ impl TopRecord {
             array: config.metaslab_array,
             unflushed_array: 0,
             checkpoint: MapState::default(),
-            metaslabs: vec![SlabRecord::default(); count],
+            metaslabs: vec![LastMetaslab::default(); count],
         })
     }
 
@@ -120,7 +120,7 @@ impl TopRecord {
                 number => map(&mos.object(number)?)?,
             };
             let change = unflushed.change(config.id, metaslab.id).cloned().unwrap_or_default();
-            record.metaslabs.push(SlabRecord { map, unflushed_txg: metaslab.unflushed_txg, change });
+            record.metaslabs.push(LastMetaslab { map, unflushed_txg: metaslab.unflushed_txg, change });
         }
         if let Some(number) = table::checkpoint(mos, config)? {
             record.checkpoint = map(&mos.object(number)?)?;
@@ -135,17 +135,17 @@ impl TopRecord {
         if !sane {
             return Err(Error::corrupt("the vdev's metaslabs are invalid").on_vdev(&top.name));
         }
-        let mut slabs = Vec::new();
+        let mut metaslabs = Vec::new();
         for (id, record) in (0..).zip(self.metaslabs) {
             let place = table::place(shift, self.row, id);
-            slabs.push(Arc::new(Metaslab::new(top.id, id, place, top.ashift, record.into_state())));
+            metaslabs.push(Arc::new(Metaslab::new(top.id, id, place, top.ashift, record.into_state())));
         }
         let (id, deflate_ratio, top) = (top.id, top.deflate_ratio(), TopSlot::new(top));
         Ok(Vdev {
             id,
             shift,
-            groups: Vdev::groups(&top, self.bias, &slabs, log_min),
-            slabs,
+            groups: Vdev::groups(&top, self.bias, &metaslabs, log_min),
+            metaslabs,
             array: AtomicU64::new(self.array),
             unflushed_array: AtomicU64::new(self.unflushed_array),
             checkpoint: Mutex::new(self.checkpoint),
@@ -156,13 +156,13 @@ impl TopRecord {
     }
 }
 
-impl SlabRecord {
-    fn into_state(self) -> SlabState {
+impl LastMetaslab {
+    fn into_state(self) -> MetaslabState {
         let Self { map, unflushed_txg, change } = self;
         let settled = u64::try_from(map.head.alloc).unwrap_or(0);
         let allocated =
             settled.saturating_add(change.allocated.covered()).saturating_sub(change.freed.covered());
-        let mut state = SlabState::default();
+        let mut state = MetaslabState::default();
         state.unflushed_dirty = !change.allocated.is_empty() || !change.freed.is_empty();
         state.unflushed = change;
         state.unflushed_txg = unflushed_txg;

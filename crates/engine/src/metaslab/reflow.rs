@@ -8,8 +8,8 @@ use super::allocator::SpaceAllocator;
 
 impl SpaceAllocator {
     /// First byte after the last metaslab of a vdev: where the expansion of a raidz ends. 0 for an unknown vdev.
-    pub fn end_of_slabs(&self, vdev: u64) -> u64 {
-        self.vdev(vdev).and_then(|vdev| vdev.slabs.last().map(|slab| slab.end())).unwrap_or(0)
+    pub fn end_of_metaslabs(&self, vdev: u64) -> u64 {
+        self.vdev(vdev).and_then(|vdev| vdev.metaslabs.last().map(|metaslab| metaslab.end())).unwrap_or(0)
     }
 
     /// Returns ranges of a vdev, within `within`, that are not allocatable: space in use, and space freed in
@@ -19,15 +19,17 @@ impl SpaceAllocator {
         let mut found = RangeSet::new();
         let mut reached = within.start;
         let vdev = self.vdev(vdev);
-        for slab in vdev.iter().flat_map(|vdev| &vdev.slabs).filter(|slab| slab.end() > within.start) {
-            let (start, end) = (slab.start.max(within.start), slab.end().min(within.end));
+        for metaslab in
+            vdev.iter().flat_map(|vdev| &vdev.metaslabs).filter(|metaslab| metaslab.end() > within.start)
+        {
+            let (start, end) = (metaslab.start.max(within.start), metaslab.end().min(within.end));
             if start >= end {
                 break;
             }
-            self.load(slab);
+            self.load(metaslab);
             let mut used = RangeSet::new();
             used.insert(start, end);
-            for (start, end) in slab.lock().free.iter().flat_map(stdx::SizedRanges::iter) {
+            for (start, end) in metaslab.lock().free.iter().flat_map(stdx::SizedRanges::iter) {
                 used.remove(start, end);
             }
             for (start, end) in used.iter() {

@@ -29,7 +29,7 @@ use super::append::{Addition, Stamp, put_words};
 use super::log::MetaslabChange;
 use super::policy::{self, MetaslabLimits};
 use super::store::{SpaceMapStore, SpaceObject};
-use super::unit::{MapState, Metaslab, SlabState};
+use super::unit::{MapState, Metaslab, MetaslabState};
 use super::vdev::Vdev;
 use crate::error::{Error, Result};
 use crate::txg;
@@ -92,7 +92,7 @@ impl SpaceAllocator {
     fn changed(&self, txg: u64) -> Vec<(u64, u64)> {
         let names: Vec<_> = self.dirty_slot(txg).lock().iter().copied().collect();
         let changed =
-            |&(vdev, id): &(u64, u64)| self.slab(vdev, id).is_some_and(|s| s.lock().has_changes(txg));
+            |&(vdev, id): &(u64, u64)| self.metaslab(vdev, id).is_some_and(|s| s.lock().has_changes(txg));
         names.into_iter().filter(changed).collect()
     }
 
@@ -127,8 +127,8 @@ impl SpaceAllocator {
         }
         for (vdev, id) in names {
             let vdev = self.vdev(vdev).ok_or_else(|| Error::corrupt("a dirty vdev is gone"))?;
-            if let Some(slab) = usize::try_from(id).ok().and_then(|id| vdev.slabs.get(id)) {
-                run.metaslab(&vdev, slab)?;
+            if let Some(metaslab) = usize::try_from(id).ok().and_then(|id| vdev.metaslabs.get(id)) {
+                run.metaslab(&vdev, metaslab)?;
             }
         }
         run.obsolete()?;
@@ -143,16 +143,18 @@ impl SpaceAllocator {
         names.append(&mut state.waiting);
         for (vdev, id) in names {
             let Some(vdev) = self.vdev(vdev) else { continue };
-            let Some(slab) = usize::try_from(id).ok().and_then(|id| vdev.slabs.get(id)) else { continue };
+            let Some(metaslab) = usize::try_from(id).ok().and_then(|id| vdev.metaslabs.get(id)) else {
+                continue;
+            };
             // Nothing is ripe before its txg.
             let ripens = if self.keeps_freed.load(Ordering::Acquire) { 0 } else { txg };
-            let (allocated, deferred) = slab.sync_done(txg, ripens, self.trims.load(Ordering::Relaxed));
+            let (allocated, deferred) = metaslab.sync_done(txg, ripens, self.trims.load(Ordering::Relaxed));
             if let Some(group) = vdev.group_of(id) {
                 group.allocated.fetch_add(allocated + deferred, Ordering::Relaxed);
                 group.deferred.fetch_add(deferred, Ordering::Relaxed);
             }
-            if slab.lock().deferred_space() != 0 {
-                state.waiting.insert((slab.vdev, id));
+            if metaslab.lock().deferred_space() != 0 {
+                state.waiting.insert((metaslab.vdev, id));
             }
         }
         drop(state);
@@ -183,8 +185,8 @@ impl MapSync<'_> {
         }
         for (vdev, id) in std::mem::take(&mut self.state.rewrite) {
             let vdev = self.of.vdev(vdev).ok_or_else(|| Error::corrupt("a vdev to be rewritten is gone"))?;
-            if let Some(slab) = usize::try_from(id).ok().and_then(|id| vdev.slabs.get(id)) {
-                self.renew(&vdev, slab)?;
+            if let Some(metaslab) = usize::try_from(id).ok().and_then(|id| vdev.metaslabs.get(id)) {
+                self.renew(&vdev, metaslab)?;
             }
         }
         Ok(())
@@ -211,11 +213,11 @@ impl MapSync<'_> {
     }
 
     /// A new map for a metaslab, noted in the vdev's array.
-    pub(super) fn new_map(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<MapState> {
+    pub(super) fn new_map(&mut self, vdev: &Vdev, metaslab: &Metaslab) -> Result<MapState> {
         let block_size = self.block_size();
         let map = self.create(&SpaceObject::Map { block_size, head: self.head_size() }, block_size)?;
         let array = self.array(vdev)?;
-        self.arrays.entry(array).or_default().insert(slab.id, map.object);
+        self.arrays.entry(array).or_default().insert(metaslab.id, map.object);
         Ok(map)
     }
 
@@ -242,25 +244,25 @@ impl MapSync<'_> {
 
     /// Writes the changes of one metaslab.
     #[doc(alias = "metaslab_sync")]
-    fn metaslab(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
-        if !slab.lock().has_changes(self.stamp.txg) {
+    fn metaslab(&mut self, vdev: &Vdev, metaslab: &Metaslab) -> Result<()> {
+        if !metaslab.lock().has_changes(self.stamp.txg) {
             return Ok(());
         }
         self.need_unflushed(vdev)?;
-        if slab.lock().map.object == 0 {
-            let map = self.new_map(vdev, slab)?;
-            slab.lock().map = map;
+        if metaslab.lock().map.object == 0 {
+            let map = self.new_map(vdev, metaslab)?;
+            metaslab.lock().map = map;
         }
         if self.stamp.pass == 1 {
-            self.condense(vdev, slab)?;
+            self.condense(vdev, metaslab)?;
         }
         if self.forms.log {
-            let mut state = slab.lock();
+            let mut state = metaslab.lock();
             if !state.unflushed_dirty {
-                self.bump(vdev, slab, &mut state, true);
+                self.bump(vdev, metaslab, &mut state, true);
             }
         }
-        let mut state = slab.lock();
+        let mut state = metaslab.lock();
         let before = state.map.head;
         let allocated = std::mem::take(state.slot(self.stamp.txg));
         let freed = std::mem::take(&mut state.freeing);
@@ -271,11 +273,11 @@ impl MapSync<'_> {
             allocated.iter().for_each(|(s, e)| state.unflushed.apply(s, e, false));
             freed.iter().for_each(|(s, e)| state.unflushed.apply(s, e, true));
         } else {
-            let unit = (slab.ashift, slab.start);
+            let unit = (metaslab.ashift, metaslab.start);
             addition.ranges(unit, &allocated, false, None, self.stamp);
             addition.ranges(unit, &freed, true, None, self.stamp);
         }
-        let histogram = state.histogram(&freed, slab.ashift);
+        let histogram = state.histogram(&freed, metaslab.ashift);
         addition.map.head.histogram = histogram;
         state.map.head = addition.map.head;
         freed.iter().for_each(|(s, e)| {
@@ -284,7 +286,7 @@ impl MapSync<'_> {
         drop(state);
         self.wrote = true;
         let head = addition.write(self.store, &before)?;
-        slab.lock().map.head = head;
+        metaslab.lock().map.head = head;
         if self.forms.log {
             let number = u32::try_from(vdev.id).map_err(|_| Error::corrupt("vdev number too big"))?;
             self.log.push((number, allocated, freed));
@@ -342,11 +344,12 @@ impl MapSync<'_> {
 
     /// Writes a metaslab's map anew if that is worth it. Nothing of this txg is in it then. True when it was.
     #[doc(alias = "metaslab_condense")]
-    fn condense(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<bool> {
-        let mut state = slab.lock();
-        let record = state.map.block_size.max(1 << slab.ashift);
+    fn condense(&mut self, vdev: &Vdev, metaslab: &Metaslab) -> Result<bool> {
+        let mut state = metaslab.lock();
+        let record = state.map.block_size.max(1 << metaslab.ashift);
         let wanted = state.free.as_ref().is_some_and(|free| {
-            let size = policy::condensed_size(free, slab.ashift, self.forms.two_words, state.map.block_size);
+            let size =
+                policy::condensed_size(free, metaslab.ashift, self.forms.two_words, state.map.block_size);
             policy::should_condense(&state.map.head, size, record, free.is_empty())
         });
         if !wanted || !state.freed.is_empty() {
@@ -362,24 +365,24 @@ impl MapSync<'_> {
             drop(state);
             let what = SpaceObject::Map { block_size: old.block_size, head: old.head_size() };
             self.store.free(&what, old.object)?;
-            let map = self.new_map(vdev, slab)?;
-            state = slab.lock();
+            let map = self.new_map(vdev, metaslab)?;
+            state = metaslab.lock();
             map
         };
         let mut addition = Addition::anew(map);
-        state.whole(slab, &mut addition, self.stamp);
-        addition.map.head.histogram = state.histogram(&RangeSet::new(), slab.ashift);
+        state.whole(metaslab, &mut addition, self.stamp);
+        addition.map.head.histogram = state.histogram(&RangeSet::new(), metaslab.ashift);
         state.map = addition.map;
         state.synced_length = addition.map.head.length;
         state.unflushed = MetaslabChange::default();
         state.flushing = MetaslabChange::default();
         if self.forms.log && state.unflushed_txg != 0 {
-            self.bump(vdev, slab, &mut state, false);
+            self.bump(vdev, metaslab, &mut state, false);
         }
         drop(state);
         self.wrote = true;
         let head = addition.write(self.store, &SpaceMapPhys::default())?;
-        let mut state = slab.lock();
+        let mut state = metaslab.lock();
         state.map.head = head;
         state.unwritten = false;
         Ok(true)
@@ -387,17 +390,17 @@ impl MapSync<'_> {
 
     /// From this txg on the logs count for the metaslab.
     #[doc(alias = "metaslab_unflushed_bump")]
-    pub(super) fn bump(&mut self, vdev: &Vdev, slab: &Metaslab, state: &mut SlabState, dirty: bool) {
+    pub(super) fn bump(&mut self, vdev: &Vdev, metaslab: &Metaslab, state: &mut MetaslabState, dirty: bool) {
         let txg = self.stamp.txg;
         state.unflushed_dirty = dirty;
         if state.unflushed_txg == txg {
             return;
         }
-        self.state.unflushed.remove(&(state.unflushed_txg, slab.vdev, slab.id));
-        self.state.unflushed.insert((txg, slab.vdev, slab.id));
+        self.state.unflushed.remove(&(state.unflushed_txg, metaslab.vdev, metaslab.id));
+        self.state.unflushed.insert((txg, metaslab.vdev, metaslab.id));
         state.unflushed_txg = txg;
         let array = vdev.unflushed_array.load(Ordering::Relaxed);
-        self.arrays.entry(array).or_default().insert(slab.id, txg);
+        self.arrays.entry(array).or_default().insert(metaslab.id, txg);
         self.wrote = true;
     }
 
@@ -406,37 +409,38 @@ impl MapSync<'_> {
     fn flush(&mut self) -> Result<()> {
         let txg = self.stamp.txg;
         let order: Vec<(u64, u64, u64)> = self.state.unflushed.iter().copied().collect();
-        let mut slabs = Vec::new();
+        let mut metaslabs = Vec::new();
         for (since, vdev, id) in order.into_iter().take_while(|&(since, ..)| since != txg) {
             let vdev = self.of.vdev(vdev).ok_or_else(|| Error::corrupt("a metaslab in a log is gone"))?;
-            let slab = self.of.slab(vdev.id, id).ok_or_else(|| Error::corrupt("no such metaslab"))?;
+            let metaslab = self.of.metaslab(vdev.id, id).ok_or_else(|| Error::corrupt("no such metaslab"))?;
             let (dirty, ranges) = {
-                let state = slab.lock();
+                let state = metaslab.lock();
                 (state.unflushed_dirty, state.unflushed.allocated.len() + state.unflushed.freed.len())
             };
-            slabs.push((since, vdev, slab, dirty, u64::try_from(ranges).unwrap_or(u64::MAX)));
+            metaslabs.push((since, vdev, metaslab, dirty, u64::try_from(ranges).unwrap_or(u64::MAX)));
         }
-        let mut ranges: u64 = slabs.iter().map(|slab| slab.4).fold(0, u64::saturating_add);
-        let mut want = if std::mem::take(&mut self.state.flush_all) { u64::MAX } else { self.budget(&slabs) };
-        for (_, vdev, slab, dirty, many) in slabs {
+        let mut ranges: u64 = metaslabs.iter().map(|metaslab| metaslab.4).fold(0, u64::saturating_add);
+        let mut want =
+            if std::mem::take(&mut self.state.flush_all) { u64::MAX } else { self.budget(&metaslabs) };
+        for (_, vdev, metaslab, dirty, many) in metaslabs {
             self.need_unflushed(&vdev)?;
             if want == 0 && ranges <= self.state.limits.unflushed_ranges {
                 break;
             }
             if dirty {
-                self.flush_one(&vdev, &slab)?;
+                self.flush_one(&vdev, &metaslab)?;
                 (want, ranges) = (want.saturating_sub(1), ranges.saturating_sub(many));
             } else {
-                self.bump(&vdev, &slab, &mut slab.lock(), false);
+                self.bump(&vdev, &metaslab, &mut metaslab.lock(), false);
             }
         }
         self.free_old_logs()
     }
 
-    fn budget<V, S>(&self, slabs: &[(u64, V, S, bool, u64)]) -> u64 {
+    fn budget<V, S>(&self, metaslabs: &[(u64, V, S, bool, u64)]) -> u64 {
         let mut rows: BTreeMap<u64, (u64, u64)> =
             self.state.logs.iter().map(|(&txg, log)| (txg, (log.blocks(), 0))).collect();
-        for (since, ..) in slabs.iter().filter(|slab| slab.3) {
+        for (since, ..) in metaslabs.iter().filter(|metaslab| metaslab.3) {
             rows.entry(*since).or_default().1 += 1;
         }
         let rows: Vec<(u64, u64)> = rows.into_values().collect();
@@ -444,27 +448,27 @@ impl MapSync<'_> {
     }
 
     #[doc(alias = "metaslab_flush")]
-    fn flush_one(&mut self, vdev: &Vdev, slab: &Metaslab) -> Result<()> {
-        if slab.lock().map.object == 0 {
-            let map = self.new_map(vdev, slab)?;
-            slab.lock().map = map;
+    fn flush_one(&mut self, vdev: &Vdev, metaslab: &Metaslab) -> Result<()> {
+        if metaslab.lock().map.object == 0 {
+            let map = self.new_map(vdev, metaslab)?;
+            metaslab.lock().map = map;
         }
-        if self.condense(vdev, slab)? {
+        if self.condense(vdev, metaslab)? {
             return Ok(());
         }
-        let mut state = slab.lock();
+        let mut state = metaslab.lock();
         let before = state.map.head;
         state.flushing = std::mem::take(&mut state.unflushed);
         let mut addition = Addition::to(state.map);
-        let unit = (slab.ashift, slab.start);
+        let unit = (metaslab.ashift, metaslab.start);
         addition.ranges(unit, &state.flushing.allocated, false, None, self.stamp);
         addition.ranges(unit, &state.flushing.freed, true, None, self.stamp);
         state.map.head = addition.map.head;
-        self.bump(vdev, slab, &mut state, false);
+        self.bump(vdev, metaslab, &mut state, false);
         drop(state);
-        self.of.mark_dirty(slab, self.stamp.txg);
+        self.of.mark_dirty(metaslab, self.stamp.txg);
         let head = addition.write(self.store, &before)?;
-        slab.lock().map.head = head;
+        metaslab.lock().map.head = head;
         Ok(())
     }
 
@@ -519,7 +523,7 @@ impl MapSync<'_> {
     }
 }
 
-impl SlabState {
+impl MetaslabState {
     /// Something of the txg waits to be written.
     fn has_changes(&self, txg: u64) -> bool {
         !txg::of(&self.allocating, txg).is_empty()
@@ -553,14 +557,14 @@ impl SlabState {
 
     /// Appends the metaslab's state before this txg: all is allocated, except space that is free, deferred,
     /// or was allocated since.
-    pub(super) fn whole(&self, slab: &Metaslab, addition: &mut Addition, stamp: Stamp) {
-        let unit = (slab.ashift, slab.start);
+    pub(super) fn whole(&self, metaslab: &Metaslab, addition: &mut Addition, stamp: Stamp) {
+        let unit = (metaslab.ashift, metaslab.start);
         let mut rest = RangeSet::new();
         let sets = self.deferred.iter().map(|(_, set)| set).chain(&self.allocating).chain([&self.lent]);
         sets.flat_map(RangeSet::iter).for_each(|(start, end)| {
             rest.insert(start, end);
         });
-        addition.each(unit, std::iter::once((slab.start, slab.end())), false, None, stamp);
+        addition.each(unit, std::iter::once((metaslab.start, metaslab.end())), false, None, stamp);
         addition.each(unit, self.free.iter().flat_map(|free| free.iter()), true, None, stamp);
         addition.ranges(unit, &rest, true, None, stamp);
     }

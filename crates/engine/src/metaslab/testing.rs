@@ -7,7 +7,7 @@ use ondisk::space_map::{SpaceMapDecoder, SpaceMapPhys};
 use parking_lot::Mutex;
 
 use super::log::MetaslabChange;
-use super::record::SlabRecord;
+use super::record::LastMetaslab;
 use super::{
     MapState, SpaceAllocator, SpaceMapFeatures, SpaceMapSource, SpaceMapStore, SpaceObject, TopRecord,
 };
@@ -199,7 +199,7 @@ impl Shape {
             array: 0,
             unflushed_array: 0,
             checkpoint: MapState::default(),
-            metaslabs: vec![SlabRecord::default(); self.metaslabs as usize],
+            metaslabs: vec![LastMetaslab::default(); self.metaslabs as usize],
         }
     }
 }
@@ -222,9 +222,9 @@ pub(super) fn reload(shapes: &[Shape], forms: SpaceMapFeatures, store: &SharedOb
         record.array = objects.arrays.get(&id).copied().unwrap_or(0);
         record.unflushed_array = objects.unflushed.get(&id).copied().unwrap_or(0);
         record.checkpoint = objects.map(objects.checkpoints.get(&id).copied().unwrap_or(0));
-        for (ms, slab) in (0..).zip(&mut record.metaslabs) {
-            slab.map = objects.map(objects.word(record.array, ms));
-            slab.unflushed_txg = objects.word(record.unflushed_array, ms);
+        for (ms, metaslab) in (0..).zip(&mut record.metaslabs) {
+            metaslab.map = objects.map(objects.word(record.array, ms));
+            metaslab.unflushed_txg = objects.word(record.unflushed_array, ms);
         }
         replay(&objects, id, shape, &mut record);
         all.add_top(record).unwrap();
@@ -241,10 +241,10 @@ fn replay(objects: &TestObjects, id: u64, shape: &Shape, record: &mut TopRecord)
         let mut each = |block: &[u8]| {
             for entry in decoder.entries(block) {
                 let entry = entry.unwrap();
-                let slab = &mut record.metaslabs[..];
+                let metaslab = &mut record.metaslabs[..];
                 let at = (entry.offset >> shape.metaslab_shift) as usize;
-                if entry.vdev == Some(id as u32) && txg >= slab[at].unflushed_txg {
-                    let change: &mut MetaslabChange = &mut slab[at].change;
+                if entry.vdev == Some(id as u32) && txg >= metaslab[at].unflushed_txg {
+                    let change: &mut MetaslabChange = &mut metaslab[at].change;
                     change.apply(entry.offset, entry.offset + entry.run, entry.free);
                 }
             }

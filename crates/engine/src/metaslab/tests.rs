@@ -93,14 +93,14 @@ fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
     all.source = Some(Arc::clone(&counting) as Arc<dyn SpaceMapSource>);
     while all.allocate(&want(4096, 4)).is_ok() {}
     sync(&all, &store, 4);
-    let slabs = || (0..8).map(|id| all.slab(0, id).unwrap());
+    let metaslabs = || (0..8).map(|id| all.metaslab(0, id).unwrap());
     // One block of 4 KiB in each metaslab becomes free.
-    for slab in slabs() {
-        let offset = slab.start;
+    for metaslab in metaslabs() {
+        let offset = metaslab.start;
         all.free(&Dva { vdev: 0, offset, asize: 4096, ..Dva::default() }, 5);
     }
     (5..9).for_each(|txg| sync(&all, &store, txg));
-    let unload = || slabs().for_each(|slab| assert!(slab.unload() || !slab.is_loaded()));
+    let unload = || metaslabs().for_each(|metaslab| assert!(metaslab.unload() || !metaslab.is_loaded()));
     unload();
     let reads = || counting.1.load(Ordering::Relaxed);
     let before = reads();
@@ -110,7 +110,7 @@ fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
     }
     assert_eq!(reads(), before);
     // Frees there count again.
-    let offset = slabs().next().unwrap().start + 4096;
+    let offset = metaslabs().next().unwrap().start + 4096;
     all.free(&Dva { vdev: 0, offset, asize: 4096, ..Dva::default() }, 9);
     (9..12).for_each(|txg| sync(&all, &store, txg));
     assert_eq!(one(&all, want(8192, 12)).offset, offset - 4096);
@@ -120,9 +120,9 @@ fn unloaded_metaslabs_without_long_pieces_are_not_loaded_for_long_blocks() {
 /// when space is freed all the time and maps leave memory.
 #[test]
 fn few_metaslabs_are_looked_into_for_a_block() {
-    const SLABS: u64 = 100;
+    const METASLABS: u64 = 100;
     let store = SharedObjects::default();
-    let mut all = create(&[Shape::disk(12, 20, SLABS)], SpaceMapFeatures::NEW, &store);
+    let mut all = create(&[Shape::disk(12, 20, METASLABS)], SpaceMapFeatures::NEW, &store);
     let counting = Arc::new(Counting(store.clone(), AtomicU64::new(0)));
     all.source = Some(Arc::clone(&counting) as Arc<dyn SpaceMapSource>);
     let mut blocks = Vec::new();
@@ -133,8 +133,8 @@ fn few_metaslabs_are_looked_into_for_a_block() {
     blocks.sort_by_key(|dva| dva.offset);
     blocks.iter().step_by(16).for_each(|dva| all.free(dva, 5));
     (5..8).for_each(|txg| sync(&all, &store, txg));
-    let slabs: Vec<_> = (0..SLABS).map(|id| all.slab(0, id).unwrap()).collect();
-    let visits = || slabs.iter().map(|slab| slab.visits.load(Ordering::Relaxed)).sum::<u64>();
+    let metaslabs: Vec<_> = (0..METASLABS).map(|id| all.metaslab(0, id).unwrap()).collect();
+    let visits = || metaslabs.iter().map(|metaslab| metaslab.visits.load(Ordering::Relaxed)).sum::<u64>();
     let (visited, read) = (visits(), counting.1.load(Ordering::Relaxed));
     let mut freed = blocks.iter().skip(8).step_by(16);
     for txg in 8..28 {
@@ -144,8 +144,8 @@ fn few_metaslabs_are_looked_into_for_a_block() {
         }
         freed.by_ref().take(5).for_each(|dva| all.free(dva, txg));
         sync(&all, &store, txg);
-        for slab in &slabs {
-            slab.unload();
+        for metaslab in &metaslabs {
+            metaslab.unload();
         }
     }
     // 400 blocks.
@@ -182,8 +182,8 @@ fn copies_go_to_different_vdevs_or_far_apart() {
     let all = create(&[Shape::disk(9, 20, 16)], SpaceMapFeatures::NEW, &SharedObjects::default());
     for _ in 0..100 {
         let dvas = all.allocate(&AllocRequest { copies: 3, ..want(8192, 4) }).unwrap();
-        let slabs: BTreeSet<u64> = dvas.iter().map(|dva| dva.offset >> 20).collect();
-        assert_eq!(slabs.len(), 3, "{dvas:?}");
+        let metaslabs: BTreeSet<u64> = dvas.iter().map(|dva| dva.offset >> 20).collect();
+        assert_eq!(metaslabs.len(), 3, "{dvas:?}");
     }
     let all = create(&[Shape::disk(9, 24, 1)], SpaceMapFeatures::NEW, &SharedObjects::default());
     let dvas = all.allocate(&AllocRequest { copies: 2, ..want(8192, 4) }).unwrap();

@@ -74,12 +74,12 @@ pub(super) struct Metaslab {
     /// How often it was asked for a piece.
     #[cfg(test)]
     pub(crate) visits: AtomicU64,
-    state: Mutex<SlabState>,
+    state: Mutex<MetaslabState>,
 }
 
 /// The mutable state.
 #[derive(Debug, Default)]
-pub(super) struct SlabState {
+pub(super) struct MetaslabState {
     /// Allocatable ranges, while loaded.
     pub(crate) free: Option<SizedRanges>,
     /// How often it was unloaded: a load that began before that ends in vain.
@@ -148,8 +148,8 @@ pub(super) struct LoadStart {
 }
 
 impl Metaslab {
-    pub(crate) fn new(vdev: u64, id: u64, place: (u64, u64), ashift: u32, state: SlabState) -> Self {
-        let slab = Self {
+    pub(crate) fn new(vdev: u64, id: u64, place: (u64, u64), ashift: u32, state: MetaslabState) -> Self {
+        let metaslab = Self {
             vdev,
             id,
             start: place.0,
@@ -163,11 +163,11 @@ impl Metaslab {
             visits: AtomicU64::new(0),
             state: Mutex::new(state),
         };
-        slab.reweigh(&mut slab.lock());
-        slab
+        metaslab.reweigh(&mut metaslab.lock());
+        metaslab
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, SlabState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, MetaslabState> {
         self.state.lock()
     }
 
@@ -210,7 +210,7 @@ impl Metaslab {
     }
 
     /// After a change: weight and longest piece anew.
-    pub(crate) fn reweigh(&self, state: &mut SlabState) {
+    pub(crate) fn reweigh(&self, state: &mut MetaslabState) {
         let weight = match &state.free {
             Some(free) => {
                 self.largest.store(free.largest(), Ordering::Relaxed);
@@ -224,7 +224,7 @@ impl Metaslab {
         self.weight.store(weight.word(), Ordering::Relaxed);
     }
 
-    fn unloaded_weight(&self, state: &SlabState) -> Weight {
+    fn unloaded_weight(&self, state: &MetaslabState) -> Weight {
         if state.allocated == 0 {
             return Weight::of_space(self.size);
         }
@@ -456,7 +456,7 @@ impl Metaslab {
     }
 }
 
-impl SlabState {
+impl MetaslabState {
     /// Ranges allocated in a txg and not yet written.
     pub(crate) fn slot(&mut self, txg: u64) -> &mut RangeSet {
         txg::of_mut(&mut self.allocating, txg)

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::policy::Weight;
 use super::table;
-use super::unit::{MapState, Metaslab, SlabState};
+use super::unit::{MapState, Metaslab, MetaslabState};
 use crate::vdev::config::AllocBias;
 use crate::vdev::top::{Top, VdevLayout};
 use crate::zio::alloc::MetaslabClass;
@@ -56,7 +56,7 @@ pub(super) struct Vdev {
     pub(crate) top: Arc<TopSlot>,
     /// Size of a metaslab, as a shift.
     pub(crate) shift: u32,
-    pub(crate) slabs: Vec<Arc<Metaslab>>,
+    pub(crate) metaslabs: Vec<Arc<Metaslab>>,
     pub(crate) groups: Vec<Arc<Group>>,
     /// Object with the numbers of the space maps; 0: none yet.
     pub(crate) array: AtomicU64,
@@ -76,7 +76,7 @@ pub(super) struct Group {
     /// The vdev's number.
     pub(crate) vdev: u64,
     pub(crate) top: Arc<TopSlot>,
-    pub(crate) slabs: Vec<Arc<Metaslab>>,
+    pub(crate) metaslabs: Vec<Arc<Metaslab>>,
     /// Bytes of all its metaslabs.
     pub(crate) space: u64,
     /// Bytes allocated as written, and such as wait to be allocatable again.
@@ -109,21 +109,23 @@ pub(super) struct GroupRequest<'a> {
 
 impl Vdev {
     /// The metaslab that holds the bytes from `start` to `end`.
-    pub(crate) fn slab(&self, start: u64, end: u64) -> Option<&Arc<Metaslab>> {
-        let slab = self.slabs.get(usize::try_from(start.checked_shr(self.shift)?).ok()?)?;
-        (slab.start <= start && end <= slab.end()).then_some(slab)
+    pub(crate) fn metaslab(&self, start: u64, end: u64) -> Option<&Arc<Metaslab>> {
+        let metaslab = self.metaslabs.get(usize::try_from(start.checked_shr(self.shift)?).ok()?)?;
+        (metaslab.start <= start && end <= metaslab.end()).then_some(metaslab)
     }
 
     /// The group that a metaslab belongs to.
     pub(crate) fn group_of(&self, id: u64) -> Option<&Arc<Group>> {
-        self.groups.iter().find(|group| group.slabs.binary_search_by_key(&id, |slab| slab.id).is_ok())
+        self.groups
+            .iter()
+            .find(|group| group.metaslabs.binary_search_by_key(&id, |metaslab| metaslab.id).is_ok())
     }
 
     /// Divides metaslabs among classes. Of more than `log_min`, the emptiest, according to its own map, is for the intent log.
     pub(crate) fn groups(
         top: &Arc<TopSlot>,
         bias: AllocBias,
-        slabs: &[Arc<Metaslab>],
+        metaslabs: &[Arc<Metaslab>],
         log_min: usize,
     ) -> Vec<Arc<Group>> {
         let class = match bias {
@@ -133,12 +135,13 @@ impl Vdev {
             AllocBias::Dedup => MetaslabClass::Dedup,
         };
         let embedded = match class {
-            MetaslabClass::Normal if slabs.len() > log_min => {
-                slabs.iter().min_by_key(|slab| slab.lock().map.head.alloc).map(|slab| slab.id)
-            }
+            MetaslabClass::Normal if metaslabs.len() > log_min => metaslabs
+                .iter()
+                .min_by_key(|metaslab| metaslab.lock().map.head.alloc)
+                .map(|metaslab| metaslab.id),
             _ => None,
         };
-        let (log, rest): (Vec<_>, Vec<_>) = slabs.iter().cloned().partition(|s| Some(s.id) == embedded);
+        let (log, rest): (Vec<_>, Vec<_>) = metaslabs.iter().cloned().partition(|s| Some(s.id) == embedded);
         let mut groups = vec![Group::new(class, top, rest)];
         if !log.is_empty() {
             groups.push(Group::new(MetaslabClass::EmbeddedLog, top, log));
@@ -151,17 +154,17 @@ impl Vdev {
     /// allocations continue.
     #[doc(alias("vdev_expand", "vdev_metaslab_init"))]
     pub(crate) fn grown(&self, row: u64, count: u64, log_min: usize) -> Self {
-        let first = u64::try_from(self.slabs.len()).unwrap_or(u64::MAX);
+        let first = u64::try_from(self.metaslabs.len()).unwrap_or(u64::MAX);
         let ashift = self.top.get().ashift;
         let new = (first..count).map(|id| {
             let place = table::place(self.shift, row, id);
-            Arc::new(Metaslab::new(self.id, id, place, ashift, SlabState::default()))
+            Arc::new(Metaslab::new(self.id, id, place, ashift, MetaslabState::default()))
         });
         let mut new: Vec<_> = new.collect();
-        let slabs: Vec<_> = self.slabs.iter().chain(&new).cloned().collect();
+        let metaslabs: Vec<_> = self.metaslabs.iter().chain(&new).cloned().collect();
         let normal = self.groups.first().is_some_and(|group| group.class == MetaslabClass::Normal);
         // In a vdev that was too small for a log of its own, the emptiest metaslab is a new one.
-        let keeps_log = normal && self.groups.len() == 1 && slabs.len() > log_min;
+        let keeps_log = normal && self.groups.len() == 1 && metaslabs.len() > log_min;
         let log = if keeps_log { new.pop() } else { None };
         let mut groups = self.groups.clone();
         if let Some(first) = groups.first_mut() {
@@ -172,7 +175,7 @@ impl Vdev {
             id: self.id,
             top: Arc::clone(&self.top),
             shift: self.shift,
-            slabs,
+            metaslabs,
             groups,
             array: AtomicU64::new(self.array.load(Ordering::Relaxed)),
             unflushed_array: AtomicU64::new(self.unflushed_array.load(Ordering::Relaxed)),
@@ -184,26 +187,26 @@ impl Vdev {
 }
 
 impl Group {
-    fn new(class: MetaslabClass, top: &Arc<TopSlot>, slabs: Vec<Arc<Metaslab>>) -> Arc<Self> {
+    fn new(class: MetaslabClass, top: &Arc<TopSlot>, metaslabs: Vec<Arc<Metaslab>>) -> Arc<Self> {
         let now = top.get();
         let parity = match &now.layout {
             VdevLayout::Raidz(geometry) => usize::try_from(geometry.nparity).unwrap_or(0),
             _ => 0,
         };
         let disks = now.children().len().saturating_sub(parity).max(1);
-        let allocated: u64 = slabs.iter().map(|slab| slab.lock().allocated).sum();
+        let allocated: u64 = metaslabs.iter().map(|metaslab| metaslab.lock().allocated).sum();
         Arc::new(Self {
             class,
             vdev: now.id,
             top: Arc::clone(top),
-            space: slabs.iter().map(|slab| slab.size).sum(),
+            space: metaslabs.iter().map(|metaslab| metaslab.size).sum(),
             allocated: AtomicI64::new(i64::try_from(allocated).unwrap_or(i64::MAX)),
             deferred: AtomicI64::new(0),
             aliquot: ALIQUOT * u64::try_from(disks).unwrap_or(1),
             disks,
             active: [const { AtomicUsize::new(NONE) }; 3],
             lacking: Mutex::new((u64::MAX, u64::MAX)),
-            slabs,
+            metaslabs,
         })
     }
 
@@ -215,7 +218,7 @@ impl Group {
             class: self.class,
             vdev: self.vdev,
             top: Arc::clone(&self.top),
-            slabs: self.slabs.iter().chain(&more.slabs).cloned().collect(),
+            metaslabs: self.metaslabs.iter().chain(&more.metaslabs).cloned().collect(),
             space: self.space.saturating_add(more.space),
             allocated: now(&self.allocated),
             deferred: now(&self.deferred),
@@ -263,13 +266,13 @@ impl Group {
     /// if this is its first change in the txg.
     pub(crate) fn allocate(&self, want: &GroupRequest<'_>, load: &dyn Fn(&Metaslab)) -> Option<Piece<'_>> {
         let slot = self.active.get(want.copy)?;
-        if let Some(slab) = self.slabs.get(slot.load(Ordering::Acquire)) {
-            let other = want.others.iter().any(|&o| (slab.start..slab.end()).contains(&o));
-            if !other && let Some(placed) = slab.allocate(want.asize, want.txg, None) {
+        if let Some(metaslab) = self.metaslabs.get(slot.load(Ordering::Acquire)) {
+            let other = want.others.iter().any(|&o| (metaslab.start..metaslab.end()).contains(&o));
+            if !other && let Some(placed) = metaslab.allocate(want.asize, want.txg, None) {
                 if placed.spent {
                     slot.store(NONE, Ordering::Release);
                 }
-                return Some((placed.start, placed.first.then_some(&**slab)));
+                return Some((placed.start, placed.first.then_some(&**metaslab)));
             }
         }
         self.choose(want, load)
@@ -282,20 +285,20 @@ impl Group {
         let mut candidates = self.candidates(want);
         let tries = if want.hard { usize::MAX } else { MAX_TRIES };
         for (_, _, Reverse(at)) in std::iter::from_fn(|| candidates.pop()).take(tries) {
-            let slab = self.slabs.get(at)?;
-            let near = want.others.iter().copied().find(|o| (slab.start..slab.end()).contains(o));
+            let metaslab = self.metaslabs.get(at)?;
+            let near = want.others.iter().copied().find(|o| (metaslab.start..metaslab.end()).contains(o));
             if near.is_some() && !want.hard {
                 continue;
             }
-            if !slab.is_loaded() {
-                load(slab);
+            if !metaslab.is_loaded() {
+                load(metaslab);
             }
-            if let Some(placed) = slab.allocate(want.asize, want.txg, near) {
+            if let Some(placed) = metaslab.allocate(want.asize, want.txg, near) {
                 if near.is_none() {
-                    slab.activate();
+                    metaslab.activate();
                     slot.store(at, Ordering::Release);
                 }
-                return Some((placed.start, placed.first.then_some(&**slab)));
+                return Some((placed.start, placed.first.then_some(&**metaslab)));
             }
         }
         None
@@ -305,8 +308,12 @@ impl Group {
     /// they are not sorted.
     fn candidates(&self, want: &GroupRequest<'_>) -> BinaryHeap<(bool, Weight, Reverse<usize>)> {
         let active = [0, 1, 2].map(|copy| if copy == want.copy { NONE } else { self.active_of(copy) });
-        let all = self.slabs.iter().enumerate().filter(|(_, slab)| slab.may_hold(want.asize, want.hard));
-        all.map(|(at, slab)| (!active.contains(&at), slab.weight(), Reverse(at))).collect()
+        let all = self
+            .metaslabs
+            .iter()
+            .enumerate()
+            .filter(|(_, metaslab)| metaslab.may_hold(want.asize, want.hard));
+        all.map(|(at, metaslab)| (!active.contains(&at), metaslab.weight(), Reverse(at))).collect()
     }
 
     /// Whether it was found, since the last time at which space was freed, that there is no piece of that size.
@@ -317,7 +324,7 @@ impl Group {
 
     /// Whether no metaslab whose map was not read may have a piece of that size.
     pub(crate) fn is_known(&self, asize: u64) -> bool {
-        self.slabs.iter().all(|slab| slab.is_loaded() || !slab.may_hold(asize, true))
+        self.metaslabs.iter().all(|metaslab| metaslab.is_loaded() || !metaslab.may_hold(asize, true))
     }
 
     /// Notes that no metaslab has a piece of that size. `freed`: the number of times at which space was freed before it was
@@ -329,6 +336,11 @@ impl Group {
 
     /// Longest piece that may be there.
     pub(crate) fn longest(&self) -> u64 {
-        self.slabs.iter().filter(|slab| slab.may_hold(1, false)).map(|slab| slab.longest()).max().unwrap_or(0)
+        self.metaslabs
+            .iter()
+            .filter(|metaslab| metaslab.may_hold(1, false))
+            .map(|metaslab| metaslab.longest())
+            .max()
+            .unwrap_or(0)
     }
 }

@@ -119,11 +119,14 @@ impl Found<'_> {
             Ok(table) => table,
             Err(why) => return self.note(What::Maps(name), Err(why)),
         };
-        for (id, slab) in (0..).zip(&table.all) {
+        for (id, metaslab) in (0..).zip(&table.all) {
             if self.is_stopped() {
                 return;
             }
-            let read = slab.as_ref().map_err(Clone::clone).and_then(|slab| check::map(mos, config, slab));
+            let read = metaslab
+                .as_ref()
+                .map_err(Clone::clone)
+                .and_then(|metaslab| check::map(mos, config, metaslab));
             self.note(What::Map(name.clone(), id), read);
         }
     }

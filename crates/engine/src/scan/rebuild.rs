@@ -157,8 +157,8 @@ pub fn survey(pool: &Pool, options: &RebuildOptions<'_>, tell: &mut dyn FnMut(Pr
         for config in pool.tree().config.children.iter().filter(|config| is_being_removed(config)) {
             copies(pool, &mut space, &shape, (config.id, config.indirect_object))?;
         }
-        for (vdev, slabs) in space.used(&shape, window) {
-            all.found.entry(vdev).or_default().extend(slabs);
+        for (vdev, metaslabs) in space.used(&shape, window) {
+            all.found.entry(vdev).or_default().extend(metaslabs);
         }
     }
     if options.which.clones {
@@ -177,8 +177,8 @@ fn copies(
 ) -> Result<()> {
     let mapping = load_mapping(&pool.mos, mapping)?;
     let count = shape.find(vdev).map_or(0, |top| u64::try_from(top.metaslabs.len()).unwrap_or(0));
-    let slabs = space.used(shape, &[(vdev, (0, count))].into()).remove(&vdev).unwrap_or_default();
-    for (from, to) in slabs.iter().flat_map(RangeSet::iter) {
+    let metaslabs = space.used(shape, &[(vdev, (0, count))].into()).remove(&vdev).unwrap_or_default();
+    for (from, to) in metaslabs.iter().flat_map(RangeSet::iter) {
         let to = to.min(mapping.end());
         if from < to {
             let pieces = mapping.resolve(from, to - from)?;

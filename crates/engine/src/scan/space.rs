@@ -98,9 +98,9 @@ pub(crate) fn windows(maps: &SpaceMaps, bits: u64) -> Vec<Window> {
     let mut left = bits;
     for top in &maps.tops {
         let each = (1_u64 << top.ms_shift) >> top.ashift;
-        for (ms, slab) in (0_u64..).zip(&top.metaslabs) {
+        for (ms, metaslab) in (0_u64..).zip(&top.metaslabs) {
             // For an empty metaslab only the table of chunks takes memory.
-            let cost = if slab.object == 0 && slab.alloc == 0 { each >> 9 } else { each };
+            let cost = if metaslab.object == 0 && metaslab.alloc == 0 { each >> 9 } else { each };
             if cost > left {
                 all.push(Window::new());
                 left = bits;
@@ -228,16 +228,16 @@ impl<'p> SpaceCheck<'p> {
                 continue;
             };
             let mut runs = sectors.used.difference(&sectors.allocated).peekable();
-            let slabs = all.entry(top.id).or_insert_with(Vec::new);
+            let metaslabs = all.entry(top.id).or_insert_with(Vec::new);
             for id in *first..*end {
                 let (from, size) = top.place(id);
-                let mut slab = RangeSet::new();
+                let mut metaslab = RangeSet::new();
                 while let Some(&(start, stop)) = runs.peek() {
                     let run = sectors.run(top.id, start, stop);
                     let last = run.offset.saturating_add(run.size);
                     let (start, stop) = (run.offset.max(from), last.min(from.saturating_add(size)));
                     if start < stop {
-                        slab.insert(start, stop);
+                        metaslab.insert(start, stop);
                     }
                     // A run that goes on belongs to the next metaslab, too.
                     if last > from.saturating_add(size) {
@@ -245,7 +245,7 @@ impl<'p> SpaceCheck<'p> {
                     }
                     runs.next();
                 }
-                slabs.push(slab);
+                metaslabs.push(metaslab);
             }
         }
         all

@@ -166,20 +166,20 @@ impl SpaceMaps {
         };
         let mut metaslabs = Vec::new();
         for ms in 0..count {
-            let mut slab = MetaslabMap { object: word(&array, ms)?, ..MetaslabMap::default() };
+            let mut metaslab = MetaslabMap { object: word(&array, ms)?, ..MetaslabMap::default() };
             if let Some(unflushed) = &unflushed {
-                slab.unflushed_txg = word(unflushed, ms)?;
+                metaslab.unflushed_txg = word(unflushed, ms)?;
             }
-            if slab.object != 0 {
-                match pool.mos.object(slab.object).and_then(|object| metaslab::head(&object)) {
-                    Ok(head) => slab.alloc = head.alloc,
+            if metaslab.object != 0 {
+                match pool.mos.object(metaslab.object).and_then(|object| metaslab::head(&object)) {
+                    Ok(head) => metaslab.alloc = head.alloc,
                     Err(e) => {
                         self.unknown.insert((config.id, ms));
                         self.notes.push(e.on_vdev(&config.name()));
                     }
                 }
             }
-            metaslabs.push(slab);
+            metaslabs.push(metaslab);
         }
         Ok(TopSpace {
             id: config.id,
@@ -208,14 +208,14 @@ impl SpaceMaps {
         tell: &mut dyn FnMut(u64, u64, u64, bool),
     ) {
         for top in &self.tops {
-            for (ms, slab) in (0_u64..).zip(&top.metaslabs) {
-                if slab.object == 0 || !wanted(top.id, ms) || self.unknown.contains(&(top.id, ms)) {
+            for (ms, metaslab) in (0_u64..).zip(&top.metaslabs) {
+                if metaslab.object == 0 || !wanted(top.id, ms) || self.unknown.contains(&(top.id, ms)) {
                     continue;
                 }
                 let (start, size) = top.place(ms);
                 let decoder = SpaceMapDecoder::new(top.ashift, start, size);
                 let mut entry = |e: SpaceMapEntry| tell(top.id, e.offset, e.offset + e.run, !e.free);
-                let read = pool.mos.object(slab.object);
+                let read = pool.mos.object(metaslab.object);
                 if let Err(e) = read.and_then(|object| metaslab::replay(&object, decoder, &mut entry)) {
                     self.unknown.insert((top.id, ms));
                     self.notes.push(e);
@@ -232,8 +232,8 @@ impl SpaceMaps {
                 let vdev = u64::from(e.vdev.unwrap_or(u32::MAX));
                 let Some(top) = self.find(vdev) else { return };
                 let ms = e.offset >> top.ms_shift;
-                let slab = usize::try_from(ms).ok().and_then(|ms| top.metaslabs.get(ms));
-                if slab.is_some_and(|slab| *txg >= slab.unflushed_txg) && wanted(vdev, ms) {
+                let metaslab = usize::try_from(ms).ok().and_then(|ms| top.metaslabs.get(ms));
+                if metaslab.is_some_and(|metaslab| *txg >= metaslab.unflushed_txg) && wanted(vdev, ms) {
                     tell(vdev, e.offset, e.offset.saturating_add(e.run), !e.free);
                 }
             };

@@ -128,7 +128,8 @@ impl Disks<'_> {
         let root = self.spa.config.lock().root().clone();
         let missing = || Error::new(Kind::NotFound, "no such device in pool");
         let above = line(&root, what.target);
-        let (&[old, parent, ..], Some(top)) = (above.as_slice(), above.iter().rev().nth(1)) else {
+        let (&[old, parent, ref beyond @ ..], Some(top)) = (above.as_slice(), above.iter().rev().nth(1))
+        else {
             return Err(missing());
         };
         let refused = |text: &str| Err(Error::unsupported(text));
@@ -165,6 +166,11 @@ impl Disks<'_> {
             }
             None => return refused(not_here),
         };
+        // OpenZFS 2.4 refuses such a tree, too.
+        let is_spared = || beyond.first().is_some_and(|vdev| vdev.str("type") == Some("spare"));
+        if joining.is_spare && above == "replacing" && is_spared() {
+            return refused("a spare already stands in for this device");
+        }
         self.fits(&joining, what.target, top)?;
 
         let mut change = VdevChange::of(self.spa);

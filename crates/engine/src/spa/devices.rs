@@ -49,7 +49,7 @@ impl Disks<'_> {
     pub fn fault(self, guid: u64, temporary: bool) -> Result<()> {
         self.spa.sync_task(move |spa, _| {
             let (leaf, top) = device(spa, guid)?;
-            if spa.disks().is_needed(&leaf, &top) {
+            if spa.disks().stays_though_faulty(&leaf, &top) {
                 spa.disks().degrade(&leaf, VdevAux::External, keep(temporary));
             } else {
                 spa.disks().set_health(&leaf, Health::faulted(VdevAux::External), keep(temporary));

@@ -12,21 +12,21 @@
 //! Format source: `vdev_probe`, `vdev_fault`, `spa_async_fault_vdev`, OpenZFS 2.3; the limits are those of its
 //! `zfs-diagnosis` module. Differs from OpenZFS: the daemon that decides there is part of the engine.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use zcommon::health::Health;
-use zcommon::vdev::{VdevAux, VdevState};
+use zcommon::vdev::{VdevAux, VdevKind, VdevState};
 
 use super::Spa;
 use super::layout::config::edit;
 use super::subjects::Disks;
 use super::vdev_props::is_closed;
 use crate::error::{Error, Kind};
-use crate::vdev::config::AllocBias;
+use crate::vdev::config::{AllocBias, VdevConfig};
 use crate::vdev::health::record;
 use crate::vdev::leaf::{FailedIo, Leaf};
 use crate::vdev::probe::probe;
@@ -230,6 +230,17 @@ impl Disks<'_> {
         top.bias != AllocBias::Log && top.requires(leaf)
     }
 
+    /// Whether a device that is declared faulted stays in use all the same: the pool needs it, or would need it if disks of its vdev
+    /// that are being replaced failed, too, as these may well do.
+    pub(super) fn stays_though_faulty(self, leaf: &Leaf, top: &Top) -> bool {
+        let tree = self.spa.pool.zio.tree();
+        let has = |vdev: &VdevConfig| vdev.walk().iter().any(|below| below.guid == leaf.guid);
+        let all = tree.config.walk();
+        let pairs = all.into_iter().filter(|vdev| vdev.kind == VdevKind::Replacing && !has(vdev));
+        let doubted: BTreeSet<u64> = pairs.flat_map(VdevConfig::walk).map(|vdev| vdev.guid).collect();
+        top.bias != AllocBias::Log && top.requires_without(leaf, &|other| doubted.contains(&other.guid))
+    }
+
     #[doc(alias = "vdev_degrade")]
     pub(super) fn degrade(self, leaf: &Leaf, why: VdevAux, keep: Keep) {
         self.set_health(leaf, Health { state: VdevState::Degraded, aux: why }, keep);
@@ -281,6 +292,9 @@ fn examine(spa: &Spa, leaf: &Leaf, top: &Top, failed: bool) {
     match spa.diagnosis.judge(leaf, limits, spa.pool.env.clock.monotonic()) {
         _ if !spa.limits().is_on(crate::memory::Limit::FaultAgents) => {}
         Verdict::Fine => {}
+        Verdict::Fails if spa.disks().stays_though_faulty(leaf, top) => {
+            spa.disks().degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded);
+        }
         Verdict::Fails => drop(lose(spa, leaf, top, VdevAux::ErrorsExceeded, false)),
         Verdict::IsPoor => spa.disks().degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
     }

@@ -63,8 +63,13 @@ impl Top {
     /// Whether some data can only be read with this leaf. DTLs of the other leaves are taken into account.
     #[doc(alias = "vdev_dtl_required")]
     pub(crate) fn requires(&self, leaf: &Leaf) -> bool {
+        self.requires_without(leaf, &|_| false)
+    }
+
+    /// The same if leaves for which `doubted` returns true are not relied on.
+    pub(crate) fn requires_without(&self, leaf: &Leaf, doubted: &dyn Fn(&Leaf) -> bool) -> bool {
         let lacks = |other: &Leaf, txg: u64| other.dtl.read().contains(txg);
-        let is_out = |other: &Leaf| other.guid == leaf.guid || other.is_out();
+        let is_out = |other: &Leaf| other.guid == leaf.guid || other.is_out() || doubted(other);
         // The set of lacking leaves only grows at the start of some leaf's DTL range, so checking the starts
         // is enough.
         let starts = self

@@ -19,10 +19,10 @@ pub const DRAID_REFLOW_RESERVE: u64 = 2 * ROW_HEIGHT;
 
 /// Bytes that each of `children` must offer when their vdev must offer `least`; `spares` of a draid.
 #[doc(alias("vdev_op_min_asize", "vdev_raidz_min_asize", "vdev_draid_min_asize"))]
-pub fn child_share(kind: &str, children: u64, spares: Option<u64>, least: u64) -> u64 {
+pub fn child_share(kind: Kind, children: u64, spares: Option<u64>, least: u64) -> u64 {
     match (kind, spares) {
-        ("raidz", _) => least.div_ceil(children.max(1)),
-        ("draid", Some(spares)) => {
+        (Kind::Raidz, _) => least.div_ceil(children.max(1)),
+        (Kind::Draid, Some(spares)) => {
             let disks = children.saturating_sub(spares).max(1);
             least.div_ceil(disks).saturating_add(DRAID_REFLOW_RESERVE)
         }
@@ -54,7 +54,7 @@ fn descend(vdev: &VdevConfig, least: u64, sizes: &mut HashMap<u64, u64>) {
     }
     let children = u64::try_from(vdev.children.len()).unwrap_or(u64::MAX);
     let spares = vdev.draid.map(|draid| draid.spares);
-    let share = child_share(vdev.kind.name(), children, spares, least);
+    let share = child_share(vdev.kind, children, spares, least);
     vdev.children.iter().for_each(|child| descend(child, share, sizes));
 }
 

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use blkdev::Device;
 use engine::Kind;
 use engine::env::Env;
+use engine::memory::Limit;
 use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::layout::{LeafSpec, TopSpec, VdevSpec};
 use engine::spa::scrub::ScanCommand;
@@ -24,6 +25,7 @@ use testkit::pattern::Pattern;
 use testkit::{pools, zdb};
 use zcommon::features::Feature;
 use zcommon::health::Health;
+use zcommon::vdev::VdevState;
 
 const POOL: &str = "disks";
 const BLOCKS: usize = 300;
@@ -435,6 +437,55 @@ fn a_hot_spare_takes_over_and_returns() {
     bench.spa.disks().detach(bench.guid("disk1")).unwrap();
     assert_eq!(bench.shape(), "raidz(spare1 disk4 disk3)");
     assert!(bench.spa.spares().entries().unwrap().is_empty());
+    bench.end();
+}
+
+/// As in OpenZFS 2.4: the disk that replaces a spared one gets no spare of its own.
+#[test]
+fn a_second_spare_for_one_place_is_refused() {
+    let bench = Bench::new(3, raidz);
+    add_spare(&bench, "spare1");
+    bench.spa.spares().set(Arc::new(Shelf));
+    let old = bench.guid("disk2");
+    bench.spa.disks().fault(old, false).unwrap();
+    bench.spa.sync().unwrap();
+    bench.settle();
+    add_spare(&bench, "spare2");
+    bench.join(old, bench.new_leaf("disk4", SIZE), true).unwrap();
+    let shape = "raidz(disk1 spare(replacing(disk2 disk4) spare1) disk3)";
+    assert_eq!(bench.shape(), shape);
+    for disk in [old, bench.guid("disk4")] {
+        let spares = bench.spa.spares().entries().unwrap();
+        let guid =
+            spares.iter().find(|spare| spare.str("path").unwrap().ends_with("spare2")).unwrap().u64("guid");
+        let path = bench.dir.path().join("spare2");
+        let device = NewDevice::Spare { guid: guid.unwrap(), device: Some(pools::open(&path)) };
+        let second = Attach { target: disk, device, replacing: true, sequential: false };
+        let refusal = bench.spa.disks().attach(second).unwrap_err().to_string();
+        assert!(refusal.contains("a spare already stands in"), "{refusal}");
+    }
+    bench.settle();
+    assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
+    bench.end();
+}
+
+/// As in OpenZFS 2.4: a disk that is being replaced may well fail, so others are declared faulted as if it had.
+#[test]
+fn a_disk_that_is_being_replaced_is_not_relied_on() {
+    let bench = Bench::new(5, |children| VdevSpec::Raidz { parity: 2, children });
+    let limits = &bench.spa.pool.env.memory.limits;
+    limits.set(Limit::ScanSuspend, 1).unwrap();
+    bench.join(bench.guid("disk5"), bench.new_leaf("disk6", SIZE), true).unwrap();
+    let states = ["disk1", "disk2"].map(|disk| {
+        let guid = bench.guid(disk);
+        bench.spa.disks().fault(guid, true).unwrap();
+        bench.spa.pool.tree().leaf(guid).unwrap().health().state
+    });
+    assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3 disk4 replacing(disk5 disk6))");
+    assert_eq!(states, [VdevState::Faulted, VdevState::Degraded]);
+    limits.set(Limit::ScanSuspend, 0).unwrap();
+    bench.settle();
+    assert!(bench.is_right());
     bench.end();
 }
 

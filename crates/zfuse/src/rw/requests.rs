@@ -237,7 +237,9 @@ impl Filesystem for Live {
     fn open(&self, req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let Some(object) = self.object(ino.0) else { return self.frozen.open(req, ino, flags, reply) };
         match self.open_with(object, flags) {
-            Ok(handle) => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE),
+            // Otherwise the kernel drops its pages of the file with each open.
+            Ok(handle) if self.files.keeps_data() => reply.opened(handle, FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(handle) => reply.opened(handle, FopenFlags::empty()),
             Err(e) => reply.error(errno(&e)),
         }
     }

@@ -3,6 +3,7 @@
 //! A file begins with one block of 512 bytes, which grows with it in steps of 512 bytes up to the record size; from
 //! then on all its blocks have that size. Source: `zfs_write`, `zfs_grow_blocksize`, `zfs_freesp`, OpenZFS 2.3.
 
+use std::cmp;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -382,11 +383,23 @@ impl FsWriter {
         self.free_end(&node, size)?;
         // The reserve for removals is not for files that grow, which may take a larger block.
         let shrinks = size < node.word(self.fields.size);
-        // The last block is zeroed in part, or grows.
-        let tx = self.begin_for(node.handle.block_size().max(self.options.read().recordsize), shrinks)?;
+        let tx = self.begin_for(self.resized_bytes(&node, size), shrinks)?;
         self.resize(&tx, &node, size)?;
         self.log_of(&node, &tx, &LogOp::Truncate { object: number, offset: size, length: 0, sync: false });
         Ok(())
+    }
+
+    /// Bytes of the block that is written when a file gets the size: its last block is zeroed in part, or its only block grows.
+    fn resized_bytes(&self, node: &Node, size: u64) -> u64 {
+        let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz().max(1), dnode.maxblkid));
+        match size.cmp(&node.word(self.fields.size)) {
+            cmp::Ordering::Less if size % block != 0 => block,
+            cmp::Ordering::Greater if last == 0 => {
+                let record = size.min(self.options.read().recordsize);
+                block.next_power_of_two().max(record.next_multiple_of(ondisk::MIN_BLOCK_SIZE))
+            }
+            _ => 0,
+        }
     }
 
     /// Frees most blocks behind `size` in bounded pieces, so that the truncation itself is bounded, too.

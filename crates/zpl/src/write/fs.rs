@@ -303,6 +303,11 @@ impl FsWriter {
         self.txs.begin(bytes, frees || self.replaying.load(Ordering::Acquire))
     }
 
+    /// Whether reads may leave bytes of files in memory (`primarycache=all`), the kernel's included.
+    pub fn keeps_data(&self) -> bool {
+        self.objset.keeps_data()
+    }
+
     /// Fails once the file system was unmounted.
     pub(super) fn check_open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {

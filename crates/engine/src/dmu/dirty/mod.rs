@@ -228,6 +228,11 @@ impl LiveObjset {
         self.plain.arc()
     }
 
+    /// Whether reads leave blocks of files in memory (`primarycache=all`).
+    pub fn keeps_data(&self) -> bool {
+        self.plain.keeps_data()
+    }
+
     /// Its type.
     pub fn objset_type(&self) -> ObjsetType {
         self.root.read().phys.objset_type

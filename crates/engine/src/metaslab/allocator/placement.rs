@@ -41,14 +41,14 @@ impl SpaceAllocator {
             let others: Vec<u64> = done.iter().filter(|d| d.vdev == vdev).map(|d| d.offset).collect();
             let want = GroupRequest { asize, txg: request.txg, copy: done.len(), others: &others, hard };
             let lacks = group.lacks(asize, freed);
-            let found = if lacks { None } else { group.allocate(&want, &|slab| self.load(slab)) };
+            let found = if lacks { None } else { group.allocate(&want, &|metaslab| self.load(metaslab)) };
             if found.is_none() && hard && others.is_empty() && !lacks && group.is_known(asize) {
                 group.note_lack(asize, freed);
             }
             if let Some((offset, changed)) = found {
                 self.advance(class, groups, at, asize);
-                if let Some(slab) = changed {
-                    self.mark_dirty(slab, request.txg);
+                if let Some(metaslab) = changed {
+                    self.mark_dirty(metaslab, request.txg);
                 }
                 return Some(Dva { vdev, offset, asize, gang: request.gang, ..Dva::default() });
             }
@@ -167,10 +167,10 @@ impl Allocator for SpaceAllocator {
         if self.is_moved(dva.vdev) {
             return self.free(dva, txg);
         }
-        let done = self.place(dva).and_then(|(slab, start, end)| {
-            slab.unallocate(start, end, txg)?;
+        let done = self.place(dva).and_then(|(metaslab, start, end)| {
+            metaslab.unallocate(start, end, txg)?;
             self.note_freed();
-            self.mark_dirty(&slab, txg);
+            self.mark_dirty(&metaslab, txg);
             Ok(())
         });
         done.unwrap_or_else(|e| self.problem(e));
@@ -185,9 +185,9 @@ impl Allocator for SpaceAllocator {
         let checkpoint = self.checkpoint_txg.load(Ordering::Relaxed);
         let kept = checkpoint != 0 && birth <= checkpoint;
         let free = |dva: &Dva| {
-            let (slab, start, end) = self.place(dva)?;
-            slab.free(start, end, kept)?;
-            self.mark_dirty(&slab, txg);
+            let (metaslab, start, end) = self.place(dva)?;
+            metaslab.free(start, end, kept)?;
+            self.mark_dirty(&metaslab, txg);
             Ok(())
         };
         let done = match self.is_moved(dva.vdev) {
@@ -205,11 +205,11 @@ impl Allocator for SpaceAllocator {
             }
             return Ok(claimed);
         }
-        let (slab, start, end) = self.place(dva)?;
-        self.load(&slab);
-        let claimed = slab.claim(start, end, txg)?;
+        let (metaslab, start, end) = self.place(dva)?;
+        self.load(&metaslab);
+        let claimed = metaslab.claim(start, end, txg)?;
         if claimed {
-            self.mark_dirty(&slab, txg);
+            self.mark_dirty(&metaslab, txg);
         }
         Ok(claimed)
     }

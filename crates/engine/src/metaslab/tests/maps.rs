@@ -10,12 +10,12 @@ impl SpaceMapStore for Unloading<'_> {
         self.0.create(what)
     }
     fn open(&mut self, object: u64) -> crate::error::Result<Box<dyn Edit + '_>> {
-        let slab = self.1.slab(0, 0).unwrap();
-        let (map, was_loaded) = (slab.lock().map, slab.is_loaded());
+        let metaslab = self.1.metaslab(0, 0).unwrap();
+        let (map, was_loaded) = (metaslab.lock().map, metaslab.is_loaded());
         // A shorter map is one written anew, and the words on disk are the old ones still.
         if map.object == object && was_loaded && map.head.length < self.0.head(object).length {
             self.2 += 1;
-            assert!(!slab.unload(), "a load would read old words");
+            assert!(!metaslab.unload(), "a load would read old words");
         }
         self.0.open(object)
     }
@@ -64,8 +64,8 @@ fn maps_are_condensed() {
             .iter()
             .for_each(|dva| all.free(dva, 14 + round * 10));
         sync(&all, &store, 14 + round * 10);
-        let slab = all.slab(0, 0).unwrap();
-        let (length, written) = (slab.lock().map.head.length, 20 * 10 * 390 * 8);
+        let metaslab = all.metaslab(0, 0).unwrap();
+        let (length, written) = (metaslab.lock().map.head.length, 20 * 10 * 390 * 8);
         longest = longest.max(length);
         assert!(length < written / 10, "{length} bytes");
     }

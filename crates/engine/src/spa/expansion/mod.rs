@@ -215,7 +215,7 @@ fn expansion_left(spa: &Spa) -> Option<u64> {
     let top = expanding_top(spa)?;
     let at = top.reflow().map_or(0, |reflow| reflow.offset);
     let allocated = spa.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated);
-    let size = u128::from(spa.space.end_of_slabs(top.id)).max(1);
+    let size = u128::from(spa.space.end_of_metaslabs(top.id)).max(1);
     let done = u128::from(allocated) * u128::from(at).min(size) / size;
     Some(allocated.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX)))
 }
@@ -253,7 +253,7 @@ fn next_step(spa: &Spa, top: &Top, synced: Moved) -> Option<(Moved, Vec<(u64, u6
     }
     let width = u64::try_from(top.children().len()).ok()?.checked_sub(1)?;
     let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
-    let limit = limit.min(spa.space.end_of_slabs(top.id));
+    let limit = limit.min(spa.space.end_of_metaslabs(top.id));
     let waiting = match spa.jobs().is_txg_awaited() {
         true => StepWaiters::Now,
         false if spa.pacing.is_shared() => StepWaiters::Soon,
@@ -326,7 +326,7 @@ fn copy_step(
 
 /// The position stays where it is on disk until the devices are well.
 fn pause_expansion(spa: &Spa, top: &Top, synced: ReflowState) -> Result<()> {
-    let end = spa.space.end_of_slabs(top.id);
+    let end = spa.space.end_of_metaslabs(top.id);
     if synced.offset >= end && !synced.scratch {
         return Ok(());
     }
@@ -354,7 +354,7 @@ fn note_copied_bytes(spa: &Spa, vdev: u64, bytes: u64, tx: &Tx) -> Result<()> {
 fn end_expansion(spa: &Spa, tx: &Tx) -> Result<()> {
     let Some(top) = expanding_top(spa) else { return Ok(()) };
     let synced = ReflowState::from_uberblock(spa.uberblock.lock().raidz_reflow_info);
-    if synced.offset < spa.space.end_of_slabs(top.id) || synced.scratch {
+    if synced.offset < spa.space.end_of_metaslabs(top.id) || synced.scratch {
         return Ok(());
     }
     let VdevLayout::Raidz(geometry) = &top.layout else { return Ok(()) };

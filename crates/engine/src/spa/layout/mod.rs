@@ -231,6 +231,8 @@ impl PoolSpec {
             let entry = builder.aux(spare, known, true, self.ashift)?;
             builder.layout.spares.push(entry);
         }
+        // Devices come first: they take over before distributed spares do.
+        builder.layout.spares.sort_by_key(|spare| spare.str("type") == Some("dspare"));
         for device in &self.cache {
             let entry = builder.aux(device, None, false, self.ashift)?;
             builder.layout.cache.push(entry);

@@ -125,11 +125,11 @@ fn a_tree_has_its_keys_in_order_and_builds() {
         (Some(1), Some(12), Some("file"))
     );
     assert_eq!(
-        keys(&layout.spares[0]),
+        keys(&layout.spares[1]),
         ["type", "guid", "path", "top_guid", "spareid", "whole_disk", "is_spare", "ashift"]
     );
-    assert_eq!(layout.spares[0].str("path"), Some("draid1-2-0"));
-    assert_eq!(keys(&layout.spares[1]), ["type", "guid", "path", "is_spare", "ashift"]);
+    assert_eq!(layout.spares[1].str("path"), Some("draid1-2-0"));
+    assert_eq!(keys(&layout.spares[0]), ["type", "guid", "path", "is_spare", "ashift"]);
     assert_eq!(keys(&layout.cache[0]), ["type", "guid", "path", "ashift"]);
     assert_eq!(layout.devices.len(), 12);
     let config = VdevConfig::parse(&root).unwrap();

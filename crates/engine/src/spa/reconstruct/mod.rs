@@ -402,7 +402,7 @@ fn rebuild_slice(spa: &Spa, at: &MosTx<'_>, mut top: Recorded) -> Result<Slice> 
     }
     let clock = || spa.pool.env.clock.monotonic();
     let (began, mut turn) = (clock(), spa.jobs().turn());
-    while top.record.last_offset < spa.space.end_of_slabs(top.id) {
+    while top.record.last_offset < spa.space.end_of_metaslabs(top.id) {
         let Ok(copied) = rebuild_range(spa, &mut top, &work, at.tx.txg()) else {
             return end_rebuild(spa, at, top, state::CANCELED);
         };
@@ -412,7 +412,7 @@ fn rebuild_slice(spa: &Spa, at: &MosTx<'_>, mut top: Recorded) -> Result<Slice> 
             break;
         }
     }
-    match top.record.last_offset < spa.space.end_of_slabs(top.id) {
+    match top.record.last_offset < spa.space.end_of_metaslabs(top.id) {
         true => top.store(at).map(|()| Slice::More),
         false => end_rebuild(spa, at, top, state::COMPLETE),
     }
@@ -431,7 +431,7 @@ fn rebuild_range(spa: &Spa, top: &mut Recorded, work: &Work, txg: u64) -> std::i
         true => STEP,
         false => SMALL_STEP,
     };
-    let (from, end) = (top.record.last_offset, spa.space.end_of_slabs(top.id));
+    let (from, end) = (top.record.last_offset, spa.space.end_of_metaslabs(top.id));
     let (_, reached) = spa.space.not_allocatable(top.id, from..end, most);
     let reached = match work {
         Work::Mirror(_) => reached,

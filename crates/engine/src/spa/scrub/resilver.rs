@@ -143,6 +143,13 @@ impl Scans<'_> {
             && !self.spa.rebuilds().is_rebuilding()
     }
 
+    /// Whether leaves still lack blocks that the last scan could not read or write: none begins by itself until something changes.
+    pub fn is_left_incomplete(self) -> bool {
+        let lacking = self.mendable();
+        let has_checkpoint = self.spa.features.is_active(Feature::ZpoolCheckpoint);
+        lacking.is_some() && lacking == *self.spa.scanning.kept.lock() && !self.is_scanning() && !has_checkpoint
+    }
+
     /// A device is back while a scan is under way, which may have passed blocks that it lacks: the end of the scan does not
     /// make it whole, and a resilver begins anew, as for a leaf that joins.
     #[doc(alias = "dsl_scan_assess_vdev")]
