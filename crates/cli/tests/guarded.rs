@@ -18,7 +18,7 @@ fn line_of(status: &str, disk: &str) -> String {
 fn go_on(spa: &Arc<Spa>, txgs: usize) {
     for n in 0..txgs {
         let comment = vec![("comment".to_owned(), PropValue::Text(format!("{n}")))];
-        spa.sync_task(move |spa, tx| spa.set_props(&comment, tx)).unwrap();
+        spa.sync_task(move |spa, tx| spa.props().set(&comment, tx)).unwrap();
     }
 }
 

@@ -35,7 +35,7 @@ fn pool(dir: &Path, work: impl FnOnce(&Arc<Spa>)) {
     file(&spa, b"old", 7);
     work(&spa);
     spa.sync().unwrap();
-    spa.abandon();
+    spa.suspending().abandon();
 }
 
 fn space_logs(pool: &Pool) -> Vec<Blkptr> {
@@ -142,7 +142,7 @@ fn a_rebuild_of_a_pool_whose_newest_state_is_gone_names_the_older_one() {
         let top = TopSpec { vdev: make(leaves), class: AllocBias::Normal, ashift: None };
         let spa = pools::create_fs_on(vec![top], POOL, Default::default()).unwrap();
         file(&spa, b"old", 7);
-        spa.abandon();
+        spa.suspending().abandon();
         drop(spa);
         assert!(destroy(&dir, POOL, |pool| vec![pool.uberblock.rootbp]) > 0);
         let from = format!("-f -d {}", dir.display());

@@ -16,7 +16,7 @@ pub fn word(tree: &VdevNode, is_suspended: bool) -> &'static str {
 
 /// The suspension of a pool, with its reason; `None` for a pool that can be written.
 pub fn suspension(pool: &Imported) -> Option<Suspension> {
-    pool.spa().ok()?.suspension()
+    pool.spa().ok()?.suspending().state()
 }
 
 /// [`word`] of an imported pool.

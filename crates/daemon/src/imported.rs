@@ -97,17 +97,17 @@ impl Imported {
         if let Held::Live(spa) = &held {
             let name = spa.pool.name.clone();
             let notes = crate::bad_logs::BadLogs::at(crate::paths::RunPaths::of_process().bad_logs());
-            spa.refuse_logs(notes.read());
+            spa.logs().refuse(notes.read());
             let pool = Arc::downgrade(spa);
             // Standard error is the daemon's log. If it is gone nothing can be reported.
-            spa.when_suspended(Arc::new(move |why: &Suspension| {
+            spa.suspending().when_suspended(Arc::new(move |why: &Suspension| {
                 let whose = match why {
                     Suspension { is_ours: true, .. } => "an error of this program",
                     Suspension { is_damage: true, .. } => "damaged metadata",
                     _ => "its devices",
                 };
                 let _ = writeln!(io::stderr(), "pool {name} is suspended because of {whose}: {}", why.cause);
-                let replaying = pool.upgrade().filter(|_| why.is_ours).map(|spa| spa.replaying_logs());
+                let replaying = pool.upgrade().filter(|_| why.is_ours).map(|spa| spa.logs().replaying());
                 if let Err(e) = notes.add(&replaying.unwrap_or_default()) {
                     let _ = writeln!(io::stderr(), "the intent logs of {name} cannot be noted: {e}");
                 }
@@ -248,7 +248,7 @@ impl Imported {
         // A device that is joining the pool has its final labels once the txg is on disk.
         spa.sync()?;
         let lost = self.lost_devices();
-        if lost.is_empty() { Ok(()) } else { spa.lose_devices(lost) }
+        if lost.is_empty() { Ok(()) } else { spa.disks().lose_devices(lost) }
     }
 
     fn lost_devices(&self) -> Vec<(u64, VdevAux)> {
@@ -278,7 +278,7 @@ impl Imported {
             return Err(Health::cant_open(VdevAux::BadLabel));
         }
         if let Some(txg) = crate::devices::label_txg(&*device, guid) {
-            spa.doubt_returned(leaf, txg);
+            spa.disks().doubt_returned(leaf, txg);
         }
         Ok(device)
     }
@@ -297,7 +297,7 @@ impl Imported {
     /// # Errors
     /// The reason why it cannot resume.
     pub fn resume(&self) -> Result<()> {
-        self.spa()?.resume(&|leaf| self.reopen(leaf))
+        self.spa()?.suspending().resume(&|leaf| self.reopen(leaf))
     }
 
     /// Runs a task on the pool's datasets, in syncing context.

@@ -87,7 +87,7 @@ impl SpareSource for Lender {
         let others = registry.all().into_iter().filter(|pool| pool.load_guid != self.load_guid);
         others.for_each(|pool| {
             if let Ok(spa) = pool.spa() {
-                spa.spares_wanted();
+                spa.spares().wanted();
             }
         });
     }
@@ -136,20 +136,20 @@ impl Registry {
     /// Has hot spares take over by themselves.
     pub(crate) fn lend_spares(self: &Arc<Self>, pool: &Imported) {
         if let Ok(spa) = pool.spa() {
-            spa.set_spares(Arc::new(Lender { registry: Arc::downgrade(self), load_guid: pool.load_guid }));
+            spa.spares().set(Arc::new(Lender { registry: Arc::downgrade(self), load_guid: pool.load_guid }));
         }
     }
 
     /// Takes spares from the lists of all pools but `user`, which made ordinary disks of them.
     ///
     /// # Errors
-    /// The errors of [`engine::spa::Spa::remove`], of the first pool that keeps a spare.
+    /// The errors of [`engine::spa::Removal::remove`], of the first pool that keeps a spare.
     #[doc(alias = "spa_vdev_detach")]
     pub fn unlist_spares(&self, user: &Imported, gone: &[u64]) -> Result<()> {
         for pool in self.all().into_iter().filter(|pool| pool.load_guid != user.load_guid) {
             let listed = pool.spares();
             for guid in gone.iter().filter(|guid| listed.contains(guid)) {
-                pool.spa()?.remove(*guid).map_err(|e| e.in_pool(&pool.name()))?;
+                pool.spa()?.removal().remove(*guid).map_err(|e| e.in_pool(&pool.name()))?;
             }
         }
         Ok(())
@@ -180,7 +180,7 @@ impl Imported {
     /// The guids of its hot spares, those in use included.
     pub fn spares(&self) -> Vec<u64> {
         let _quiet = self.quiet();
-        let entries = self.spa().and_then(|spa| spa.spare_entries()).unwrap_or_default();
+        let entries = self.spa().and_then(|spa| spa.spares().entries()).unwrap_or_default();
         entries.iter().filter_map(|entry| entry.u64("guid")).collect()
     }
 }

@@ -144,14 +144,14 @@ pub fn hostname() -> String {
 /// Adds a command to the history.
 pub fn log_command(spa: &Spa, tasks: &Tasks<'_>, command: &str, caller: Caller) -> Result<()> {
     let origin = HistoryOrigin { who: caller.uid.into(), host: hostname() };
-    spa.log_history(&HistoryEvent::Command(command.to_owned()), &origin, tasks.at.tx)
+    spa.reports().log_history(&HistoryEvent::Command(command.to_owned()), &origin, tasks.at.tx)
 }
 
 /// Starts the work of an imported pool.
 fn begin(spa: &Arc<Spa>) -> Result<()> {
     spa.start_thread()?;
     // From now on the labels mark it as in use.
-    spa.sync_task(|_, _| Ok(())).map_err(|why| match spa.suspension() {
+    spa.sync_task(|_, _| Ok(())).map_err(|why| match spa.suspending().state() {
         // The advice on suspended pools does not apply: the pool is not imported.
         Some(suspension) => Error::new(Kind::Io, no_writes(&suspension)),
         None => why,
@@ -224,7 +224,7 @@ impl Registry {
         let (pool_props, fs_props, name) = (new.pool_props, new.fs_props, new.name);
         if !pool_props.is_empty() || !fs_props.is_empty() {
             let set = pool.task(move |tasks, spa| {
-                spa.set_props(&pool_props, tasks.at.tx)?;
+                spa.props().set(&pool_props, tasks.at.tx)?;
                 let settings: Vec<_> =
                     fs_props.iter().map(|(name, value)| (name.as_str(), Some(value.clone()))).collect();
                 tasks.set(&name, &settings, SettingSource::Local)
@@ -292,7 +292,7 @@ impl Registry {
                     None => engine::spa::import(&env, source, &options)?,
                 };
                 // Its thread waits for ever for devices that take no write, and nothing could resume it.
-                begin(&spa).inspect_err(|_| spa.give_up())?;
+                begin(&spa).inspect_err(|_| spa.suspending().give_up())?;
                 Imported::live(spa, new.candidate, new.manner)
             }
         };
@@ -326,11 +326,11 @@ impl Registry {
         let Ok(spa) = pool.spa() else { return };
         for vdev in facts.l2cache.iter().filter(|vdev| !vdev.offline && !vdev.faulted) {
             let Some((guid, path)) = path(vdev) else { continue };
-            if spa.cache_devices().iter().all(|used| used.leaf.guid != guid || used.failed)
+            if spa.caches().devices().iter().all(|used| used.leaf.guid != guid || used.failed)
                 && devices::in_use(&path) == Some(devices::InUse::Cache(guid))
                 && let Some(device) = self.held(&path)
             {
-                spa.use_cache(guid, &path.to_string_lossy(), device);
+                spa.caches().use_device(guid, &path.to_string_lossy(), device);
             }
         }
     }
@@ -357,7 +357,7 @@ impl Registry {
         let other = manner.cachefile.map_or(Ok(()), |path| Cache::at(path).put(&name, pool.config()));
         for e in [own, other].into_iter().filter_map(std::io::Result::err) {
             if let Ok(spa) = pool.spa() {
-                spa.report_pool("ereport.fs.zfs.config_cache_write", &e.to_string());
+                spa.reports().report_pool("ereport.fs.zfs.config_cache_write", &e.to_string());
             }
             self.note_unwritten(format!(
                 "the configuration of pool '{name}' was not saved, so the next start may not import it: {e}"
@@ -389,7 +389,7 @@ impl Registry {
         self.let_go(name, force, Keep::Nothing, |spa| match spa.export() {
             // Nothing can be written any more; all synced data is on the disks.
             Err(e) if force && e.kind() == Kind::Suspended => {
-                spa.abandon();
+                spa.suspending().abandon();
                 Ok(())
             }
             done => done,

@@ -267,7 +267,7 @@ impl Reservation {
     pub fn fill(self, pool: Arc<Imported>) {
         self.registry.failed.lock().remove(&self.name);
         if let Ok(spa) = pool.spa() {
-            self.registry.events.add(spa.events());
+            self.registry.events.add(spa.reports().events());
         }
         self.registry.pools.lock().insert(self.name.clone(), Slot::There(pool));
     }

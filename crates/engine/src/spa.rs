@@ -76,6 +76,7 @@ mod space_store;
 mod spares;
 pub mod sparing;
 pub mod split;
+mod subjects;
 pub mod suspension;
 pub mod sweep;
 mod sync;
@@ -133,6 +134,11 @@ pub use overtaken::overtaken;
 pub use pool::{Pool, PoolBase, Rewind};
 pub use remote::has_heartbeats;
 pub use source::{FoundUberblock, ImportSource, Newest, OpenOptions, OpenPurpose, Reach};
+pub use subjects::{
+    Background, BlockSharing, Caches, Checkpointing, Disks, ErrorLog, FreeSpace, Injections, IntentLogs,
+    MultihostClaim, PoolDatasets, PoolProps, RaidzExpansion, Rebuilds, Removal, Reports, Scans, SpaceFacts,
+    Spares, Suspending, VdevTree,
+};
 pub use upgrade::is_version;
 pub use wait_activity::{ActivityCommand, WaitActivity};
 
@@ -324,7 +330,7 @@ impl Spa {
         let _ = self.pool.dsl.writer.set(Arc::downgrade(&self.datasets));
         self.pool.zio.set_dedup(Arc::new(shared::DedupOf(Arc::downgrade(self))));
         self.watch();
-        self.report_damaged_tables();
+        self.error_log().report_damaged_tables();
     }
 
     /// Keeps datasets as they are until it is dropped.
@@ -438,13 +444,13 @@ impl Spa {
     /// wanted, or full. True when something was done.
     pub(crate) fn step(&self, force: bool) -> bool {
         // A transaction that broke off suspends the pool without reporting it.
-        self.tell_suspension();
-        self.tend();
-        self.tend_slow();
+        self.suspending().tell();
+        self.disks().tend();
+        self.disks().tend_slow();
         if let Some(txg) = self.txgs.take() {
             if let Err(why) = self.sync_txg(txg) {
                 self.broken.store(true, Ordering::Release);
-                self.suspend(why);
+                self.suspending().suspend(why);
             }
             return true;
         }
@@ -460,7 +466,7 @@ impl Spa {
     pub fn start_thread(self: &Arc<Self>) -> Result<()> {
         let weak = Weak::clone(&self.me);
         let txgs = Arc::clone(&self.txgs);
-        self.hold_what_fails();
+        self.suspending().hold_what_fails();
         let work = move || {
             be_patient();
             let mut idle = Duration::ZERO;
@@ -471,7 +477,7 @@ impl Spa {
                     return;
                 }
                 let late = idle >= Duration::from_secs(spa.limits().get(Limit::TxgTimeout));
-                let due = match spa.activities_due() {
+                let due = match spa.background().due() {
                     Due::Now => true,
                     Due::Soon => late,
                     Due::No => late && spa.has_changes(),
@@ -490,7 +496,7 @@ impl Spa {
         let weak = Weak::clone(&self.me);
         let beat = move || {
             while let Some(spa) = weak.upgrade().filter(|spa| !spa.stop.load(Ordering::Acquire)) {
-                spa.heartbeat();
+                spa.multihost().heartbeat();
                 drop(spa);
                 std::thread::sleep(BEAT_TICK);
             }
@@ -500,7 +506,7 @@ impl Spa {
         let thread = std::thread::Builder::new().name(name).stack_size(STACK).spawn(work)?;
         *self.thread.lock() = Some(thread);
         self.threaded.store(true, Ordering::Release);
-        self.start_activities();
+        self.background().start();
         Ok(())
     }
 
@@ -512,7 +518,7 @@ impl Spa {
             let said = panic.downcast_ref::<String>().map(String::as_str);
             let said = said.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic");
             let why = Error::corrupt(format!("an invariant of this program is broken: {said}"));
-            self.suspend_as(Error::new(crate::Kind::Suspended, what).because(why));
+            self.suspending().suspend_because(Error::new(crate::Kind::Suspended, what).because(why));
             self.stop.store(true, Ordering::Release);
             true
         })
@@ -588,6 +594,6 @@ impl BlockOps for MosOps<'_> {
     fn killed(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         self.add(bp, -1);
         // The MOS' blocks have no other owners.
-        self.0.free_places(bp, tx)
+        self.0.sharing().free_places(bp, tx)
     }
 }

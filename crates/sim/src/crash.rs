@@ -205,7 +205,7 @@ fn grow(spa: &Spa) -> engine::Result<()> {
     let (tree, before) = (spa.pool.tree(), space(spa));
     let mut leaves: Vec<u64> = tree.leaves().map(|leaf| leaf.guid).collect();
     leaves.sort_unstable();
-    leaves.into_iter().try_for_each(|guid| spa.online(guid, None, true).map(drop))?;
+    leaves.into_iter().try_for_each(|guid| spa.disks().online(guid, None, true).map(drop))?;
     assert!(space(spa) > before, "there are no new metaslabs");
     Ok(())
 }
@@ -230,7 +230,7 @@ fn taken_over(
     let options = ImportOptions { rename: Some(world::POOL.into()), ..host };
     let spa = import(env, world::found(devices).ok_or_else(none)?, &options)?;
     for (name, key) in keys {
-        spa.load_key(&format!("{}/{name}", world::POOL), key)?;
+        spa.dsl().load_key(&format!("{}/{name}", world::POOL), key)?;
     }
     Actor::take_over(spa, random)
 }

@@ -126,7 +126,7 @@ impl Actor {
             _ => Prune::Percentage(1 + self.random.below(100)),
         };
         let before = self.listed();
-        match self.spa.prune_ddt(which) {
+        match self.spa.sharing().prune_ddt(which) {
             Err(e) if e.kind() == Kind::Unsupported || is_refusal(&e) => {}
             done => done?,
         }
@@ -144,7 +144,7 @@ impl Actor {
     fn limit_tables(&mut self) -> Result<()> {
         let quota = self.pick(&[0, u64::MAX, 1, 64 << 10]).unwrap_or(0);
         let settings = [("dedup_table_quota".to_owned(), PropValue::Number(quota))];
-        self.spa.sync_task(move |spa, tx| spa.set_props(&settings, tx))?;
+        self.spa.sync_task(move |spa, tx| spa.props().set(&settings, tx))?;
         self.spa.sync()
     }
 

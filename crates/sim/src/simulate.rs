@@ -104,7 +104,7 @@ const MOST_GROUPS: u32 = 10_000;
 
 /// Runs a complete scrub; returns its final state.
 fn scrub(spa: &Spa) -> Result<DslScan, String> {
-    spa.scan(ScanCommand::Scrub).map_err(|e| e.to_string())?;
+    spa.scans().start(ScanCommand::Scrub).map_err(|e| e.to_string())?;
     scanned(spa)?;
     let scan = scan_state::load(&MosView { mos: &spa.mos }).map_err(|e| e.to_string())?;
     scan.ok_or_else(|| "the scrub left no state".into())
@@ -177,7 +177,7 @@ impl Run {
     }
 
     fn round(&mut self) -> Result<(), String> {
-        self.actor.spa.run_steps();
+        self.actor.spa.background().run_steps();
         self.watch_spares();
         match self.random.below(56) {
             0..24 => self.step(),
@@ -247,7 +247,7 @@ impl Run {
         self.bring_all_back()?;
         // Scans do not meet what only a checkpoint has, so the disks do not count as whole while there is one, and each scrub
         // writes their blocks again.
-        let no_checkpoint = spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::None);
+        let no_checkpoint = spa.checkpoint().state().is_ok_and(|state| state == CheckpointState::None);
         let tree = spa.pool.tree();
         let lacking = tree.leaves().find(|leaf| no_checkpoint && !leaf.dtl.read().is_empty());
         if let Some(leaf) = lacking {
@@ -276,7 +276,8 @@ impl Run {
         let tree = spa.pool.tree();
         let idle = self.idle().filter(|_| self.random.below(4) > 0);
         // Devices of logs and classes have to be reliable.
-        let of_data = tree.tops().filter(|top| spa.bias_of(top) == AllocBias::Normal && !top.is_removed());
+        let of_data =
+            tree.tops().filter(|top| spa.vdevs().bias_of(top) == AllocBias::Normal && !top.is_removed());
         let mut leaves: Vec<u64> = of_data.flat_map(|top| top.leaves()).map(|leaf| leaf.guid).collect();
         leaves.sort_unstable();
         let count = u64::try_from(leaves.len()).unwrap_or(1);
@@ -291,15 +292,18 @@ impl Run {
                 self.actor.tell(format!("{name} {how} {}", tree.leaf_name(target, 0)));
                 let device = NewDevice::Fresh { leaf: jobs::spec_of(disk), ashift: None };
                 let sequential = self.random.below(3) == 0;
-                spa.attach(Attach { target, device, replacing, sequential })
+                spa.disks().attach(Attach { target, device, replacing, sequential })
             }
             // Without it the disks that are left might be those that misbehave, or hold the unchecked copy of one.
-            None if !self.is_spared(&tree, target) || spa.is_rebuilding() || spa.is_scanning() => {
+            None if !self.is_spared(&tree, target)
+                || spa.rebuilds().is_rebuilding()
+                || spa.scans().is_scanning() =>
+            {
                 return Ok(());
             }
             None => {
                 self.actor.tell(format!("{} is detached", tree.leaf_name(target, 0)));
-                spa.detach(target)
+                spa.disks().detach(target)
             }
         };
         self.keep_needed_disks_well();
@@ -338,7 +342,7 @@ impl Run {
         self.actor.tell("restart".into());
         let paused = scans::paused_on_disk(&self.actor.spa)?;
         let has_checkpoint =
-            self.actor.spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::Exists);
+            self.actor.spa.checkpoint().state().is_ok_and(|state| state == CheckpointState::Exists);
         self.export()?;
         let pages: Vec<Pages> = self.disks.iter().map(|disk| disk.pages()).collect();
         self.promised = self.past.all_safe(&self.actor);
@@ -406,7 +410,7 @@ impl Run {
             }
         }
         let has_checkpoint =
-            self.actor.spa.checkpoint_state().is_ok_and(|state| state == CheckpointState::Exists);
+            self.actor.spa.checkpoint().state().is_ok_and(|state| state == CheckpointState::Exists);
         self.actor.tell("power cut".into());
         let mut replay = Replay::new(self.base.clone());
         self.record.take().iter().for_each(|event| replay.step(event));
@@ -438,7 +442,7 @@ impl Run {
             return Ok(());
         }
         self.course.panics += 1;
-        let why = spa.suspension().ok_or("a transaction broke off and the pool is not suspended")?;
+        let why = spa.suspending().state().ok_or("a transaction broke off and the pool is not suspended")?;
         if !why.is_ours || spa.begin().is_ok() || spa.sync().is_ok() {
             return Err(format!("a transaction broke off, and the pool goes on: {why:?}"));
         }

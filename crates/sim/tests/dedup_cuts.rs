@@ -225,7 +225,7 @@ impl Bed {
         if !self.spa.features.is_enabled(Feature::FastDedup) {
             return;
         }
-        self.spa.prune_ddt(Prune::Age(0)).unwrap();
+        self.spa.sharing().prune_ddt(Prune::Age(0)).unwrap();
         let mut refs: BTreeMap<usize, usize> = BTreeMap::new();
         let live = self.model.now.live();
         live.iter().for_each(|pointer| *refs.entry(self.model.of(*pointer).1).or_default() += 1);

@@ -127,13 +127,13 @@ impl Job {
             Self::Discard => {
                 // Space maps of many blocks.
                 spa.space.set_limits(MetaslabLimits { logged_block: 512, ..MetaslabLimits::default() });
-                spa.checkpoint().unwrap();
+                spa.checkpoint().take().unwrap();
                 (0..12).for_each(|part| FILE.write(spa, file, |n| n % 12 == part));
                 (0..3).for_each(|_| spa.sync().unwrap());
                 assert!(spa.space.checkpoint_space() > (BLOCKS * BLOCK) as u64);
             }
             Self::Condense => {
-                spa.remove(tops[1].guid).unwrap();
+                spa.removal().remove(tops[1].guid).unwrap();
                 self.end(spa);
                 (0..3).for_each(|part| FILE.write(spa, file, |n| n % 4 == part));
                 (0..3).for_each(|_| spa.sync().unwrap());
@@ -148,7 +148,7 @@ impl Job {
                     spa.pool.tree().leaves().for_each(|leaf| leaf.changed(at, BLOCK as u64));
                 };
                 (0..BLOCKS / 4).for_each(|n| put(n, &[0x5a; BLOCK]));
-                spa.scan(ScanCommand::Scrub).unwrap();
+                spa.scans().start(ScanCommand::Scrub).unwrap();
                 self.end(spa);
                 (0..BLOCKS / 4).for_each(|n| put(n, &FILE.bytes(n)));
                 assert!(errlog::errors(&spa.view().unwrap(), &mut Vec::new()).len() > 100);
@@ -159,10 +159,10 @@ impl Job {
                 FILE.write(spa, file, |n| n % 2 == 0);
             }
             Self::HotSpare => {
-                spa.add(PoolSpec { spares: vec![leaf(idle)], ..PoolSpec::default() }, true).unwrap();
+                spa.vdevs().add(PoolSpec { spares: vec![leaf(idle)], ..PoolSpec::default() }, true).unwrap();
             }
             Self::RemoveCache => {
-                spa.add(PoolSpec { cache: vec![leaf(idle)], ..PoolSpec::default() }, true).unwrap();
+                spa.vdevs().add(PoolSpec { cache: vec![leaf(idle)], ..PoolSpec::default() }, true).unwrap();
             }
             _ => {}
         }
@@ -178,7 +178,7 @@ impl Job {
                 set(Limit::CondenseObsoletePercent, 1);
             }
             Self::ErrorScrub => set(Limit::ScrubErrorBlocks, 20),
-            Self::HotSpare => spa.set_spares(Arc::new(Shelf(devices.to_vec()))),
+            Self::HotSpare => spa.spares().set(Arc::new(Shelf(devices.to_vec()))),
             _ => {}
         }
     }
@@ -186,7 +186,7 @@ impl Job {
     /// A property that only the end of this job has.
     fn check(self, spa: &Spa, devices: &[Device], file: File) {
         match self {
-            Self::Discard => assert_ne!(spa.checkpoint_state().unwrap(), CheckpointState::Discarding),
+            Self::Discard => assert_ne!(spa.checkpoint().state().unwrap(), CheckpointState::Discarding),
             Self::Condense => assert!(!is_condensing(spa)),
             Self::ErrorScrub => assert_eq!(errlog::errors(&spa.view().unwrap(), &mut Vec::new()), []),
             Self::Split => {
@@ -232,53 +232,59 @@ impl Job {
         let children = spa.pool.tree().config.children.clone();
         let attach = |target: u64, replacing: bool, sequential: bool| {
             let device = NewDevice::Fresh { leaf: leaf(idle), ashift: None };
-            spa.attach(Attach { target, device, replacing, sequential }).unwrap();
+            spa.disks().attach(Attach { target, device, replacing, sequential }).unwrap();
         };
         match self {
-            Self::Scrub => spa.scan(ScanCommand::Scrub).unwrap(),
+            Self::Scrub => spa.scans().start(ScanCommand::Scrub).unwrap(),
             Self::Resilver => attach(children[0].children[0].guid, true, false),
             Self::Rebuild => attach(children[0].children[0].guid, false, true),
-            Self::Removal => spa.remove(children[1].guid).unwrap(),
+            Self::Removal => spa.removal().remove(children[1].guid).unwrap(),
             Self::Expansion => attach(children[0].guid, false, false),
             Self::Sweep(kind) => {
                 let leaves: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
-                let refused = spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &leaves).unwrap();
+                let refused = spa
+                    .free_space()
+                    .sweep(kind, SweepCommand::Start, TrimOptions::default(), &leaves)
+                    .unwrap();
                 assert!(refused.is_empty(), "{kind:?}");
             }
-            Self::Discard => spa.discard_checkpoint().unwrap(),
+            Self::Discard => spa.checkpoint().discard().unwrap(),
             // Its settings begin it.
             Self::Condense => {
                 spa.sync().unwrap();
                 assert!(is_condensing(spa));
             }
-            Self::ErrorScrub => spa.scan(ScanCommand::ScrubErrors).unwrap(),
+            Self::ErrorScrub => spa.scans().start(ScanCommand::ScrubErrors).unwrap(),
             Self::Split => {
                 let leaves = vec![children[0].children[1].guid];
-                spa.split(Split { name: HALF.to_owned(), leaves, props: Vec::new() }).map(drop).unwrap();
+                spa.vdevs()
+                    .split(Split { name: HALF.to_owned(), leaves, props: Vec::new() })
+                    .map(drop)
+                    .unwrap();
             }
             Self::DraidSpare => {
                 let target = children[0].children[0].guid;
-                spa.offline(target, false).unwrap();
-                let guid = spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+                spa.disks().offline(target, false).unwrap();
+                let guid = spa.spares().entries().unwrap()[0].u64("guid").unwrap();
                 let device = NewDevice::Spare { guid, device: None };
-                spa.attach(Attach { target, device, replacing: true, sequential: true }).unwrap();
+                spa.disks().attach(Attach { target, device, replacing: true, sequential: true }).unwrap();
             }
             Self::DraidReturn => {
                 let all = children[0].walk();
                 let disk = all.iter().find(|v| v.path.as_deref() == Some(members[0].name())).unwrap();
-                spa.online(disk.guid, Some(Ok(Arc::clone(&members[0]))), false).unwrap();
+                spa.disks().online(disk.guid, Some(Ok(Arc::clone(&members[0]))), false).unwrap();
             }
             Self::HotSpare => {
-                spa.fault(children[0].children[0].guid, false).unwrap();
+                spa.disks().fault(children[0].children[0].guid, false).unwrap();
             }
             Self::RemoveLog => {
                 let tree = spa.pool.tree();
                 let log = tree.tops().find(|top| top.bias == AllocBias::Log).unwrap().id;
-                spa.remove(children.iter().find(|top| top.id == log).unwrap().guid).unwrap();
+                spa.removal().remove(children.iter().find(|top| top.id == log).unwrap().guid).unwrap();
             }
             Self::RemoveCache => {
-                let cache = spa.cache_entries().unwrap()[0].u64("guid").unwrap();
-                spa.remove(cache).unwrap();
+                let cache = spa.caches().entries().unwrap()[0].u64("guid").unwrap();
+                spa.removal().remove(cache).unwrap();
             }
         }
     }
@@ -288,9 +294,9 @@ impl Job {
         let mut quiet = 0;
         for _ in 0..MOST {
             spa.sync().unwrap();
-            let steps = spa.run_steps();
+            let steps = spa.background().run_steps();
             let mut works = WaitActivity::ALL.into_iter().filter(|work| *work != WaitActivity::Free);
-            let is_under_way = works.any(|work| spa.left(work).unwrap().is_some());
+            let is_under_way = works.any(|work| spa.background().left(work).unwrap().is_some());
             let is_busy = is_under_way || steps || is_condensing(spa);
             quiet = if is_busy { 0 } else { quiet + 1 };
             // Some follow others a few txgs later.
@@ -306,13 +312,13 @@ impl Job {
         let tree = spa.pool.tree();
         let has = |kind: &str| tree.config.walk().iter().any(|vdev| vdev.kind.name() == kind);
         match self {
-            Self::Discard => spa.checkpoint_state().unwrap() == CheckpointState::None,
+            Self::Discard => spa.checkpoint().state().unwrap() == CheckpointState::None,
             Self::Split => !has("mirror"),
             Self::DraidSpare | Self::HotSpare => has("spare"),
             Self::DraidReturn => !has("spare"),
             Self::Resilver => !has("replacing"),
             Self::RemoveLog => tree.tops().all(|top| top.bias != AllocBias::Log),
-            Self::RemoveCache => spa.cache_entries().unwrap().is_empty(),
+            Self::RemoveCache => spa.caches().entries().unwrap().is_empty(),
             Self::Removal | Self::Condense => tree.tops().any(|top| top.mapping().is_some()),
             _ => true,
         }
@@ -326,7 +332,7 @@ impl Job {
         self.set(&spa, &devices);
         self.end(&spa);
         if self != Self::Removal {
-            spa.scan(ScanCommand::Scrub).unwrap();
+            spa.scans().start(ScanCommand::Scrub).unwrap();
             self.end(&spa);
             let again = scan_state::load(&MosView { mos: &spa.mos }).unwrap().unwrap();
             assert_eq!((again.state, again.errors, again.processed), (2, 0, 0), "{self:?}");

@@ -95,7 +95,7 @@ fn a_log_that_can_not_be_read_now_is_not_cut_short() {
 /// `zpool offline` of a log ends its chains, so that a crash leaves nothing that only the log has.
 #[test]
 fn a_log_taken_out_of_use_is_not_missed() {
-    let images = killed_after(|spa| spa.offline(log_leaf(spa), false).unwrap());
+    let images = killed_after(|spa| spa.disks().offline(log_leaf(spa), false).unwrap());
     let disks = world::disks_of(&images[..1]);
     holds_what_was_synced(&started(&world::as_devices(&disks), true).unwrap());
 }
@@ -124,7 +124,7 @@ fn a_claimed_log_whose_device_is_gone_is_given_up_and_its_device_leaves() {
     let spa = started(&world::as_devices(&world::disks_of(&images)), false).unwrap();
     let header = || spa.pool.dsl.dataset(POOL).unwrap().objset().unwrap().phys.zil_header;
     assert_eq!(header(), ZilHeader::default());
-    spa.remove(log_leaf(&spa)).unwrap();
+    spa.removal().remove(log_leaf(&spa)).unwrap();
     assert!(spa.pool.tree().tops().all(|top| top.bias != AllocBias::Log || top.leaves().next().is_none()));
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     let file = fs.create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();

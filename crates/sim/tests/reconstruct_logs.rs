@@ -33,9 +33,9 @@ fn a_reconstruction_goes_on_after_an_import_that_claims_a_log() {
     let leaf = LeafSpec { path: device.name().into(), is_disk: false, whole_disk: None, devid: None, device };
     let target = spa.pool.tree().leaves().find(|leaf| leaf.path == disks[0].name()).unwrap().guid;
     let device = NewDevice::Fresh { leaf, ashift: None };
-    spa.attach(Attach { target, device, replacing: false, sequential: true }).unwrap();
+    spa.disks().attach(Attach { target, device, replacing: false, sequential: true }).unwrap();
     (0..6).for_each(|_| spa.sync().unwrap());
-    assert!(spa.is_rebuilding());
+    assert!(spa.rebuilds().is_rebuilding());
     // The first commit makes the log and waits for its txg; what the second writes is in the log alone.
     for bytes in [b"these make the log, ", b"these are in the log"] {
         fs.write(file, 0, bytes, true).unwrap();
@@ -52,15 +52,15 @@ fn a_reconstruction_goes_on_after_an_import_that_claims_a_log() {
     let new = spa.pool.tree().leaves().find(|leaf| leaf.path == disks[2].name()).cloned().unwrap();
     // A healing resilver of so little ends in the txg that claims the log.
     assert!(!new.dtl.read().is_empty(), "a healing resilver took its place");
-    assert!(spa.is_rebuilding() && !spa.is_scanning());
+    assert!(spa.rebuilds().is_rebuilding() && !spa.scans().is_scanning());
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     let replayed = fs.replayed().unwrap();
     assert!(replayed.done > 0 && replayed.error.is_none(), "the log was empty: {replayed:?}");
-    while spa.is_rebuilding() {
+    while spa.rebuilds().is_rebuilding() {
         spa.sync().unwrap();
     }
     assert!(new.dtl.read().is_empty());
-    while spa.is_scanning() {
+    while spa.scans().is_scanning() {
         spa.sync().unwrap();
     }
     assert_eq!(new.errors.counts(), [0; 3]);

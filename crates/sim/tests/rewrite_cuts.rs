@@ -187,14 +187,19 @@ impl Bed {
             Form::Some(Which::Compact, _) => {
                 let target = self.spa.pool.tree().config.children[0].guid;
                 let device = NewDevice::Fresh { leaf: leaf(&self.last), ashift: None };
-                self.spa.attach(Attach { target, device, replacing: false, sequential: false }).unwrap();
-                (0..3000).take_while(|_| self.spa.is_expanding()).for_each(|_| self.spa.sync().unwrap());
+                self.spa
+                    .disks()
+                    .attach(Attach { target, device, replacing: false, sequential: false })
+                    .unwrap();
+                (0..3000)
+                    .take_while(|_| self.spa.expansion().is_active())
+                    .for_each(|_| self.spa.sync().unwrap());
                 self.spa.sync().unwrap();
             }
             _ => {
                 let vdev = VdevSpec::Leaf(leaf(&self.last));
                 let tops = vec![TopSpec { vdev, class: AllocBias::Normal, ashift: None }];
-                self.spa.add(PoolSpec { tops, ..PoolSpec::default() }, true).unwrap();
+                self.spa.vdevs().add(PoolSpec { tops, ..PoolSpec::default() }, true).unwrap();
             }
         }
     }

@@ -142,7 +142,7 @@ impl Bench {
 
     fn set(&self, vdev: u64, name: &str, on: bool) -> Result<()> {
         let set = [(name.to_owned(), PropValue::Number(on.into()))];
-        self.spa.sync_task(move |spa, tx| spa.set_vdev_props(vdev, &set, tx))
+        self.spa.sync_task(move |spa, tx| spa.disks().set_props(vdev, &set, tx))
     }
 
     fn top(&self) -> u64 {
@@ -157,8 +157,8 @@ impl Bench {
     }
 
     fn scrub(&self) {
-        self.spa.scan(ScanCommand::Scrub).unwrap();
-        while self.spa.is_scanning() {
+        self.spa.scans().start(ScanCommand::Scrub).unwrap();
+        while self.spa.scans().is_scanning() {
             self.spa.sync().unwrap();
         }
     }
@@ -175,7 +175,7 @@ impl Bench {
     }
 
     fn events(&self) -> usize {
-        let all = self.spa.events().after(0);
+        let all = self.spa.reports().events().after(0);
         all.iter().filter(|event| event.class == "ereport.fs.zfs.sitout").count()
     }
 }
@@ -206,7 +206,7 @@ fn slow_disk_sits_out(bench: &mut Bench) {
     assert!(bench.sitting().is_empty());
     assert!(bench.reads_of(SLOW, || bench.read()) > 0);
     assert!(bench.read_until_one_sits().is_some());
-    bench.spa.clear(vec![(bench.guid(SLOW), None)]).unwrap();
+    bench.spa.disks().clear(vec![(bench.guid(SLOW), None)]).unwrap();
     assert!(bench.sitting().is_empty());
     // The property is on disk.
     bench.spa.export().unwrap();
@@ -240,7 +240,7 @@ fn as_many_disks_as_there_is_parity_sit_out_by_hand() {
     assert_eq!(bench.sitting(), [0, 3], "it has no end");
     assert_eq!([0, 3].map(|disk| bench.reads_of(disk, || bench.read())), [0, 0]);
     // Without another disk they are needed.
-    bench.spa.offline(bench.guid(1), true).unwrap();
+    bench.spa.disks().offline(bench.guid(1), true).unwrap();
     bench.read();
     bench.set(bench.guid(0), "sit_out", false).unwrap();
     assert_eq!(bench.sitting(), [3]);

@@ -106,12 +106,12 @@ fn saved(spa: &Spa) -> DslScan {
 }
 
 fn progress(spa: &Spa) -> ScanProgress {
-    spa.scan_progress().unwrap().expect("a scan is under way")
+    spa.scans().progress().unwrap().expect("a scan is under way")
 }
 
 fn finish(spa: &Spa) -> DslScan {
     for _ in 0..5000 {
-        if !spa.is_scanning() {
+        if !spa.scans().is_scanning() {
             return saved(spa);
         }
         spa.sync().unwrap();
@@ -120,7 +120,7 @@ fn finish(spa: &Spa) -> DslScan {
 }
 
 fn scrub(spa: &Spa) -> DslScan {
-    spa.scan(ScanCommand::Scrub).unwrap();
+    spa.scans().start(ScanCommand::Scrub).unwrap();
     finish(spa)
 }
 
@@ -189,7 +189,7 @@ fn cuts(moments: usize) {
     let images: Vec<Pages> = disks.iter().map(|disk| disk.pages()).collect();
     let record = Arc::new(Record::default());
     let spa = imported(&as_devices(&recorded(&images, &record)), 1);
-    spa.scan(ScanCommand::Scrub).unwrap();
+    spa.scans().start(ScanCommand::Scrub).unwrap();
     let mut before = 0;
     while spa.pool.env.memory.gathered() == 0 || progress(&spa).scan.examined > before {
         before = progress(&spa).scan.examined;
@@ -199,7 +199,7 @@ fn cuts(moments: usize) {
     let reading = record.len();
     (0..2).for_each(|_| spa.sync().unwrap());
     let (now, kept) = (progress(&spa), saved(&spa));
-    assert!(spa.is_scanning() && now.scan.processed > 0 && now.issued < now.scan.examined, "{now:?}");
+    assert!(spa.scans().is_scanning() && now.scan.processed > 0 && now.issued < now.scan.examined, "{now:?}");
     assert!(kept.examined < now.issued / 2, "the position is the one before the blocks: {kept:?}, {now:?}");
     drop(spa);
     let events = record.take();

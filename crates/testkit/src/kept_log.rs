@@ -40,7 +40,7 @@ pub fn forge(dir: &Path, name: &str) -> u64 {
 fn log(spa: &Arc<Spa>, name: &str, (root, file): (u64, u64)) {
     let number = spa.pool.dsl.dataset(name).expect("the file system").number;
     let live = spa.datasets.open(&**spa, number).expect("the file system");
-    let zil = Zil::open(&live.objset, spa.log_host()).expect("its log");
+    let zil = Zil::open(&live.objset, spa.logs().host()).expect("its log");
     // The chain begins with a txg on disk.
     for round in 0..2 {
         let tx = spa.begin().expect("a transaction");

@@ -78,7 +78,7 @@ fn with_checkpoint(dir: &Path) -> Arc<Spa> {
     with_mount(&spa, |fs| (0..FILES).for_each(|seed| write(fs, &format!("file-{seed}"), seed)));
     // Space maps of many blocks.
     spa.space.set_limits(MetaslabLimits { logged_block: 512, ..MetaslabLimits::default() });
-    spa.checkpoint().unwrap();
+    spa.checkpoint().take().unwrap();
     with_mount(&spa, |fs| {
         for seed in 0..FILES {
             fs.unlink(fs.root, format!("file-{seed}").as_bytes()).unwrap();
@@ -94,9 +94,9 @@ fn with_checkpoint(dir: &Path) -> Arc<Spa> {
 fn a_checkpoint_brings_back_what_was_freed_since() {
     let dir = tempfile::tempdir().unwrap();
     let spa = with_checkpoint(dir.path());
-    assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::Exists);
+    assert_eq!(spa.checkpoint().state().unwrap(), CheckpointState::Exists);
     assert!(spa.space.checkpoint_space() >= FILES * FILE);
-    assert_eq!(spa.checkpoint().unwrap_err().kind(), Kind::Exists);
+    assert_eq!(spa.checkpoint().take().unwrap_err().kind(), Kind::Exists);
     assert_eq!(spa.reguid(None).unwrap_err().kind(), Kind::Exists);
     spa.export().unwrap();
     drop(spa);
@@ -104,7 +104,7 @@ fn a_checkpoint_brings_back_what_was_freed_since() {
     let open = OpenOptions { checkpoint: true, ..OpenOptions::default() };
     let spa = pools::import_at(dir.path(), POOL, open).unwrap();
     assert_eq!(found(&spa), (0..FILES).collect::<Vec<u64>>());
-    assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::None);
+    assert_eq!(spa.checkpoint().state().unwrap(), CheckpointState::None);
     with_mount(&spa, |fs| write(fs, "file-20", 20));
     spa.export().unwrap();
     drop(spa);
@@ -117,22 +117,22 @@ fn a_checkpoint_is_discarded_bit_by_bit() {
     let spa = with_checkpoint(dir.path());
     let kept = spa.space.checkpoint_space();
     slow_down(&spa);
-    spa.discard_checkpoint().unwrap();
-    assert_eq!(spa.check_no_checkpoint().unwrap_err().kind(), Kind::Busy);
-    assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::Discarding);
-    let left = spa.left(WaitActivity::Discard).unwrap().unwrap();
+    spa.checkpoint().discard().unwrap();
+    assert_eq!(spa.checkpoint().check_none().unwrap_err().kind(), Kind::Busy);
+    assert_eq!(spa.checkpoint().state().unwrap(), CheckpointState::Discarding);
+    let left = spa.background().left(WaitActivity::Discard).unwrap().unwrap();
     assert!(0 < left && left < kept, "{left} of {kept}");
-    while spa.left(WaitActivity::Discard).unwrap().is_some() {
+    while spa.background().left(WaitActivity::Discard).unwrap().is_some() {
         spa.sync().unwrap();
     }
     assert_eq!(
-        (spa.checkpoint_state().unwrap(), spa.left(WaitActivity::Discard).unwrap()),
+        (spa.checkpoint().state().unwrap(), spa.background().left(WaitActivity::Discard).unwrap()),
         (CheckpointState::None, None)
     );
     assert_eq!(spa.space.checkpoint_space(), 0);
-    assert_eq!(spa.discard_checkpoint().unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(spa.checkpoint().discard().unwrap_err().kind(), Kind::NotFound);
     assert_eq!(found(&spa), (FILES..2 * FILES).collect::<Vec<u64>>());
-    spa.checkpoint().unwrap();
+    spa.checkpoint().take().unwrap();
     spa.export().unwrap();
     drop(spa);
     judge(dir.path(), true);
@@ -144,14 +144,14 @@ fn discarding_goes_on_after_an_import() {
     let spa = with_checkpoint(dir.path());
     slow_down(&spa);
     // Without a thread the task's txg is the only one that is written: the pool is left as a crash would leave it.
-    spa.discard_checkpoint().unwrap();
+    spa.checkpoint().discard().unwrap();
     drop(spa);
     judge(dir.path(), false);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    while spa.left(WaitActivity::Discard).unwrap().is_some() {
+    while spa.background().left(WaitActivity::Discard).unwrap().is_some() {
         spa.sync().unwrap();
     }
-    assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::None);
+    assert_eq!(spa.checkpoint().state().unwrap(), CheckpointState::None);
     spa.export().unwrap();
     drop(spa);
     judge(dir.path(), false);
@@ -163,10 +163,10 @@ fn the_kernels_checkpoint_is_discarded() {
     let dir = tempfile::tempdir().unwrap();
     pools::copy(&golden.dir, dir.path());
     let spa = pools::import_dir(dir.path(), golden.pool_name()).unwrap();
-    assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::Exists);
-    spa.discard_checkpoint().unwrap();
+    assert_eq!(spa.checkpoint().state().unwrap(), CheckpointState::Exists);
+    spa.checkpoint().discard().unwrap();
     (0..5).for_each(|_| spa.sync().unwrap());
-    assert_eq!(spa.checkpoint_state().unwrap(), CheckpointState::None);
+    assert_eq!(spa.checkpoint().state().unwrap(), CheckpointState::None);
     spa.export().unwrap();
     drop(spa);
     for zdb in [Judge::USUAL, Judge::NEWEST] {
@@ -186,7 +186,7 @@ fn a_resilver_restores_no_blocks_of_the_checkpoint() {
     let tops = vec![TopSpec { vdev: mirror, class: AllocBias::Normal, ashift: None }];
     let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
     let guids: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
-    spa.offline(guids[1], false).unwrap();
+    spa.disks().offline(guids[1], false).unwrap();
     let name = format!("{POOL}/data");
     let number = spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
     let data = spa.datasets.open(&*spa, number).unwrap();
@@ -195,27 +195,27 @@ fn a_resilver_restores_no_blocks_of_the_checkpoint() {
     let object = data.objset.create_object(&tx, new).unwrap();
     object.write(&tx, 0, &body(1)).unwrap();
     drop(tx);
-    spa.checkpoint().unwrap();
+    spa.checkpoint().take().unwrap();
     let tx = spa.begin().unwrap();
     data.objset.free_object(&tx, object.number).unwrap();
     drop((tx, data, object));
     spa.sync().unwrap();
     let device = pools::open(&dir.path().join("disk2"));
-    spa.online(guids[1], Some(Ok(device)), false).unwrap();
+    spa.disks().online(guids[1], Some(Ok(device)), false).unwrap();
     let resilvered = || {
         (0..4).for_each(|_| spa.sync().unwrap());
-        (0..100).take_while(|_| spa.is_scanning()).for_each(|_| spa.sync().unwrap());
-        assert!(!spa.is_scanning());
+        (0..100).take_while(|_| spa.scans().is_scanning()).for_each(|_| spa.sync().unwrap());
+        assert!(!spa.scans().is_scanning());
     };
     resilvered();
     let (synced, scan) = (spa.txgs.synced(), scan(&spa));
     assert_eq!((scan.state, scan.errors), (2, 0));
-    assert_eq!(spa.offline(guids[0], true).unwrap_err().what(), "no valid replicas");
+    assert_eq!(spa.disks().offline(guids[0], true).unwrap_err().what(), "no valid replicas");
     (0..4).for_each(|_| spa.sync().unwrap());
     assert_eq!(scan, self::scan(&spa), "no resilver follows by itself: {synced}");
-    spa.discard_checkpoint().unwrap();
+    spa.checkpoint().discard().unwrap();
     resilvered();
-    spa.offline(guids[0], true).unwrap();
+    spa.disks().offline(guids[0], true).unwrap();
 }
 
 fn scan(spa: &Spa) -> ondisk::pool::DslScan {

@@ -88,18 +88,18 @@ fn a_pool_grows_and_changes_its_guid() {
     let special = VdevSpec::Leaf(pools::leaf(&dir.path().join("disk5"), 64 << 20));
     let tops =
         vec![top(mirror, AllocBias::Normal), top(log, AllocBias::Log), top(special, AllocBias::Special)];
-    spa.add(PoolSpec { tops, ..PoolSpec::default() }, false).unwrap();
+    spa.vdevs().add(PoolSpec { tops, ..PoolSpec::default() }, false).unwrap();
     let leaf = spa.pool.tree().leaves().find(|leaf| leaf.path.ends_with("disk3")).unwrap().guid;
-    spa.offline(leaf, false).unwrap();
+    spa.disks().offline(leaf, false).unwrap();
     assert_eq!(spa.reguid(None).unwrap_err().what(), "one or more devices is currently unavailable");
-    spa.online(leaf, Some(Ok(pools::open(&dir.path().join("disk3")))), false).unwrap();
+    spa.disks().online(leaf, Some(Ok(pools::open(&dir.path().join("disk3")))), false).unwrap();
     let old = spa.guid();
     let new = spa.reguid(None).unwrap();
     let details = format!("old={old} new={new}");
     let told = |event: &Event| event.payload.str("history_internal_str") == Some(&details);
-    assert!(spa.events().after(0).iter().any(told), "{details}");
+    assert!(spa.reports().events().after(0).iter().any(told), "{details}");
     let reguid = |event: &&Event| event.payload.str("class") == Some("sysevent.fs.zfs.pool_reguid");
-    let events = spa.events().after(0);
+    let events = spa.reports().events().after(0);
     assert_eq!(events.iter().find(reguid).unwrap().payload.u64("pool_guid"), Some(new));
     (0..3).for_each(|_| spa.sync().unwrap());
     spa.export().unwrap();
@@ -119,7 +119,7 @@ fn a_log_that_is_half_removed_leaves_a_hole() {
         ashift: None,
     };
     let tops = vec![new("disk2", AllocBias::Log), new("disk3", AllocBias::Normal)];
-    spa.add(PoolSpec { tops, ..PoolSpec::default() }, false).unwrap();
+    spa.vdevs().add(PoolSpec { tops, ..PoolSpec::default() }, false).unwrap();
     (0..3).for_each(|_| spa.sync().unwrap());
     spa.sync_task(|spa, tx| {
         let mut gone = Vec::new();
@@ -159,8 +159,9 @@ fn a_pool_gets_spares_and_caches() {
     let env = Env::system(64 << 20).unwrap();
     let spa = new_pool(&env, VdevSpec::Leaf(pools::leaf(&dir.path().join("disk1"), 128 << 20)));
     let device = |name| vec![pools::leaf(&dir.path().join(name), 64 << 20)];
-    spa.add(PoolSpec { spares: device("spare1"), ..PoolSpec::default() }, false).unwrap();
-    spa.add(PoolSpec { spares: device("spare2"), cache: device("cache1"), ..PoolSpec::default() }, false)
+    spa.vdevs().add(PoolSpec { spares: device("spare1"), ..PoolSpec::default() }, false).unwrap();
+    spa.vdevs()
+        .add(PoolSpec { spares: device("spare2"), cache: device("cache1"), ..PoolSpec::default() }, false)
         .unwrap();
     spa.export().unwrap();
     drop(spa);

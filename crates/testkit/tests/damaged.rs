@@ -140,7 +140,8 @@ fn a_damaged_history_stops_no_command() {
     let spa = pool_of(dir.path(), 1 << 30);
     let log = |spa: &Spa, command: &str| {
         let event = HistoryEvent::Command(command.to_owned());
-        spa.sync_task(move |spa, tx| spa.log_history(&event, &HistoryOrigin::default(), tx)).unwrap();
+        spa.sync_task(move |spa, tx| spa.reports().log_history(&event, &HistoryOrigin::default(), tx))
+            .unwrap();
     };
     log(&spa, "zpool create hurt disk1");
     let block = {

@@ -128,7 +128,7 @@ impl Bench {
     }
 
     fn told(&self, class: &str) -> usize {
-        self.spa.events().after(0).iter().filter(|event| event.class.ends_with(class)).count()
+        self.spa.reports().events().after(0).iter().filter(|event| event.class.ends_with(class)).count()
     }
 
     /// Exports it; zdb has its say, and finds `shown` in the configuration.
@@ -167,16 +167,16 @@ fn a_dead_disk_is_faulted_and_never_believed_when_it_is_back() {
         let counted = bench.leaf(1).errors.counts();
         bench.write();
         assert_eq!(bench.leaf(1).errors.counts(), counted, "a faulted disk is left alone");
-        assert_eq!(bench.spa.offline(bench.guid(0), false).unwrap_err().kind(), Kind::Busy);
+        assert_eq!(bench.spa.disks().offline(bench.guid(0), false).unwrap_err().kind(), Kind::Busy);
 
         bench.disks[1].clear();
         let (guid, device) = (bench.guid(1), bench.device(1));
         assert_eq!(
-            bench.spa.online(guid, Some(Ok(Arc::clone(&device))), false).unwrap(),
+            bench.spa.disks().online(guid, Some(Ok(Arc::clone(&device))), false).unwrap(),
             FAULTED,
             "clear comes first"
         );
-        bench.spa.clear(vec![(guid, Some(Ok(device)))]).unwrap();
+        bench.spa.disks().clear(vec![(guid, Some(Ok(device)))]).unwrap();
         assert_eq!((bench.health(1), bench.leaf(1).errors.counts()), (Health::ONLINE, [0; 3]));
         (0..2).for_each(|_| bench.write());
         assert_eq!(bench.leaf(1).errors.counts(), [0; 3], "what is known to be stale is not even tried");
@@ -184,7 +184,7 @@ fn a_dead_disk_is_faulted_and_never_believed_when_it_is_back() {
         // Writes during its return may need another resilver.
         let told = [bench.told("resilver_start"), bench.told("resilver_finish")];
         assert!(told[0] > 0 && told[0] == told[1], "{told:?}");
-        bench.spa.offline(bench.guid(0), false).unwrap();
+        bench.spa.disks().offline(bench.guid(0), false).unwrap();
         bench.read();
         let (file, model) = (bench.file, bench.model.clone());
         let dir = bench.export(&[]);
@@ -198,7 +198,7 @@ fn offline_outlives_an_export_unless_it_is_temporary() {
     for temporary in [false, true] {
         let mut bench = Bench::mirror();
         let guid = bench.guid(0);
-        bench.spa.offline(guid, temporary).unwrap();
+        bench.spa.disks().offline(guid, temporary).unwrap();
         bench.write();
         assert_eq!(bench.health(0), Health::OFFLINE);
         let (file, model) = (bench.file, bench.model.clone());
@@ -209,7 +209,7 @@ fn offline_outlives_an_export_unless_it_is_temporary() {
         if !temporary {
             assert!(!leaf.dtl.read().is_empty());
             let device = pools::open(&dir.path().join("disk1"));
-            assert_eq!(spa.online(guid, Some(Ok(device)), false).unwrap(), Health::ONLINE);
+            assert_eq!(spa.disks().online(guid, Some(Ok(device)), false).unwrap(), Health::ONLINE);
         }
         spa.export().unwrap();
         drop(spa);
@@ -244,7 +244,7 @@ fn too_many_errors_are_too_many() {
     }
     assert_eq!(bench.health(0), DEGRADED);
     bench.disks[0].clear();
-    bench.spa.clear(vec![(bench.guid(0), None)]).unwrap();
+    bench.spa.disks().clear(vec![(bench.guid(0), None)]).unwrap();
     assert_eq!(bench.health(0), Health::ONLINE);
 }
 
@@ -255,7 +255,7 @@ fn properties_say_how_many_errors_are_too_many() {
     let top = bench.spa.pool.tree().config.children[0].guid;
     let set = |bench: &Bench, vdev: u64, most: u64| {
         let settings = vec![("checksum_n".to_owned(), PropValue::Number(most))];
-        bench.spa.sync_task(move |spa, tx| spa.set_vdev_props(vdev, &settings, tx)).unwrap();
+        bench.spa.sync_task(move |spa, tx| spa.disks().set_props(vdev, &settings, tx)).unwrap();
     };
     set(&bench, top, 5000);
     bench.disks[0].inject(Fault::BitRot { range: 4 << 20..90 << 20, every: 512 });
@@ -272,8 +272,8 @@ fn properties_say_how_many_errors_are_too_many() {
 fn faults_by_order() {
     let mut bench = Bench::mirror();
     let (first, second) = (bench.guid(0), bench.guid(1));
-    bench.spa.fault(first, false).unwrap();
-    bench.spa.fault(second, true).unwrap();
+    bench.spa.disks().fault(first, false).unwrap();
+    bench.spa.disks().fault(second, true).unwrap();
     let external = |state| Health { state, aux: VdevAux::External };
     assert_eq!(bench.health(0), external(VdevState::Faulted));
     assert_eq!(bench.health(1), external(VdevState::Degraded));
@@ -339,13 +339,13 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
             drop(bench.spa.quiet());
             // They are still away.
             let absent = |_| Err(Health::cant_open(VdevAux::OpenFailed));
-            let _ = bench.spa.resume(&absent);
+            let _ = bench.spa.suspending().resume(&absent);
             assert!(bench.spa.sync().is_err());
             bench.disks.iter().for_each(|disk| disk.clear());
             let guids: Vec<u64> = (0..bench.disks.len()).map(|disk| bench.guid(disk)).collect();
             let back = |guid| Ok(bench.device(guids.iter().position(|&known| known == guid).unwrap()));
-            bench.spa.resume(&back).unwrap();
-            bench.spa.clear(guids.iter().map(|&guid| (guid, Some(back(guid)))).collect()).unwrap();
+            bench.spa.suspending().resume(&back).unwrap();
+            bench.spa.disks().clear(guids.iter().map(|&guid| (guid, Some(back(guid)))).collect()).unwrap();
             bench.spa.sync().unwrap();
             bench.read();
             bench.write();
@@ -362,18 +362,18 @@ fn a_suspended_pool_goes_on_where_it_stopped() {
 fn blocks_restored_before_a_suspension_are_restored_again() {
     let mut bench = Bench::mirror();
     let guids = [bench.guid(0), bench.guid(1)];
-    bench.spa.offline(guids[1], true).unwrap();
+    bench.spa.disks().offline(guids[1], true).unwrap();
     bench.write();
     let suspend = |bench: &Bench, on| bench.spa.pool.env.memory.limits.set(Limit::ScanSuspend, on).unwrap();
     suspend(&bench, 1);
-    bench.spa.online(guids[1], Some(Ok(bench.device(1))), false).unwrap();
+    bench.spa.disks().online(guids[1], Some(Ok(bench.device(1))), false).unwrap();
     bench.spa.start_thread().unwrap();
-    while !bench.spa.is_scanning() {
+    while !bench.spa.scans().is_scanning() {
         bench.spa.sync().unwrap();
     }
     assert_eq!(change_then(&mut bench, 9, all_gone).unwrap_err().kind(), Kind::Suspended);
     bench.disks.iter().for_each(|disk| disk.clear());
-    bench.spa.resume(&|guid| Ok(bench.device(usize::from(guid == guids[1])))).unwrap();
+    bench.spa.suspending().resume(&|guid| Ok(bench.device(usize::from(guid == guids[1])))).unwrap();
     suspend(&bench, 0);
     while !bench.leaf(1).dtl.read().is_empty() {
         bench.spa.sync().unwrap();
@@ -398,8 +398,8 @@ fn an_overwrite_that_failed_halfway_does_not_keep_a_pool_suspended() {
         bench.disks.iter().for_each(|disk| disk.clear());
         let guids: Vec<u64> = (0..bench.disks.len()).map(|disk| bench.guid(disk)).collect();
         let back = |guid| Ok(bench.device(guids.iter().position(|&known| known == guid).unwrap()));
-        bench.spa.resume(&back).unwrap();
-        bench.spa.clear(guids.iter().map(|&guid| (guid, Some(back(guid)))).collect()).unwrap();
+        bench.spa.suspending().resume(&back).unwrap();
+        bench.spa.disks().clear(guids.iter().map(|&guid| (guid, Some(back(guid)))).collect()).unwrap();
         bench.spa.sync().unwrap();
         bench.read();
     }
@@ -430,7 +430,7 @@ fn a_disk_that_forgot_its_writes_is_noticed() {
         bench.disks.iter().for_each(|disk| disk.clear());
         bench.disks[0].inject(Fault::Gone);
         std::fs::OpenOptions::new().write(true).open(&image).unwrap().write_all(&before).unwrap();
-        let resumed = bench.spa.resume(&|_| {
+        let resumed = bench.spa.suspending().resume(&|_| {
             bench.disks[0].clear();
             Ok(bench.device(0))
         });
@@ -447,7 +447,7 @@ fn a_disk_that_forgot_its_writes_is_noticed() {
             let told = ["ereport.fs.zfs.data", "ereport.fs.zfs.checksum"].map(|class| bench.told(class));
             assert_eq!(told, [0, 0], "nothing on disk refers to what is missing");
             assert!(bench.spa.sync().is_err());
-            bench.spa.abandon();
+            bench.spa.suspending().abandon();
             let Bench { spa, dir, .. } = bench;
             drop(spa);
             drop(reimported(dir.path(), file, &model));
@@ -472,7 +472,7 @@ fn writes_lost_by_a_failed_flush_are_not_committed() {
             assert!(bench.was_stale(0) && bench.leaf(1).dtl.read().is_empty());
         } else {
             assert_eq!(changed.unwrap_err().kind(), Kind::Suspended);
-            bench.spa.resume(&|_| Err(Health::cant_open(VdevAux::OpenFailed))).unwrap();
+            bench.spa.suspending().resume(&|_| Err(Health::cant_open(VdevAux::OpenFailed))).unwrap();
             bench.spa.sync().unwrap();
         }
         bench.read();
@@ -491,14 +491,14 @@ fn a_change_that_failed_at_a_suspension_does_not_come_later() {
     let mut bench = Bench::new(1, one);
     bench.spa.start_thread().unwrap();
     assert_eq!(change_then(&mut bench, 7, all_gone).unwrap_err().kind(), Kind::Suspended);
-    let suspension = bench.spa.suspension().unwrap();
+    let suspension = bench.spa.suspending().state().unwrap();
     assert!(!suspension.is_ours, "{suspension:?}");
     let name = format!("{POOL}/later");
     let create =
         |name: String| bench.spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(())));
     assert_eq!(create(name.clone()).unwrap_err().kind(), Kind::Suspended);
     bench.disks[0].clear();
-    bench.spa.resume(&|_| Ok(bench.device(0))).unwrap();
+    bench.spa.suspending().resume(&|_| Ok(bench.device(0))).unwrap();
     bench.spa.sync().unwrap();
     create(name).unwrap();
     bench.export(&[]);
@@ -513,7 +513,7 @@ fn half_a_change_never_reaches_the_disk() {
     bench.spa.start_thread().unwrap();
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
     let listener = Arc::clone(&told);
-    bench.spa.when_suspended(Arc::new(move |why| listener.lock().unwrap().push(why.clone())));
+    bench.spa.suspending().when_suspended(Arc::new(move |why| listener.lock().unwrap().push(why.clone())));
     let (spa, data, number) = (Arc::clone(&bench.spa), bench.data(), bench.file.1);
     let changing = std::thread::spawn(move || {
         let tx = spa.begin().unwrap();
@@ -525,11 +525,11 @@ fn half_a_change_never_reaches_the_disk() {
     while told.lock().unwrap().is_empty() {
         std::thread::yield_now();
     }
-    let suspension = bench.spa.suspension().unwrap();
+    let suspension = bench.spa.suspending().state().unwrap();
     assert!(suspension.is_ours && suspension.cause.contains("broke off a change"), "{suspension:?}");
     assert_eq!((told.lock().unwrap().as_slice(), bench.told("fs.zfs.io_failure")), (&[suspension][..], 1));
-    assert!(bench.spa.resume(&|_| Err(Health::REMOVED)).is_err() && bench.spa.sync().is_err());
-    bench.spa.abandon();
+    assert!(bench.spa.suspending().resume(&|_| Err(Health::REMOVED)).is_err() && bench.spa.sync().is_err());
+    bench.spa.suspending().abandon();
     let Bench { spa, dir, file, model, .. } = bench;
     drop(spa);
     drop(reimported(dir.path(), file, &model));
@@ -542,12 +542,13 @@ fn jobs_do_not_keep_a_pool_open_that_was_given_up() {
     bench.spa.start_thread().unwrap();
     let leaves: Vec<u64> = (0..3).map(|disk| bench.guid(disk)).collect();
     for kind in [SweepKind::Initialize, SweepKind::Trim] {
-        let refused = bench.spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &leaves).unwrap();
+        let refused =
+            bench.spa.free_space().sweep(kind, SweepCommand::Start, TrimOptions::default(), &leaves).unwrap();
         assert!(refused.is_empty(), "{refused:?}");
     }
     assert_eq!(change_then(&mut bench, 10, all_gone).unwrap_err().kind(), Kind::Suspended);
     assert_eq!(bench.spa.export().unwrap_err().kind(), Kind::Suspended);
-    bench.spa.abandon();
+    bench.spa.suspending().abandon();
     let pool = Arc::downgrade(&bench.spa);
     drop(bench);
     let end = Instant::now() + Duration::from_secs(20);

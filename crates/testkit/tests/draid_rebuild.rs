@@ -131,7 +131,7 @@ impl Bench {
 
     fn attach(&self, disk: &str, device: NewDevice, sequential: bool) {
         let target = self.leaf(disk).guid;
-        self.spa.attach(Attach { target, device, replacing: true, sequential }).unwrap();
+        self.spa.disks().attach(Attach { target, device, replacing: true, sequential }).unwrap();
         assert_eq!(self.record().rebuild_state == 1, sequential);
     }
 
@@ -141,8 +141,8 @@ impl Bench {
     }
 
     fn spare_by(&self, disk: &str, number: usize, sequential: bool) {
-        self.spa.offline(self.leaf(disk).guid, false).unwrap();
-        let spare = self.spa.spare_entries().unwrap()[number].u64("guid").unwrap();
+        self.spa.disks().offline(self.leaf(disk).guid, false).unwrap();
+        let spare = self.spa.spares().entries().unwrap()[number].u64("guid").unwrap();
         self.attach(disk, NewDevice::Spare { guid: spare, device: None }, sequential);
     }
 
@@ -163,7 +163,9 @@ impl Bench {
     fn calm(&self) {
         let (mut steps, mut quiet) = (0, 0);
         while quiet < 6 {
-            let is_busy = self.spa.is_rebuilding() || self.spa.is_scanning() || self.spa.is_replacing();
+            let is_busy = self.spa.rebuilds().is_rebuilding()
+                || self.spa.scans().is_scanning()
+                || self.spa.disks().is_replacing();
             quiet = if is_busy { 0 } else { quiet + 1 };
             self.spa.sync().unwrap();
             steps += 1;
@@ -171,8 +173,8 @@ impl Bench {
         }
         assert_eq!(self.spa.features.count(Feature::DeviceRebuild), 0);
         self.scanned();
-        self.spa.scan(ScanCommand::Scrub).unwrap();
-        while self.spa.is_scanning() {
+        self.spa.scans().start(ScanCommand::Scrub).unwrap();
+        while self.spa.scans().is_scanning() {
             self.spa.sync().unwrap();
         }
         self.scanned();
@@ -180,7 +182,11 @@ impl Bench {
 
     /// Until nothing is going on any more.
     fn quiet(&self) {
-        let is_busy = || self.spa.is_rebuilding() || self.spa.is_scanning() || self.spa.is_replacing();
+        let is_busy = || {
+            self.spa.rebuilds().is_rebuilding()
+                || self.spa.scans().is_scanning()
+                || self.spa.disks().is_replacing()
+        };
         let mut calm = 0;
         for _ in 0..2000 {
             self.spa.sync().unwrap();
@@ -194,7 +200,7 @@ impl Bench {
 
     /// A scrub finds nothing.
     fn scrub(&self) {
-        self.spa.scan(ScanCommand::Scrub).unwrap();
+        self.spa.scans().start(ScanCommand::Scrub).unwrap();
         self.quiet();
         self.scanned();
     }
@@ -224,14 +230,14 @@ fn a_disk_is_replaced_and_the_draid_can_do_without_another() {
     let (old, other) = (bench.used(1), bench.used(2));
     bench.replace(&old, "new");
     let mut offsets = Vec::new();
-    while bench.spa.is_rebuilding() {
+    while bench.spa.rebuilds().is_rebuilding() {
         offsets.push(bench.record().last_offset);
         bench.spa.sync().unwrap();
     }
     assert!(offsets.len() > 2 && offsets.is_sorted(), "{offsets:?}");
     bench.settle();
     bench.reimport();
-    bench.spa.offline(bench.leaf(&other).guid, true).unwrap();
+    bench.spa.disks().offline(bench.leaf(&other).guid, true).unwrap();
     bench.is_right();
 }
 
@@ -249,7 +255,7 @@ fn distributed_spares_take_over_one_on_another() {
     bench.reimport();
     // Two more may fail: all that stood on the first two is on the spares.
     for disk in [&disks[1], &disks[3]] {
-        bench.spa.offline(bench.leaf(disk).guid, true).unwrap();
+        bench.spa.disks().offline(bench.leaf(disk).guid, true).unwrap();
     }
     bench.is_right();
 }
@@ -267,7 +273,7 @@ fn a_disk_on_which_a_spare_stands_is_replaced() {
     bench.settle();
     bench.reimport();
     assert_eq!(bench.spared(0), "new");
-    bench.spa.offline(bench.leaf(&other).guid, true).unwrap();
+    bench.spa.disks().offline(bench.leaf(&other).guid, true).unwrap();
     bench.is_right();
 }
 
@@ -279,23 +285,23 @@ fn a_spare_with_rows_on_a_disk_out_of_use_waits_for_it() {
     let holder = bench.spa.pool.tree().top(0).unwrap().draid().unwrap().spare_child(0, row.offset).unwrap();
     let (holder, disks) = (format!("disk{holder}"), [1, 2, 3].map(|column| bench.used(column)));
     let leaf = bench.leaf(&holder);
-    bench.spa.offline(leaf.guid, false).unwrap();
+    bench.spa.disks().offline(leaf.guid, false).unwrap();
     bench.spare(&disks[0], 0);
     bench.quiet();
-    let spare = bench.spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+    let spare = bench.spa.spares().entries().unwrap()[0].u64("guid").unwrap();
     let lacks = |bench: &Bench| !bench.spa.pool.tree().leaf(spare).unwrap().dtl.read().is_empty();
     assert!(lacks(&bench));
     bench.fill();
     bench.quiet();
     bench.is_right();
     let device = pools::open(&bench.dir.path().join(&holder));
-    bench.spa.online(leaf.guid, Some(Ok(device)), false).unwrap();
+    bench.spa.disks().online(leaf.guid, Some(Ok(device)), false).unwrap();
     bench.quiet();
     assert!(!lacks(&bench));
     bench.scrub();
     bench.reimport();
     for disk in &disks[1..] {
-        bench.spa.offline(bench.leaf(disk).guid, true).unwrap();
+        bench.spa.disks().offline(bench.leaf(disk).guid, true).unwrap();
     }
     bench.is_right();
 }
@@ -317,7 +323,7 @@ fn a_disk_that_comes_back_gets_what_spares_have_on_it() {
         bench.quiet();
         bench.scrub();
         let device = pools::open(&bench.dir.path().join(&holder));
-        bench.spa.online(leaf.guid, Some(Ok(device)), false).unwrap();
+        bench.spa.disks().online(leaf.guid, Some(Ok(device)), false).unwrap();
         bench.quiet();
         bench.scrub();
         bench.reimport();
@@ -339,11 +345,11 @@ fn spares_are_returned_when_all_disks_are_back() {
     bench.scrub();
     for (disk, leaf) in disks.iter().zip(&leaves) {
         let device = pools::open(&bench.dir.path().join(disk));
-        bench.spa.online(leaf.guid, Some(Ok(device)), false).unwrap();
+        bench.spa.disks().online(leaf.guid, Some(Ok(device)), false).unwrap();
     }
     bench.quiet();
     let tree = bench.spa.pool.tree();
-    for spare in bench.spa.spare_entries().unwrap() {
+    for spare in bench.spa.spares().entries().unwrap() {
         let guid = spare.u64("guid").unwrap();
         let left = tree.leaf(guid).map(|leaf| leaf.dtl.read().ranges().to_vec());
         assert!(left.is_none(), "spare in use: {left:?}");
@@ -363,7 +369,7 @@ fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
     bench.spare(&old, 0);
     let mut active = 0;
     loop {
-        let over = !bench.spa.is_rebuilding();
+        let over = !bench.spa.rebuilds().is_rebuilding();
         let cut = tempfile::tempdir().unwrap();
         pools::copy(bench.dir.path(), cut.path());
         let spa = pools::import_dir(cut.path(), POOL).unwrap();
@@ -373,7 +379,7 @@ fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
             again.fill();
         }
         again.settle();
-        again.spa.offline(again.leaf(&other).guid, true).unwrap();
+        again.spa.disks().offline(again.leaf(&other).guid, true).unwrap();
         again.is_right();
         again.spa.export().unwrap();
         if active % 6 == 1 || over {
@@ -401,7 +407,7 @@ fn disks_of_the_kernels_draids_are_reconstructed() {
         let bench = Bench { dir, spa, dataset: 0, objects: Vec::new() };
         let size = bench.spa.pool.tree().leaves().filter_map(|l| Some(l.device()?.geometry().size)).max();
         let leaf = pools::leaf(&bench.dir.path().join("new"), size.unwrap());
-        while bench.spa.is_scanning() {
+        while bench.spa.scans().is_scanning() {
             bench.spa.sync().unwrap();
         }
         bench.attach(old, NewDevice::Fresh { leaf, ashift: None }, true);
@@ -422,15 +428,15 @@ fn a_disk_with_too_many_errors_is_not_the_source_of_its_spare() {
     let mut noise = vec![0; usize::try_from(SIZE - 2 * START).unwrap()];
     Rng::new(7).fill(&mut noise);
     std::os::unix::fs::FileExt::write_all_at(&file, &noise, START).unwrap();
-    bench.spa.declare_degraded(bench.leaf(&bad).guid).unwrap();
-    let spare = bench.spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+    bench.spa.disks().declare_degraded(bench.leaf(&bad).guid).unwrap();
+    let spare = bench.spa.spares().entries().unwrap()[0].u64("guid").unwrap();
     bench.attach(&bad, NewDevice::Spare { guid: spare, device: None }, true);
-    while bench.spa.is_rebuilding() {
+    while bench.spa.rebuilds().is_rebuilding() {
         bench.spa.sync().unwrap();
     }
     // The spare alone gives what the disk had, before any scrub: parity does for two others that are out.
     for disk in [&bad, &other, &third] {
-        bench.spa.offline(bench.leaf(disk).guid, true).unwrap();
+        bench.spa.disks().offline(bench.leaf(disk).guid, true).unwrap();
     }
     bench.is_right();
 }
@@ -448,11 +454,11 @@ fn spared_with_a_failed_flush(sequential: bool, good: u32) {
     let row = bench.rows()[0];
     let below = bench.spa.pool.tree().top(0).unwrap().draid().unwrap().spare_child(0, row.offset).unwrap();
     let target = bench.leaf(&gone).guid;
-    bench.spa.offline(target, false).unwrap();
+    bench.spa.disks().offline(target, false).unwrap();
     disks[&format!("disk{below}")].fail_after(good);
-    let spare = bench.spa.spare_entries().unwrap()[0].u64("guid").unwrap();
+    let spare = bench.spa.spares().entries().unwrap()[0].u64("guid").unwrap();
     let device = NewDevice::Spare { guid: spare, device: None };
-    bench.spa.attach(Attach { target, device, replacing: true, sequential }).unwrap();
+    bench.spa.disks().attach(Attach { target, device, replacing: true, sequential }).unwrap();
     bench.quiet();
     assert!(bench.spa.pool.tree().leaf(spare).unwrap().dtl.read().is_empty());
     // The content of the disks themselves, as after a power cut, without two further ones.

@@ -125,18 +125,18 @@ fn destroy_with_crashes(version: u64) {
         free_some(&spa, number, count);
         crash(dir.path(), &["large"]);
     }
-    spa.free_contents(number).unwrap();
+    spa.dsl().free_contents(number).unwrap();
     let left = spa.datasets.view().dataset(number).unwrap().unique_bytes;
     assert!(left < 1 << 20, "{left} bytes are left for one txg");
     crash(dir.path(), &["large"]);
     spa.dsl_task(|tasks| tasks.begin_destroy("old/clone")).unwrap();
     assert_eq!(names(&root(&spa)), ["large"]);
     // With a snapshot it can't be destroyed, and is not marked.
-    assert!(spa.destroy_head(NAME).is_err());
+    assert!(spa.dsl().destroy_head(NAME).is_err());
     let head = spa.pool.dsl.dataset(NAME).unwrap();
     assert!(!head.is_inconsistent());
     spa.dsl_task(|tasks| tasks.destroy_snapshots(&["old/large@s"], false)).unwrap();
-    spa.destroy_head(NAME).unwrap();
+    spa.dsl().destroy_head(NAME).unwrap();
     assert!(names(&root(&spa)).is_empty());
     end(spa, dir.path());
 }
@@ -165,7 +165,7 @@ fn roll_back_with_crashes(version: u64) {
         crash(dir.path(), &both);
         free_some(&spa, number, 8);
         crash(dir.path(), &both);
-        spa.free_contents(number).unwrap();
+        spa.dsl().free_contents(number).unwrap();
         let left = spa.datasets.view().dataset(number).unwrap().unique_bytes;
         assert!(left < 1 << 20, "{left} bytes are left for one txg");
         spa.dsl_task(|_| Ok(())).unwrap();

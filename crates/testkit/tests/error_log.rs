@@ -80,9 +80,9 @@ impl Bench {
     }
 
     fn scan(&self, command: ScanCommand) {
-        self.spa.scan(command).unwrap();
+        self.spa.scans().start(command).unwrap();
         for _ in 0..1000 {
-            if !self.spa.is_scanning() && !self.spa.is_scrubbing_errors() {
+            if !self.spa.scans().is_scanning() && !self.spa.error_log().is_scrubbing() {
                 return self.spa.sync().unwrap();
             }
             self.spa.sync().unwrap();
@@ -140,7 +140,7 @@ fn a_flat_log_gets_lists_with_births_when_the_feature_is_enabled() {
     };
     let flat = of_file(&bench);
     assert!(flat.len() > 20 && bench.logged().iter().all(|error| error.birth.is_none()));
-    bench.spa.enable_features(vec![Feature::HeadErrlog]).unwrap();
+    bench.spa.props().enable_features(vec![Feature::HeadErrlog]).unwrap();
     bench.spa.export().unwrap();
     bench.spa = pools::import_dir(bench.dir.path(), POOL).unwrap();
     assert_eq!(of_file(&bench), flat);

@@ -12,7 +12,7 @@ use testkit::pools;
 const POOL: &str = "told";
 
 fn classes(spa: &Spa) -> Vec<String> {
-    spa.events().after(0).iter().map(|event| event.class.clone()).collect()
+    spa.reports().events().after(0).iter().map(|event| event.class.clone()).collect()
 }
 
 /// A file that reads can't have any more: its one copy is overwritten on the device.
@@ -41,7 +41,8 @@ fn events_are_reported_and_losses_are_logged() {
     let (objset, object) = spoil(&spa, &dir.path().join("disk1"));
     let before = classes(&spa);
     assert!(before.iter().any(|class| class == "sysevent.fs.zfs.pool_create"));
-    let history = spa.events().after(0).into_iter().rfind(|e| e.class.ends_with("history_event")).unwrap();
+    let history =
+        spa.reports().events().after(0).into_iter().rfind(|e| e.class.ends_with("history_event")).unwrap();
     assert_eq!(history.payload.str("history_internal_name"), Some("create"));
     assert_eq!(history.payload.str("history_dsname"), Some("told/a"));
     spa.export().unwrap();
@@ -55,7 +56,8 @@ fn events_are_reported_and_losses_are_logged() {
     for class in ["sysevent.fs.zfs.pool_import", "ereport.fs.zfs.checksum", "ereport.fs.zfs.data"] {
         assert!(told.iter().any(|told| told == class), "{class}: {told:?}");
     }
-    let wrong = spa.events().after(0).into_iter().find(|e| e.class == "ereport.fs.zfs.checksum").unwrap();
+    let wrong =
+        spa.reports().events().after(0).into_iter().find(|e| e.class == "ereport.fs.zfs.checksum").unwrap();
     let (text, number) = (|key| wrong.payload.str(key), |key| wrong.payload.u64(key));
     assert_eq!([text("vdev_type"), text("parent_type")], [Some("file"), Some("root")]);
     assert!(number("vdev_ashift").is_some() && number("vdev_delays") == Some(0), "{wrong:?}");
@@ -91,7 +93,7 @@ fn a_report_after_a_change_of_the_guid_has_the_new_one() {
     let dataset = spa.datasets.open(&*spa, objset).unwrap();
     assert!(dataset.objset.view().object(object).unwrap().read_vec(0, 4096).is_err());
     for class in ["ereport.fs.zfs.checksum", "ereport.fs.zfs.data"] {
-        let report = spa.events().after(0).into_iter().find(|event| event.class == class).unwrap();
+        let report = spa.reports().events().after(0).into_iter().find(|event| event.class == class).unwrap();
         let detector = report.payload.nvlist("detector").unwrap();
         assert_eq!(
             (report.payload.u64("pool_guid"), detector.u64("pool")),

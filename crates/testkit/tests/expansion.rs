@@ -87,19 +87,19 @@ impl Bench {
         let spa = self.spa();
         let target = spa.pool.tree().config.children[0].guid;
         let device = NewDevice::Fresh { leaf, ashift: None };
-        spa.attach(Attach { target, device, replacing: false, sequential: false })
+        spa.disks().attach(Attach { target, device, replacing: false, sequential: false })
     }
 
     /// Scrubs the pool to the end.
     fn scrub(&self) -> DslScan {
         let spa = self.spa();
-        spa.scan(ScanCommand::Scrub).unwrap();
+        spa.scans().start(ScanCommand::Scrub).unwrap();
         self.scrubbed()
     }
 
     fn scrubbed(&self) -> DslScan {
         let spa = self.spa();
-        while spa.is_scanning() {
+        while spa.scans().is_scanning() {
             spa.sync().unwrap();
         }
         scan_state::load(&MosView { mos: &spa.mos }).unwrap().unwrap()
@@ -131,13 +131,16 @@ impl Bench {
 
     fn finish(&self) {
         for _ in 0..3000 {
-            if !self.spa().is_expanding() {
+            if !self.spa().expansion().is_active() {
                 self.spa().sync().unwrap();
                 return;
             }
             self.spa().sync().unwrap();
         }
-        panic!("the expansion does not end: {:?} left", self.spa().left(WaitActivity::RaidzExpand).unwrap());
+        panic!(
+            "the expansion does not end: {:?} left",
+            self.spa().background().left(WaitActivity::RaidzExpand).unwrap()
+        );
     }
 }
 
@@ -155,7 +158,7 @@ fn a_raidz_is_whole_at_each_stop_of_its_expansion() {
         bench.attach(&format!("new{round}"), SIZE).unwrap();
         assert!(bench.attach(&format!("other{round}"), SIZE).is_err());
         let mut stops = 0;
-        while bench.spa().is_expanding() {
+        while bench.spa().expansion().is_active() {
             bench.fill(10 + round * 100 + stops, 2);
             // The first two stops are the scratch state and the one after it.
             if stops < 2 || stops % 4 == 0 {
@@ -251,7 +254,7 @@ fn bad_copies_found_amid_an_expansion_are_mended() {
     // It stops when more than the first rows, which leave the scratch area, stand at their new places.
     memory.limits.set(Limit::ExpandMaxReflow, 20 << 20).unwrap();
     (0..30).for_each(|_| bench.spa().sync().unwrap());
-    assert!(bench.spa().is_expanding());
+    assert!(bench.spa().expansion().is_active());
     bench.spoil("disk2");
     let (first, second) = (bench.scrub(), bench.scrub());
     assert!(first.processed > 0, "{first:?}");
@@ -293,12 +296,12 @@ fn a_scrub_amid_an_expansion_without_a_disk_repairs_nothing() {
     memory.limits.set(Limit::ExpandMaxReflow, 20 << 20).unwrap();
     bench.attach("new", SIZE).unwrap();
     (0..30).for_each(|_| bench.spa().sync().unwrap());
-    assert!(bench.spa().is_expanding());
+    assert!(bench.spa().expansion().is_active());
     let disk = bench.spa().pool.tree().leaves().find(|leaf| leaf.path.ends_with("/disk3")).unwrap().guid;
-    bench.spa().offline(disk, false).unwrap();
+    bench.spa().disks().offline(disk, false).unwrap();
     let scan = bench.scrub();
     assert_eq!((scan.processed, scan.errors), (0, 0));
-    assert!(bench.spa().is_expanding());
+    assert!(bench.spa().expansion().is_active());
     bench.compare();
 }
 
@@ -312,7 +315,7 @@ fn an_expansion_waits_for_a_disk_that_loses_copies() {
     leaf.device = Arc::clone(&lossy) as Device;
     bench.attach_leaf(leaf).unwrap();
     (0..200).for_each(|_| bench.spa().sync().unwrap());
-    assert!(bench.spa().is_expanding() && bench.spa().expansion_waits());
+    assert!(bench.spa().expansion().is_active() && bench.spa().expansion().waits());
     let tree = bench.spa().pool.tree();
     let checksum_errors = |name: &str| {
         let leaf = tree.leaves().find(|leaf| leaf.path.ends_with(name)).unwrap();
@@ -336,7 +339,7 @@ fn states_before_the_end_of_an_expansion_are_not_gone_back_to() {
     let before = txg(&bench);
     (0..5).for_each(|_| bench.spa().sync().unwrap());
     let amid = txg(&bench);
-    assert!(bench.spa().is_expanding() && amid > before);
+    assert!(bench.spa().expansion().is_active() && amid > before);
     bench.finish();
     bench.scrubbed();
     bench.spa().sync().unwrap();
@@ -366,7 +369,7 @@ fn disks_that_do_not_fit_are_refused() {
     let bench = Bench::new(1, 3, 9);
     let why = bench.attach("small", SIZE / 2).unwrap_err().to_string();
     assert!(why.contains("device is too small"), "{why}");
-    assert!(!bench.spa().is_expanding());
+    assert!(!bench.spa().expansion().is_active());
 }
 
 #[test]
@@ -377,13 +380,13 @@ fn an_expansion_that_the_kernel_began_comes_to_its_end() {
     let spa = pools::import_at(dir.path(), golden.pool_name(), OpenOptions::default()).unwrap();
     let space = spa.space.vdev_stats(0).unwrap().space;
     for _ in 0..3000 {
-        if !spa.is_expanding() {
+        if !spa.expansion().is_active() {
             break;
         }
         spa.sync().unwrap();
     }
     spa.sync().unwrap();
-    assert!(!spa.is_expanding() && spa.space.vdev_stats(0).unwrap().space > space);
+    assert!(!spa.expansion().is_active() && spa.space.vdev_stats(0).unwrap().space > space);
     spa.export().unwrap();
     drop(spa);
     if zdb::installed() {

@@ -89,7 +89,7 @@ fn exported(wanted: &str) -> tempfile::TempDir {
     if wanted == mos::BPTREE_OBJ {
         spa.dsl_task(|tasks| tasks.destroy("freed/fs", false)).unwrap();
     }
-    spa.abandon();
+    spa.suspending().abandon();
     dir
 }
 
@@ -150,7 +150,7 @@ fn a_clone_whose_livelist_cannot_be_read_is_not_destroyed_and_the_pool_goes_on()
     let why = spa.dsl_task(|tasks| tasks.destroy("freed/clone", false)).unwrap_err();
     assert!(why.to_string().contains("livelist of the dataset"), "{why}");
     write(&spa, "freed/fs", 4);
-    assert!(spa.suspension().is_none());
+    assert!(spa.suspending().state().is_none());
     spa.export().unwrap();
 }
 
@@ -176,7 +176,7 @@ fn freeing_stops_where_its_list_cannot_be_read() {
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
     spa.dsl_task(|tasks| tasks.destroy("freed/clone", false)).unwrap();
     (0..3).for_each(|_| write(&spa, "freed/fs", 4));
-    assert!(spa.suspension().is_none());
+    assert!(spa.suspending().state().is_none());
     assert!(engine::spa::props::freeing(&spa.view().unwrap()) > 0);
     spa.export().unwrap();
     drop(spa);
@@ -221,7 +221,7 @@ fn a_dataset_with_damaged_bookmarks_is_not_changed_and_the_pool_goes_on() {
     }
     spa.dsl_task(|tasks| tasks.snapshot(&["freed@two"], &[])).unwrap();
     write(&spa, "freed", 4);
-    assert!(spa.suspension().is_none());
+    assert!(spa.suspending().state().is_none());
     spa.export().unwrap();
     drop(spa);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();

@@ -64,7 +64,7 @@ fn headers_grow_once_gangs_nest() {
         let dir = tempfile::tempdir().unwrap();
         let (tops, wide) = layouts(dir.path(), which);
         let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
-        spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
+        spa.props().enable_features(vec![Feature::DynamicGangHeader]).unwrap();
         spa.space.force_ganging(16 << 10);
         let old = FILE.create(&spa, &format!("{POOL}/old"));
         assert_eq!(read(&spa, old), vec![512; BLOCKS], "layout {which}");
@@ -98,7 +98,7 @@ fn headers_stay_small_where_they_must() {
         let tops = vec![top(VdevSpec::Leaf(leaves(dir.path(), 0..1).remove(0)), ashift)];
         let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
         if enabled {
-            spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
+            spa.props().enable_features(vec![Feature::DynamicGangHeader]).unwrap();
         }
         spa.space.force_ganging(16 << 10);
         let first = FILE.create(&spa, &format!("{POOL}/first"));
@@ -116,7 +116,7 @@ fn headers_of_the_mos_stay_small() {
     let dir = tempfile::tempdir().unwrap();
     let tops = vec![top(VdevSpec::Leaf(leaves(dir.path(), 0..1).remove(0)), 10)];
     let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
-    spa.enable_features(vec![Feature::DynamicGangHeader]).unwrap();
+    spa.props().enable_features(vec![Feature::DynamicGangHeader]).unwrap();
     spa.space.force_ganging(1024);
     FILE.create(&spa, &format!("{POOL}/data"));
     for number in 0..24 {
@@ -163,7 +163,7 @@ fn a_gang_with_a_damaged_header_is_freed() {
     data.objset.free_object(&tx, object).unwrap();
     drop((tx, data));
     (0..4).for_each(|_| spa.sync().unwrap());
-    let events = spa.events().after(0);
+    let events = spa.reports().events().after(0);
     assert!(events.iter().any(|event| event.class == "ereport.fs.zfs.data"), "it is reported");
     spa.space.force_ganging(16 << 10);
     let new = FILE.create(&spa, &format!("{POOL}/new"));

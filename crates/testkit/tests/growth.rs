@@ -53,7 +53,7 @@ impl Bench {
     }
 
     fn online(&self, disk: usize) {
-        self.spa.online(self.guid(disk), None, true).unwrap();
+        self.spa.disks().online(self.guid(disk), None, true).unwrap();
     }
 }
 
@@ -125,7 +125,7 @@ fn a_vdev_grows_when_all_of_its_devices_did() {
             assert_eq!(bench.size(), (whole(one * width), 0), "one of them is as small as it was");
         }
         grow(&bench.disks[last]);
-        bench.spa.reopen(Vec::new()).unwrap();
+        bench.spa.disks().reopen(Vec::new()).unwrap();
         assert_eq!(bench.size(), (whole(one * width), whole((more - one) * width)));
         bench.online(last);
         assert_eq!(bench.size(), (whole(more * width), 0));
@@ -147,7 +147,7 @@ fn a_vdev_grows_when_all_of_its_devices_did() {
 /// The pool's internal history entries.
 fn history(spa: &Spa) -> Vec<String> {
     let text = |list: &nvpair::NvList| list.str("history_internal_str").map(str::to_owned);
-    spa.events().after(0).iter().filter_map(|event| text(&event.payload)).collect()
+    spa.reports().events().after(0).iter().filter_map(|event| text(&event.payload)).collect()
 }
 
 #[test]
@@ -155,9 +155,9 @@ fn with_autoexpand_a_pool_grows_by_itself() {
     let on = |word: u64| vec![("autoexpand".to_owned(), PropValue::Number(word))];
     let bench = Bench::new(2, VdevSpec::Mirror);
     bench.disks.iter().for_each(|disk| grow(disk));
-    bench.spa.sync_task(move |spa, tx| spa.set_props(&on(1), tx)).unwrap();
+    bench.spa.sync_task(move |spa, tx| spa.props().set(&on(1), tx)).unwrap();
     assert_eq!(bench.size(), (whole(AFTER - LABELS), 0));
-    let told = bench.spa.events().after(0);
+    let told = bench.spa.reports().events().after(0);
     assert_eq!(told.iter().filter(|e| e.class == "sysevent.fs.zfs.vdev_autoexpand").count(), 2);
     bench.spa.export().unwrap();
     let Bench { dir, disks, spa } = bench;

@@ -52,7 +52,7 @@ fn logged(torn: Option<&str>, tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
         .unwrap();
     drop(tx);
     spa.sync().unwrap();
-    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let log = Zil::open(&objset, spa.logs().host()).unwrap();
     let (mut random, mut model) = (Rng::new(3), vec![0u8; 2 << 20]);
     for step in 0..60 {
         let len = 1 + random.below(if step % 7 == 0 { 300_000 } else { 9000 }) as usize;
@@ -93,7 +93,7 @@ fn logged(torn: Option<&str>, tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
     }
     let spa = pools::import_dir(crashed.path(), "logged").unwrap();
     let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
-    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let log = Zil::open(&objset, spa.logs().host()).unwrap();
     assert!(log.needs_replay());
     let done = replay(&log, &mut Writer(Arc::clone(&spa))).unwrap();
     assert!(done.error.is_none() && done.done >= 29, "{done:?}");
@@ -101,7 +101,7 @@ fn logged(torn: Option<&str>, tops: impl FnOnce(&Path) -> Vec<TopSpec>) {
     assert!(have == model);
     // The chain's last block was allocated ahead and never written, which is no disk's fault: neither while it was
     // claimed nor while it was replayed and freed.
-    assert!(spa.events().after(0).iter().all(|event| !event.class.starts_with("ereport")));
+    assert!(spa.reports().events().after(0).iter().all(|event| !event.class.starts_with("ereport")));
     log.close().unwrap();
     spa.export().unwrap();
     drop((log, objset, spa));
@@ -162,7 +162,7 @@ fn a_scrub_repairs_logs_that_wait_for_their_replay() {
     let object = objset.create_object_at(&tx, OBJECT, new).unwrap();
     drop(tx);
     spa.sync().unwrap();
-    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let log = Zil::open(&objset, spa.logs().host()).unwrap();
     for step in 0..6 {
         let tx = spa.begin().unwrap();
         object.write(&tx, step * 8192, &[7; 8192]).unwrap();
@@ -188,8 +188,8 @@ fn a_scrub_repairs_logs_that_wait_for_their_replay() {
     file.read_exact_at(&mut good, place).unwrap();
     file.write_all_at(&vec![0x5a; good.len()], place).unwrap();
     spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
-    spa.scan(engine::spa::scrub::ScanCommand::Scrub).unwrap();
-    while spa.is_scanning() {
+    spa.scans().start(engine::spa::scrub::ScanCommand::Scrub).unwrap();
+    while spa.scans().is_scanning() {
         spa.sync().unwrap();
     }
     file.read_exact_at(&mut now, place).unwrap();
@@ -218,7 +218,7 @@ fn a_rewrite_that_changes_nothing_leaves_the_block_to_the_object() {
     object.write(&tx, 0, &bytes).unwrap();
     drop(tx);
     spa.sync().unwrap();
-    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let log = Zil::open(&objset, spa.logs().host()).unwrap();
     let before: Vec<_> = (0..4).map(|n| object.synced().blkptr(0, n).unwrap()).collect();
     let rewrite = |block: usize, data: &[u8]| {
         let tx = spa.begin().unwrap();
@@ -250,7 +250,7 @@ fn a_rewrite_that_changes_nothing_leaves_the_block_to_the_object() {
     }
     let spa = pools::import_dir(crashed.path(), "logged").unwrap();
     let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
-    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let log = Zil::open(&objset, spa.logs().host()).unwrap();
     let done = replay(&log, &mut Writer(Arc::clone(&spa))).unwrap();
     assert!(done.error.is_none(), "{done:?}");
     log.close().unwrap();
@@ -274,7 +274,7 @@ fn volumes_of_openzfs_are_replayed() {
     for name in ["tank/vol", "tank/sparse"] {
         let head = spa.pool.dsl.dataset(name).unwrap().number;
         let objset = Arc::clone(&spa.datasets.open(&*spa, head).unwrap().objset);
-        let log = Zil::open(&objset, spa.log_host()).unwrap();
+        let log = Zil::open(&objset, spa.logs().host()).unwrap();
         let mut volume = zvol::replay::VolumeReplay::new(&spa, &objset);
         let done = replay(&log, &mut volume).unwrap();
         assert!(done.error.is_none(), "{done:?}");

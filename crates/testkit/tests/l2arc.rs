@@ -56,8 +56,8 @@ impl Bench {
             spa.dsl_task(move |t| t.create(&name, ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
         let spec = pools::leaf(&dir.path().join("cache1"), 128 << 20);
         let spec = LeafSpec { device: wrap(spec.device), ..spec };
-        spa.add(PoolSpec { cache: vec![spec], ..PoolSpec::default() }, false).unwrap();
-        let cache = spa.cache_devices()[0].leaf.guid;
+        spa.vdevs().add(PoolSpec { cache: vec![spec], ..PoolSpec::default() }, false).unwrap();
+        let cache = spa.caches().devices()[0].leaf.guid;
         let mut bench = Self { dir, spa, file: (number, 0), cache };
         bench.l2().settle();
         bench.file.1 = bench.fill();
@@ -76,7 +76,7 @@ impl Bench {
     }
 
     fn l2(&self) -> Arc<L2arc> {
-        self.spa.l2arc().unwrap()
+        self.spa.caches().l2arc().unwrap()
     }
 
     fn count(&self, of: L2) -> u64 {
@@ -99,7 +99,7 @@ impl Bench {
         loop {
             self.l2().settle();
             let before = self.count(L2::WritesSent);
-            self.spa.run_steps();
+            self.spa.background().run_steps();
             self.l2().settle();
             if self.count(L2::WritesSent) == before {
                 return fed;
@@ -123,7 +123,7 @@ impl Bench {
             pools::import_dir(&dir, POOL).unwrap()
         };
         self.spa.pool.env.memory.set(Limit::L2RebuildMinSize, 0).unwrap();
-        assert!(self.spa.use_cache(self.cache, "cache1", pools::open(&self.cache_path())));
+        assert!(self.spa.caches().use_device(self.cache, "cache1", pools::open(&self.cache_path())));
         self.l2().settle();
         self
     }
@@ -145,7 +145,7 @@ fn what_was_read_comes_from_the_cache_device_also_after_an_import_and_a_kill() {
     let bench = Bench::new();
     bench.read_all();
     assert!(bench.feed() > 0);
-    let held = bench.spa.cache_devices()[0].allocated;
+    let held = bench.spa.caches().devices()[0].allocated;
     assert!(held > (BLOCKS * BLOCK / 2) as u64, "{held}");
     let before = bench.count(L2::Hits);
     bench.read_all();
@@ -181,16 +181,16 @@ fn an_offline_cache_device_keeps_its_blocks_and_is_rebuilt_when_it_returns() {
     bench.read_all();
     bench.feed();
     let online = |bench: &Bench| {
-        bench.spa.online_cache(bench.cache).unwrap();
-        assert!(bench.spa.use_cache(bench.cache, "cache1", pools::open(&bench.cache_path())));
+        bench.spa.caches().online(bench.cache).unwrap();
+        assert!(bench.spa.caches().use_device(bench.cache, "cache1", pools::open(&bench.cache_path())));
         bench.l2().settle();
     };
     let restored = bench.count(L2::LogBlkCount);
     for rebuilds in [1, 0] {
         let (size, logs) = (bench.count(L2::Size), bench.count(L2::LogBlkCount));
         bench.spa.pool.env.memory.set(Limit::L2RebuildEnabled, rebuilds).unwrap();
-        bench.spa.offline_cache(bench.cache).unwrap();
-        assert!(bench.spa.cache_devices().is_empty());
+        bench.spa.caches().offline(bench.cache).unwrap();
+        assert!(bench.spa.caches().devices().is_empty());
         // The txg frees some blocks of the MOS.
         assert!(size > 0 && bench.count(L2::Size) > size / 2, "its blocks are still counted");
         let hits = bench.count(L2::Hits);
@@ -221,8 +221,8 @@ fn a_cache_device_that_openzfs_filled_is_restored() {
         text[at + 11..].lines().next().unwrap().parse::<u64>().unwrap()
     });
     let Some(guid) = guid else { return };
-    assert!(spa.use_cache(guid, "disk2", pools::open(&dir.path().join("disk2"))));
-    let l2 = spa.l2arc().unwrap();
+    assert!(spa.caches().use_device(guid, "disk2", pools::open(&dir.path().join("disk2"))));
+    let l2 = spa.caches().l2arc().unwrap();
     l2.settle();
     let stats = &memory.stats.second;
     assert_eq!((stats.get(L2::RebuildLogBlks), stats.get(L2::RebuildBufs)), (21, 21 * 9));
@@ -263,7 +263,7 @@ fn freed_blocks_and_small_devices_and_datasets_without_secondarycache_are_left_o
     bench.spa.sync().unwrap();
     assert_eq!(bench.count(L2::DataAsize), 0);
     assert!(bench.spa.pool.env.memory.second() < 1 << 20);
-    bench.spa.remove(bench.cache).unwrap();
+    bench.spa.removal().remove(bench.cache).unwrap();
     assert_eq!((bench.count(L2::Asize), bench.count(L2::LogBlkCount)), (0, 0));
     assert_eq!(bench.spa.pool.env.memory.second(), 0);
     assert_eq!(bench.l2().feed(&mut |_, _| true), Fed::NoDevice);
@@ -284,7 +284,7 @@ fn devices_are_trimmed_ahead_of_the_writes() {
     }
     let spa = pools::import_in(&env, dir.path(), POOL, engine::spa::OpenOptions::default()).unwrap();
     let recording = Arc::new(RecordingDevice::new(pools::open(&path)));
-    assert!(spa.use_cache(cache, "cache1", Arc::clone(&recording) as Device));
+    assert!(spa.caches().use_device(cache, "cache1", Arc::clone(&recording) as Device));
     let trims = || {
         let events = recording.take().into_iter();
         events
@@ -370,7 +370,7 @@ fn an_export_waits_for_the_header_of_an_empty_device() {
         let spa = pools::import_dir(dir.path(), POOL).unwrap();
         let (begun, ended) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let slow = Slow { inner: pools::open(&path), begun: Arc::clone(&begun), ended: Arc::clone(&ended) };
-        assert!(spa.use_cache(cache, "cache1", Arc::new(slow)));
+        assert!(spa.caches().use_device(cache, "cache1", Arc::new(slow)));
         // With the write under way, and perhaps before it begins.
         while waits && begun.load(Ordering::SeqCst) == 0 {
             std::thread::sleep(Duration::from_millis(1));
@@ -410,12 +410,12 @@ fn a_device_that_lies_or_dies_costs_nothing_but_reads() {
         bench.feed();
         bench.read_all();
     }
-    assert!(bench.spa.cache_devices()[0].failed);
+    assert!(bench.spa.caches().devices()[0].failed);
     assert!(bench.spa.txgs.suspended().is_none());
     faulty.clear();
-    assert!(bench.spa.use_cache(bench.cache, "cache1", pools::open(&bench.cache_path())), "online");
+    assert!(bench.spa.caches().use_device(bench.cache, "cache1", pools::open(&bench.cache_path())), "online");
     bench.l2().settle();
-    assert!(!bench.spa.cache_devices()[0].failed);
+    assert!(!bench.spa.caches().devices()[0].failed);
     bench.spa.sync().unwrap();
     bench.spa.export().unwrap();
 }

@@ -24,8 +24,8 @@ fn in_use() -> (tempfile::TempDir, Arc<Spa>, tempfile::TempDir) {
     let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let spa = pools::create_dir(dir.path(), POOL, 128 << 20).unwrap();
     let on = vec![("multihost".to_owned(), PropValue::Number(1))];
-    spa.sync_task(move |spa, tx| spa.set_props(&on, tx)).unwrap();
-    spa.heartbeat();
+    spa.sync_task(move |spa, tx| spa.props().set(&on, tx)).unwrap();
+    spa.multihost().heartbeat();
     pools::copy(dir.path(), other.path());
     (dir, spa, other)
 }
@@ -68,7 +68,7 @@ fn a_pool_in_use_is_not_imported() {
             scope.spawn(move || {
                 for _ in 0..6 {
                     std::thread::sleep(Duration::from_millis(700));
-                    spa.heartbeat();
+                    spa.multihost().heartbeat();
                     carry(from, to);
                 }
             });
@@ -90,7 +90,7 @@ fn uberblocks_of_an_earlier_pool_are_no_heartbeats() {
     let old = pools::create_dir(earlier.path(), "old", 128 << 20).unwrap();
     for round in 0..20 {
         let comment = vec![("comment".to_owned(), PropValue::Text(format!("{round}")))];
-        old.sync_task(move |spa, tx| spa.set_props(&comment, tx)).unwrap();
+        old.sync_task(move |spa, tx| spa.props().set(&comment, tx)).unwrap();
     }
     old.export().unwrap();
     drop(old);
@@ -136,7 +136,7 @@ fn left(mirrored: bool) -> tempfile::TempDir {
         tops.into_iter().map(|vdev| TopSpec { vdev, class: AllocBias::Normal, ashift: None }).collect();
     let spa = pools::create_pool(&env, POOL, tops, &|_, _| Ok(())).unwrap();
     let on = vec![("multihost".to_owned(), PropValue::Number(1))];
-    spa.sync_task(move |spa, tx| spa.set_props(&on, tx)).unwrap();
+    spa.sync_task(move |spa, tx| spa.props().set(&on, tx)).unwrap();
     dir
 }
 
@@ -215,18 +215,18 @@ fn a_pool_whose_owner_was_stopped_for_too_long_is_not_written() {
     let disk = dir.path().join("disk1");
     let spa = pools::create_in(&env, dir.path(), POOL, 128 << 20).unwrap();
     let on = vec![("multihost".to_owned(), PropValue::Number(1))];
-    spa.sync_task(move |spa, tx| spa.set_props(&on, tx)).unwrap();
+    spa.sync_task(move |spa, tx| spa.props().set(&on, tx)).unwrap();
     let hold = |seconds: u64| clock.0.fetch_add(seconds, Ordering::Relaxed);
-    spa.heartbeat();
+    spa.multihost().heartbeat();
     hold(9);
     spa.sync().unwrap();
-    spa.heartbeat();
+    spa.multihost().heartbeat();
     hold(11);
     let before = std::fs::read(&disk).unwrap();
     let group = spa.sync();
-    spa.heartbeat();
+    spa.multihost().heartbeat();
     assert!(before == std::fs::read(&disk).unwrap(), "something was written");
     assert_eq!(group.unwrap_err().kind(), engine::Kind::Suspended);
-    let why = spa.resume(&|_| unreachable!("no device is lost")).unwrap_err().to_string();
+    let why = spa.suspending().resume(&|_| unreachable!("no device is lost")).unwrap_err().to_string();
     assert!(why.contains("another machine may have imported it"), "{why}");
 }

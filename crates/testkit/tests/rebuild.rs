@@ -155,7 +155,7 @@ fn unexported() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_dir(dir.path(), "logged", 256 << 20).unwrap();
     write_on(&spa, "logged");
-    spa.abandon();
+    spa.suspending().abandon();
     dir
 }
 
@@ -263,7 +263,7 @@ fn a_damaged_clone_table_refuses_clones_and_the_pool_goes_on() {
     let damaged = spa.shared.damaged();
     assert!(damaged[0].0.starts_with("clone table"), "{damaged:?}");
     let told = |log: Vec<LoggedError>| log.iter().any(|e| e.objset == 0 && counters.contains(&e.object));
-    assert!(told(spa.unlogged_errors()), "the damage is to be logged");
+    assert!(told(spa.error_log().unlogged()), "the damage is to be logged");
     spa.sync().unwrap();
     spa.sync().unwrap();
     assert!(told(errors(&spa.view().unwrap(), &mut Vec::new())), "the damage is in the error log");
@@ -353,7 +353,7 @@ fn a_pruned_block_that_was_cloned_and_written_again_is_rebuilt() {
     let first = new(b"first");
     fs.write(first, 0, &bytes, true).unwrap();
     flush();
-    spa.prune_ddt(Prune::Percentage(100)).unwrap();
+    spa.sharing().prune_ddt(Prune::Percentage(100)).unwrap();
     let (clone, len) = (new(b"clone"), bytes.len() as u64);
     let source = zpl::write::CloneFrom::File(&fs, first);
     assert_eq!(fs.clone_range((source, 0), (clone, 0), len, true).unwrap(), len);

@@ -43,8 +43,8 @@ impl Bench {
         let bench = Self { spa, dataset, body, dir };
         let first = bench.object(|object, tx| object.write(tx, 0, &bench.body).unwrap());
         let gone = bench.spa.pool.tree().config.children.iter().find(|top| top.id == 0).unwrap().guid;
-        bench.spa.remove(gone).unwrap();
-        while bench.spa.left(WaitActivity::Remove).unwrap().is_some() {
+        bench.spa.removal().remove(gone).unwrap();
+        while bench.spa.background().left(WaitActivity::Remove).unwrap().is_some() {
             bench.spa.sync().unwrap();
         }
         (bench, first)

@@ -110,12 +110,12 @@ impl Bench {
 
     fn finish(&self) {
         for _ in 0..2000 {
-            if self.spa.left(WaitActivity::Remove).unwrap().is_none() {
+            if self.spa.background().left(WaitActivity::Remove).unwrap().is_none() {
                 return;
             }
             self.spa.sync().unwrap();
         }
-        panic!("the removal does not end: {:?}", self.spa.left(WaitActivity::Remove));
+        panic!("the removal does not end: {:?}", self.spa.background().left(WaitActivity::Remove));
     }
 
     /// Exports, lets zdb judge, and imports again.
@@ -139,8 +139,8 @@ fn check(dir: &Path) {
 fn a_disk_is_removed_and_everything_is_there() {
     let mut bench = Bench::disks();
     let (first, second) = (bench.write(1, BLOCKS), bench.write(2, BLOCKS));
-    bench.spa.remove(bench.guid(1)).unwrap();
-    assert!(bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
+    assert!(bench.spa.background().left(WaitActivity::Remove).unwrap().unwrap() > 0);
     bench.finish();
     assert_eq!(bench.kind(1), Some(Kind::Indirect));
     bench.read(first, 1, BLOCKS);
@@ -159,9 +159,9 @@ fn a_disk_is_removed_and_everything_is_there() {
 fn a_removal_is_cut_at_every_txg_and_goes_on() {
     let mut bench = Bench::disks();
     let objects: Vec<u64> = (0..6).map(|seed| bench.write(seed, 80)).collect();
-    bench.spa.remove(bench.guid(0)).unwrap();
+    bench.spa.removal().remove(bench.guid(0)).unwrap();
     let mut cuts = 0;
-    while bench.spa.left(WaitActivity::Remove).unwrap().is_some() {
+    while bench.spa.background().left(WaitActivity::Remove).unwrap().is_some() {
         bench.spa.sync().unwrap();
         if cuts < objects.len() / 2 {
             bench.free(objects[cuts]);
@@ -180,22 +180,22 @@ fn a_removal_is_cut_at_every_txg_and_goes_on() {
 fn a_removal_is_stopped_and_leaves_the_vdev_as_it_was() {
     let mut bench = Bench::disks();
     let (first, second) = (bench.write(1, BLOCKS), bench.write(2, BLOCKS));
-    bench.spa.remove(bench.guid(2)).unwrap();
+    bench.spa.removal().remove(bench.guid(2)).unwrap();
     bench.spa.sync().unwrap();
     bench.spa.sync().unwrap();
     bench.free(first);
-    assert!(bench.spa.left(WaitActivity::Remove).unwrap().is_some());
+    assert!(bench.spa.background().left(WaitActivity::Remove).unwrap().is_some());
     bench.judged();
-    bench.spa.command(WaitActivity::Remove, ActivityCommand::Cancel).unwrap();
-    assert_eq!(bench.spa.left(WaitActivity::Remove).unwrap(), None);
-    assert!(bench.spa.command(WaitActivity::Remove, ActivityCommand::Cancel).is_err());
+    bench.spa.background().command(WaitActivity::Remove, ActivityCommand::Cancel).unwrap();
+    assert_eq!(bench.spa.background().left(WaitActivity::Remove).unwrap(), None);
+    assert!(bench.spa.background().command(WaitActivity::Remove, ActivityCommand::Cancel).is_err());
     bench.judged();
     assert_eq!(bench.kind(2), Some(Kind::File));
     bench.read(second, 2, BLOCKS);
     let before = bench.spa.space.vdev_stats(2).unwrap().allocated;
     bench.write(3, BLOCKS);
     assert!(bench.spa.space.vdev_stats(2).unwrap().allocated > before, "it is allocated from again");
-    bench.spa.remove(bench.guid(2)).unwrap();
+    bench.spa.removal().remove(bench.guid(2)).unwrap();
     bench.finish();
     bench.judged();
     bench.read(second, 2, BLOCKS);
@@ -210,7 +210,7 @@ fn vdevs_are_removed_one_after_another() {
     });
     let objects: Vec<u64> = (0..4).map(|seed| bench.write(seed, 150)).collect();
     for (round, id) in [0, 2].into_iter().enumerate() {
-        bench.spa.remove(bench.guid(id)).unwrap();
+        bench.spa.removal().remove(bench.guid(id)).unwrap();
         bench.finish();
         bench.judged();
         bench.free(objects[round]);
@@ -218,7 +218,7 @@ fn vdevs_are_removed_one_after_another() {
         bench.read(objects[3], 3, 150);
     }
     // The remaining vdevs, less the slop space, would not hold the data.
-    let refused = bench.spa.remove(bench.guid(3)).unwrap_err();
+    let refused = bench.spa.removal().remove(bench.guid(3)).unwrap_err();
     assert_eq!(refused.what(), "out of space");
 }
 
@@ -235,7 +235,7 @@ fn mirror_and_disk() -> (Bench, u64) {
 /// The disk is removed into the mirror.
 fn removed_into_a_mirror() -> (Bench, u64) {
     let (bench, object) = mirror_and_disk();
-    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
     bench.finish();
     (bench, object)
 }
@@ -244,7 +244,7 @@ impl Bench {
     fn scanned(&self) -> ondisk::pool::DslScan {
         for _ in 0..1000 {
             self.spa.sync().unwrap();
-            if !self.spa.is_scanning() && !self.spa.is_replacing() {
+            if !self.spa.scans().is_scanning() && !self.spa.disks().is_replacing() {
                 break;
             }
         }
@@ -264,7 +264,7 @@ impl Bench {
         let guid = self.leaf(disk).guid;
         let mirror = self.spa.pool.tree().config.children[0].clone();
         for other in mirror.children.iter().filter(|other| other.guid != guid) {
-            self.spa.detach(other.guid).unwrap();
+            self.spa.disks().detach(other.guid).unwrap();
         }
         self.judged();
         self.read(object, 1, BLOCKS);
@@ -277,7 +277,7 @@ fn a_new_disk_gets_what_was_moved_from_a_removed_one() {
     let leaf = pools::leaf(&bench.dir.path().join("disk4"), 256 << 20);
     let target = bench.leaf(1).guid;
     let device = NewDevice::Fresh { leaf, ashift: None };
-    bench.spa.attach(Attach { target, device, replacing: true, sequential: false }).unwrap();
+    bench.spa.disks().attach(Attach { target, device, replacing: true, sequential: false }).unwrap();
     let scan = bench.scanned();
     assert_eq!((scan.errors, bench.leaf(4).dtl.read().is_empty()), (0, true));
     assert!(bench.spa.pool.tree().leaves().count() == 2, "the replacement is over");
@@ -287,13 +287,13 @@ fn a_new_disk_gets_what_was_moved_from_a_removed_one() {
 #[test]
 fn a_disk_that_was_away_during_a_removal_gets_the_copies() {
     let (bench, object) = mirror_and_disk();
-    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
     bench.spa.sync().unwrap();
-    bench.spa.offline(bench.leaf(2).guid, true).unwrap();
+    bench.spa.disks().offline(bench.leaf(2).guid, true).unwrap();
     bench.finish();
     assert!(!bench.leaf(2).dtl.read().is_empty());
     let device = pools::open(&bench.dir.path().join("disk2"));
-    bench.spa.online(bench.leaf(2).guid, Some(Ok(device)), false).unwrap();
+    bench.spa.disks().online(bench.leaf(2).guid, Some(Ok(device)), false).unwrap();
     assert_eq!(bench.scanned().errors, 0);
     assert!(bench.leaf(2).dtl.read().is_empty(), "{:?}", bench.leaf(2).dtl.read());
     bench.reads_from(2, object);
@@ -309,7 +309,7 @@ fn a_scrub_mends_what_was_moved_from_a_removed_disk() {
     (4..248).for_each(|at| disk.write_all_at(&zeros, at << 20).unwrap());
     drop(disk);
     bench.spa = pools::import_dir(bench.dir.path(), POOL).unwrap();
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     let scan = bench.scanned();
     assert!(scan.errors == 0 && scan.processed > (BLOCKS * BLOCK * 9 / 10) as u64, "{scan:?}");
     bench.reads_from(2, object);
@@ -323,13 +323,13 @@ fn a_mirror_that_is_being_removed_loses_a_disk() {
         [mirror(1, 2), mirror(3, 4)].into_iter().map(|vdev| top(vdev, AllocBias::Normal)).collect()
     });
     let object = bench.write(1, BLOCKS);
-    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
     bench.spa.sync().unwrap();
     let leaves = vec![bench.leaf(1).guid, bench.leaf(3).guid];
     let split = Split { name: "half".to_owned(), leaves, props: Vec::new() };
-    assert_eq!(bench.spa.split(split).unwrap_err().what(), "pool is busy");
-    bench.spa.detach(bench.leaf(4).guid).unwrap();
-    assert!(bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
+    assert_eq!(bench.spa.vdevs().split(split).unwrap_err().what(), "pool is busy");
+    bench.spa.disks().detach(bench.leaf(4).guid).unwrap();
+    assert!(bench.spa.background().left(WaitActivity::Remove).unwrap().unwrap() > 0);
     bench.spa.sync().unwrap();
     bench.judged();
     bench.finish();
@@ -346,13 +346,19 @@ fn a_disk_is_removed_while_it_is_being_replaced() {
     let (target, device) = (bench.leaf(2).guid, NewDevice::Fresh { leaf, ashift: None });
     let limits = &Arc::clone(&bench.spa.pool.env.memory).limits;
     limits.set(Limit::ScanSuspend, 1).unwrap();
-    bench.spa.attach(Attach { target, device, replacing: true, sequential: false }).unwrap();
-    bench.spa.remove(bench.guid(1)).unwrap();
-    assert!(bench.spa.is_replacing() && bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
+    bench.spa.disks().attach(Attach { target, device, replacing: true, sequential: false }).unwrap();
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
+    assert!(
+        bench.spa.disks().is_replacing()
+            && bench.spa.background().left(WaitActivity::Remove).unwrap().unwrap() > 0
+    );
     limits.set(Limit::RemovalSuspend, 1).unwrap();
     limits.set(Limit::ScanSuspend, 0).unwrap();
     bench.scanned();
-    assert!(!bench.spa.is_replacing() && bench.spa.left(WaitActivity::Remove).unwrap().unwrap() > 0);
+    assert!(
+        !bench.spa.disks().is_replacing()
+            && bench.spa.background().left(WaitActivity::Remove).unwrap().unwrap() > 0
+    );
     limits.set(Limit::RemovalSuspend, 0).unwrap();
     bench.finish();
     bench.judged();
@@ -371,7 +377,7 @@ fn a_removal_that_never_began_leaves_the_vdev_open() {
         (config.guid, config.nvlist.u64("com.delphix:vdev_zap_top").unwrap())
     };
     let set = [("allocating".to_owned(), PropValue::Number(0))];
-    bench.spa.sync_task(move |spa, tx| spa.set_vdev_props(guid, &set, tx)).unwrap();
+    bench.spa.sync_task(move |spa, tx| spa.disks().set_props(guid, &set, tx)).unwrap();
     bench.judged();
     let before = bench.allocated(1);
     bench.write(1, BLOCKS);
@@ -395,7 +401,7 @@ fn log_devices_leave_a_hole_or_nothing() {
     });
     let object = bench.write(1, 50);
     for (id, left) in [(1, Some(Kind::Hole)), (3, None)] {
-        bench.spa.remove(bench.guid(id)).unwrap();
+        bench.spa.removal().remove(bench.guid(id)).unwrap();
         assert_eq!(bench.kind(id), left);
         bench.judged();
     }
@@ -429,14 +435,14 @@ fn a_large_special_vdev_is_removed_into_its_class() {
     bench.judged();
     let (normal, moved) = (bench.allocated(0), bench.allocated(1));
     assert!(moved > 0);
-    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
     bench.finish();
     assert_eq!(bench.kind(1), Some(Kind::Indirect));
     // The normal class gets some metadata of the removal's own at most.
     assert!(bench.allocated(0) < normal + (1 << 20), "{} {normal} {moved}", bench.allocated(0));
     bench.judged();
     // The last one of the class is removed to the normal class.
-    bench.spa.remove(bench.guid(2)).unwrap();
+    bench.spa.removal().remove(bench.guid(2)).unwrap();
     bench.finish();
     bench.judged();
     bench.read(object, 1, BLOCKS);
@@ -450,7 +456,7 @@ fn a_raidz_is_refused_and_nothing_changes() {
         let raidz = VdevSpec::Raidz { parity: 1, children: (1..=3).map(leaf).collect() };
         vec![top(raidz, AllocBias::Normal), top(VdevSpec::Leaf(leaf(4)), AllocBias::Normal)]
     });
-    let refused = bench.spa.remove(bench.guid(1)).unwrap_err();
+    let refused = bench.spa.removal().remove(bench.guid(1)).unwrap_err();
     let words = "invalid config; all top-level vdevs must have the same sector size and not be raidz.";
     assert_eq!(refused.what(), words);
     bench.judged();
@@ -462,7 +468,7 @@ fn a_mapping_is_condensed_when_much_of_it_is_obsolete() {
     let objects: Vec<u64> = (0..40).map(|seed| bench.write(seed, 10)).collect();
     // Holes between the remaining blocks, so that the mapping has many entries.
     objects.iter().skip(1).step_by(4).for_each(|object| bench.free(*object));
-    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
     bench.finish();
     let entries = |bench: &Bench| bench.spa.pool.tree().top(1).unwrap().mapping().unwrap().entries().len();
     let before = entries(&bench);
@@ -504,7 +510,7 @@ fn equal_content_leaves_a_removed_vdev() {
     bench.spa.dsl_task(move |t| t.set(&name, &props, SettingSource::Local)).unwrap();
     bench.judged();
     let object = bench.write(1, BLOCKS);
-    bench.spa.remove(bench.guid(1)).unwrap();
+    bench.spa.removal().remove(bench.guid(1)).unwrap();
     bench.finish();
     let on_removed = |bench: &Bench| {
         let view = bench.spa.datasets.open(&*bench.spa, bench.dataset).unwrap().objset.view();
@@ -540,7 +546,7 @@ fn the_kernels_removal_is_carried_to_its_end() {
     for _ in 0..100 {
         spa.sync().unwrap();
     }
-    assert_eq!(spa.left(WaitActivity::Remove).unwrap(), None);
+    assert_eq!(spa.background().left(WaitActivity::Remove).unwrap(), None);
     spa.export().unwrap();
     drop(spa);
     for judge in [Judge::USUAL, Judge::NEWEST].into_iter().filter(|judge| judge.installed()) {

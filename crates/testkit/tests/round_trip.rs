@@ -258,7 +258,7 @@ fn nothing_is_shared(spa: &Arc<Spa>) -> Outcome {
     let directory = spa.view().and_then(|view| view.directory()).map_err(text)?.to_vec().map_err(text)?;
     let clones = directory.iter().filter(|e| e.name_lossy().starts_with(names::mos::BRT_VDEV_PREFIX)).count();
     let whole = heads.len() + snaps.len() > 1;
-    if whole || tables.is_empty() && clones == 0 && left == 0 && spa.dspace() > 0 {
+    if whole || tables.is_empty() && clones == 0 && left == 0 && spa.space_facts().dspace() > 0 {
         return Ok(());
     }
     Err(format!("{} dedup and {clones} clone tables are left, {left} bytes", tables.len()))
@@ -294,7 +294,7 @@ fn upgraded(copy: &Copy) -> Outcome {
     let features = zcommon::features::of_openzfs_2_3();
     let first = features.clone();
     let touched = copy.written("an upgrade", |spa| {
-        spa.enable_features(first).map_err(text)?;
+        spa.props().enable_features(first).map_err(text)?;
         change(spa)
     })?;
     copy.compare(&touched)?;

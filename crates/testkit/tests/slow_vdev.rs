@@ -89,7 +89,7 @@ fn write_beside_slow(joins: Joins) {
     let spa = pools::create_pool(&env, "uneven", first, &|_, _| Ok(())).unwrap();
     if let Some(top) = later {
         // The requests of a vdev that was there before count from then on, too.
-        spa.add(PoolSpec { tops: vec![top], ..PoolSpec::default() }, false).unwrap();
+        spa.vdevs().add(PoolSpec { tops: vec![top], ..PoolSpec::default() }, false).unwrap();
     }
     let number = spa.dsl_task(|t| t.create("uneven/data", ObjsetType::Other, 0, &mut |_, _| Ok(()))).unwrap();
     let data = spa.datasets.open(&*spa, number).unwrap();

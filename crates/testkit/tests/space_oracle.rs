@@ -168,7 +168,7 @@ fn writers_and_readers_count_the_same_space() {
         let spa = testkit::pools::import_dir(dir.path(), "space").unwrap();
         let guid = spa.pool.tree().leaves().find(|leaf| leaf.path.ends_with("disk2")).unwrap().guid;
         let set = [("allocating".to_owned(), PropValue::Number(u64::from(!closed)))];
-        spa.sync_task(move |spa, tx| spa.set_vdev_props(guid, &set, tx)).unwrap();
+        spa.sync_task(move |spa, tx| spa.disks().set_props(guid, &set, tx)).unwrap();
         // The last frees are deferred for some txgs.
         (0..4).for_each(|_| spa.sync().unwrap());
         let [of_writers, slop] = [false, true].map(|netfree| Hooks::pool_space(&*spa, netfree));

@@ -30,8 +30,8 @@ struct Bench {
 }
 
 fn scrub(spa: &Spa) {
-    spa.scan(ScanCommand::Scrub).unwrap();
-    (0..1000).take_while(|_| spa.is_scanning()).for_each(|_| spa.sync().unwrap());
+    spa.scans().start(ScanCommand::Scrub).unwrap();
+    (0..1000).take_while(|_| spa.scans().is_scanning()).for_each(|_| spa.sync().unwrap());
     let view = engine::dsl::write::MosView { mos: &spa.mos };
     let scan = engine::dsl::write::scan_state::load(&view).unwrap().unwrap();
     assert_eq!((scan.processed, scan.errors), (0, 0));
@@ -61,7 +61,7 @@ impl Bench {
         ];
         let spa = pools::create_pool(&Env::system(0).unwrap(), POOL, tops, &|_, _| Ok(())).unwrap();
         let spares = PoolSpec { spares: vec![leaf(6)], ..PoolSpec::default() };
-        spa.add(spares, true).unwrap();
+        spa.vdevs().add(spares, true).unwrap();
         let file = FILE.create(&spa, &format!("{POOL}/data"));
         Self { dir, spa, file }
     }
@@ -92,7 +92,7 @@ fn shape(all: &[(&str, usize)]) -> Vec<(String, usize)> {
 #[test]
 fn both_halves_are_pools() {
     let bench = Bench::new();
-    let guid = bench.spa.split(bench.wish(&["disk2", "disk4"])).unwrap();
+    let guid = bench.spa.vdevs().split(bench.wish(&["disk2", "disk4"])).unwrap();
     assert_eq!(Bench::shape(&bench.spa), shape(&[("file", 0), ("file", 0), ("file", 0)]));
     let dir = bench.dir.path();
     check(dir, "new");
@@ -101,7 +101,7 @@ fn both_halves_are_pools() {
     let spa = pools::import_dir(dir, "new").unwrap();
     assert_eq!((spa.guid(), Bench::shape(&spa)), (guid, shape(&[("file", 0), ("hole", 0), ("file", 0)])));
     assert_eq!(spa.config.lock().facts().comment.as_deref(), Some("half"));
-    assert!(spa.spare_entries().unwrap().is_empty() && bench.spa.spare_entries().unwrap().len() == 1);
+    assert!(spa.spares().entries().unwrap().is_empty() && bench.spa.spares().entries().unwrap().len() == 1);
     let dataset = bench.file.0;
     assert!(FILE.is_in(&spa, bench.file) && FILE.is_in(&bench.spa, bench.file));
     FILE.add(&spa, dataset);
@@ -126,7 +126,7 @@ fn the_new_pool_says_where_it_is_from() {
     }
     let bench = Bench::new();
     let from = bench.spa.guid();
-    bench.spa.split(bench.wish(&["disk1", "disk3"])).unwrap();
+    bench.spa.vdevs().split(bench.wish(&["disk1", "disk3"])).unwrap();
     let label = zdb::run(bench.dir.path(), "new", &["-C"]).unwrap();
     assert!(label.contains(&format!("split_guid: {from}")), "{label}");
     let history = zdb::run(bench.dir.path(), "new", &["-h"]).unwrap();
@@ -147,7 +147,7 @@ fn power_lost_before_the_old_pool_knows_leaves_both_whole() {
         }
     };
     copy(&["disk1", "disk3", "disk5", "disk6"]);
-    bench.spa.split(bench.wish(&["disk2", "disk4"])).unwrap();
+    bench.spa.vdevs().split(bench.wish(&["disk2", "disk4"])).unwrap();
     copy(&["disk2", "disk4"]);
     let new = pools::import_dir(cut.path(), "new").unwrap();
     let old = pools::import_dir(cut.path(), POOL).unwrap();
@@ -163,7 +163,7 @@ fn power_lost_before_the_old_pool_knows_leaves_both_whole() {
     let gone: Vec<u64> =
         old.pool.tree().leaves().filter(|leaf| leaf.device().is_none()).map(|l| l.guid).collect();
     assert_eq!(gone.len(), leaves.len());
-    gone.into_iter().for_each(|leaf| old.detach(leaf).unwrap());
+    gone.into_iter().for_each(|leaf| old.disks().detach(leaf).unwrap());
     scrub(&old);
     [new, old].into_iter().for_each(|spa| spa.export().unwrap());
     check(cut.path(), "new");
@@ -174,7 +174,7 @@ fn power_lost_before_the_old_pool_knows_leaves_both_whole() {
 fn what_is_no_half_is_refused() {
     let bench = Bench::new();
     let refused = |disks: &[&str], wanted: &str| {
-        let why = bench.spa.split(bench.wish(disks)).unwrap_err();
+        let why = bench.spa.vdevs().split(bench.wish(disks)).unwrap_err();
         assert_eq!(why.what(), wanted, "{disks:?}");
     };
     let invalid = "invalid argument for this pool operation";
@@ -182,7 +182,7 @@ fn what_is_no_half_is_refused() {
     refused(&["disk1", "disk2"], invalid);
     refused(&["disk1", "disk5"], invalid);
     refused(&["disk1", "disk3", "disk5"], invalid);
-    bench.spa.offline(bench.guid("disk2"), true).unwrap();
+    bench.spa.disks().offline(bench.guid("disk2"), true).unwrap();
     refused(&["disk2", "disk3"], invalid);
     refused(&["disk1", "disk3"], "pool is busy");
     bench.spa.sync().unwrap();
@@ -194,15 +194,19 @@ fn what_is_no_half_is_refused() {
 #[test]
 fn a_checkpoint_forbids_it_and_an_initialization_does_not() {
     let bench = Bench::new();
-    bench.spa.checkpoint().unwrap();
-    let why = bench.spa.split(bench.wish(&["disk1", "disk3"])).unwrap_err();
+    bench.spa.checkpoint().take().unwrap();
+    let why = bench.spa.vdevs().split(bench.wish(&["disk1", "disk3"])).unwrap_err();
     assert_eq!((why.kind(), why.what()), (Kind::Exists, "checkpoint exists"));
-    bench.spa.discard_checkpoint().unwrap();
+    bench.spa.checkpoint().discard().unwrap();
     (0..10).for_each(|_| bench.spa.sync().unwrap());
     let leaves = bench.wish(&["disk1", "disk3"]).leaves;
-    bench.spa.sweep(SweepKind::Initialize, SweepCommand::Start, TrimOptions::default(), &leaves).unwrap();
-    bench.spa.split(bench.wish(&["disk1", "disk3"])).unwrap();
-    assert_eq!(bench.spa.sweep_left(SweepKind::Initialize, &[]), None);
+    bench
+        .spa
+        .free_space()
+        .sweep(SweepKind::Initialize, SweepCommand::Start, TrimOptions::default(), &leaves)
+        .unwrap();
+    bench.spa.vdevs().split(bench.wish(&["disk1", "disk3"])).unwrap();
+    assert_eq!(bench.spa.free_space().left(SweepKind::Initialize, &[]), None);
     bench.spa.export().unwrap();
     check(bench.dir.path(), "new");
     check(bench.dir.path(), POOL);

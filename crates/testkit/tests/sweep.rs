@@ -66,13 +66,14 @@ impl Bench {
     }
 
     fn order(&self, kind: SweepKind, command: SweepCommand) {
-        let refused = self.spa.sweep(kind, command, TrimOptions::default(), &self.leaves()).unwrap();
+        let refused =
+            self.spa.free_space().sweep(kind, command, TrimOptions::default(), &self.leaves()).unwrap();
         assert!(refused.is_empty(), "{refused:?}");
     }
 
     fn finish(&self, kind: SweepKind) {
-        while self.spa.run_steps() {}
-        assert_eq!(self.spa.sweep_left(kind, &[]), None);
+        while self.spa.background().run_steps() {}
+        assert_eq!(self.spa.free_space().left(kind, &[]), None);
     }
 
     fn disk(&self, number: usize) -> PathBuf {
@@ -162,20 +163,24 @@ fn a_suspended_sweep_goes_on_after_an_import() {
     let bench = Bench::new(2, mirror);
     let kind = SweepKind::Initialize;
     bench.order(kind, SweepCommand::Start);
-    let busy = bench.spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &bench.leaves()).unwrap();
+    let busy = bench
+        .spa
+        .free_space()
+        .sweep(kind, SweepCommand::Start, TrimOptions::default(), &bench.leaves())
+        .unwrap();
     assert!(busy.values().all(|why| *why == SweepRefusal::Busy) && busy.len() == 2);
-    assert!(bench.spa.run_steps());
-    let whole = bench.spa.sweep_left(kind, &[]).unwrap();
+    assert!(bench.spa.background().run_steps());
+    let whole = bench.spa.free_space().left(kind, &[]).unwrap();
     bench.order(kind, SweepCommand::Suspend);
-    assert_eq!(bench.spa.sweep_left(kind, &[]), None);
+    assert_eq!(bench.spa.free_space().left(kind, &[]), None);
     let bench = bench.again();
-    assert!(!bench.spa.run_steps(), "it waits for a command");
+    assert!(!bench.spa.background().run_steps(), "it waits for a command");
     let (all, filled) = bench.initialized();
     assert!(filled > 1 << 20 && filled < all / 2, "{filled} of {all}");
     bench.order(kind, SweepCommand::Start);
-    assert!(bench.spa.sweep_left(kind, &[]).unwrap() <= whole, "it goes on where it was");
+    assert!(bench.spa.free_space().left(kind, &[]).unwrap() <= whole, "it goes on where it was");
     // This one is interrupted by a crash, and continues by itself.
-    bench.spa.run_steps();
+    bench.spa.background().run_steps();
     bench.spa.sync().unwrap();
     let Bench { dir, spa, file, disks } = bench;
     drop(spa);
@@ -191,10 +196,10 @@ fn a_suspended_sweep_goes_on_after_an_import() {
 fn a_sweep_ends_with_its_leaf_and_is_no_reason_to_wait_for_space() {
     let bench = Bench::new(2, mirror);
     bench.order(SweepKind::Initialize, SweepCommand::Start);
-    assert!(bench.spa.run_steps());
+    assert!(bench.spa.background().run_steps());
     assert!(!SpaceSource::is_freeing(&*bench.spa), "what has no room fails at once");
     let guid = bench.leaves()[1];
-    bench.spa.detach(guid).unwrap();
+    bench.spa.disks().detach(guid).unwrap();
     bench.finish(SweepKind::Initialize);
     assert!(bench.read());
     bench.spa.export().unwrap();
@@ -207,18 +212,19 @@ fn a_sweep_goes_on_when_its_leaf_becomes_a_vdev_of_its_own() {
     let kind = SweepKind::Initialize;
     bench.spa.pool.env.memory.set(Limit::InitializeChunk, 64 << 10).unwrap();
     bench.order(kind, SweepCommand::Start);
-    bench.spa.run_steps();
-    let (leaves, left) = (bench.leaves(), bench.spa.sweep_left(kind, &[]).unwrap());
-    bench.spa.detach(leaves[1]).unwrap();
+    bench.spa.background().run_steps();
+    let (leaves, left) = (bench.leaves(), bench.spa.free_space().left(kind, &[]).unwrap());
+    bench.spa.disks().detach(leaves[1]).unwrap();
     let guid = bench.leaves()[0];
-    assert!(guid != leaves[0] && bench.spa.sweep_left(kind, &[guid]).is_some_and(|rest| rest <= left));
-    assert!(leaves.iter().all(|old| bench.spa.sweep_progress(kind, *old).is_none()));
+    assert!(guid != leaves[0] && bench.spa.free_space().left(kind, &[guid]).is_some_and(|rest| rest <= left));
+    assert!(leaves.iter().all(|old| bench.spa.free_space().progress(kind, *old).is_none()));
     bench.finish(kind);
     let (all, filled) = bench.initialized();
     // Space that the detach freed behind the sweep is not met.
     assert!(filled + (1 << 20) > all, "{filled} of {all}");
     let bench = bench.again();
-    let again = bench.spa.sweep(kind, SweepCommand::Suspend, TrimOptions::default(), &[guid]).unwrap();
+    let again =
+        bench.spa.free_space().sweep(kind, SweepCommand::Suspend, TrimOptions::default(), &[guid]).unwrap();
     assert_eq!(again.get(&guid), Some(&SweepRefusal::NotActive), "its end is on disk");
     assert!(bench.read());
 }
@@ -259,10 +265,10 @@ fn a_secure_trim_is_refused_where_the_device_cannot_erase() {
     memory.take();
     for secure in [true, false] {
         let options = TrimOptions { secure, ..TrimOptions::default() };
-        let refused = spa.sweep(SweepKind::Trim, SweepCommand::Start, options, &leaves).unwrap();
+        let refused = spa.free_space().sweep(SweepKind::Trim, SweepCommand::Start, options, &leaves).unwrap();
         let expected = secure.then_some((unable, SweepRefusal::Unsupported));
         assert_eq!(refused.into_iter().collect::<Vec<_>>(), Vec::from_iter(expected));
-        while spa.run_steps() {}
+        while spa.background().run_steps() {}
         let events = memory.take();
         let count = |is: fn(&Event) -> bool| events.iter().filter(|event| is(event)).count();
         let (trims, erases) =
@@ -277,7 +283,7 @@ fn with_autotrim_freed_space_is_trimmed_soon() {
     let bench = Bench::new(4, raidz);
     let set = |on| {
         let settings = [("autotrim".to_owned(), PropValue::Number(on))];
-        bench.spa.sync_task(move |spa, tx| spa.set_props(&settings, tx)).unwrap();
+        bench.spa.sync_task(move |spa, tx| spa.props().set(&settings, tx)).unwrap();
     };
     bench.spa.pool.env.memory.set(Limit::TrimTxgBatch, 1).unwrap();
     bench.spa.pool.env.memory.set(Limit::TrimExtentMin, 4096).unwrap();
@@ -291,12 +297,12 @@ fn with_autotrim_freed_space_is_trimmed_soon() {
     data.objset.handle(file).unwrap().free_blocks(&tx, 0, BLOCKS as u64).unwrap();
     drop(tx);
     (0..4).for_each(|_| bench.spa.sync().unwrap());
-    assert!(bench.spa.run_steps(), "it goes on for as long as the property is on");
+    assert!(bench.spa.background().run_steps(), "it goes on for as long as the property is on");
     let after = blocks(&bench);
     let freed = (BLOCKS * BLOCK / 512) as u64;
     assert!(after + freed / 10 * 8 < full, "{after} of {full} sectors of 512 bytes");
     set(0);
-    assert!(!bench.spa.run_steps());
+    assert!(!bench.spa.background().run_steps());
     assert!(bench.read());
     let bench = bench.again();
     assert!(bench.read());
@@ -308,18 +314,21 @@ fn the_kernels_suspended_initialization_is_carried_to_its_end() {
     let dir = tempfile::tempdir().unwrap();
     pools::copy(&golden.dir, dir.path());
     let spa = pools::import_dir(dir.path(), golden.pool_name()).unwrap();
-    assert!(!spa.run_steps(), "it waits for a command");
+    assert!(!spa.background().run_steps(), "it waits for a command");
     let leaves: Vec<u64> = spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
     let kind = SweepKind::Initialize;
     let suspended = |leaf: &u64| {
-        let refused = spa.sweep(kind, SweepCommand::Cancel, TrimOptions::default(), &[*leaf]).unwrap();
+        let refused =
+            spa.free_space().sweep(kind, SweepCommand::Cancel, TrimOptions::default(), &[*leaf]).unwrap();
         refused.is_empty()
     };
     // Only one has something to cancel; canceled, it can be started where it was.
     let found: Vec<u64> = leaves.iter().copied().filter(suspended).collect();
     assert_eq!(found.len(), 1);
-    assert!(spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &found).unwrap().is_empty());
-    while spa.run_steps() {}
+    assert!(
+        spa.free_space().sweep(kind, SweepCommand::Start, TrimOptions::default(), &found).unwrap().is_empty()
+    );
+    while spa.background().run_steps() {}
     spa.export().unwrap();
     drop(spa);
     for zdb in [Judge::USUAL, Judge::NEWEST] {

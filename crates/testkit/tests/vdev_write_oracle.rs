@@ -101,7 +101,8 @@ fn check(bench: &Bench, spec: &PoolSpec, harm: impl FnOnce()) -> Option<String> 
     for round in 0..6u64 {
         let note = format!("group {round}: {}", "x".repeat(700 * usize::try_from(round).unwrap()));
         let event = HistoryEvent::Command(note);
-        spa.sync_task(move |spa, tx| spa.log_history(&event, &HistoryOrigin::default(), tx)).unwrap();
+        spa.sync_task(move |spa, tx| spa.reports().log_history(&event, &HistoryOrigin::default(), tx))
+            .unwrap();
     }
     drop(spa);
     let text = bench.zdb(&["-bcc"])?;
@@ -183,7 +184,8 @@ fn reads_mend_what_is_bad() {
     let spa = bench.pool(&PoolSpec { tops: vec![normal(vdev)], ..PoolSpec::default() });
     for round in 0..4 {
         let event = HistoryEvent::Command(format!("{round}").repeat(900));
-        spa.sync_task(move |spa, tx| spa.log_history(&event, &HistoryOrigin::default(), tx)).unwrap();
+        spa.sync_task(move |spa, tx| spa.reports().log_history(&event, &HistoryOrigin::default(), tx))
+            .unwrap();
     }
     let noise: Vec<u8> = (0..70 * MIB).map(|n| (n % 253) as u8).collect();
     blkdev::write_at(&*bench.disks[0], 4 * MIB, &noise).unwrap();

@@ -393,7 +393,7 @@ pub(super) fn destroy_next(
             return Err(e);
         }
         if let Some(number) = marked {
-            target.pool.spa()?.free_contents(number)?;
+            target.pool.spa()?.dsl().free_contents(number)?;
         }
     }
     Ok(())

@@ -60,7 +60,7 @@ fn kept(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Unreplayed>> {
 fn given_up(target: &Target, dataset: &Dataset) -> engine::Result<Vec<Unreplayed>> {
     let spa = target.pool.spa()?;
     let live = spa.datasets.open(&**spa, dataset.number)?;
-    discard(&live.objset, spa.log_host())
+    discard(&live.objset, spa.logs().host())
 }
 
 /// A record, as `zdb -i` begins its line.

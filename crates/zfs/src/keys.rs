@@ -209,7 +209,7 @@ impl LoadKey {
             return Ok(());
         }
         match target.pool.spa() {
-            Ok(spa) => spa.load_key(&target.name, &input).map_err(wrong)?,
+            Ok(spa) => spa.dsl().load_key(&target.name, &input).map_err(wrong)?,
             Err(_) => target.view.dsl.keys.load(root, &input).map_err(wrong)?,
         }
         Ok(())
@@ -259,7 +259,7 @@ fn unload(target: &Target, root: &EncryptionRoot, loaded: bool) -> Result<(), Fa
     }
     target.pool.mounts.settle();
     let done = match target.pool.spa() {
-        Ok(spa) => spa.unload_key(&target.name),
+        Ok(spa) => spa.dsl().unload_key(&target.name),
         // The pool is only read: its mounts alone use keys.
         Err(_) if needs_key(target, root)? => Err(Error::new(Kind::Busy, "the key is in use")),
         Err(_) => target.view.unload_key(root),
@@ -292,13 +292,13 @@ impl Verb for ChangeKey {
         let spa = target.pool.spa().map_err(|e| failed(e.what().to_owned()))?;
         if self.load && !target.view.dsl.keys.is_loaded(&root) {
             let input = read_key(&root.location, root.format, &root.name, false, ctx)?;
-            spa.load_key(&root.name, &input).map_err(|e| failed(e.what().to_owned()))?;
+            spa.dsl().load_key(&root.name, &input).map_err(|e| failed(e.what().to_owned()))?;
         }
         if self.inherit {
             if !self.props.is_empty() {
                 return Err(Failure::usage("'-o' and '-i' can't go together"));
             }
-            spa.change_key(&self.name, None).map_err(|e| failed(e.what().to_owned()))?;
+            spa.dsl().change_key(&self.name, None).map_err(|e| failed(e.what().to_owned()))?;
             ctx.log(&target.pool)?;
             return Ok(Exit::OK);
         }
@@ -320,7 +320,7 @@ impl Verb for ChangeKey {
         }
         let key =
             wishes.key(&self.name, &*spa.pool.env.secrets, ctx).map_err(failed_with("Key change error"))?;
-        spa.change_key(&self.name, Some(key)).map_err(|e| failed(e.what().to_owned()))?;
+        spa.dsl().change_key(&self.name, Some(key)).map_err(|e| failed(e.what().to_owned()))?;
         ctx.log(&target.pool)?;
         Ok(Exit::OK)
     }

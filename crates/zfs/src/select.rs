@@ -229,7 +229,7 @@ impl Found {
     fn add(&mut self, pool: Arc<Pool>, ctx: &mut Ctx) -> usize {
         let mut notes = Vec::new();
         let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
-        let dedup = live.and_then(|live| live.spa().ok().map(|spa| spa.dedup_totals()));
+        let dedup = live.and_then(|live| live.spa().ok().map(|spa| spa.sharing().dedup_totals()));
         let usable = PoolSpace::usable_of(&pool, dedup, &mut notes);
         notes.iter().for_each(|note| ctx.warn(format!("{}: {note}", pool.name)));
         self.pools.push(OpenPool { pool, usable });

@@ -29,5 +29,5 @@ pub fn set(target: &Target, version: u64) -> Result<(), String> {
     fs.and_then(|fs| fs.set_version(version)).map_err(text)?;
     spa.sync().map_err(text)?;
     // A mounted file system counts in the background already: this waits for it.
-    spa.begin_accounts(&live, &AtomicBool::new(false)).map(drop).map_err(text)
+    spa.dsl().begin_accounts(&live, &AtomicBool::new(false)).map(drop).map_err(text)
 }

@@ -49,7 +49,7 @@ fn used(spa: &Spa, account: AccountKind, id: u64) -> (Option<u64>, Option<u64>) 
 }
 
 fn begin(spa: &Spa) -> bool {
-    spa.begin_accounts(&root(spa), &AtomicBool::new(false)).unwrap()
+    spa.dsl().begin_accounts(&root(spa), &AtomicBool::new(false)).unwrap()
 }
 
 #[test]
@@ -58,9 +58,9 @@ fn accounts_that_begin_late_are_right_after_a_power_cut() {
     let (spa, files) = old_pool(dir.path(), 28, 150);
     let (bytes, none) = used(&spa, AccountKind::User, 7);
     assert!(bytes.is_some() && none.is_none());
-    spa.enable_features(vec![Feature::UserobjAccounting, Feature::ProjectQuota]).unwrap();
+    spa.props().enable_features(vec![Feature::UserobjAccounting, Feature::ProjectQuota]).unwrap();
     assert_eq!(used(&spa, AccountKind::User, 7), (bytes, None), "nothing is counted yet");
-    assert!(!spa.begin_accounts(&root(&spa), &AtomicBool::new(true)).unwrap(), "it was stopped");
+    assert!(!spa.dsl().begin_accounts(&root(&spa), &AtomicBool::new(true)).unwrap(), "it was stopped");
     // The first half, and then the power goes.
     let tx = spa.begin().unwrap();
     for &file in files.get(..70).unwrap() {
@@ -74,7 +74,7 @@ fn accounts_that_begin_late_are_right_after_a_power_cut() {
     for spa in [spa, pools::import_dir(cut.path(), "old").unwrap()] {
         assert!(begin(&spa));
         let all = ObjsetFlags(7);
-        assert!(root(&spa).objset.flags().has(all) && spa.uncounted(&root(&spa)) == ObjsetFlags(0));
+        assert!(root(&spa).objset.flags().has(all) && spa.dsl().uncounted(&root(&spa)) == ObjsetFlags(0));
         assert_eq!(used(&spa, AccountKind::User, 7), (bytes, Some(150)));
         // Files of before weigh nothing for projects; the root directory counts, too.
         assert_eq!(used(&spa, AccountKind::Project, 0), (None, Some(151)));
@@ -100,7 +100,7 @@ fn users_are_counted_when_the_pool_gets_the_version() {
     let dir = tempfile::tempdir().unwrap();
     let (spa, _) = old_pool(dir.path(), 14, 20);
     assert_eq!(used(&spa, AccountKind::User, 7), (None, None));
-    spa.upgrade(15).unwrap();
+    spa.props().upgrade(15).unwrap();
     assert!(begin(&spa));
     let (bytes, none) = used(&spa, AccountKind::User, 7);
     let space: u64 = (0..20u64).map(|i| 512 + (3000 * (i % 5)).next_multiple_of(512)).sum();

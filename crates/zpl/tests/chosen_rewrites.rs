@@ -198,12 +198,12 @@ fn compact_saves_sectors_of_an_expanded_raidz() {
     assert_eq!(compact(new, Rewriting::Logical), Tally { passed: SIZE, ..Tally::default() });
     let target = bed.spa.pool.tree().config.children[0].guid;
     let device = NewDevice::Fresh { leaf: bed.leaf("disk4"), ashift: None };
-    bed.spa.attach(Attach { target, device, replacing: false, sequential: false }).unwrap();
+    bed.spa.disks().attach(Attach { target, device, replacing: false, sequential: false }).unwrap();
     // A block that is written amid the expansion has the old width.
     assert_eq!(compact(new, Rewriting::Logical).passed, SIZE);
-    (0..3000).take_while(|_| bed.spa.is_expanding()).for_each(|_| bed.spa.sync().unwrap());
+    (0..3000).take_while(|_| bed.spa.expansion().is_active()).for_each(|_| bed.spa.sync().unwrap());
     // New blocks have the new width from a later txg on. Until it is open the pool has work, however idle it is.
-    (0..9).take_while(|_| bed.spa.is_widening()).for_each(|_| bed.spa.sync().unwrap());
+    (0..9).take_while(|_| bed.spa.expansion().is_widening()).for_each(|_| bed.spa.sync().unwrap());
     let plan = RewriteHow { births: Rewriting::Logical, which: Which::Compact, dry: true };
     assert_eq!(fs.rewrite_some(new, 0, 0, plan).unwrap().written, SIZE);
     bed.settle();
@@ -262,7 +262,7 @@ fn balance_fills_a_vdev_that_was_added() {
     let balance = |file| bed.rewrite(&fs, file, Which::Balance, Rewriting::Physical);
     assert_eq!(balance(files[1]).passed, SIZE, "one vdev is even");
     let vdev = VdevSpec::Leaf(bed.leaf("disk2"));
-    bed.spa.add(PoolSpec { tops: vec![top(vdev)], ..PoolSpec::default() }, true).unwrap();
+    bed.spa.vdevs().add(PoolSpec { tops: vec![top(vdev)], ..PoolSpec::default() }, true).unwrap();
     let shared = Tally { shared: SIZE, ..Tally::default() };
     assert_eq!([listed, clone, files[0]].map(balance), [shared; 3]);
     bed.snapshot("a");
@@ -272,7 +272,7 @@ fn balance_fills_a_vdev_that_was_added() {
     let moved: u64 = tallies.iter().map(|tally| tally.written).sum();
     // Half of all, but a hundredth of a vdev at each side.
     assert!((8 << 20..12 << 20).contains(&moved), "{moved} bytes moved");
-    assert!(bed.spa.surplus().is_empty());
+    assert!(bed.spa.space_facts().surplus().is_empty());
     bed.settle();
     assert!(bed.used(0).abs_diff(bed.used(1)) < DISK / 40, "{} {}", bed.used(0), bed.used(1));
     assert!(files.iter().all(|file| balance(*file).written == 0), "a second run");

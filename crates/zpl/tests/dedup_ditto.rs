@@ -100,7 +100,7 @@ fn work(upgraded: Option<bool>) {
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
     let upgrade = |now: bool| {
         if upgraded == Some(now) {
-            spa.enable_features(of_openzfs_2_3()).unwrap();
+            spa.props().enable_features(of_openzfs_2_3()).unwrap();
         }
     };
     upgrade(true);

@@ -151,7 +151,7 @@ fn read_after_an_import(dedup: u64, rooms: &[(u64, bool)]) {
         env.memory.limits.set(Limit::DedupIndexMax, room).unwrap();
         let spa = pools::import_in(&env, copy.path(), POOL, OpenOptions::default()).unwrap();
         let mut steps = 0;
-        while spa.run_steps() {
+        while spa.background().run_steps() {
             steps += 1;
         }
         assert!(if all { (2..50).contains(&steps) } else { steps < 50 }, "{steps} steps");
@@ -168,7 +168,7 @@ fn read_after_an_import(dedup: u64, rooms: &[(u64, bool)]) {
         spa.export().unwrap();
         // Now there is a second ZAP.
         let spa = pools::import_in(&env, copy.path(), POOL, OpenOptions::default()).unwrap();
-        while spa.run_steps() {}
+        while spa.background().run_steps() {}
         let fs = mount(&spa, POOL, Overrides::default()).unwrap();
         write(&spa, &fs, "third", (3, BLOCKS));
         let [keys, ..] = counts(&spa);
@@ -198,7 +198,7 @@ fn read_while_tables_change(dedup: u64, rounds: u64) {
         let fs = mount(&spa, POOL, Overrides::default()).unwrap();
         let (ended, kept, gone) = (AtomicBool::new(false), format!("f{round}"), format!("f{}", round + 9));
         std::thread::scope(|scope| {
-            scope.spawn(|| while spa.run_steps() || !ended.load(Ordering::Relaxed) {});
+            scope.spawn(|| while spa.background().run_steps() || !ended.load(Ordering::Relaxed) {});
             for part in 0..3 {
                 write(&spa, &fs, &gone, (100 + round, FEW));
                 if part == round {

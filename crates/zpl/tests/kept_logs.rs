@@ -48,7 +48,7 @@ fn a_log_with_a_bad_record_is_kept_until_it_is_given_up() {
             let waits = waiting(&live.objset.view());
             let told: Vec<_> = waits.iter().map(|w| (w.kind.as_str(), w.object, w.name.clone())).collect();
             assert_eq!(told, [("REMOVE", None, Some(b"never was".to_vec())), ("WRITE", Some(file), None)]);
-            assert_eq!(discard(&live.objset, spa.log_host()).unwrap(), waits);
+            assert_eq!(discard(&live.objset, spa.logs().host()).unwrap(), waits);
             assert_eq!(start_of(&spa, file), [2, 1, 1], "what came before the record was done");
         }
         spa.export().unwrap();
@@ -83,7 +83,7 @@ fn a_replay_that_panics_or_finds_no_room_leaves_the_log_as_it_was() {
     let ends: [(fn() -> Result<()>, _); 2] =
         [(|| panic!("a fault of ours"), Kind::Invalid), (full, Kind::NoSpace)];
     for (end, kind) in ends {
-        let zil = Zil::open(&live.objset, spa.log_host()).unwrap();
+        let zil = Zil::open(&live.objset, spa.logs().host()).unwrap();
         let done = replay(&zil, &mut Faulty(Some(end))).unwrap();
         assert_eq!((done.done, done.lost), (0, 3));
         let e = done.complete().unwrap_err();
@@ -94,7 +94,7 @@ fn a_replay_that_panics_or_finds_no_room_leaves_the_log_as_it_was() {
     }
     // All of it is there for the next, up to the bad record.
     assert_eq!(mount(&spa, "wpool", Overrides::default()).unwrap_err().kind(), Kind::NotFound);
-    assert_eq!(discard(&live.objset, spa.log_host()).unwrap().len(), 2);
+    assert_eq!(discard(&live.objset, spa.logs().host()).unwrap().len(), 2);
     assert_eq!(start_of(&spa, file), [2, 1, 1]);
     spa.export().unwrap();
     drop((spa, live));
@@ -110,7 +110,7 @@ fn a_replay_that_suspends_the_pool_says_the_way_out() {
     let (dir, _) = forged();
     let spa = pools::import_dir(dir.path(), "wpool").unwrap();
     let live = spa.datasets.open(&*spa, spa.pool.dsl.dataset("wpool").unwrap().number).unwrap();
-    let zil = Zil::open(&live.objset, spa.log_host()).unwrap();
+    let zil = Zil::open(&live.objset, spa.logs().host()).unwrap();
     struct Torn<'a>(&'a Spa);
     impl Replayer for Torn<'_> {
         fn replay(&mut self, _: &Zil, _: &Record<'_>) -> Result<()> {
@@ -119,30 +119,30 @@ fn a_replay_that_suspends_the_pool_says_the_way_out() {
         }
     }
     let other = spa.datasets.open(&*spa, spa.pool.dsl.dataset("wpool/other").unwrap().number).unwrap();
-    drop(spa.note_replay("wpool/other", &other.objset).unwrap());
-    let note = spa.note_replay("wpool", &live.objset).unwrap();
-    assert!(spa.suspension().is_none());
+    drop(spa.logs().note_replay("wpool/other", &other.objset).unwrap());
+    let note = spa.logs().note_replay("wpool", &live.objset).unwrap();
+    assert!(spa.suspending().state().is_none());
     let done = replay(&zil, &mut Torn(&spa)).unwrap();
     assert!(done.error.is_some());
     drop(note);
-    let said = spa.suspension().unwrap().cause;
+    let said = spa.suspending().state().unwrap().cause;
     let ways = ["the intent log of wpool was being replayed", "'zpool import -N'", "'zfs discard-log wpool'"];
     assert!(ways.iter().all(|way| said.contains(way)) && !said.contains("other"), "{said}");
-    let logs = spa.replaying_logs();
+    let logs = spa.logs().replaying();
     assert_eq!(logs.len(), 1);
     zil.abandon();
     drop((zil, live, other, spa));
     // The state on disk is unchanged. The daemon passes the log to the next import: only its file system is
     // not mounted.
     let spa = pools::import_dir(dir.path(), "wpool").unwrap();
-    spa.refuse_logs(logs);
+    spa.logs().refuse(logs);
     for _ in 0..2 {
         let why = mount(&spa, "wpool", Overrides::default()).unwrap_err().to_string();
         assert!(why.contains("'zfs discard-log wpool'"), "{why}");
     }
     mount(&spa, "wpool/other", Overrides::default()).unwrap().unmount().unwrap();
     let live = spa.datasets.open(&*spa, spa.pool.dsl.dataset("wpool").unwrap().number).unwrap();
-    assert_eq!(discard(&live.objset, spa.log_host()).unwrap().len(), 3);
+    assert_eq!(discard(&live.objset, spa.logs().host()).unwrap().len(), 3);
     drop(live);
     mount(&spa, "wpool", Overrides::default()).unwrap().unmount().unwrap();
     spa.export().unwrap();
@@ -210,11 +210,11 @@ fn a_pool_that_returns_to_its_checkpoint_has_the_logs_of_then() {
         commit(&fs, file, 2);
         let (dir, spa, fs) = if claimed {
             let (dir, spa) = after_cut(&dir, OpenOptions::default());
-            spa.checkpoint().unwrap();
+            spa.checkpoint().take().unwrap();
             let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
             (dir, spa, fs)
         } else {
-            spa.checkpoint().unwrap();
+            spa.checkpoint().take().unwrap();
             (dir, spa, fs)
         };
         for byte in 3..8 {

@@ -255,7 +255,7 @@ fn commits_go_on_with_a_pool_that_was_suspended() {
         assert!(step(round + 1, len).is_err());
         assert!(fs.fsync(number).is_err(), "it is still suspended");
         faulty.clear();
-        spa.resume(&|_| Ok(Arc::clone(&faulty) as Device)).unwrap();
+        spa.suspending().resume(&|_| Ok(Arc::clone(&faulty) as Device)).unwrap();
         fs.fsync(number).unwrap();
         let crashed = tempfile::tempdir().unwrap();
         pools::copy(dir.path(), crashed.path());

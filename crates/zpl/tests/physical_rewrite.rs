@@ -429,14 +429,14 @@ fn blocks_move_beside_a_checkpoint() {
     let file = make(&fs, "file", &bytes);
     bed.spa.sync().unwrap();
     fs.rewrite(file, 0, (BLOCK * BLOCKS / 2) as u64, Rewriting::Physical).unwrap();
-    bed.spa.checkpoint().unwrap();
+    bed.spa.checkpoint().take().unwrap();
     for _ in 0..2 {
         fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
         bed.settle();
     }
     bed.judge("beside the checkpoint");
-    bed.spa.discard_checkpoint().unwrap();
-    while bed.spa.left(WaitActivity::Discard).unwrap().is_some() {
+    bed.spa.checkpoint().discard().unwrap();
+    while bed.spa.background().left(WaitActivity::Discard).unwrap().is_some() {
         bed.spa.sync().unwrap();
     }
     bed.judge("without the checkpoint");

@@ -81,7 +81,7 @@ impl Verb for Add {
         let spec = vdevs::open(&found, ashift.or_else(|| own_ashift(&pool)), ("add to", &self.pool), ctx)?;
         let aux = spec.spares.iter().chain(&spec.cache).map(|leaf| Arc::clone(&leaf.device)).collect();
         let alike = !(self.force || self.allow_ashift_mismatch);
-        spa.add(spec, alike).map_err(|e| cannot(e.what().to_owned()))?;
+        spa.vdevs().add(spec, alike).map_err(|e| cannot(e.what().to_owned()))?;
         pool.hold(aux);
         pool.look_again();
         ctx.registry()?.note(&pool);

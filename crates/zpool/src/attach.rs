@@ -130,7 +130,7 @@ impl Line<'_> {
         };
         let request =
             Request { target: old.guid, device, replacing: self.replacing, sequential: how.sequential };
-        spa.attach(request).map_err(|e| match e.kind() {
+        spa.disks().attach(request).map_err(|e| match e.kind() {
             Kind::Suspended => self.cannot(clikit::session::suspended(&e)),
             _ => self.cannot(e.what()),
         })?;
@@ -213,7 +213,7 @@ impl Line<'_> {
             false => &[WaitActivity::RaidzExpand, WaitActivity::Resilver],
         };
         super::wait::until(self.pool, ctx, |spa| {
-            works.iter().try_fold(true, |over, work| Ok(over && spa.left(*work)?.is_none()))
+            works.iter().try_fold(true, |over, work| Ok(over && spa.background().left(*work)?.is_none()))
         })?;
         Ok(Exit::OK)
     }
@@ -237,7 +237,8 @@ impl InPlace<'_> {
     fn begin(&mut self) -> bool {
         let Ok(spa) = self.pool.spa() else { return false };
         let health = spa.pool.tree().leaf(self.guid).map(|leaf| leaf.health());
-        self.before = health.filter(|health| health.is_readable() && spa.offline(self.guid, true).is_ok());
+        self.before =
+            health.filter(|health| health.is_readable() && spa.disks().offline(self.guid, true).is_ok());
         self.before.is_some()
     }
 }
@@ -250,9 +251,9 @@ impl Drop for InPlace<'_> {
             // Whatever its labels are by now, it is the device that the pool used: the next txg writes them again.
             let device =
                 daemon::devices::open(&self.path).map_err(|_| Health::cant_open(VdevAux::OpenFailed));
-            let is_back = spa.online(self.guid, Some(device), false);
+            let is_back = spa.disks().online(self.guid, Some(device), false);
             if before != Health::ONLINE && is_back.is_ok_and(|health| health == Health::ONLINE) {
-                let _ = spa.restore_health(self.guid, before);
+                let _ = spa.disks().restore_health(self.guid, before);
             }
         }
     }
@@ -265,7 +266,7 @@ impl Verb for Detach {
         let vdev = target(&pool, &self.device).map_err(|why| cannot(&why))?;
         let spa = pool.spa().map_err(|e| cannot(e.what()))?;
         let spares = pool.spares();
-        spa.detach(vdev.guid).map_err(|e| match e.kind() {
+        spa.disks().detach(vdev.guid).map_err(|e| match e.kind() {
             Kind::Suspended => cannot(&clikit::session::suspended(&e)),
             _ => cannot(e.what()),
         })?;
@@ -324,7 +325,7 @@ fn target(pool: &Imported, word: &str) -> Result<VdevNode, String> {
 /// The hot spare of the pool that a word means.
 #[doc(alias = "is_spare")]
 fn spare_named(spa: &engine::spa::Spa, word: &str) -> engine::Result<Option<NvList>> {
-    let entries = spa.spare_entries()?;
+    let entries = spa.spares().entries()?;
     let spares: Vec<VdevNode> = entries.iter().filter_map(VdevNode::from_config).collect();
     let guid = words::find(spares.iter(), word).map(|spare| spare.guid);
     Ok(entries.into_iter().find(|entry| guid.is_some() && entry.u64("guid") == guid))

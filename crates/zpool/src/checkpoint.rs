@@ -43,8 +43,8 @@ impl Verb for Checkpoint {
         let cannot = |e: engine::Error| Failure::cannot(what, name, e.what());
         let spa = pool.spa().map_err(cannot)?;
         match self.discard {
-            true => spa.discard_checkpoint(),
-            false => spa.checkpoint(),
+            true => spa.checkpoint().discard(),
+            false => spa.checkpoint().take(),
         }
         .map_err(cannot)?;
         ctx.log(&pool)?;

@@ -56,7 +56,7 @@ impl Verb for Ddtprune {
         let pool = named(&name, ctx).map_err(Failure::as_minus_one)?;
         let cannot =
             |e: engine::Error| Failure::cannot("prune dedup table on", &name, e.what()).as_minus_one();
-        pool.spa().map_err(cannot)?.prune_ddt(which).map_err(cannot)?;
+        pool.spa().map_err(cannot)?.sharing().prune_ddt(which).map_err(cannot)?;
         ctx.log(&pool)?;
         Ok(Exit::OK)
     }

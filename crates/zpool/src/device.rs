@@ -148,13 +148,13 @@ impl Verb for Offline {
         each(&self.devices, &pool, ctx, |word, _| {
             // Differs from OpenZFS: -t is not heeded, a cache device stays offline until it is brought back.
             if let Some(guid) = cache(&pool, word).filter(|_| !self.fault) {
-                let done = pool.spa().and_then(|spa| spa.offline_cache(guid));
+                let done = pool.spa().and_then(|spa| spa.caches().offline(guid));
                 return done.map_err(|e| cannot(verb, word, &why(&e)));
             }
             let guid = device(&pool, verb, word)?;
             let done = pool.spa().and_then(|spa| match self.fault {
-                true => spa.fault(guid, self.temporary),
-                false => spa.offline(guid, self.temporary),
+                true => spa.disks().fault(guid, self.temporary),
+                false => spa.disks().offline(guid, self.temporary),
             });
             done.map_err(|e| cannot(verb, word, &why(&e)))
         })
@@ -177,7 +177,7 @@ impl Verb for Online {
                 if self.expand {
                     return Err(cannot(verb, word, "cannot expand cache devices"));
                 }
-                let done = pool.spa().and_then(|spa| spa.online_cache(guid));
+                let done = pool.spa().and_then(|spa| spa.caches().online(guid));
                 done.map_err(|e| cannot(verb, word, &why(&e)))?;
                 ctx.registry()?.open_aux(&pool);
                 return Ok(());
@@ -191,7 +191,7 @@ impl Verb for Online {
             let before = spa.pool.tree().leaf(guid).map(|leaf| leaf.health());
             let is_out = |health: &Health| !health.is_readable() && health.state != VdevState::Faulted;
             let reopened = before.filter(is_out).map(|_| pool.reopen(guid));
-            let health = spa.online(guid, reopened, self.expand).map_err(cannot)?;
+            let health = spa.disks().online(guid, reopened, self.expand).map_err(cannot)?;
             if health.state != VdevState::Healthy {
                 let worked = before.is_some_and(|before| before.is_readable());
                 if pool.is_ahead(guid) {
@@ -214,7 +214,7 @@ fn reopen(pool: &Imported, vdev: &VdevNode) -> engine::Result<()> {
     let tree = spa.pool.tree();
     let leaves = vdev.walk().filter_map(|vdev| tree.leaf(vdev.guid));
     let gone = leaves.filter(|leaf| leaf.health().state == VdevState::CantOpen);
-    spa.reopen(gone.map(|leaf| (leaf.guid, pool.reopen(leaf.guid))).collect())
+    spa.disks().reopen(gone.map(|leaf| (leaf.guid, pool.reopen(leaf.guid))).collect())
 }
 
 /// The guid of the cache device that a word means.
@@ -287,7 +287,7 @@ impl Verb for Clear {
         let name = self.device.as_deref().unwrap_or(&self.pool);
         let reopened: Vec<u64> =
             devices.iter().filter(|(_, new)| new.is_some()).map(|(guid, _)| *guid).collect();
-        spa.clear(devices).map_err(|e| cannot(name, &why(&e)))?;
+        spa.disks().clear(devices).map_err(|e| cannot(name, &why(&e)))?;
         warn_of_later_states(&pool, &reopened, ctx)?;
         ctx.registry()?.open_aux(&pool);
         ctx.registry()?.note(&pool);

@@ -36,7 +36,7 @@ pub fn logged(pool: &Pool, ctx: &mut Ctx) -> Vec<LoggedError> {
 #[doc(alias("spa_get_errlog", "spa_approx_errlog_size"))]
 pub fn known_errors(pool: &Pool, live: Option<&Imported>, list: bool, ctx: &mut Ctx) -> KnownErrors {
     let mut found = logged(pool, ctx);
-    let waiting = live.and_then(|live| live.spa().ok()).map(|spa| spa.unlogged_errors());
+    let waiting = live.and_then(|live| live.spa().ok()).map(|spa| spa.error_log().unlogged());
     found.extend(waiting.unwrap_or_default());
     found.sort_unstable();
     found.dedup();
@@ -50,7 +50,7 @@ pub fn known_errors(pool: &Pool, live: Option<&Imported>, list: bool, ctx: &mut 
     };
     let count = u64::try_from(found.len().saturating_sub(gone.len())).unwrap_or(u64::MAX);
     if let Some(Ok(spa)) = live.map(Imported::spa) {
-        spa.forget_errors_gone(gone);
+        spa.error_log().forget_gone(gone);
     }
     KnownErrors { count, names }
 }

@@ -67,7 +67,7 @@ impl Export {
             // A suspended pool can't record its history, and must be exported all the same.
             ctx.log(&pool).or_else(|e| if self.force { Ok(()) } else { Err(e) })?;
         }
-        let is_injected = pool.spa().is_ok_and(|spa| !spa.injected().is_empty());
+        let is_injected = pool.spa().is_ok_and(|spa| !spa.injections().list().is_empty());
         if is_injected {
             return Err(Failure::cannot("export", &name, "pool is busy"));
         }

@@ -156,7 +156,7 @@ impl Import {
         }
         if !pool.is_read_only() {
             let stored = wishes.stored.clone();
-            pool.task(move |tasks, spa| spa.set_props(&stored, tasks.at.tx))?;
+            pool.task(move |tasks, spa| spa.props().set(&stored, tasks.at.tx))?;
             ctx.log(&pool)?;
         }
         drop(pool);

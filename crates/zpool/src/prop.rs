@@ -89,7 +89,7 @@ impl<'a> PoolView<'a> {
     pub fn new(pool: &'a Pool, candidate: &PoolCandidate, ctx: &mut Ctx) -> Self {
         let mut notes = Vec::new();
         let live = if ctx.home == Home::Here { None } else { ctx.pool(&pool.guid.to_string()) };
-        let dedup = live.as_ref().and_then(|live| live.spa().ok()).map(|spa| spa.dedup_totals());
+        let dedup = live.as_ref().and_then(|live| live.spa().ok()).map(|spa| spa.sharing().dedup_totals());
         let space = PoolSpace::of_imported(pool, dedup, &mut notes);
         let stats = PoolStats::of(pool, &space);
         let settings = settings(pool).unwrap_or_else(|e| {
@@ -104,7 +104,7 @@ impl<'a> PoolView<'a> {
         let devices = live.is_some().then(|| pool.tree());
         let mut sizes = Sizes::of(&tree, facts.as_ref(), &space, candidate, devices.as_deref());
         if let Some(spa) = live.as_ref().and_then(|live| live.spa().ok()) {
-            sizes.add_caches(&spa.cache_devices());
+            sizes.add_caches(&spa.caches().devices());
         }
         let spares = facts.as_ref().filter(|_| live.is_some()).map(|facts| facts.spares.as_slice());
         let lent = lent(spares.unwrap_or_default(), &tree, ctx);
@@ -165,7 +165,7 @@ impl<'a> PoolView<'a> {
     pub fn leaf(&self, guid: u64) -> Option<Arc<Leaf>> {
         let live = self.live.as_ref()?;
         self.pool.tree().leaf(guid).cloned().or_else(|| {
-            let caches = live.spa().ok()?.cache_devices();
+            let caches = live.spa().ok()?.caches().devices();
             caches.into_iter().map(|cache| cache.leaf).find(|leaf| leaf.guid == guid)
         })
     }
@@ -178,7 +178,7 @@ impl<'a> PoolView<'a> {
     /// Whether devices lack data that the last resilver could not restore.
     pub fn is_left_incomplete(&self) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());
-        spa.is_some_and(|spa| spa.is_left_incomplete())
+        spa.is_some_and(|spa| spa.scans().is_left_incomplete())
     }
 
     /// The property `ashift`; 0: new vdevs suit their devices.
@@ -189,18 +189,18 @@ impl<'a> PoolView<'a> {
     /// Whether a resilver is under way.
     pub fn is_resilvering(&self) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());
-        spa.is_some_and(|spa| spa.left(WaitActivity::Resilver).is_ok_and(|left| left.is_some()))
+        spa.is_some_and(|spa| spa.background().left(WaitActivity::Resilver).is_ok_and(|left| left.is_some()))
     }
 
     /// How far the initialization or trim of a leaf is; `None` for a pool that is not imported.
     pub fn sweep_progress(&self, kind: SweepKind, guid: u64) -> Option<[u64; 3]> {
-        self.live.as_ref()?.spa().ok()?.sweep_progress(kind, guid)
+        self.live.as_ref()?.spa().ok()?.free_space().progress(kind, guid)
     }
 
     /// Whether a scrub is under way that has repaired blocks of the device.
     pub fn is_repairing(&self, guid: u64) -> bool {
         let spa = self.live.as_ref().and_then(|live| live.spa().ok());
-        spa.is_some_and(|spa| spa.is_scanning())
+        spa.is_some_and(|spa| spa.scans().is_scanning())
             && self.leaf(guid).is_some_and(|leaf| leaf.scan_processed.load(Ordering::Relaxed) > 0)
     }
 
@@ -299,7 +299,7 @@ impl<'a> PoolView<'a> {
             P::DedupTableQuota => Some(self.quota(prop)),
             P::LastScrubbedTxg => plain(s.last_scrubbed_txg),
             P::Comment | P::Compatibility => Some(self.config_prop(prop)),
-            P::Dedupcached => number(self.live.as_ref()?.spa().ok()?.dedup_cached()),
+            P::Dedupcached => number(self.live.as_ref()?.spa().ok()?.sharing().dedup_cached()),
             P::Maxblocksize | P::Maxdnodesize | P::Tname => None,
             _ => Some(self.setting(prop)),
         }

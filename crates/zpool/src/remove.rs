@@ -62,7 +62,7 @@ impl Remove {
         let pool = named(name, ctx)?;
         let cannot = |e: engine::Error| Failure::failed(format!("cannot cancel removal: {}", why(&e)));
         pool.spa()
-            .and_then(|spa| spa.command(WaitActivity::Remove, ActivityCommand::Cancel))
+            .and_then(|spa| spa.background().command(WaitActivity::Remove, ActivityCommand::Cancel))
             .map_err(cannot)?;
         pool.look_again();
         ctx.log(&pool)?;
@@ -72,7 +72,7 @@ impl Remove {
     /// Prints the memory that a mapping would take.
     fn print_memory(&self, pool: &Imported, word: &str, ctx: &mut Ctx) -> Result<(), Failure> {
         let guid = find(pool, word).ok_or_else(|| cannot(word, "no such device in pool"))?;
-        let memory = pool.spa().and_then(|spa| spa.removal_memory(guid));
+        let memory = pool.spa().and_then(|spa| spa.removal().memory(guid));
         let bytes = memory.map_err(|e| cannot(word, &why(&e)))?;
         match self.parsable {
             true => writeln!(ctx.out, "{word} {bytes}")?,
@@ -85,7 +85,7 @@ impl Remove {
 
     fn remove(&self, pool: &Imported, word: &str) -> Result<(), Failure> {
         let guid = find(pool, word).ok_or_else(|| cannot(word, "no such device in pool"))?;
-        pool.spa().and_then(|spa| spa.remove(guid)).map_err(|e| cannot(word, &why(&e)))
+        pool.spa().and_then(|spa| spa.removal().remove(guid)).map_err(|e| cannot(word, &why(&e)))
     }
 }
 

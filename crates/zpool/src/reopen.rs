@@ -31,7 +31,7 @@ impl Verb for Reopen {
             let missing = tree.leaves().filter(|leaf| leaf.health().state == VdevState::CantOpen);
             let missing: Vec<u64> = missing.map(|leaf| leaf.guid).collect();
             let devices = missing.iter().map(|leaf| (*leaf, pool.reopen(*leaf))).collect();
-            spa.reopen(devices).map_err(cannot)?;
+            spa.disks().reopen(devices).map_err(cannot)?;
             warn_of_later_states(pool, &missing, ctx)?;
             ctx.registry()?.open_aux(pool);
             ctx.registry()?.note(pool);

@@ -116,8 +116,8 @@ impl Scrub {
             pool.validate().map_err(cannot)?;
         }
         let done = match action {
-            Action::Start(command) => spa.scan(command),
-            Action::End(command) => spa.command(WaitActivity::Scrub, command),
+            Action::Start(command) => spa.scans().start(command),
+            Action::End(command) => spa.background().command(WaitActivity::Scrub, command),
         };
         match done {
             // As in OpenZFS, a pause with nothing to pause succeeds.
@@ -153,7 +153,7 @@ impl Verb for Resilver {
             let cannot = |e: engine::Error| {
                 Failure::failed(format!("cannot restart resilver on {}: {}", pool.name(), e.what()))
             };
-            pool.spa().and_then(|spa| spa.scan(ScanCommand::Resilver)).map_err(cannot)?;
+            pool.spa().and_then(|spa| spa.scans().start(ScanCommand::Resilver)).map_err(cannot)?;
             ctx.log(pool)
         })
     }

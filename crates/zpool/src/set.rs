@@ -55,13 +55,13 @@ impl Verb for Set {
                     self.warn_of_excess(files, &pool, ctx)?;
                 }
                 let value = self.stored(&name, value, &pool).map_err(cannot)?;
-                ctx.change(&pool, move |tasks, spa| spa.set_props(&[(name, value)], tasks.at.tx))
+                ctx.change(&pool, move |tasks, spa| spa.props().set(&[(name, value)], tasks.at.tx))
                     .map_err(|e| cannot(e.what().to_owned()))?;
             }
             PoolSetting::Enable(feature) => {
                 self.check_compatible(feature, &pool)?;
                 let spa = pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
-                spa.enable_features(vec![feature]).map_err(|e| cannot(e.what().to_owned()))?;
+                spa.props().enable_features(vec![feature]).map_err(|e| cannot(e.what().to_owned()))?;
                 ctx.log(&pool)?;
             }
             PoolSetting::Cachefile(path) => {
@@ -70,8 +70,10 @@ impl Verb for Set {
             }
             PoolSetting::Ashift(n) => {
                 let value = PropValue::Number(n);
-                ctx.change(&pool, move |tasks, spa| spa.set_props(&[("ashift".into(), value)], tasks.at.tx))
-                    .map_err(|e| cannot(e.what().to_owned()))?;
+                ctx.change(&pool, move |tasks, spa| {
+                    spa.props().set(&[("ashift".into(), value)], tasks.at.tx)
+                })
+                .map_err(|e| cannot(e.what().to_owned()))?;
             }
             PoolSetting::Version(version) => {
                 let old = pool.config().u64("version").unwrap_or(0);
@@ -79,7 +81,7 @@ impl Verb for Set {
                     return Err(cannot(format!("property 'version' number {version} is invalid.")));
                 }
                 let spa = pool.spa().map_err(|e| cannot(e.what().to_owned()))?;
-                spa.upgrade(version).map_err(|e| cannot(e.what().to_owned()))?;
+                spa.props().upgrade(version).map_err(|e| cannot(e.what().to_owned()))?;
                 ctx.log(&pool)?;
             }
             PoolSetting::NoEffect => writeln!(ctx.out, "Note: property '{name}' no longer has any effect")?,
@@ -155,7 +157,7 @@ impl Set {
             }
             (found.node.guid, setting)
         };
-        ctx.change(pool, move |tasks, spa| spa.set_vdev_props(guid, &[setting], tasks.at.tx))
+        ctx.change(pool, move |tasks, spa| spa.disks().set_props(guid, &[setting], tasks.at.tx))
             .map_err(|e| cannot(e.what().to_owned()))?;
         ctx.registry()?.note(pool);
         Ok(Exit::OK)

@@ -212,7 +212,7 @@ impl Verb for Split {
         }
         let leaves = chosen.iter().map(|(_, leaf)| leaf.guid).collect();
         let request = Request { name: self.newpool.clone(), leaves, props: wishes.stored };
-        let done = pool.spa().and_then(|spa| spa.split(request));
+        let done = pool.spa().and_then(|spa| spa.vdevs().split(request));
         let guid = done.map_err(|e| match (e.kind(), e.what()) {
             (Kind::Suspended, _) => self.cannot(session::suspended(&e)),
             (Kind::Busy, what) if what != "currently discarding checkpoint" => self.cannot("pool is busy"),

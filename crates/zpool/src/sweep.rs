@@ -180,7 +180,7 @@ impl Work<'_> {
         drop(pools);
         if self.wait {
             for (name, leaves) in waited {
-                until(&name, ctx, |spa| Ok(spa.sweep_left(self.kind, &leaves).is_none()))?;
+                until(&name, ctx, |spa| Ok(spa.free_space().left(self.kind, &leaves).is_none()))?;
             }
         }
         Ok(exit)
@@ -218,7 +218,8 @@ impl Work<'_> {
         let mut guids: Vec<u64> = leaves.iter().map(|(_, guid)| *guid).collect();
         // A device that is not found, and nothing is done.
         if refused.iter().all(|(_, why)| *why != "no such device in pool") {
-            let done = spa.sweep(self.kind, self.command, self.options, &guids).map_err(failed)?;
+            let done =
+                spa.free_space().sweep(self.kind, self.command, self.options, &guids).map_err(failed)?;
             for (name, guid) in &leaves {
                 if let Some(why) = done.get(guid) {
                     refused.push((name.clone(), why.what(self.kind)));

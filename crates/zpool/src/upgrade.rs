@@ -137,7 +137,7 @@ fn one(pool: &Arc<Imported>, version: u64, ctx: &mut Ctx) -> Result<(), Failure>
             let what = "Upgrade not performed because 'compatibility' property set to 'legacy'.";
             return Err(Failure::failed(what));
         }
-        spa.upgrade(version).map_err(cannot)?;
+        spa.props().upgrade(version).map_err(cannot)?;
         match version {
             SPA_VERSION_FEATURES => {
                 writeln!(ctx.out, "Successfully upgraded '{name}' from version {old} to feature flags.")?;
@@ -149,7 +149,7 @@ fn one(pool: &Arc<Imported>, version: u64, ctx: &mut Ctx) -> Result<(), Failure>
     }
     let missing = if version == SPA_VERSION_FEATURES { missing(pool)? } else { Vec::new() };
     if !missing.is_empty() {
-        spa.enable_features(missing.clone()).map_err(cannot)?;
+        spa.props().enable_features(missing.clone()).map_err(cannot)?;
         writeln!(ctx.out, "Enabled the following features on '{name}':")?;
         for feature in &missing {
             writeln!(ctx.out, "  {}", feature.info().name)?;

@@ -37,7 +37,7 @@ pub(super) fn until(
 
 /// Waits until `work` has ended, as [`until`] does.
 pub(super) fn until_done(name: &str, ctx: &mut Ctx, work: WaitActivity) -> Result<(), Failure> {
-    until(name, ctx, |spa| Ok(spa.left(work)?.is_none()))
+    until(name, ctx, |spa| Ok(spa.background().left(work)?.is_none()))
 }
 
 /// Wait until an activity completes.
@@ -89,7 +89,7 @@ impl Verb for Wait {
             };
             is_first = false;
             let spa = pool.spa()?;
-            let rows = wanted.iter().map(|work| Ok((*work, spa.left(*work)?)));
+            let rows = wanted.iter().map(|work| Ok((*work, spa.background().left(*work)?)));
             let rows = rows.collect::<Result<Vec<_>, Failure>>()?;
             if let Some(interval) = interval
                 && reported.is_none_or(|at| at.elapsed() >= interval)

@@ -42,7 +42,7 @@ pub fn reservation(spa: &Spa, volsize: u64, volblocksize: u64, copies: u64) -> u
         let asize = top.asize_of(volblocksize, spa.txgs.synced());
         (asize >> ondisk::MIN_BLOCK_SHIFT).saturating_mul(top.deflate_ratio()).max(volblocksize)
     };
-    let normal = tops.tops().filter(|top| spa.bias_of(top) == AllocBias::Normal);
+    let normal = tops.tops().filter(|top| spa.vdevs().bias_of(top) == AllocBias::Normal);
     let largest = normal.map(|top| data(top)).max().unwrap_or(volblocksize);
     let bytes = largest.saturating_mul(count).saturating_mul(copies);
     let mut metadata = DNODE_LEVELS;

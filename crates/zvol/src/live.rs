@@ -61,15 +61,15 @@ fn open_some(spa: &Arc<Spa>, name: &str) -> Result<Arc<LiveVolume>> {
     }
     let size = Zap::open(&objset.view().object(ZVOL_ZAP_OBJECT)?)?.need("size")?;
     let handle = objset.handle(ZVOL_OBJECT)?;
-    let zil = Zil::open(objset, spa.log_host())?;
+    let zil = Zil::open(objset, spa.logs().host())?;
     zil.set_policy(spa.datasets.log_policy(number)?);
     let told = |done: Replayed| {
         if let Some(e) = &done.error {
-            spa.notify_log_lost(name, done.lost, e);
+            spa.reports().notify_log_lost(name, done.lost, e);
         }
         done.complete()
     };
-    let note = zil.needs_replay().then(|| spa.note_replay(name, objset)).transpose();
+    let note = zil.needs_replay().then(|| spa.logs().note_replay(name, objset)).transpose();
     let done = note.and_then(|_note| replay(&zil, &mut VolumeReplay::new(spa, objset)).and_then(told));
     let replayed = match done {
         Ok(replayed) => replayed,
@@ -114,7 +114,7 @@ pub fn replay_all(spa: &Arc<Spa>) -> Result<Vec<(String, Error)>> {
         let done = open(spa, &name).and_then(|volume| volume.close());
         done.err().map(|e| (name, e))
     };
-    Ok(spa.volumes_to_replay()?.into_iter().filter_map(replayed).collect())
+    Ok(spa.logs().volumes_to_replay()?.into_iter().filter_map(replayed).collect())
 }
 
 fn len64(len: usize) -> u64 {

@@ -220,7 +220,7 @@ fn the_logs_of_a_crash_are_replayed_for_all_readers() {
     let number = spa.pool.dsl.dataset("tank/vol").unwrap().number;
     let live = spa.datasets.open(&*spa, number).unwrap();
     let bp = live.objset.view().object(ZVOL_OBJECT).unwrap().blkptr(0, 0).unwrap().unwrap();
-    let zil = Zil::open(&live.objset, spa.log_host()).unwrap();
+    let zil = Zil::open(&live.objset, spa.logs().host()).unwrap();
     for round in 0..2 {
         let tx = spa.begin().unwrap();
         zil.assign(Itx::write(ZVOL_OBJECT, 16384, &[2; 512]), &tx);
@@ -235,9 +235,9 @@ fn the_logs_of_a_crash_are_replayed_for_all_readers() {
     let crashed = tempfile::tempdir().unwrap();
     pools::copy(dir.path(), crashed.path());
     let spa = pools::import_dir(crashed.path(), "tank").unwrap();
-    assert_eq!(spa.volumes_to_replay().unwrap(), ["tank/vol"]);
+    assert_eq!(spa.logs().volumes_to_replay().unwrap(), ["tank/vol"]);
     assert!(zvol::replay_all(&spa).unwrap().is_empty());
-    assert!(spa.volumes_to_replay().unwrap().is_empty());
+    assert!(spa.logs().volumes_to_replay().unwrap().is_empty());
     spa.export().unwrap();
     drop(spa);
     if zdb::installed() {

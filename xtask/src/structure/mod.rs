@@ -1,10 +1,11 @@
-//! The shape of the sources: circles of files, names of types that stand more than once, figures.
+//! The shape of the sources: circles of files, names of types that stand more than once, methods of types, figures.
 //!
 //! Circles and names that exist are recorded in `circles.txt` and `names.txt`. A new one is a fault, and so is a
 //! recorded one that no longer exists, so the lists only shrink. `xtask layering --record` writes both anew.
 
 mod circles;
 mod figures;
+mod methods;
 mod modules;
 mod names;
 mod paths;
@@ -21,6 +22,7 @@ const NAMES: &str = "xtask/src/structure/names.txt";
 pub fn check(root: &Path) -> Vec<String> {
     let read = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
     let mut faults = circles::compare(&circles::parse(&read(CIRCLES)), &circles::find(root));
+    faults.extend(methods::check(root));
     faults.extend(names::compare(&names::parse(&read(NAMES)), &names::find(root)));
     for page in paths::pages(root) {
         faults.extend(paths::missing(root, &page, &read(&page)));

@@ -36,7 +36,7 @@ impl Zinject {
             spa.sync()?;
         }
         self.flush(&pool)?;
-        let handler = spa.inject(0, Action::Block(fault), frequency)?;
+        let handler = spa.injections().inject(0, Action::Block(fault), frequency)?;
         self.added(&handler, &pool, ctx)
     }
 

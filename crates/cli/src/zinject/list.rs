@@ -49,7 +49,7 @@ fn percent(frequency: u64) -> f64 {
 pub(super) fn all(pools: &[Arc<Imported>], ctx: &mut Ctx) -> Outcome {
     let mut known: Vec<(String, Arc<Handler>)> = Vec::new();
     for pool in pools {
-        let handlers = pool.spa().map(|spa| spa.injected()).unwrap_or_default();
+        let handlers = pool.spa().map(|spa| spa.injections().list()).unwrap_or_default();
         known.extend(handlers.into_iter().map(|handler| (pool.name(), handler)));
     }
     known.sort_by_key(|(_, handler)| handler.id);

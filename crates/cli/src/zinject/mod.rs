@@ -218,11 +218,11 @@ impl Zinject {
         match (action, change) {
             (Some(action), _) => {
                 self.flush(&pool)?;
-                let handler = spa.inject(guid, action, frequency)?;
+                let handler = spa.injections().inject(guid, action, frequency)?;
                 return self.added(&handler, &pool, ctx);
             }
-            (None, Some(words::Change::Fault)) => spa.fault(guid, false)?,
-            (None, _) => spa.declare_degraded(guid)?,
+            (None, Some(words::Change::Fault)) => spa.disks().fault(guid, false)?,
+            (None, _) => spa.disks().declare_degraded(guid)?,
         }
         Ok(Exit::OK)
     }
@@ -249,8 +249,8 @@ impl Zinject {
         let spas: Vec<_> = ctx.pools().iter().filter_map(|pool| pool.spa().ok().cloned()).collect();
         if id == "all" {
             for spa in &spas {
-                spa.injected().iter().for_each(|handler| {
-                    spa.cancel_injected(handler.id);
+                spa.injections().list().iter().for_each(|handler| {
+                    spa.injections().cancel(handler.id);
                 });
             }
             writeln!(ctx.out, "removed all registered handlers")?;
@@ -258,7 +258,7 @@ impl Zinject {
         }
         let invalid = || Failure::usage(format!("invalid handle id '{id}': must be an integer or 'all'"));
         let number: u64 = id.parse().map_err(|_| invalid())?;
-        if !spas.iter().any(|spa| spa.cancel_injected(number)) {
+        if !spas.iter().any(|spa| spa.injections().cancel(number)) {
             return Err(Failure::failed(format!(
                 "failed to remove handler {number}: No such file or directory"
             )));

@@ -120,7 +120,7 @@ impl Healer<'_> {
         if !self.correct(&bp, at, (body, kind), payload)? || zio.read_wait(&bp, at, physical).data.is_err() {
             return Err(unable().at_block(at));
         }
-        self.spa.forget_error(&bp, at);
+        self.spa.error_log().forget(&bp, at);
         self.healed += 1;
         Ok(())
     }

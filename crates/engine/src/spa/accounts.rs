@@ -23,6 +23,7 @@ use ondisk::ObjsetType;
 use ondisk::objset::ObjsetFlags;
 
 use super::Spa;
+use super::subjects::PoolDatasets;
 use crate::dsl::write::LiveDataset;
 use crate::dsl::write::open_datasets::{BY_FEATURE, countable, policy};
 use crate::error::{Kind, Result};
@@ -30,12 +31,12 @@ use crate::error::{Kind, Result};
 /// Objects that are touched in one transaction.
 const BATCH: usize = 64;
 
-impl Spa {
+impl PoolDatasets<'_> {
     /// Returns the kinds of accounts that a file system could have and lacks, as flags of its object set.
     #[doc(alias("dmu_objset_userobjspace_upgradable", "dmu_objset_projectquota_upgradable"))]
-    pub fn uncounted(&self, dataset: &LiveDataset) -> ObjsetFlags {
+    pub fn uncounted(self, dataset: &LiveDataset) -> ObjsetFlags {
         match dataset.objset.objset_type() {
-            ObjsetType::Zfs => ObjsetFlags(countable(self).0 & !dataset.objset.flags().0),
+            ObjsetType::Zfs => ObjsetFlags(countable(self.spa).0 & !dataset.objset.flags().0),
             _ => ObjsetFlags::default(),
         }
     }
@@ -44,15 +45,15 @@ impl Spa {
     /// file system stays usable meanwhile. `stop` ends it early; it can be restarted. Returns false when it
     /// was stopped.
     #[doc(alias("dmu_objset_userspace_upgrade", "dmu_objset_id_quota_upgrade"))]
-    pub fn begin_accounts(&self, dataset: &LiveDataset, stop: &AtomicBool) -> Result<bool> {
+    pub fn begin_accounts(self, dataset: &LiveDataset, stop: &AtomicBool) -> Result<bool> {
         let _alone = dataset.counting.lock();
         let flags = self.uncounted(dataset);
         if flags == ObjsetFlags::default() {
             return Ok(true);
         }
         // Dnodes written from here on are flagged, no matter when the dataset was opened.
-        let view = self.datasets.view();
-        dataset.objset.set_policy(policy(&view, self, view.dataset(dataset.number)?.dir_obj)?);
+        let view = self.spa.datasets.view();
+        dataset.objset.set_policy(policy(&view, self.spa, view.dataset(dataset.number)?.dir_obj)?);
         let mut objects = dataset.objset.view().objects();
         loop {
             let batch: Vec<_> = objects.by_ref().take(BATCH).collect();
@@ -64,28 +65,28 @@ impl Spa {
             if stop.load(Ordering::Acquire) {
                 return Ok(false);
             }
-            self.touch_all(dataset, &batch)?;
+            touch_all(self.spa, dataset, &batch)?;
         }
-        self.sync()?;
-        let tx = self.begin()?;
+        self.spa.sync()?;
+        let tx = self.spa.begin()?;
         let used = BY_FEATURE.into_iter().filter(|(_, flag)| flags.has(*flag));
         used.for_each(|(feature, _)| dataset.use_feature(feature, &tx));
         dataset.add_flags(flags, &tx)?;
         drop(tx);
-        self.sync()?;
+        self.spa.sync()?;
         Ok(true)
     }
+}
 
-    fn touch_all(&self, dataset: &LiveDataset, numbers: &[u64]) -> Result<()> {
-        let tx = self.begin()?;
-        for &number in numbers {
-            match dataset.objset.handle(number) {
-                Ok(handle) => handle.touch(&tx)?,
-                // It was removed meanwhile.
-                Err(e) if e.kind() == Kind::NotFound => {}
-                Err(e) => return Err(e),
-            }
+fn touch_all(spa: &Spa, dataset: &LiveDataset, numbers: &[u64]) -> Result<()> {
+    let tx = spa.begin()?;
+    for &number in numbers {
+        match dataset.objset.handle(number) {
+            Ok(handle) => handle.touch(&tx)?,
+            // It was removed meanwhile.
+            Err(e) if e.kind() == Kind::NotFound => {}
+            Err(e) => return Err(e),
         }
-        Ok(())
     }
+    Ok(())
 }

@@ -5,7 +5,7 @@
 //! - [`Activity::sync`] runs in syncing context of every txg, at each [`SyncPoint`]. It changes the MOS and the
 //!   configuration, in a bounded amount of work. [`Activity::is_due`] returns whether a txg is needed for it
 //!   although nothing else changes.
-//! - [`Activity::step`] runs in open context on a thread of the pool ([`Spa::start_steps`]). It may begin transactions, run
+//! - [`Activity::step`] runs in open context on a thread of the pool ([`Background::start_steps`]). It may begin transactions, run
 //!   sync tasks and wait for devices. A step is bounded: pausing, canceling and export wait for the step under way.
 //!
 //! Activities that live as long as the pool are fields of [`Spa`] (their state is theirs alone) and are listed once, in
@@ -13,13 +13,13 @@
 //! file system's delete queue, only have steps; the queue holds them weakly.
 //!
 //! - [`Activity::left`] returns the remaining work, for `zpool wait`, and [`Activity::command`] pauses or cancels it. Both are
-//!   asked through the list, too ([`Spa::left`], [`Spa::command`]).
+//!   asked through the list, too ([`Background::left`], [`Background::command`]).
 //!
 //! A command changes the activity's state, on disk with a sync task first and in memory in that task, and the next `sync` or
 //! `step` sees it. `left` reads the same state.
 //!
 //! To add one: a struct with interior state, `impl Activity`, a field of `Spa`, a line in `Spa::new`; if the state is kept
-//! on disk, a call at import that loads it and calls [`Spa::start_steps`] where steps are left.
+//! on disk, a call at import that loads it and calls [`Background::start_steps`] where steps are left.
 //!
 //! Crash safety: the progress of an activity becomes durable with a txg. `sync` stores progress in the same
 //! txg as the work that it describes. `step` may only do device writes that are harmless without their record
@@ -28,8 +28,8 @@
 //!
 //! Lock order: an activity's locks are leaf locks and are not held while it waits for a txg or a device.
 //!
-//! A pool without threads (tests, the simulator) does steps when its caller asks: [`Spa::start_steps`] then runs
-//! [`Pace::AtOnce`] activities to their end, others a step at a time by [`Spa::run_steps`], so that a seed replays them.
+//! A pool without threads (tests, the simulator) does steps when its caller asks: [`Background::start_steps`] then runs
+//! [`Pace::AtOnce`] activities to their end, others a step at a time by [`Background::run_steps`], so that a seed replays them.
 //!
 //! Differs from OpenZFS: there each job is a zthr, an async task bit or a thread per vdev.
 
@@ -41,6 +41,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::Spa;
+use super::subjects::Background;
 use super::wait_activity::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
 use crate::error::{Error, Result};
@@ -77,9 +78,9 @@ pub enum SyncPoint {
 /// Expected duration of an activity's steps; determines when they run without threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pace {
-    /// They end soon, and give space back: [`Spa::start_steps`] does all before it returns.
+    /// They end soon, and give space back: [`Background::start_steps`] does all before it returns.
     AtOnce,
-    /// They may take days: [`Spa::run_steps`] does one.
+    /// They may take days: [`Background::run_steps`] does one.
     ByStep,
 }
 
@@ -90,7 +91,7 @@ pub enum ActivityStep {
     More,
     /// The next step should wait a moment.
     Later,
-    /// There is nothing to do before [`Spa::start_steps`] is called again.
+    /// There is nothing to do before [`Background::start_steps`] is called again.
     Done,
 }
 
@@ -248,18 +249,19 @@ impl Activities {
     }
 }
 
-impl Spa {
+impl Background<'_> {
     /// How soon a txg is needed for activities.
-    pub(super) fn activities_due(&self) -> Due {
-        self.activities.all.iter().map(|activity| activity.is_due(self)).max().unwrap_or(Due::No)
+    pub(super) fn due(self) -> Due {
+        self.spa.activities.all.iter().map(|activity| activity.is_due(self.spa)).max().unwrap_or(Due::No)
     }
 
     /// Bytes that the work under way has left; `None` when it is not under way. 0 stands for work whose amount is not known.
     ///
     /// # Errors
     /// When its state cannot be read.
-    pub fn left(&self, work: WaitActivity) -> Result<Option<u64>> {
-        let left = self.activities.all.iter().filter_map(|activity| activity.left(self, work).transpose());
+    pub fn left(self, work: WaitActivity) -> Result<Option<u64>> {
+        let left =
+            self.spa.activities.all.iter().filter_map(|activity| activity.left(self.spa, work).transpose());
         left.reduce(|sum, left| Ok(sum?.saturating_add(left?))).transpose()
     }
 
@@ -267,25 +269,28 @@ impl Spa {
     ///
     /// # Errors
     /// `NotFound` when it is not under way, `Busy` when it is paused already, `Unsupported` when it cannot be stopped so.
-    pub fn command(&self, work: WaitActivity, command: ActivityCommand) -> Result<()> {
-        let done = self.activities.all.iter().find_map(|activity| activity.command(self, work, command));
+    pub fn command(self, work: WaitActivity, command: ActivityCommand) -> Result<()> {
+        let done =
+            self.spa.activities.all.iter().find_map(|activity| activity.command(self.spa, work, command));
         done.unwrap_or_else(|| Err(Error::unsupported(format!("{} has no such command", work.name()))))
     }
 
     /// Calls all activities in syncing context.
-    pub(super) fn sync_activities(&self, tx: &Tx, moment: SyncPoint) -> Result<()> {
-        in_background(|| self.activities.all.iter().try_for_each(|activity| activity.sync(self, tx, moment)))
+    pub(super) fn sync(self, tx: &Tx, moment: SyncPoint) -> Result<()> {
+        in_background(|| {
+            self.spa.activities.all.iter().try_for_each(|activity| activity.sync(self.spa, tx, moment))
+        })
     }
 
     /// Has a thread do the activity's steps until one returns [`ActivityStep::Done`]. To be called once for each such run.
     ///
     /// Call it without locks or transactions: without threads an activity of [`Pace::AtOnce`] is done here.
-    pub fn start_steps(&self, activity: &Arc<dyn Activity>) {
-        let steps = &self.activities.steps;
+    pub fn start_steps(self, activity: &Arc<dyn Activity>) {
+        let steps = &self.spa.activities.steps;
         steps.started(activity.pace());
-        if self.is_threaded() {
+        if self.spa.is_threaded() {
             steps.put(activity);
-            self.staff();
+            staff(self.spa);
         } else if activity.pace() == Pace::ByStep {
             steps.put(activity);
         } else {
@@ -296,70 +301,70 @@ impl Spa {
     }
 
     /// Does one step of each started activity, for a pool without threads; whether steps are left.
-    pub fn run_steps(&self) -> bool {
-        let steps = &self.activities.steps;
+    pub fn run_steps(self) -> bool {
+        let steps = &self.spa.activities.steps;
         let turns = steps.waiting.lock().len();
         for _ in 0..turns {
             let next = steps.pop(&mut steps.waiting.lock());
             if let Some(activity) = next {
-                self.do_step(&activity);
+                do_step(self.spa, &activity);
             }
         }
-        self.activities.have_steps()
-    }
-
-    /// One step; returns whether the next one is to wait a moment.
-    fn do_step(&self, activity: &Arc<dyn Activity>) -> bool {
-        let step = match self.txgs.suspended() {
-            Some(why) => Err(why),
-            None => in_background(|| activity.step()),
-        };
-        match step {
-            Ok(ActivityStep::Done) => self.activities.steps.done(activity.pace()),
-            _ => self.activities.steps.put(activity),
-        }
-        !matches!(step, Ok(ActivityStep::More | ActivityStep::Done))
-    }
-
-    /// Starts a thread when none waits for an activity. A thread that waits holds no reference to the pool.
-    #[expect(clippy::disallowed_methods, reason = "simulations have none: they call Spa::step")]
-    fn staff(&self) {
-        let steps = Arc::clone(&self.activities.steps);
-        let mut threads = self.activities.steps.threads.lock();
-        if steps.has_ended() || steps.idle.load(Ordering::Acquire) > 0 || threads.len() >= THREADS {
-            return;
-        }
-        let (weak, txgs) = (Weak::clone(&self.me), Arc::clone(&self.txgs));
-        let work = move || {
-            while !steps.has_ended() {
-                let activity = steps.take();
-                let Some(spa) = weak.upgrade() else { return };
-                let rests = activity.is_some_and(|activity| spa.do_step(&activity));
-                // References of threads that rest in turns would keep a pool open that nothing else uses.
-                drop(spa);
-                if rests {
-                    txgs.wait_change(REST);
-                }
-            }
-        };
-        // Without another thread those that run do the steps; the first one is started with the pool.
-        let name = format!("work-{}", self.pool.name);
-        if let Ok(thread) = std::thread::Builder::new().name(name).spawn(work) {
-            threads.push(thread);
-        }
+        self.spa.activities.have_steps()
     }
 
     /// Does steps again after [`Activities::end`]: the pool was not closed.
-    pub(super) fn resume_activities(&self) {
-        self.activities.steps.ended.store(false, Ordering::Release);
-        if self.is_threaded() {
-            self.start_activities();
+    pub(super) fn resume(self) {
+        self.spa.activities.steps.ended.store(false, Ordering::Release);
+        if self.spa.is_threaded() {
+            self.start();
         }
     }
 
     /// Starts threads for the steps that were started before the pool had threads.
-    pub(super) fn start_activities(&self) {
-        let waiting = self.activities.steps.waiting.lock().len();
-        (0..waiting.clamp(1, THREADS)).for_each(|_| self.staff());
+    pub(super) fn start(self) {
+        let waiting = self.spa.activities.steps.waiting.lock().len();
+        (0..waiting.clamp(1, THREADS)).for_each(|_| staff(self.spa));
+    }
+}
+
+/// One step; returns whether the next one is to wait a moment.
+fn do_step(spa: &Spa, activity: &Arc<dyn Activity>) -> bool {
+    let step = match spa.txgs.suspended() {
+        Some(why) => Err(why),
+        None => in_background(|| activity.step()),
+    };
+    match step {
+        Ok(ActivityStep::Done) => spa.activities.steps.done(activity.pace()),
+        _ => spa.activities.steps.put(activity),
+    }
+    !matches!(step, Ok(ActivityStep::More | ActivityStep::Done))
+}
+
+/// Starts a thread when none waits for an activity. A thread that waits holds no reference to the pool.
+#[expect(clippy::disallowed_methods, reason = "simulations have none: they call Spa::step")]
+fn staff(spa: &Spa) {
+    let steps = Arc::clone(&spa.activities.steps);
+    let mut threads = spa.activities.steps.threads.lock();
+    if steps.has_ended() || steps.idle.load(Ordering::Acquire) > 0 || threads.len() >= THREADS {
+        return;
+    }
+    let (weak, txgs) = (Weak::clone(&spa.me), Arc::clone(&spa.txgs));
+    let work = move || {
+        while !steps.has_ended() {
+            let activity = steps.take();
+            let Some(spa) = weak.upgrade() else { return };
+            let rests = activity.is_some_and(|activity| do_step(&spa, &activity));
+            // References of threads that rest in turns would keep a pool open that nothing else uses.
+            drop(spa);
+            if rests {
+                txgs.wait_change(REST);
+            }
+        }
+    };
+    // Without another thread those that run do the steps; the first one is started with the pool.
+    let name = format!("work-{}", spa.pool.name);
+    if let Ok(thread) = std::thread::Builder::new().name(name).spawn(work) {
+        threads.push(thread);
     }
 }

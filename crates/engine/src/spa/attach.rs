@@ -23,6 +23,7 @@ use super::layout::{LeafSpec, describe, leaf_kind};
 use super::removal::{BIRTHS, MAPPING, PREVIOUS, REMOVING};
 use super::scrub::REBUILDING;
 use super::space_store::set;
+use super::subjects::{Disks, Rebuilds};
 use super::vdev_change::{NOT_YET, VdevChange};
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
@@ -108,23 +109,23 @@ fn pair_of(above: &str, replacing: bool, spares: (bool, bool)) -> Option<&'stati
     }
 }
 
-impl Spa {
+impl Disks<'_> {
     /// Attaches a device, and returns when its resilver has begun or waits for its turn.
     ///
     /// # Errors
     /// In OpenZFS's words: `Unsupported` where nothing can be attached, `Invalid` for a device that doesn't fit, `Busy`
     /// while something else stands in the way. Nothing has changed then.
     #[doc(alias = "spa_vdev_attach")]
-    pub fn attach(&self, what: Attach) -> Result<()> {
-        let until = self.sync_task(move |spa, tx| spa.attach_now(what, tx))?;
-        self.wait_synced(until)
+    pub fn attach(self, what: Attach) -> Result<()> {
+        let until = self.spa.sync_task(move |spa, tx| spa.disks().attach_now(what, tx))?;
+        self.spa.wait_synced(until)
     }
 
-    /// As [`Spa::attach`], in syncing context; returns the txg in which the resilver begins.
-    pub(super) fn attach_now(&self, what: Attach, tx: &Tx) -> Result<u64> {
-        self.may_attach(what.sequential)?;
-        let tree = self.pool.zio.tree();
-        let root = self.config.lock().root().clone();
+    /// As [`Disks::attach`], in syncing context; returns the txg in which the resilver begins.
+    pub(super) fn attach_now(self, what: Attach, tx: &Tx) -> Result<u64> {
+        may_attach(self.spa, what.sequential)?;
+        let tree = self.spa.pool.zio.tree();
+        let root = self.spa.config.lock().root().clone();
         let missing = || Error::new(Kind::NotFound, "no such device in pool");
         let above = line(&root, what.target);
         let (&[old, parent, ref beyond @ ..], Some(top)) = (above.as_slice(), above.iter().rev().nth(1))
@@ -137,7 +138,7 @@ impl Spa {
             return refused("only mirror and dRAID vdevs support sequential reconstruction");
         }
         if old.str("type") == Some("raidz") && !what.replacing {
-            return self.attach_to_raidz(&what, old, tx);
+            return self.spa.expansion().attach(&what, old, tx);
         }
         let not_here = match what.replacing {
             true => "cannot replace a replacing device",
@@ -148,7 +149,7 @@ impl Spa {
         }
         let top_id = top.u64("id").unwrap_or(u64::MAX);
         let joining = self.joining(&what.device, old, tx)?;
-        let bias = self.space.bias(top_id).unwrap_or(AllocBias::Normal);
+        let bias = self.spa.space.bias(top_id).unwrap_or(AllocBias::Normal);
         if bias != AllocBias::Normal && joining.is_spare {
             let is_log = bias == AllocBias::Log;
             return refused(if is_log { "cannot replace a log with a spare" } else { not_here });
@@ -172,7 +173,7 @@ impl Spa {
         }
         self.fits(&joining, what.target, top)?;
 
-        let mut change = VdevChange::of(self);
+        let mut change = VdevChange::of(self.spa);
         if let NewDevice::Fresh { leaf, .. } = &what.device {
             change.brings.devices.insert(joining.guid, Device::clone(&leaf.device));
         }
@@ -185,53 +186,33 @@ impl Spa {
             rename_old(&mut change, what.target, &old_path);
         }
         let mut list = joining.list.clone();
-        let rebuilds = what.sequential && Self::can_rebuild(top);
+        let rebuilds = what.sequential && Rebuilds::can_rebuild(top);
         set(&mut list, if rebuilds { "rebuild_txg" } else { "resilver_txg" }, tx.txg());
         let parent_guid = parent.u64("guid").unwrap_or(0);
         match above == op {
             true => edit(&mut change.root, parent_guid, &mut |parent| add_child(parent, &list)),
             false => {
-                let guid = self.pool.env.guid();
+                let guid = self.spa.pool.env.guid();
                 edit(&mut change.root, what.target, &mut |old| put_above(old, op, guid, &list))
             }
         };
-        self.change_vdevs(change, tx)?;
+        self.spa.vdevs().change(change, tx)?;
         self.told_attached(&what, &joining, &old_path, tx)?;
         let begins = tx.txg() + NOT_YET;
         match rebuilds {
-            true => self.rebuild_at(joining.guid, begins),
-            false => self.restart_resilver_at(begins),
+            true => self.spa.rebuilds().begin_at(joining.guid, begins),
+            false => self.spa.scans().restart_resilver_at(begins),
         }
         Ok(begins)
     }
 
-    /// Whether the pool's state allows it.
-    fn may_attach(&self, sequential: bool) -> Result<()> {
-        let busy = |what: &str| Err(Error::new(Kind::Busy, what));
-        self.check_no_checkpoint()?;
-        if sequential && !self.features.is_enabled(Feature::DeviceRebuild) {
-            let what = "device_rebuild feature must be enabled in order to use sequential reconstruction";
-            return Err(Error::unsupported(what));
-        }
-        if sequential && self.is_resilvering() {
-            return busy("currently resilvering");
-        }
-        if !sequential && self.is_rebuilding() {
-            return busy(REBUILDING);
-        }
-        if self.is_removing() {
-            return busy("device removal in progress");
-        }
-        Ok(())
-    }
-
     /// The configuration of the leaf that joins.
-    pub(super) fn joining(&self, device: &NewDevice, old: &NvList, tx: &Tx) -> Result<Joining> {
+    pub(super) fn joining(self, device: &NewDevice, old: &NvList, tx: &Tx) -> Result<Joining> {
         let mut list = NvList::new();
         let joining = match device {
             NewDevice::Fresh { leaf, ashift } => {
                 let geometry = leaf.device.geometry();
-                let guid = self.pool.env.guid();
+                let guid = self.spa.pool.env.guid();
                 list.add("type", leaf_kind(leaf)).add("id", 0u64).add("guid", guid);
                 describe(&mut list, leaf);
                 Joining {
@@ -244,8 +225,9 @@ impl Spa {
                 }
             }
             NewDevice::Spare { guid, device } => {
-                let entry = self.spare_entry(*guid)?.ok_or_else(|| Error::not_found("no such spare"))?;
-                if find(self.config.lock().root(), *guid).is_some() {
+                let entry =
+                    self.spa.spares().spare_entry(*guid)?.ok_or_else(|| Error::not_found("no such spare"))?;
+                if find(self.spa.config.lock().root(), *guid).is_some() {
                     return Err(is_busy(entry.str("path").unwrap_or_default()));
                 }
                 list.add("type", entry.str("type").unwrap_or("disk")).add("id", 0u64).add("guid", *guid);
@@ -274,8 +256,8 @@ impl Spa {
     }
 
     /// Whether the device is large enough, and its sectors small enough. A spare's sectors are taken as they come.
-    pub(super) fn fits(&self, joining: &Joining, target: u64, top: &NvList) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn fits(self, joining: &Joining, target: u64, top: &NvList) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         let id = top.u64("id").unwrap_or(u64::MAX);
         let config: Option<&VdevConfig> = tree.config.children.iter().find(|config| config.id == id);
         let least = config.and_then(|config| least_asize(config, target)).unwrap_or(0);
@@ -290,26 +272,46 @@ impl Spa {
         Ok(())
     }
 
-    pub(super) fn told_attached(&self, what: &Attach, joining: &Joining, old: &str, tx: &Tx) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn told_attached(self, what: &Attach, joining: &Joining, old: &str, tx: &Tx) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         if let Some(leaf) = tree.leaf(joining.guid) {
             if joining.is_spare {
-                self.report_leaf("sysevent.fs.zfs.vdev_spare", leaf);
+                self.spa.reports().report_leaf("sysevent.fs.zfs.vdev_spare", leaf);
             }
-            self.report_leaf("sysevent.fs.zfs.vdev_attach", leaf);
+            self.spa.reports().report_leaf("sysevent.fs.zfs.vdev_attach", leaf);
         }
         let (how, to) = match (what.replacing, joining.is_spare) {
             (true, true) => ("spare in", "for"),
             (true, false) => ("replace", "for"),
             (false, _) => ("attach", "to"),
         };
-        let old = find(self.config.lock().root(), what.target)
+        let old = find(self.spa.config.lock().root(), what.target)
             .and_then(|old| old.str("path"))
             .unwrap_or(old)
             .to_owned();
         let details = format!("{how} vdev={} {to} vdev={old}", joining.path);
-        self.log("vdev attach", "", 0, &details, tx)
+        self.spa.log("vdev attach", "", 0, &details, tx)
     }
+}
+
+/// Whether the pool's state allows it.
+fn may_attach(spa: &Spa, sequential: bool) -> Result<()> {
+    let busy = |what: &str| Err(Error::new(Kind::Busy, what));
+    spa.checkpoint().check_none()?;
+    if sequential && !spa.features.is_enabled(Feature::DeviceRebuild) {
+        let what = "device_rebuild feature must be enabled in order to use sequential reconstruction";
+        return Err(Error::unsupported(what));
+    }
+    if sequential && spa.scans().is_resilvering() {
+        return busy("currently resilvering");
+    }
+    if !sequential && spa.rebuilds().is_rebuilding() {
+        return busy(REBUILDING);
+    }
+    if spa.removal().is_active() {
+        return busy("device removal in progress");
+    }
+    Ok(())
 }
 
 fn too_small() -> Error {

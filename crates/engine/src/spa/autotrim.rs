@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 
 use super::Spa;
 use super::activity::{Activity, ActivityStep, Pace};
+use super::subjects::FreeSpace;
 use super::sweep::SweepKind;
 use crate::error::Result;
 use crate::memory::Limit;
@@ -54,7 +55,9 @@ impl Activity for Autotrim {
         }
         self.last.store(synced, Ordering::Relaxed);
         let tree = spa.pool.zio.tree();
-        tree.tops().filter(|top| !top.is_removed() && !spa.is_reshaped(top)).for_each(|top| trim(&spa, top));
+        tree.tops()
+            .filter(|top| !top.is_removed() && !spa.free_space().is_reshaped(top))
+            .for_each(|top| trim(&spa, top));
         Ok(ActivityStep::Later)
     }
 
@@ -69,7 +72,7 @@ fn trim(spa: &Spa, top: &Top) {
     let trims = |leaf: &Arc<Leaf>| leaf.device().is_some_and(|device| device.trim_support().trim);
     let leaves = top.leaves().filter(|leaf| leaf.is_writable() && trims(leaf));
     let leaves: Vec<(u32, Arc<Leaf>)> = leaves
-        .filter(|leaf| spa.sweep_left(SweepKind::Trim, &[leaf.guid]).is_none())
+        .filter(|leaf| spa.free_space().left(SweepKind::Trim, &[leaf.guid]).is_none())
         .filter_map(|leaf| Some((top.child_of(leaf.guid)?, leaf)))
         .collect();
     spa.space.with_freed(top.id, &mut |start, end| {
@@ -87,27 +90,27 @@ fn trim(spa: &Spa, top: &Top) {
     });
 }
 
-impl Spa {
+impl FreeSpace<'_> {
     /// Whether freed space is trimmed, from now on.
-    pub(super) fn set_autotrim(&self, on: bool) {
-        *self.autotrim.spa.lock() = Weak::clone(&self.me);
-        self.space.set_trims(on);
-        self.autotrim.on.store(on, Ordering::Release);
-        if on && !self.autotrim.runs.swap(true, Ordering::AcqRel) {
-            self.start_steps(&(Arc::clone(&self.autotrim) as Arc<dyn Activity>));
+    pub(super) fn set_autotrim(self, on: bool) {
+        *self.spa.autotrim.spa.lock() = Weak::clone(&self.spa.me);
+        self.spa.space.set_trims(on);
+        self.spa.autotrim.on.store(on, Ordering::Release);
+        if on && !self.spa.autotrim.runs.swap(true, Ordering::AcqRel) {
+            self.spa.background().start_steps(&(Arc::clone(&self.spa.autotrim) as Arc<dyn Activity>));
         }
     }
 
     /// Waits for the step under way. The next one sees the vdev tree that is in force now.
-    pub(super) fn settle_autotrim(&self) {
-        drop(self.autotrim.step.lock());
+    pub(super) fn settle_autotrim(self) {
+        drop(self.spa.autotrim.step.lock());
     }
 
     /// The property as an earlier import left it.
     #[doc(alias = "vdev_autotrim_restart")]
-    pub(super) fn autotrim_at_import(&self) -> Result<()> {
-        let view = self.mos.view();
-        let props = self.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0);
+    pub(super) fn load_autotrim(self) -> Result<()> {
+        let view = self.spa.mos.view();
+        let props = self.spa.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0);
         let word = props.map(|props| Zap::open(&view.object(props)?)?.u64(AUTOTRIM)).transpose()?.flatten();
         self.set_autotrim(word.is_some_and(|word| word != 0));
         Ok(())

@@ -24,6 +24,7 @@ use super::Spa;
 use super::WaitActivity;
 use super::activity::{Activity, Due, SyncPoint};
 use super::space_store::SpaceStore;
+use super::subjects::Checkpointing;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, MosTx};
 use crate::error::{Error, Kind, Result};
@@ -87,17 +88,17 @@ impl Activity for Discarding {
     }
 }
 
-impl Spa {
+impl Checkpointing<'_> {
     /// Returns the state of the checkpoint.
     ///
     /// # Errors
     /// When the MOS cannot be read.
     #[doc(alias = "spa_checkpoint_get_stats")]
-    pub fn checkpoint_state(&self) -> Result<CheckpointState> {
-        if !self.features.is_active(Feature::ZpoolCheckpoint) {
+    pub fn state(self) -> Result<CheckpointState> {
+        if !self.spa.features.is_active(Feature::ZpoolCheckpoint) {
             return Ok(CheckpointState::None);
         }
-        let noted = self.datasets.view().zap_get(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT)?;
+        let noted = self.spa.datasets.view().zap_get(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT)?;
         Ok(if noted.is_some() { CheckpointState::Exists } else { CheckpointState::Discarding })
     }
 
@@ -105,8 +106,8 @@ impl Spa {
     ///
     /// # Errors
     /// `Exists` while there is a checkpoint, `Busy` while one is being discarded.
-    pub fn check_no_checkpoint(&self) -> Result<()> {
-        match self.checkpoint_state()? {
+    pub fn check_none(self) -> Result<()> {
+        match self.state()? {
             CheckpointState::None => Ok(()),
             CheckpointState::Exists => Err(Error::new(Kind::Exists, "checkpoint exists")),
             CheckpointState::Discarding => Err(Error::new(Kind::Busy, "currently discarding checkpoint")),
@@ -117,11 +118,11 @@ impl Spa {
     ///
     /// # Errors
     /// `Unsupported` without the feature, or with a vdev for whose offsets the space map entries are too short; `Busy` during
-    /// a removal or an expansion, and [`Spa::check_no_checkpoint`]'s.
+    /// a removal or an expansion, and [`Checkpointing::check_none`]'s.
     #[doc(alias = "spa_checkpoint")]
-    pub fn checkpoint(&self) -> Result<()> {
-        self.sync()?;
-        self.early_sync_task(|spa, tx| {
+    pub fn take(self) -> Result<()> {
+        self.spa.sync()?;
+        self.spa.early_sync_task(|spa, tx| {
             if !spa.features.is_enabled(Feature::ZpoolCheckpoint) {
                 let what = "operation not supported on this type of pool";
                 return Err(Error::new(Kind::Unsupported, what));
@@ -130,31 +131,15 @@ impl Spa {
             if !has_two_words && !spa.pool.zio.tree().config.children.iter().all(is_addressable) {
                 return Err(Error::new(Kind::Unsupported, "device exceeds supported size"));
             }
-            if spa.is_removing() {
+            if spa.removal().is_active() {
                 return Err(Error::new(Kind::Busy, "device removal in progress"));
             }
-            if spa.is_expanding() {
+            if spa.expansion().is_active() {
                 return Err(Error::new(Kind::Busy, super::expansion::BUSY));
             }
-            spa.check_no_checkpoint()?;
-            spa.note_checkpoint(tx)
+            spa.checkpoint().check_none()?;
+            note_checkpoint(spa, tx)
         })
-    }
-
-    #[doc(alias = "spa_checkpoint_sync")]
-    fn note_checkpoint(&self, tx: &Tx) -> Result<()> {
-        let last = self.uberblock();
-        // The entry holds words, which have no byte order.
-        let uberblock = Uberblock { checkpoint_txg: last.txg, endian: Endian::Little, ..last };
-        let bytes = uberblock.to_bytes();
-        let (words, _) = bytes.as_chunks::<8>();
-        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        let at: MosTx<'_> = self.datasets.at(tx, self);
-        at.zap_add(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT, Value::from(words))?;
-        self.space.set_checkpoint(uberblock.txg);
-        self.count_feature(Feature::ZpoolCheckpoint, 1, tx)?;
-        let what = format!("checkpointed uberblock txg={}", uberblock.txg);
-        self.log("spa checkpoint", "", 0, &what, tx)
     }
 
     /// Discards the checkpoint. Returns when that is on disk; the space that it kept becomes free gradually.
@@ -162,13 +147,13 @@ impl Spa {
     /// # Errors
     /// `NotFound` when there is none, `Busy` when it is being discarded.
     #[doc(alias = "spa_checkpoint_discard")]
-    pub fn discard_checkpoint(&self) -> Result<()> {
-        self.early_sync_task(|spa, tx| {
-            match spa.checkpoint_state()? {
+    pub fn discard(self) -> Result<()> {
+        self.spa.early_sync_task(|spa, tx| {
+            match spa.checkpoint().state()? {
                 CheckpointState::None => {
                     return Err(Error::new(Kind::NotFound, "checkpoint does not exist"));
                 }
-                CheckpointState::Discarding => return spa.check_no_checkpoint(),
+                CheckpointState::Discarding => return spa.checkpoint().check_none(),
                 CheckpointState::Exists => {}
             }
             spa.datasets.at(tx, spa).zap_remove(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT)?;
@@ -180,11 +165,27 @@ impl Spa {
     }
 
     /// Continues a discard that an earlier import began.
-    pub(super) fn discard_at_import(&self) -> Result<()> {
-        let discarding = self.checkpoint_state()? == CheckpointState::Discarding;
-        self.discarding.active.store(discarding, Ordering::Release);
+    pub(super) fn load(self) -> Result<()> {
+        let discarding = self.state()? == CheckpointState::Discarding;
+        self.spa.discarding.active.store(discarding, Ordering::Release);
         Ok(())
     }
+}
+
+#[doc(alias = "spa_checkpoint_sync")]
+fn note_checkpoint(spa: &Spa, tx: &Tx) -> Result<()> {
+    let last = spa.uberblock();
+    // The entry holds words, which have no byte order.
+    let uberblock = Uberblock { checkpoint_txg: last.txg, endian: Endian::Little, ..last };
+    let bytes = uberblock.to_bytes();
+    let (words, _) = bytes.as_chunks::<8>();
+    let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    let at: MosTx<'_> = spa.datasets.at(tx, spa);
+    at.zap_add(MOS_DIRECTORY_OBJECT, mos::ZPOOL_CHECKPOINT, Value::from(words))?;
+    spa.space.set_checkpoint(uberblock.txg);
+    spa.count_feature(Feature::ZpoolCheckpoint, 1, tx)?;
+    let what = format!("checkpointed uberblock txg={}", uberblock.txg);
+    spa.log("spa checkpoint", "", 0, &what, tx)
 }
 
 #[cfg(test)]

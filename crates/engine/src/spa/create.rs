@@ -128,15 +128,19 @@ fn create_some(env: &Env, new: NewPool, encryption: Encryption, fill_root: FillR
         fill_mos(env, &new, &mos, &config, &zio, &tx).inspect_err(|_| zio.clear_allocator())?;
     let spa = assemble(env, &new, (zio, arc, mos, space), (txgs, dirty, features, config))?;
     let origin = HistoryOrigin { who: 0, host: new.hostname.clone() };
-    spa.log_history(&HistoryEvent::Command(new.command.clone()), &origin, &tx)?;
+    spa.reports().log_history(&HistoryEvent::Command(new.command.clone()), &origin, &tx)?;
     let software = concat!("aquifer-", env!("CARGO_PKG_VERSION"));
     let text = format!("pool version {}; software version {software}", new.version);
-    spa.log_history(&HistoryEvent::Internal { name: "create".into(), dataset: None, text }, &origin, &tx)?;
-    spa.list_spares(&new.layout, &tx)?;
+    spa.reports().log_history(
+        &HistoryEvent::Internal { name: "create".into(), dataset: None, text },
+        &origin,
+        &tx,
+    )?;
+    spa.spares().list(&new.layout, &tx)?;
     make_root(&spa, &created, &tx, encryption, fill_root)?;
     spa.txgs.close();
     spa.wait_synced(txg::INITIAL)?;
-    spa.notify("pool_create");
+    spa.reports().notify("pool_create");
     Ok(spa)
 }
 

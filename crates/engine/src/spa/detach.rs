@@ -24,6 +24,7 @@ use super::attach::move_top;
 use super::layout::config::{find, line};
 use super::scrub::is_cut;
 use super::space_store::set;
+use super::subjects::Disks;
 use super::vdev_change::{Retired, VdevChange};
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
@@ -55,7 +56,7 @@ struct Without {
 impl Activity for Pairs {
     fn is_due(&self, spa: &Spa) -> Due {
         let refused = self.refused.load(Ordering::Acquire);
-        if !refused && spa.done_with().is_some() { Due::Now } else { Due::No }
+        if !refused && done_with(spa).is_some() { Due::Now } else { Due::No }
     }
 
     fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
@@ -63,9 +64,9 @@ impl Activity for Pairs {
             return Ok(());
         }
         self.refused.store(false, Ordering::Release);
-        while let Some((old, spare)) = spa.done_with() {
-            let done = spa.detach_now(old, tx);
-            let done = done.and_then(|()| spare.map_or(Ok(()), |spare| spa.detach_now(spare, tx)));
+        while let Some((old, spare)) = done_with(spa) {
+            let done = detach_now(spa, old, tx);
+            let done = done.and_then(|()| spare.map_or(Ok(()), |spare| detach_now(spa, spare, tx)));
             if done.is_err() {
                 self.refused.store(true, Ordering::Release);
                 break;
@@ -76,27 +77,27 @@ impl Activity for Pairs {
 
     fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
         match work {
-            WaitActivity::Replace if spa.is_replacing() => {
-                Ok(Some(spa.left(WaitActivity::Resilver)?.unwrap_or(0)))
+            WaitActivity::Replace if spa.disks().is_replacing() => {
+                Ok(Some(spa.background().left(WaitActivity::Resilver)?.unwrap_or(0)))
             }
             _ => Ok(None),
         }
     }
 }
 
-impl Spa {
+impl Disks<'_> {
     /// Detaches a leaf.
     ///
     /// # Errors
     /// In OpenZFS's words: `NotFound`, `Unsupported` where nothing can be detached, `Busy` when something could not be read
     /// without it. Nothing has changed then.
     #[doc(alias = "spa_vdev_detach")]
-    pub fn detach(&self, guid: u64) -> Result<()> {
-        self.sync_task(move |spa, tx| {
-            let spared = spa.spared_by(guid);
-            spa.detach_now(guid, tx)?;
+    pub fn detach(self, guid: u64) -> Result<()> {
+        self.spa.sync_task(move |spa, tx| {
+            let spared = spa.spares().spared_by(guid);
+            detach_now(spa, guid, tx)?;
             // Nothing has changed for these that calls for a spare: their administrator does without it.
-            spa.decline_spares(spared);
+            spa.spares().decline_spares(spared);
             Ok(())
         })?;
         self.settle_left();
@@ -106,45 +107,13 @@ impl Spa {
     /// Waits until nothing is written to leaves that have left the tree, or trimmed on them: their devices may be used for
     /// something else. Not in syncing context.
     #[doc(alias = "spa_vdev_config_exit")]
-    pub(super) fn settle_left(&self) {
-        self.sweeps.settle();
-        self.settle_autotrim();
-    }
-
-    fn detach_now(&self, guid: u64, tx: &Tx) -> Result<()> {
-        self.check_no_checkpoint()?;
-        let Without { root, renamed, unspared } = self.without(guid)?;
-        let config = self.config.lock().root().clone();
-        let leaf = find(&config, guid).cloned().unwrap_or_default();
-        let path = leaf.str("path").unwrap_or("none").to_owned();
-        let top = line(&config, guid).iter().rev().nth(1).and_then(|top| top.u64("id"));
-        self.may_leave(&self.pool.zio.tree(), guid)?;
-        let entry = match leaf.u64("is_spare") {
-            Some(1) => self.spare_entry(guid)?,
-            _ => None,
-        };
-        let mut change = VdevChange::of(self);
-        change.root = root;
-        change.brings.renamed.extend(renamed);
-        change.retired.push((guid, entry.map_or(Retired::Blank, Retired::Spare)));
-        change.judge = Some(Box::new(|old: &Tree| self.may_leave(old, guid)));
-        let before = self.change_vdevs(change, tx)?;
-        if let Some(leaf) = before.leaf(guid) {
-            self.report_leaf("sysevent.fs.zfs.vdev_remove", leaf);
-        }
-        if let Some(spare) = unspared {
-            self.unlist_spare(spare, tx)?;
-        }
-        if let Some(top) = top.filter(|_| self.expands_by_itself()) {
-            // A vdev that can't grow stays as it is.
-            let _ = self.grow(&[top], tx);
-        }
-        self.spare_returned();
-        self.log("detach", "", 0, &format!("vdev={path}"), tx)
+    pub(super) fn settle_left(self) {
+        self.spa.sweeps.settle();
+        self.spa.free_space().settle_autotrim();
     }
 
     #[doc(alias = "vdev_dtl_required")]
-    pub(super) fn may_leave(&self, tree: &Tree, guid: u64) -> Result<()> {
+    pub(super) fn may_leave(self, tree: &Tree, guid: u64) -> Result<()> {
         let Some(leaf) = tree.leaf(guid) else { return Ok(()) };
         let needed = tree
             .tops()
@@ -155,79 +124,12 @@ impl Spa {
         }
     }
 
-    /// The configuration without the leaf.
-    fn without(&self, guid: u64) -> Result<Without> {
-        let mut root = self.config.lock().root().clone();
-        let above = line(&root, guid);
-        let not_here = || Error::unsupported("only applicable to mirror and replacing vdevs");
-        let (leaf, parent) = match above.as_slice() {
-            [] => return Err(Error::new(Kind::NotFound, "no such device in pool")),
-            [leaf, parent, _, ..] => (*leaf, *parent),
-            _ => return Err(not_here()),
-        };
-        let kind = parent.str("type").unwrap_or_default().to_owned();
-        if leaf.contains("children") || !["mirror", "replacing", "spare"].contains(&kind.as_str()) {
-            return Err(not_here());
-        }
-        let is_first = leaf.u64("id") == Some(0);
-        let path = leaf.str("path").map(str::to_owned).filter(|_| kind == "replacing" && !is_first);
-        let parent_guid = parent.u64("guid").unwrap_or(0);
-        let is_top = above.len() == 3;
-        let mut out = Without { root: NvList::new(), renamed: Vec::new(), unspared: None };
-        change_place(&mut root, parent_guid, &mut |parent| {
-            let mut children = parent.nvlist_array("children").unwrap_or_default().to_vec();
-            if let Some(path) = &path {
-                out.renamed.extend(take_back_path(&mut children, path).map(|guid| (guid, guid)));
-            }
-            children.retain(|child| child.u64("guid") != Some(guid));
-            if let Some(last) = children.last_mut().filter(|_| kind == "spare" && is_first)
-                && last.u64("is_spare") == Some(1)
-                && last.str("type") != Some("dspare")
-            {
-                out.unspared = last.u64("guid");
-                last.remove("is_spare");
-                set(last, UNSPARE, 1);
-            }
-            close_ranks(parent, children, (is_top, kind == "spare"), &mut out.renamed);
-        });
-        out.root = root;
-        Ok(out)
-    }
-
-    /// A leaf that a `replacing` or `spare` vdev can do without now, and the hot spare that leaves with it.
-    #[doc(alias = "spa_vdev_resilver_done_hunt")]
-    fn done_with(&self) -> Option<(u64, Option<u64>)> {
-        let tree = self.pool.zio.tree();
-        let pairs = || tree.config.children.iter().flat_map(VdevConfig::walk);
-        // Children first.
-        let pairs = pairs().filter(|vdev| matches!(vdev.kind, VdevKind::Replacing | VdevKind::Spare));
-        let pairs: Vec<&VdevConfig> = pairs.collect();
-        if pairs.is_empty() {
-            return None;
-        }
-        // The tree's copy of the configuration does not tell of a leaf that came back.
-        let root = self.config.lock().root().clone();
-        pairs.iter().rev().find_map(|vdev| {
-            let old = left_over(&tree, &root, vdev)?;
-            self.may_leave(&tree, old).ok()?;
-            let outer = pairs.iter().find(|outer| {
-                outer.kind == VdevKind::Spare
-                    && vdev.kind == VdevKind::Replacing
-                    && outer.children.len() == 2
-                    && vdev.children.len() == 2
-                    && outer.children.first().is_some_and(|first| first.guid == vdev.guid)
-            });
-            let spare = outer.and_then(|outer| outer.children.get(1)).map(|spare| spare.guid);
-            Some((old, spare))
-        })
-    }
-
     /// Whether a device is being replaced; `zpool wait -t replace` waits for the end of it. A distributed spare that lacks
     /// rows on a disk out of use cannot get them: it counts while it is filled.
     #[doc(alias("spa_vdev_replace_in_progress", "ZPOOL_WAIT_REPLACE"))]
-    pub fn is_replacing(&self) -> bool {
-        let tree = self.pool.zio.tree();
-        let is_filled = self.is_rebuilding() || self.is_resilvering();
+    pub fn is_replacing(self) -> bool {
+        let tree = self.spa.pool.zio.tree();
+        let is_filled = self.spa.rebuilds().is_rebuilding() || self.spa.scans().is_resilvering();
         let still_lacks =
             |leaf: &Arc<Leaf>| !leaf.dtl.read().is_empty() && (is_filled || !is_cut(&tree, leaf));
         let lacks =
@@ -238,6 +140,105 @@ impl Spa {
             _ => false,
         })
     }
+}
+
+fn detach_now(spa: &Spa, guid: u64, tx: &Tx) -> Result<()> {
+    spa.checkpoint().check_none()?;
+    let Without { root, renamed, unspared } = without(spa, guid)?;
+    let config = spa.config.lock().root().clone();
+    let leaf = find(&config, guid).cloned().unwrap_or_default();
+    let path = leaf.str("path").unwrap_or("none").to_owned();
+    let top = line(&config, guid).iter().rev().nth(1).and_then(|top| top.u64("id"));
+    spa.disks().may_leave(&spa.pool.zio.tree(), guid)?;
+    let entry = match leaf.u64("is_spare") {
+        Some(1) => spa.spares().spare_entry(guid)?,
+        _ => None,
+    };
+    let mut change = VdevChange::of(spa);
+    change.root = root;
+    change.brings.renamed.extend(renamed);
+    change.retired.push((guid, entry.map_or(Retired::Blank, Retired::Spare)));
+    change.judge = Some(Box::new(|old: &Tree| spa.disks().may_leave(old, guid)));
+    let before = spa.vdevs().change(change, tx)?;
+    if let Some(leaf) = before.leaf(guid) {
+        spa.reports().report_leaf("sysevent.fs.zfs.vdev_remove", leaf);
+    }
+    if let Some(spare) = unspared {
+        spa.spares().unlist_spare(spare, tx)?;
+    }
+    if let Some(top) = top.filter(|_| spa.vdevs().expands_by_itself()) {
+        // A vdev that can't grow stays as it is.
+        let _ = spa.vdevs().grow(&[top], tx);
+    }
+    spa.spares().spare_returned();
+    spa.log("detach", "", 0, &format!("vdev={path}"), tx)
+}
+
+/// The configuration without the leaf.
+fn without(spa: &Spa, guid: u64) -> Result<Without> {
+    let mut root = spa.config.lock().root().clone();
+    let above = line(&root, guid);
+    let not_here = || Error::unsupported("only applicable to mirror and replacing vdevs");
+    let (leaf, parent) = match above.as_slice() {
+        [] => return Err(Error::new(Kind::NotFound, "no such device in pool")),
+        [leaf, parent, _, ..] => (*leaf, *parent),
+        _ => return Err(not_here()),
+    };
+    let kind = parent.str("type").unwrap_or_default().to_owned();
+    if leaf.contains("children") || !["mirror", "replacing", "spare"].contains(&kind.as_str()) {
+        return Err(not_here());
+    }
+    let is_first = leaf.u64("id") == Some(0);
+    let path = leaf.str("path").map(str::to_owned).filter(|_| kind == "replacing" && !is_first);
+    let parent_guid = parent.u64("guid").unwrap_or(0);
+    let is_top = above.len() == 3;
+    let mut out = Without { root: NvList::new(), renamed: Vec::new(), unspared: None };
+    change_place(&mut root, parent_guid, &mut |parent| {
+        let mut children = parent.nvlist_array("children").unwrap_or_default().to_vec();
+        if let Some(path) = &path {
+            out.renamed.extend(take_back_path(&mut children, path).map(|guid| (guid, guid)));
+        }
+        children.retain(|child| child.u64("guid") != Some(guid));
+        if let Some(last) = children.last_mut().filter(|_| kind == "spare" && is_first)
+            && last.u64("is_spare") == Some(1)
+            && last.str("type") != Some("dspare")
+        {
+            out.unspared = last.u64("guid");
+            last.remove("is_spare");
+            set(last, UNSPARE, 1);
+        }
+        close_ranks(parent, children, (is_top, kind == "spare"), &mut out.renamed);
+    });
+    out.root = root;
+    Ok(out)
+}
+
+/// A leaf that a `replacing` or `spare` vdev can do without now, and the hot spare that leaves with it.
+#[doc(alias = "spa_vdev_resilver_done_hunt")]
+fn done_with(spa: &Spa) -> Option<(u64, Option<u64>)> {
+    let tree = spa.pool.zio.tree();
+    let pairs = || tree.config.children.iter().flat_map(VdevConfig::walk);
+    // Children first.
+    let pairs = pairs().filter(|vdev| matches!(vdev.kind, VdevKind::Replacing | VdevKind::Spare));
+    let pairs: Vec<&VdevConfig> = pairs.collect();
+    if pairs.is_empty() {
+        return None;
+    }
+    // The tree's copy of the configuration does not tell of a leaf that came back.
+    let root = spa.config.lock().root().clone();
+    pairs.iter().rev().find_map(|vdev| {
+        let old = left_over(&tree, &root, vdev)?;
+        spa.disks().may_leave(&tree, old).ok()?;
+        let outer = pairs.iter().find(|outer| {
+            outer.kind == VdevKind::Spare
+                && vdev.kind == VdevKind::Replacing
+                && outer.children.len() == 2
+                && vdev.children.len() == 2
+                && outer.children.first().is_some_and(|first| first.guid == vdev.guid)
+        });
+        let spare = outer.and_then(|outer| outer.children.get(1)).map(|spare| spare.guid);
+        Some((old, spare))
+    })
 }
 
 /// The child of a pair that is not wanted any more.

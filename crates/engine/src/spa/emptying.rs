@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Crash points: after the mark the dataset is never mounted, received into or replayed again, and an import
-//! destroys the rest of it ([`Spa::destroy_inconsistent`]). Blocks freed by then were removed by the txg that
+//! destroys the rest of it ([`PoolDatasets::destroy_inconsistent`]). Blocks freed by then were removed by the txg that
 //! freed them, accounts included.
 //!
 //! A rollback and a receive into an existing dataset do the same with the previous content, which a hidden clone has by then
@@ -22,23 +22,23 @@ use ondisk::dsl::DslDataset;
 use ondisk::names::dsl_dataset;
 use zcommon::features::Feature;
 
-use super::Spa;
+use super::subjects::PoolDatasets;
 use crate::dmu::dirty::LONG;
 use crate::dsl::props::names::dataset_name;
 use crate::dsl::write::{DestroyOutcome, Hooks};
 use crate::error::{Kind, Result};
 
-impl Spa {
+impl PoolDatasets<'_> {
     /// Destroys the file system or volume `name`, which has neither snapshots nor children.
     ///
     /// # Errors
     /// As [`crate::dsl::write::Tasks::destroy`]. Blocks freed before an error are lost; the dataset stays
     /// inconsistent.
     #[doc(alias = "dsl_destroy_head")]
-    pub fn destroy_head(&self, name: &str) -> Result<()> {
+    pub fn destroy_head(self, name: &str) -> Result<()> {
         loop {
             let asked = name.to_owned();
-            match self.dsl_task(move |tasks| tasks.begin_destroy(&asked))? {
+            match self.spa.dsl_task(move |tasks| tasks.begin_destroy(&asked))? {
                 DestroyOutcome::Destroyed => return Ok(()),
                 DestroyOutcome::Marked(number) => self.free_contents(number)?,
             }
@@ -51,35 +51,35 @@ impl Spa {
     /// # Errors
     /// When something can't be read or written.
     #[doc(alias = "dmu_free_long_object")]
-    pub fn free_contents(&self, number: u64) -> Result<()> {
-        let live = match self.datasets.open(self, number) {
+    pub fn free_contents(self, number: u64) -> Result<()> {
+        let live = match self.spa.datasets.open(self.spa, number) {
             Err(e) if e.kind() == Kind::KeyMissing => return Ok(()),
             live => live?,
         };
-        let origin_txg = self.datasets.view().dataset(number)?.prev_snap_txg;
+        let origin_txg = self.spa.datasets.view().dataset(number)?.prev_snap_txg;
         for object in live.objset.view().objects() {
             let object = object?;
             if !is_newer(&object.dnode, origin_txg) {
                 continue;
             }
             let handle = live.objset.handle(object.number)?;
-            let at = handle.free_long(0, u64::MAX, &|| self.begin_free(None))?;
+            let at = handle.free_long(0, u64::MAX, &|| self.spa.begin_free(None))?;
             let blocks = handle.piece(at, u64::MAX, LONG)?.blocks;
-            let tx = self.begin_free(None)?;
+            let tx = self.spa.begin_free(None)?;
             tx.frees(blocks);
             handle.free(&tx)?;
         }
-        self.sync()
+        self.spa.sync()
     }
 
     /// Empties and destroys the heads that tasks replaced. While the pool is suspended they wait for the next
     /// task; other failures are left to the next import.
-    pub(super) fn destroy_replaced(&self) {
-        for number in self.datasets.take_replaced() {
+    pub(super) fn destroy_replaced(self) {
+        for number in self.spa.datasets.take_replaced() {
             let emptied = self.free_contents(number);
-            let done = emptied.and_then(|()| self.dsl_task(move |tasks| tasks.destroy_replaced(number)));
+            let done = emptied.and_then(|()| self.spa.dsl_task(move |tasks| tasks.destroy_replaced(number)));
             if done.is_err_and(|e| e.kind() == Kind::Suspended) {
-                self.datasets.note_replaced(Some(number));
+                self.spa.datasets.note_replaced(Some(number));
             }
         }
     }
@@ -87,9 +87,9 @@ impl Spa {
     /// Destroys the heads that a crash left half destroyed or half received. One with the state of a receive that can be
     /// resumed stays, and so does one that can't be destroyed: the next import tries again.
     #[doc(alias = "dsl_destroy_inconsistent")]
-    pub(super) fn destroy_inconsistent(&self) -> Result<()> {
+    pub(super) fn destroy_inconsistent(self) -> Result<()> {
         let mut found = Vec::new();
-        for object in self.mos.view().objects() {
+        for object in self.spa.mos.view().objects() {
             let object = object?;
             if object.dnode.bonustype != ObjectType::DSL_DATASET {
                 continue;
@@ -99,12 +99,12 @@ impl Spa {
                 found.push(object.number);
             }
         }
-        let freed_later = self.feature(Feature::AsyncDestroy).is_some();
+        let freed_later = self.spa.feature(Feature::AsyncDestroy).is_some();
         for number in found {
-            if self.datasets.view().extra(number, dsl_dataset::RESUME_TOGUID)?.is_some() {
+            if self.spa.datasets.view().extra(number, dsl_dataset::RESUME_TOGUID)?.is_some() {
                 continue;
             }
-            let Ok(name) = dataset_name(&self.pool.dsl, number) else { continue };
+            let Ok(name) = dataset_name(&self.spa.pool.dsl, number) else { continue };
             let emptied = if freed_later { Ok(()) } else { self.free_contents(number) };
             if let Err(e) = emptied.and_then(|()| self.destroy_head(&name))
                 && e.kind() == Kind::Suspended

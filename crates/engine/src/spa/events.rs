@@ -10,8 +10,8 @@ use nvpair::{NvList, NvValue};
 use parking_lot::Mutex;
 use zcommon::vdev::PoolState;
 
-use super::Spa;
 use super::history_log::{HistoryEvent, HistoryOrigin};
+use super::subjects::Reports;
 use crate::dmu::Tx;
 use crate::env::Env;
 use crate::error::Error;
@@ -95,29 +95,29 @@ impl Events {
     }
 }
 
-impl Spa {
+impl<'a> Reports<'a> {
     /// Returns the pool's events since it was opened.
-    pub fn events(&self) -> &std::sync::Arc<Events> {
-        &self.events
+    pub fn events(self) -> &'a std::sync::Arc<Events> {
+        &self.spa.events
     }
 
     /// Returns an event with the entries that describe the pool. Takes no lock: reads under any lock may post
     /// events.
-    pub(super) fn event_of(&self, class: &str, state: PoolState) -> NvList {
+    pub(super) fn event_of(self, class: &str, state: PoolState) -> NvList {
         let mut list = NvList::new();
         list.add("version", NvValue::Uint8(0)).add("class", class);
         self.of_pool(&mut list, state);
         list
     }
 
-    pub(super) fn of_pool(&self, list: &mut NvList, state: PoolState) {
-        list.add("pool", self.pool.name.as_str()).add("pool_guid", self.guid());
+    pub(super) fn of_pool(self, list: &mut NvList, state: PoolState) {
+        list.add("pool", self.spa.pool.name.as_str()).add("pool_guid", self.spa.guid());
         list.add("pool_state", NvValue::Int32(shown(state))).add("pool_context", NvValue::Int32(0));
     }
 
     /// Notes that something was done to the pool (`pool_import`).
     #[doc(alias = "spa_event_notify")]
-    pub(super) fn notify(&self, what: &str) {
+    pub(super) fn notify(self, what: &str) {
         let class = format!("sysevent.fs.zfs.{what}");
         let state = match what {
             "pool_export" => PoolState::Exported,
@@ -125,29 +125,29 @@ impl Spa {
             _ => PoolState::Active,
         };
         let payload = self.event_of(&class, state);
-        self.events.post(&self.pool.env, class, payload);
+        self.spa.events.post(&self.spa.pool.env, class, payload);
     }
 
-    /// As [`Spa::notify`], of a sequential reconstruction.
+    /// As [`Reports::notify`], of a sequential reconstruction.
     #[doc(alias = "vdev_rebuild_log_notify")]
-    pub(super) fn notify_sequential(&self, what: &str) {
+    pub(super) fn notify_sequential(self, what: &str) {
         let class = format!("sysevent.fs.zfs.{what}");
         let mut list = self.event_of(&class, PoolState::Active);
         list.add("resilver_type", "sequential");
-        self.events.post(&self.pool.env, class, list);
+        self.spa.events.post(&self.spa.pool.env, class, list);
     }
 
     /// Notes that a part of a dataset's intent log could not be replayed, and is lost.
     #[doc(alias = "FM_EREPORT_ZFS_LOG_REPLAY")]
-    pub fn notify_log_lost(&self, dataset: &str, lost: u64, why: &Error) {
+    pub fn notify_log_lost(self, dataset: &str, lost: u64, why: &Error) {
         let class = "ereport.fs.zfs.log_replay";
         let mut list = self.event_of(class, PoolState::Active);
         list.add("dataset", dataset).add("records_lost", lost).add("cause", why.to_string().as_str());
-        self.events.post(&self.pool.env, class.to_owned(), list);
+        self.spa.events.post(&self.spa.pool.env, class.to_owned(), list);
     }
 
     #[doc(alias = "spa_history_log_notify")]
-    pub(super) fn notify_history(&self, event: &HistoryEvent, origin: &HistoryOrigin, tx: &Tx) {
+    pub(super) fn notify_history(self, event: &HistoryEvent, origin: &HistoryOrigin, tx: &Tx) {
         let class = "sysevent.fs.zfs.history_event";
         let mut list = self.event_of(class, PoolState::Active);
         list.add("history_hostname", origin.host.as_str());
@@ -166,8 +166,8 @@ impl Spa {
                 list.add("history_txg", tx.txg());
             }
         }
-        list.add("history_time", self.pool.env.now());
-        self.events.post(&self.pool.env, class.to_owned(), list);
+        list.add("history_time", self.spa.pool.env.now());
+        self.spa.events.post(&self.spa.pool.env, class.to_owned(), list);
     }
 }
 

@@ -18,6 +18,7 @@ use zcommon::vdev::PoolState;
 use super::Spa;
 use super::activity::{Activity, Due, SyncPoint};
 use super::errlog::{LoggedError, block_at};
+use super::subjects::{ErrorLog, Reports};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView, scan_state};
 use crate::error::{Error, Kind, Result};
@@ -54,7 +55,7 @@ impl Activity for Lost {
     }
 
     fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
-        if moment == SyncPoint::AfterTasks { spa.sync_errlog(tx) } else { Ok(()) }
+        if moment == SyncPoint::AfterTasks { sync_errlog(spa, tx) } else { Ok(()) }
     }
 }
 
@@ -65,9 +66,9 @@ struct Sink(Weak<Spa>);
 impl FaultSink for Sink {
     fn damaged(&self, bp: &Blkptr, at: Bookmark, damage: &[DamagedCopy], repaired: bool) {
         if let Some(spa) = self.0.upgrade() {
-            damage.iter().for_each(|damage| spa.report(bp, at, damage));
+            damage.iter().for_each(|damage| report(&spa, bp, at, damage));
             if !repaired {
-                spa.report_lost(bp, at);
+                report_lost(&spa, bp, at);
             }
         }
     }
@@ -120,179 +121,50 @@ fn device(list: &mut NvList, leaf: &Leaf) {
     }
 }
 
-impl Spa {
-    /// Something about a device.
-    pub(super) fn report_leaf(&self, class: &str, leaf: &Leaf) {
-        let mut list = match class.starts_with("ereport.") {
-            true => self.ereport(class, Some(leaf)),
-            false => self.event_of(class, PoolState::Active),
-        };
-        device(&mut list, leaf);
-        if class.starts_with("ereport.") {
-            surroundings(&mut list, leaf, &self.pool.zio.tree());
-        }
-        self.events.post(&self.pool.env, class.to_owned(), list);
-    }
-
-    /// Returns an ereport with the entries that describe the pool, and the device if there is one.
-    #[doc(alias = "fm_ereport_set")]
-    fn ereport(&self, class: &str, leaf: Option<&Leaf>) -> NvList {
-        let mut detector = NvList::new();
-        detector.add("version", NvValue::Uint8(0)).add("scheme", "zfs").add("pool", self.guid());
-        if let Some(leaf) = leaf {
-            detector.add("vdev", leaf.guid);
-        }
-        let now = u64::try_from(self.pool.env.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
-        let mut list = NvList::new();
-        list.add("class", class).add("ena", now << ENA_SHIFT | ENA_FORMAT).add("detector", detector);
-        self.of_pool(&mut list, PoolState::Active);
-        list
-    }
-
-    /// Posts an event of class `class` about an error of the whole pool, and its cause.
-    pub fn report_pool(&self, class: &str, cause: &str) {
-        let mut list = self.ereport(class, None);
-        list.add("cause", cause);
-        self.events.post(&self.pool.env, class.to_owned(), list);
-    }
-
-    /// A device has another state than before.
-    #[doc(alias = "zfs_post_state_change")]
-    pub(super) fn report_state(&self, leaf: &Leaf, before: Health) {
-        let class = "resource.fs.zfs.statechange";
-        let mut list = self.event_of(class, PoolState::Active);
-        list.add("vdev_guid", leaf.guid).add("vdev_state", leaf.health().state as u64);
-        list.add("vdev_path", leaf.path.as_str()).add("vdev_laststate", before.state as u64);
-        self.events.post(&self.pool.env, class.to_owned(), list);
-    }
-
-    /// Reports a failed request that is no read: failed reads are reported with their block.
-    pub(super) fn report_failure(&self, leaf: &Leaf, failure: &Failure) {
-        let class = "ereport.fs.zfs.io";
-        if !self.diagnosis.may_report(leaf.guid, self.pool.env.clock.monotonic()) {
-            return;
-        }
-        let mut list = self.ereport(class, Some(leaf));
-        device(&mut list, leaf);
-        surroundings(&mut list, leaf, &self.pool.zio.tree());
-        let kind = if failure.kind == FailedIo::Flush { ZIO_TYPE_FLUSH } else { ZIO_TYPE_WRITE };
-        list.add("zio_err", NvValue::Int32(failure.errno)).add("zio_type", NvValue::Uint32(kind));
-        list.add("zio_offset", failure.offset).add("zio_size", failure.len);
-        self.events.post(&self.pool.env, class.to_owned(), list);
-    }
-
-    /// Reports a request that took too long.
-    pub(super) fn report_delay(&self, leaf: &Leaf) {
-        let class = "ereport.fs.zfs.delay";
-        let mut list = self.ereport(class, Some(leaf));
-        device(&mut list, leaf);
-        surroundings(&mut list, leaf, &self.pool.zio.tree());
-        list.add("zio_delay", leaf.stats.last_slow.load(Ordering::Relaxed));
-        self.events.post(&self.pool.env, class.to_owned(), list);
-    }
-
-    /// Registers the pool for reports of its reads.
-    pub(super) fn watch(self: &Arc<Self>) {
-        self.pool.zio.set_faults(Arc::new(Sink(Arc::downgrade(self))));
-    }
-
-    /// A copy that could not be used, unless that was known before.
-    #[doc(alias = "zfs_ereport_post")]
-    fn report(&self, bp: &Blkptr, at: Bookmark, damage: &DamagedCopy) {
-        let tree = self.pool.zio.tree();
-        let Some(leaf) = tree.leaf(damage.leaf).filter(|leaf| leaf.device().is_some()) else { return };
-        let (class, errno) = match damage.bad.fault {
-            Fault::Wrong => ("ereport.fs.zfs.checksum", ECKSUM),
-            Fault::Unreadable => ("ereport.fs.zfs.io", EIO),
-            Fault::Stale => return,
-        };
-        if !self.diagnosis.may_report(leaf.guid, self.pool.env.clock.monotonic()) {
-            return;
-        }
-        let mut list = self.ereport(class, Some(leaf));
-        device(&mut list, leaf);
-        surroundings(&mut list, leaf, &tree);
-        list.add("zio_err", NvValue::Int32(errno)).add("zio_type", NvValue::Uint32(ZIO_TYPE_READ));
-        list.add("zio_offset", damage.bad.read.offset);
-        block(&mut list, bp, at);
-        self.events.post(&self.pool.env, class.to_owned(), list);
-    }
-
-    /// A block whose bytes are lost.
-    #[doc(alias = "spa_log_error")]
-    fn report_lost(&self, bp: &Blkptr, at: Bookmark) {
-        let class = "ereport.fs.zfs.data";
-        let mut list = self.ereport(class, None);
-        block(&mut list, bp, at);
-        self.events.post(&self.pool.env, class.to_owned(), list);
-        let Bookmark { objset, object, level, blkid } = at;
-        let error = LoggedError { objset, object, level, blkid, birth: Some(bp.physical_birth()) };
-        let mut waiting = self.lost.0.lock();
-        if waiting.len() < MAX_LOST {
-            waiting.insert(error);
-        }
-    }
-
+impl ErrorLog<'_> {
     /// Reports the blocks for which dedup and clone tables were found damaged: they were read before the pool was open.
-    pub(super) fn report_damaged_tables(&self) {
-        for (_, why) in self.shared.damaged() {
+    pub(super) fn report_damaged_tables(self) {
+        for (_, why) in self.spa.shared.damaged() {
             let Some(at) = why.place().block else { continue };
             let level = u8::try_from(at.level).unwrap_or(0);
             // A block whose pointer is lost, too, has no known birth.
-            let bp = block_at(&self.mos.view(), at.object, level, at.blkid).ok().flatten();
-            self.report_lost(&bp.unwrap_or_default(), at);
+            let bp = block_at(&self.spa.mos.view(), at.object, level, at.blkid).ok().flatten();
+            report_lost(self.spa, &bp.unwrap_or_default(), at);
         }
     }
 
     /// Removes a block from the error log: it was repaired.
     #[doc(alias = "spa_remove_error")]
-    pub(crate) fn forget_error(&self, bp: &Blkptr, at: Bookmark) {
+    pub(crate) fn forget(self, bp: &Blkptr, at: Bookmark) {
         let Bookmark { objset, object, level, blkid } = at;
         let error = LoggedError { objset, object, level, blkid, birth: Some(bp.physical_birth()) };
-        self.lost.0.lock().remove(&error);
-        self.lost.1.lock().insert(error);
+        self.spa.lost.0.lock().remove(&error);
+        self.spa.lost.1.lock().insert(error);
     }
 
     /// Removes errors from the log, as it names them: no dataset has their blocks any more.
-    pub fn forget_errors_gone(&self, errors: impl IntoIterator<Item = LoggedError>) {
-        self.lost.1.lock().extend(errors);
+    pub fn forget_gone(self, errors: impl IntoIterator<Item = LoggedError>) {
+        self.spa.lost.1.lock().extend(errors);
     }
 
     /// Lost blocks that are not in the error log on disk yet, as that log will name them.
-    pub fn unlogged_errors(&self) -> Vec<LoggedError> {
-        let waiting: Vec<LoggedError> = self.lost.0.lock().iter().copied().collect();
-        let view = MosView { mos: &self.mos };
-        let named = |error: LoggedError| match self.features.is_active(Feature::HeadErrlog) {
+    pub fn unlogged(self) -> Vec<LoggedError> {
+        let waiting: Vec<LoggedError> = self.spa.lost.0.lock().iter().copied().collect();
+        let view = MosView { mos: &self.spa.mos };
+        let named = |error: LoggedError| match self.spa.features.is_active(Feature::HeadErrlog) {
             true => LoggedError { objset: head_of(&view, error.objset), ..error },
             false => LoggedError { birth: None, ..error },
         };
         waiting.into_iter().map(named).collect()
     }
 
-    /// Writes the waiting errors to the log.
-    #[doc(alias = "spa_errlog_sync")]
-    fn sync_errlog(&self, tx: &Tx) -> Result<()> {
-        let at = self.datasets.at(tx, self);
-        let mended = std::mem::take(&mut *self.lost.1.lock());
-        // The error log is advice: damage in it must not suspend the pool.
-        mended.iter().for_each(|error| drop(unlog_one(&at, error)));
-        let waiting = std::mem::take(&mut *self.lost.0.lock());
-        if waiting.is_empty() {
-            return Ok(());
-        }
-        // Errors found during a scan, paused or not, belong to that scan; its end makes its log the last one.
-        let scans = scan_state::running(&at)?.is_some() || super::scrub::errors::running(&at)?.is_some();
-        let log = log_of(&at, if scans { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST })?;
-        waiting.iter().try_for_each(|error| log_entry(&at, log, error))
-    }
-
     /// The log of the scan that ends takes the place of the one before.
     #[doc(alias = "spa_errlog_rotate")]
-    pub(super) fn rotate_errlog(&self, at: &MosTx<'_>) -> Result<()> {
+    pub(super) fn rotate(self, at: &MosTx<'_>) -> Result<()> {
         let log = |name: &str| Ok::<u64, Error>(at.zap_word(MOS_DIRECTORY_OBJECT, name)?.unwrap_or(0));
         let (last, scrub) = (log(mos::ERRLOG_LAST)?, log(mos::ERRLOG_SCRUB)?);
         if last != 0 {
-            self.free_errlog(at, last)?;
+            self.free(at, last)?;
         }
         if last != 0 || scrub != 0 {
             at.zap_set(MOS_DIRECTORY_OBJECT, mos::ERRLOG_LAST, scrub)?;
@@ -302,7 +174,7 @@ impl Spa {
     }
 
     /// Frees an error log. Lists that a damaged log names no more stay allocated.
-    pub(super) fn free_errlog(&self, at: &MosTx<'_>, log: u64) -> Result<()> {
+    pub(super) fn free(self, at: &MosTx<'_>, log: u64) -> Result<()> {
         if at.active(Feature::HeadErrlog) {
             let opened = at.mos.view().object(log).and_then(|object| Zap::open(&object));
             let lists = opened.map(|zap| zap.entries().flatten().collect::<Vec<_>>()).unwrap_or_default();
@@ -314,6 +186,139 @@ impl Spa {
         }
         if is_errlog(at, log) { at.free_object(log) } else { Ok(()) }
     }
+}
+
+impl Reports<'_> {
+    /// Something about a device.
+    pub(super) fn report_leaf(self, class: &str, leaf: &Leaf) {
+        let mut list = match class.starts_with("ereport.") {
+            true => ereport(self.spa, class, Some(leaf)),
+            false => self.event_of(class, PoolState::Active),
+        };
+        device(&mut list, leaf);
+        if class.starts_with("ereport.") {
+            surroundings(&mut list, leaf, &self.spa.pool.zio.tree());
+        }
+        self.spa.events.post(&self.spa.pool.env, class.to_owned(), list);
+    }
+
+    /// Posts an event of class `class` about an error of the whole pool, and its cause.
+    pub fn report_pool(self, class: &str, cause: &str) {
+        let mut list = ereport(self.spa, class, None);
+        list.add("cause", cause);
+        self.spa.events.post(&self.spa.pool.env, class.to_owned(), list);
+    }
+
+    /// A device has another state than before.
+    #[doc(alias = "zfs_post_state_change")]
+    pub(super) fn report_state(self, leaf: &Leaf, before: Health) {
+        let class = "resource.fs.zfs.statechange";
+        let mut list = self.event_of(class, PoolState::Active);
+        list.add("vdev_guid", leaf.guid).add("vdev_state", leaf.health().state as u64);
+        list.add("vdev_path", leaf.path.as_str()).add("vdev_laststate", before.state as u64);
+        self.spa.events.post(&self.spa.pool.env, class.to_owned(), list);
+    }
+
+    /// Reports a failed request that is no read: failed reads are reported with their block.
+    pub(super) fn report_failure(self, leaf: &Leaf, failure: &Failure) {
+        let class = "ereport.fs.zfs.io";
+        if !self.spa.diagnosis.may_report(leaf.guid, self.spa.pool.env.clock.monotonic()) {
+            return;
+        }
+        let mut list = ereport(self.spa, class, Some(leaf));
+        device(&mut list, leaf);
+        surroundings(&mut list, leaf, &self.spa.pool.zio.tree());
+        let kind = if failure.kind == FailedIo::Flush { ZIO_TYPE_FLUSH } else { ZIO_TYPE_WRITE };
+        list.add("zio_err", NvValue::Int32(failure.errno)).add("zio_type", NvValue::Uint32(kind));
+        list.add("zio_offset", failure.offset).add("zio_size", failure.len);
+        self.spa.events.post(&self.spa.pool.env, class.to_owned(), list);
+    }
+
+    /// Reports a request that took too long.
+    pub(super) fn report_delay(self, leaf: &Leaf) {
+        let class = "ereport.fs.zfs.delay";
+        let mut list = ereport(self.spa, class, Some(leaf));
+        device(&mut list, leaf);
+        surroundings(&mut list, leaf, &self.spa.pool.zio.tree());
+        list.add("zio_delay", leaf.stats.last_slow.load(Ordering::Relaxed));
+        self.spa.events.post(&self.spa.pool.env, class.to_owned(), list);
+    }
+}
+
+impl Spa {
+    /// Registers the pool for reports of its reads.
+    pub(super) fn watch(self: &Arc<Self>) {
+        self.pool.zio.set_faults(Arc::new(Sink(Arc::downgrade(self))));
+    }
+}
+
+/// Returns an ereport with the entries that describe the pool, and the device if there is one.
+#[doc(alias = "fm_ereport_set")]
+fn ereport(spa: &Spa, class: &str, leaf: Option<&Leaf>) -> NvList {
+    let mut detector = NvList::new();
+    detector.add("version", NvValue::Uint8(0)).add("scheme", "zfs").add("pool", spa.guid());
+    if let Some(leaf) = leaf {
+        detector.add("vdev", leaf.guid);
+    }
+    let now = u64::try_from(spa.pool.env.clock.monotonic().as_nanos()).unwrap_or(u64::MAX);
+    let mut list = NvList::new();
+    list.add("class", class).add("ena", now << ENA_SHIFT | ENA_FORMAT).add("detector", detector);
+    spa.reports().of_pool(&mut list, PoolState::Active);
+    list
+}
+
+/// A copy that could not be used, unless that was known before.
+#[doc(alias = "zfs_ereport_post")]
+fn report(spa: &Spa, bp: &Blkptr, at: Bookmark, damage: &DamagedCopy) {
+    let tree = spa.pool.zio.tree();
+    let Some(leaf) = tree.leaf(damage.leaf).filter(|leaf| leaf.device().is_some()) else { return };
+    let (class, errno) = match damage.bad.fault {
+        Fault::Wrong => ("ereport.fs.zfs.checksum", ECKSUM),
+        Fault::Unreadable => ("ereport.fs.zfs.io", EIO),
+        Fault::Stale => return,
+    };
+    if !spa.diagnosis.may_report(leaf.guid, spa.pool.env.clock.monotonic()) {
+        return;
+    }
+    let mut list = ereport(spa, class, Some(leaf));
+    device(&mut list, leaf);
+    surroundings(&mut list, leaf, &tree);
+    list.add("zio_err", NvValue::Int32(errno)).add("zio_type", NvValue::Uint32(ZIO_TYPE_READ));
+    list.add("zio_offset", damage.bad.read.offset);
+    block(&mut list, bp, at);
+    spa.events.post(&spa.pool.env, class.to_owned(), list);
+}
+
+/// A block whose bytes are lost.
+#[doc(alias = "spa_log_error")]
+fn report_lost(spa: &Spa, bp: &Blkptr, at: Bookmark) {
+    let class = "ereport.fs.zfs.data";
+    let mut list = ereport(spa, class, None);
+    block(&mut list, bp, at);
+    spa.events.post(&spa.pool.env, class.to_owned(), list);
+    let Bookmark { objset, object, level, blkid } = at;
+    let error = LoggedError { objset, object, level, blkid, birth: Some(bp.physical_birth()) };
+    let mut waiting = spa.lost.0.lock();
+    if waiting.len() < MAX_LOST {
+        waiting.insert(error);
+    }
+}
+
+/// Writes the waiting errors to the log.
+#[doc(alias = "spa_errlog_sync")]
+fn sync_errlog(spa: &Spa, tx: &Tx) -> Result<()> {
+    let at = spa.datasets.at(tx, spa);
+    let mended = std::mem::take(&mut *spa.lost.1.lock());
+    // The error log is advice: damage in it must not suspend the pool.
+    mended.iter().for_each(|error| drop(unlog_one(&at, error)));
+    let waiting = std::mem::take(&mut *spa.lost.0.lock());
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    // Errors found during a scan, paused or not, belong to that scan; its end makes its log the last one.
+    let scans = scan_state::running(&at)?.is_some() || super::scrub::errors::running(&at)?.is_some();
+    let log = log_of(&at, if scans { mos::ERRLOG_SCRUB } else { mos::ERRLOG_LAST })?;
+    waiting.iter().try_for_each(|error| log_entry(&at, log, error))
 }
 
 /// Whether the object is an error log: a damaged log may name anything.

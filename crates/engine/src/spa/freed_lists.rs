@@ -243,16 +243,16 @@ impl Spa {
             };
             at.zap_add(MOS_DIRECTORY_OBJECT, name, number)?;
         }
-        self.set_count(Feature::AsyncDestroy, 0, tx)?;
+        set_count(self, Feature::AsyncDestroy, 0, tx)?;
         if let Some((livelists, shared)) = replaced.counts {
-            self.set_count(Feature::Livelist, livelists, tx)?;
+            set_count(self, Feature::Livelist, livelists, tx)?;
             if shared == 0
                 && let Some(number) = at.zap_word(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?
             {
                 at.zap_remove(MOS_DIRECTORY_OBJECT, mos::EMPTY_BPOBJ)?;
                 at.free_object(number)?;
             }
-            self.set_count(Feature::EmptyBpobj, shared, tx)?;
+            set_count(self, Feature::EmptyBpobj, shared, tx)?;
         }
         if let Ok(dir) = names::free_dir(&at) {
             let phys = at.dir(dir)?;
@@ -262,12 +262,12 @@ impl Spa {
         self.freeing.stop(false);
         Ok(())
     }
+}
 
-    /// Corrects the count of a feature in use.
-    fn set_count(&self, feature: Feature, count: u64, tx: &Tx) -> Result<()> {
-        match count.cast_signed().wrapping_sub(self.features.count(feature).cast_signed()) {
-            0 => Ok(()),
-            delta => self.features.count_by(feature, delta, tx),
-        }
+/// Corrects the count of a feature in use.
+fn set_count(spa: &Spa, feature: Feature, count: u64, tx: &Tx) -> Result<()> {
+    match count.cast_signed().wrapping_sub(spa.features.count(feature).cast_signed()) {
+        0 => Ok(()),
+        delta => spa.features.count_by(feature, delta, tx),
     }
 }

@@ -64,7 +64,7 @@ impl Activity for Freeing {
                 // The rest waits for a rebuild: reading the list again in each txg would find the same.
                 if let Some(why) = freed.unreadable {
                     self.stop(true);
-                    spa.report_pool("ereport.fs.zfs.data", &format!("freeing has stopped: {why}"));
+                    spa.reports().report_pool("ereport.fs.zfs.data", &format!("freeing has stopped: {why}"));
                 }
             }
             SyncPoint::AfterTasks if self.is_waiting() => {

@@ -36,6 +36,7 @@ use super::activity::{Activity, Due, SyncPoint};
 use super::layout::config::edit;
 use super::layout::size::{expand_size, leaf_asize};
 use super::space_store::set;
+use super::subjects::VdevTree;
 use super::vdev_change::VdevChange;
 use crate::dmu::Tx;
 use crate::dsl::write::Hooks as _;
@@ -91,7 +92,7 @@ impl Activity for Growth {
         if moment == SyncPoint::AfterTasks && self.look(spa) {
             self.found.store(false, Ordering::Relaxed);
             // A vdev that cannot grow stays as it is; the next command that asks for it reports why.
-            let _ = spa.measure_all(tx);
+            let _ = spa.vdevs().measure_all(tx);
         }
         Ok(())
     }
@@ -137,26 +138,26 @@ pub fn expandable(tree: &Tree, guid: u64) -> u64 {
     expand_size(possible, now, config.metaslab_shift)
 }
 
-impl Spa {
+impl VdevTree<'_> {
     /// Whether vdevs grow with their devices.
-    pub(super) fn expands_by_itself(&self) -> bool {
-        self.growth.on.load(Ordering::Relaxed)
+    pub(super) fn expands_by_itself(self) -> bool {
+        self.spa.growth.on.load(Ordering::Relaxed)
     }
 
-    pub(super) fn set_autoexpand(&self, on: bool) {
-        self.growth.on.store(on, Ordering::Relaxed);
+    pub(super) fn set_autoexpand(self, on: bool) {
+        self.spa.growth.on.store(on, Ordering::Relaxed);
     }
 
     /// Measures the devices of a vdev (syncing context). Leaves selected by `counts` now use their full size,
     /// if they are healthy.
-    pub(super) fn measure(&self, top: &Top, counts: &dyn Fn(&Leaf) -> bool) {
+    pub(super) fn measure(self, top: &Top, counts: &dyn Fn(&Leaf) -> bool) {
         for leaf in top.leaves() {
             if leaf.measure() {
-                copy_uberblocks(&leaf, top.ashift, &*self.pool.env.executor);
+                copy_uberblocks(&leaf, top.ashift, &*self.spa.pool.env.executor);
                 // The labels at the new end are to be written.
-                self.config.lock().change_root(|_| ());
+                self.spa.config.lock().change_root(|_| ());
                 if self.expands_by_itself() {
-                    self.report_leaf("sysevent.fs.zfs.vdev_autoexpand", &leaf);
+                    self.spa.reports().report_leaf("sysevent.fs.zfs.vdev_autoexpand", &leaf);
                 }
             }
             if leaf.health() == Health::ONLINE && (self.expands_by_itself() || counts(&leaf)) {
@@ -166,8 +167,8 @@ impl Spa {
     }
 
     /// Measures all devices (syncing context); with `autoexpand=on` vdevs grow.
-    pub(super) fn measure_all(&self, tx: &Tx) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn measure_all(self, tx: &Tx) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         tree.tops().for_each(|top| self.measure(top, &|_| false));
         if !self.expands_by_itself() {
             return Ok(());
@@ -177,9 +178,9 @@ impl Spa {
     }
 
     /// Records the time of a request to use a device in full.
-    pub(super) fn note_expansion(&self, leaf: u64) {
-        let now = self.pool.env.now();
-        self.config.lock().change_root(|root| {
+    pub(super) fn note_expansion(self, leaf: u64) {
+        let now = self.spa.pool.env.now();
+        self.spa.config.lock().change_root(|root| {
             edit(root, leaf, &mut |config| set(config, "expansion_time", now));
         });
     }
@@ -190,13 +191,13 @@ impl Spa {
     /// # Errors
     /// When that can't be.
     #[doc(alias("vdev_expand", "spa_config_update"))]
-    pub(super) fn grow(&self, tops: &[u64], tx: &Tx) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn grow(self, tops: &[u64], tx: &Tx) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         let larger: Vec<(u64, u64)> = tops.iter().filter_map(|id| Some((*id, larger(&tree, *id)?))).collect();
         if larger.is_empty() {
             return Ok(());
         }
-        let mut change = VdevChange::of(self);
+        let mut change = VdevChange::of(self.spa);
         for (id, asize) in &larger {
             let config = tree.config.children.iter().find(|child| child.id == *id);
             edit(&mut change.root, config.map_or(0, |config| config.guid), &mut |top| {
@@ -204,40 +205,40 @@ impl Spa {
             });
         }
         let described = VdevConfig::parse(&change.root)?;
-        let before = self.counted_space();
+        let before = counted_space(self.spa);
         for (id, _) in &larger {
             if let Some(grown) = described.children.iter().find(|child| child.id == *id) {
-                self.space.grow_top(grown)?;
+                self.spa.space.grow_top(grown)?;
             }
         }
-        self.change_vdevs(change, tx)?;
-        let size = self.counted_space();
+        self.change(change, tx)?;
+        let size = counted_space(self.spa);
         if size > before {
-            let text = format!("pool '{}' size: {size}(+{})", self.pool.name, size - before);
-            self.log("vdev online", "", 0, &text, tx)?;
+            let text = format!("pool '{}' size: {size}(+{})", self.spa.pool.name, size - before);
+            self.spa.log("vdev online", "", 0, &text, tx)?;
         }
         Ok(())
     }
 
-    fn counted_space(&self) -> u64 {
-        COUNTED.iter().map(|class| self.space.class_stats(*class).space).sum()
-    }
-
     /// Devices may have grown while the pool was not in use.
     #[doc(alias = "SPA_ASYNC_AUTOEXPAND")]
-    pub(super) fn expand_at_import(&self) -> Result<()> {
-        let view = self.mos.view();
-        let on = match self.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0) {
+    pub(super) fn expand_at_import(self) -> Result<()> {
+        let view = self.spa.mos.view();
+        let on = match self.spa.directory()?.u64(mos::PROPS)?.filter(|number| *number != 0) {
             None => false,
             Some(number) => Zap::open(&view.object(number)?)?.u64(AUTOEXPAND)?.is_some_and(|word| word != 0),
         };
         self.set_autoexpand(on);
-        let tree = self.pool.zio.tree();
+        let tree = self.spa.pool.zio.tree();
         if !on || tree.tops().all(|top| larger(&tree, top.id).is_none()) {
             return Ok(());
         }
-        self.sync_task(|spa, tx| spa.measure_all(tx))
+        self.spa.sync_task(|spa, tx| spa.vdevs().measure_all(tx))
     }
+}
+
+fn counted_space(spa: &Spa) -> u64 {
+    COUNTED.iter().map(|class| spa.space.class_stats(*class).space).sum()
 }
 
 /// Whose space makes up the pool's, in its history.

@@ -23,6 +23,7 @@ use zcommon::vdev::{VdevAux, VdevKind, VdevState};
 
 use super::Spa;
 use super::layout::config::edit;
+use super::subjects::Disks;
 use super::vdev_props::is_closed;
 use crate::error::{Error, Kind};
 use crate::vdev::config::{AllocBias, VdevConfig};
@@ -205,86 +206,34 @@ pub(super) enum Keep {
     UntilExport,
 }
 
-impl Spa {
+impl Disks<'_> {
     /// Looks after devices that something went wrong on.
     #[doc(alias = "spa_async_thread")]
-    pub(super) fn tend(&self) {
-        let tree = self.pool.zio.tree();
-        tree.leaves().for_each(|leaf| leaf.stats.heed(&self.pool.env.memory));
-        let wanting = |leaf: &&Arc<Leaf>| leaf.has_alarm() || self.diagnosis.was_slow(leaf);
+    pub(super) fn tend(self) {
+        let tree = self.spa.pool.zio.tree();
+        tree.leaves().for_each(|leaf| leaf.stats.heed(&self.spa.pool.env.memory));
+        let wanting = |leaf: &&Arc<Leaf>| leaf.has_alarm() || self.spa.diagnosis.was_slow(leaf);
         let mut alarmed: Vec<&Arc<Leaf>> = tree.leaves().filter(wanting).collect();
         alarmed.sort_unstable_by_key(|leaf| leaf.guid);
         for leaf in alarmed {
             let failures = leaf.take_alarm().unwrap_or_default();
             for failure in failures.iter().filter(|failure| failure.kind != FailedIo::Read) {
-                self.report_failure(leaf, failure);
+                self.spa.reports().report_failure(leaf, failure);
             }
             let Some(top) = tree.top_of(leaf.guid).filter(|_| leaf.device().is_some()) else { continue };
-            self.examine(leaf, &top, !failures.is_empty());
+            examine(self.spa, leaf, &top, !failures.is_empty());
         }
-    }
-
-    fn examine(&self, leaf: &Leaf, top: &Top, failed: bool) {
-        let found = failed.then(|| probe(leaf));
-        if let Some(found) = found.filter(|found| !found.is_fine()) {
-            self.report_leaf("ereport.fs.zfs.probe_failure", leaf);
-            if !self.lose(leaf, top, VdevAux::ErrorsExceeded, found.gone) {
-                let what = "a device without which the pool can't go on does not work any more";
-                self.suspend(Error::new(Kind::Io, what).on_vdev(&leaf.path));
-            }
-            return;
-        }
-        self.report_slow(leaf);
-        let limits = Limits::of(self.set_numbers(leaf.guid, LIMITS));
-        match self.diagnosis.judge(leaf, limits, self.pool.env.clock.monotonic()) {
-            _ if !self.limits().is_on(crate::memory::Limit::FaultAgents) => {}
-            Verdict::Fine => {}
-            Verdict::Fails if self.stays_though_faulty(leaf, top) => {
-                self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded);
-            }
-            Verdict::Fails => drop(self.lose(leaf, top, VdevAux::ErrorsExceeded, false)),
-            Verdict::IsPoor => self.degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
-        }
-    }
-
-    /// Posts an event for each slow request of a device, unless its property `slow_io_events` is off.
-    ///
-    /// Differs from OpenZFS: the events do not say where on the device the requests were.
-    #[doc(alias = "FM_EREPORT_ZFS_DELAY")]
-    fn report_slow(&self, leaf: &Leaf) {
-        let new = leaf.stats.unreported.swap(0, Ordering::Relaxed);
-        if new == 0 || self.set_numbers(leaf.guid, ["slow_io_events"]) == [Some(0)] {
-            return;
-        }
-        let most = self.limits().get(crate::memory::Limit::SlowIoEvents);
-        let now = self.pool.env.clock.monotonic();
-        (0..self.diagnosis.slow_to_report(leaf.guid, new, now, most)).for_each(|_| self.report_delay(leaf));
-    }
-
-    /// Takes a device out of use, or, when something depends on it, only calls it degraded; whether it is out.
-    #[doc(alias = "vdev_fault")]
-    fn lose(&self, leaf: &Leaf, top: &Top, why: VdevAux, gone: bool) -> bool {
-        if self.is_needed(leaf, top) {
-            self.degrade(leaf, why, Keep::Recorded);
-            return false;
-        }
-        let health = if gone { Health::REMOVED } else { Health::faulted(why) };
-        self.set_health(leaf, health, Keep::Recorded);
-        if gone {
-            self.report_leaf("resource.fs.zfs.removed", leaf);
-        }
-        true
     }
 
     /// Whether the pool needs the device to stay in use. Logs are never needed.
-    pub(super) fn is_needed(&self, leaf: &Leaf, top: &Top) -> bool {
+    pub(super) fn is_needed(self, leaf: &Leaf, top: &Top) -> bool {
         top.bias != AllocBias::Log && top.requires(leaf)
     }
 
     /// Whether a device that is declared faulted stays in use all the same: the pool needs it, or would need it if disks of its vdev
     /// that are being replaced failed, too, as these may well do.
-    pub(super) fn stays_though_faulty(&self, leaf: &Leaf, top: &Top) -> bool {
-        let tree = self.pool.zio.tree();
+    pub(super) fn stays_though_faulty(self, leaf: &Leaf, top: &Top) -> bool {
+        let tree = self.spa.pool.zio.tree();
         let has = |vdev: &VdevConfig| vdev.walk().iter().any(|below| below.guid == leaf.guid);
         let all = tree.config.walk();
         let pairs = all.into_iter().filter(|vdev| vdev.kind == VdevKind::Replacing && !has(vdev));
@@ -293,39 +242,92 @@ impl Spa {
     }
 
     #[doc(alias = "vdev_degrade")]
-    pub(super) fn degrade(&self, leaf: &Leaf, why: VdevAux, keep: Keep) {
+    pub(super) fn degrade(self, leaf: &Leaf, why: VdevAux, keep: Keep) {
         self.set_health(leaf, Health { state: VdevState::Degraded, aux: why }, keep);
     }
 
     /// Sets a device's state, records it in the configuration, and posts an event. A device that goes out of
     /// use lacks the writes of txgs that are not on disk yet, as they may not be durable on it.
     #[doc(alias("vdev_set_state", "vdev_state_dirty"))]
-    pub(super) fn set_health(&self, leaf: &Leaf, health: Health, keep: Keep) {
+    pub(super) fn set_health(self, leaf: &Leaf, health: Health, keep: Keep) {
         let before = leaf.health();
         if before.is_readable() && !health.is_readable() {
-            leaf.leaves_at(self.txgs.synced() + 1);
-            (self.txgs.synced() + 1..=self.txgs.open()).for_each(|txg| leaf.miss(txg));
+            leaf.leaves_at(self.spa.txgs.synced() + 1);
+            (self.spa.txgs.synced() + 1..=self.spa.txgs.open()).for_each(|txg| leaf.miss(txg));
         }
         leaf.set_health(health);
         self.note_health(leaf, before, keep);
     }
 
     /// Records a device's new state and posts an event.
-    pub(super) fn note_health(&self, leaf: &Leaf, before: Health, keep: Keep) {
+    pub(super) fn note_health(self, leaf: &Leaf, before: Health, keep: Keep) {
         let health = leaf.health();
         let shown = if keep == Keep::Recorded { health } else { Health::ONLINE };
-        self.config.lock().change_root(|root| {
+        self.spa.config.lock().change_root(|root| {
             edit(root, leaf.guid, &mut |config| record(config, shown));
         });
-        if let Some(top) = self.pool.zio.tree().top_of(leaf.guid) {
+        if let Some(top) = self.spa.pool.zio.tree().top_of(leaf.guid) {
             // Only logs can be out of use as a whole: blocks go elsewhere.
-            self.space.set_closed(top.id, is_closed(&top, &self.config.lock()));
+            self.spa.space.set_closed(top.id, is_closed(&top, &self.spa.config.lock()));
         }
         if before.state != health.state {
-            self.report_state(leaf, before);
-            self.reconsider_spares(leaf.guid);
+            self.spa.reports().report_state(leaf, before);
+            self.spa.spares().reconsider_spares(leaf.guid);
         }
     }
+}
+
+fn examine(spa: &Spa, leaf: &Leaf, top: &Top, failed: bool) {
+    let found = failed.then(|| probe(leaf));
+    if let Some(found) = found.filter(|found| !found.is_fine()) {
+        spa.reports().report_leaf("ereport.fs.zfs.probe_failure", leaf);
+        if !lose(spa, leaf, top, VdevAux::ErrorsExceeded, found.gone) {
+            let what = "a device without which the pool can't go on does not work any more";
+            spa.suspending().suspend(Error::new(Kind::Io, what).on_vdev(&leaf.path));
+        }
+        return;
+    }
+    report_slow(spa, leaf);
+    let limits = Limits::of(spa.disks().set_numbers(leaf.guid, LIMITS));
+    match spa.diagnosis.judge(leaf, limits, spa.pool.env.clock.monotonic()) {
+        _ if !spa.limits().is_on(crate::memory::Limit::FaultAgents) => {}
+        Verdict::Fine => {}
+        Verdict::Fails if spa.disks().stays_though_faulty(leaf, top) => {
+            spa.disks().degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded);
+        }
+        Verdict::Fails => drop(lose(spa, leaf, top, VdevAux::ErrorsExceeded, false)),
+        Verdict::IsPoor => spa.disks().degrade(leaf, VdevAux::ErrorsExceeded, Keep::Recorded),
+    }
+}
+
+/// Posts an event for each slow request of a device, unless its property `slow_io_events` is off.
+///
+/// Differs from OpenZFS: the events do not say where on the device the requests were.
+#[doc(alias = "FM_EREPORT_ZFS_DELAY")]
+fn report_slow(spa: &Spa, leaf: &Leaf) {
+    let new = leaf.stats.unreported.swap(0, Ordering::Relaxed);
+    if new == 0 || spa.disks().set_numbers(leaf.guid, ["slow_io_events"]) == [Some(0)] {
+        return;
+    }
+    let most = spa.limits().get(crate::memory::Limit::SlowIoEvents);
+    let now = spa.pool.env.clock.monotonic();
+    (0..spa.diagnosis.slow_to_report(leaf.guid, new, now, most))
+        .for_each(|_| spa.reports().report_delay(leaf));
+}
+
+/// Takes a device out of use, or, when something depends on it, only calls it degraded; whether it is out.
+#[doc(alias = "vdev_fault")]
+fn lose(spa: &Spa, leaf: &Leaf, top: &Top, why: VdevAux, gone: bool) -> bool {
+    if spa.disks().is_needed(leaf, top) {
+        spa.disks().degrade(leaf, why, Keep::Recorded);
+        return false;
+    }
+    let health = if gone { Health::REMOVED } else { Health::faulted(why) };
+    spa.disks().set_health(leaf, health, Keep::Recorded);
+    if gone {
+        spa.reports().report_leaf("resource.fs.zfs.removed", leaf);
+    }
+    true
 }
 
 #[cfg(test)]

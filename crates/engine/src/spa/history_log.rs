@@ -14,6 +14,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use ondisk::pool::SpaHistory;
 
 use super::Spa;
+use super::subjects::Reports;
 use crate::dmu::dirty::Handle;
 use crate::dmu::{NewObject, Object, Tx};
 use crate::error::{Error, Kind, Result};
@@ -51,10 +52,10 @@ pub struct HistoryOrigin {
     pub host: String,
 }
 
-impl Spa {
+impl Reports<'_> {
     /// Adds a record (syncing context).
     #[doc(alias("spa_history_log", "spa_history_log_internal"))]
-    pub fn log_history(&self, event: &HistoryEvent, origin: &HistoryOrigin, tx: &Tx) -> Result<()> {
+    pub fn log_history(self, event: &HistoryEvent, origin: &HistoryOrigin, tx: &Tx) -> Result<()> {
         let mut list = NvList::new();
         match event {
             HistoryEvent::Command(command) => {
@@ -69,57 +70,54 @@ impl Spa {
                 list.add("history txg", tx.txg());
             }
         }
-        list.add("history time", self.pool.env.now()).add("history hostname", origin.host.as_str());
+        list.add("history time", self.spa.pool.env.now()).add("history hostname", origin.host.as_str());
         let packed = list.encode_native().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
         self.notify_history(event, origin, tx);
-        match self.append_history(&packed, matches!(event, HistoryEvent::Command(_)), tx) {
+        match append_history(self.spa, &packed, matches!(event, HistoryEvent::Command(_)), tx) {
             // The damage itself is reported by the read.
             Err(why) if why.is_damage() => Ok(()),
             done => done,
         }
     }
+}
 
-    fn append_history(&self, packed: &[u8], command: bool, tx: &Tx) -> Result<()> {
-        let view = self.mos.view();
-        let number = match Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::HISTORY)? {
-            Some(number) => number,
-            None => self.new_history(tx)?,
-        };
-        let handle = self.mos.handle(number)?;
-        let object = view.object(number)?;
-        let mut head =
-            SpaHistory::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-        head = match append(&handle, &object, head, packed, tx) {
-            Err(why) if why.is_damage() => append(&handle, &object, begin_anew(&head), packed, tx)?,
-            done => done?,
-        };
-        if head.pool_create_len == 0 && command {
-            head.pool_create_len = head.eof;
-            head.bof = head.eof;
-        }
-        handle.set_bonus(tx, &head.to_bytes())
+fn append_history(spa: &Spa, packed: &[u8], command: bool, tx: &Tx) -> Result<()> {
+    let view = spa.mos.view();
+    let number = match Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::HISTORY)? {
+        Some(number) => number,
+        None => new_history(spa, tx)?,
+    };
+    let handle = spa.mos.handle(number)?;
+    let object = view.object(number)?;
+    let mut head = SpaHistory::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+    head = match append(&handle, &object, head, packed, tx) {
+        Err(why) if why.is_damage() => append(&handle, &object, begin_anew(&head), packed, tx)?,
+        done => done?,
+    };
+    if head.pool_create_len == 0 && command {
+        head.pool_create_len = head.eof;
+        head.bof = head.eof;
     }
+    handle.set_bonus(tx, &head.to_bytes())
+}
 
-    #[doc(alias = "spa_history_create_obj")]
-    fn new_history(&self, tx: &Tx) -> Result<u64> {
-        let new = NewObject::with_bonus(
-            ObjectType::SPA_HISTORY,
-            BLOCK,
-            ObjectType::SPA_HISTORY_OFFSETS,
-            SpaHistory::SIZE,
-        );
-        let object = self.mos.create_object(tx, new)?;
-        let directory = self.mos.handle(MOS_DIRECTORY_OBJECT)?;
-        ZapEdit::open(&mut directory.edit(tx))?.insert(mos::HISTORY, object.number)?;
-        // A thousandth of the pool, within limits.
-        let size = self.space.class_stats(crate::zio::alloc::MetaslabClass::Normal).dspace / 1000;
-        let head = SpaHistory {
-            phys_max_off: size.clamp(LIMITS.0, LIMITS.1) / BLOCK * BLOCK,
-            ..SpaHistory::default()
-        };
-        object.set_bonus(tx, &head.to_bytes())?;
-        Ok(object.number)
-    }
+#[doc(alias = "spa_history_create_obj")]
+fn new_history(spa: &Spa, tx: &Tx) -> Result<u64> {
+    let new = NewObject::with_bonus(
+        ObjectType::SPA_HISTORY,
+        BLOCK,
+        ObjectType::SPA_HISTORY_OFFSETS,
+        SpaHistory::SIZE,
+    );
+    let object = spa.mos.create_object(tx, new)?;
+    let directory = spa.mos.handle(MOS_DIRECTORY_OBJECT)?;
+    ZapEdit::open(&mut directory.edit(tx))?.insert(mos::HISTORY, object.number)?;
+    // A thousandth of the pool, within limits.
+    let size = spa.space.class_stats(crate::zio::alloc::MetaslabClass::Normal).dspace / 1000;
+    let head =
+        SpaHistory { phys_max_off: size.clamp(LIMITS.0, LIMITS.1) / BLOCK * BLOCK, ..SpaHistory::default() };
+    object.set_bonus(tx, &head.to_bytes())?;
+    Ok(object.number)
 }
 
 /// Writes a record, and returns the offsets behind it.

@@ -13,6 +13,7 @@ use super::feature_set::FeatureSet;
 use super::history_log::{HistoryEvent, HistoryOrigin};
 use super::space::DedupTotals;
 use super::space::slop::slop;
+use super::subjects::{BlockSharing, IntentLogs, SpaceFacts};
 use crate::dmu::tx::Reserved;
 use crate::dmu::{LiveObjset, Tx};
 use crate::dsl::write::scan_moves::DatasetMove;
@@ -102,13 +103,13 @@ impl Hooks for Spa {
     }
 
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
-        self.free_block(bp, tx)
+        self.sharing().free_block(bp, tx)
     }
 
     fn mark_obsolete(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         let Some(dva) = bp.dvas().next() else { return Ok(()) };
         if self.features.is_enabled(Feature::BlockCloning) {
-            return self.keep_place(u64::from(dva.vdev), tx);
+            return self.sharing().keep_place(u64::from(dva.vdev), tx);
         }
         self.space.mark_obsolete(&dva);
         Ok(())
@@ -149,8 +150,8 @@ impl Hooks for Spa {
     }
 
     fn pool_space(&self, netfree: bool) -> u64 {
-        let slop = self.slop();
-        let space = self.dspace().saturating_sub(self.space.checkpoint_space());
+        let slop = self.space_facts().slop();
+        let space = self.space_facts().dspace().saturating_sub(self.space.checkpoint_space());
         // Operations that free space in the end may use half of the slop.
         space.saturating_sub(if netfree { slop / 2 } else { slop })
     }
@@ -163,7 +164,7 @@ impl Hooks for Spa {
         let dataset = (!name.is_empty()).then(|| (name.to_owned(), number));
         let (name, text) = (what.to_owned(), details.to_owned());
         let origin = HistoryOrigin { who: 0, host: self.config.lock().facts().hostname.clone() };
-        self.log_history(&HistoryEvent::Internal { name, dataset, text }, &origin, tx)
+        self.reports().log_history(&HistoryEvent::Internal { name, dataset, text }, &origin, tx)
     }
 }
 
@@ -222,7 +223,7 @@ impl LogsOf {
 impl LogHost for LogsOf {
     fn begin(&self) -> Result<Tx> {
         let spa = self.spa()?;
-        spa.check_claim()?;
+        spa.multihost().check_claim()?;
         Ok(Tx::begin(&spa.txgs, &spa.dirty))
     }
 
@@ -247,7 +248,7 @@ impl LogHost for LogsOf {
     }
 
     fn free(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
-        self.spa()?.free_block(bp, tx)
+        self.spa()?.sharing().free_block(bp, tx)
     }
 
     fn random(&self) -> u64 {
@@ -280,33 +281,37 @@ impl LogHost for LogsOf {
     }
 }
 
-impl Spa {
+impl IntentLogs<'_> {
     /// Returns the pool operations for intent logs.
-    pub fn log_host(&self) -> Arc<dyn LogHost> {
-        Arc::new(LogsOf(Weak::clone(&self.me)))
+    pub fn host(self) -> Arc<dyn LogHost> {
+        Arc::new(LogsOf(Weak::clone(&self.spa.me)))
     }
+}
 
-    /// Deflated bytes of the normal class, without vdevs on which nothing is allocated: data overwritten
-    /// there needs as much space elsewhere.
-    fn real_dspace(&self) -> u64 {
-        self.space.class_stats(MetaslabClass::Normal).dspace.saturating_sub(self.space.closed_dspace())
-    }
-
+impl BlockSharing<'_> {
     /// The totals of all dedup tables and their logs as of the last txg.
-    pub fn dedup_totals(&self) -> DedupTotals {
-        let (dsize, ref_dsize) = self.shared.dedup_totals();
+    pub fn dedup_totals(self) -> DedupTotals {
+        let (dsize, ref_dsize) = self.spa.shared.dedup_totals();
         DedupTotals { dsize, ref_dsize }
     }
+}
 
+impl SpaceFacts<'_> {
     /// Bytes that datasets may refer to, all together: shared blocks count once per reference.
     #[doc(alias = "spa_get_dspace")]
-    pub fn dspace(&self) -> u64 {
-        self.real_dspace().saturating_add(self.shared.saved())
+    pub fn dspace(self) -> u64 {
+        real_dspace(self.spa).saturating_add(self.spa.shared.saved())
     }
 
     /// Bytes that are kept back so that deleting always works.
     #[doc(alias = "spa_get_slop_space")]
-    pub(crate) fn slop(&self) -> u64 {
-        slop(self.real_dspace(), self.space.class_stats(MetaslabClass::EmbeddedLog).dspace)
+    pub(crate) fn slop(self) -> u64 {
+        slop(real_dspace(self.spa), self.spa.space.class_stats(MetaslabClass::EmbeddedLog).dspace)
     }
+}
+
+/// Deflated bytes of the normal class, without vdevs on which nothing is allocated: data overwritten
+/// there needs as much space elsewhere.
+fn real_dspace(spa: &Spa) -> u64 {
+    spa.space.class_stats(MetaslabClass::Normal).dspace.saturating_sub(spa.space.closed_dspace())
 }

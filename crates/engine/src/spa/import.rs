@@ -233,7 +233,7 @@ fn import_some(
     }
     make_vdev_zaps(&spa)?;
     carry_on(&spa, options)?;
-    spa.notify("pool_import");
+    spa.reports().notify("pool_import");
     Ok(spa)
 }
 
@@ -282,17 +282,17 @@ fn config_here(pool: &Pool, options: &ImportOptions) -> Result<PoolConfig> {
 
 /// Activities that were under way when the pool was last in use go on; a change that was left in the middle is ended.
 fn carry_on(spa: &Spa, options: &ImportOptions) -> Result<()> {
-    spa.discard_at_import()?;
-    spa.remove_at_import()?;
-    spa.continue_expansion();
-    spa.sweep_at_import()?;
-    spa.autotrim_at_import()?;
+    spa.checkpoint().load()?;
+    spa.removal().load()?;
+    spa.expansion().load();
+    spa.free_space().load()?;
+    spa.free_space().load_autotrim()?;
     spa.index_at_import();
-    spa.scan_at_import()?;
-    spa.expand_at_import()?;
-    spa.move_spares(&options.paths)?;
+    spa.scans().load()?;
+    spa.vdevs().expand_at_import()?;
+    spa.spares().move_spares(&options.paths)?;
     release_temporary(spa)?;
-    spa.destroy_inconsistent()
+    spa.dsl().destroy_inconsistent()
 }
 
 /// How the MOS's blocks are written in a pool with these features: a pool of a version without features, or without
@@ -388,7 +388,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>, back_to: Op
             logs.iter().map(|log| (log.id, claim::claim(log, &*allocator, tx.txg()))).collect();
         derived.map_or(Ok(()), |derived| spa.replace_derived(derived, tx))?;
         let clones = claimed.iter().flat_map(|(_, claimed)| &claimed.clones).copied().collect();
-        spa.add_references(clones, tx)?;
+        spa.sharing().add_references(clones, tx)?;
         let at = MosTx::new(&spa.mos, tx, spa);
         for (number, claimed) in &claimed {
             dsl::write::log::write_header(&at, *number, claimed.header)?;
@@ -427,7 +427,7 @@ fn note_rewind(spa: &Spa, until: u64) -> Result<()> {
 pub(super) fn drop_log(spa: &Spa, tx: &Tx, log: &Arc<Objset>, until: u64) -> Result<()> {
     let mut chain = zil::chain_as(log, Form::NoKey);
     while let Some(bp) = chain.peek().filter(|bp| bp.logical_birth() <= until) {
-        spa.free_places(&bp, tx)?;
+        spa.sharing().free_places(&bp, tx)?;
         if chain.next().is_none() {
             break;
         }

@@ -49,7 +49,7 @@ impl Spa {
     /// Starts to read the keys of dedup tables into memory.
     pub(super) fn index_at_import(&self) {
         if self.shared.wants_index() {
-            self.start_steps(&(Arc::clone(&self.indexing) as Arc<dyn Activity>));
+            self.background().start_steps(&(Arc::clone(&self.indexing) as Arc<dyn Activity>));
         }
     }
 }

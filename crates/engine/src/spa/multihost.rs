@@ -20,6 +20,7 @@ use ondisk::names::{MOS_DIRECTORY_OBJECT, mos};
 use parking_lot::Mutex;
 
 use super::Spa;
+use super::subjects::MultihostClaim;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
 use crate::vdev::label::write_heartbeat;
@@ -59,73 +60,58 @@ impl Multihost {
     }
 }
 
-impl Spa {
+impl MultihostClaim<'_> {
     /// Learns whether the property is on.
-    pub(super) fn refresh_multihost(&self) -> Result<()> {
-        let view = self.mos.view();
+    pub(super) fn refresh(self) -> Result<()> {
+        let view = self.spa.mos.view();
         let props = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::PROPS)?;
         let value = match props.filter(|&number| number != 0) {
             Some(number) => Zap::open(&view.object(number)?)?.u64(PROPERTY)?,
             None => None,
         };
         let on = value.is_some_and(|value| value != 0);
-        if self.multihost.on.swap(on, Ordering::Relaxed) != on {
-            *self.multihost.beat.lock() = Beat::default();
+        if self.spa.multihost.on.swap(on, Ordering::Relaxed) != on {
+            *self.spa.multihost.beat.lock() = Beat::default();
         }
         Ok(())
     }
 
     /// Puts into an uberblock that is to be written how often others come.
-    pub(super) fn sign(&self, uberblock: &mut Uberblock) {
-        let interval = self.multihost_interval();
-        match self.multihost.is_on() {
-            true => uberblock.set_mmp(nanos(interval), millis(interval), 0, self.multihost_fails()),
+    pub(super) fn sign(self, uberblock: &mut Uberblock) {
+        let interval = multihost_interval(self.spa);
+        match self.spa.multihost.is_on() {
+            true => uberblock.set_mmp(nanos(interval), millis(interval), 0, multihost_fails(self.spa)),
             false => uberblock.clear_mmp(),
-        }
-    }
-
-    /// The time between two heartbeats of a device.
-    #[doc(alias = "zfs_multihost_interval")]
-    fn multihost_interval(&self) -> Duration {
-        Duration::from_millis(self.limits().get(Limit::MultihostInterval))
-    }
-
-    /// Intervals without a heartbeat after which the pool is suspended; 0: it never is.
-    #[doc(alias = "zfs_multihost_fail_intervals")]
-    fn multihost_fails(&self) -> u64 {
-        match self.limits().get(Limit::MultihostFail) {
-            1 => 2,
-            fails => fails,
         }
     }
 
     /// Writes a heartbeat when one is due. For a thread of its own: it must not wait for txgs.
     #[doc(alias = "mmp_write_uberblock")]
-    pub fn heartbeat(&self) {
-        if !self.multihost.is_on() || self.txgs.suspended().is_some() {
+    pub fn heartbeat(self) {
+        if !self.spa.multihost.is_on() || self.spa.txgs.suspended().is_some() {
             return;
         }
-        let tree = self.pool.zio.tree();
+        let tree = self.spa.pool.zio.tree();
         let leaves = leaves(&tree);
-        let now = self.pool.env.clock.monotonic();
-        let mut beat = self.multihost.beat.lock();
-        if now < beat.due || self.check_beat(beat.last).is_err() {
+        let now = self.spa.pool.env.clock.monotonic();
+        let mut beat = self.spa.multihost.beat.lock();
+        if now < beat.due || check_beat(self.spa, beat.last).is_err() {
             return;
         }
         let many = u32::try_from(leaves.len()).unwrap_or(u32::MAX).max(1);
-        let interval = self.multihost_interval();
+        let interval = multihost_interval(self.spa);
         beat.due = now + (interval / many).max(MIN_INTERVAL);
-        let mut uberblock = self.uberblock();
-        let second = self.pool.env.now();
+        let mut uberblock = self.spa.uberblock();
+        let second = self.spa.pool.env.now();
         beat.sequence = if beat.second == second { beat.sequence.saturating_add(1) } else { 1 };
         beat.second = second;
         uberblock.timestamp = second;
         let since = beat.last.map_or(interval, |last| now.saturating_sub(last).max(interval));
-        uberblock.set_mmp(nanos(since), millis(interval), beat.sequence, self.multihost_fails());
+        uberblock.set_mmp(nanos(since), millis(interval), beat.sequence, multihost_fails(self.spa));
         beat.turn = beat.turn.wrapping_add(1);
         let chosen = leaves.get(beat.turn % leaves.len().max(1));
-        let label = u32::try_from(self.pool.env.guid() % 4).unwrap_or(0);
-        let executor = &*self.pool.env.executor;
+        let label = u32::try_from(self.spa.pool.env.guid() % 4).unwrap_or(0);
+        let executor = &*self.spa.pool.env.executor;
         let written =
             chosen.is_some_and(|(leaf, ashift)| write_heartbeat(leaf, *ashift, label, &uberblock, executor));
         beat.last.get_or_insert(now);
@@ -139,27 +125,42 @@ impl Spa {
     /// # Errors
     /// `Suspended`.
     #[doc(alias = "ZIO_SUSPEND_MMP")]
-    pub(super) fn check_claim(&self) -> Result<()> {
-        if !self.multihost.is_on() {
+    pub(super) fn check_claim(self) -> Result<()> {
+        if !self.spa.multihost.is_on() {
             return Ok(());
         }
-        self.check_beat(self.multihost.beat.lock().last)
+        check_beat(self.spa, self.spa.multihost.beat.lock().last)
     }
+}
 
-    fn check_beat(&self, last: Option<Duration>) -> Result<()> {
-        let silent = last.map_or(Duration::ZERO, |last| self.pool.env.clock.monotonic().saturating_sub(last));
-        let fails = u32::try_from(self.multihost_fails()).unwrap_or(u32::MAX);
-        if fails == 0 || silent <= self.multihost_interval() * fails {
-            return Ok(());
-        }
-        let what = "the pool is suspended: the multihost heartbeat could not be written";
-        // Another machine may have it already.
-        self.broken.store(true, Ordering::Release);
-        let why = Error::new(Kind::Io, "no heartbeat was written for too long");
-        let why = Error::new(Kind::Suspended, what).because(why);
-        self.suspend_as(why.clone());
-        Err(why)
+/// The time between two heartbeats of a device.
+#[doc(alias = "zfs_multihost_interval")]
+fn multihost_interval(spa: &Spa) -> Duration {
+    Duration::from_millis(spa.limits().get(Limit::MultihostInterval))
+}
+
+/// Intervals without a heartbeat after which the pool is suspended; 0: it never is.
+#[doc(alias = "zfs_multihost_fail_intervals")]
+fn multihost_fails(spa: &Spa) -> u64 {
+    match spa.limits().get(Limit::MultihostFail) {
+        1 => 2,
+        fails => fails,
     }
+}
+
+fn check_beat(spa: &Spa, last: Option<Duration>) -> Result<()> {
+    let silent = last.map_or(Duration::ZERO, |last| spa.pool.env.clock.monotonic().saturating_sub(last));
+    let fails = u32::try_from(multihost_fails(spa)).unwrap_or(u32::MAX);
+    if fails == 0 || silent <= multihost_interval(spa) * fails {
+        return Ok(());
+    }
+    let what = "the pool is suspended: the multihost heartbeat could not be written";
+    // Another machine may have it already.
+    spa.broken.store(true, Ordering::Release);
+    let why = Error::new(Kind::Io, "no heartbeat was written for too long");
+    let why = Error::new(Kind::Suspended, what).because(why);
+    spa.suspending().suspend_because(why.clone());
+    Err(why)
 }
 
 /// Leaves that take heartbeats, and their top-level vdevs' sector shifts.

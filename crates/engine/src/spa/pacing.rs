@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Spa;
+use super::subjects::Jobs;
 use crate::memory::Limit;
 
 /// A job works at least so long before it rests: ending its requests takes time.
@@ -80,49 +81,52 @@ impl Rest {
     }
 }
 
-impl Spa {
+impl Jobs<'_> {
     /// Whether something waits for the txg that is being written.
-    pub(super) fn is_txg_awaited(&self) -> bool {
-        self.txgs.wanted()
-            || self.dirty.memory() > self.limits().dirty_share(Limit::DirtySyncPercent)
-            || self.stop.load(Ordering::Acquire)
+    pub(super) fn is_txg_awaited(self) -> bool {
+        self.spa.txgs.wanted()
+            || self.spa.dirty.memory() > self.spa.limits().dirty_share(Limit::DirtySyncPercent)
+            || self.spa.stop.load(Ordering::Acquire)
     }
 
     /// A job begins to work.
-    pub(super) fn turn(&self) -> JobTurn {
-        JobTurn { began: self.pool.env.clock.monotonic(), came: self.others().came }
+    pub(super) fn turn(self) -> JobTurn {
+        JobTurn { began: self.spa.pool.env.clock.monotonic(), came: others_now(self.spa).came }
     }
 
     /// Has the job rest, if it has worked for long enough beside others. `end` ends its requests.
-    pub(super) fn pace_job(&self, turn: &mut JobTurn, end: impl FnOnce()) {
-        let now = || self.pool.env.clock.monotonic();
-        let percent = self.limits().get(Limit::JobShare);
-        if !self.is_threaded() || percent >= 100 || now().saturating_sub(turn.began) < LEAST {
+    pub(super) fn pace(self, turn: &mut JobTurn, end: impl FnOnce()) {
+        let now = || self.spa.pool.env.clock.monotonic();
+        let percent = self.spa.limits().get(Limit::JobShare);
+        if !self.spa.is_threaded() || percent >= 100 || now().saturating_sub(turn.began) < LEAST {
             return;
         }
-        let others = self.others();
+        let others = others_now(self.spa);
         let is_shared = others.pending || others.came != turn.came;
-        self.pacing.0.store(is_shared, Ordering::Relaxed);
+        self.spa.pacing.0.store(is_shared, Ordering::Relaxed);
         if is_shared {
             end();
             let worked = now().saturating_sub(turn.began);
-            let mut rest = Rest::after(worked, percent, now(), self.others().came);
-            while !rest.is_over(now(), self.others()) && !self.is_txg_awaited() && !self.is_suspended() {
-                self.txgs.wait_change(LOOK);
+            let mut rest = Rest::after(worked, percent, now(), others_now(self.spa).came);
+            while !rest.is_over(now(), others_now(self.spa))
+                && !self.is_txg_awaited()
+                && !self.spa.is_suspended()
+            {
+                self.spa.txgs.wait_change(LOOK);
             }
         }
         *turn = self.turn();
     }
+}
 
-    fn others(&self) -> Others {
-        let mut all = Others { came: 0, pending: false };
-        for leaf in self.pool.zio.tree().leaves() {
-            let (came, pending) = leaf.stats.others();
-            all.came = all.came.wrapping_add(came);
-            all.pending |= pending;
-        }
-        all
+fn others_now(spa: &Spa) -> Others {
+    let mut all = Others { came: 0, pending: false };
+    for leaf in spa.pool.zio.tree().leaves() {
+        let (came, pending) = leaf.stats.others();
+        all.came = all.came.wrapping_add(came);
+        all.pending |= pending;
     }
+    all
 }
 
 #[cfg(test)]

@@ -231,7 +231,7 @@ impl Spa {
     /// Replaces the old structures by the derived ones (syncing context, in the first txg).
     pub(super) fn replace_derived(&self, derived: Derived, tx: &Tx) -> Result<()> {
         let Derived { replaced, dedup, clones, kept, .. } = derived;
-        kept.iter().try_for_each(|bp| self.free_places(bp, tx))?;
+        kept.iter().try_for_each(|bp| self.sharing().free_places(bp, tx))?;
         let within = self.mos.within(tx);
         let mut histograms = 0;
         for number in &replaced.objects {
@@ -245,7 +245,7 @@ impl Spa {
                 (false, false) => handle.forget(tx)?,
             }
         }
-        self.reduce(Feature::SpacemapHistogram, histograms, tx)?;
+        reduce(self, Feature::SpacemapHistogram, histograms, tx)?;
         let mut edit = within.edit(MOS_DIRECTORY_OBJECT)?;
         let mut directory = ZapEdit::open(&mut *edit)?;
         replaced.names.iter().try_for_each(|name| directory.remove(name))?;
@@ -253,29 +253,29 @@ impl Spa {
         for zap in &replaced.top_zaps {
             ZapEdit::open(&mut *within.edit(*zap)?)?.remove(vdev_top::MS_UNFLUSHED_PHYS_TXGS)?;
         }
-        self.reduce(Feature::LogSpacemap, i64::MAX, tx)?;
+        reduce(self, Feature::LogSpacemap, i64::MAX, tx)?;
         if replaced.which.dedup {
-            self.reduce(Feature::FastDedup, i64::MAX, tx)?;
-            self.replace_dedup(dedup, &replaced.fast, tx)?;
+            reduce(self, Feature::FastDedup, i64::MAX, tx)?;
+            self.sharing().replace_dedup(dedup, &replaced.fast, tx)?;
         }
         if replaced.which.clones {
-            self.reduce(Feature::BlockCloningEndian, i64::MAX, tx)?;
-            self.reduce(Feature::BlockCloning, i64::MAX, tx)?;
-            self.replace_clones(clones, tx)?;
+            reduce(self, Feature::BlockCloningEndian, i64::MAX, tx)?;
+            reduce(self, Feature::BlockCloning, i64::MAX, tx)?;
+            self.sharing().replace_clones(clones, tx)?;
         }
         if replaced.which.freeing {
             self.replace_lists(&replaced.lists, tx)?;
         }
         Ok(())
     }
+}
 
-    /// Takes at most `uses` from the count of a feature.
-    fn reduce(&self, feature: Feature, uses: i64, tx: &Tx) -> Result<()> {
-        let count = i64::try_from(self.features.count(feature)).unwrap_or(i64::MAX);
-        match count.min(uses) {
-            0 => Ok(()),
-            less => self.features.count_by(feature, -less, tx),
-        }
+/// Takes at most `uses` from the count of a feature.
+fn reduce(spa: &Spa, feature: Feature, uses: i64, tx: &Tx) -> Result<()> {
+    let count = i64::try_from(spa.features.count(feature)).unwrap_or(i64::MAX);
+    match count.min(uses) {
+        0 => Ok(()),
+        less => spa.features.count_by(feature, -less, tx),
     }
 }
 

@@ -10,7 +10,7 @@
 //! before that are not compared: an entry of a clone table exists only as long as its block.
 //!
 //! For the same reason the old places do not become obsolete with the last snapshot that has them, in pools with the feature
-//! `block_cloning` ([`super::Spa::keep_place`]).
+//! `block_cloning` ([`super::BlockSharing::keep_place`]).
 //!
 //! Differs from OpenZFS: it looks at the pointer's own place only, and frees a block that such a clone still refers to.
 

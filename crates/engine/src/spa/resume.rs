@@ -4,7 +4,7 @@
 //! still. Steps of a resume:
 //!
 //! 1. Leaves that don't work are opened anew. A leaf whose labels have a later state was used by another
-//!    host: it is not taken (the caller of [`Spa::resume`], which opens the devices, checks that).
+//!    host: it is not taken (the caller of [`Suspending::resume`], which opens the devices, checks that).
 //! 2. All writes of the syncing txg so far are read again: disks that were away may have lost writes that
 //!    were not durable yet. Where redundancy has the block, the leaf's DTL gets that txg; where nothing has
 //!    it, the pool stays suspended. Blocks that a resilver restored are not read; another resilver follows.
@@ -22,6 +22,7 @@ use zcommon::vdev::{VdevAux, VdevState};
 
 use super::Spa;
 use super::devices::Reopened;
+use super::subjects::Suspending;
 use crate::error::{Error, Kind, Result};
 use crate::vdev::config::AllocBias;
 use crate::vdev::leaf::Leaf;
@@ -32,22 +33,17 @@ use crate::zio::suspend::Cure;
 /// Advice for a pool that can't be resumed.
 const LEAVE: &str = "export it with -f and import it again";
 
-impl Spa {
-    /// From now on requests that devices fail wait for [`Spa::resume`]. Only where another thread than the
+impl Suspending<'_> {
+    /// From now on requests that devices fail wait for [`Suspending::resume`]. Only where another thread than the
     /// writer can call that.
-    pub(super) fn hold_what_fails(&self) {
-        let me = self.me.clone();
+    pub(super) fn hold_what_fails(self) {
+        let me = self.spa.me.clone();
         let sink = Arc::new(move |why: &Error| {
             if let Some(spa) = me.upgrade() {
-                spa.suspend(why.clone());
+                spa.suspending().suspend(why.clone());
             }
         });
-        self.pool.zio.suspended.open(sink);
-    }
-
-    /// Whether the pool is suspended.
-    pub fn is_suspended(&self) -> bool {
-        self.txgs.suspended().is_some()
+        self.spa.pool.zio.suspended.open(sink);
     }
 
     /// Resumes a suspended pool, on devices that `reopen` returns for the guids of leaves that don't work.
@@ -57,25 +53,25 @@ impl Spa {
     /// `Suspended`, with the reason, when it can't be resumed. A forced export and an import then return to
     /// the last synced txg.
     #[doc(alias("spa_clear", "zio_resume"))]
-    pub fn resume(&self, reopen: &dyn Fn(u64) -> Reopened) -> Result<()> {
-        if !self.is_suspended() {
+    pub fn resume(self, reopen: &dyn Fn(u64) -> Reopened) -> Result<()> {
+        if !self.spa.is_suspended() {
             return Ok(());
         }
         let cannot = |why: &str, advice: &str| {
             let what = format!("the pool can't go on: {why}; {advice}");
-            Error::new(Kind::Suspended, what).in_pool(&self.pool.name)
+            Error::new(Kind::Suspended, what).in_pool(&self.spa.pool.name)
         };
-        if self.check_claim().is_err() {
+        if self.spa.multihost().check_claim().is_err() {
             let why = "multihost is on, and another machine may have imported it since its last heartbeat";
             return Err(cannot(why, LEAVE));
         }
-        if self.broken.load(Ordering::Acquire) {
+        if self.spa.broken.load(Ordering::Acquire) {
             return Err(cannot("a transaction group was left half written", LEAVE));
         }
-        if self.txgs.is_torn() {
+        if self.spa.txgs.is_torn() {
             return Err(cannot("an error of this program broke off a change halfway", LEAVE));
         }
-        let tree = self.pool.zio.tree();
+        let tree = self.spa.pool.zio.tree();
         let mut leaves: Vec<&Arc<Leaf>> =
             tree.leaves().filter(|leaf| tree.top_of(leaf.guid).is_some()).collect();
         leaves.sort_unstable_by_key(|leaf| leaf.guid);
@@ -89,29 +85,36 @@ impl Spa {
             return Err(cannot("devices are still missing", advice).on_vdev(&top.name));
         }
         let suspects: Vec<Arc<Leaf>> = tree.leaves().map(Arc::clone).collect();
-        if let Err(e) = self.pool.zio.check_written(u64::MAX, &suspects, Cure::Note) {
+        if let Err(e) = self.spa.pool.zio.check_written(u64::MAX, &suspects, Cure::Note) {
             return Err(cannot("devices have lost what they had taken", LEAVE).because(e));
         }
         // A disk that was away may have lost blocks that a resilver had restored, too.
-        suspects.iter().for_each(|leaf| leaf.doubt_restored(self.txgs.synced().saturating_add(1)));
-        self.pool.zio.suspended.resume(|| {
-            self.txgs.resume();
-            self.forget_suspension();
+        suspects.iter().for_each(|leaf| leaf.doubt_restored(self.spa.txgs.synced().saturating_add(1)));
+        self.spa.pool.zio.suspended.resume(|| {
+            self.spa.txgs.resume();
+            self.forget();
         });
         Ok(())
     }
 
     /// Fails requests that wait for a suspended pool: nothing is written any more, and activities make no more steps.
-    pub fn abandon(&self) {
-        self.broken.store(true, Ordering::Release);
-        self.activities.dismiss();
-        self.pool.zio.suspended.close();
+    pub fn abandon(self) {
+        self.spa.broken.store(true, Ordering::Release);
+        self.spa.activities.dismiss();
+        self.spa.pool.zio.suspended.close();
     }
 
     /// Ends a pool that is not taken into use after all: nothing is written any more, and its threads end.
-    pub fn give_up(&self) {
+    pub fn give_up(self) {
         self.abandon();
-        self.stop_thread();
+        self.spa.stop_thread();
+    }
+}
+
+impl Spa {
+    /// Whether the pool is suspended.
+    pub fn is_suspended(&self) -> bool {
+        self.txgs.suspended().is_some()
     }
 }
 

@@ -10,59 +10,60 @@ use super::Spa;
 use super::autotrim::AUTOTRIM;
 use super::growth::AUTOEXPAND;
 use super::shared::QUOTA;
+use super::subjects::PoolProps;
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::dsl::write::Hooks;
 use crate::error::Result;
 use crate::zap::{Value, Zap, ZapEdit};
 
-impl Spa {
+impl PoolProps<'_> {
     /// Sets properties (syncing context). The caller checks the values.
     #[doc(alias = "spa_sync_props")]
-    pub fn set_props(&self, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
+    pub fn set(self, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
         for (name, value) in settings {
             let text = value.text().filter(|text| !text.is_empty()).map(str::to_owned);
             match name.as_str() {
-                "comment" => self.config.lock().change_facts(|facts| facts.comment = text),
-                "compatibility" => self.config.lock().change_facts(|facts| facts.compatibility = text),
-                _ => self.set_prop(name, value, tx)?,
+                "comment" => self.spa.config.lock().change_facts(|facts| facts.comment = text),
+                "compatibility" => self.spa.config.lock().change_facts(|facts| facts.compatibility = text),
+                _ => set_prop(self.spa, name, value, tx)?,
             }
             if let (QUOTA, PropValue::Number(quota)) = (name.as_str(), value) {
-                self.shared.set_quota(*quota);
+                self.spa.shared.set_quota(*quota);
             }
             if name == AUTOTRIM {
-                self.set_autotrim(*value != PropValue::Number(0));
+                self.spa.free_space().set_autotrim(*value != PropValue::Number(0));
             }
             if name == AUTOEXPAND {
-                self.set_autoexpand(*value != PropValue::Number(0));
-                self.measure_all(tx)?;
+                self.spa.vdevs().set_autoexpand(*value != PropValue::Number(0));
+                self.spa.vdevs().measure_all(tx)?;
             }
             let shown = match value {
                 PropValue::Number(n) => n.to_string(),
                 PropValue::Text(text) => text.clone(),
             };
-            self.log("set", "", 0, &format!("{name}={shown}"), tx)?;
+            self.spa.log("set", "", 0, &format!("{name}={shown}"), tx)?;
         }
         Ok(())
     }
+}
 
-    fn set_prop(&self, name: &str, value: &PropValue, tx: &Tx) -> Result<()> {
-        let view = self.mos.view();
-        let known = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::PROPS)?;
-        let number = match known.filter(|number| *number != 0) {
-            Some(number) => number,
-            None => {
-                let number = self.datasets.at(tx, self).create_zap(ObjectType::POOL_PROPS)?;
-                let directory = self.mos.handle(MOS_DIRECTORY_OBJECT)?;
-                ZapEdit::open(&mut directory.edit(tx))?.insert(mos::PROPS, number)?;
-                number
-            }
-        };
-        let value = match value {
-            PropValue::Number(n) => Value::from(*n),
-            PropValue::Text(text) => Value::from(text.as_str()),
-        };
-        let zap = self.mos.handle(number)?;
-        ZapEdit::open(&mut zap.edit(tx))?.update(name, value)
-    }
+fn set_prop(spa: &Spa, name: &str, value: &PropValue, tx: &Tx) -> Result<()> {
+    let view = spa.mos.view();
+    let known = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::PROPS)?;
+    let number = match known.filter(|number| *number != 0) {
+        Some(number) => number,
+        None => {
+            let number = spa.datasets.at(tx, spa).create_zap(ObjectType::POOL_PROPS)?;
+            let directory = spa.mos.handle(MOS_DIRECTORY_OBJECT)?;
+            ZapEdit::open(&mut directory.edit(tx))?.insert(mos::PROPS, number)?;
+            number
+        }
+    };
+    let value = match value {
+        PropValue::Number(n) => Value::from(*n),
+        PropValue::Text(text) => Value::from(text.as_str()),
+    };
+    let zap = spa.mos.handle(number)?;
+    ZapEdit::open(&mut zap.edit(tx))?.update(name, value)
 }

@@ -14,6 +14,7 @@ use super::Spa;
 use super::activity::{Activity, Due};
 use super::pool::Pool;
 use super::remapped;
+use super::subjects::BlockSharing;
 use crate::brt::write::Added;
 use crate::ddt::index::IndexProgress;
 use crate::ddt::prune::{Ages, BATCH, Place, Prune, candidates};
@@ -269,32 +270,32 @@ impl DedupTables for DedupOf {
     }
 }
 
-impl Spa {
+impl BlockSharing<'_> {
     /// A reference to a block ends (syncing context); the last one takes its space back.
     #[doc(alias = "zio_free")]
-    pub(crate) fn free_block(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+    pub(crate) fn free_block(self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }
-        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
+        let tables = TablesAt { spa: self.spa, within: self.spa.mos.within(tx) };
         if !bp.dedup() {
-            return self.release(&tables, bp, tx);
+            return release(self.spa, &tables, bp, tx);
         }
         // Only its entry knows when a listed block is free.
-        self.shared.ddt.free(self, bp)?.iter().try_for_each(|bp| self.release(&tables, bp, tx))
+        self.spa.shared.ddt.free(self.spa, bp)?.iter().try_for_each(|bp| release(self.spa, &tables, bp, tx))
     }
 
     /// Whether a clone table lists each of `all`: it has more references than one, as of the txg on disk.
     ///
     /// # Errors
     /// The errors of [`Spa::begin`]; errors of reading the table.
-    pub fn are_cloned(&self, all: &[Blkptr]) -> Result<Vec<bool>> {
+    pub fn are_cloned(self, all: &[Blkptr]) -> Result<Vec<bool>> {
         // Nothing is changed under it: objects of the MOS are opened under a transaction.
-        let tx = self.begin()?;
-        let tables = TablesAt { spa: self, within: self.mos.within(&tx) };
-        let refers = |bp: &Blkptr| self.shared.brt.refers(&tables, bp);
+        let tx = self.spa.begin()?;
+        let tables = TablesAt { spa: self.spa, within: self.spa.mos.within(&tx) };
+        let refers = |bp: &Blkptr| self.spa.shared.brt.refers(&tables, bp);
         let is_cloned = |bp: &Blkptr| -> Result<bool> {
-            let others = self.other_pointers(bp);
+            let others = other_pointers(self.spa, bp);
             others.iter().try_fold(refers(bp)?, |any, other| Ok(any || refers(other)?))
         };
         all.iter().map(is_cloned).collect()
@@ -304,22 +305,22 @@ impl Spa {
     ///
     /// # Errors
     /// When the place of one in its clone table cannot be read.
-    pub fn check_clones(&self, all: &[Blkptr]) -> Result<()> {
+    pub fn check_clones(self, all: &[Blkptr]) -> Result<()> {
         let is_listed = |bp: &&Blkptr| !bp.is_hole() && !bp.is_embedded() && !bp.dedup();
-        self.shared.brt.check(&self.mos.view(), all.iter().filter(is_listed))
+        self.spa.shared.brt.check(&self.spa.mos.view(), all.iter().filter(is_listed))
     }
 
     /// Counts the references of the txg's clones, before anything that it frees.
-    pub(super) fn count_clones(&self, tx: &Tx) -> Result<()> {
-        if self.dirty.clones(tx.txg()) == 0 {
+    pub(super) fn count_clones(self, tx: &Tx) -> Result<()> {
+        if self.spa.dirty.clones(tx.txg()) == 0 {
             return Ok(());
         }
-        self.add_references(self.datasets.cloned(tx.txg()), tx)
+        self.add_references(self.spa.datasets.cloned(tx.txg()), tx)
     }
 
     /// Blocks get another reference for each of `cloned` (syncing context).
     #[doc(alias = "brt_pending_apply")]
-    pub(super) fn add_references(&self, cloned: Vec<Blkptr>, tx: &Tx) -> Result<()> {
+    pub(super) fn add_references(self, cloned: Vec<Blkptr>, tx: &Tx) -> Result<()> {
         let mut by_place: BTreeMap<(u32, u64), Added> = BTreeMap::new();
         for bp in cloned {
             let Some(dva) = bp.dva(0) else { continue };
@@ -329,76 +330,59 @@ impl Spa {
         // References to blocks in a dedup table are counted there: a free could not tell which table counts a
         // reference.
         let mut rest = Vec::new();
-        self.shared.ddt.expect(self, by_place.values().map(|added| &added.bp).filter(|bp| bp.dedup()));
+        self.spa
+            .shared
+            .ddt
+            .expect(self.spa, by_place.values().map(|added| &added.bp).filter(|bp| bp.dedup()));
         for added in by_place.into_values() {
-            if !added.bp.dedup() || !self.shared.ddt.add_references(self, &added.bp, added.count)? {
+            if !added.bp.dedup() || !self.spa.shared.ddt.add_references(self.spa, &added.bp, added.count)? {
                 rest.push(added);
             }
         }
-        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
-        self.shared.brt.add(&tables, &rest)
+        let tables = TablesAt { spa: self.spa, within: self.spa.mos.within(tx) };
+        self.spa.shared.brt.add(&tables, &rest)
     }
 
     /// Makes the dedup tables anew (syncing context).
-    pub(super) fn replace_dedup(&self, entries: Gathered, fast: &BTreeSet<u8>, tx: &Tx) -> Result<()> {
-        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
-        self.shared.ddt.replace(&tables, entries, fast)
+    pub(super) fn replace_dedup(self, entries: Gathered, fast: &BTreeSet<u8>, tx: &Tx) -> Result<()> {
+        let tables = TablesAt { spa: self.spa, within: self.spa.mos.within(tx) };
+        self.spa.shared.ddt.replace(&tables, entries, fast)
     }
 
     /// Makes the clone tables anew (syncing context): each block with its additional references.
-    pub(super) fn replace_clones(&self, clones: Vec<(Blkptr, u64)>, tx: &Tx) -> Result<()> {
-        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
+    pub(super) fn replace_clones(self, clones: Vec<(Blkptr, u64)>, tx: &Tx) -> Result<()> {
+        let tables = TablesAt { spa: self.spa, within: self.spa.mos.within(tx) };
         let mut added: Vec<Added> = clones.into_iter().map(|(bp, count)| Added { bp, count }).collect();
         added.sort_by_key(|added| added.bp.dva(0).map(|dva| (dva.vdev, dva.offset)));
-        self.shared.brt.replace(&tables, &added)
+        self.spa.shared.brt.replace(&tables, &added)
     }
 
     /// Whether the dedup tables have all the space that they may take.
     #[doc(alias = "ddt_over_quota")]
-    pub fn is_over_quota(&self) -> bool {
+    pub fn is_over_quota(self) -> bool {
         let is_full = |class: MetaslabClass| {
-            let stats = self.space.class_stats(class);
+            let stats = self.spa.space.class_stats(class);
             let limit = (stats.space / 100 * FULL).max(stats.space.saturating_sub(LARGE_REST));
             (stats.space > 0).then_some(stats.allocated >= limit)
         };
-        match self.shared.quota.load(Ordering::Relaxed) {
+        match self.spa.shared.quota.load(Ordering::Relaxed) {
             0 => false,
             u64::MAX => {
                 is_full(MetaslabClass::Dedup).or_else(|| is_full(MetaslabClass::Special)).unwrap_or(false)
             }
-            quota => self.shared.ddt.size() > quota,
+            quota => self.spa.shared.ddt.size() > quota,
         }
-    }
-
-    fn release(&self, tables: &TablesAt<'_>, bp: &Blkptr, tx: &Tx) -> Result<()> {
-        if self.shared.brt.release(tables, bp)? {
-            return Ok(());
-        }
-        for other in self.other_pointers(bp) {
-            if self.shared.brt.release(tables, &other)? {
-                return Ok(());
-            }
-        }
-        self.free_places(bp, tx)
-    }
-
-    /// The pointers to a block under its other places, if the pool has clones ([`remapped`]).
-    fn other_pointers(&self, bp: &Blkptr) -> Vec<Blkptr> {
-        if !self.shared.brt.is_used() {
-            return Vec::new();
-        }
-        remapped::other_pointers(&self.pool.zio.tree(), bp)
     }
 
     /// A place of a removed vdev may be that of a clone, which was made from a snapshot with the old pointer and whose entry in a
     /// clone table is gone when it is the last reference. The place does not become obsolete, so obsolete space is not
     /// counted precisely.
     #[doc(alias = "vdev_obsolete_counts_are_precise")]
-    pub(super) fn keep_place(&self, vdev: u64, tx: &Tx) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn keep_place(self, vdev: u64, tx: &Tx) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         let top = tree.config.children.iter().find(|top| top.id == vdev && top.top_zap != 0);
         let Some(zap) = top.map(|top| top.top_zap) else { return Ok(()) };
-        let at: MosTx<'_> = self.datasets.at(tx, self);
+        let at: MosTx<'_> = self.spa.datasets.at(tx, self.spa);
         match at.zap_word(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)? {
             Some(_) => {
                 at.zap_remove(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?;
@@ -409,29 +393,29 @@ impl Spa {
     }
 
     /// Takes a block's space back. The pieces of a gang whose header is damaged stay allocated: only the header knows them.
-    pub(super) fn free_places(&self, bp: &Blkptr, tx: &Tx) -> Result<()> {
+    pub(super) fn free_places(self, bp: &Blkptr, tx: &Tx) -> Result<()> {
         if bp.is_hole() || bp.is_embedded() {
             return Ok(());
         }
         let (parts, lost) = match bp.is_gang() {
             true => {
-                let (parts, lost) = zio::parts_to_free(&self.pool.zio, bp)?;
+                let (parts, lost) = zio::parts_to_free(&self.spa.pool.zio, bp)?;
                 (Cow::Owned(parts), lost)
             }
             false => (Cow::Borrowed(std::slice::from_ref(bp)), None),
         };
         if let Some(why) = lost {
             let cause = format!("the space of the pieces of a gang block is lost: {why}");
-            self.report_pool("ereport.fs.zfs.data", &cause);
+            self.spa.reports().report_pool("ereport.fs.zfs.data", &cause);
         }
-        let allocator = self.pool.zio.allocator()?;
-        self.pool.arc.freed(bp);
-        self.scan_freed(bp);
+        let allocator = self.spa.pool.zio.allocator()?;
+        self.spa.pool.arc.freed(bp);
+        self.spa.scans().freed(bp);
         // A clone is younger than its bytes: a checkpoint goes by the physical birth txg.
         for part in parts.iter() {
             // Nothing will refer to a block of this txg: it need not survive a device that was away.
             if part.physical_birth() == tx.txg() {
-                self.pool.zio.suspended.forget(part.dvas());
+                self.spa.pool.zio.suspended.forget(part.dvas());
             }
             part.dvas().for_each(|dva| allocator.free_born(&dva, part.physical_birth(), tx.txg()));
         }
@@ -444,18 +428,18 @@ impl Spa {
     /// `Unsupported` where the feature `fast_dedup` is not enabled: entries of older tables have no age. Otherwise those of reads
     /// and sync tasks.
     #[doc(alias("ddt_prune_unique_entries", "zfs_ioc_ddt_prune"))]
-    pub fn prune_ddt(&self, which: Prune) -> Result<()> {
-        if !self.features.is_enabled(Feature::FastDedup) {
+    pub fn prune_ddt(self, which: Prune) -> Result<()> {
+        if !self.spa.features.is_enabled(Feature::FastDedup) {
             return Err(Error::unsupported("operation not supported on this type of pool"));
         }
-        let now = self.pool.env.now();
+        let now = self.spa.pool.env.now();
         let least = match which {
             Prune::Age(seconds) => seconds,
             Prune::Percentage(percentage) => {
                 let (mut ages, mut place) = (Ages::default(), Some(Place::default()));
                 while let Some(from) = place {
-                    let _quiet = self.quiet();
-                    place = ages.add(&self.mos.view(), now, from)?;
+                    let _quiet = self.spa.quiet();
+                    place = ages.add(&self.spa.mos.view(), now, from)?;
                 }
                 ages.least(percentage)
             }
@@ -463,11 +447,11 @@ impl Spa {
         let mut place = Some(Place::default());
         while let Some(from) = place {
             let (found, next) = {
-                let _quiet = self.quiet();
-                candidates(&self.mos.view(), (now, least), (from, BATCH))?
+                let _quiet = self.spa.quiet();
+                candidates(&self.spa.mos.view(), (now, least), (from, BATCH))?
             };
             for part in found {
-                self.sync_task(move |spa, tx| {
+                self.spa.sync_task(move |spa, tx| {
                     let tables = TablesAt { spa, within: spa.mos.within(tx) };
                     spa.shared.ddt.prune(&tables, &part).map(drop)
                 })?;
@@ -479,8 +463,8 @@ impl Spa {
 
     /// Bytes of the dedup tables' blocks that are cached.
     #[doc(alias = "ddt_get_pool_dedup_cached")]
-    pub fn dedup_cached(&self) -> u64 {
-        let view = self.mos.view();
+    pub fn dedup_cached(self) -> u64 {
+        let view = self.spa.mos.view();
         // Damage is told elsewhere.
         let tables = ddt::tables(&view, &mut Vec::new());
         let stores = tables.iter().flat_map(|table| &table.stores);
@@ -490,13 +474,33 @@ impl Spa {
     }
 
     /// Writes changes of the tables, and frees blocks that lost their last reference.
-    pub(super) fn sync_shared(&self, tx: &Tx) -> Result<()> {
-        let tables = TablesAt { spa: self, within: self.mos.within(tx) };
-        let unlisted = self.shared.ddt.settle_frees(self)?;
-        unlisted.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;
-        let freed = self.shared.ddt.sync(&tables)?;
-        self.shared.ddt.set_full(self.is_over_quota());
-        freed.iter().try_for_each(|bp| self.release(&tables, bp, tx))?;
-        self.shared.brt.sync(&tables)
+    pub(super) fn sync(self, tx: &Tx) -> Result<()> {
+        let tables = TablesAt { spa: self.spa, within: self.spa.mos.within(tx) };
+        let unlisted = self.spa.shared.ddt.settle_frees(self.spa)?;
+        unlisted.iter().try_for_each(|bp| release(self.spa, &tables, bp, tx))?;
+        let freed = self.spa.shared.ddt.sync(&tables)?;
+        self.spa.shared.ddt.set_full(self.is_over_quota());
+        freed.iter().try_for_each(|bp| release(self.spa, &tables, bp, tx))?;
+        self.spa.shared.brt.sync(&tables)
     }
+}
+
+fn release(spa: &Spa, tables: &TablesAt<'_>, bp: &Blkptr, tx: &Tx) -> Result<()> {
+    if spa.shared.brt.release(tables, bp)? {
+        return Ok(());
+    }
+    for other in other_pointers(spa, bp) {
+        if spa.shared.brt.release(tables, &other)? {
+            return Ok(());
+        }
+    }
+    spa.sharing().free_places(bp, tx)
+}
+
+/// The pointers to a block under its other places, if the pool has clones ([`remapped`]).
+fn other_pointers(spa: &Spa, bp: &Blkptr) -> Vec<Blkptr> {
+    if !spa.shared.brt.is_used() {
+        return Vec::new();
+    }
+    remapped::other_pointers(&spa.pool.zio.tree(), bp)
 }

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use zcommon::health::Health;
 
 use super::Spa;
+use super::subjects::Disks;
 use super::vdev_props::object;
 use crate::error::{Error, Kind, Result};
 use crate::memory::Limit;
@@ -56,90 +57,45 @@ fn sits_out(tree: &Tree, vdev: &VdevConfig) -> bool {
     leaves_of(tree, vdev).iter().any(|leaf| leaf.sits_out())
 }
 
-impl Spa {
-    fn sit_out_time(&self) -> Option<Duration> {
-        Some(self.limits().get(Limit::SitOutSecs)).filter(|seconds| *seconds != 0).map(Duration::from_secs)
-    }
-
+impl Disks<'_> {
     /// Ends periods that are over, and begins one for each disk that is much slower than the others of its vdev.
-    pub(super) fn tend_slow(&self) {
-        if !self.sitting.loaded.swap(true, Ordering::AcqRel) {
-            self.load_autosit();
+    pub(super) fn tend_slow(self) {
+        if !self.spa.sitting.loaded.swap(true, Ordering::AcqRel) {
+            load_autosit(self.spa);
         }
-        let (tree, time) = (self.pool.zio.tree(), self.sit_out_time());
-        let mut now = || self.pool.env.clock.monotonic();
+        let (tree, time) = (self.spa.pool.zio.tree(), sit_out_time(self.spa));
+        let mut now = || self.spa.pool.env.clock.monotonic();
         tree.leaves().for_each(|leaf| leaf.sit_out.check(&mut now, time.is_some()));
-        let auto = self.sitting.auto.lock().clone();
+        let auto = self.spa.sitting.auto.lock().clone();
         let Some(time) = time.filter(|_| !auto.is_empty()) else { return };
         for vdev in tree.config.children.iter().filter(|vdev| auto.contains(&vdev.guid)) {
             let Some(parity) = tree.top(vdev.id).and_then(|top| parity_of(&top)) else { continue };
             let now = now();
-            if let Some(slow) = self.find_slow(&tree, vdev, (parity, now)) {
+            if let Some(slow) = find_slow(self.spa, &tree, vdev, (parity, now)) {
                 for leaf in leaves_of(&tree, slow) {
                     leaf.sit_out.begin(Some(now.saturating_add(time)));
                     leaf.stats.slow.fetch_add(1, Ordering::Relaxed);
-                    self.report_leaf("ereport.fs.zfs.sitout", &leaf);
+                    self.spa.reports().report_leaf("ereport.fs.zfs.sitout", &leaf);
                 }
             }
         }
-    }
-
-    /// The child of a vdev that has been slow too often.
-    fn find_slow<'a>(
-        &self,
-        tree: &Tree,
-        vdev: &'a VdevConfig,
-        (parity, now): (usize, Duration),
-    ) -> Option<&'a VdevConfig> {
-        let interval = Duration::from_millis(self.limits().get(Limit::OutlierCheckMs));
-        let mut all = self.sitting.peers.lock();
-        let known = all.entry(vdev.guid).or_default();
-        if !known.is_due(now, interval) {
-            return None;
-        }
-        let peer = |child: &VdevConfig| {
-            let leaves = leaves_of(tree, child);
-            leaves.iter().for_each(|leaf| leaf.stats.watch(Some(&self.pool.env.clock)));
-            Peer {
-                guid: child.guid,
-                latency: leaves.iter().filter_map(|leaf| leaf.stats.take_latency()).max(),
-                is_out: leaves.iter().any(|leaf| leaf.sits_out() || leaf.health() != Health::ONLINE),
-            }
-        };
-        let peers: Vec<Peer> = vdev.children.iter().map(peer).collect();
-        let slow = known.judge(&peers, parity, self.limits().get(Limit::OutlierInsensitivity))?;
-        vdev.children.iter().find(|child| child.guid == slow)
-    }
-
-    /// Reads which vdevs have `autosit=on`. One whose properties cannot be read has it off.
-    #[doc(alias = "vdev_load")]
-    fn load_autosit(&self) {
-        let tops: Vec<(u64, u64)> = {
-            let config = self.config.lock();
-            let tops = config.root().nvlist_array("children").unwrap_or_default().iter();
-            tops.filter_map(|top| Some((top.u64("guid")?, object(top)?))).collect()
-        };
-        let view = self.mos.view();
-        let is_on = |number: u64| Zap::open(&view.object(number).ok()?).ok()?.u64(AUTOSIT).ok().flatten();
-        let auto = tops.into_iter().filter(|(_, number)| is_on(*number) == Some(1)).map(|(guid, _)| guid);
-        self.sitting.auto.lock().extend(auto);
     }
 
     /// Whether disks of the vdev of this guid sit out by themselves from now on.
     ///
     /// # Errors
     /// `Unsupported` unless it is a raidz or draid.
-    pub(super) fn set_autosit(&self, vdev: u64, on: bool) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn set_autosit(self, vdev: u64, on: bool) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         let found = tree.config.children.iter().find(|top| top.guid == vdev);
         let found = found.filter(|found| tree.top(found.id).is_some_and(|top| parity_of(&top).is_some()));
         let found = found.ok_or_else(not_here)?;
-        let mut auto = self.sitting.auto.lock();
+        let mut auto = self.spa.sitting.auto.lock();
         if on {
             auto.insert(vdev);
         } else {
             auto.remove(&vdev);
-            self.sitting.peers.lock().remove(&vdev);
+            self.spa.sitting.peers.lock().remove(&vdev);
             leaves_of(&tree, found).iter().for_each(|leaf| leaf.stats.watch(None));
         }
         Ok(())
@@ -149,8 +105,8 @@ impl Spa {
     ///
     /// # Errors
     /// `Unsupported` unless it is a disk of a raidz or draid; `Busy` when as many others as there is parity sit out.
-    pub(super) fn set_sit_out(&self, guid: u64, on: bool) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn set_sit_out(self, guid: u64, on: bool) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         let (leaf, top) = tree.leaf(guid).zip(tree.top_of(guid)).ok_or_else(not_here)?;
         let parity = parity_of(&top).ok_or_else(not_here)?;
         if !on {
@@ -170,10 +126,55 @@ impl Spa {
 
     /// A disk's errors were cleared: it does not sit out.
     #[doc(alias = "vdev_clear")]
-    pub(super) fn end_sit_out(&self, leaf: &Leaf) {
+    pub(super) fn end_sit_out(self, leaf: &Leaf) {
         leaf.sit_out.end();
-        self.sitting.peers.lock().values_mut().for_each(|peers| peers.forget(leaf.guid));
+        self.spa.sitting.peers.lock().values_mut().for_each(|peers| peers.forget(leaf.guid));
     }
+}
+
+fn sit_out_time(spa: &Spa) -> Option<Duration> {
+    Some(spa.limits().get(Limit::SitOutSecs)).filter(|seconds| *seconds != 0).map(Duration::from_secs)
+}
+
+/// The child of a vdev that has been slow too often.
+fn find_slow<'a>(
+    spa: &Spa,
+    tree: &Tree,
+    vdev: &'a VdevConfig,
+    (parity, now): (usize, Duration),
+) -> Option<&'a VdevConfig> {
+    let interval = Duration::from_millis(spa.limits().get(Limit::OutlierCheckMs));
+    let mut all = spa.sitting.peers.lock();
+    let known = all.entry(vdev.guid).or_default();
+    if !known.is_due(now, interval) {
+        return None;
+    }
+    let peer = |child: &VdevConfig| {
+        let leaves = leaves_of(tree, child);
+        leaves.iter().for_each(|leaf| leaf.stats.watch(Some(&spa.pool.env.clock)));
+        Peer {
+            guid: child.guid,
+            latency: leaves.iter().filter_map(|leaf| leaf.stats.take_latency()).max(),
+            is_out: leaves.iter().any(|leaf| leaf.sits_out() || leaf.health() != Health::ONLINE),
+        }
+    };
+    let peers: Vec<Peer> = vdev.children.iter().map(peer).collect();
+    let slow = known.judge(&peers, parity, spa.limits().get(Limit::OutlierInsensitivity))?;
+    vdev.children.iter().find(|child| child.guid == slow)
+}
+
+/// Reads which vdevs have `autosit=on`. One whose properties cannot be read has it off.
+#[doc(alias = "vdev_load")]
+fn load_autosit(spa: &Spa) {
+    let tops: Vec<(u64, u64)> = {
+        let config = spa.config.lock();
+        let tops = config.root().nvlist_array("children").unwrap_or_default().iter();
+        tops.filter_map(|top| Some((top.u64("guid")?, object(top)?))).collect()
+    };
+    let view = spa.mos.view();
+    let is_on = |number: u64| Zap::open(&view.object(number).ok()?).ok()?.u64(AUTOSIT).ok().flatten();
+    let auto = tops.into_iter().filter(|(_, number)| is_on(*number) == Some(1)).map(|(guid, _)| guid);
+    spa.sitting.auto.lock().extend(auto);
 }
 
 fn not_here() -> Error {

@@ -12,6 +12,7 @@ use super::Spa;
 use super::layout::config::PoolFacts;
 use super::layout::{TreeLayout, size};
 use super::load::packed_nvlist;
+use super::subjects::{Caches, Spares};
 use crate::arc::l2arc::place::{FeedArea, empty_header, header_block};
 use crate::dmu::Tx;
 use crate::env::Env;
@@ -82,75 +83,35 @@ fn moved(entry: &mut NvList, paths: &[(u64, String)]) -> Option<()> {
     Some(())
 }
 
-impl Spa {
+impl Spares<'_> {
     /// Lists spares and cache devices in the MOS, behind those that are there.
     #[doc(alias = "spa_sync_aux_dev")]
-    pub(super) fn list_spares(&self, layout: &TreeLayout, tx: &Tx) -> Result<()> {
+    pub(super) fn list(self, layout: &TreeLayout, tx: &Tx) -> Result<()> {
         for (name, entries) in [(mos::SPARES, &layout.spares), (mos::L2CACHE, &layout.cache)] {
             if entries.is_empty() {
                 continue;
             }
-            let mut all = self.aux_list(name)?.1;
+            let mut all = aux_list(self.spa, name)?.1;
             all.extend(entries.iter().cloned());
-            self.store_aux(name, all, tx)?;
+            store_aux(self.spa, name, all, tx)?;
         }
-        self.use_caches(layout);
-        self.spares_wanted();
+        self.spa.caches().use_devices(layout);
+        self.wanted();
         Ok(())
-    }
-
-    /// The MOS's list of spares or cache devices, and its object.
-    #[doc(alias("spa_load_spares", "spa_load_l2cache"))]
-    fn aux_list(&self, name: &str) -> Result<(Option<u64>, Vec<NvList>)> {
-        let view = self.mos.view();
-        let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
-        let Some(number) = number else { return Ok((None, Vec::new())) };
-        let list = packed_nvlist(&view.object(number)?)?;
-        Ok((Some(number), list.nvlist_array(name).unwrap_or_default().to_vec()))
-    }
-
-    fn store_aux(&self, name: &str, all: Vec<NvList>, tx: &Tx) -> Result<()> {
-        let (known, _) = self.aux_list(name)?;
-        let mut list = NvList::new();
-        list.add(name, all);
-        let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
-        let number = known.map_or_else(|| self.new_packed(name, tx), Ok)?;
-        self.write_packed(number, &packed, tx)
     }
 
     /// The pool's hot spares, those in use included, as the MOS lists them.
     ///
     /// # Errors
     /// When the list cannot be read.
-    pub fn spare_entries(&self) -> Result<Vec<NvList>> {
-        Ok(self.aux_list(mos::SPARES)?.1)
-    }
-
-    /// The pool's cache devices, as the MOS lists them.
-    ///
-    /// # Errors
-    /// When the list cannot be read.
-    pub fn cache_entries(&self) -> Result<Vec<NvList>> {
-        Ok(self.aux_list(mos::L2CACHE)?.1)
-    }
-
-    /// Lists a cache device as one that is out of use, or as one that is not. Returns false if there is no such device.
-    pub(super) fn list_cache_offline(&self, guid: u64, offline: bool, tx: &Tx) -> Result<bool> {
-        let mut all = self.cache_entries()?;
-        let Some(entry) = all.iter_mut().find(|entry| entry.u64("guid") == Some(guid)) else {
-            return Ok(false);
-        };
-        entry.remove("offline");
-        if offline {
-            entry.add("offline", 1u64);
-        }
-        self.store_aux(mos::L2CACHE, all, tx).map(|()| true)
+    pub fn entries(self) -> Result<Vec<NvList>> {
+        Ok(aux_list(self.spa, mos::SPARES)?.1)
     }
 
     /// Refuses spares that the pool has already.
     #[doc(alias("spa_has_spare", "vdev_inuse"))]
-    pub(super) fn check_new_spares(&self, layout: &TreeLayout) -> Result<()> {
-        let known = self.spare_entries()?;
+    pub(super) fn check_new_spares(self, layout: &TreeLayout) -> Result<()> {
+        let known = self.entries()?;
         let is_known = |guid: &u64| known.iter().any(|entry| entry.u64("guid") == Some(*guid));
         match layout.shared.iter().any(is_known) {
             true => Err(Error::new(Kind::Busy, TWICE)),
@@ -159,23 +120,23 @@ impl Spa {
     }
 
     /// The entry of a hot spare.
-    pub(super) fn spare_entry(&self, guid: u64) -> Result<Option<NvList>> {
-        Ok(self.spare_entries()?.into_iter().find(|entry| entry.u64("guid") == Some(guid)))
+    pub(super) fn spare_entry(self, guid: u64) -> Result<Option<NvList>> {
+        Ok(self.entries()?.into_iter().find(|entry| entry.u64("guid") == Some(guid)))
     }
 
     /// Takes a hot spare from the list: it is an ordinary leaf now.
     #[doc(alias = "spa_spare_remove")]
-    pub(super) fn unlist_spare(&self, guid: u64, tx: &Tx) -> Result<()> {
-        let mut all = self.spare_entries()?;
+    pub(super) fn unlist_spare(self, guid: u64, tx: &Tx) -> Result<()> {
+        let mut all = self.entries()?;
         all.retain(|entry| entry.u64("guid") != Some(guid));
-        self.store_aux(mos::SPARES, all, tx)
+        store_aux(self.spa, mos::SPARES, all, tx)
     }
 
     /// Lists no spares and cache devices any more (syncing context).
-    pub(super) fn unlist_all_aux(&self, tx: &Tx) -> Result<()> {
+    pub(super) fn unlist_all_aux(self, tx: &Tx) -> Result<()> {
         for name in [mos::SPARES, mos::L2CACHE] {
-            if self.aux_list(name)?.0.is_some() {
-                self.store_aux(name, Vec::new(), tx)?;
+            if aux_list(self.spa, name)?.0.is_some() {
+                store_aux(self.spa, name, Vec::new(), tx)?;
             }
         }
         Ok(())
@@ -184,9 +145,9 @@ impl Spa {
     /// Lists spares and cache devices under their present paths, by guid: a caller that opens the pool from
     /// its configuration alone finds them there.
     #[doc(alias("spa_load_spares", "spa_load_l2cache"))]
-    pub(super) fn move_spares(&self, paths: &[(u64, String)]) -> Result<()> {
+    pub(super) fn move_spares(self, paths: &[(u64, String)]) -> Result<()> {
         for name in [mos::SPARES, mos::L2CACHE] {
-            let view = self.mos.view();
+            let view = self.spa.mos.view();
             let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
             // A list that can't be read is only missing in the output.
             let list =
@@ -198,9 +159,51 @@ impl Spa {
                 list.remove(name);
                 list.add(name, all);
                 let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
-                self.sync_task(move |spa, tx| spa.write_packed(number, &packed, tx))?;
+                self.spa.sync_task(move |spa, tx| spa.write_packed(number, &packed, tx))?;
             }
         }
         Ok(())
     }
+}
+
+impl Caches<'_> {
+    /// The pool's cache devices, as the MOS lists them.
+    ///
+    /// # Errors
+    /// When the list cannot be read.
+    pub fn entries(self) -> Result<Vec<NvList>> {
+        Ok(aux_list(self.spa, mos::L2CACHE)?.1)
+    }
+
+    /// Lists a cache device as one that is out of use, or as one that is not. Returns false if there is no such device.
+    pub(super) fn list_offline(self, guid: u64, offline: bool, tx: &Tx) -> Result<bool> {
+        let mut all = self.entries()?;
+        let Some(entry) = all.iter_mut().find(|entry| entry.u64("guid") == Some(guid)) else {
+            return Ok(false);
+        };
+        entry.remove("offline");
+        if offline {
+            entry.add("offline", 1u64);
+        }
+        store_aux(self.spa, mos::L2CACHE, all, tx).map(|()| true)
+    }
+}
+
+/// The MOS's list of spares or cache devices, and its object.
+#[doc(alias("spa_load_spares", "spa_load_l2cache"))]
+fn aux_list(spa: &Spa, name: &str) -> Result<(Option<u64>, Vec<NvList>)> {
+    let view = spa.mos.view();
+    let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(name)?.filter(|&n| n != 0);
+    let Some(number) = number else { return Ok((None, Vec::new())) };
+    let list = packed_nvlist(&view.object(number)?)?;
+    Ok((Some(number), list.nvlist_array(name).unwrap_or_default().to_vec()))
+}
+
+fn store_aux(spa: &Spa, name: &str, all: Vec<NvList>, tx: &Tx) -> Result<()> {
+    let (known, _) = aux_list(spa, name)?;
+    let mut list = NvList::new();
+    list.add(name, all);
+    let packed = list.encode_xdr().map_err(|e| Error::new(Kind::Invalid, e.to_string()))?;
+    let number = known.map_or_else(|| spa.new_packed(name, tx), Ok)?;
+    spa.write_packed(number, &packed, tx)
 }

@@ -4,7 +4,7 @@
 //! its place, as `zpool replace POOL LEAF SPARE` does. The devices of spares are had from outside ([`SpareSource`]), as
 //! pools may share them: a spare that another pool uses cannot be had.
 //!
-//! A spare leaves by [`super::detach`]: when the leaf is replaced, or is back ([`Spa::note_return`]).
+//! A spare leaves by [`super::detach`]: when the leaf is replaced, or is back ([`Spares::note_return`]).
 //!
 //! Source: `replace_with_spare`, `zfs_retire_recv`, zfs_retire.c, OpenZFS 2.4. Differs from OpenZFS: a daemon beside it does
 //! that there.
@@ -26,6 +26,7 @@ use super::attach::{Attach, NewDevice};
 use super::detach::UNSPARE;
 use super::layout::config::{edit, line};
 use super::space_store::set;
+use super::subjects::Spares;
 use crate::dmu::Tx;
 use crate::error::Result;
 use crate::memory::Limit;
@@ -67,84 +68,38 @@ impl Activity for Sparing {
         let Some(source) = source.filter(|_| is_on) else { return Ok(()) };
         if self.wanted.swap(false, Ordering::AcqRel) {
             // A spare that can't be had or does not fit is tried again when something changes.
-            let spares = spa.spare_entries().unwrap_or_default();
+            let spares = spa.spares().entries().unwrap_or_default();
             if !spares.is_empty() {
-                spa.bring_spares(&spares, &*source, tx);
+                bring_spares(spa, &spares, &*source, tx);
             }
         }
         Ok(())
     }
 }
 
-impl Spa {
+impl Spares<'_> {
     /// Sets the source of hot spares' devices. From then on spares take over by themselves.
-    pub fn set_spares(&self, source: Arc<dyn SpareSource>) {
-        *self.sparing.source.write() = Some(source);
-        self.spares_wanted();
+    pub fn set(self, source: Arc<dyn SpareSource>) {
+        *self.spa.sparing.source.write() = Some(source);
+        self.wanted();
     }
 
     /// Something has changed that may make a spare needed or free.
-    pub fn spares_wanted(&self) {
-        self.sparing.wanted.store(true, Ordering::Release);
-    }
-
-    fn bring_spares(&self, spares: &[NvList], source: &dyn SpareSource, tx: &Tx) {
-        // Each spare changes the tree; a leaf that got one is covered then.
-        for _ in 0..spares.len() {
-            let tree = self.pool.zio.tree();
-            let brought = self
-                .uncovered(&tree)
-                .into_iter()
-                .any(|target| spares.iter().any(|spare| self.bring(target, spare, source, tx).is_some()));
-            if !brought {
-                return;
-            }
-        }
-    }
-
-    fn bring(&self, target: u64, spare: &NvList, source: &dyn SpareSource, tx: &Tx) -> Option<u64> {
-        let guid = spare.u64("guid")?;
-        let tree = self.pool.zio.tree();
-        if tree.leaf(guid).is_some() {
-            return None;
-        }
-        let distributed = spare.str("type") == Some("dspare");
-        let device = match spare.str("type") {
-            Some("dspare") => None,
-            _ => Some(source.device(guid, spare.str("path").unwrap_or_default())?),
-        };
-        let device = NewDevice::Spare { guid, device };
-        // As OpenZFS's daemon does for distributed spares.
-        let rebuilds =
-            distributed && self.features.is_enabled(Feature::DeviceRebuild) && !self.is_resilvering();
-        let brought =
-            self.attach_now(Attach { target, device, replacing: true, sequential: rebuilds }, tx).ok();
-        if !distributed {
-            source.decided(guid);
-        }
-        brought
+    pub fn wanted(self) {
+        self.spa.sparing.wanted.store(true, Ordering::Release);
     }
 
     /// A spare has left a disk's place, or something else has changed that may make one free.
-    pub(super) fn spare_returned(&self) {
-        self.spares_wanted();
-        if let Some(source) = self.sparing.source.read().clone() {
+    pub(super) fn spare_returned(self) {
+        self.wanted();
+        if let Some(source) = self.spa.sparing.source.read().clone() {
             source.returned();
         }
     }
 
-    /// Leaves that a spare should stand in for.
-    fn uncovered(&self, tree: &Tree) -> Vec<u64> {
-        let tops = tree.config.children.iter();
-        let ordinary = tops.filter(|top| self.space.bias(top.id) == Some(AllocBias::Normal));
-        let declined = self.sparing.declined.lock();
-        let wanting = ordinary.flat_map(|top| wanting(tree, top, None));
-        wanting.filter(|leaf| !declined.contains(leaf)).collect()
-    }
-
     /// Leaves beside a spare in use, which it stands in for.
-    pub(super) fn spared_by(&self, spare: u64) -> Vec<u64> {
-        let root = self.config.lock().root().clone();
+    pub(super) fn spared_by(self, spare: u64) -> Vec<u64> {
+        let root = self.spa.config.lock().root().clone();
         let (leaf, parent) = match line(&root, spare).as_slice() {
             [leaf, parent, ..] if parent.str("type") == Some("spare") => (*leaf, (*parent).clone()),
             _ => return Vec::new(),
@@ -158,30 +113,75 @@ impl Spa {
     }
 
     /// No spare takes over for these leaves until their state changes.
-    pub(super) fn decline_spares(&self, leaves: Vec<u64>) {
-        self.sparing.declined.lock().extend(leaves);
+    pub(super) fn decline_spares(self, leaves: Vec<u64>) {
+        self.spa.sparing.declined.lock().extend(leaves);
     }
 
     /// The state of a leaf has changed: a spare may be needed, or free.
-    pub(super) fn reconsider_spares(&self, leaf: u64) {
-        self.sparing.declined.lock().remove(&leaf);
-        self.spares_wanted();
+    pub(super) fn reconsider_spares(self, leaf: u64) {
+        self.spa.sparing.declined.lock().remove(&leaf);
+        self.wanted();
     }
 
     /// Whether a spare stands in for a leaf.
-    pub(super) fn is_spared(&self, guid: u64) -> bool {
-        is_spared(self.config.lock().root(), guid)
+    pub(super) fn is_spared(self, guid: u64) -> bool {
+        is_spared(self.spa.config.lock().root(), guid)
     }
 
     /// A leaf is in use again: a spare that stands in for it leaves when the leaf has caught up.
     #[doc(alias = "ZFS_ONLINE_UNSPARE")]
-    pub(super) fn note_return(&self, guid: u64) {
-        self.config.lock().change_root(|root| {
+    pub(super) fn note_return(self, guid: u64) {
+        self.spa.config.lock().change_root(|root| {
             if is_spared(root, guid) {
                 edit(root, guid, &mut |leaf| set(leaf, UNSPARE, 1));
             }
         });
     }
+}
+
+fn bring_spares(spa: &Spa, spares: &[NvList], source: &dyn SpareSource, tx: &Tx) {
+    // Each spare changes the tree; a leaf that got one is covered then.
+    for _ in 0..spares.len() {
+        let tree = spa.pool.zio.tree();
+        let brought = uncovered(spa, &tree)
+            .into_iter()
+            .any(|target| spares.iter().any(|spare| bring(spa, target, spare, source, tx).is_some()));
+        if !brought {
+            return;
+        }
+    }
+}
+
+fn bring(spa: &Spa, target: u64, spare: &NvList, source: &dyn SpareSource, tx: &Tx) -> Option<u64> {
+    let guid = spare.u64("guid")?;
+    let tree = spa.pool.zio.tree();
+    if tree.leaf(guid).is_some() {
+        return None;
+    }
+    let distributed = spare.str("type") == Some("dspare");
+    let device = match spare.str("type") {
+        Some("dspare") => None,
+        _ => Some(source.device(guid, spare.str("path").unwrap_or_default())?),
+    };
+    let device = NewDevice::Spare { guid, device };
+    // As OpenZFS's daemon does for distributed spares.
+    let rebuilds =
+        distributed && spa.features.is_enabled(Feature::DeviceRebuild) && !spa.scans().is_resilvering();
+    let brought =
+        spa.disks().attach_now(Attach { target, device, replacing: true, sequential: rebuilds }, tx).ok();
+    if !distributed {
+        source.decided(guid);
+    }
+    brought
+}
+
+/// Leaves that a spare should stand in for.
+fn uncovered(spa: &Spa, tree: &Tree) -> Vec<u64> {
+    let tops = tree.config.children.iter();
+    let ordinary = tops.filter(|top| spa.space.bias(top.id) == Some(AllocBias::Normal));
+    let declined = spa.sparing.declined.lock();
+    let wanting = ordinary.flat_map(|top| wanting(tree, top, None));
+    wanting.filter(|leaf| !declined.contains(leaf)).collect()
 }
 
 fn is_spared(root: &NvList, guid: u64) -> bool {

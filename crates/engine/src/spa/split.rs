@@ -38,6 +38,7 @@ use super::import::{ImportOptions, drop_log, import_split};
 use super::layout::config::{PoolFacts, SplitNote, find};
 use super::source::{FoundUberblock, ImportSource, OpenOptions};
 use super::space_store::set;
+use super::subjects::VdevTree;
 use super::sweep::{SweepCommand, SweepKind, TrimOptions};
 use super::vdev_change::VdevChange;
 use crate::dmu::Tx;
@@ -58,193 +59,192 @@ pub struct Split {
     pub props: Vec<(String, PropValue)>,
 }
 
-impl Spa {
+impl VdevTree<'_> {
     /// Makes a new, exported pool of one leaf of each mirror; returns its guid.
     ///
     /// # Errors
     /// `Invalid` when the leaves are not one working leaf of each mirror, or something else than mirrors holds data;
     /// `Busy` when a leaf lacks something or another one needs it, or an intent log waits for its replay; those of
-    /// [`Spa::check_no_checkpoint`]. The pool is as before then.
+    /// `Checkpointing::check_none`. The pool is as before then.
     #[doc(alias = "spa_vdev_split_mirror")]
-    pub fn split(&self, wish: Split) -> Result<u64> {
-        self.check_no_checkpoint()?;
-        self.reset_logs()?;
-        let leaving = self.check_split(&wish.leaves)?;
-        let swept = self.suspend_sweeps(&wish.leaves)?;
+    pub fn split(self, wish: Split) -> Result<u64> {
+        self.spa.checkpoint().check_none()?;
+        self.spa.logs().reset()?;
+        let leaving = check_split(self.spa, &wish.leaves)?;
+        let swept = suspend_sweeps(self.spa, &wish.leaves)?;
         let leaves = wish.leaves.clone();
-        let done = self.sync_task(move |spa, _| {
-            spa.note_split(Some(SplitNote::Leaving(leaving)));
+        let done = self.spa.sync_task(move |spa, _| {
+            note_split(spa, Some(SplitNote::Leaving(leaving)));
             Ok(())
         });
-        let done = done.and_then(|()| self.sync_task(move |spa, tx| spa.split_now(&wish, tx)));
+        let done = done.and_then(|()| self.spa.sync_task(move |spa, tx| split_now(spa, &wish, tx)));
         if done.is_err() {
-            self.resume_sweeps(&swept, &leaves);
+            resume_sweeps(self.spa, &swept, &leaves);
             // A pool that is suspended by now keeps the note, which counts for nothing while the leaves are its own.
-            let _ = self.sync_task(move |spa, _| {
-                spa.note_split(None);
+            let _ = self.spa.sync_task(move |spa, _| {
+                note_split(spa, None);
                 Ok(())
             });
         }
         done
     }
+}
 
-    fn note_split(&self, note: Option<SplitNote>) {
-        self.config.lock().change_facts(|facts| facts.split = note);
+fn note_split(spa: &Spa, note: Option<SplitNote>) {
+    spa.config.lock().change_facts(|facts| facts.split = note);
+}
+
+/// The leaves by top-level vdev.
+fn check_split(spa: &Spa, leaves: &[u64]) -> Result<Vec<u64>> {
+    let tree = spa.pool.zio.tree();
+    let invalid = || Error::new(Kind::Invalid, "invalid argument for this pool operation");
+    if spa.removal().is_active() {
+        // The new pool would have a vdev that is half removed, and copies on leaves that stay.
+        return Err(Error::new(Kind::Busy, "pool is busy"));
     }
-
-    /// The leaves by top-level vdev.
-    fn check_split(&self, leaves: &[u64]) -> Result<Vec<u64>> {
-        let tree = self.pool.zio.tree();
-        let invalid = || Error::new(Kind::Invalid, "invalid argument for this pool operation");
-        if self.is_removing() {
-            // The new pool would have a vdev that is half removed, and copies on leaves that stay.
-            return Err(Error::new(Kind::Busy, "pool is busy"));
-        }
-        // Logs stay, and in the new pool a hole takes the place of each but the last.
-        let mut from_log = tree.config.children.iter().skip_while(|top| !is_log(&top.nvlist));
-        if self.version() < SPA_VERSION_HOLES && from_log.any(|top| !is_log(&top.nvlist)) {
-            return Err(Error::unsupported("operation not supported on this type of pool"));
-        }
-        let mut all = Vec::new();
-        for top in &tree.config.children {
-            let is_data = !matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) && !is_log(&top.nvlist);
-            let mine: Vec<&VdevConfig> =
-                top.children.iter().filter(|child| leaves.contains(&child.guid)).collect();
-            let leaf = match mine.as_slice() {
-                [] if !is_data => None,
-                [leaf] if is_data && top.kind == VdevKind::Mirror && leaf.kind.is_leaf() => Some(leaf.guid),
-                _ => return Err(invalid()),
-            };
-            all.push(leaf.unwrap_or(0));
-        }
-        if all.iter().filter(|guid| **guid != 0).count() != leaves.len() {
-            let is_known = |guid: &u64| tree.leaf(*guid).is_some();
-            return Err(match leaves.iter().all(is_known) {
-                true => invalid(),
-                false => Error::new(Kind::NotFound, "no such device in pool"),
-            });
-        }
-        for guid in leaves {
-            let leaf = tree.leaf(*guid).ok_or_else(invalid)?;
-            if leaf.health() != Health::ONLINE || !leaf.is_writable() {
-                return Err(invalid());
-            }
-            self.may_split(&tree, *guid)?;
-        }
-        Ok(all)
+    // Logs stay, and in the new pool a hole takes the place of each but the last.
+    let mut from_log = tree.config.children.iter().skip_while(|top| !is_log(&top.nvlist));
+    if spa.version() < SPA_VERSION_HOLES && from_log.any(|top| !is_log(&top.nvlist)) {
+        return Err(Error::unsupported("operation not supported on this type of pool"));
     }
-
-    /// Whether the pool can do without the leaf, and the leaf without the pool.
-    fn may_split(&self, tree: &Tree, guid: u64) -> Result<()> {
-        let busy = || Error::new(Kind::Busy, "pool is busy");
-        self.may_leave(tree, guid).map_err(|_| busy())?;
-        let leaf = tree.leaf(guid).ok_or_else(busy)?;
-        if leaf.dtl.read().is_empty() { Ok(()) } else { Err(busy()) }
-    }
-
-    /// Sweeps write to free space, which the new pool allocates.
-    fn suspend_sweeps(&self, leaves: &[u64]) -> Result<Vec<(SweepKind, u64)>> {
-        let mut suspended = Vec::new();
-        for kind in SweepKind::ALL {
-            let refused = self.sweep(kind, SweepCommand::Suspend, TrimOptions::default(), leaves)?;
-            suspended
-                .extend(leaves.iter().filter(|leaf| !refused.contains_key(leaf)).map(|leaf| (kind, *leaf)));
-        }
-        Ok(suspended)
-    }
-
-    fn resume_sweeps(&self, swept: &[(SweepKind, u64)], leaves: &[u64]) {
-        for (kind, leaf) in swept.iter().filter(|(_, leaf)| leaves.contains(leaf)) {
-            // The error that ended the split is the one to report.
-            let _ = self.sweep(*kind, SweepCommand::Start, TrimOptions::default(), &[*leaf]);
-        }
-    }
-
-    fn split_now(&self, wish: &Split, tx: &Tx) -> Result<u64> {
-        self.check_no_checkpoint()?;
-        self.check_split(&wish.leaves)?;
-        let before = self.config.lock().root().clone();
-        let new = NewRoot::of(&before, &wish.leaves, self.pool.env.guid());
-        let mut change = VdevChange::of(self);
-        let mut renamed = Vec::new();
-        if let Some(NvValue::ListArray(tops)) = change.root.get_mut("children") {
-            for top in tops.iter_mut().filter(|top| !is_log(top)) {
-                if let Some(leaf) = leaf_below(top, &wish.leaves) {
-                    leave_mirror(top, leaf, &mut renamed);
-                }
-            }
-        }
-        change.brings.renamed.extend(renamed);
-        change.judge = Some(Box::new(|old: &Tree| {
-            wish.leaves.iter().try_for_each(|guid| self.may_split(old, *guid))?;
-            self.settle_autotrim();
-            self.make_split(wish, &new, old)
-        }));
-        self.change_vdevs(change, tx)?;
-        self.note_split(None);
-        for leaf in wish.leaves.iter().filter_map(|guid| find(&before, *guid)) {
-            let path = leaf.str("path").unwrap_or("none");
-            self.log("detach", "", 0, &format!("vdev={path}"), tx)?;
-        }
-        Ok(new.guid)
-    }
-
-    /// Opens the new pool, writes its first txg, and closes it.
-    fn make_split(&self, wish: &Split, new: &NewRoot, old: &Tree) -> Result<()> {
-        let uberblock = *self.uberblock.lock();
-        let (facts, before) = {
-            let config = self.config.lock();
-            (config.facts_of(uberblock.txg, &self.features.in_labels()), config.root().clone())
+    let mut all = Vec::new();
+    for top in &tree.config.children {
+        let is_data = !matches!(top.kind, VdevKind::Hole | VdevKind::Indirect) && !is_log(&top.nvlist);
+        let mine: Vec<&VdevConfig> =
+            top.children.iter().filter(|child| leaves.contains(&child.guid)).collect();
+        let leaf = match mine.as_slice() {
+            [] if !is_data => None,
+            [leaf] if is_data && top.kind == VdevKind::Mirror && leaf.kind.is_leaf() => Some(leaf.guid),
+            _ => return Err(invalid()),
         };
-        let device = |guid: &u64| Some((*guid, old.leaf(*guid)?.device()?));
-        let devices: Devices = wish.leaves.iter().filter_map(device).collect();
-        let facts = PoolFacts { name: wish.name.clone(), split: None, ..facts };
-        let source = ImportSource {
-            name: wish.name.clone(),
-            guid: new.guid,
-            config: facts.mos_config(&new.root),
-            devices,
-            uberblocks: vec![FoundUberblock { uberblock, copies: 1 }],
-            ..ImportSource::default()
-        };
-        let options = ImportOptions {
-            open: OpenOptions { split: true, ..OpenOptions::default() },
-            hostid: facts.hostid,
-            hostname: facts.hostname.clone(),
-            ..ImportOptions::default()
-        };
-        let (from, props) =
-            ((before.u64("guid").unwrap_or(self.guid()), self.pool.name.clone()), wish.props.clone());
-        let first = |spa: &Spa| {
-            let (before, from, props, logs) = (before.clone(), from.clone(), props.clone(), new.logs.clone());
-            spa.sync_task(move |spa, tx| spa.first_of_split(&before, &logs, &from, &props, tx))
-        };
-        let spa = import_split(&self.pool.env, source, &options, &first)?;
-        spa.export()
+        all.push(leaf.unwrap_or(0));
     }
-
-    /// The changes of the first txg of the new pool (syncing context).
-    fn first_of_split(
-        &self,
-        before: &NvList,
-        logs: &[u64],
-        from: &(u64, String),
-        props: &[(String, PropValue)],
-        tx: &Tx,
-    ) -> Result<()> {
-        let until = self.txgs.synced();
-        self.logged()?.iter().try_for_each(|log| drop_log(self, tx, log, until))?;
-        self.free_left(before, tx)?;
-        let at = self.datasets.at(tx, self);
-        logs.iter().rev().try_for_each(|log| self.leave_hole(&at, *log))?;
-        self.unlist_all_aux(tx)?;
-        self.config.lock().change_facts(|facts| {
-            facts.state = PoolState::Exported;
-            facts.split = Some(SplitNote::From(from.0));
+    if all.iter().filter(|guid| **guid != 0).count() != leaves.len() {
+        let is_known = |guid: &u64| tree.leaf(*guid).is_some();
+        return Err(match leaves.iter().all(is_known) {
+            true => invalid(),
+            false => Error::new(Kind::NotFound, "no such device in pool"),
         });
-        self.set_props(props, tx)?;
-        self.log("split", "", 0, &format!("from pool {}", from.1), tx)
     }
+    for guid in leaves {
+        let leaf = tree.leaf(*guid).ok_or_else(invalid)?;
+        if leaf.health() != Health::ONLINE || !leaf.is_writable() {
+            return Err(invalid());
+        }
+        may_split(spa, &tree, *guid)?;
+    }
+    Ok(all)
+}
+
+/// Whether the pool can do without the leaf, and the leaf without the pool.
+fn may_split(spa: &Spa, tree: &Tree, guid: u64) -> Result<()> {
+    let busy = || Error::new(Kind::Busy, "pool is busy");
+    spa.disks().may_leave(tree, guid).map_err(|_| busy())?;
+    let leaf = tree.leaf(guid).ok_or_else(busy)?;
+    if leaf.dtl.read().is_empty() { Ok(()) } else { Err(busy()) }
+}
+
+/// Sweeps write to free space, which the new pool allocates.
+fn suspend_sweeps(spa: &Spa, leaves: &[u64]) -> Result<Vec<(SweepKind, u64)>> {
+    let mut suspended = Vec::new();
+    for kind in SweepKind::ALL {
+        let refused = spa.free_space().sweep(kind, SweepCommand::Suspend, TrimOptions::default(), leaves)?;
+        suspended.extend(leaves.iter().filter(|leaf| !refused.contains_key(leaf)).map(|leaf| (kind, *leaf)));
+    }
+    Ok(suspended)
+}
+
+fn resume_sweeps(spa: &Spa, swept: &[(SweepKind, u64)], leaves: &[u64]) {
+    for (kind, leaf) in swept.iter().filter(|(_, leaf)| leaves.contains(leaf)) {
+        // The error that ended the split is the one to report.
+        let _ = spa.free_space().sweep(*kind, SweepCommand::Start, TrimOptions::default(), &[*leaf]);
+    }
+}
+
+fn split_now(spa: &Spa, wish: &Split, tx: &Tx) -> Result<u64> {
+    spa.checkpoint().check_none()?;
+    check_split(spa, &wish.leaves)?;
+    let before = spa.config.lock().root().clone();
+    let new = NewRoot::of(&before, &wish.leaves, spa.pool.env.guid());
+    let mut change = VdevChange::of(spa);
+    let mut renamed = Vec::new();
+    if let Some(NvValue::ListArray(tops)) = change.root.get_mut("children") {
+        for top in tops.iter_mut().filter(|top| !is_log(top)) {
+            if let Some(leaf) = leaf_below(top, &wish.leaves) {
+                leave_mirror(top, leaf, &mut renamed);
+            }
+        }
+    }
+    change.brings.renamed.extend(renamed);
+    change.judge = Some(Box::new(|old: &Tree| {
+        wish.leaves.iter().try_for_each(|guid| may_split(spa, old, *guid))?;
+        spa.free_space().settle_autotrim();
+        make_split(spa, wish, &new, old)
+    }));
+    spa.vdevs().change(change, tx)?;
+    note_split(spa, None);
+    for leaf in wish.leaves.iter().filter_map(|guid| find(&before, *guid)) {
+        let path = leaf.str("path").unwrap_or("none");
+        spa.log("detach", "", 0, &format!("vdev={path}"), tx)?;
+    }
+    Ok(new.guid)
+}
+
+/// Opens the new pool, writes its first txg, and closes it.
+fn make_split(spa: &Spa, wish: &Split, new: &NewRoot, old: &Tree) -> Result<()> {
+    let uberblock = *spa.uberblock.lock();
+    let (facts, before) = {
+        let config = spa.config.lock();
+        (config.facts_of(uberblock.txg, &spa.features.in_labels()), config.root().clone())
+    };
+    let device = |guid: &u64| Some((*guid, old.leaf(*guid)?.device()?));
+    let devices: Devices = wish.leaves.iter().filter_map(device).collect();
+    let facts = PoolFacts { name: wish.name.clone(), split: None, ..facts };
+    let source = ImportSource {
+        name: wish.name.clone(),
+        guid: new.guid,
+        config: facts.mos_config(&new.root),
+        devices,
+        uberblocks: vec![FoundUberblock { uberblock, copies: 1 }],
+        ..ImportSource::default()
+    };
+    let options = ImportOptions {
+        open: OpenOptions { split: true, ..OpenOptions::default() },
+        hostid: facts.hostid,
+        hostname: facts.hostname.clone(),
+        ..ImportOptions::default()
+    };
+    let (from, props) =
+        ((before.u64("guid").unwrap_or(spa.guid()), spa.pool.name.clone()), wish.props.clone());
+    let first = |spa: &Spa| {
+        let (before, from, props, logs) = (before.clone(), from.clone(), props.clone(), new.logs.clone());
+        spa.sync_task(move |spa, tx| first_of_split(spa, &before, &logs, &from, &props, tx))
+    };
+    let spa = import_split(&spa.pool.env, source, &options, &first)?;
+    spa.export()
+}
+
+/// The changes of the first txg of the new pool (syncing context).
+fn first_of_split(
+    spa: &Spa,
+    before: &NvList,
+    logs: &[u64],
+    from: &(u64, String),
+    props: &[(String, PropValue)],
+    tx: &Tx,
+) -> Result<()> {
+    let until = spa.txgs.synced();
+    spa.logs().logged()?.iter().try_for_each(|log| drop_log(spa, tx, log, until))?;
+    spa.vdevs().free_left(before, tx)?;
+    let at = spa.datasets.at(tx, spa);
+    logs.iter().rev().try_for_each(|log| spa.removal().leave_hole(&at, *log))?;
+    spa.spares().unlist_all_aux(tx)?;
+    spa.config.lock().change_facts(|facts| {
+        facts.state = PoolState::Exported;
+        facts.split = Some(SplitNote::From(from.0));
+    });
+    spa.props().set(props, tx)?;
+    spa.log("split", "", 0, &format!("from pool {}", from.1), tx)
 }
 
 /// The vdev tree of the new pool, in the MOS's form.

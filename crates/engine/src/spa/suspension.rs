@@ -2,7 +2,7 @@
 //!
 //! A pool is suspended because devices failed requests that it can't do without, because metadata is damaged in all its copies,
 //! or because of an error of this program: a violated invariant, found while a txg was synced, or a panic. They require different
-//! actions of the administrator, so each message about a suspension ([`Spa::suspension`]) states which of
+//! actions of the administrator, so each message about a suspension ([`Suspending::state`]) states which of
 //! them it was, and the cause.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::Spa;
+use super::subjects::{IntentLogs, Suspending};
 use crate::dmu::LiveObjset;
 use crate::error::{Error, Kind, Result};
 
@@ -48,7 +49,7 @@ pub(super) struct Telling {
     is_told: AtomicBool,
     /// Datasets whose intent logs are being replayed, or were when the pool was suspended.
     replaying: Mutex<BTreeMap<String, LogId>>,
-    /// Logs that are not replayed: see [`Spa::refuse_logs`].
+    /// Logs that are not replayed: see [`IntentLogs::refuse`].
     refused: Mutex<BTreeSet<LogId>>,
 }
 
@@ -61,7 +62,7 @@ fn log_id(objset: &LiveObjset) -> LogId {
     [first, second]
 }
 
-/// The intent log of a dataset is being replayed, until this is dropped: see [`Spa::note_replay`].
+/// The intent log of a dataset is being replayed, until this is dropped: see [`IntentLogs::note_replay`].
 #[derive(Debug)]
 pub struct ReplayNote<'a> {
     spa: &'a Spa,
@@ -83,80 +84,71 @@ impl fmt::Debug for Telling {
     }
 }
 
-impl Spa {
-    /// Why the pool is suspended, if it is.
-    pub fn suspension(&self) -> Option<Suspension> {
-        let mut suspension = self.txgs.suspended().as_ref().map(Suspension::of)?;
-        if suspension.is_ours {
-            suspension.cause += &self.way_out_of_replays();
-        }
-        Some(suspension)
-    }
-
+impl<'a> IntentLogs<'a> {
     /// Records that the intent log of `dataset` is being replayed: the message of a suspension by an error of
     /// this program then explains how to import the pool without that log.
     ///
     /// # Errors
-    /// `Invalid` for a log that [`Spa::refuse_logs`] names.
-    pub fn note_replay(&self, dataset: &str, objset: &LiveObjset) -> Result<ReplayNote<'_>> {
+    /// `Invalid` for a log that [`IntentLogs::refuse`] names.
+    pub fn note_replay(self, dataset: &str, objset: &LiveObjset) -> Result<ReplayNote<'a>> {
         let log = log_id(objset);
-        if self.telling.refused.lock().contains(&log) {
+        if self.spa.telling.refused.lock().contains(&log) {
             let what = format!(
                 "an error of this program suspended the pool when the intent log of {dataset} was last replayed; \
                  'zfs discard-log {dataset}' gives that log up"
             );
             return Err(Error::new(Kind::Invalid, what));
         }
-        self.telling.replaying.lock().insert(dataset.to_owned(), log);
-        Ok(ReplayNote { spa: self, dataset: dataset.to_owned() })
+        self.spa.telling.replaying.lock().insert(dataset.to_owned(), log);
+        Ok(ReplayNote { spa: self.spa, dataset: dataset.to_owned() })
     }
 
     /// Returns the logs that are being replayed, or were when the pool was suspended.
-    pub fn replaying_logs(&self) -> Vec<LogId> {
-        self.telling.replaying.lock().values().copied().collect()
+    pub fn replaying(self) -> Vec<LogId> {
+        self.spa.telling.replaying.lock().values().copied().collect()
     }
 
     /// Refuses to replay these logs: an earlier replay of each has suspended the pool, and would do so again.
-    pub fn refuse_logs(&self, logs: impl IntoIterator<Item = LogId>) {
-        self.telling.refused.lock().extend(logs);
+    pub fn refuse(self, logs: impl IntoIterator<Item = LogId>) {
+        self.spa.telling.refused.lock().extend(logs);
     }
+}
 
-    fn way_out_of_replays(&self) -> String {
-        let replaying = self.telling.replaying.lock();
-        let told = |name: &String| {
-            format!(
-                "; the intent log of {name} was being replayed: 'zpool import -N' imports the pool without mounting anything, \
-                 and 'zfs discard-log {name}' then gives that log up"
-            )
-        };
-        replaying.keys().map(told).collect()
+impl Suspending<'_> {
+    /// Why the pool is suspended, if it is.
+    pub fn state(self) -> Option<Suspension> {
+        let mut suspension = self.spa.txgs.suspended().as_ref().map(Suspension::of)?;
+        if suspension.is_ours {
+            suspension.cause += &way_out_of_replays(self.spa);
+        }
+        Some(suspension)
     }
 
     /// Sets the callback for suspensions; `told` is called once for each.
-    pub fn when_suspended(&self, told: OnSuspension) {
-        *self.telling.listener.lock() = Some(told);
-        self.tell_suspension();
+    pub fn when_suspended(self, told: OnSuspension) {
+        *self.spa.telling.listener.lock() = Some(told);
+        self.tell();
     }
 
     /// Stops writing: waiting and new callers get the reason as an error.
     #[doc(alias = "zio_suspend")]
-    pub(super) fn suspend(&self, why: Error) {
+    pub(super) fn suspend(self, why: Error) {
         let what = "the pool is suspended: what was changed can't be written";
-        self.suspend_as(Error::new(Kind::Suspended, what).because(why));
+        self.suspend_because(Error::new(Kind::Suspended, what).because(why));
     }
 
-    /// As [`Spa::suspend`], with the error that callers get.
-    pub(super) fn suspend_as(&self, why: Error) {
-        self.txgs.suspend(why.in_pool(&self.pool.name));
-        self.tell_suspension();
+    /// As [`Suspending::suspend`], with the error that callers get.
+    pub(super) fn suspend_because(self, why: Error) {
+        self.spa.txgs.suspend(why.in_pool(&self.spa.pool.name));
+        self.tell();
     }
 
     /// Reports a suspension that was not reported yet, to the events and the listeners.
-    pub(super) fn tell_suspension(&self) {
-        let Some(suspension) = self.suspension() else { return };
-        if !self.telling.is_told.swap(true, Ordering::AcqRel) {
-            self.report_pool("ereport.fs.zfs.io_failure", &suspension.cause);
-            let listener = self.telling.listener.lock().clone();
+    pub(super) fn tell(self) {
+        let Some(suspension) = self.state() else { return };
+        if !self.spa.telling.is_told.swap(true, Ordering::AcqRel) {
+            self.spa.reports().report_pool("ereport.fs.zfs.io_failure", &suspension.cause);
+            let listener = self.spa.telling.listener.lock().clone();
             if let Some(listener) = listener {
                 listener(&suspension);
             }
@@ -164,10 +156,21 @@ impl Spa {
     }
 
     /// The next suspension is another one.
-    pub(super) fn forget_suspension(&self) {
-        self.telling.is_told.store(false, Ordering::Release);
-        self.telling.replaying.lock().clear();
+    pub(super) fn forget(self) {
+        self.spa.telling.is_told.store(false, Ordering::Release);
+        self.spa.telling.replaying.lock().clear();
     }
+}
+
+fn way_out_of_replays(spa: &Spa) -> String {
+    let replaying = spa.telling.replaying.lock();
+    let told = |name: &String| {
+        format!(
+            "; the intent log of {name} was being replayed: 'zpool import -N' imports the pool without mounting anything, \
+             and 'zfs discard-log {name}' then gives that log up"
+        )
+    };
+    replaying.keys().map(told).collect()
 }
 
 #[cfg(test)]

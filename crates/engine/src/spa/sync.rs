@@ -13,7 +13,7 @@
 //! old state, or the new one when enough labels have it; both are whole. It rests on flushes: a device that
 //! reports a successful flush has made its earlier writes durable. After a failed flush this is not assumed,
 //! even if the next one succeeds: the writes of this txg are read from that device itself, and repeated where
-//! they are lost, before the labels are written ([`Spa::recheck`]).
+//! they are lost, before the labels are written ([`recheck`]).
 //!
 //! When anything fails the pool is suspended: the state on disk is the last txg. Requests that devices failed
 //! wait for the pool to be resumed ([`super::resume`]), and then the txg continues where it stopped; after
@@ -53,31 +53,31 @@ impl Spa {
     /// Writes `txg`, which was taken from `Txgs`.
     #[doc(alias = "spa_sync")]
     pub(super) fn sync_txg(&self, txg: u64) -> Result<()> {
-        self.check_claim()?;
+        self.multihost().check_claim()?;
         self.txg_history.starts(self, txg);
         let tx = Tx::syncing(txg, &self.dirty);
         self.pass.store(1, Ordering::Relaxed);
         let changing = self.changing.write();
-        self.run_tasks(&self.early_tasks, &tx);
-        self.count_clones(&tx)?;
-        self.sync_datasets(&tx)?;
-        self.sync_activities(&tx, SyncPoint::BeforeTasks)?;
-        self.run_tasks(&self.tasks, &tx);
+        run_tasks(self, &self.early_tasks, &tx);
+        self.sharing().count_clones(&tx)?;
+        sync_datasets(self, &tx)?;
+        self.background().sync(&tx, SyncPoint::BeforeTasks)?;
+        run_tasks(self, &self.tasks, &tx);
         if let Some(why) = self.early_failure.lock().take() {
             return Err(why);
         }
-        self.widen_gangs(&tx)?;
-        self.sync_activities(&tx, SyncPoint::AfterTasks)?;
+        widen_gangs(self, &tx)?;
+        self.background().sync(&tx, SyncPoint::AfterTasks)?;
         drop(changing);
-        self.sync_activities(&tx, SyncPoint::Last)?;
+        self.background().sync(&tx, SyncPoint::Last)?;
         let labels = self.config.lock().is_dirty();
-        let rootbp = self.sync_mos(&tx)?;
+        let rootbp = sync_mos(self, &tx)?;
         // Notes made while maps were written may have changed the configuration.
         let labels = self.config.lock().clean() || labels;
-        self.refresh_multihost()?;
-        self.commit(txg, rootbp, labels)?;
+        self.multihost().refresh()?;
+        commit(self, txg, rootbp, labels)?;
         if !self.is_frozen_at(txg) {
-            self.label_retired();
+            self.vdevs().label_retired();
         }
         self.pool.zio.set_synced(txg);
         self.space.sync_done(txg);
@@ -87,29 +87,8 @@ impl Spa {
         Ok(())
     }
 
-    fn sync_datasets(&self, tx: &Tx) -> Result<()> {
-        self.datasets.sync(self, tx)?;
-        let delta = std::mem::take(&mut *self.mos_delta.lock());
-        if delta != [0; 3] {
-            self.datasets.mos_used(self, delta, tx)?;
-        }
-        Ok(())
-    }
-
-    fn run_tasks(&self, tasks: &WaitingTasks, tx: &Tx) {
-        let tasks = tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
-        // A task may have left something to be freed.
-        if !tasks.is_empty() {
-            self.freeing.look_again();
-        }
-        for task in tasks {
-            task(self, tx);
-            self.write_early(tx);
-        }
-    }
-
     /// Writes the MOS' changed objects, which then leave memory, when there are many: `zfs snapshot -r` changes some for each
-    /// of any number of datasets. Nothing refers to these blocks before the passes of [`Spa::sync_mos`] are done. A
+    /// of any number of datasets. Nothing refers to these blocks before the passes of [`sync_mos`] are done. A
     /// failure is kept for [`Spa::sync_txg`]: the task in the middle of which it happens cannot be undone.
     pub(super) fn write_early(&self, tx: &Tx) {
         if self.mos.dirty_objects(tx.txg()) < EARLY_OBJECTS {
@@ -120,61 +99,6 @@ impl Spa {
         if let Err(why) = done {
             self.early_failure.lock().get_or_insert(why);
         }
-    }
-
-    /// Makes `dynamic_gang_header` active when gangs lie within gangs. Headers of this txg may be large already: the
-    /// uberblock that names them names the feature's count, too.
-    fn widen_gangs(&self, tx: &Tx) -> Result<()> {
-        let (zio, feature) = (&self.pool.zio, Feature::DynamicGangHeader);
-        if zio.take_nested_gangs() && self.features.is_enabled(feature) && !self.features.is_active(feature) {
-            self.features.increment(feature, tx)?;
-            zio.set_wide_gangs(true);
-        }
-        Ok(())
-    }
-
-    /// Passes until nothing changes; returns the MOS's root.
-    #[doc(alias = "spa_sync_iterate_to_convergence")]
-    fn sync_mos(&self, tx: &Tx) -> Result<ondisk::Blkptr> {
-        let ops = MosOps(self);
-        let mut rootbp = self.mos.rootbp();
-        for pass in 1..=MAX_PASSES {
-            self.pass.store(pass, Ordering::Relaxed);
-            self.sync_dtls(tx)?;
-            self.sync_config(tx)?;
-            self.sync_shared(tx)?;
-            if self.mos.is_dirty(tx.txg()) {
-                self.mos.sync_objects(tx, &ops)?;
-                rootbp = self.mos.sync_root(tx, &ops)?;
-            }
-            let mut store = SpaceStore::of(self, tx);
-            let wrote = self.space.sync(tx.txg(), pass, &mut store)?;
-            let missed = self.pool.zio.tree().has_dirty_dtls();
-            if !wrote && !missed && !self.mos.is_dirty(tx.txg()) {
-                return Ok(rootbp);
-            }
-        }
-        Err(Error::corrupt("a transaction group does not come to an end"))
-    }
-
-    /// Writes the configuration into the MOS when it changed.
-    #[doc(alias = "spa_sync_config_object")]
-    fn sync_config(&self, tx: &Tx) -> Result<()> {
-        let list = {
-            let config = self.config.lock();
-            if !config.is_dirty() {
-                return Ok(());
-            }
-            config.facts_of(tx.txg(), &self.features.in_labels()).mos_config(config.root())
-        };
-        let view = self.mos.view();
-        let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::CONFIG)?;
-        let number = match number {
-            Some(number) => number,
-            None => self.new_packed(mos::CONFIG, tx)?,
-        };
-        let packed = list.encode_xdr().map_err(|e| Error::new(crate::Kind::Invalid, e.to_string()))?;
-        self.write_packed(number, &packed, tx)
     }
 
     /// A new object for a packed list, named in the MOS directory.
@@ -207,83 +131,147 @@ impl Spa {
     #[doc(alias = "spa_ld_checkpoint_rewind")]
     pub(super) fn go_back(&self, txg: u64) -> Result<()> {
         let rootbp = self.uberblock.lock().rootbp;
-        self.commit(txg, rootbp, true)
+        commit(self, txg, rootbp, true)
     }
+}
 
-    /// Labels and uberblock.
-    fn commit(&self, txg: u64, rootbp: ondisk::Blkptr, labels: bool) -> Result<()> {
-        let tree = self.pool.zio.tree();
-        let config = self.config.lock().clone();
-        let mut uberblock = {
-            let last = self.uberblock.lock();
-            let (version, guid_sum) = (config.facts().version, guid_sum(config.root()));
-            let timestamp = self.pool.env.now();
-            let raidz_reflow_info = self.reflow_info(last.raidz_reflow_info);
-            // Set only in the copy that a checkpoint keeps.
-            Uberblock {
-                version,
-                txg,
-                rootbp,
-                guid_sum,
-                timestamp,
-                raidz_reflow_info,
-                checkpoint_txg: 0,
-                ..*last
-            }
-        };
-        self.sign(&mut uberblock);
-        let facts = config.facts_of(txg, &self.features.in_labels());
-        let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();
-        // A failed flush may have lost labels, too.
-        let labels = labels || tree.leaves().any(|leaf| is_suspect(leaf, txg));
-        while !self.is_frozen_at(txg)
-            && let Err(why) = self.recheck(txg).and_then(|known| {
-                self.check_claim()?;
-                let commit = ConfigSync {
-                    tree: &tree,
-                    executor: &*self.pool.env.executor,
-                    uberblock: &uberblock,
-                    label: labels.then_some(&label),
-                    multihost: self.multihost.is_on(),
-                    choice: txg,
-                    known: &known,
-                };
-                commit.run()
-            })
-        {
-            if !self.pool.zio.suspended.wait(&why) {
-                return Err(why);
-            }
-            // The copies may be lost with the flush; blocks are still read from their old places.
-            if uberblock.raidz_reflow_info != 0 {
-                uberblock.raidz_reflow_info = self.uberblock.lock().raidz_reflow_info;
-            }
-        }
-        self.pool.zio.suspended.settle(txg);
-        *self.uberblock.lock() = uberblock;
-        if labels {
-            self.notify("config_sync");
-        }
-        Ok(())
+fn sync_datasets(spa: &Spa, tx: &Tx) -> Result<()> {
+    spa.datasets.sync(spa, tx)?;
+    let delta = std::mem::take(&mut *spa.mos_delta.lock());
+    if delta != [0; 3] {
+        spa.datasets.mos_used(spa, delta, tx)?;
     }
+    Ok(())
+}
 
-    /// Where a flush has failed since the txg may have written something, all blocks of the txg are read from
-    /// the devices themselves, and written again where they are lost. Returns the number of flushes of each
-    /// leaf that had failed before.
-    fn recheck(&self, txg: u64) -> Result<HashMap<u64, u64>> {
-        let tree = self.pool.zio.tree();
-        let known = tree.leaves().map(|leaf| (leaf.guid, leaf.failed_flushes())).collect();
-        let suspects: Vec<Arc<Leaf>> = tree
-            .leaves()
-            .filter(|leaf| is_suspect(leaf, txg) && leaf.is_writable())
-            .map(Arc::clone)
-            .collect();
-        if !suspects.is_empty() {
-            self.pool.zio.check_written(txg, &suspects, Cure::Rewrite)?;
-            self.copy_again(txg)?;
-        }
-        Ok(known)
+fn run_tasks(spa: &Spa, tasks: &WaitingTasks, tx: &Tx) {
+    let tasks = tasks.0.lock().remove(&tx.txg()).unwrap_or_default();
+    // A task may have left something to be freed.
+    if !tasks.is_empty() {
+        spa.freeing.look_again();
     }
+    for task in tasks {
+        task(spa, tx);
+        spa.write_early(tx);
+    }
+}
+
+/// Makes `dynamic_gang_header` active when gangs lie within gangs. Headers of this txg may be large already: the
+/// uberblock that names them names the feature's count, too.
+fn widen_gangs(spa: &Spa, tx: &Tx) -> Result<()> {
+    let (zio, feature) = (&spa.pool.zio, Feature::DynamicGangHeader);
+    if zio.take_nested_gangs() && spa.features.is_enabled(feature) && !spa.features.is_active(feature) {
+        spa.features.increment(feature, tx)?;
+        zio.set_wide_gangs(true);
+    }
+    Ok(())
+}
+
+/// Passes until nothing changes; returns the MOS's root.
+#[doc(alias = "spa_sync_iterate_to_convergence")]
+fn sync_mos(spa: &Spa, tx: &Tx) -> Result<ondisk::Blkptr> {
+    let ops = MosOps(spa);
+    let mut rootbp = spa.mos.rootbp();
+    for pass in 1..=MAX_PASSES {
+        spa.pass.store(pass, Ordering::Relaxed);
+        spa.vdevs().sync_dtls(tx)?;
+        sync_config(spa, tx)?;
+        spa.sharing().sync(tx)?;
+        if spa.mos.is_dirty(tx.txg()) {
+            spa.mos.sync_objects(tx, &ops)?;
+            rootbp = spa.mos.sync_root(tx, &ops)?;
+        }
+        let mut store = SpaceStore::of(spa, tx);
+        let wrote = spa.space.sync(tx.txg(), pass, &mut store)?;
+        let missed = spa.pool.zio.tree().has_dirty_dtls();
+        if !wrote && !missed && !spa.mos.is_dirty(tx.txg()) {
+            return Ok(rootbp);
+        }
+    }
+    Err(Error::corrupt("a transaction group does not come to an end"))
+}
+
+/// Writes the configuration into the MOS when it changed.
+#[doc(alias = "spa_sync_config_object")]
+fn sync_config(spa: &Spa, tx: &Tx) -> Result<()> {
+    let list = {
+        let config = spa.config.lock();
+        if !config.is_dirty() {
+            return Ok(());
+        }
+        config.facts_of(tx.txg(), &spa.features.in_labels()).mos_config(config.root())
+    };
+    let view = spa.mos.view();
+    let number = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::CONFIG)?;
+    let number = match number {
+        Some(number) => number,
+        None => spa.new_packed(mos::CONFIG, tx)?,
+    };
+    let packed = list.encode_xdr().map_err(|e| Error::new(crate::Kind::Invalid, e.to_string()))?;
+    spa.write_packed(number, &packed, tx)
+}
+
+/// Labels and uberblock.
+fn commit(spa: &Spa, txg: u64, rootbp: ondisk::Blkptr, labels: bool) -> Result<()> {
+    let tree = spa.pool.zio.tree();
+    let config = spa.config.lock().clone();
+    let mut uberblock = {
+        let last = spa.uberblock.lock();
+        let (version, guid_sum) = (config.facts().version, guid_sum(config.root()));
+        let timestamp = spa.pool.env.now();
+        let raidz_reflow_info = spa.expansion().reflow_info(last.raidz_reflow_info);
+        // Set only in the copy that a checkpoint keeps.
+        Uberblock { version, txg, rootbp, guid_sum, timestamp, raidz_reflow_info, checkpoint_txg: 0, ..*last }
+    };
+    spa.multihost().sign(&mut uberblock);
+    let facts = config.facts_of(txg, &spa.features.in_labels());
+    let label = |leaf: &Leaf| facts.leaf_label(config.root(), leaf.guid).unwrap_or_default();
+    // A failed flush may have lost labels, too.
+    let labels = labels || tree.leaves().any(|leaf| is_suspect(leaf, txg));
+    while !spa.is_frozen_at(txg)
+        && let Err(why) = recheck(spa, txg).and_then(|known| {
+            spa.multihost().check_claim()?;
+            let commit = ConfigSync {
+                tree: &tree,
+                executor: &*spa.pool.env.executor,
+                uberblock: &uberblock,
+                label: labels.then_some(&label),
+                multihost: spa.multihost.is_on(),
+                choice: txg,
+                known: &known,
+            };
+            commit.run()
+        })
+    {
+        if !spa.pool.zio.suspended.wait(&why) {
+            return Err(why);
+        }
+        // The copies may be lost with the flush; blocks are still read from their old places.
+        if uberblock.raidz_reflow_info != 0 {
+            uberblock.raidz_reflow_info = spa.uberblock.lock().raidz_reflow_info;
+        }
+    }
+    spa.pool.zio.suspended.settle(txg);
+    *spa.uberblock.lock() = uberblock;
+    if labels {
+        spa.reports().notify("config_sync");
+    }
+    Ok(())
+}
+
+/// Where a flush has failed since the txg may have written something, all blocks of the txg are read from
+/// the devices themselves, and written again where they are lost. Returns the number of flushes of each
+/// leaf that had failed before.
+fn recheck(spa: &Spa, txg: u64) -> Result<HashMap<u64, u64>> {
+    let tree = spa.pool.zio.tree();
+    let known = tree.leaves().map(|leaf| (leaf.guid, leaf.failed_flushes())).collect();
+    let suspects: Vec<Arc<Leaf>> =
+        tree.leaves().filter(|leaf| is_suspect(leaf, txg) && leaf.is_writable()).map(Arc::clone).collect();
+    if !suspects.is_empty() {
+        spa.pool.zio.check_written(txg, &suspects, Cure::Rewrite)?;
+        spa.removal().copy_again(txg)?;
+    }
+    Ok(known)
 }
 
 /// Whether a flush of the leaf has failed after something may have been written for the txg.

@@ -40,7 +40,7 @@ pub(super) struct TxgHistory(Mutex<Records>);
 impl TxgHistory {
     /// A txg is about to be written.
     pub(crate) fn starts(&self, spa: &Spa, txg: u64) {
-        let (start, traffic) = (spa.pool.env.clock.monotonic(), spa.traffic());
+        let (start, traffic) = (spa.pool.env.clock.monotonic(), traffic(spa));
         let most = usize::try_from(spa.pool.env.memory.limits.get(Limit::TxgHistory)).unwrap_or(usize::MAX);
         let mut records = self.0.lock();
         let birth = std::mem::replace(&mut records.opened, start);
@@ -52,7 +52,7 @@ impl TxgHistory {
 
     /// It is on disk.
     pub(crate) fn ends(&self, spa: &Spa, txg: u64) {
-        let (end, traffic) = (spa.pool.env.clock.monotonic(), spa.traffic());
+        let (end, traffic) = (spa.pool.env.clock.monotonic(), traffic(spa));
         let mut records = self.0.lock();
         if let Some(record) = records.all.back_mut().filter(|record| record.txg == txg) {
             record.end = Some(end);
@@ -63,19 +63,6 @@ impl TxgHistory {
 }
 
 impl Spa {
-    /// Bytes that devices have read and written, and their requests.
-    fn traffic(&self) -> [u64; 4] {
-        let get = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
-        self.pool.zio.tree().leaves().fold([0; 4], |[nread, nwritten, reads, writes], leaf| {
-            [
-                nread + get(&leaf.reads.bytes),
-                nwritten + get(&leaf.writes.bytes),
-                reads + get(&leaf.reads.count),
-                writes + get(&leaf.writes.count),
-            ]
-        })
-    }
-
     /// The statistics of the last txgs, as a table in the form of `/proc/spl/kstat/zfs/POOL/txgs`, without its first line.
     #[doc(alias = "spa_txg_history_show")]
     pub fn txg_history(&self) -> String {
@@ -118,4 +105,17 @@ impl Spa {
         }
         text
     }
+}
+
+/// Bytes that devices have read and written, and their requests.
+fn traffic(spa: &Spa) -> [u64; 4] {
+    let get = |number: &std::sync::atomic::AtomicU64| number.load(std::sync::atomic::Ordering::Relaxed);
+    spa.pool.zio.tree().leaves().fold([0; 4], |[nread, nwritten, reads, writes], leaf| {
+        [
+            nread + get(&leaf.reads.bytes),
+            nwritten + get(&leaf.writes.bytes),
+            reads + get(&leaf.reads.count),
+            writes + get(&leaf.writes.count),
+        ]
+    })
 }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::Spa;
 use super::activity::{Activity, SyncPoint};
+use super::subjects::Scans;
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView};
 use crate::error::Result;
@@ -85,7 +86,8 @@ impl TxgTimes {
         let stored = log.map_or(Ok(()), |log| store(&at, &log));
         // The notes are advice: a MOS directory that cannot be read must not stop the pool for them.
         if let Err(e) = stored.as_ref().map_err(|e| e.to_string()) {
-            spa.report_pool("ereport.fs.zfs.data", &format!("the times of txgs were not written: {e}"));
+            spa.reports()
+                .report_pool("ereport.fs.zfs.data", &format!("the times of txgs were not written: {e}"));
         }
         Ok(())
     }
@@ -97,18 +99,18 @@ impl Activity for TxgTimes {
     }
 }
 
-impl Spa {
+impl Scans<'_> {
     /// Writes the notes at export (syncing context), if any txg was noted since the import.
     #[doc(alias = "spa_unload_sync_time_logger")]
-    pub(super) fn note_last_txg(&self, tx: &Tx) -> Result<()> {
-        let noted = self.times.notes.lock().as_ref().is_some_and(|notes| notes.noted_txg != 0);
-        if noted { self.times.note(self, tx, true) } else { Ok(()) }
+    pub(super) fn note_last_txg(self, tx: &Tx) -> Result<()> {
+        let noted = self.spa.times.notes.lock().as_ref().is_some_and(|notes| notes.noted_txg != 0);
+        if noted { self.spa.times.note(self.spa, tx, true) } else { Ok(()) }
     }
 
     /// The txgs that bound the blocks written between two times, in seconds since 1970, as far as the notes tell; a time of
     /// 0 is none. Returns the txg after which such blocks are born, and the last one in which they are; 0: up to now.
-    pub(super) fn txgs_between(&self, at: &MosView<'_>, (from, until): (u64, u64)) -> (u64, u64) {
-        self.times.with(at, |notes| {
+    pub(super) fn txgs_between(self, at: &MosView<'_>, (from, until): (u64, u64)) -> (u64, u64) {
+        self.spa.times.with(at, |notes| {
             let or_none = |time: u64, find: &dyn Fn(u64) -> u64| if time == 0 { 0 } else { find(time) };
             (or_none(from, &|t| notes.log.txg_before(t)), or_none(until, &|t| notes.log.txg_after(t)))
         })

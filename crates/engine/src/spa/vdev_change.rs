@@ -2,10 +2,10 @@
 //!
 //! A caller (add, attach, detach, replace, split, growth, start and end of an expansion or a removal) edits a copy of the
 //! configuration and adds what it cannot express: devices of new leaves, their DTLs, classes of new tops, the mapping of a
-//! removed one. [`Spa::change_vdevs`] then makes configuration, tree, allocator, labels, DTLs, vdev ZAPs change together, in
+//! removed one. [`VdevTree::change`] then makes configuration, tree, allocator, labels, DTLs, vdev ZAPs change together, in
 //! syncing context of a txg `n`. `offline`, `online` and faults need no new tree and set the health of a leaf
 //! (`super::health`). Each step of an expansion and of a reconstruction exchanges one top-level vdev by another of the same
-//! configuration, which holds back other writes ([`Spa::exchange_top`]).
+//! configuration, which holds back other writes ([`VdevTree::exchange_top`]).
 //!
 //! States of a change:
 //! 1. *Checked.* The tree of the new configuration is built; new leaves are labelled, with txg 0. All
@@ -40,6 +40,7 @@ use super::Spa;
 use super::create::label_leaves;
 use super::layout::config::{LEAF_ZAP, TOP_ZAP, put_in_order};
 use super::space_store::SpaceStore;
+use super::subjects::VdevTree;
 use super::vdev_props::is_closed;
 use super::vdev_zaps::vdev_zaps;
 use crate::dmu::Tx;
@@ -112,34 +113,34 @@ impl VdevChange<'_> {
     }
 }
 
-impl Spa {
+impl VdevTree<'_> {
     /// Makes a change of the vdev tree (syncing context); returns the tree before it.
     ///
     /// # Errors
     /// When the new tree makes no sense, a new leaf can't be labelled, or the change's judge refuses: nothing has changed
     /// then. When the MOS cannot be read or written, which is the txg's failure, too.
     #[doc(alias("spa_vdev_enter", "spa_vdev_exit"))]
-    pub(super) fn change_vdevs(&self, change: VdevChange<'_>, tx: &Tx) -> Result<Arc<Tree>> {
+    pub(super) fn change(self, change: VdevChange<'_>, tx: &Tx) -> Result<Arc<Tree>> {
         let VdevChange { mut root, brings, new_tops, blank, retired, judge } = change;
         put_in_order(&mut root);
-        let known = self.pool.zio.tree();
+        let known = self.spa.pool.zio.tree();
         let tree = Arc::new(Tree::changed(VdevConfig::parse(&root)?, Some(&known), &brings)?);
         let records = fresh(&tree, &new_tops)?;
         let is_new = |leaf: &&Arc<Leaf>| !known.leaves().any(|old| old.is_same(leaf));
-        let facts = self.config.lock().facts_of(0, &[]);
+        let facts = self.spa.config.lock().facts_of(0, &[]);
         let new: Vec<_> = tree.leaves().filter(is_new).cloned().collect();
-        label_leaves(&self.pool.env, new, &facts, &root, tx.txg())?;
+        label_leaves(&self.spa.pool.env, new, &facts, &root, tx.txg())?;
 
         for leaf in blank.iter().filter_map(|guid| tree.leaf(*guid)) {
             leaf.miss_all(txg::INITIAL, tx.txg() + NOT_YET);
         }
-        self.pool.zio.set_tree(Arc::clone(&tree));
-        self.pool.zio.drain(&known);
+        self.spa.pool.zio.set_tree(Arc::clone(&tree));
+        self.spa.pool.zio.drain(&known);
         if let Some(Err(why)) = judge.map(|judge| judge(&known)) {
-            self.pool.zio.set_tree(known);
+            self.spa.pool.zio.set_tree(known);
             // Leaves that were to leave lack the writes of the meantime.
-            let open = self.txgs.synced() + 1..=self.txgs.open();
-            let back = self.pool.zio.tree();
+            let open = self.spa.txgs.synced() + 1..=self.spa.txgs.open();
+            let back = self.spa.pool.zio.tree();
             let left = back.leaves().filter(|leaf| !tree.leaves().any(|kept| kept.is_same(leaf)));
             left.for_each(|leaf| open.clone().for_each(|txg| leaf.miss(txg)));
             return Err(why);
@@ -147,112 +148,71 @@ impl Spa {
 
         // From here on nothing can be refused.
         for (guid, rest) in &retired {
-            self.retire(&known, *guid, rest);
+            retire(self.spa, &known, *guid, rest);
         }
-        self.end_space(&known, &tree, tx)?;
+        end_space(self.spa, &known, &tree, tx)?;
         let mut before = NvList::new();
-        self.config.lock().change_root(|old| before = std::mem::replace(old, root));
+        self.spa.config.lock().change_root(|old| before = std::mem::replace(old, root));
         let classes = |id: u64| new_tops.get(&id).and_then(|class| class.word());
-        let of_root = self.features.is_active(Feature::VdevZapsV2);
-        vdev_zaps(&self.pool.env, &self.mos, &self.config, (&classes, of_root), tx)?;
+        let of_root = self.spa.features.is_active(Feature::VdevZapsV2);
+        vdev_zaps(&self.spa.pool.env, &self.spa.mos, &self.spa.config, (&classes, of_root), tx)?;
         self.free_left(&before, tx)?;
-        records.into_iter().try_for_each(|record| self.space.add_top(record))?;
+        records.into_iter().try_for_each(|record| self.spa.space.add_top(record))?;
         for top in tree.tops().filter(|top| known.top(top.id).is_none_or(|old| !Arc::ptr_eq(&old, top))) {
-            self.space.set_top(top);
-            self.space.set_closed(top.id, is_closed(top, &self.config.lock()));
+            self.spa.space.set_top(top);
+            self.spa.space.set_closed(top.id, is_closed(top, &self.spa.config.lock()));
         }
-        self.sweeps.follow(&tree, &brings.renamed);
+        self.spa.sweeps.follow(&tree, &brings.renamed);
         Ok(known)
     }
 
     /// Exchanges a top-level vdev by one of the same configuration (syncing context), and waits for all requests that began
     /// before.
-    pub(super) fn exchange_top(&self, new: &Arc<Top>) {
-        let known = self.pool.zio.tree();
-        self.pool.zio.set_tree(Arc::new(known.with_top(new)));
-        self.space.set_top(new);
-        self.pool.zio.drain(&known);
+    pub(super) fn exchange_top(self, new: &Arc<Top>) {
+        let known = self.spa.pool.zio.tree();
+        self.spa.pool.zio.set_tree(Arc::new(known.with_top(new)));
+        self.spa.space.set_top(new);
+        self.spa.pool.zio.drain(&known);
     }
 
     /// Edits the configuration of a top-level vdev, as a change of the vdev tree (syncing context).
     ///
     /// # Errors
-    /// The errors of [`Spa::change_vdevs`].
-    pub(super) fn edit_top(&self, vdev: u64, edit: &mut dyn FnMut(&mut NvList), tx: &Tx) -> Result<()> {
-        let mut change = VdevChange::of(self);
+    /// The errors of [`VdevTree::change`].
+    pub(super) fn edit_top(self, vdev: u64, edit: &mut dyn FnMut(&mut NvList), tx: &Tx) -> Result<()> {
+        let mut change = VdevChange::of(self.spa);
         change.tops()?.iter_mut().filter(|top| top.u64("id") == Some(vdev)).for_each(edit);
-        self.change_vdevs(change, tx).map(drop)
-    }
-
-    /// Labels a leaf that leaves. One that can't be written may be leaving for that reason.
-    #[doc(alias = "VDEV_LABEL_REMOVE")]
-    fn retire(&self, tree: &Tree, guid: u64, rest: &Retired) {
-        let Some(leaf) = tree.leaf(guid) else { return };
-        let config = self.config.lock();
-        let facts = config.facts_of(0, &self.features.in_labels());
-        let list = match rest {
-            Retired::Spare(entry) => Ok(facts.spare_label(entry)),
-            Retired::Blank | Retired::BlankAfterTxg => facts.first_label(config.root(), guid, 0),
-        };
-        drop(config);
-        let Ok(list) = list else { return };
-        if let Retired::BlankAfterTxg = rest {
-            self.retired.lock().push((Arc::clone(leaf), list));
-        } else if leaf.is_writable() {
-            let _ = label::init_leaf(leaf, &list, &*self.pool.env.executor);
-        }
+        self.change(change, tx).map(drop)
     }
 
     /// Labels the leaves that have left with the txg which is now on disk. One that cannot be labelled any more has a guid
     /// that the pool does not know.
     #[doc(alias = "VDEV_LABEL_REMOVE")]
-    pub(super) fn label_retired(&self) {
-        let retired = std::mem::take(&mut *self.retired.lock());
+    pub(super) fn label_retired(self) {
+        let retired = std::mem::take(&mut *self.spa.retired.lock());
         for (leaf, label) in retired {
             if leaf.device().is_some() {
-                let _ = label::init_leaf(&leaf, &label, &*self.pool.env.executor);
+                let _ = label::init_leaf(&leaf, &label, &*self.spa.pool.env.executor);
             }
         }
-    }
-
-    /// Frees the space maps of top-level vdevs that have left or have become indirect.
-    #[doc(alias("vdev_destroy_spacemaps", "vdev_remove_replace_with_indirect"))]
-    fn end_space(&self, known: &Tree, tree: &Tree, tx: &Tx) -> Result<()> {
-        let at = self.datasets.at(tx, self);
-        let mut store = SpaceStore::of(self, tx);
-        for old in known.config.children.iter().filter(|old| !is_place(old.kind)) {
-            let new = tree.config.children.iter().find(|new| new.id == old.id);
-            let unflushed = match (new.map(|new| new.kind), tree.top(old.id)) {
-                (Some(Kind::Indirect), Some(top)) => self.space.end_evacuation(top, &mut store)?,
-                (None | Some(Kind::Hole), _) => self.space.forget_top(old.id, &mut store)?,
-                _ => 0,
-            };
-            if unflushed != 0 {
-                at.free_object(unflushed)?;
-            }
-            let zap = self.config.lock().top(old.id).and_then(|top| top.u64(TOP_ZAP)).filter(|zap| *zap != 0);
-            if let Some(zap) = zap.filter(|_| unflushed != 0) {
-                at.zap_remove(zap, vdev_top::MS_UNFLUSHED_PHYS_TXGS)?;
-            }
-        }
-        Ok(())
     }
 
     /// Frees DTLs and ZAPs of vdevs that are no longer in the tree.
     #[doc(alias("vdev_destroy_unlink_zap", "vdev_dtl_sync"))]
-    pub(super) fn free_left(&self, before: &NvList, tx: &Tx) -> Result<()> {
-        let kept = objects(self.config.lock().root());
+    pub(super) fn free_left(self, before: &NvList, tx: &Tx) -> Result<()> {
+        let kept = objects(self.spa.config.lock().root());
         let gone: Vec<(bool, u64)> = objects(before).difference(&kept).copied().collect();
         if gone.is_empty() {
             return Ok(());
         }
-        let view = self.mos.view();
+        let view = self.spa.mos.view();
         let all = Zap::open(&view.object(MOS_DIRECTORY_OBJECT)?)?.u64(mos::VDEV_ZAP_MAP)?;
-        let at = self.datasets.at(tx, self);
+        let at = self.spa.datasets.at(tx, self.spa);
         for (is_zap, number) in gone {
             match all.filter(|_| is_zap) {
                 Some(all) => {
-                    ZapEdit::open(&mut self.mos.handle(all)?.edit(tx))?.remove(int_name(number).as_str())?;
+                    ZapEdit::open(&mut self.spa.mos.handle(all)?.edit(tx))?
+                        .remove(int_name(number).as_str())?;
                     at.free_object(number)?;
                 }
                 None => self.free_space_map(number, tx)?,
@@ -260,6 +220,48 @@ impl Spa {
         }
         Ok(())
     }
+}
+
+/// Labels a leaf that leaves. One that can't be written may be leaving for that reason.
+#[doc(alias = "VDEV_LABEL_REMOVE")]
+fn retire(spa: &Spa, tree: &Tree, guid: u64, rest: &Retired) {
+    let Some(leaf) = tree.leaf(guid) else { return };
+    let config = spa.config.lock();
+    let facts = config.facts_of(0, &spa.features.in_labels());
+    let list = match rest {
+        Retired::Spare(entry) => Ok(facts.spare_label(entry)),
+        Retired::Blank | Retired::BlankAfterTxg => facts.first_label(config.root(), guid, 0),
+    };
+    drop(config);
+    let Ok(list) = list else { return };
+    if let Retired::BlankAfterTxg = rest {
+        spa.retired.lock().push((Arc::clone(leaf), list));
+    } else if leaf.is_writable() {
+        let _ = label::init_leaf(leaf, &list, &*spa.pool.env.executor);
+    }
+}
+
+/// Frees the space maps of top-level vdevs that have left or have become indirect.
+#[doc(alias("vdev_destroy_spacemaps", "vdev_remove_replace_with_indirect"))]
+fn end_space(spa: &Spa, known: &Tree, tree: &Tree, tx: &Tx) -> Result<()> {
+    let at = spa.datasets.at(tx, spa);
+    let mut store = SpaceStore::of(spa, tx);
+    for old in known.config.children.iter().filter(|old| !is_place(old.kind)) {
+        let new = tree.config.children.iter().find(|new| new.id == old.id);
+        let unflushed = match (new.map(|new| new.kind), tree.top(old.id)) {
+            (Some(Kind::Indirect), Some(top)) => spa.space.end_evacuation(top, &mut store)?,
+            (None | Some(Kind::Hole), _) => spa.space.forget_top(old.id, &mut store)?,
+            _ => 0,
+        };
+        if unflushed != 0 {
+            at.free_object(unflushed)?;
+        }
+        let zap = spa.config.lock().top(old.id).and_then(|top| top.u64(TOP_ZAP)).filter(|zap| *zap != 0);
+        if let Some(zap) = zap.filter(|_| unflushed != 0) {
+            at.zap_remove(zap, vdev_top::MS_UNFLUSHED_PHYS_TXGS)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a top-level vdev of this kind only keeps its number, or a mapping.

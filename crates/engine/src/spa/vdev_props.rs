@@ -12,6 +12,7 @@ use super::Spa;
 use super::config::PoolConfig;
 use super::layout::config::{LEAF_ZAP, ROOT_ZAP, TOP_ZAP, edit, find, line};
 use super::space_store::set;
+use super::subjects::Disks;
 use crate::dmu::Tx;
 use crate::dsl::props::PropValue;
 use crate::dsl::write::Hooks as _;
@@ -38,16 +39,16 @@ pub(super) fn is_closed(top: &Top, config: &PoolConfig) -> bool {
         || !top.leaves().any(|leaf| leaf.is_writable())
 }
 
-impl Spa {
+impl Disks<'_> {
     /// Numbers that are set, each for the vdev itself or the nearest ancestor: `None` where none is set, or
     /// where it can't be read. `u64::MAX` counts as not set.
     #[doc(alias = "vdev_prop_get_inherited")]
-    pub(super) fn set_numbers<const N: usize>(&self, vdev: u64, names: [&str; N]) -> [Option<u64>; N] {
+    pub(super) fn set_numbers<const N: usize>(self, vdev: u64, names: [&str; N]) -> [Option<u64>; N] {
         let objects: Vec<u64> = {
-            let config = self.config.lock();
+            let config = self.spa.config.lock();
             line(config.root(), vdev).into_iter().filter_map(object).collect()
         };
-        let view = self.mos.view();
+        let view = self.spa.mos.view();
         let zaps = objects.into_iter().filter_map(|number| Zap::open(&view.object(number).ok()?).ok());
         let zaps: Vec<Zap> = zaps.collect();
         let set = |zap: &Zap, name: &str| zap.u64(name).ok().flatten().filter(|n| *n != u64::MAX);
@@ -61,9 +62,9 @@ impl Spa {
     /// `NotFound` for the vdev; `Unsupported` where vdevs have no properties, or not these; `Invalid` when nothing could
     /// be allocated any more; `Busy` when too many disks sit out. Nothing has changed then.
     #[doc(alias("vdev_prop_set", "vdev_props_set_sync"))]
-    pub fn set_vdev_props(&self, vdev: u64, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
+    pub fn set_props(self, vdev: u64, settings: &[(String, PropValue)], tx: &Tx) -> Result<()> {
         let number = {
-            let config = self.config.lock();
+            let config = self.spa.config.lock();
             let list = find(config.root(), vdev).ok_or_else(|| Error::not_found("no such vdev"))?;
             object(list)
         };
@@ -71,13 +72,13 @@ impl Spa {
         let number = number.ok_or_else(|| Error::unsupported(what))?;
         for (name, value) in settings {
             match (name.as_str(), value) {
-                ("allocating", PropValue::Number(n)) => self.set_allocating(vdev, *n != 0)?,
-                ("path", PropValue::Text(path)) => self.set_path(vdev, path)?,
+                ("allocating", PropValue::Number(n)) => set_allocating(self.spa, vdev, *n != 0)?,
+                ("path", PropValue::Text(path)) => set_path(self.spa, vdev, path)?,
                 ("sit_out", PropValue::Number(n)) => self.set_sit_out(vdev, *n != 0)?,
                 ("autosit", PropValue::Number(n)) => self.set_autosit(vdev, *n != 0)?,
                 _ => {}
             }
-            let zap = self.mos.handle(number)?;
+            let zap = self.spa.mos.handle(number)?;
             let mut editor = zap.edit(tx);
             let mut zap = ZapEdit::open(&mut editor)?;
             match value {
@@ -93,57 +94,59 @@ impl Spa {
                 PropValue::Number(n) => n.cast_signed().to_string(),
                 PropValue::Text(text) => text.clone(),
             };
-            self.log("vdev set", "", 0, &format!("vdev_guid={vdev}: {name}={shown}"), tx)?;
+            self.spa.log("vdev set", "", 0, &format!("vdev_guid={vdev}: {name}={shown}"), tx)?;
         }
         Ok(())
     }
+}
 
-    /// Allows or forbids to allocate on a top-level vdev. Existing blocks stay, and can be freed.
-    #[doc(alias("spa_vdev_alloc", "spa_vdev_noalloc"))]
-    fn set_allocating(&self, vdev: u64, allowed: bool) -> Result<()> {
-        let tree = self.pool.tree();
-        let root = tree.config.children.iter().find(|top| top.guid == vdev);
-        let top = root.and_then(|config| tree.top(config.id));
-        let top = top.ok_or_else(|| Error::unsupported("the property exists for top-level vdevs only"))?;
-        let mut config = self.config.lock();
-        let forbidden = |config: &PoolConfig, id: u64| {
-            config.top(id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0
-        };
-        if !allowed && !forbidden(&config, top.id) && self.bias_of(&top) == AllocBias::Normal {
-            let mut others = tree.tops().filter(|other| {
-                other.id != top.id && self.bias_of(other) == AllocBias::Normal && !is_closed(other, &config)
-            });
-            if others.next().is_none() {
-                return Err(Error::new(Kind::Invalid, "it is the only vdev on which data can be allocated"));
+/// Allows or forbids to allocate on a top-level vdev. Existing blocks stay, and can be freed.
+#[doc(alias("spa_vdev_alloc", "spa_vdev_noalloc"))]
+fn set_allocating(spa: &Spa, vdev: u64, allowed: bool) -> Result<()> {
+    let tree = spa.pool.tree();
+    let root = tree.config.children.iter().find(|top| top.guid == vdev);
+    let top = root.and_then(|config| tree.top(config.id));
+    let top = top.ok_or_else(|| Error::unsupported("the property exists for top-level vdevs only"))?;
+    let mut config = spa.config.lock();
+    let forbidden = |config: &PoolConfig, id: u64| {
+        config.top(id).and_then(|list| list.u64(NON_ALLOCATING)).unwrap_or(0) != 0
+    };
+    if !allowed && !forbidden(&config, top.id) && spa.vdevs().bias_of(&top) == AllocBias::Normal {
+        let mut others = tree.tops().filter(|other| {
+            other.id != top.id
+                && spa.vdevs().bias_of(other) == AllocBias::Normal
+                && !is_closed(other, &config)
+        });
+        if others.next().is_none() {
+            return Err(Error::new(Kind::Invalid, "it is the only vdev on which data can be allocated"));
+        }
+    }
+    config.change_root(|root| {
+        edit(root, vdev, &mut |list| {
+            list.remove(NON_ALLOCATING);
+            if !allowed {
+                set(list, NON_ALLOCATING, 1);
             }
-        }
-        config.change_root(|root| {
-            edit(root, vdev, &mut |list| {
-                list.remove(NON_ALLOCATING);
-                if !allowed {
-                    set(list, NON_ALLOCATING, 1);
-                }
-            });
         });
-        self.space.set_closed(top.id, is_closed(&top, &config));
-        Ok(())
-    }
+    });
+    spa.space.set_closed(top.id, is_closed(&top, &config));
+    Ok(())
+}
 
-    #[doc(alias = "spa_vdev_setpath")]
-    fn set_path(&self, vdev: u64, path: &str) -> Result<()> {
-        let mut config = self.config.lock();
-        if find(config.root(), vdev).is_none_or(|list| !list.contains("path")) {
-            return Err(Error::new(Kind::ReadOnly, "only devices have paths"));
-        }
-        if !path.starts_with("/dev/") {
-            return Err(Error::new(Kind::Invalid, "the path must be that of a device"));
-        }
-        config.change_root(|root| {
-            edit(root, vdev, &mut |list| {
-                list.remove("path");
-                list.add("path", path);
-            });
-        });
-        Ok(())
+#[doc(alias = "spa_vdev_setpath")]
+fn set_path(spa: &Spa, vdev: u64, path: &str) -> Result<()> {
+    let mut config = spa.config.lock();
+    if find(config.root(), vdev).is_none_or(|list| !list.contains("path")) {
+        return Err(Error::new(Kind::ReadOnly, "only devices have paths"));
     }
+    if !path.starts_with("/dev/") {
+        return Err(Error::new(Kind::Invalid, "the path must be that of a device"));
+    }
+    config.change_root(|root| {
+        edit(root, vdev, &mut |list| {
+            list.remove("path");
+            list.add("path", path);
+        });
+    });
+    Ok(())
 }

@@ -55,8 +55,8 @@ impl WaitActivity {
     }
 }
 
-/// A command for work under way. Beginning and resuming have options of their own: [`Spa::scan`](super::Spa::scan),
-/// [`Spa::sweep`](super::Spa::sweep). The latter also pauses and cancels the sweeps of single devices.
+/// A command for work under way. Beginning and resuming have options of their own: [`Scans::start`](super::Scans::start),
+/// [`FreeSpace::sweep`](super::FreeSpace::sweep). The latter also pauses and cancels the sweeps of single devices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActivityCommand {
     /// It makes no progress until it is started again.

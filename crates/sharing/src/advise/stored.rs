@@ -92,7 +92,7 @@ impl Stored {
     /// Whether each block has other references that are counted: clones, or those of a dedup table.
     pub fn are_shared(&self, all: &[Blkptr]) -> Vec<bool> {
         // The counts of a damaged table are unknown, and such blocks cannot be shared anew.
-        let cloned = self.spa.are_cloned(all).unwrap_or_else(|_| vec![true; all.len()]);
+        let cloned = self.spa.sharing().are_cloned(all).unwrap_or_else(|_| vec![true; all.len()]);
         all.iter().zip(cloned).map(|(bp, cloned)| cloned || bp.dedup()).collect()
     }
 }

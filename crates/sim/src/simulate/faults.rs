@@ -17,8 +17,8 @@ fn bring_back(spa: &Arc<Spa>, disk: &Arc<FaultyDevice>) -> Result<(), String> {
     }
     let Some(guid) = guid_of(spa, disk) else { return Ok(()) };
     let device = || Ok(Arc::clone(disk) as Device);
-    let back = spa.online(guid, Some(device()), false);
-    match back.and_then(|_| spa.clear(vec![(guid, Some(device()))])) {
+    let back = spa.disks().online(guid, Some(device()), false);
+    match back.and_then(|_| spa.disks().clear(vec![(guid, Some(device()))])) {
         done @ Err(_) => match guid_of(spa, disk) {
             // A resilver that ended meanwhile detached the disk: another one has replaced it.
             None => Ok(()),
@@ -94,8 +94,8 @@ impl Run {
         self.course.faults += 1;
         let temporary = self.random.below(2) == 0;
         let done = match self.random.below(2) {
-            0 => spa.offline(guid, temporary),
-            _ => spa.fault(guid, temporary),
+            0 => spa.disks().offline(guid, temporary),
+            _ => spa.disks().fault(guid, temporary),
         };
         match done {
             // A resilver that ended meanwhile detached it.

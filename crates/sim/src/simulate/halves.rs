@@ -28,8 +28,9 @@ impl Run {
     pub(super) fn split(&mut self) -> Result<bool, String> {
         let spa = Arc::clone(&self.actor.spa);
         let tree = spa.pool.tree();
-        let is_log =
-            |top: &VdevConfig| tree.top(top.id).is_some_and(|top| spa.bias_of(&top) == AllocBias::Log);
+        let is_log = |top: &VdevConfig| {
+            tree.top(top.id).is_some_and(|top| spa.vdevs().bias_of(&top) == AllocBias::Log)
+        };
         let mut leaves = Vec::new();
         for top in tree.config.children.iter().filter(|top| !is_log(top)) {
             let children: Vec<u64> = top.children.iter().map(|child| child.guid).collect();
@@ -40,7 +41,7 @@ impl Run {
             leaves.iter().filter_map(|guid| Some(tree.leaf(*guid)?.path.clone())).collect();
         self.actor.tell(format!("{names:?} are split off"));
         let wish = Split { name: HALF.into(), leaves, props: Vec::new() };
-        let done = self.ask(|run| run.actor.spa.split(wish).map(|_| ()))?;
+        let done = self.ask(|run| run.actor.spa.vdevs().split(wish).map(|_| ()))?;
         self.keep_needed_disks_well();
         if done {
             self.half_is_right(&paths).map_err(|why| format!("in the new pool: {why}"))?;
@@ -80,6 +81,6 @@ pub(super) fn leave_cut_split(spa: &Spa, disk: &Arc<FaultyDevice>) -> bool {
     match guid_of(spa, disk).filter(|_| of_another) {
         None => false,
         // A disk whose new label was lost when it joined the pool may be one that cannot leave.
-        Some(guid) => spa.detach(guid).is_ok(),
+        Some(guid) => spa.disks().detach(guid).is_ok(),
     }
 }

@@ -52,8 +52,8 @@ impl Run {
             2..=4 => ("remove", self.remove_top()),
             5 => ("cancel", self.cancel_remove()),
             6 | 7 => ("expand", self.expand()),
-            8 => ("checkpoint", self.ask(|run| run.actor.spa.checkpoint())),
-            9 => ("discard", self.ask(|run| run.actor.spa.discard_checkpoint())),
+            8 => ("checkpoint", self.ask(|run| run.actor.spa.checkpoint().take())),
+            9 => ("discard", self.ask(|run| run.actor.spa.checkpoint().discard())),
             10 => ("initialize", self.sweep(SweepKind::Initialize)),
             11 => ("trim", self.sweep(SweepKind::Trim)),
             12 | 13 => ("spare", self.add_spare()),
@@ -91,7 +91,7 @@ impl Run {
     /// A disk that the pool does not have.
     pub(super) fn idle(&self) -> Option<Arc<FaultyDevice>> {
         let spa = &self.actor.spa;
-        let others: Vec<String> = [spa.spare_entries(), spa.cache_entries()]
+        let others: Vec<String> = [spa.spares().entries(), spa.caches().entries()]
             .into_iter()
             .flat_map(Result::unwrap_or_default)
             .filter_map(|entry| entry.str("path").map(str::to_owned))
@@ -104,11 +104,11 @@ impl Run {
     fn remove_log(&mut self) -> Result<bool, String> {
         let spa = Arc::clone(&self.actor.spa);
         let tree = spa.pool.tree();
-        let logs = tree.tops().filter(|top| !top.is_removed() && spa.bias_of(top) == AllocBias::Log);
+        let logs = tree.tops().filter(|top| !top.is_removed() && spa.vdevs().bias_of(top) == AllocBias::Log);
         let logs: Vec<u64> = logs.map(|top| top.id).collect();
         let Some(guid) = self.actor.pick(&logs).and_then(|id| self.guid_of_top(id)) else { return Ok(false) };
         self.actor.tell("a log is removed".into());
-        self.ask(|run| run.actor.spa.remove(guid))
+        self.ask(|run| run.actor.spa.removal().remove(guid))
     }
 
     fn well_and_split(&mut self) -> Result<bool, String> {
@@ -131,7 +131,7 @@ impl Run {
         self.actor.tell(format!("{} is added for {class:?}", disk.name()));
         let top = TopSpec { vdev: VdevSpec::Leaf(spec_of(disk)), class, ashift: None };
         let spec = PoolSpec { tops: vec![top], ashift: self.machine.ashift, ..PoolSpec::default() };
-        let done = self.ask(|run| run.actor.spa.add(spec, true));
+        let done = self.ask(|run| run.actor.spa.vdevs().add(spec, true));
         self.keep_needed_disks_well();
         done
     }
@@ -142,9 +142,11 @@ impl Run {
         let Some(id) = self.actor.pick(&tops) else { return Ok(false) };
         let Some(guid) = self.guid_of_top(id) else { return Ok(false) };
         self.actor.tell(format!("vdev {id} is removed"));
-        let done = match self.actor.spa.remove(guid) {
+        let done = match self.actor.spa.removal().remove(guid) {
             // A vdev whose disk is degraded is refused so; the pool continues.
-            Err(e) if e.kind() == Kind::Io && self.actor.spa.suspension().is_none() => return Ok(false),
+            Err(e) if e.kind() == Kind::Io && self.actor.spa.suspending().state().is_none() => {
+                return Ok(false);
+            }
             done => self.ask(|_| done)?,
         };
         // Most are over before another job can stop them.
@@ -165,7 +167,7 @@ impl Run {
         self.actor.tell(format!("{} expands a raidz", disk.name()));
         let device = NewDevice::Fresh { leaf: spec_of(disk), ashift: None };
         let attach = Attach { target, device, replacing: false, sequential: false };
-        self.ask(|run| run.actor.spa.attach(attach))
+        self.ask(|run| run.actor.spa.disks().attach(attach))
     }
 
     fn sweep(&mut self, kind: SweepKind) -> Result<bool, String> {
@@ -176,7 +178,7 @@ impl Run {
         };
         let leaves: Vec<u64> = self.actor.spa.pool.tree().leaves().map(|leaf| leaf.guid).collect();
         self.actor.tell(format!("{kind:?}: {command:?}"));
-        let refused = self.actor.spa.sweep(kind, command, TrimOptions::default(), &leaves);
+        let refused = self.actor.spa.free_space().sweep(kind, command, TrimOptions::default(), &leaves);
         Ok(refused.map_err(|e| e.to_string())?.len() < leaves.len())
     }
 
@@ -191,7 +193,7 @@ impl Run {
     }
 
     fn cancel_remove(&mut self) -> Result<bool, String> {
-        self.ask(|run| run.actor.spa.command(WaitActivity::Remove, ActivityCommand::Cancel))
+        self.ask(|run| run.actor.spa.background().command(WaitActivity::Remove, ActivityCommand::Cancel))
     }
 
     /// Waits until no removal, expansion or discard is under way; an expansion may wait for a disk unless `all_well`.
@@ -199,20 +201,21 @@ impl Run {
         let spa = &self.actor.spa;
         for _ in 0..MOST_GROUPS {
             spa.sync().map_err(|e| e.to_string())?;
-            let runs = |work| spa.left(work).map_err(|e| e.to_string()).map(|left| left.is_some());
-            let expands = spa.is_expanding() && (all_well || !spa.expansion_waits());
+            let runs =
+                |work| spa.background().left(work).map_err(|e| e.to_string()).map(|left| left.is_some());
+            let expands = spa.expansion().is_active() && (all_well || !spa.expansion().waits());
             if !expands && !runs(WaitActivity::Remove)? && !runs(WaitActivity::Discard)? {
                 return Ok(());
             }
         }
         let works = [WaitActivity::Remove, WaitActivity::RaidzExpand, WaitActivity::Discard];
-        let left = works.map(|work| spa.left(work).ok().flatten());
+        let left = works.map(|work| spa.background().left(work).ok().flatten());
         Err(format!("jobs do not end: bytes left to remove, expand, discard {left:?}"))
     }
 
     /// Discards the checkpoint, if there is one: the space that it keeps would not become free.
     pub(super) fn discard(&mut self) -> Result<(), String> {
-        if self.ask(|run| run.actor.spa.discard_checkpoint())? {
+        if self.ask(|run| run.actor.spa.checkpoint().discard())? {
             self.actor.tell("the checkpoint is discarded".into());
         }
         Ok(())

@@ -13,8 +13,8 @@ const PAUSE: usize = 3;
 
 /// The scrub under way that is paused.
 pub(super) fn paused(spa: &Spa) -> Result<Option<DslScan>, String> {
-    let progress = spa.scan_progress().map_err(|e| e.to_string())?;
-    Ok(progress.map(|now| now.scan).filter(|scan| is_scrub(scan) && !spa.is_scanning()))
+    let progress = spa.scans().progress().map_err(|e| e.to_string())?;
+    Ok(progress.map(|now| now.scan).filter(|scan| is_scrub(scan) && !spa.scans().is_scanning()))
 }
 
 /// The number of a scrub among scans.
@@ -38,17 +38,21 @@ pub(super) fn scanned(spa: &Spa) -> Result<(), String> {
     for command in [ScanCommand::Scrub, ScanCommand::ScrubErrors] {
         let waits = match command {
             ScanCommand::Scrub => paused(spa)?.is_some(),
-            _ => spa.error_scrub_left().map_err(|e| e.to_string())?.is_some() && !spa.is_scrubbing_errors(),
+            _ => {
+                spa.error_log().scrub_left().map_err(|e| e.to_string())?.is_some()
+                    && !spa.error_log().is_scrubbing()
+            }
         };
         if waits {
-            spa.scan(command).map_err(|e| format!("{command:?} does not go on: {e}"))?;
+            spa.scans().start(command).map_err(|e| format!("{command:?} does not go on: {e}"))?;
         }
     }
     for _ in 0..MOST_GROUPS {
         spa.sync().map_err(|e| e.to_string())?;
-        let runs = spa.is_scanning() || spa.is_rebuilding() || spa.is_scrubbing_errors();
+        let runs =
+            spa.scans().is_scanning() || spa.rebuilds().is_rebuilding() || spa.error_log().is_scrubbing();
         // A spare may have joined meanwhile.
-        let is_due = spa.left(WaitActivity::Resilver).map_err(|e| e.to_string())?.is_some();
+        let is_due = spa.background().left(WaitActivity::Resilver).map_err(|e| e.to_string())?.is_some();
         if !runs && !is_due {
             return Ok(());
         }
@@ -73,13 +77,13 @@ impl Run {
 
     pub(super) fn scan(&mut self, command: ScanCommand) -> Result<bool, String> {
         self.actor.tell(format!("scan: {command:?}"));
-        self.ask(|run| run.actor.spa.scan(command))
+        self.ask(|run| run.actor.spa.scans().start(command))
     }
 
     /// Pauses or cancels the scan.
     pub(super) fn end_scan(&mut self, command: ActivityCommand) -> Result<bool, String> {
         self.actor.tell(format!("scan: {command:?}"));
-        self.ask(|run| run.actor.spa.command(WaitActivity::Scrub, command))
+        self.ask(|run| run.actor.spa.background().command(WaitActivity::Scrub, command))
     }
 
     /// A scrub pauses, and rests until it is resumed. One that has just begun is paused, too: most are over before a later
@@ -93,14 +97,14 @@ impl Run {
         let Some(before) = paused(spa)?.filter(|_| done) else { return Ok(done) };
         for _ in 0..PAUSE {
             spa.sync().map_err(|e| e.to_string())?;
-            let now = spa.scan_progress().map_err(|e| e.to_string())?.map(|now| now.scan);
+            let now = spa.scans().progress().map_err(|e| e.to_string())?.map(|now| now.scan);
             // A resilver that has become due takes its place.
             let moved = now.filter(|now| is_scrub(now) && now.examined != before.examined);
             if moved.is_some() {
                 return Err(format!("a paused scrub goes on: {before:?}, {moved:?}"));
             }
         }
-        match spa.command(WaitActivity::Scrub, ActivityCommand::Pause) {
+        match spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause) {
             Err(e) if matches!(e.kind(), Kind::Busy | Kind::NotFound) => Ok(true),
             other => Err(format!("a paused scrub is paused again: {other:?}")),
         }
@@ -108,9 +112,10 @@ impl Run {
 
     /// A scrub that was paused before a restart still is, at the same place, unless a resilver took its place.
     pub(super) fn still_paused(&self, before: &DslScan) -> Result<(), String> {
-        let now = self.actor.spa.scan_progress().map_err(|e| e.to_string())?.map(|now| now.scan);
+        let now = self.actor.spa.scans().progress().map_err(|e| e.to_string())?.map(|now| now.scan);
         let is_same = |now: &DslScan| {
-            !self.actor.spa.is_scanning() && (now.bookmark, now.flags) == (before.bookmark, before.flags)
+            !self.actor.spa.scans().is_scanning()
+                && (now.bookmark, now.flags) == (before.bookmark, before.flags)
         };
         match now {
             Some(now) if is_scrub(&now) && !is_same(&now) => {

@@ -50,13 +50,13 @@ impl Run {
     /// The actions of a host after an import: spares take over by themselves, and cache devices are used.
     pub(super) fn equip(&mut self) -> Result<(), String> {
         let spa = Arc::clone(&self.actor.spa);
-        spa.set_spares(Arc::new(Shelf(self.faulty.clone())));
-        for entry in spa.cache_entries().map_err(|e| e.to_string())? {
+        spa.spares().set(Arc::new(Shelf(self.faulty.clone())));
+        for entry in spa.caches().entries().map_err(|e| e.to_string())? {
             let (guid, path) = (entry.u64("guid").unwrap_or(0), entry.str("path").unwrap_or_default());
             let Some(disk) = self.faulty.iter().find(|disk| disk.name() == path).cloned() else { continue };
             let is_own =
                 label_of(&disk).is_some_and(|(state, own, _)| (state, own) == (PoolState::L2cache, guid));
-            if is_own && spa.use_cache(guid, path, disk as Device) {
+            if is_own && spa.caches().use_device(guid, path, disk as Device) {
                 self.count("cache device after a restart");
             }
         }
@@ -89,15 +89,15 @@ impl Run {
         disk.clear();
         self.actor.tell(format!("{} becomes a spare", disk.name()));
         let spec = PoolSpec { spares: vec![spec_of(disk)], ..PoolSpec::default() };
-        self.ask(|run| run.actor.spa.add(spec, true))
+        self.ask(|run| run.actor.spa.vdevs().add(spec, true))
     }
 
     pub(super) fn remove_spare(&mut self) -> Result<bool, String> {
-        let entries = self.actor.spa.spare_entries().map_err(|e| e.to_string())?;
+        let entries = self.actor.spa.spares().entries().map_err(|e| e.to_string())?;
         let spares: Vec<u64> = entries.iter().filter_map(|entry| entry.u64("guid")).collect();
         let Some(spare) = self.actor.pick(&spares) else { return Ok(false) };
         self.actor.tell(format!("spare {spare} is removed"));
-        self.ask(|run| run.actor.spa.remove(spare))
+        self.ask(|run| run.actor.spa.removal().remove(spare))
     }
 
     /// A spare in use leaves, or the disk for which it stands in.
@@ -107,7 +107,7 @@ impl Run {
         let leaves: Vec<u64> = leaves.into_iter().filter(|guid| tree.leaf(*guid).is_some()).collect();
         let Some(leaf) = self.actor.pick(&leaves) else { return Ok(false) };
         self.actor.tell(format!("{} is detached from its pair", tree.leaf_name(leaf, 0)));
-        let done = self.ask(|run| run.actor.spa.detach(leaf));
+        let done = self.ask(|run| run.actor.spa.disks().detach(leaf));
         self.keep_needed_disks_well();
         done
     }
@@ -117,23 +117,23 @@ impl Run {
         disk.clear();
         self.actor.tell(format!("{} becomes a cache device", disk.name()));
         let spec = PoolSpec { cache: vec![spec_of(disk)], ..PoolSpec::default() };
-        self.ask(|run| run.actor.spa.add(spec, true))
+        self.ask(|run| run.actor.spa.vdevs().add(spec, true))
     }
 
     pub(super) fn remove_cache(&mut self) -> Result<bool, String> {
-        let entries = self.actor.spa.cache_entries().map_err(|e| e.to_string())?;
+        let entries = self.actor.spa.caches().entries().map_err(|e| e.to_string())?;
         let caches: Vec<u64> = entries.iter().filter_map(|entry| entry.u64("guid")).collect();
         let Some(cache) = self.actor.pick(&caches) else { return Ok(false) };
         self.actor.tell(format!("cache device {cache} is removed"));
-        self.ask(|run| run.actor.spa.remove(cache))
+        self.ask(|run| run.actor.spa.removal().remove(cache))
     }
 
     /// Cache devices get the blocks that reads find, which are then read from there; one of the devices may misbehave.
     pub(super) fn use_cache(&mut self) -> Result<bool, String> {
         let spa = Arc::clone(&self.actor.spa);
         let used: Vec<String> =
-            spa.cache_devices().into_iter().map(|cache| cache.leaf.path.clone()).collect();
-        let (Some(l2), Some(path)) = (spa.l2arc(), self.actor.pick(&used)) else { return Ok(false) };
+            spa.caches().devices().into_iter().map(|cache| cache.leaf.path.clone()).collect();
+        let (Some(l2), Some(path)) = (spa.caches().l2arc(), self.actor.pick(&used)) else { return Ok(false) };
         self.actor.tell("all is read past the memory, twice".into());
         let hits = || spa.pool.env.memory.stats.second.get(L2::Hits);
         let before = hits();
@@ -142,7 +142,7 @@ impl Run {
             spa.pool.arc.forget_all();
             self.look()?;
             for _ in 0..FEEDS {
-                spa.run_steps();
+                spa.background().run_steps();
                 l2.settle();
             }
             self.hurt_cache(&path);

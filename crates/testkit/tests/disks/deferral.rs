@@ -33,13 +33,16 @@ fn disks_that_join_late_wait_for_a_resilver_of_their_own() {
     for (old, new) in [("disk2", "new2"), ("disk3", "new3")] {
         bench.join(bench.guid(old), bench.new_leaf(new, SIZE), true).unwrap();
     }
-    assert!(bench.spa.is_scanning() && bench.scanned().max_txg == first, "it began anew");
+    assert!(bench.spa.scans().is_scanning() && bench.scanned().max_txg == first, "it began anew");
     assert_eq!(bench.spa.features.count(Feature::ResilverDefer), 1);
     assert_eq!(deferred(&bench), ["new2", "new3"]);
     // A resilver goes on after an import, and the others wait on.
     bench.reimport();
     while bench.scanned().max_txg == first {
-        assert_eq!(bench.spa.features.count(Feature::ResilverDefer), u64::from(bench.spa.is_scanning()));
+        assert_eq!(
+            bench.spa.features.count(Feature::ResilverDefer),
+            u64::from(bench.spa.scans().is_scanning())
+        );
         bench.spa.sync().unwrap();
     }
     assert!(deferred(&bench).is_empty());

@@ -13,13 +13,13 @@ fn replaced(sequential: bool, good: u32) {
     leaf.device = disk;
     let device = NewDevice::Fresh { leaf, ashift: None };
     let target = bench.guid("disk1");
-    let joined = bench.spa.attach(Attach { target, device, replacing: true, sequential });
+    let joined = bench.spa.disks().attach(Attach { target, device, replacing: true, sequential });
     // A disk that cannot be labelled is refused.
     if let Err(why) = joined {
         assert!(good < 2, "{why}");
         return;
     }
-    while bench.spa.is_replacing() || bench.spa.is_scanning() {
+    while bench.spa.disks().is_replacing() || bench.spa.scans().is_scanning() {
         // Without another disk a failed flush suspends the pool.
         if let Err(why) = bench.spa.sync() {
             assert_eq!((why.kind(), bench.shape().as_str()), (Kind::Suspended, "disk2"), "{good}: {why}");

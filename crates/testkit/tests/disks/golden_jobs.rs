@@ -66,8 +66,8 @@ fn a_scrub_that_the_kernel_paused_goes_on_and_repairs() {
     let bench = imported(&golden);
     let paused = bench.scanned();
     bench.spa.sync().unwrap();
-    assert!(!bench.spa.is_scanning() && bench.scanned().examined == paused.examined, "{paused:?}");
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    assert!(!bench.spa.scans().is_scanning() && bench.scanned().examined == paused.examined, "{paused:?}");
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     bench.settle();
     let end = bench.scanned();
     assert_eq!((end.state, end.errors, end.start_time), (2, 0, paused.start_time), "{end:?}");
@@ -81,12 +81,13 @@ fn an_initialization_that_the_kernel_suspended_goes_on() {
     let bench = imported(&golden);
     let disk = bench.guid("disk1");
     let kind = SweepKind::Initialize;
-    assert_eq!(bench.spa.sweep_left(kind, &[disk]), None, "it is suspended");
-    let refused = bench.spa.sweep(kind, SweepCommand::Start, TrimOptions::default(), &[disk]).unwrap();
+    assert_eq!(bench.spa.free_space().left(kind, &[disk]), None, "it is suspended");
+    let refused =
+        bench.spa.free_space().sweep(kind, SweepCommand::Start, TrimOptions::default(), &[disk]).unwrap();
     assert!(refused.is_empty());
-    assert!(bench.spa.sweep_left(kind, &[disk]).is_some());
+    assert!(bench.spa.free_space().left(kind, &[disk]).is_some());
     bench.settle();
-    assert_eq!(bench.spa.sweep_left(kind, &[disk]), None);
+    assert_eq!(bench.spa.free_space().left(kind, &[disk]), None);
     to_its_end(&golden, bench, "mirror(disk1 disk2 disk3)");
 }
 
@@ -100,7 +101,7 @@ fn damage_that_the_kernel_knew_is_found_again_and_forgotten_when_it_is_gone() {
     let known = logged(&bench);
     assert!(!known.is_empty());
     let scrub = |bench: &Bench| {
-        bench.spa.scan(ScanCommand::Scrub).unwrap();
+        bench.spa.scans().start(ScanCommand::Scrub).unwrap();
         bench.settle();
         (bench.scanned().errors, logged(bench))
     };
@@ -150,7 +151,7 @@ fn a_rebuild_that_the_kernel_began_is_continued() {
         after.last_offset > before.last_offset && after.bytes_scanned > before.bytes_scanned,
         "{after:?}"
     );
-    while bench.spa.is_rebuilding() {
+    while bench.spa.rebuilds().is_rebuilding() {
         bench.spa.sync().unwrap();
     }
     let record = bench.record("disk1");
@@ -175,7 +176,7 @@ fn a_stale_disk_of_the_kernels_pool_comes_back_or_is_replaced() {
     };
     let back = imported(&golden);
     let device = pools::open(&back.dir.path().join("disk2"));
-    assert_eq!(back.spa.online(disk2(&back), Some(Ok(device)), false).unwrap(), Health::ONLINE);
+    assert_eq!(back.spa.disks().online(disk2(&back), Some(Ok(device)), false).unwrap(), Health::ONLINE);
     to_its_end(&golden, back, "raidz(disk1 disk2 disk3)");
     let replaced = imported(&golden);
     let size = std::fs::metadata(replaced.path("disk1")).unwrap().len();

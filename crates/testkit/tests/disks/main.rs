@@ -76,13 +76,13 @@ impl Bench {
 
     fn join(&self, target: u64, leaf: LeafSpec, replacing: bool) -> engine::Result<()> {
         let device = NewDevice::Fresh { leaf, ashift: None };
-        self.spa.attach(Attach { target, device, replacing, sequential: false })
+        self.spa.disks().attach(Attach { target, device, replacing, sequential: false })
     }
 
     /// Attaches a disk to another, or replaces it, by a sequential reconstruction.
     fn rebuild(&self, target: &str, name: &str, replacing: bool) -> engine::Result<()> {
         let device = NewDevice::Fresh { leaf: self.new_leaf(name, SIZE), ashift: None };
-        self.spa.attach(Attach { target: self.guid(target), device, replacing, sequential: true })
+        self.spa.disks().attach(Attach { target: self.guid(target), device, replacing, sequential: true })
     }
 
     /// The record of the top-level vdev of a disk; empty when there is none.
@@ -97,8 +97,9 @@ impl Bench {
 
     fn settle(&self) {
         for _ in 0..1000 {
-            let is_busy = self.spa.is_scanning() || self.spa.is_rebuilding() || self.is_moving();
-            if !is_busy && !self.spa.is_replacing() {
+            let is_busy =
+                self.spa.scans().is_scanning() || self.spa.rebuilds().is_rebuilding() || self.is_moving();
+            if !is_busy && !self.spa.disks().is_replacing() {
                 self.spa.sync().unwrap();
                 return;
             }
@@ -108,8 +109,10 @@ impl Bench {
     }
 
     fn is_moving(&self) -> bool {
-        let sweeps = self.spa.run_steps();
-        sweeps || self.spa.is_expanding() || self.spa.left(WaitActivity::Remove).unwrap().is_some()
+        let sweeps = self.spa.background().run_steps();
+        sweeps
+            || self.spa.expansion().is_active()
+            || self.spa.background().left(WaitActivity::Remove).unwrap().is_some()
     }
 
     fn shape(&self) -> String {
@@ -127,7 +130,7 @@ impl Bench {
     }
 
     fn scrub_is_clean(&self) {
-        self.spa.scan(ScanCommand::Scrub).unwrap();
+        self.spa.scans().start(ScanCommand::Scrub).unwrap();
         self.settle();
         let scan = self.scanned();
         assert_eq!((scan.processed, scan.errors), (0, 0), "{}", self.shape());
@@ -180,10 +183,13 @@ fn a_disk_becomes_a_mirror_and_the_mirror_a_disk() {
     assert_eq!(bench.shape(), "mirror(disk1 disk2 disk3)");
     bench.scrub_is_clean();
     let top = bench.spa.pool.tree().config.children[0].guid;
-    bench.spa.detach(bench.guid("disk1")).unwrap();
-    bench.spa.detach(bench.guid("disk2")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk1")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk2")).unwrap();
     assert_eq!((bench.shape(), bench.guid("disk3")), ("disk3".to_owned(), top), "it has the mirror's guid");
-    assert_eq!(bench.spa.detach(top).unwrap_err().what(), "only applicable to mirror and replacing vdevs");
+    assert_eq!(
+        bench.spa.disks().detach(top).unwrap_err().what(),
+        "only applicable to mirror and replacing vdevs"
+    );
     // Detached disks are no pool by themselves.
     for name in ["disk1", "disk2"] {
         let dir = tempfile::tempdir().unwrap();
@@ -207,12 +213,12 @@ fn a_disk_is_reconstructed_sequentially_and_scrubbed_and_is_right_alone() {
     let busy = bench.join(bench.guid("disk1"), bench.new_leaf("disk3", SIZE), false).unwrap_err();
     assert_eq!(busy.what(), "currently sequentially resilvering");
     let mut offsets = Vec::new();
-    while bench.spa.is_rebuilding() {
+    while bench.spa.rebuilds().is_rebuilding() {
         bench.spa.sync().unwrap();
         let record = bench.record("disk2");
         assert_eq!(bench.spa.features.count(Feature::DeviceRebuild), u64::from(record.rebuild_state == 1));
         if record.rebuild_state == 1 {
-            let busy = bench.spa.scan(ScanCommand::Scrub).unwrap_err();
+            let busy = bench.spa.scans().start(ScanCommand::Scrub).unwrap_err();
             assert_eq!(busy.what(), "currently sequentially resilvering");
             offsets.push(bench.record("disk2").last_offset);
         }
@@ -227,12 +233,13 @@ fn a_disk_is_reconstructed_sequentially_and_scrubbed_and_is_right_alone() {
     let scan = bench.scanned();
     assert_eq!((scan.func, scan.state, scan.processed, scan.errors), (1, 2, 0, 0));
     assert!(scan.start_time >= record.end_time);
-    let steps: Vec<String> = bench.spa.events().after(0).into_iter().map(|event| event.class).collect();
+    let steps: Vec<String> =
+        bench.spa.reports().events().after(0).into_iter().map(|event| event.class).collect();
     let steps: Vec<&str> = steps.iter().filter_map(|class| class.strip_prefix("sysevent.fs.zfs.")).collect();
     let steps: Vec<&&str> =
         steps.iter().filter(|s| s.starts_with("resilver_") || s.starts_with("scrub_")).collect();
     assert_eq!(steps, [&"resilver_start", &"resilver_finish", &"scrub_start", &"scrub_finish"]);
-    bench.spa.detach(bench.guid("disk1")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk1")).unwrap();
     bench.reimport();
     assert_eq!(bench.shape(), "disk2");
     bench.end();
@@ -250,7 +257,7 @@ fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
     bench.rebuild("disk2", "disk3", true).unwrap();
     let mut active = 0;
     loop {
-        let over = !bench.spa.is_rebuilding();
+        let over = !bench.spa.rebuilds().is_rebuilding();
         let cut = tempfile::tempdir().unwrap();
         pools::copy(bench.dir.path(), cut.path());
         let spa = pools::import_dir(cut.path(), POOL).unwrap();
@@ -260,7 +267,7 @@ fn a_reconstruction_goes_on_after_a_power_cut_between_all_its_txgs() {
         again.settle();
         assert_eq!(again.shape(), "mirror(disk1 disk3)");
         again.scrub_is_clean();
-        again.spa.detach(again.guid("disk1")).unwrap();
+        again.spa.disks().detach(again.guid("disk1")).unwrap();
         again.reimport();
         assert!(again.spa.features.count(Feature::DeviceRebuild) == 0 && again.is_right());
         if over {
@@ -293,18 +300,18 @@ fn another_disk_begins_a_reconstruction_anew_and_a_detach_cancels_it() {
         bench.spa.sync().unwrap();
     }
     assert_eq!(bench.spa.features.count(Feature::DeviceRebuild), 1);
-    bench.spa.detach(bench.guid("disk2")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk2")).unwrap();
     bench.settle();
     assert_eq!(bench.record("disk3").rebuild_state, 3);
     bench.rebuild("disk1", "disk4", false).unwrap();
     while bench.record("disk4").rebuild_state != 1 {
         bench.spa.sync().unwrap();
     }
-    bench.spa.detach(bench.guid("disk4")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk4")).unwrap();
     bench.settle();
     let record = bench.record("disk1");
     assert_eq!((record.rebuild_state, bench.spa.features.count(Feature::DeviceRebuild)), (2, 0));
-    bench.spa.detach(bench.guid("disk1")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk1")).unwrap();
     bench.reimport();
     assert_eq!(bench.shape(), "disk3");
     bench.end();
@@ -325,7 +332,7 @@ fn sources_with_latent_errors_are_mended_from_the_others() {
     assert_eq!(bench.record("disk3").errors, 0);
     bench.scrub_is_clean();
     for old in ["disk1", "disk2"] {
-        bench.spa.detach(bench.guid(old)).unwrap();
+        bench.spa.disks().detach(bench.guid(old)).unwrap();
     }
     bench.reimport();
     assert_eq!(bench.shape(), "disk3");
@@ -344,14 +351,17 @@ fn a_disk_of_a_raidz_is_replaced_and_the_old_one_leaves() {
         bench.join(old, bench.new_leaf("disk4", SIZE), false).unwrap_err().what(),
         "can only attach to mirrors and top-level disks"
     );
-    assert_eq!(bench.spa.detach(old).unwrap_err().what(), "only applicable to mirror and replacing vdevs");
+    assert_eq!(
+        bench.spa.disks().detach(old).unwrap_err().what(),
+        "only applicable to mirror and replacing vdevs"
+    );
     bench.join(old, bench.new_leaf("disk4", SIZE), true).unwrap();
     assert_eq!(bench.shape(), "raidz(disk1 replacing(disk2 disk4) disk3)");
     bench.reimport();
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
     // In place: the disk was exchanged, the path is the same.
-    bench.spa.offline(bench.guid("disk3"), false).unwrap();
+    bench.spa.disks().offline(bench.guid("disk3"), false).unwrap();
     bench.fill();
     let fresh = bench.new_leaf("disk3", SIZE);
     bench.join(bench.guid("disk3"), fresh, true).unwrap();
@@ -366,9 +376,9 @@ fn the_only_copy_does_not_leave() {
     let bench = Bench::new(1, one);
     let old = bench.guid("disk1");
     bench.join(old, bench.new_leaf("disk2", SIZE), true).unwrap();
-    let refused = bench.spa.detach(old).unwrap_err();
+    let refused = bench.spa.disks().detach(old).unwrap_err();
     assert_eq!((refused.what(), refused.kind()), ("no valid replicas", Kind::Busy));
-    assert_eq!(bench.spa.detach(17).unwrap_err().what(), "no such device in pool");
+    assert_eq!(bench.spa.disks().detach(17).unwrap_err().what(), "no such device in pool");
     bench.settle();
     assert_eq!(bench.shape(), "disk2");
     bench.end();
@@ -378,7 +388,7 @@ fn the_only_copy_does_not_leave() {
 fn a_replacement_can_be_called_off() {
     let bench = Bench::new(3, raidz);
     bench.join(bench.guid("disk1"), bench.new_leaf("disk4", SIZE), true).unwrap();
-    bench.spa.detach(bench.guid("disk4")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk4")).unwrap();
     assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3)");
     bench.spa.sync().unwrap();
     bench.end();
@@ -398,16 +408,16 @@ fn add_spare(bench: &Bench, name: &str) {
         spares: vec![bench.new_leaf(name, SIZE)],
         ..engine::spa::layout::PoolSpec::default()
     };
-    bench.spa.add(spec, true).unwrap();
+    bench.spa.vdevs().add(spec, true).unwrap();
 }
 
 #[test]
 fn a_hot_spare_takes_over_and_returns() {
     let mut bench = Bench::new(3, raidz);
     add_spare(&bench, "spare1");
-    bench.spa.set_spares(Arc::new(Shelf));
+    bench.spa.spares().set(Arc::new(Shelf));
     let old = bench.guid("disk2");
-    bench.spa.fault(old, false).unwrap();
+    bench.spa.disks().fault(old, false).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 spare(disk2 spare1) disk3)");
@@ -418,15 +428,15 @@ fn a_hot_spare_takes_over_and_returns() {
     assert_eq!(bench.shape(), "raidz(disk1 spare(replacing(disk2 disk4) spare1) disk3)");
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 disk4 disk3)");
-    assert_eq!(bench.spa.spare_entries().unwrap().len(), 1);
+    assert_eq!(bench.spa.spares().entries().unwrap().len(), 1);
     // The original is detached: the spare is the disk now.
-    bench.spa.set_spares(Arc::new(Shelf));
-    bench.spa.fault(bench.guid("disk1"), false).unwrap();
+    bench.spa.spares().set(Arc::new(Shelf));
+    bench.spa.disks().fault(bench.guid("disk1"), false).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
-    bench.spa.detach(bench.guid("disk1")).unwrap();
+    bench.spa.disks().detach(bench.guid("disk1")).unwrap();
     assert_eq!(bench.shape(), "raidz(spare1 disk4 disk3)");
-    assert!(bench.spa.spare_entries().unwrap().is_empty());
+    assert!(bench.spa.spares().entries().unwrap().is_empty());
     bench.end();
 }
 
@@ -435,9 +445,9 @@ fn a_hot_spare_takes_over_and_returns() {
 fn a_second_spare_for_one_place_is_refused() {
     let bench = Bench::new(3, raidz);
     add_spare(&bench, "spare1");
-    bench.spa.set_spares(Arc::new(Shelf));
+    bench.spa.spares().set(Arc::new(Shelf));
     let old = bench.guid("disk2");
-    bench.spa.fault(old, false).unwrap();
+    bench.spa.disks().fault(old, false).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
     add_spare(&bench, "spare2");
@@ -445,13 +455,13 @@ fn a_second_spare_for_one_place_is_refused() {
     let shape = "raidz(disk1 spare(replacing(disk2 disk4) spare1) disk3)";
     assert_eq!(bench.shape(), shape);
     for disk in [old, bench.guid("disk4")] {
-        let spares = bench.spa.spare_entries().unwrap();
+        let spares = bench.spa.spares().entries().unwrap();
         let guid =
             spares.iter().find(|spare| spare.str("path").unwrap().ends_with("spare2")).unwrap().u64("guid");
         let path = bench.dir.path().join("spare2");
         let device = NewDevice::Spare { guid: guid.unwrap(), device: Some(pools::open(&path)) };
         let second = Attach { target: disk, device, replacing: true, sequential: false };
-        let refusal = bench.spa.attach(second).unwrap_err().to_string();
+        let refusal = bench.spa.disks().attach(second).unwrap_err().to_string();
         assert!(refusal.contains("a spare already stands in"), "{refusal}");
     }
     bench.settle();
@@ -468,7 +478,7 @@ fn a_disk_that_is_being_replaced_is_not_relied_on() {
     bench.join(bench.guid("disk5"), bench.new_leaf("disk6", SIZE), true).unwrap();
     let states = ["disk1", "disk2"].map(|disk| {
         let guid = bench.guid(disk);
-        bench.spa.fault(guid, true).unwrap();
+        bench.spa.disks().fault(guid, true).unwrap();
         bench.spa.pool.tree().leaf(guid).unwrap().health().state
     });
     assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3 disk4 replacing(disk5 disk6))");
@@ -484,21 +494,21 @@ fn a_disk_that_is_being_replaced_is_not_relied_on() {
 fn a_spare_that_is_detached_stays_away() {
     let bench = Bench::new(3, raidz);
     add_spare(&bench, "spare1");
-    bench.spa.set_spares(Arc::new(Shelf));
+    bench.spa.spares().set(Arc::new(Shelf));
     let old = bench.guid("disk2");
-    bench.spa.fault(old, false).unwrap();
+    bench.spa.disks().fault(old, false).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 spare(disk2 spare1) disk3)");
-    bench.spa.detach(bench.guid("spare1")).unwrap();
+    bench.spa.disks().detach(bench.guid("spare1")).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3)");
     let device = pools::open(&bench.dir.path().join("disk2"));
-    bench.spa.clear(vec![(old, Some(Ok(device)))]).unwrap();
+    bench.spa.disks().clear(vec![(old, Some(Ok(device)))]).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
-    bench.spa.fault(old, false).unwrap();
+    bench.spa.disks().fault(old, false).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 spare(disk2 spare1) disk3)");
@@ -509,9 +519,9 @@ fn a_spare_that_is_detached_stays_away() {
 fn a_spare_returns_when_the_errors_of_a_disk_in_use_are_cleared() {
     let mut bench = Bench::new(3, raidz);
     add_spare(&bench, "spare1");
-    bench.spa.set_spares(Arc::new(Shelf));
+    bench.spa.spares().set(Arc::new(Shelf));
     let old = bench.guid("disk2");
-    bench.spa.fault(old, true).unwrap();
+    bench.spa.disks().fault(old, true).unwrap();
     bench.spa.sync().unwrap();
     bench.settle();
     let spared = "raidz(disk1 spare(disk2 spare1) disk3)";
@@ -523,7 +533,7 @@ fn a_spare_returns_when_the_errors_of_a_disk_in_use_are_cleared() {
         (bench.spa.pool.tree().leaf(old).unwrap().health(), bench.shape()),
         (Health::ONLINE, spared.into())
     );
-    bench.spa.clear(vec![(old, None)]).unwrap();
+    bench.spa.disks().clear(vec![(old, None)]).unwrap();
     bench.settle();
     assert_eq!(bench.shape(), "raidz(disk1 disk2 disk3)");
     bench.end();

@@ -34,7 +34,7 @@ impl Bench {
         spa.export().unwrap();
         drop(spa);
         let spa = pools::import_dir(dir.path(), POOL).unwrap();
-        spa.load_key(NAMES[0], HEX).unwrap();
+        spa.dsl().load_key(NAMES[0], HEX).unwrap();
         Self { dir, spa }
     }
 
@@ -58,7 +58,7 @@ impl Bench {
 
     fn scanned(&self) -> DslScan {
         for _ in 0..1000 {
-            if !self.spa.is_scanning() {
+            if !self.spa.scans().is_scanning() {
                 return scan_state::load(&MosView { mos: &self.spa.mos }).unwrap().unwrap();
             }
             self.spa.sync().unwrap();
@@ -67,7 +67,7 @@ impl Bench {
     }
 
     fn scrub(&self) -> DslScan {
-        self.spa.scan(ScanCommand::Scrub).unwrap();
+        self.spa.scans().start(ScanCommand::Scrub).unwrap();
         self.scanned()
     }
 
@@ -78,7 +78,7 @@ impl Bench {
 
     /// All files are right, read with both keys.
     fn end(self) {
-        self.spa.load_key(NAMES[1], HEX).unwrap();
+        self.spa.dsl().load_key(NAMES[1], HEX).unwrap();
         NAMES.into_iter().enumerate().for_each(|(seed, name)| check(&self.spa, name, seed as u64));
         self.spa.export().unwrap();
         let Self { dir, spa } = self;
@@ -109,16 +109,16 @@ fn a_scrub_repairs_encrypted_blocks_without_their_keys() {
 #[test]
 fn a_resilver_brings_encrypted_blocks_without_their_keys() {
     let bench = Bench::new(VdevSpec::Mirror, 2);
-    bench.spa.load_key(NAMES[1], HEX).unwrap();
-    bench.spa.offline(bench.guid(2), false).unwrap();
+    bench.spa.dsl().load_key(NAMES[1], HEX).unwrap();
+    bench.spa.disks().offline(bench.guid(2), false).unwrap();
     for (seed, name) in NAMES.into_iter().enumerate() {
         let (fs, file) = (writer(&bench.spa, name), number_of(&bench.spa, name));
         fs.write(file, 0, &body(7 + seed as u64, 3 << 20), true).unwrap();
         fs.write(file, 0, &body(seed as u64, 3 << 20), true).unwrap();
     }
     bench.spa.sync().unwrap();
-    bench.spa.unload_key(NAMES[1]).unwrap();
-    bench.spa.online(bench.guid(2), Some(Ok(bench.disk(2))), false).unwrap();
+    bench.spa.dsl().unload_key(NAMES[1]).unwrap();
+    bench.spa.disks().online(bench.guid(2), Some(Ok(bench.disk(2))), false).unwrap();
     bench.spa.sync().unwrap();
     bench.spa.sync().unwrap();
     let brought = bench.scanned();
@@ -132,7 +132,7 @@ fn a_resilver_brings_encrypted_blocks_without_their_keys() {
 fn lost_encrypted_blocks_are_reported_without_their_keys() {
     const FRONT: u64 = 4 << 20;
     let bench = Bench::new(|mut leaves| VdevSpec::Leaf(leaves.remove(0)), 1);
-    bench.spa.load_key(NAMES[1], HEX).unwrap();
+    bench.spa.dsl().load_key(NAMES[1], HEX).unwrap();
     let (device, mut files) = (bench.disk(1), Vec::new());
     for name in NAMES {
         let dataset = bench.spa.pool.dsl.dataset(name).unwrap();
@@ -144,7 +144,7 @@ fn lost_encrypted_blocks_are_reported_without_their_keys() {
         blkdev::write_at(&*device, at, &[0x5a; 4096]).unwrap();
         files.push((dataset.number, file, at, good));
     }
-    bench.spa.unload_key(NAMES[1]).unwrap();
+    bench.spa.dsl().unload_key(NAMES[1]).unwrap();
     bench.spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
     let lost = || {
         bench.spa.sync().unwrap();
@@ -158,8 +158,8 @@ fn lost_encrypted_blocks_are_reported_without_their_keys() {
         blkdev::write_at(&*device, *at, good).unwrap();
         bench.spa.pool.tree().leaves().for_each(|leaf| leaf.changed(0, u64::MAX));
         if number == 0 {
-            bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
-            while bench.spa.is_scrubbing_errors() {
+            bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
+            while bench.spa.error_log().is_scrubbing() {
                 bench.spa.sync().unwrap();
             }
         } else {

@@ -74,27 +74,27 @@ fn keys_change_with_all_that_inherits() {
     names(&spa, ["a/kid@s", "clone"], |t, [s, c]| t.clone_snapshot(s, c).map(drop)).unwrap();
     create(&spa, &at("clone/below"), Encryption::default()).unwrap();
     assert_eq!(root_of(&spa, &at("clone/below")), at("a"));
-    refused(spa.change_key(&at("clone"), Some(own_key(KeyFormat::Raw))), Kind::Invalid);
-    refused(spa.change_key(&at("a/kid"), None), Kind::Invalid);
-    refused(spa.change_key(&at("b"), None), Kind::Invalid);
-    spa.change_key(&at("a/kid"), Some(own_key(KeyFormat::Passphrase))).unwrap();
+    refused(spa.dsl().change_key(&at("clone"), Some(own_key(KeyFormat::Raw))), Kind::Invalid);
+    refused(spa.dsl().change_key(&at("a/kid"), None), Kind::Invalid);
+    refused(spa.dsl().change_key(&at("b"), None), Kind::Invalid);
+    spa.dsl().change_key(&at("a/kid"), Some(own_key(KeyFormat::Passphrase))).unwrap();
     for name in ["a/kid", "a/kid/deep", "clone", "clone/below"] {
         assert_eq!(root_of(&spa, &at(name)), at("a/kid"), "{name}");
     }
     assert_eq!(root_of(&spa, &at("a")), at("a"));
-    spa.change_key(&at("b"), Some(NewKey { location: None, ..own_key(KeyFormat::Raw) })).unwrap();
+    spa.dsl().change_key(&at("b"), Some(NewKey { location: None, ..own_key(KeyFormat::Raw) })).unwrap();
     spa.export().unwrap();
     drop(spa);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    refused(spa.load_key(&at("b"), PASSPHRASE), Kind::KeyWrong);
+    refused(spa.dsl().load_key(&at("b"), PASSPHRASE), Kind::KeyWrong);
     for (name, key) in [("a", HEX.to_vec()), ("a/kid", PASSPHRASE.to_vec()), ("b", raw())] {
-        spa.check_key(&at(name), &key).unwrap();
-        spa.load_key(&at(name), &key).unwrap();
+        spa.dsl().check_key(&at(name), &key).unwrap();
+        spa.dsl().load_key(&at(name), &key).unwrap();
     }
     for (name, seed) in [("a", 0), ("a/kid", 1), ("clone", 1), ("a/kid/deep", 2), ("a/kid@s", 1), ("b", 4)] {
         check(&spa, &at(name), seed);
     }
-    spa.change_key(&at("a/kid"), None).unwrap();
+    spa.dsl().change_key(&at("a/kid"), None).unwrap();
     assert_eq!(root_of(&spa, &at("clone/below")), at("a"));
     spa.export().unwrap();
     drop(spa);
@@ -143,7 +143,7 @@ fn datasets_move_between_encryption_roots_as_their_keys_allow() {
     drop(spa);
     judged(dir.path());
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    spa.load_key(&at("root"), HEX).unwrap();
+    spa.dsl().load_key(&at("root"), HEX).unwrap();
     check(&spa, &at("a/kid"), 1);
     check(&spa, &at("root@s"), 0);
 }
@@ -154,17 +154,17 @@ fn without_its_key_a_dataset_can_be_managed_and_not_read() {
     let spa = family(dir.path());
     let at = |name: &str| format!("{POOL}/{name}");
     let fs = writer(&spa, &at("a/kid"));
-    refused(spa.unload_key(&at("a")), Kind::Busy);
+    refused(spa.dsl().unload_key(&at("a")), Kind::Busy);
     drop(fs);
-    refused(spa.unload_key(&at("a/kid")), Kind::Invalid);
-    refused(spa.unload_key(&at("a/clear")), Kind::Invalid);
-    spa.unload_key(&at("a")).unwrap();
-    refused(spa.unload_key(&at("a")), Kind::KeyMissing);
+    refused(spa.dsl().unload_key(&at("a/kid")), Kind::Invalid);
+    refused(spa.dsl().unload_key(&at("a/clear")), Kind::Invalid);
+    spa.dsl().unload_key(&at("a")).unwrap();
+    refused(spa.dsl().unload_key(&at("a")), Kind::KeyMissing);
     let read = |name: &str| zpl::Filesystem::open(&spa.pool.dsl.dataset(&at(name)).unwrap()).map(drop);
     assert_eq!(read("a/kid").unwrap_err().kind(), zpl::Kind::KeyMissing);
     read("b").unwrap();
     refused(create(&spa, &at("a/more"), Encryption::default()), Kind::KeyMissing);
-    refused(spa.change_key(&at("a"), Some(own_key(KeyFormat::Raw))), Kind::KeyMissing);
+    refused(spa.dsl().change_key(&at("a"), Some(own_key(KeyFormat::Raw))), Kind::KeyMissing);
     names(&spa, ["a@s", "a/kid@s"], |t, all| t.snapshot(&all, &[])).unwrap();
     names(&spa, ["a/kid@s", "a/clone"], |t, [s, c]| t.clone_snapshot(s, c).map(drop)).unwrap();
     names(&spa, ["a#mark", "a@s"], |t, [m, s]| t.bookmark(m, s)).unwrap();
@@ -184,7 +184,7 @@ fn without_its_key_a_dataset_can_be_managed_and_not_read() {
     assert_eq!((root.location.as_str(), spa.pool.dsl.keys.is_loaded(&root)), ("file:///etc/key", false));
     names(&spa, ["a/kid/deep"], |t, [d]| t.destroy(d, false)).unwrap_err();
     names(&spa, ["a/child/deep"], |t, [d]| t.destroy(d, false)).unwrap();
-    spa.load_key(&at("a"), HEX).unwrap();
+    spa.dsl().load_key(&at("a"), HEX).unwrap();
     check(&spa, &at("a/child"), 1);
     // Their numbers come again for datasets with other keys.
     for (i, name) in ["a/child", "a/clone@s", "a/clone", "a/open", "b"].into_iter().enumerate() {
@@ -237,7 +237,7 @@ fn the_form_of_development_versions_is_not_written() {
     spa.export().unwrap();
     drop(spa);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    spa.load_key(&name, &raw()).unwrap();
+    spa.dsl().load_key(&name, &raw()).unwrap();
     refused(spa.datasets.open(&*spa, number), Kind::ReadOnly);
 }
 

@@ -97,7 +97,7 @@ fn nothing_is_written_in_the_clear() {
     });
     let number = number.unwrap();
     let objset = Arc::clone(&spa.datasets.open(&*spa, number).unwrap().objset);
-    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let log = Zil::open(&objset, spa.logs().host()).unwrap();
     let mut model = vec![0; 8 << 20];
     let (volume, mut random) = (objset.handle(ZVOL_OBJECT).unwrap(), Rng::new(5));
     for step in 0..40 {
@@ -127,9 +127,9 @@ fn nothing_is_written_in_the_clear() {
     secrets.iter().for_each(|name| last_is_read_only(crashed.path(), name));
     let spa = pools::import_dir(crashed.path(), POOL).unwrap();
     assert_eq!(spa.datasets.open(&*spa, number).unwrap_err().kind(), Kind::KeyMissing);
-    spa.load_key(&name, &raw()).unwrap();
+    spa.dsl().load_key(&name, &raw()).unwrap();
     let objset = Arc::clone(&spa.datasets.open(&*spa, number).unwrap().objset);
-    let log = Zil::open(&objset, spa.log_host()).unwrap();
+    let log = Zil::open(&objset, spa.logs().host()).unwrap();
     assert!(log.needs_replay());
     let done = replay(&log, &mut zvol::replay::VolumeReplay::new(&spa, &objset)).unwrap();
     assert!(done.error.is_none() && done.done >= 39, "{done:?}");
@@ -137,7 +137,7 @@ fn nothing_is_written_in_the_clear() {
     assert!(have == model);
     log.close().unwrap();
     for name in &secrets {
-        spa.load_key(name, &raw()).unwrap();
+        spa.dsl().load_key(name, &raw()).unwrap();
         let fs = mount(&spa, name, Overrides::default()).unwrap();
         let done = fs.replayed().unwrap();
         assert!(done.error.is_none() && done.done >= 3, "{done:?}");
@@ -178,7 +178,7 @@ fn without_a_key_nothing_is_written_at_all() {
     drop((fs, spa));
     assert_eq!(occurrences(dir.path(), NEEDLE), 0);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    spa.load_key(POOL, &raw()).unwrap();
+    spa.dsl().load_key(POOL, &raw()).unwrap();
     let fs = writer(&spa, POOL);
     assert!(fs.entries(fs.root).unwrap().is_empty());
 }

@@ -29,11 +29,11 @@ fn zdb_reads_every_suite() {
         let dataset = spa.pool.dsl.dataset(name).unwrap();
         assert_eq!(spa.datasets.open(&*spa, dataset.number).unwrap_err().kind(), Kind::KeyMissing);
         assert_eq!(
-            spa.load_key(name, b"00000000000000000000000000000000").unwrap_err().kind(),
+            spa.dsl().load_key(name, b"00000000000000000000000000000000").unwrap_err().kind(),
             Kind::KeyWrong
         );
-        spa.load_key(name, &material(*format)).unwrap();
-        assert_eq!(spa.load_key(name, &material(*format)).unwrap_err().kind(), Kind::Exists);
+        spa.dsl().load_key(name, &material(*format)).unwrap();
+        assert_eq!(spa.dsl().load_key(name, &material(*format)).unwrap_err().kind(), Kind::Exists);
         check(&spa, &format!("{name}@snap"), suite.id());
     }
     spa.export().unwrap();
@@ -81,8 +81,8 @@ fn gangs_of_encrypted_blocks() {
     spa.export().unwrap();
     drop(spa);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    assert_eq!(spa.load_key(&name, HEX).unwrap_err().kind(), Kind::Invalid);
-    spa.load_key(POOL, HEX).unwrap();
+    assert_eq!(spa.dsl().load_key(&name, HEX).unwrap_err().kind(), Kind::Invalid);
+    spa.dsl().load_key(POOL, HEX).unwrap();
     let objset = spa.pool.dsl.dataset(&name).unwrap().objset().unwrap();
     let object = objset.object(file).unwrap();
     let bp = object.dnode.blkptrs()[0];
@@ -136,12 +136,12 @@ fn what_openzfs_encrypted_goes_on_with_us() {
     let datasets = ["tank/pass/child", "tank/pass", "tank/raw", "tank/hex"];
     refused(mount(&spa, "tank/pass", Overrides::default()), Kind::KeyMissing);
     for (root, key) in golden.keys().unwrap() {
-        spa.load_key(root, &key).unwrap();
+        spa.dsl().load_key(root, &key).unwrap();
     }
     datasets.iter().for_each(|name| change(&spa, name));
     create(&spa, "tank/pass/new", Encryption::default()).unwrap();
     fill(&writer(&spa, "tank/pass/new"), 5);
-    spa.change_key("tank/raw", Some(own_key(KeyFormat::Passphrase))).unwrap();
+    spa.dsl().change_key("tank/raw", Some(own_key(KeyFormat::Passphrase))).unwrap();
     spa.export().unwrap();
     drop(spa);
     if zdb::installed() {
@@ -153,7 +153,7 @@ fn what_openzfs_encrypted_goes_on_with_us() {
     }
     let spa = pools::import_dir(dir.path(), "tank").unwrap();
     for (root, key) in golden.keys().unwrap() {
-        spa.load_key(root, if root == "tank/raw" { PASSPHRASE } else { &key }).unwrap();
+        spa.dsl().load_key(root, if root == "tank/raw" { PASSPHRASE } else { &key }).unwrap();
     }
     check(&spa, "tank/pass/new", 5);
     let mut seen = 0;
@@ -196,7 +196,7 @@ fn what_openzfs_encrypted_goes_on_with_us() {
 fn blocks_that_are_sealed_anew_keep_no_birth() {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_fs_dir(dir.path(), POOL, 256 << 20, Encryption::default()).unwrap();
-    spa.enable_features(vec![Feature::PhysicalRewrite]).unwrap();
+    spa.props().enable_features(vec![Feature::PhysicalRewrite]).unwrap();
     let name = format!("{POOL}/moved");
     create(&spa, &name, encrypted(Suite::Aes256Gcm, KeyFormat::Hex)).unwrap();
     let fs = mount(&spa, &name, Overrides::default()).unwrap();
@@ -218,7 +218,7 @@ fn blocks_that_are_sealed_anew_keep_no_birth() {
     spa.export().unwrap();
     drop(spa);
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
-    spa.load_key(&name, &material(KeyFormat::Hex)).unwrap();
+    spa.dsl().load_key(&name, &material(KeyFormat::Hex)).unwrap();
     check(&spa, &name, 5);
     spa.export().unwrap();
     drop(spa);

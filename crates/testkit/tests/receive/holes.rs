@@ -30,7 +30,7 @@ fn raw_streams_keep_block_sizes_of_files_that_are_one_hole() {
     let raw =
         stream(&spa.view().unwrap(), "ours/from@a", None, SendFlags { raw: true, ..SendFlags::default() });
     receive_into(spa, &raw, "ours/to@a", &|_| ()).unwrap();
-    spa.load_key("ours/to", &KEY).unwrap();
+    spa.dsl().load_key("ours/to", &KEY).unwrap();
     for name in [SOURCE, "ours/to"] {
         let dataset = spa.pool.dsl.dataset(name).unwrap();
         assert!(dataset.extra(Feature::LargeBlocks.info().guid).unwrap().is_some(), "{name}");

@@ -49,7 +49,7 @@ fn content(seed: u64) -> Vec<u8> {
 fn arrives(encrypted: bool, flags: SendFlags) -> usize {
     let place = Place::new();
     let spa = place.spa();
-    spa.enable_features(vec![Feature::PhysicalRewrite]).unwrap();
+    spa.props().enable_features(vec![Feature::PhysicalRewrite]).unwrap();
     source(spa, encrypted);
     let fs = mount(spa, SOURCE, Overrides::default()).unwrap();
     let files: Vec<u64> = (0..3)
@@ -74,7 +74,7 @@ fn arrives(encrypted: bool, flags: SendFlags) -> usize {
     receive_into(spa, &full, "ours/to@a", &|_| ()).unwrap();
     receive_into(spa, &more, "ours/to@b", &|_| ()).unwrap();
     if flags.raw && encrypted {
-        spa.load_key("ours/to", &KEY).unwrap();
+        spa.dsl().load_key("ours/to", &KEY).unwrap();
     }
     let there = zpl::Filesystem::open(&spa.pool.dsl.dataset("ours/to").unwrap()).unwrap();
     for n in 0..3 {

@@ -17,11 +17,11 @@ fn datasets_change_beside_a_scan() {
     for steps in steps {
         let bench = Bench::new(2, VdevSpec::Mirror);
         bench.fill();
-        bench.spa.scan(ScanCommand::Scrub).unwrap();
-        while bench.scan().bookmark.objset != bench.file.0 && bench.spa.is_scanning() {
+        bench.spa.scans().start(ScanCommand::Scrub).unwrap();
+        while bench.scan().bookmark.objset != bench.file.0 && bench.spa.scans().is_scanning() {
             bench.spa.sync().unwrap();
         }
-        assert!(bench.spa.is_scanning(), "the dataset takes several slices");
+        assert!(bench.spa.scans().is_scanning(), "the dataset takes several slices");
         for step in steps {
             let (step, data, snap) = (*step, data.clone(), snap.clone());
             bench.spa.dsl_task(move |tasks| step(tasks, &data, &snap)).unwrap();
@@ -44,9 +44,9 @@ fn a_snapshot_goes_while_the_scan_is_in_it() {
     bench.rewrite();
     snapshot(&bench, "scanned/data@b");
     bench.spoil(2, 4..80);
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     while bench.scan().bookmark.object != bench.file.1 || bench.scan().bookmark.blkid < 100 {
-        assert!(bench.spa.is_scanning(), "the first snapshot takes several slices");
+        assert!(bench.spa.scans().is_scanning(), "the first snapshot takes several slices");
         bench.spa.sync().unwrap();
     }
     let in_first = bench.scan().bookmark.objset;
@@ -65,11 +65,11 @@ fn a_snapshot_goes_while_the_scan_is_in_it() {
 #[test]
 fn a_paused_scrub_gives_way_to_a_resilver() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     bench.spa.sync().unwrap();
-    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
+    bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
     let guid = bench.guid(1);
-    bench.spa.offline(guid, false).unwrap();
+    bench.spa.disks().offline(guid, false).unwrap();
     bench.file.1 = bench.fill();
     bench.bring_back(1);
     bench.spa.sync().unwrap();
@@ -84,7 +84,7 @@ fn a_paused_scrub_gives_way_to_a_resilver() {
 fn a_resilver_with_errors_begins_anew_after_an_import() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);
     let guid = bench.guid(2);
-    bench.spa.offline(guid, false).unwrap();
+    bench.spa.disks().offline(guid, false).unwrap();
     bench.file.1 = bench.fill();
     let data = bench.spa.datasets.open(&*bench.spa, bench.file.0).unwrap();
     let stored = data.objset.view().object(bench.file.1).unwrap();
@@ -97,7 +97,7 @@ fn a_resilver_with_errors_begins_anew_after_an_import() {
     while bench.scan().errors == 0 {
         bench.spa.sync().unwrap();
     }
-    assert!(bench.spa.is_scanning(), "there is more to do");
+    assert!(bench.spa.scans().is_scanning(), "there is more to do");
     bench.reimport();
     let end = bench.finish();
     assert_eq!((end.func, end.state), (2, 2));
@@ -110,7 +110,7 @@ fn a_resilver_with_errors_begins_anew_after_an_import() {
 fn a_disk_that_comes_back_is_resilvered() {
     for mut bench in [Bench::new(2, VdevSpec::Mirror), Bench::new(3, raidz(1))] {
         let guid = bench.guid(1);
-        bench.spa.offline(guid, false).unwrap();
+        bench.spa.disks().offline(guid, false).unwrap();
         bench.file.1 = bench.fill();
         bench.bring_back(1);
         bench.spa.sync().unwrap();
@@ -123,7 +123,7 @@ fn a_disk_that_comes_back_is_resilvered() {
         assert!(bench.read(), "the disk that was away has what it missed");
         bench.scrub();
         bench.reimport();
-        assert!(!bench.spa.is_scanning() && bench.read());
+        assert!(!bench.spa.scans().is_scanning() && bench.read());
         bench.export();
     }
 }

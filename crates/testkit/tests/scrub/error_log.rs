@@ -19,17 +19,17 @@ fn a_scrub_of_the_error_log_reads_only_its_blocks_and_forgets_the_intact_ones() 
     let (bench, good) = damaged();
     let logged = bench.logged();
     let all = u64::try_from(logged.len()).unwrap();
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     let still = bench.finish_error_scrub();
     assert_eq!((still.state, still.examined, still.errors, still.to_examine), (2, all, all, 0));
     bench.spa.sync().unwrap();
     assert_eq!(bench.logged(), logged, "they are damaged still");
     bench.restore(1, 11, &good);
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     let over = bench.finish_error_scrub();
     assert_eq!((over.state, over.examined, over.errors), (2, all, 0));
     assert_eq!(bench.logged(), []);
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     assert_eq!(bench.error_scrub().start_time, over.start_time, "an empty log needs no scrub");
     bench.scrub();
     let none = scrub::errors::load(&MosView { mos: &bench.spa.mos }).unwrap();
@@ -42,30 +42,30 @@ fn a_scrub_of_the_error_log_pauses_and_goes_on_after_an_export() {
     let (mut bench, good) = damaged();
     let logged = bench.logged();
     bench.spa.pool.env.memory.limits.set(Limit::ScrubErrorBlocks, 10).unwrap();
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
-    assert_eq!(bench.spa.scan(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
-    assert_eq!(bench.spa.scan(ScanCommand::ScrubErrors).unwrap_err().kind(), Kind::Busy);
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
+    assert_eq!(bench.spa.scans().start(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap_err().kind(), Kind::Busy);
     bench.spa.sync().unwrap();
-    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
+    bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
     let cut = bench.error_scrub();
     assert!(cut.examined >= 10 && cut.to_examine > 0, "{cut:?}");
     assert_eq!(
-        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err().kind(),
+        bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err().kind(),
         Kind::Busy
     );
     bench.reimport();
-    assert!(!bench.spa.is_scrubbing_errors() && bench.spa.error_scrub_paused() != 0);
+    assert!(!bench.spa.error_log().is_scrubbing() && bench.spa.error_log().scrub_paused() != 0);
     assert_eq!(bench.logged(), logged);
     bench.restore(1, 11, &good);
     bench.spa.pool.env.memory.limits.set(Limit::ScrubErrorBlocks, 10).unwrap();
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     bench.reimport();
-    assert!(bench.spa.is_scrubbing_errors(), "it goes on by itself");
+    assert!(bench.spa.error_log().is_scrubbing(), "it goes on by itself");
     let over = bench.finish_error_scrub();
     assert_eq!((over.state, over.to_examine), (2, 0));
     bench.spa.sync().unwrap();
     // Blocks that were found damaged before the pause stay until they are looked at again.
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     bench.finish_error_scrub();
     assert_eq!(bench.logged(), []);
     bench.export();
@@ -76,9 +76,9 @@ fn stopping_a_scrub_of_the_error_log_keeps_what_was_not_looked_at() {
     let (bench, _) = damaged();
     let logged = bench.logged();
     bench.spa.pool.env.memory.limits.set(Limit::ScrubErrorBlocks, 10).unwrap();
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     bench.spa.sync().unwrap();
-    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
+    bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
     bench.spa.sync().unwrap();
     assert_eq!((bench.error_scrub().state, bench.logged()), (3, logged));
 }
@@ -98,7 +98,7 @@ fn a_scrub_of_the_error_log_looks_into_snapshots() {
     }
     drop((tx, data));
     bench.spa.sync().unwrap();
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     bench.finish_error_scrub();
     let still = bench.logged();
     assert!(
@@ -107,7 +107,7 @@ fn a_scrub_of_the_error_log_looks_into_snapshots() {
     );
     bench.spa.dsl_task(|t| t.destroy(&format!("{POOL}/data@old"), false)).unwrap();
     (0..4).for_each(|_| bench.spa.sync().unwrap());
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     bench.finish_error_scrub();
     let still = bench.logged();
     assert!(of_file.iter().all(|error| !still.contains(error)), "no dataset has them");
@@ -139,10 +139,10 @@ fn a_log_that_names_anything_does_no_harm() {
             Ok(())
         })
         .unwrap();
-    bench.spa.scan(ScanCommand::ScrubErrors).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubErrors).unwrap();
     let over = bench.finish_error_scrub();
     assert_eq!(over.state, 2);
-    assert!(bench.spa.suspension().is_none());
+    assert!(bench.spa.suspending().state().is_none());
     bench.scrub();
     // The directory of the MOS, which the log named, has all its entries.
     bench.spa.export().unwrap();

@@ -83,7 +83,7 @@ impl Bench {
 
     /// The scan as it is in memory while it is under way, else as it ended.
     fn scan(&self) -> DslScan {
-        self.spa.scan_progress().unwrap().map_or_else(|| self.saved(), |now| now.scan)
+        self.spa.scans().progress().unwrap().map_or_else(|| self.saved(), |now| now.scan)
     }
 
     /// The scan on disk.
@@ -93,7 +93,7 @@ impl Bench {
 
     fn finish(&self) -> DslScan {
         for _ in 0..1000 {
-            if !self.spa.is_scanning() {
+            if !self.spa.scans().is_scanning() {
                 return self.scan();
             }
             self.spa.sync().unwrap();
@@ -102,7 +102,7 @@ impl Bench {
     }
 
     fn scrub(&self) -> DslScan {
-        self.spa.scan(ScanCommand::Scrub).unwrap();
+        self.spa.scans().start(ScanCommand::Scrub).unwrap();
         self.finish()
     }
 
@@ -128,7 +128,7 @@ impl Bench {
     /// A disk that was taken offline is online again.
     fn bring_back(&self, disk: usize) {
         let device = pools::open(&self.dir.path().join(format!("disk{disk}")));
-        self.spa.online(self.guid(disk), Some(Ok(device)), false).unwrap();
+        self.spa.disks().online(self.guid(disk), Some(Ok(device)), false).unwrap();
     }
 
     /// Bytes that the last scan has written to a disk, and those written over what should have been good.
@@ -211,7 +211,7 @@ fn a_scrub_goes_on_after_an_export() {
     let whole = bench.scrub();
     // The position is saved as soon as blocks are gathered.
     bench.spa.pool.env.memory.limits.set(Limit::ScanCheckpoint, 0).unwrap();
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     while bench.saved().bookmark.objset == 0 {
         bench.spa.sync().unwrap();
     }
@@ -220,7 +220,7 @@ fn a_scrub_goes_on_after_an_export() {
     bench.reimport();
     let cut = bench.scan();
     assert!(cut.state == scan_state::SCANNING && cut.bookmark.objset != 0, "{cut:?}");
-    assert!(bench.spa.is_scanning() && cut.examined < whole.examined);
+    assert!(bench.spa.scans().is_scanning() && cut.examined < whole.examined);
     let end = bench.finish();
     let difference = end.examined.abs_diff(whole.examined);
     assert!(end.state == 2 && difference < whole.examined / 10, "{end:?} instead of {whole:?}");
@@ -232,27 +232,27 @@ fn a_scrub_is_paused_resumed_and_stopped() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);
     bench.fill();
     bench.fill();
-    let missing = bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err();
+    let missing = bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err();
     assert_eq!((missing.kind(), missing.what()), (Kind::NotFound, "there is no active scrub"));
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
-    assert_eq!(bench.spa.scan(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
+    assert_eq!(bench.spa.scans().start(ScanCommand::Scrub).unwrap_err().kind(), Kind::Busy);
     // No leaf lacks anything: there is nothing for which the scrub would end.
-    bench.spa.scan(ScanCommand::Resilver).unwrap();
-    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
+    bench.spa.scans().start(ScanCommand::Resilver).unwrap();
+    bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
     assert_eq!(
-        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err().kind(),
+        bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap_err().kind(),
         Kind::Busy
     );
     bench.reimport();
     let paused = bench.scan();
     bench.spa.sync().unwrap();
-    assert_eq!((bench.scan(), bench.spa.is_scanning()), (paused, false), "nothing goes on");
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    assert_eq!((bench.scan(), bench.spa.scans().is_scanning()), (paused, false), "nothing goes on");
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     assert!(bench.scan().examined > paused.examined);
-    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
+    bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
     assert_eq!((bench.scan().state, bench.scan().queue_obj), (3, 0));
     assert_eq!(
-        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap_err().kind(),
+        bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap_err().kind(),
         Kind::NotFound
     );
     bench.export();
@@ -263,11 +263,11 @@ fn a_setting_stops_the_progress_of_scans() {
     let bench = Bench::new(2, VdevSpec::Mirror);
     let limits = &bench.spa.pool.env.memory.limits;
     limits.set(Limit::ScanSuspend, 1).unwrap();
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     for _ in 0..3 {
         bench.spa.sync().unwrap();
     }
-    assert_eq!((bench.scan().examined, bench.spa.is_scanning()), (0, true));
+    assert_eq!((bench.scan().examined, bench.spa.scans().is_scanning()), (0, true));
     limits.set(Limit::ScanSuspend, 0).unwrap();
     assert_eq!(bench.finish().state, 2);
     bench.export();
@@ -277,11 +277,11 @@ fn a_setting_stops_the_progress_of_scans() {
 #[test]
 fn a_resilver_brings_what_moved_meanwhile() {
     for bench in [Bench::new(2, VdevSpec::Mirror), Bench::new(3, raidz(1))] {
-        bench.spa.enable_features(vec![Feature::PhysicalRewrite]).unwrap();
+        bench.spa.props().enable_features(vec![Feature::PhysicalRewrite]).unwrap();
         bench.spa.dsl_task(|tasks| tasks.snapshot(&["scanned/data@before"], &[])).unwrap();
         (0..3).for_each(|_| bench.spa.sync().unwrap());
         let guid = bench.guid(1);
-        bench.spa.offline(guid, false).unwrap();
+        bench.spa.disks().offline(guid, false).unwrap();
         bench.move_blocks();
         bench.spa.dsl_task(|tasks| tasks.snapshot(&["scanned/data@after"], &[])).unwrap();
         bench.bring_back(1);
@@ -312,16 +312,16 @@ fn a_disk_that_goes_away_while_it_is_resilvered_lacks_nothing_in_the_end() {
     let bench = Bench::new(2, VdevSpec::Mirror);
     let guid = bench.guid(1);
     let device = || Some(Ok(pools::open(&bench.dir.path().join("disk1"))));
-    bench.spa.offline(guid, false).unwrap();
+    bench.spa.disks().offline(guid, false).unwrap();
     (0..3).for_each(|_| assert!(bench.fill() > 0));
-    bench.spa.online(guid, device(), false).unwrap();
-    assert!(bench.spa.is_scanning());
-    bench.spa.offline(guid, false).unwrap();
-    bench.spa.online(guid, device(), false).unwrap();
-    assert!(bench.spa.is_scanning(), "the first resilver goes on");
+    bench.spa.disks().online(guid, device(), false).unwrap();
+    assert!(bench.spa.scans().is_scanning());
+    bench.spa.disks().offline(guid, false).unwrap();
+    bench.spa.disks().online(guid, device(), false).unwrap();
+    assert!(bench.spa.scans().is_scanning(), "the first resilver goes on");
     (0..40).for_each(|_| bench.spa.sync().unwrap());
     let leaf = Arc::clone(bench.spa.pool.tree().leaf(guid).unwrap());
-    assert!(!bench.spa.is_scanning() && leaf.dtl.read().is_empty(), "{:?}", leaf.dtl.read());
+    assert!(!bench.spa.scans().is_scanning() && leaf.dtl.read().is_empty(), "{:?}", leaf.dtl.read());
     bench.export();
 }
 
@@ -330,20 +330,20 @@ fn a_disk_that_goes_away_while_it_is_resilvered_lacks_nothing_in_the_end() {
 fn a_canceled_resilver_begins_anew_when_the_devices_are_opened_again() {
     let bench = Bench::new(2, VdevSpec::Mirror);
     let guid = bench.guid(1);
-    bench.spa.offline(guid, false).unwrap();
+    bench.spa.disks().offline(guid, false).unwrap();
     bench.fill();
     bench.bring_back(1);
     let cancel = || {
-        assert!(bench.spa.is_scanning(), "{:?}", bench.scan());
-        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
+        assert!(bench.spa.scans().is_scanning(), "{:?}", bench.scan());
+        bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
         (0..5).for_each(|_| bench.spa.sync().unwrap());
-        assert!(!bench.spa.is_scanning());
+        assert!(!bench.spa.scans().is_scanning());
     };
     cancel();
-    bench.spa.online(guid, None, false).unwrap();
+    bench.spa.disks().online(guid, None, false).unwrap();
     bench.spa.sync().unwrap();
     cancel();
-    bench.spa.reopen(Vec::new()).unwrap();
+    bench.spa.disks().reopen(Vec::new()).unwrap();
     bench.spa.sync().unwrap();
     let end = bench.finish();
     assert_eq!((end.func, end.state, end.errors), (2, 2, 0));
@@ -357,9 +357,9 @@ fn a_canceled_resilver_begins_anew_when_the_devices_are_opened_again() {
 fn a_disk_that_comes_back_during_a_scrub_gets_a_resilver() {
     let mut bench = Bench::new(2, VdevSpec::Mirror);
     let guid = bench.guid(1);
-    bench.spa.offline(guid, false).unwrap();
+    bench.spa.disks().offline(guid, false).unwrap();
     bench.file.1 = bench.fill();
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     let leaf = Arc::clone(bench.spa.pool.tree().leaf(guid).unwrap());
     while bench.scan().examined * 2 < bench.scan().to_examine {
         bench.spa.sync().unwrap();
@@ -414,7 +414,7 @@ impl Bench {
 
     fn finish_error_scrub(&self) -> DslErrorscrub {
         for _ in 0..1000 {
-            if !self.spa.is_scrubbing_errors() {
+            if !self.spa.error_log().is_scrubbing() {
                 return self.error_scrub();
             }
             self.spa.sync().unwrap();
@@ -440,10 +440,10 @@ fn a_scrub_between_two_times_reads_the_blocks_written_then() {
             value.zap_get(1, format!("com.klarasystems:txg_log_time:{name}").as_str()).unwrap().unwrap().ints;
         assert_eq!(words.len(), 515);
     }
-    bench.spa.scan(ScanCommand::ScrubBetween(now + 1000, 0)).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubBetween(now + 1000, 0)).unwrap();
     let late = bench.finish();
     assert!(late.min_txg > 0 && late.examined < everything / 2, "{late:?}, {everything}");
-    bench.spa.scan(ScanCommand::ScrubBetween(1, now + 1000)).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubBetween(1, now + 1000)).unwrap();
     let all = bench.finish();
     assert!(all.min_txg == 0 && all.examined >= everything, "{all:?}, {everything}");
     bench.export();
@@ -471,7 +471,7 @@ fn a_scrub_up_to_a_date_does_not_make_a_disk_whole() {
         .unwrap();
     bench.reimport();
     let leaf = Arc::clone(bench.spa.pool.tree().leaf(bench.guid(1)).unwrap());
-    bench.spa.scan(ScanCommand::ScrubBetween(1, 1_000_000_005)).unwrap();
+    bench.spa.scans().start(ScanCommand::ScrubBetween(1, 1_000_000_005)).unwrap();
     leaf.miss(5);
     let scan = bench.finish();
     assert_eq!((scan.func, scan.state, scan.max_txg), (1, 2, newest));

@@ -116,7 +116,7 @@ impl Shared {
     }
 
     fn issued(&self) -> u64 {
-        self.spa.scan_progress().unwrap().map_or(0, |now| now.issued)
+        self.spa.scans().progress().unwrap().map_or(0, |now| now.issued)
     }
 }
 
@@ -125,16 +125,16 @@ fn readers_keep_half_of_their_speed_beside_a_scrub() {
     let shared = Shared::new();
     let time = Duration::from_millis(1500);
     let alone = shared.reads(time);
-    shared.spa.scan(ScanCommand::Scrub).unwrap();
+    shared.spa.scans().start(ScanCommand::Scrub).unwrap();
     let before = shared.issued();
     let beside = shared.reads(time);
     let issued = shared.issued() - before;
-    assert!(shared.spa.is_scanning(), "it goes on");
+    assert!(shared.spa.scans().is_scanning(), "it goes on");
     assert!(beside * 2 >= alone, "{beside} reads, {alone} without the scrub");
     assert!(issued > 1 << 20, "the scrub has read {issued} bytes meanwhile");
     shared.disk.slow.store(false, Ordering::Relaxed);
     let begun = Instant::now();
-    while shared.spa.is_scanning() {
+    while shared.spa.scans().is_scanning() {
         assert!(begun.elapsed() < Duration::from_secs(60), "alone it does not rest");
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -10,8 +10,8 @@ const PAUSED: u64 = 2;
 impl Bench {
     /// Has the scrub gather everything, and read a little of it.
     fn gather(&self) {
-        self.spa.scan(ScanCommand::Scrub).unwrap();
-        let issued = || self.spa.scan_progress().unwrap().unwrap();
+        self.spa.scans().start(ScanCommand::Scrub).unwrap();
+        let issued = || self.spa.scans().progress().unwrap().unwrap();
         let mut before = 0;
         while self.spa.pool.env.memory.gathered() == 0 || issued().scan.examined > before {
             before = issued().scan.examined;
@@ -64,22 +64,22 @@ fn a_scrub_pauses_while_gathered_blocks_are_read() {
         (0..3).for_each(|_| assert!(bench.fill() > 0));
         bench.spoil(2, 4..80);
         bench.gather();
-        let before = bench.spa.scan_progress().unwrap().unwrap();
-        bench.spa.command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
+        let before = bench.spa.scans().progress().unwrap().unwrap();
+        bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Pause).unwrap();
         let snap = format!("{POOL}/data@a");
         let theirs = snap.clone();
         bench.spa.dsl_task(move |t| t.snapshot(&[&theirs], &[])).unwrap();
         bench.rewrite();
         bench.spa.dsl_task(move |t| t.destroy_snapshots(&[&snap], false)).unwrap();
         (0..4).for_each(|_| bench.spa.sync().unwrap());
-        let paused = bench.spa.scan_progress().unwrap().unwrap();
+        let paused = bench.spa.scans().progress().unwrap().unwrap();
         assert_eq!(paused.scan.flags & PAUSED, PAUSED);
         assert!(paused.issued >= before.issued && paused.issued < paused.scan.examined);
         if exported {
             bench.reimport();
-            assert!(!bench.spa.is_scanning() && bench.saved().flags & PAUSED != 0);
+            assert!(!bench.spa.scans().is_scanning() && bench.saved().flags & PAUSED != 0);
         }
-        bench.spa.scan(ScanCommand::Scrub).unwrap();
+        bench.spa.scans().start(ScanCommand::Scrub).unwrap();
         let end = bench.finish();
         assert_eq!((end.state, end.errors), (2, 0));
         let again = bench.scrub();
@@ -99,7 +99,7 @@ fn gathered_blocks_leave_memory_with_their_scan() {
     bench.fill();
     bench.gather();
     assert!(memory.gathered() > 0);
-    bench.spa.command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
+    bench.spa.background().command(WaitActivity::Scrub, ActivityCommand::Cancel).unwrap();
     assert_eq!((memory.gathered(), bench.scan().state), (0, 3));
     bench.gather();
     bench.export();
@@ -121,10 +121,10 @@ fn gathered_blocks_take_bounded_memory() {
     }
     drop((tx, object, data));
     bench.spa.sync().unwrap();
-    bench.spa.scan(ScanCommand::Scrub).unwrap();
+    bench.spa.scans().start(ScanCommand::Scrub).unwrap();
     let memory = Arc::clone(&bench.spa.pool.env.memory);
     let (mut most, mut positions) = (0, BTreeSet::new());
-    while bench.spa.is_scanning() {
+    while bench.spa.scans().is_scanning() {
         most = most.max(memory.gathered());
         let saved = bench.saved();
         positions.insert((saved.bookmark.objset, saved.bookmark.object, saved.bookmark.blkid));

@@ -274,6 +274,7 @@ impl FsWriter {
         }
         // A reference that cannot be counted would suspend the pool when it is written.
         job.spa
+            .sharing()
             .check_clones(&pointers)
             .map_err(|why| Error::unsupported("a clone table of the pool is damaged").because(why))?;
         let to = job.to + done;

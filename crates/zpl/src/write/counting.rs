@@ -1,4 +1,4 @@
-//! Accounts that begin while a file system is mounted: see [`engine::spa::Spa::begin_accounts`].
+//! Accounts that begin while a file system is mounted: see [`engine::spa::PoolDatasets::begin_accounts`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ pub(super) struct Counting {
 impl Counting {
     /// Starts it if something is to be counted, it is not running, and it has not failed.
     pub fn start(&mut self, spa: &Arc<Spa>, dataset: &Arc<LiveDataset>) {
-        if spa.uncounted(dataset) == ObjsetFlags::default() || self.stop.load(Ordering::Acquire) {
+        if spa.dsl().uncounted(dataset) == ObjsetFlags::default() || self.stop.load(Ordering::Acquire) {
             return;
         }
         if let Some(thread) = self.thread.take_if(|thread| thread.is_finished()) {
@@ -37,7 +37,7 @@ impl Counting {
             return;
         }
         let (spa, dataset, stop) = (Arc::clone(spa), Arc::clone(dataset), Arc::clone(&self.stop));
-        let work = move || spa.begin_accounts(&dataset, &stop).unwrap_or(false);
+        let work = move || spa.dsl().begin_accounts(&dataset, &stop).unwrap_or(false);
         #[expect(clippy::disallowed_methods, reason = "only pools with threads come here")]
         match std::thread::Builder::new().name("accounts".to_owned()).spawn(work) {
             Ok(thread) => self.thread = Some(thread),

@@ -82,7 +82,7 @@ impl FsWriter {
             return;
         }
         match (self.spa(), self.me.upgrade()) {
-            (Some(spa), Some(me)) => spa.start_steps(&(me as Arc<dyn Activity>)),
+            (Some(spa), Some(me)) => spa.background().start_steps(&(me as Arc<dyn Activity>)),
             // Files that fail stay in the delete queue.
             _ => while self.step().is_ok_and(|turn| turn == Turn::More) {},
         }

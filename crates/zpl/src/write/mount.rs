@@ -170,16 +170,16 @@ fn mount_some(
     if let Some(before) = before {
         fs.take_over(before);
     }
-    let zil = Zil::open(&place.dataset.objset, spa.log_host())?;
+    let zil = Zil::open(&place.dataset.objset, spa.logs().host())?;
     zil.set_policy(spa.datasets.log_policy(number)?);
     fs.set_sink(Some(Arc::new(Log { zil: Arc::clone(&zil), txs })));
     let told = |done: Replayed| {
         if let Some(e) = &done.error {
-            spa.notify_log_lost(name, done.lost, e);
+            spa.reports().notify_log_lost(name, done.lost, e);
         }
         done.complete()
     };
-    let note = zil.needs_replay().then(|| spa.note_replay(name, &place.dataset.objset)).transpose();
+    let note = zil.needs_replay().then(|| spa.logs().note_replay(name, &place.dataset.objset)).transpose();
     let done = note.and_then(|_note| fs.replay_log(&zil).and_then(told));
     let replayed = match done {
         Ok(replayed) => replayed,

@@ -16,7 +16,7 @@
 //! the exchange and the old ones after it. Snapshots refer to blocks, not to objects, and keep the old ones.
 //!
 //! Incremental streams and scans leave out old blocks, so no block that is exchanged may be older than the newest snapshot,
-//! bookmark or scan ([`engine::spa::Spa::tree_age`]); older ones are copied again. Holes get births, too.
+//! bookmark or scan ([`engine::spa::PoolDatasets::tree_age`]); older ones are copied again. Holes get births, too.
 //!
 //! The log: records of the file that are still needed could name blocks of the other size. All its changes are on disk before an
 //! exchange, and the exchange itself makes the next commit wait for its txg.
@@ -377,7 +377,7 @@ impl FsWriter {
             self.end_hidden(&node, &hidden)?;
             self.txs.sync()?;
             let tx = self.begin()?;
-            let age = spa.tree_age(self.objset.id, tx.txg())?;
+            let age = spa.dsl().tree_age(self.objset.id, tx.txg())?;
             if node.handle.is_free() || hidden.handle.is_free() {
                 return Err(Error::not_found("the file was removed"));
             }

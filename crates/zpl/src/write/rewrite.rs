@@ -227,9 +227,12 @@ impl FsWriter {
             Some(spa) => spa.datasets.view().dataset(self.objset.id)?.prev_snap_txg,
             None => 0,
         };
-        let surplus = spa.filter(|_| which == Which::Balance).map(Spa::surplus).unwrap_or_default();
+        let surplus = spa
+            .filter(|_| which == Which::Balance)
+            .map(|spa| spa.space_facts().surplus())
+            .unwrap_or_default();
         // Blocks that the tables refuse would stay outside of them, and be written again by each run.
-        let is_full = which == Which::Dedup && spa.is_some_and(Spa::is_over_quota);
+        let is_full = which == Which::Dedup && spa.is_some_and(|spa| spa.sharing().is_over_quota());
         Ok(Chooser { which, spa, snapshot, is_full, surplus, txg: spa.map_or(0, |spa| spa.txgs.open()) })
     }
 
@@ -251,7 +254,7 @@ impl FsWriter {
             }
         }
         let cloned = match chooser.spa.filter(|_| which.is_for_places()) {
-            Some(spa) => spa.are_cloned(&chosen.iter().map(|(_, bp)| *bp).collect::<Vec<_>>())?,
+            Some(spa) => spa.sharing().are_cloned(&chosen.iter().map(|(_, bp)| *bp).collect::<Vec<_>>())?,
             None => vec![false; chosen.len()],
         };
         let mut taken = Vec::new();
@@ -296,7 +299,7 @@ impl FsWriter {
                 (which, births) => node.handle.move_block(&tx, blkid, bytes, which.again(births))?,
             }
             if let Some(spa) = self.spa().filter(|_| how.which == Which::Balance) {
-                spa.note_leaving(&bp, tx.txg());
+                spa.space_facts().note_leaving(&bp, tx.txg());
             }
         }
         Ok(tally)

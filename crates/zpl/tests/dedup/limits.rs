@@ -19,7 +19,7 @@ fn tables_are_pruned_and_limited() {
     let mut model: Model = [write("a", 0..40), write("b", 0..10)].into();
     txgs();
     assert_eq!(bed.counts(), (40, 50));
-    bed.spa.prune_ddt(Prune::Age(1 << 20)).unwrap();
+    bed.spa.sharing().prune_ddt(Prune::Age(1 << 20)).unwrap();
     assert_eq!(bed.counts(), (40, 50));
     // A walk in parts meets each of the 30 entries with one reference once.
     let (mut found, mut place) = (Vec::new(), Some(Place::default()));
@@ -30,7 +30,7 @@ fn tables_are_pruned_and_limited() {
     }
     assert_eq!(found, [7, 7, 7, 7, 2]);
     ddt::prefetch(&bed.spa.mos.view()).unwrap();
-    bed.spa.prune_ddt(Prune::Percentage(100)).unwrap();
+    bed.spa.sharing().prune_ddt(Prune::Percentage(100)).unwrap();
     assert_eq!(bed.counts(), (10, 20));
     check(&fs, &model);
     bed.judge();
@@ -40,7 +40,7 @@ fn tables_are_pruned_and_limited() {
     assert_eq!(bed.counts(), (20, 30));
     bed.judge();
     let settings = [("dedup_table_quota".to_owned(), PropValue::Number(1))];
-    bed.spa.sync_task(move |spa, tx| spa.set_props(&settings, tx)).unwrap();
+    bed.spa.sync_task(move |spa, tx| spa.props().set(&settings, tx)).unwrap();
     txgs();
     model.extend([write("d", 0..80)]);
     bed.spa.sync().unwrap();
@@ -60,7 +60,7 @@ fn tables_are_pruned_and_limited() {
 #[test]
 fn a_pool_without_fast_dedup_is_not_pruned() {
     let bed = Bed::new(false);
-    let why = bed.spa.prune_ddt(Prune::Percentage(100)).unwrap_err();
+    let why = bed.spa.sharing().prune_ddt(Prune::Percentage(100)).unwrap_err();
     assert_eq!((why.kind(), why.what()), (Kind::Unsupported, "operation not supported on this type of pool"));
 }
 
@@ -261,7 +261,7 @@ fn entries_with_several_copies_are_not_pruned() {
     fs.unlink(fs.root, b"f3").unwrap();
     (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
     assert_eq!(bed.counts(), (20, 20));
-    bed.spa.prune_ddt(Prune::Age(0)).unwrap();
+    bed.spa.sharing().prune_ddt(Prune::Age(0)).unwrap();
     assert_eq!(bed.counts(), (10, 10));
     fs.unlink(fs.root, b"f1").unwrap();
     (0..8).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());

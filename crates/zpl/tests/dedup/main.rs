@@ -289,7 +289,7 @@ fn share(bed: &Bed, fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &
                 .unwrap();
         }
         5 if bed.spa.features.is_enabled(Feature::FastDedup) => {
-            bed.spa.prune_ddt(Prune::Percentage(1 + random.below(100))).unwrap();
+            bed.spa.sharing().prune_ddt(Prune::Percentage(1 + random.below(100))).unwrap();
         }
         _ => bed.set("dedup", [ON, OFF, SHA512, ON | VERIFY][random.below(4) as usize]),
     }
@@ -575,9 +575,9 @@ fn a_scrub_flushes_the_logs_first() {
         tables.iter().flat_map(|table| &table.logs).map(|log| log.entries.len()).sum::<usize>()
     };
     assert_eq!((in_log(), bed.counts()), (3000, (3000, 3000)));
-    bed.spa.scan(ScanCommand::Scrub).unwrap();
-    (0..100).take_while(|_| bed.spa.is_scanning()).for_each(|_| bed.spa.sync().unwrap());
-    assert!(!bed.spa.is_scanning());
+    bed.spa.scans().start(ScanCommand::Scrub).unwrap();
+    (0..100).take_while(|_| bed.spa.scans().is_scanning()).for_each(|_| bed.spa.sync().unwrap());
+    assert!(!bed.spa.scans().is_scanning());
     assert_eq!((in_log(), bed.counts()), (0, (3000, 3000)));
     // Later records wait in the log again.
     fs.write(file, 0, &block(5), true).unwrap();

@@ -32,7 +32,7 @@ impl ErrorScrub {
         let Some(value) = pool.directory()?.lookup(mos::ERRORSCRUB.as_bytes())? else { return Ok(None) };
         let scrub = DslErrorscrub::from_words(&value.ints).ok().filter(|scrub| scrub.func == ERROR_SCRUB);
         let paused_at =
-            view.imported().and_then(|live| live.spa().ok()).map_or(0, |spa| spa.error_scrub_paused());
+            view.imported().and_then(|live| live.spa().ok()).map_or(0, |spa| spa.error_log().scrub_paused());
         Ok(scrub.map(|scrub| Self {
             state: scrub.state,
             start: scrub.start_time,

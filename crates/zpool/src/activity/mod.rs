@@ -132,9 +132,9 @@ impl Scan {
         let Ok(scan) = DslScan::from_words(&value.ints) else { return Ok(None) };
         let paused = scan.state == state::SCANNING && scan.flags & PAUSED != 0;
         let spa = view.imported().and_then(|live| live.spa().ok());
-        let pass = spa.as_ref().map(|spa| spa.scan_pass()).unwrap_or_default();
+        let pass = spa.as_ref().map(|spa| spa.scans().pass()).unwrap_or_default();
         // The scan in memory is ahead of the one on disk.
-        let known = spa.and_then(|spa| spa.scan_progress().ok().flatten());
+        let known = spa.and_then(|spa| spa.scans().progress().ok().flatten());
         let live =
             known.filter(|live| scan.state == state::SCANNING && live.scan.start_time == scan.start_time);
         let issued = live.map_or_else(|| scan.examined.saturating_sub(scan.skipped), |live| live.issued);
@@ -182,7 +182,7 @@ impl Removal {
         let Some(value) = pool.directory()?.lookup(mos::REMOVING.as_bytes())? else { return Ok(None) };
         let Ok(removal) = SpaRemoving::from_words(&value.ints) else { return Ok(None) };
         let tree = pool.tree();
-        let pass = view.imported().and_then(|live| live.spa().ok()?.removal_pass());
+        let pass = view.imported().and_then(|live| live.spa().ok()?.removal().pass());
         let entries = tree.tops().filter_map(|top| top.mapping()).map(|m| m.entries().len());
         Ok((removal.state != 0).then(|| Self {
             state: removal.state,
@@ -212,8 +212,8 @@ impl Expansion {
     fn of(view: &PoolView<'_>) -> Result<Option<Self>> {
         let mut found: Vec<Self> = Vec::new();
         let spa = view.imported().and_then(|live| live.spa().ok());
-        let waits = spa.as_ref().is_some_and(|spa| spa.expansion_waits());
-        let pass = spa.and_then(|spa| spa.expansion_pass());
+        let waits = spa.as_ref().is_some_and(|spa| spa.expansion().waits());
+        let pass = spa.and_then(|spa| spa.expansion().pass());
         for top in &view.pool.tree().config.children {
             let Some(zap) = view.pool.dsl.zap(top.top_zap)? else { continue };
             found.extend(Self::of_vdev(&zap, top.id, view.sizes.get(top.guid).allocated)?);

@@ -37,7 +37,7 @@ impl Rebuild {
             let Some(zap) = view.pool.dsl.zap(top.top_zap)? else { continue };
             let Some(value) = zap.lookup(vdev_top::VDEV_REBUILD_PHYS.as_bytes())? else { continue };
             let Ok(record) = VdevRebuild::from_words(&value.ints) else { continue };
-            let pass = spa.map(|spa| spa.rebuild_pass(top.id)).unwrap_or_default();
+            let pass = spa.map(|spa| spa.rebuilds().pass(top.id)).unwrap_or_default();
             found.push(Self { vdev: top.id, record, pass });
         }
         found.retain(|rebuild| (ACTIVE..=COMPLETE).contains(&rebuild.record.rebuild_state));

@@ -1,7 +1,7 @@
 //! Blocks that become references to blocks of other objects.
 //!
 //! A clone is a pointer in a change ([`DirtyRecord::Cloned`]): the source's, born in the txg of the change. Its reference is
-//! counted when the txg is written, before the txg frees anything (`Spa::count_clones`); a clone that the
+//! counted when the txg is written, before the txg frees anything (`BlockSharing::count_clones`); a clone that the
 //! same txg overwrites or frees again is never counted.
 //!
 //! The caller keeps the source as it is from [`Handle::clone_source`] until the transaction of [`Handle::clone_block`]

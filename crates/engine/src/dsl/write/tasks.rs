@@ -272,7 +272,7 @@ impl Tasks<'_> {
     }
 
     /// Destroys a file system or volume, or only marks it as inconsistent: a large one, in a pool that can't free its tree in
-    /// later txgs. `Spa::free_contents` then frees its content, and the next call destroys it.
+    /// later txgs. `PoolDatasets::free_contents` then frees its content, and the next call destroys it.
     #[doc(alias = "dsl_destroy_head_begin_sync")]
     pub fn begin_destroy(&self, name: &str) -> Result<DestroyOutcome> {
         let found = self.head(name)?;

@@ -11,7 +11,7 @@
 //! 2. *Scratch*: the first rows, as many as the boot areas hold, stand in the boot areas at width `n + 1`, and are read there.
 //! 3. *Moving*: rows before the position stand in their new places. Each txg copies the next ranges that are in use.
 //! 4. *Finished*: the configuration lists the expansion, the position is 0 again, the vdev has the new disk's space, and a
-//!    scrub begins. Blocks have the new width from a later txg on, which follows at once ([`Spa::is_widening`]).
+//!    scrub begins. Blocks have the new width from a later txg on, which follows at once ([`RaidzExpansion::is_widening`]).
 //!
 //! One txg makes one step, at the end of its work: the vdev gets the next position ([`crate::vdev::raidz_expand::ReflowState`]);
 //! reads and writes that know only the position before are waited for; the ranges between the positions are copied while
@@ -56,6 +56,7 @@ use super::activity::{Activity, Due, SyncPoint};
 use super::copy_pass::{CopyPace, CopyPass};
 use super::layout::config::{TOP_ZAP, edit};
 use super::scrub::ScanFunc;
+use super::subjects::RaidzExpansion;
 use super::vdev_change::{NOT_YET, VdevChange};
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, scan_state};
@@ -101,9 +102,9 @@ impl Activity for Expanding {
     fn is_due(&self, spa: &Spa) -> Due {
         let rests = || *self.rest_until.lock() > spa.pool.env.clock.monotonic();
         match self.active.load(Ordering::Acquire) && !rests() {
-            true if spa.is_expansion_limited() => Due::Soon,
+            true if is_expansion_limited(spa) => Due::Soon,
             true => Due::Now,
-            false if spa.is_widening() => Due::Now,
+            false if spa.expansion().is_widening() => Due::Now,
             false => Due::No,
         }
     }
@@ -114,8 +115,8 @@ impl Activity for Expanding {
         }
         match moment {
             SyncPoint::BeforeTasks => Ok(()),
-            SyncPoint::AfterTasks => spa.end_expansion(tx),
-            SyncPoint::Last => spa.expand_step(tx),
+            SyncPoint::AfterTasks => end_expansion(spa, tx),
+            SyncPoint::Last => expand_step(spa, tx),
         }
     }
 
@@ -123,8 +124,8 @@ impl Activity for Expanding {
         if work != WaitActivity::RaidzExpand {
             return Ok(None);
         }
-        let ends = || (spa.is_expanding() || spa.is_widening()).then_some(0);
-        Ok(spa.expansion_left().or_else(ends))
+        let ends = || (spa.expansion().is_active() || spa.expansion().is_widening()).then_some(0);
+        Ok(expansion_left(spa).or_else(ends))
     }
 }
 
@@ -158,235 +159,239 @@ fn is_whole(top: &Top) -> bool {
     copy::leaves(top).is_some_and(|leaves| leaves.iter().all(well))
 }
 
-impl Spa {
-    /// The vdev that is being expanded.
-    fn expanding_top(&self) -> Option<Arc<Top>> {
-        self.pool.zio.tree().tops().find(|top| top.reflow().is_some()).cloned()
-    }
-
+impl RaidzExpansion<'_> {
     /// Whether a raidz is being expanded.
     #[doc(alias = "spa_raidz_expand")]
-    pub fn is_expanding(&self) -> bool {
-        self.expanding.active.load(Ordering::Acquire)
+    pub fn is_active(self) -> bool {
+        self.spa.expanding.active.load(Ordering::Acquire)
     }
 
     /// Whether an expansion has ended, and blocks written now still have the old width.
-    pub fn is_widening(&self) -> bool {
-        self.expanding.wider_from.load(Ordering::Acquire) > self.txgs.open()
+    pub fn is_widening(self) -> bool {
+        self.spa.expanding.wider_from.load(Ordering::Acquire) > self.spa.txgs.open()
     }
 
     /// Whether the expansion waits for its devices (`pres_waiting_for_resilver`).
-    pub fn expansion_waits(&self) -> bool {
-        self.is_expanding() && self.expanding.paused.load(Ordering::Acquire)
-    }
-
-    /// Bytes that the expansion under way has still to copy, about; `None` when there is none.
-    fn expansion_left(&self) -> Option<u64> {
-        let top = self.expanding_top()?;
-        let at = top.reflow().map_or(0, |reflow| reflow.offset);
-        let allocated = self.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated);
-        let size = u128::from(self.space.end_of_metaslabs(top.id)).max(1);
-        let done = u128::from(allocated) * u128::from(at).min(size) / size;
-        Some(allocated.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX)))
+    pub fn waits(self) -> bool {
+        self.is_active() && self.spa.expanding.paused.load(Ordering::Acquire)
     }
 
     /// Continues an expansion that an earlier import began.
-    pub(super) fn continue_expansion(&self) {
-        let top = self.expanding_top();
-        self.expanding.active.store(top.is_some(), Ordering::Release);
+    pub(super) fn load(self) {
+        let top = expanding_top(self.spa);
+        self.spa.expanding.active.store(top.is_some(), Ordering::Release);
         // The pace is only shown.
-        let copied = top.and_then(|top| self.copied_bytes(top.id).ok()).unwrap_or(0);
-        self.expanding.pace.begins(self.pool.env.now(), copied);
+        let copied = top.and_then(|top| copied_bytes(self.spa, top.id).ok()).unwrap_or(0);
+        self.spa.expanding.pace.begins(self.spa.pool.env.now(), copied);
     }
 
     /// Bytes that the expansion under way has copied since this import, or since it waited for devices.
-    pub fn expansion_pass(&self) -> Option<CopyPass> {
-        self.is_expanding().then(|| self.expanding.pace.pass())
+    pub fn pass(self) -> Option<CopyPass> {
+        self.is_active().then(|| self.spa.expanding.pace.pass())
     }
 
     /// Returns `ub_raidz_reflow_info` for the uberblock of the txg; `last` is the one of the uberblock
     /// before.
-    pub(super) fn reflow_info(&self, last: u64) -> u64 {
-        let next = self.expanding.next.lock().take();
+    pub(super) fn reflow_info(self, last: u64) -> u64 {
+        let next = self.spa.expanding.next.lock().take();
         // A child that has missed something since the copy may lack it at the new place.
-        let whole = || self.expanding_top().is_none_or(|top| is_whole(&top));
+        let whole = || expanding_top(self.spa).is_none_or(|top| is_whole(&top));
         next.filter(|next| *next == 0 || whole()).unwrap_or(last)
     }
 
-    /// Puts the vdev into another state of its expansion, and waits for requests that began in the state
-    /// before.
-    fn set_reflow(
-        &self,
-        top: &Top,
-        state: ReflowState,
-        copied: Option<std::ops::Range<u64>>,
-    ) -> Option<Arc<Top>> {
-        let new = top.reflowing(state, copied)?;
-        self.exchange_top(&new);
-        Some(new)
-    }
-
-    /// Whether the expansion has reached the position of the setting that stops it.
-    #[doc(alias = "raidz_expand_max_reflow_bytes")]
-    fn is_expansion_limited(&self) -> bool {
-        let most = self.limits().get(Limit::ExpandMaxReflow);
-        let at = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info).synced();
-        most != 0 && at.offset >= most && !at.scratch
-    }
-
-    /// Returns the end of the next step, and the ranges to copy for it; `None` when no step can be made
-    /// safely.
-    fn next_step(&self, top: &Top, synced: Moved) -> Option<(Moved, Vec<(u64, u64)>)> {
-        if synced.offset == 0 {
-            let offset = scratch_size(top);
-            return Some((Moved { offset, scratch: true }, vec![(0, offset)]));
-        }
-        if synced.scratch {
-            return Some((Moved { scratch: false, ..synced }, vec![(0, synced.offset)]));
-        }
-        let width = u64::try_from(top.children().len()).ok()?.checked_sub(1)?;
-        let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
-        let limit = limit.min(self.space.end_of_metaslabs(top.id));
-        let waiting = match self.is_txg_awaited() {
-            true => StepWaiters::Now,
-            false if self.pacing.is_shared() => StepWaiters::Soon,
-            false => StepWaiters::NotSeen,
-        };
-        let most = if self.is_threaded() { self.expanding.speed.next(waiting) } else { SMALL_STEP };
-        let (_, offset) = self.space.not_allocatable(top.id, synced.offset..limit, most);
-        (offset > synced.offset).then_some((Moved { offset, scratch: false }, Vec::new()))
-    }
-
-    /// One step of the expansion.
-    fn expand_step(&self, tx: &Tx) -> Result<()> {
-        let Some(top) = self.expanding_top() else { return Ok(()) };
-        if self.is_expansion_limited() {
-            return Ok(());
-        }
-        let synced = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info);
-        let step = match is_whole(&top) {
-            true => self.next_step(&top, synced.synced()),
-            false => None,
-        };
-        let Some((next, ranges)) = step else { return self.pause_expansion(&top, synced) };
-        let from = if synced.offset == next.offset { 0 } else { synced.offset };
-        let (state, mut turn) = (ReflowState { next: Some(next), ..synced }, self.turn());
-        let range = from..next.offset;
-        let Some(top) = self.set_reflow(&top, state, Some(range.clone())) else { return Ok(()) };
-        let done = self.copy_step(&top, synced.synced(), (next, range), ranges, tx);
-        top.open_gate();
-        self.pace_job(&mut turn, || {});
-        match done {
-            Ok(bytes) => {
-                if self.expanding.paused.swap(false, Ordering::AcqRel) {
-                    self.expanding.pace.begins(self.pool.env.now(), self.copied_bytes(top.id)?);
-                }
-                *self.expanding.next.lock() = Some(next.to_uberblock());
-                self.note_copied_bytes(top.id, bytes, tx)
-            }
-            Err(_) => self.pause_expansion(&top, synced),
-        }
-    }
-
-    /// Copies the ranges between two positions; returns the number of bytes.
-    fn copy_step(
-        &self,
-        top: &Top,
-        synced: Moved,
-        (next, range): (Moved, std::ops::Range<u64>),
-        ranges: Vec<(u64, u64)>,
-        tx: &Tx,
-    ) -> Result<u64> {
-        let width = u64::try_from(top.children().len()).unwrap_or(0);
-        let area = |scratch: bool| if scratch { Area::Boot } else { Area::Data };
-        let from = match synced.scratch {
-            true => SectorSpread { width, area: Area::Boot },
-            false => SectorSpread { width: width.saturating_sub(1), area: Area::Data },
-        };
-        let to = SectorSpread { width, area: area(next.scratch) };
-        let ranges = match ranges.is_empty() {
-            true => self.space.not_allocatable(top.id, range, u64::MAX).0.iter().collect(),
-            false => ranges,
-        };
-        let now = || self.pool.env.clock.monotonic();
-        let begun = now();
-        copy::copy(&*self.pool.env.executor, top, &ranges, (from, to), tx.txg())?;
-        let bytes = ranges.iter().map(|(start, end)| end - start).sum();
-        self.expanding.speed.took(bytes, now().saturating_sub(begun));
-        // Steps through the scratch area take its free space, too: as in OpenZFS they do not count.
-        Ok(if next.scratch || synced.scratch { 0 } else { bytes })
-    }
-
-    /// The position stays where it is on disk until the devices are well.
-    fn pause_expansion(&self, top: &Top, synced: ReflowState) -> Result<()> {
-        let end = self.space.end_of_metaslabs(top.id);
-        if synced.offset >= end && !synced.scratch {
-            return Ok(());
-        }
-        self.expanding.paused.store(true, Ordering::Release);
-        *self.expanding.rest_until.lock() = self.pool.env.clock.monotonic().saturating_add(REST);
-        if top.reflow() != Some(synced) {
-            self.set_reflow(top, synced, None);
-        }
-        Ok(())
-    }
-
-    fn expanding_zap(&self, vdev: u64) -> Result<u64> {
-        let zap = self.config.lock().top(vdev).and_then(|top| top.u64(TOP_ZAP));
+    fn expanding_zap(self, vdev: u64) -> Result<u64> {
+        let zap = self.spa.config.lock().top(vdev).and_then(|top| top.u64(TOP_ZAP));
         zap.ok_or_else(|| Error::corrupt(format!("vdev {vdev} has no ZAP")))
     }
+}
 
-    fn copied_bytes(&self, vdev: u64) -> Result<u64> {
-        let object = self.mos.view().object(self.expanding_zap(vdev)?)?;
-        Ok(Zap::open(&object)?.u64(vdev_top::RAIDZ_EXPAND_BYTES_COPIED)?.unwrap_or(0))
+/// The vdev that is being expanded.
+fn expanding_top(spa: &Spa) -> Option<Arc<Top>> {
+    spa.pool.zio.tree().tops().find(|top| top.reflow().is_some()).cloned()
+}
+
+/// Bytes that the expansion under way has still to copy, about; `None` when there is none.
+fn expansion_left(spa: &Spa) -> Option<u64> {
+    let top = expanding_top(spa)?;
+    let at = top.reflow().map_or(0, |reflow| reflow.offset);
+    let allocated = spa.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated);
+    let size = u128::from(spa.space.end_of_metaslabs(top.id)).max(1);
+    let done = u128::from(allocated) * u128::from(at).min(size) / size;
+    Some(allocated.saturating_sub(u64::try_from(done).unwrap_or(u64::MAX)))
+}
+
+/// Puts the vdev into another state of its expansion, and waits for requests that began in the state
+/// before.
+fn set_reflow(
+    spa: &Spa,
+    top: &Top,
+    state: ReflowState,
+    copied: Option<std::ops::Range<u64>>,
+) -> Option<Arc<Top>> {
+    let new = top.reflowing(state, copied)?;
+    spa.vdevs().exchange_top(&new);
+    Some(new)
+}
+
+/// Whether the expansion has reached the position of the setting that stops it.
+#[doc(alias = "raidz_expand_max_reflow_bytes")]
+fn is_expansion_limited(spa: &Spa) -> bool {
+    let most = spa.limits().get(Limit::ExpandMaxReflow);
+    let at = ReflowState::from_uberblock(spa.uberblock.lock().raidz_reflow_info).synced();
+    most != 0 && at.offset >= most && !at.scratch
+}
+
+/// Returns the end of the next step, and the ranges to copy for it; `None` when no step can be made
+/// safely.
+fn next_step(spa: &Spa, top: &Top, synced: Moved) -> Option<(Moved, Vec<(u64, u64)>)> {
+    if synced.offset == 0 {
+        let offset = scratch_size(top);
+        return Some((Moved { offset, scratch: true }, vec![(0, offset)]));
     }
-
-    fn note_copied_bytes(&self, vdev: u64, bytes: u64, tx: &Tx) -> Result<()> {
-        let copied = self.copied_bytes(vdev)?.saturating_add(bytes);
-        let object = self.mos.handle(self.expanding_zap(vdev)?)?;
-        ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_BYTES_COPIED, copied)
+    if synced.scratch {
+        return Some((Moved { scratch: false, ..synced }, vec![(0, synced.offset)]));
     }
+    let width = u64::try_from(top.children().len()).ok()?.checked_sub(1)?;
+    let limit = safe_end(synced.offset >> top.ashift, width).checked_shl(top.ashift)?;
+    let limit = limit.min(spa.space.end_of_metaslabs(top.id));
+    let waiting = match spa.jobs().is_txg_awaited() {
+        true => StepWaiters::Now,
+        false if spa.pacing.is_shared() => StepWaiters::Soon,
+        false => StepWaiters::NotSeen,
+    };
+    let most = if spa.is_threaded() { spa.expanding.speed.next(waiting) } else { SMALL_STEP };
+    let (_, offset) = spa.space.not_allocatable(top.id, synced.offset..limit, most);
+    (offset > synced.offset).then_some((Moved { offset, scratch: false }, Vec::new()))
+}
 
-    /// Ends the expansion when everything has moved according to the uberblock on disk.
-    #[doc(alias = "raidz_reflow_complete_sync")]
-    fn end_expansion(&self, tx: &Tx) -> Result<()> {
-        let Some(top) = self.expanding_top() else { return Ok(()) };
-        let synced = ReflowState::from_uberblock(self.uberblock.lock().raidz_reflow_info);
-        if synced.offset < self.space.end_of_metaslabs(top.id) || synced.scratch {
-            return Ok(());
+/// One step of the expansion.
+fn expand_step(spa: &Spa, tx: &Tx) -> Result<()> {
+    let Some(top) = expanding_top(spa) else { return Ok(()) };
+    if is_expansion_limited(spa) {
+        return Ok(());
+    }
+    let synced = ReflowState::from_uberblock(spa.uberblock.lock().raidz_reflow_info);
+    let step = match is_whole(&top) {
+        true => next_step(spa, &top, synced.synced()),
+        false => None,
+    };
+    let Some((next, ranges)) = step else { return pause_expansion(spa, &top, synced) };
+    let from = if synced.offset == next.offset { 0 } else { synced.offset };
+    let (state, mut turn) = (ReflowState { next: Some(next), ..synced }, spa.jobs().turn());
+    let range = from..next.offset;
+    let Some(top) = set_reflow(spa, &top, state, Some(range.clone())) else { return Ok(()) };
+    let done = copy_step(spa, &top, synced.synced(), (next, range), ranges, tx);
+    top.open_gate();
+    spa.jobs().pace(&mut turn, || {});
+    match done {
+        Ok(bytes) => {
+            if spa.expanding.paused.swap(false, Ordering::AcqRel) {
+                spa.expanding.pace.begins(spa.pool.env.now(), copied_bytes(spa, top.id)?);
+            }
+            *spa.expanding.next.lock() = Some(next.to_uberblock());
+            note_copied_bytes(spa, top.id, bytes, tx)
         }
-        let VdevLayout::Raidz(geometry) = &top.layout else { return Ok(()) };
-        let mut txgs = geometry.expansion.as_ref().map(|grown| grown.txgs.clone()).unwrap_or_default();
-        let wider_from = tx.txg().saturating_add(NOT_YET);
-        txgs.push(wider_from);
-        let mut change = VdevChange::of(self);
-        let guid = self.config.lock().top(top.id).and_then(|top| top.u64("guid")).unwrap_or(0);
-        edit(&mut change.root, guid, &mut |vdev: &mut NvList| {
-            vdev.remove(EXPANDING);
-            vdev.remove(EXPAND_TXGS);
-            vdev.add(EXPAND_TXGS, txgs.clone());
-        });
-        self.change_vdevs(change, tx)?;
-        self.expanding.wider_from.store(wider_from, Ordering::Release);
-        self.expanding.active.store(false, Ordering::Release);
-        self.expanding.paused.store(false, Ordering::Release);
-        *self.expanding.next.lock() = Some(0);
-        let number = self.expanding_zap(top.id)?;
-        let object = self.mos.handle(number)?;
-        ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_STATE, FINISHED)?;
-        ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_END_TIME, self.pool.env.now())?;
-        let (name, width) = (&self.pool.name, top.children().len());
-        let text = format!("{name} vdev {} new width {width}", top.id);
-        self.log("raidz vdev expansion completed", "", 0, &text, tx)?;
-        // Without the space of the new disk the vdev is whole, too; `zpool online -e` tries again.
-        let _ = self.grow(&[top.id], tx);
-        let at = self.datasets.at(tx, self);
-        let wanted = self.limits().is_on(Limit::ScrubAfterExpand);
-        if wanted && scan_state::running(&at)?.is_none() && !self.is_resilver_due() && !self.is_rebuilding() {
-            self.begin_scan(&at, ScanFunc::Scrub)?;
-        }
-        Ok(())
+        Err(_) => pause_expansion(spa, &top, synced),
     }
+}
+
+/// Copies the ranges between two positions; returns the number of bytes.
+fn copy_step(
+    spa: &Spa,
+    top: &Top,
+    synced: Moved,
+    (next, range): (Moved, std::ops::Range<u64>),
+    ranges: Vec<(u64, u64)>,
+    tx: &Tx,
+) -> Result<u64> {
+    let width = u64::try_from(top.children().len()).unwrap_or(0);
+    let area = |scratch: bool| if scratch { Area::Boot } else { Area::Data };
+    let from = match synced.scratch {
+        true => SectorSpread { width, area: Area::Boot },
+        false => SectorSpread { width: width.saturating_sub(1), area: Area::Data },
+    };
+    let to = SectorSpread { width, area: area(next.scratch) };
+    let ranges = match ranges.is_empty() {
+        true => spa.space.not_allocatable(top.id, range, u64::MAX).0.iter().collect(),
+        false => ranges,
+    };
+    let now = || spa.pool.env.clock.monotonic();
+    let begun = now();
+    copy::copy(&*spa.pool.env.executor, top, &ranges, (from, to), tx.txg())?;
+    let bytes = ranges.iter().map(|(start, end)| end - start).sum();
+    spa.expanding.speed.took(bytes, now().saturating_sub(begun));
+    // Steps through the scratch area take its free space, too: as in OpenZFS they do not count.
+    Ok(if next.scratch || synced.scratch { 0 } else { bytes })
+}
+
+/// The position stays where it is on disk until the devices are well.
+fn pause_expansion(spa: &Spa, top: &Top, synced: ReflowState) -> Result<()> {
+    let end = spa.space.end_of_metaslabs(top.id);
+    if synced.offset >= end && !synced.scratch {
+        return Ok(());
+    }
+    spa.expanding.paused.store(true, Ordering::Release);
+    *spa.expanding.rest_until.lock() = spa.pool.env.clock.monotonic().saturating_add(REST);
+    if top.reflow() != Some(synced) {
+        set_reflow(spa, top, synced, None);
+    }
+    Ok(())
+}
+
+fn copied_bytes(spa: &Spa, vdev: u64) -> Result<u64> {
+    let object = spa.mos.view().object(spa.expansion().expanding_zap(vdev)?)?;
+    Ok(Zap::open(&object)?.u64(vdev_top::RAIDZ_EXPAND_BYTES_COPIED)?.unwrap_or(0))
+}
+
+fn note_copied_bytes(spa: &Spa, vdev: u64, bytes: u64, tx: &Tx) -> Result<()> {
+    let copied = copied_bytes(spa, vdev)?.saturating_add(bytes);
+    let object = spa.mos.handle(spa.expansion().expanding_zap(vdev)?)?;
+    ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_BYTES_COPIED, copied)
+}
+
+/// Ends the expansion when everything has moved according to the uberblock on disk.
+#[doc(alias = "raidz_reflow_complete_sync")]
+fn end_expansion(spa: &Spa, tx: &Tx) -> Result<()> {
+    let Some(top) = expanding_top(spa) else { return Ok(()) };
+    let synced = ReflowState::from_uberblock(spa.uberblock.lock().raidz_reflow_info);
+    if synced.offset < spa.space.end_of_metaslabs(top.id) || synced.scratch {
+        return Ok(());
+    }
+    let VdevLayout::Raidz(geometry) = &top.layout else { return Ok(()) };
+    let mut txgs = geometry.expansion.as_ref().map(|grown| grown.txgs.clone()).unwrap_or_default();
+    let wider_from = tx.txg().saturating_add(NOT_YET);
+    txgs.push(wider_from);
+    let mut change = VdevChange::of(spa);
+    let guid = spa.config.lock().top(top.id).and_then(|top| top.u64("guid")).unwrap_or(0);
+    edit(&mut change.root, guid, &mut |vdev: &mut NvList| {
+        vdev.remove(EXPANDING);
+        vdev.remove(EXPAND_TXGS);
+        vdev.add(EXPAND_TXGS, txgs.clone());
+    });
+    spa.vdevs().change(change, tx)?;
+    spa.expanding.wider_from.store(wider_from, Ordering::Release);
+    spa.expanding.active.store(false, Ordering::Release);
+    spa.expanding.paused.store(false, Ordering::Release);
+    *spa.expanding.next.lock() = Some(0);
+    let number = spa.expansion().expanding_zap(top.id)?;
+    let object = spa.mos.handle(number)?;
+    ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_STATE, FINISHED)?;
+    ZapEdit::open(&mut object.edit(tx))?.update(vdev_top::RAIDZ_EXPAND_END_TIME, spa.pool.env.now())?;
+    let (name, width) = (&spa.pool.name, top.children().len());
+    let text = format!("{name} vdev {} new width {width}", top.id);
+    spa.log("raidz vdev expansion completed", "", 0, &text, tx)?;
+    // Without the space of the new disk the vdev is whole, too; `zpool online -e` tries again.
+    let _ = spa.vdevs().grow(&[top.id], tx);
+    let at = spa.datasets.at(tx, spa);
+    let wanted = spa.limits().is_on(Limit::ScrubAfterExpand);
+    if wanted
+        && scan_state::running(&at)?.is_none()
+        && !spa.scans().is_resilver_due()
+        && !spa.rebuilds().is_rebuilding()
+    {
+        spa.scans().begin(&at, ScanFunc::Scrub)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

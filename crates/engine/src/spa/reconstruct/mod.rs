@@ -63,6 +63,7 @@ use super::activity::{Activity, Due, SyncPoint};
 use super::layout::config::{edit, line};
 use super::scrub::ScanFunc;
 use super::space_store::set;
+use super::subjects::Rebuilds;
 use crate::dmu::Tx;
 use crate::dsl::write::{Hooks as _, MosTx, MosView};
 use crate::error::Result;
@@ -160,18 +161,18 @@ impl Activity for Reconstruction {
 
     fn sync(&self, spa: &Spa, tx: &Tx, moment: SyncPoint) -> Result<()> {
         match moment {
-            SyncPoint::Last if spa.is_rebuilding() || self.unchecked.load(Ordering::Acquire) => {
-                spa.reconstruct(tx)
+            SyncPoint::Last if spa.rebuilds().is_rebuilding() || self.unchecked.load(Ordering::Acquire) => {
+                reconstruct(spa, tx)
             }
             _ => Ok(()),
         }
     }
 
     fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
-        if work != WaitActivity::Resilver || !spa.is_rebuilding() {
+        if work != WaitActivity::Resilver || !spa.rebuilds().is_rebuilding() {
             return Ok(None);
         }
-        let records = spa.rebuild_records(&MosView { mos: &spa.mos });
+        let records = spa.rebuilds().records(&MosView { mos: &spa.mos });
         let left = |top: &Recorded| top.record.bytes_est.saturating_sub(top.record.bytes_scanned);
         Ok(Some(records.iter().filter(|top| top.is_active()).map(left).sum()))
     }
@@ -200,16 +201,17 @@ fn is_doubtful(leaf: &Leaf) -> bool {
     leaf.health().state == VdevState::Degraded
 }
 
-impl Spa {
+impl Rebuilds<'_> {
     /// Whether a device is being filled by a sequential reconstruction, or is about to be.
     #[doc(alias = "vdev_rebuild_active")]
-    pub fn is_rebuilding(&self) -> bool {
-        self.reconstruction.active.load(Ordering::Acquire) || !self.reconstruction.joined.lock().is_empty()
+    pub fn is_rebuilding(self) -> bool {
+        self.spa.reconstruction.active.load(Ordering::Acquire)
+            || !self.spa.reconstruction.joined.lock().is_empty()
     }
 
     /// Progress of the reconstruction of a top-level vdev during this import.
-    pub fn rebuild_pass(&self, vdev: u64) -> RebuildPass {
-        self.reconstruction.passes.lock().get(&vdev).map(|pass| pass.done).unwrap_or_default()
+    pub fn pass(self, vdev: u64) -> RebuildPass {
+        self.spa.reconstruction.passes.lock().get(&vdev).map(|pass| pass.done).unwrap_or_default()
     }
 
     /// Whether `top` (its configuration) can be reconstructed sequentially by this build.
@@ -220,343 +222,342 @@ impl Spa {
 
     /// Has the reconstruction for a leaf that has joined begin with the txg `begins`.
     #[doc(alias = "vdev_rebuild")]
-    pub(super) fn rebuild_at(&self, leaf: u64, begins: u64) {
-        self.reconstruction.joined.lock().insert(leaf, begins);
+    pub(super) fn begin_at(self, leaf: u64, begins: u64) {
+        self.spa.reconstruction.joined.lock().insert(leaf, begins);
     }
 
     /// Continues reconstructions that an earlier import began.
     #[doc(alias = "vdev_rebuild_restart")]
-    pub(super) fn continue_rebuilds(&self) {
-        let is_active = self.has_rebuild_record(&MosView { mos: &self.mos });
-        self.reconstruction.active.store(is_active, Ordering::Release);
+    pub(super) fn resume(self) {
+        let is_active = self.has_record(&MosView { mos: &self.spa.mos });
+        self.spa.reconstruction.active.store(is_active, Ordering::Release);
     }
 
     /// Whether a reconstruction is under way according to a record.
-    pub(super) fn has_rebuild_record(&self, at: &MosView<'_>) -> bool {
-        self.rebuild_records(at).iter().any(Recorded::is_active)
+    pub(super) fn has_record(self, at: &MosView<'_>) -> bool {
+        self.records(at).iter().any(Recorded::is_active)
     }
+}
 
-    /// Begins reconstructions that are due, does a slice of the active ones, and ends finished ones (syncing
-    /// context).
-    fn reconstruct(&self, tx: &Tx) -> Result<()> {
-        let at = self.datasets.at(tx, self);
-        self.begin_rebuilds(&at)?;
-        let (mut active, mut stalled) = (false, true);
-        for top in self.rebuild_records(&at).into_iter().filter(Recorded::is_active) {
-            let slice = self.rebuild_slice(&at, top)?;
-            active |= slice != Slice::Ended;
-            stalled &= slice == Slice::Stalled;
-        }
-        self.reconstruction.stalled.store(stalled, Ordering::Release);
-        self.reconstruction.active.store(active, Ordering::Release);
-        match self.is_rebuilding() {
-            true => Ok(()),
-            false => self.check_rebuilt(&at),
-        }
+/// Begins reconstructions that are due, does a slice of the active ones, and ends finished ones (syncing
+/// context).
+fn reconstruct(spa: &Spa, tx: &Tx) -> Result<()> {
+    let at = spa.datasets.at(tx, spa);
+    begin_rebuilds(spa, &at)?;
+    let (mut active, mut stalled) = (false, true);
+    for top in spa.rebuilds().records(&at).into_iter().filter(Recorded::is_active) {
+        let slice = rebuild_slice(spa, &at, top)?;
+        active |= slice != Slice::Ended;
+        stalled &= slice == Slice::Stalled;
     }
-
-    /// Begins the reconstructions of leaves that have joined.
-    #[doc(alias = "vdev_rebuild_initiate_sync")]
-    fn begin_rebuilds(&self, at: &MosTx<'_>) -> Result<()> {
-        let txg = at.tx.txg();
-        let joined = self.reconstruction.joined.lock().clone();
-        for leaf in joined.into_iter().filter(|(_, begins)| *begins <= txg).map(|(leaf, _)| leaf) {
-            let root = self.config.lock().root().clone();
-            let above = line(&root, leaf);
-            let id = above.iter().rev().nth(1).and_then(|top| top.u64("id"));
-            if id.and_then(|id| self.lacking_in(id)).is_some_and(|(_, until)| until >= txg) {
-                // Another leaf has joined meanwhile; writes of the txgs that are open may miss it still.
-                continue;
-            }
-            self.reconstruction.joined.lock().remove(&leaf);
-            let records = self.rebuild_records(at);
-            // None for a leaf that has left already, and where a slice finds it by itself.
-            let Some(mut top) = records.into_iter().find(|top| Some(top.id) == id && !top.is_active()) else {
-                continue;
-            };
-            top.record.rebuild_state = state::ACTIVE;
-            self.reset(at, &mut top)?;
-            at.count(Feature::DeviceRebuild, 1)?;
-            self.tell_rebuild(at, &top, "started")?;
-            self.notify_sequential("resilver_start");
-        }
-        Ok(())
+    spa.reconstruction.stalled.store(stalled, Ordering::Release);
+    spa.reconstruction.active.store(active, Ordering::Release);
+    match spa.rebuilds().is_rebuilding() {
+        true => Ok(()),
+        false => check_rebuilt(spa, &at),
     }
+}
 
-    /// Has a reconstruction begin at offset 0.
-    #[doc(alias = "vdev_rebuild_reset_sync")]
-    fn reset(&self, at: &MosTx<'_>, top: &mut Recorded) -> Result<()> {
-        let (min_txg, max_txg) = self.lacking_in(top.id).unwrap_or((0, at.tx.txg()));
-        top.record = ondisk::pool::VdevRebuild {
-            rebuild_state: state::ACTIVE,
-            min_txg,
-            max_txg,
-            start_time: at.seconds(),
-            bytes_est: self.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated),
-            ..ondisk::pool::VdevRebuild::default()
+/// Begins the reconstructions of leaves that have joined.
+#[doc(alias = "vdev_rebuild_initiate_sync")]
+fn begin_rebuilds(spa: &Spa, at: &MosTx<'_>) -> Result<()> {
+    let txg = at.tx.txg();
+    let joined = spa.reconstruction.joined.lock().clone();
+    for leaf in joined.into_iter().filter(|(_, begins)| *begins <= txg).map(|(leaf, _)| leaf) {
+        let root = spa.config.lock().root().clone();
+        let above = line(&root, leaf);
+        let id = above.iter().rev().nth(1).and_then(|top| top.u64("id"));
+        if id.and_then(|id| lacking_in(spa, id)).is_some_and(|(_, until)| until >= txg) {
+            // Another leaf has joined meanwhile; writes of the txgs that are open may miss it still.
+            continue;
+        }
+        spa.reconstruction.joined.lock().remove(&leaf);
+        let records = spa.rebuilds().records(at);
+        // None for a leaf that has left already, and where a slice finds it by itself.
+        let Some(mut top) = records.into_iter().find(|top| Some(top.id) == id && !top.is_active()) else {
+            continue;
         };
-        self.reconstruction.passes.lock().remove(&top.id);
-        top.store(at)
+        top.record.rebuild_state = state::ACTIVE;
+        reset(spa, at, &mut top)?;
+        at.count(Feature::DeviceRebuild, 1)?;
+        tell_rebuild(spa, at, &top, "started")?;
+        spa.reports().notify_sequential("resilver_start");
     }
+    Ok(())
+}
 
-    /// The txgs that the leaves to be filled lack, after the first, up to the second.
-    fn lacking_in(&self, vdev: u64) -> Option<(u64, u64)> {
-        let tree = self.pool.zio.tree();
-        let leaves = self.to_fill(vdev);
-        let leaves = leaves.iter().filter_map(|(guid, _)| tree.leaf(*guid));
-        let spans = leaves.filter_map(|leaf| {
-            let dtl = leaf.dtl.read();
-            let (first, last) = (dtl.ranges().first()?.0, dtl.ranges().last()?.1);
-            Some((first.saturating_sub(1), self.until_synced(&tree, leaf, last.saturating_sub(1))))
-        });
-        spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+/// Has a reconstruction begin at offset 0.
+#[doc(alias = "vdev_rebuild_reset_sync")]
+fn reset(spa: &Spa, at: &MosTx<'_>, top: &mut Recorded) -> Result<()> {
+    let (min_txg, max_txg) = lacking_in(spa, top.id).unwrap_or((0, at.tx.txg()));
+    top.record = ondisk::pool::VdevRebuild {
+        rebuild_state: state::ACTIVE,
+        min_txg,
+        max_txg,
+        start_time: at.seconds(),
+        bytes_est: spa.space.vdev_stats(top.id).map_or(0, |stats| stats.allocated),
+        ..ondisk::pool::VdevRebuild::default()
+    };
+    spa.reconstruction.passes.lock().remove(&top.id);
+    top.store(at)
+}
+
+/// The txgs that the leaves to be filled lack, after the first, up to the second.
+fn lacking_in(spa: &Spa, vdev: u64) -> Option<(u64, u64)> {
+    let tree = spa.pool.zio.tree();
+    let leaves = to_fill(spa, vdev);
+    let leaves = leaves.iter().filter_map(|(guid, _)| tree.leaf(*guid));
+    let spans = leaves.filter_map(|leaf| {
+        let dtl = leaf.dtl.read();
+        let (first, last) = (dtl.ranges().first()?.0, dtl.ranges().last()?.1);
+        Some((first.saturating_sub(1), spa.scans().until_synced(&tree, leaf, last.saturating_sub(1))))
+    });
+    spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+}
+
+/// The leaves of a vdev that are to be filled and lack something, each with the txg that attached it.
+fn to_fill(spa: &Spa, vdev: u64) -> Vec<(u64, u64)> {
+    let mut found = Vec::new();
+    if let Some(top) = spa.config.lock().top(vdev) {
+        wanted(top, &mut found);
     }
+    let tree = spa.pool.zio.tree();
+    found.retain(|(guid, _)| tree.leaf(*guid).is_some_and(|leaf| !leaf.dtl.read().is_empty()));
+    found
+}
 
-    /// The leaves of a vdev that are to be filled and lack something, each with the txg that attached it.
-    fn to_fill(&self, vdev: u64) -> Vec<(u64, u64)> {
-        let mut found = Vec::new();
-        if let Some(top) = self.config.lock().top(vdev) {
-            wanted(top, &mut found);
-        }
-        let tree = self.pool.zio.tree();
-        found.retain(|(guid, _)| tree.leaf(*guid).is_some_and(|leaf| !leaf.dtl.read().is_empty()));
-        found
+/// The leaves that some of `targets` replace.
+fn replaced_by(spa: &Spa, vdev: u64, targets: &[Arc<Leaf>]) -> BTreeSet<u64> {
+    let mut found = BTreeSet::new();
+    if let Some(top) = spa.config.lock().top(vdev) {
+        targets.iter().for_each(|leaf| beside(top, leaf.guid, &mut found));
     }
+    found
+}
 
-    /// The leaves that some of `targets` replace.
-    fn replaced_by(&self, vdev: u64, targets: &[Arc<Leaf>]) -> BTreeSet<u64> {
-        let mut found = BTreeSet::new();
-        if let Some(top) = self.config.lock().top(vdev) {
-            targets.iter().for_each(|leaf| beside(top, leaf.guid, &mut found));
-        }
-        found
+fn plan(spa: &Spa, top: &Arc<Top>, record: &Recorded) -> Plan {
+    let wanted = to_fill(spa, top.id);
+    let tree = spa.pool.zio.tree();
+    let targets: Vec<Arc<Leaf>> = wanted.iter().filter_map(|(guid, _)| tree.leaf(*guid).cloned()).collect();
+    let removing = spa.config.lock().top(top.id).is_some_and(|c| c.u64("removing") == Some(1));
+    let all_there = !targets.is_empty() && targets.iter().all(|leaf| leaf.takes_resilver());
+    if removing || !all_there || !matches!(top.layout, VdevLayout::Mirror | VdevLayout::Draid(_)) {
+        return Plan::Cancel;
     }
-
-    fn plan(&self, top: &Arc<Top>, record: &Recorded) -> Plan {
-        let wanted = self.to_fill(top.id);
-        let tree = self.pool.zio.tree();
-        let targets: Vec<Arc<Leaf>> =
-            wanted.iter().filter_map(|(guid, _)| tree.leaf(*guid).cloned()).collect();
-        let removing = self.config.lock().top(top.id).is_some_and(|c| c.u64("removing") == Some(1));
-        let all_there = !targets.is_empty() && targets.iter().all(|leaf| leaf.takes_resilver());
-        if removing || !all_there || !matches!(top.layout, VdevLayout::Mirror | VdevLayout::Draid(_)) {
-            return Plan::Cancel;
-        }
-        if wanted.iter().any(|(_, attached)| *attached > record.record.max_txg) {
-            return Plan::Reset;
-        }
-        let guids: BTreeSet<u64> = targets.iter().map(|leaf| leaf.guid).collect();
-        if let VdevLayout::Draid(_) = top.layout {
-            return self.plan_draid(top, guids, &targets);
-        }
-        let there: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.device().is_some()).collect();
-        let sources: Vec<Arc<Leaf>> =
-            there.iter().filter(|leaf| leaf.dtl.read().is_empty()).map(Arc::clone).collect();
-        let is_source = !sources.is_empty();
-        let (doubtful, sources): (Vec<_>, Vec<_>) = sources.into_iter().partition(|leaf| is_doubtful(leaf));
-        let leaving = self.replaced_by(top.id, &targets);
-        let (leaving, staying): (Vec<_>, Vec<_>) =
-            sources.into_iter().partition(|leaf| leaving.contains(&leaf.guid));
-        match (is_source, there.iter().all(|leaf| guids.contains(&leaf.guid))) {
-            (true, _) => Plan::Copy(Work::Mirror(Sides { leaving, staying, doubtful, targets })),
-            // The old sides are away: the vdev cannot be read at all.
-            (false, true) => Plan::Wait,
-            (false, false) => Plan::Cancel,
-        }
+    if wanted.iter().any(|(_, attached)| *attached > record.record.max_txg) {
+        return Plan::Reset;
     }
-
-    fn plan_draid(&self, top: &Arc<Top>, targets: BTreeSet<u64>, leaves: &[Arc<Leaf>]) -> Plan {
-        let is_wanted = |leaf: &Leaf| targets.contains(&leaf.guid);
-        let lacks = |leaf: &Leaf| is_wanted(leaf) || leaf.is_out() || !leaf.dtl.read().is_empty();
-        if top.can_lose(&lacks) {
-            let leaving = self.replaced_by(top.id, leaves);
-            return Plan::Copy(Work::Draid(Stripes { top: Arc::clone(top), targets, leaving }));
-        }
-        // An absent device may return; a resilver restores ranges that others lack as well.
-        match top.can_lose(&|leaf: &Leaf| is_wanted(leaf) || leaf.is_out()) {
-            true => Plan::Cancel,
-            false => Plan::Wait,
-        }
+    let guids: BTreeSet<u64> = targets.iter().map(|leaf| leaf.guid).collect();
+    if let VdevLayout::Draid(_) = top.layout {
+        return plan_draid(spa, top, guids, &targets);
     }
+    let there: Vec<Arc<Leaf>> = top.leaves().filter(|leaf| leaf.device().is_some()).collect();
+    let sources: Vec<Arc<Leaf>> =
+        there.iter().filter(|leaf| leaf.dtl.read().is_empty()).map(Arc::clone).collect();
+    let is_source = !sources.is_empty();
+    let (doubtful, sources): (Vec<_>, Vec<_>) = sources.into_iter().partition(|leaf| is_doubtful(leaf));
+    let leaving = replaced_by(spa, top.id, &targets);
+    let (leaving, staying): (Vec<_>, Vec<_>) =
+        sources.into_iter().partition(|leaf| leaving.contains(&leaf.guid));
+    match (is_source, there.iter().all(|leaf| guids.contains(&leaf.guid))) {
+        (true, _) => Plan::Copy(Work::Mirror(Sides { leaving, staying, doubtful, targets })),
+        // The old sides are away: the vdev cannot be read at all.
+        (false, true) => Plan::Wait,
+        (false, false) => Plan::Cancel,
+    }
+}
 
-    /// A slice of one vdev.
-    fn rebuild_slice(&self, at: &MosTx<'_>, mut top: Recorded) -> Result<Slice> {
-        let vdev = self.pool.zio.tree().top(top.id);
-        let plan = vdev.as_ref().map_or(Plan::Cancel, |vdev| self.plan(vdev, &top));
-        let work = match plan {
-            Plan::Copy(work) => work,
-            Plan::Cancel => return self.end_rebuild(at, top, state::CANCELED),
-            Plan::Wait => return Ok(Slice::Stalled),
-            Plan::Reset => {
-                // Writes of the txgs that are open may miss the leaf still.
-                if self.lacking_in(top.id).is_some_and(|(_, until)| until < at.tx.txg()) {
-                    self.reset(at, &mut top)?;
-                }
-                return Ok(Slice::More);
+fn plan_draid(spa: &Spa, top: &Arc<Top>, targets: BTreeSet<u64>, leaves: &[Arc<Leaf>]) -> Plan {
+    let is_wanted = |leaf: &Leaf| targets.contains(&leaf.guid);
+    let lacks = |leaf: &Leaf| is_wanted(leaf) || leaf.is_out() || !leaf.dtl.read().is_empty();
+    if top.can_lose(&lacks) {
+        let leaving = replaced_by(spa, top.id, leaves);
+        return Plan::Copy(Work::Draid(Stripes { top: Arc::clone(top), targets, leaving }));
+    }
+    // An absent device may return; a resilver restores ranges that others lack as well.
+    match top.can_lose(&|leaf: &Leaf| is_wanted(leaf) || leaf.is_out()) {
+        true => Plan::Cancel,
+        false => Plan::Wait,
+    }
+}
+
+/// A slice of one vdev.
+fn rebuild_slice(spa: &Spa, at: &MosTx<'_>, mut top: Recorded) -> Result<Slice> {
+    let vdev = spa.pool.zio.tree().top(top.id);
+    let plan = vdev.as_ref().map_or(Plan::Cancel, |vdev| plan(spa, vdev, &top));
+    let work = match plan {
+        Plan::Copy(work) => work,
+        Plan::Cancel => return end_rebuild(spa, at, top, state::CANCELED),
+        Plan::Wait => return Ok(Slice::Stalled),
+        Plan::Reset => {
+            // Writes of the txgs that are open may miss the leaf still.
+            if lacking_in(spa, top.id).is_some_and(|(_, until)| until < at.tx.txg()) {
+                reset(spa, at, &mut top)?;
             }
+            return Ok(Slice::More);
+        }
+    };
+    if spa.limits().is_on(Limit::ScanSuspend) {
+        return Ok(Slice::Stalled);
+    }
+    let clock = || spa.pool.env.clock.monotonic();
+    let (began, mut turn) = (clock(), spa.jobs().turn());
+    while top.record.last_offset < spa.space.end_of_metaslabs(top.id) {
+        let Ok(copied) = rebuild_range(spa, &mut top, &work, at.tx.txg()) else {
+            return end_rebuild(spa, at, top, state::CANCELED);
         };
-        if self.limits().is_on(Limit::ScanSuspend) {
-            return Ok(Slice::Stalled);
-        }
-        let clock = || self.pool.env.clock.monotonic();
-        let (began, mut turn) = (clock(), self.turn());
-        while top.record.last_offset < self.space.end_of_metaslabs(top.id) {
-            let Ok(copied) = self.rebuild_range(&mut top, &work, at.tx.txg()) else {
-                return self.end_rebuild(at, top, state::CANCELED);
-            };
-            self.note_rebuilt(&mut top, copied);
-            self.pace_job(&mut turn, || {});
-            if clock().saturating_sub(began) > LONGEST || !self.is_threaded() || self.is_txg_wanted() {
-                break;
-            }
-        }
-        match top.record.last_offset < self.space.end_of_metaslabs(top.id) {
-            true => top.store(at).map(|()| Slice::More),
-            false => self.end_rebuild(at, top, state::COMPLETE),
+        note_rebuilt(spa, &mut top, copied);
+        spa.jobs().pace(&mut turn, || {});
+        if clock().saturating_sub(began) > LONGEST || !spa.is_threaded() || is_txg_wanted(spa) {
+            break;
         }
     }
+    match top.record.last_offset < spa.space.end_of_metaslabs(top.id) {
+        true => top.store(at).map(|()| Slice::More),
+        false => end_rebuild(spa, at, top, state::COMPLETE),
+    }
+}
 
-    /// Whether something waits for the txg.
-    fn is_txg_wanted(&self) -> bool {
-        self.is_txg_awaited() || self.is_suspended()
-    }
+/// Whether something waits for the txg.
+fn is_txg_wanted(spa: &Spa) -> bool {
+    spa.jobs().is_txg_awaited() || spa.is_suspended()
+}
 
-    /// Copies the next range of a vdev while writes to it wait.
-    #[doc(alias("vdev_rebuild_ranges", "vdev_rebuild_range"))]
-    fn rebuild_range(&self, top: &mut Recorded, work: &Work, txg: u64) -> std::io::Result<Copied> {
-        let most = match self.is_threaded() {
-            true if self.pacing.is_shared() => SHARED_STEP,
-            true => STEP,
-            false => SMALL_STEP,
-        };
-        let (from, end) = (top.record.last_offset, self.space.end_of_metaslabs(top.id));
-        let (_, reached) = self.space.not_allocatable(top.id, from..end, most);
-        let reached = match work {
-            Work::Mirror(_) => reached,
-            Work::Draid(stripes) => stripes.row_end(reached),
-        };
-        let Some(held) = self.hold_writes(top.id, from..reached) else {
-            return Err(std::io::Error::other("the vdev is gone"));
-        };
-        let (ranges, _) = self.space.not_allocatable(top.id, from..reached, u64::MAX);
-        let ranges: Vec<(u64, u64)> = ranges.iter().collect();
-        let executor = &*self.pool.env.executor;
-        let copied = match work {
-            Work::Mirror(sides) => copy::copy(executor, sides, &ranges, txg),
-            Work::Draid(stripes) => stripes.copy(executor, &ranges, txg),
-        };
-        held.open_gate();
-        let copied = copied?;
-        top.record.last_offset = reached;
-        top.record.errors = top.record.errors.saturating_add(copied.lost);
-        let scanned = ranges.iter().map(|(start, end)| end - start).sum();
-        top.record.bytes_scanned = top.record.bytes_scanned.saturating_add(scanned);
-        top.record.bytes_issued = top.record.bytes_issued.saturating_add(copied.read);
-        top.record.bytes_rebuilt = top.record.bytes_rebuilt.saturating_add(copied.written);
-        Ok(Copied { read: scanned, ..copied })
-    }
+/// Copies the next range of a vdev while writes to it wait.
+#[doc(alias("vdev_rebuild_ranges", "vdev_rebuild_range"))]
+fn rebuild_range(spa: &Spa, top: &mut Recorded, work: &Work, txg: u64) -> std::io::Result<Copied> {
+    let most = match spa.is_threaded() {
+        true if spa.pacing.is_shared() => SHARED_STEP,
+        true => STEP,
+        false => SMALL_STEP,
+    };
+    let (from, end) = (top.record.last_offset, spa.space.end_of_metaslabs(top.id));
+    let (_, reached) = spa.space.not_allocatable(top.id, from..end, most);
+    let reached = match work {
+        Work::Mirror(_) => reached,
+        Work::Draid(stripes) => stripes.row_end(reached),
+    };
+    let Some(held) = hold_writes(spa, top.id, from..reached) else {
+        return Err(std::io::Error::other("the vdev is gone"));
+    };
+    let (ranges, _) = spa.space.not_allocatable(top.id, from..reached, u64::MAX);
+    let ranges: Vec<(u64, u64)> = ranges.iter().collect();
+    let executor = &*spa.pool.env.executor;
+    let copied = match work {
+        Work::Mirror(sides) => copy::copy(executor, sides, &ranges, txg),
+        Work::Draid(stripes) => stripes.copy(executor, &ranges, txg),
+    };
+    held.open_gate();
+    let copied = copied?;
+    top.record.last_offset = reached;
+    top.record.errors = top.record.errors.saturating_add(copied.lost);
+    let scanned = ranges.iter().map(|(start, end)| end - start).sum();
+    top.record.bytes_scanned = top.record.bytes_scanned.saturating_add(scanned);
+    top.record.bytes_issued = top.record.bytes_issued.saturating_add(copied.read);
+    top.record.bytes_rebuilt = top.record.bytes_rebuilt.saturating_add(copied.written);
+    Ok(Copied { read: scanned, ..copied })
+}
 
-    /// Replaces a vdev by one that holds back writes to `range`, and waits for requests that began before.
-    fn hold_writes(&self, vdev: u64, range: Range<u64>) -> Option<Arc<Top>> {
-        let new = self.pool.zio.tree().top(vdev)?.holding(range)?;
-        self.exchange_top(&new);
-        Some(new)
-    }
+/// Replaces a vdev by one that holds back writes to `range`, and waits for requests that began before.
+fn hold_writes(spa: &Spa, vdev: u64, range: Range<u64>) -> Option<Arc<Top>> {
+    let new = spa.pool.zio.tree().top(vdev)?.holding(range)?;
+    spa.vdevs().exchange_top(&new);
+    Some(new)
+}
 
-    /// Adds a copy to the progress of this pass.
-    fn note_rebuilt(&self, top: &mut Recorded, copied: Copied) {
-        let now = self.pool.env.clock.monotonic();
-        let mut passes = self.reconstruction.passes.lock();
-        let fresh = || Pass { began: now, before: top.record.scan_time_ms, done: RebuildPass::default() };
-        let pass = passes.entry(top.id).or_insert_with(fresh);
-        pass.done.scanned = pass.done.scanned.saturating_add(copied.read);
-        pass.done.issued = pass.done.issued.saturating_add(copied.read);
-        let spent = now.saturating_sub(pass.began).as_millis();
-        pass.done.time_ms = u64::try_from(spent).unwrap_or(u64::MAX);
-        top.record.scan_time_ms = pass.before.saturating_add(pass.done.time_ms);
-    }
+/// Adds a copy to the progress of this pass.
+fn note_rebuilt(spa: &Spa, top: &mut Recorded, copied: Copied) {
+    let now = spa.pool.env.clock.monotonic();
+    let mut passes = spa.reconstruction.passes.lock();
+    let fresh = || Pass { began: now, before: top.record.scan_time_ms, done: RebuildPass::default() };
+    let pass = passes.entry(top.id).or_insert_with(fresh);
+    pass.done.scanned = pass.done.scanned.saturating_add(copied.read);
+    pass.done.issued = pass.done.issued.saturating_add(copied.read);
+    let spent = now.saturating_sub(pass.began).as_millis();
+    pass.done.time_ms = u64::try_from(spent).unwrap_or(u64::MAX);
+    top.record.scan_time_ms = pass.before.saturating_add(pass.done.time_ms);
+}
 
-    /// Ends a reconstruction, `COMPLETE` or `CANCELED`.
-    #[doc(alias("vdev_rebuild_complete_sync", "vdev_rebuild_cancel_sync"))]
-    fn end_rebuild(&self, at: &MosTx<'_>, mut top: Recorded, how: u64) -> Result<Slice> {
-        (top.record.rebuild_state, top.record.end_time) = (how, at.seconds());
-        top.store(at)?;
-        if at.active(Feature::DeviceRebuild) {
-            at.count(Feature::DeviceRebuild, -1)?;
+/// Ends a reconstruction, `COMPLETE` or `CANCELED`.
+#[doc(alias("vdev_rebuild_complete_sync", "vdev_rebuild_cancel_sync"))]
+fn end_rebuild(spa: &Spa, at: &MosTx<'_>, mut top: Recorded, how: u64) -> Result<Slice> {
+    (top.record.rebuild_state, top.record.end_time) = (how, at.seconds());
+    top.store(at)?;
+    if at.active(Feature::DeviceRebuild) {
+        at.count(Feature::DeviceRebuild, -1)?;
+    }
+    if how == state::COMPLETE {
+        if top.record.errors == 0 {
+            let next = at.tx.txg().max(top.record.max_txg.saturating_add(1));
+            settle_filled(&spa.pool.zio.tree(), &*spa.pool.env.executor, next);
+            excise_rebuilt(spa, &top);
         }
-        if how == state::COMPLETE {
-            if top.record.errors == 0 {
-                let next = at.tx.txg().max(top.record.max_txg.saturating_add(1));
-                settle_filled(&self.pool.zio.tree(), &*self.pool.env.executor, next);
-                self.excise_rebuilt(&top);
-            }
-            self.reconstruction.unchecked.store(true, Ordering::Release);
-        } else {
-            self.hand_to_resilver(top.guid);
-            self.restart_resilver_at(at.tx.txg());
-        }
-        self.scanning.look_again();
-        // One that was wanted meanwhile was refused.
-        self.spares_wanted();
-        self.reconstruction.passes.lock().remove(&top.id);
-        self.tell_rebuild(at, &top, if how == state::COMPLETE { "complete" } else { "canceled" })?;
-        self.notify_sequential("resilver_finish");
-        Ok(Slice::Ended)
+        spa.reconstruction.unchecked.store(true, Ordering::Release);
+    } else {
+        hand_to_resilver(spa, top.guid);
+        spa.scans().restart_resilver_at(at.tx.txg());
     }
+    spa.scanning.look_again();
+    // One that was wanted meanwhile was refused.
+    spa.spares().wanted();
+    spa.reconstruction.passes.lock().remove(&top.id);
+    tell_rebuild(spa, at, &top, if how == state::COMPLETE { "complete" } else { "canceled" })?;
+    spa.reports().notify_sequential("resilver_finish");
+    Ok(Slice::Ended)
+}
 
-    /// The leaves have everything that was born up to the record's `max_txg`.
-    #[doc(alias = "vdev_dtl_should_excise")]
-    fn excise_rebuilt(&self, top: &Recorded) {
-        let tree = self.pool.zio.tree();
-        let mut whole = Vec::new();
-        for leaf in self.to_fill(top.id).into_iter().filter_map(|(guid, _)| tree.leaf(guid).cloned()) {
-            let end = top.record.max_txg.saturating_add(1);
-            // A leaf that missed writes later was away for a part of the work: a resilver finds what it lacks.
-            if leaf.dtl.read().ranges().last().is_some_and(|range| range.1 > end) {
-                continue;
-            }
-            leaf.has_again(0, end, &BTreeSet::new());
-            if leaf.dtl.read().is_empty() {
-                whole.push(leaf.guid);
-            }
+/// The leaves have everything that was born up to the record's `max_txg`.
+#[doc(alias = "vdev_dtl_should_excise")]
+fn excise_rebuilt(spa: &Spa, top: &Recorded) {
+    let tree = spa.pool.zio.tree();
+    let mut whole = Vec::new();
+    for leaf in to_fill(spa, top.id).into_iter().filter_map(|(guid, _)| tree.leaf(guid).cloned()) {
+        let end = top.record.max_txg.saturating_add(1);
+        // A leaf that missed writes later was away for a part of the work: a resilver finds what it lacks.
+        if leaf.dtl.read().ranges().last().is_some_and(|range| range.1 > end) {
+            continue;
         }
-        self.note_whole(&whole);
-    }
-
-    /// The leaves that were to be reconstructed are a healing resilver's.
-    fn hand_to_resilver(&self, top: u64) {
-        self.config.lock().change_root(|root| {
-            edit(root, top, &mut to_healing);
-        });
-    }
-
-    /// Begins the scrub that checks the reconstructed blocks, after the resilver of blocks that leaves still
-    /// lack, if any.
-    fn check_rebuilt(&self, at: &MosTx<'_>) -> Result<()> {
-        if !self.reconstruction.unchecked.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        // A running scrub has passed blocks that were not reconstructed yet.
-        if let Some(mut scan) = self.running_scan(at)? {
-            match ScanFunc::of(&scan) {
-                Some(ScanFunc::Scrub) => self.finish_scan(at, &mut scan, ScanFunc::Scrub, false)?,
-                _ => return Ok(()),
-            }
-        }
-        if self.is_resilver_due() {
-            return Ok(());
-        }
-        self.reconstruction.unchecked.store(false, Ordering::Release);
-        match self.limits().is_on(Limit::RebuildScrub) {
-            true => self.begin_scan(at, ScanFunc::Scrub),
-            false => Ok(()),
+        leaf.has_again(0, end, &BTreeSet::new());
+        if leaf.dtl.read().is_empty() {
+            whole.push(leaf.guid);
         }
     }
+    spa.scans().note_whole(&whole);
+}
 
-    fn tell_rebuild(&self, at: &MosTx<'_>, top: &Recorded, what: &str) -> Result<()> {
-        let details = format!("vdev_id={} vdev_guid={} {what}", top.id, top.guid);
-        self.log("rebuild", "", 0, &details, at.tx)
+/// The leaves that were to be reconstructed are a healing resilver's.
+fn hand_to_resilver(spa: &Spa, top: u64) {
+    spa.config.lock().change_root(|root| {
+        edit(root, top, &mut to_healing);
+    });
+}
+
+/// Begins the scrub that checks the reconstructed blocks, after the resilver of blocks that leaves still
+/// lack, if any.
+fn check_rebuilt(spa: &Spa, at: &MosTx<'_>) -> Result<()> {
+    if !spa.reconstruction.unchecked.load(Ordering::Acquire) {
+        return Ok(());
     }
+    // A running scrub has passed blocks that were not reconstructed yet.
+    if let Some(mut scan) = spa.scans().running(at)? {
+        match ScanFunc::of(&scan) {
+            Some(ScanFunc::Scrub) => spa.scans().finish(at, &mut scan, ScanFunc::Scrub, false)?,
+            _ => return Ok(()),
+        }
+    }
+    if spa.scans().is_resilver_due() {
+        return Ok(());
+    }
+    spa.reconstruction.unchecked.store(false, Ordering::Release);
+    match spa.limits().is_on(Limit::RebuildScrub) {
+        true => spa.scans().begin(at, ScanFunc::Scrub),
+        false => Ok(()),
+    }
+}
+
+fn tell_rebuild(spa: &Spa, at: &MosTx<'_>, top: &Recorded, what: &str) -> Result<()> {
+    let details = format!("vdev_id={} vdev_guid={} {what}", top.id, top.guid);
+    spa.log("rebuild", "", 0, &details, at.tx)
 }
 
 /// Leaves that a reconstruction was to fill are a resilver's.

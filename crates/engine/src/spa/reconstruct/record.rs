@@ -7,8 +7,8 @@ use ondisk::pool::VdevRebuild;
 
 use crate::dsl::write::{MosTx, MosView};
 use crate::error::Result;
-use crate::spa::Spa;
 use crate::spa::layout::config::TOP_ZAP;
+use crate::spa::subjects::Rebuilds;
 
 /// Words of a record.
 #[doc(alias = "REBUILD_PHYS_ENTRIES")]
@@ -71,12 +71,12 @@ fn words(record: &VdevRebuild) -> [u64; WORDS] {
     ]
 }
 
-impl Spa {
+impl Rebuilds<'_> {
     /// The top-level vdevs that have a ZAP, each with its record. As in OpenZFS, a record that is missing or cannot be read
     /// counts as empty: the DTLs show which leaves lack something.
     #[doc(alias = "vdev_rebuild_load")]
-    pub(super) fn rebuild_records(&self, mos: &MosView<'_>) -> Vec<Recorded> {
-        let root = self.config.lock().root().clone();
+    pub(super) fn records(self, mos: &MosView<'_>) -> Vec<Recorded> {
+        let root = self.spa.config.lock().root().clone();
         let tops = root.nvlist_array("children").unwrap_or_default();
         let of = |top: &nvpair::NvList| {
             let zap = top.u64(TOP_ZAP).filter(|zap| *zap != 0)?;
@@ -92,9 +92,9 @@ impl Spa {
     /// # Errors
     /// When the MOS cannot be written.
     #[doc(alias = "vdev_rebuild_clear_sync")]
-    pub(in crate::spa) fn clear_rebuilds(&self, at: &MosTx<'_>) -> Result<()> {
+    pub(in crate::spa) fn clear(self, at: &MosTx<'_>) -> Result<()> {
         let ended = |top: &Recorded| ![state::NONE, state::ACTIVE].contains(&top.record.rebuild_state);
-        for mut top in self.rebuild_records(at).into_iter().filter(ended) {
+        for mut top in self.records(at).into_iter().filter(ended) {
             top.record = VdevRebuild::default();
             top.store(at)?;
         }

@@ -25,6 +25,7 @@ use crate::memory::Limit;
 use crate::metaslab::{self, SpaceMapStore as _, SpaceObject};
 use crate::spa::Spa;
 use crate::spa::space_store::{SpaceStore, set};
+use crate::spa::subjects::Removal;
 use crate::vdev::indirect::{IndirectMapping, MappingEntry};
 use crate::vdev::top::{Top, VdevLayout};
 use crate::zap::Value;
@@ -41,16 +42,16 @@ pub(super) fn state(at: &MosView<'_>) -> Result<Option<SpaCondensingIndirect>> {
     Ok(state.filter(|state| state.next_mapping_object != 0))
 }
 
-impl Spa {
+impl Removal<'_> {
     /// A removed vdev whose mapping should be condensed.
     #[doc(alias = "vdev_indirect_should_condense")]
-    pub(super) fn to_condense(&self) -> Option<u64> {
-        let obsolete = self.space.obsolete();
+    pub(super) fn to_condense(self) -> Option<u64> {
+        let obsolete = self.spa.space.obsolete();
         if obsolete.is_empty() {
             return None;
         }
-        let limits = self.limits();
-        let tree = self.pool.zio.tree();
+        let limits = self.spa.limits();
+        let tree = self.spa.pool.zio.tree();
         let percent = u128::from(limits.get(Limit::CondenseObsoletePercent));
         let due = |&(vdev, bytes, length): &(u64, u64, u64)| {
             let mapping = tree.top(vdev).and_then(|top| top.mapping());
@@ -69,115 +70,115 @@ impl Spa {
     /// # Errors
     /// When the MOS cannot be read or written.
     #[doc(alias("spa_sync_condense_indirect", "spa_condense_indirect_thread"))]
-    pub(super) fn condense(&self, tx: &Tx) -> Result<()> {
-        let at = self.datasets.at(tx, self);
-        if !self.removing.condensing.load(Ordering::Acquire) {
+    pub(super) fn condense(self, tx: &Tx) -> Result<()> {
+        let at = self.spa.datasets.at(tx, self.spa);
+        if !self.spa.removing.condensing.load(Ordering::Acquire) {
             let Some(vdev) = self.to_condense() else { return Ok(()) };
             // The first txgs of an import precede its background jobs: condensing that is recorded is not begun anew.
             if state(&at)?.is_none() {
-                return self.begin_condensing(&at, vdev);
+                return begin_condensing(self.spa, &at, vdev);
             }
-            self.removing.condensing.store(true, Ordering::Release);
+            self.spa.removing.condensing.store(true, Ordering::Release);
         }
         match state(&at)? {
-            Some(state) => self.condense_some(&at, &state),
+            Some(state) => condense_some(self.spa, &at, &state),
             None => {
-                self.removing.condensing.store(false, Ordering::Release);
+                self.spa.removing.condensing.store(false, Ordering::Release);
                 Ok(())
             }
         }
     }
+}
 
-    #[doc(alias = "spa_condense_indirect_start_sync")]
-    fn begin_condensing(&self, at: &MosTx<'_>, vdev: u64) -> Result<()> {
-        let zap = self.top_config(vdev)?.u64(super::super::layout::config::TOP_ZAP).unwrap_or(0);
-        let prev_obsolete_sm_object = self.space.take_obsolete(vdev);
-        at.zap_remove(zap, ondisk::names::vdev_top::INDIRECT_OBSOLETE_SM)?;
-        let next_mapping_object = objects::create_mapping(at)?;
-        let state = SpaCondensingIndirect { vdev, prev_obsolete_sm_object, next_mapping_object };
-        at.zap_set(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT, Value::from(words(&state.to_bytes())))?;
-        self.removing.condensing.store(true, Ordering::Release);
-        Ok(())
-    }
+#[doc(alias = "spa_condense_indirect_start_sync")]
+fn begin_condensing(spa: &Spa, at: &MosTx<'_>, vdev: u64) -> Result<()> {
+    let zap = spa.removal().top_config(vdev)?.u64(super::super::layout::config::TOP_ZAP).unwrap_or(0);
+    let prev_obsolete_sm_object = spa.space.take_obsolete(vdev);
+    at.zap_remove(zap, ondisk::names::vdev_top::INDIRECT_OBSOLETE_SM)?;
+    let next_mapping_object = objects::create_mapping(at)?;
+    let state = SpaCondensingIndirect { vdev, prev_obsolete_sm_object, next_mapping_object };
+    at.zap_set(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT, Value::from(words(&state.to_bytes())))?;
+    spa.removing.condensing.store(true, Ordering::Release);
+    Ok(())
+}
 
-    /// The mapping that is condensed, with the bytes of each entry that are obsolete.
-    fn obsolete_counts(
-        &self,
-        at: &MosTx<'_>,
-        state: &SpaCondensingIndirect,
-    ) -> Result<(Arc<IndirectMapping>, Vec<u32>)> {
-        let mapping = self.pool.zio.tree().top(state.vdev).and_then(|top| top.mapping());
-        let mapping = mapping.ok_or_else(|| Error::corrupt("the mapping that is condensed is not known"))?;
-        let object = self.top_config(state.vdev)?.u64(MAPPING).unwrap_or(0);
-        let mut counts = objects::counts(at, object, mapping.entries().len())?;
-        if state.prev_obsolete_sm_object != 0 {
-            let map = self.mos.view().object(state.prev_obsolete_sm_object)?;
-            metaslab::replay(&map, SpaceMapDecoder::new(0, 0, u64::MAX), &mut |entry| {
-                add(&mapping, &mut counts, entry.offset, entry.offset.saturating_add(entry.run));
-            })?;
-        }
-        Ok((mapping, counts))
+/// The mapping that is condensed, with the bytes of each entry that are obsolete.
+fn obsolete_counts(
+    spa: &Spa,
+    at: &MosTx<'_>,
+    state: &SpaCondensingIndirect,
+) -> Result<(Arc<IndirectMapping>, Vec<u32>)> {
+    let mapping = spa.pool.zio.tree().top(state.vdev).and_then(|top| top.mapping());
+    let mapping = mapping.ok_or_else(|| Error::corrupt("the mapping that is condensed is not known"))?;
+    let object = spa.removal().top_config(state.vdev)?.u64(MAPPING).unwrap_or(0);
+    let mut counts = objects::counts(at, object, mapping.entries().len())?;
+    if state.prev_obsolete_sm_object != 0 {
+        let map = spa.mos.view().object(state.prev_obsolete_sm_object)?;
+        metaslab::replay(&map, SpaceMapDecoder::new(0, 0, u64::MAX), &mut |entry| {
+            add(&mapping, &mut counts, entry.offset, entry.offset.saturating_add(entry.run));
+        })?;
     }
+    Ok((mapping, counts))
+}
 
-    /// How many entries this txg may condense.
-    #[doc(alias = "zfs_condense_indirect_commit_entry_delay_ms")]
-    fn entries_now(&self) -> usize {
-        let delay = u128::from(self.limits().get(Limit::CondenseDelay));
-        if delay == 0 {
-            return STEP;
-        }
-        let now = self.pool.env.clock.monotonic();
-        let mut last = self.removing.condensed_at.lock();
-        let elapsed = now.saturating_sub(*last.get_or_insert(now)).as_millis();
-        let count = usize::try_from(elapsed / delay).unwrap_or(STEP).min(STEP);
-        if count > 0 {
-            *last = Some(now);
-        }
-        count
+/// How many entries this txg may condense.
+#[doc(alias = "zfs_condense_indirect_commit_entry_delay_ms")]
+fn entries_now(spa: &Spa) -> usize {
+    let delay = u128::from(spa.limits().get(Limit::CondenseDelay));
+    if delay == 0 {
+        return STEP;
     }
+    let now = spa.pool.env.clock.monotonic();
+    let mut last = spa.removing.condensed_at.lock();
+    let elapsed = now.saturating_sub(*last.get_or_insert(now)).as_millis();
+    let count = usize::try_from(elapsed / delay).unwrap_or(STEP).min(STEP);
+    if count > 0 {
+        *last = Some(now);
+    }
+    count
+}
 
-    fn condense_some(&self, at: &MosTx<'_>, state: &SpaCondensingIndirect) -> Result<()> {
-        let most = self.entries_now();
-        if most == 0 {
-            return Ok(());
-        }
-        let (mapping, counts) = self.obsolete_counts(at, state)?;
-        let done = objects::head(at, state.next_mapping_object)?.max_offset;
-        let first = mapping.entries().partition_point(|entry| entry.source < done);
-        let left = mapping.entries().iter().zip(&counts).skip(first);
-        let kept = |(entry, count): &(&MappingEntry, &u32)| u64::from(**count) < entry.len;
-        let kept: Vec<(MappingEntry, u32)> =
-            left.filter(kept).take(most).map(|(entry, count)| (*entry, *count)).collect();
-        objects::append(at, state.next_mapping_object, &kept)?;
-        if kept.len() < most { self.end_condensing(at, state) } else { Ok(()) }
+fn condense_some(spa: &Spa, at: &MosTx<'_>, state: &SpaCondensingIndirect) -> Result<()> {
+    let most = entries_now(spa);
+    if most == 0 {
+        return Ok(());
     }
+    let (mapping, counts) = obsolete_counts(spa, at, state)?;
+    let done = objects::head(at, state.next_mapping_object)?.max_offset;
+    let first = mapping.entries().partition_point(|entry| entry.source < done);
+    let left = mapping.entries().iter().zip(&counts).skip(first);
+    let kept = |(entry, count): &(&MappingEntry, &u32)| u64::from(**count) < entry.len;
+    let kept: Vec<(MappingEntry, u32)> =
+        left.filter(kept).take(most).map(|(entry, count)| (*entry, *count)).collect();
+    objects::append(at, state.next_mapping_object, &kept)?;
+    if kept.len() < most { end_condensing(spa, at, state) } else { Ok(()) }
+}
 
-    #[doc(alias = "spa_condense_indirect_complete_sync")]
-    fn end_condensing(&self, at: &MosTx<'_>, state: &SpaCondensingIndirect) -> Result<()> {
-        let vdev = state.vdev;
-        let old = self.top_config(vdev)?.u64(MAPPING).unwrap_or(0);
-        let new = metaslab::load_mapping(&self.mos.view(), state.next_mapping_object)?;
-        self.edit_top(vdev, &mut |top| set(top, MAPPING, state.next_mapping_object), at.tx)?;
-        let tree = self.pool.zio.tree();
-        if let Some(VdevLayout::Indirect(slot)) = tree.top(vdev).as_deref().map(|top: &Top| &top.layout) {
-            let mut slot = slot.write();
-            let births = slot.as_ref().map(|old| old.births()).unwrap_or_default();
-            *slot = Some(Arc::new(new.with_births(births)));
-        }
-        objects::free_mapping(at, old)?;
-        if state.prev_obsolete_sm_object != 0 {
-            let map = self.mos.view().object(state.prev_obsolete_sm_object)?;
-            let head = map.dnode.bonus().len().min(SpaceMapPhys::SIZE);
-            let block_size = u64::from(map.dnode.datablkszsec) << ondisk::MIN_BLOCK_SHIFT;
-            let what = SpaceObject::Map { block_size, head };
-            SpaceStore::of(self, at.tx).free(&what, state.prev_obsolete_sm_object)?;
-            at.count(Feature::ObsoleteCounts, -1)?;
-        }
-        at.zap_remove(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT)?;
-        self.removing.condensing.store(false, Ordering::Release);
-        *self.removing.condensed_at.lock() = None;
-        Ok(())
+#[doc(alias = "spa_condense_indirect_complete_sync")]
+fn end_condensing(spa: &Spa, at: &MosTx<'_>, state: &SpaCondensingIndirect) -> Result<()> {
+    let vdev = state.vdev;
+    let old = spa.removal().top_config(vdev)?.u64(MAPPING).unwrap_or(0);
+    let new = metaslab::load_mapping(&spa.mos.view(), state.next_mapping_object)?;
+    spa.vdevs().edit_top(vdev, &mut |top| set(top, MAPPING, state.next_mapping_object), at.tx)?;
+    let tree = spa.pool.zio.tree();
+    if let Some(VdevLayout::Indirect(slot)) = tree.top(vdev).as_deref().map(|top: &Top| &top.layout) {
+        let mut slot = slot.write();
+        let births = slot.as_ref().map(|old| old.births()).unwrap_or_default();
+        *slot = Some(Arc::new(new.with_births(births)));
     }
+    objects::free_mapping(at, old)?;
+    if state.prev_obsolete_sm_object != 0 {
+        let map = spa.mos.view().object(state.prev_obsolete_sm_object)?;
+        let head = map.dnode.bonus().len().min(SpaceMapPhys::SIZE);
+        let block_size = u64::from(map.dnode.datablkszsec) << ondisk::MIN_BLOCK_SHIFT;
+        let what = SpaceObject::Map { block_size, head };
+        SpaceStore::of(spa, at.tx).free(&what, state.prev_obsolete_sm_object)?;
+        at.count(Feature::ObsoleteCounts, -1)?;
+    }
+    at.zap_remove(MOS_DIRECTORY_OBJECT, mos::CONDENSING_INDIRECT)?;
+    spa.removing.condensing.store(false, Ordering::Release);
+    *spa.removing.condensed_at.lock() = None;
+    Ok(())
 }
 
 /// The bytes `[start, end)` of the vdev are obsolete.

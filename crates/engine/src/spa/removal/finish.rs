@@ -15,18 +15,19 @@ use crate::metaslab::SpaceMapStore as _;
 use crate::spa::Spa;
 use crate::spa::layout::config::TOP_ZAP;
 use crate::spa::space_store::SpaceStore;
+use crate::spa::subjects::Removal;
 use crate::spa::vdev_change::{Retired, VdevChange};
 use crate::spa::vdev_props::{self, NON_ALLOCATING};
 
-impl Spa {
-    pub(super) fn top_config(&self, vdev: u64) -> Result<NvList> {
-        let top = self.config.lock().top(vdev).cloned();
+impl<'a> Removal<'a> {
+    pub(super) fn top_config(self, vdev: u64) -> Result<NvList> {
+        let top = self.spa.config.lock().top(vdev).cloned();
         top.ok_or_else(|| Error::corrupt(format!("the configuration has no top-level vdev {vdev}")))
     }
 
     /// Everything is copied, and durable: the vdev becomes indirect (syncing context).
     #[doc(alias("vdev_remove_complete", "vdev_remove_complete_sync", "spa_finish_removal"))]
-    pub(super) fn complete_removal(&self, at: &MosTx<'_>, mut removal: SpaRemoving) -> Result<()> {
+    pub(super) fn complete_removal(self, at: &MosTx<'_>, mut removal: SpaRemoving) -> Result<()> {
         let vdev = removal.removing_vdev;
         let old = self.top_config(vdev)?;
         let (mapping, births) = self.mapping_objects(vdev)?;
@@ -51,21 +52,27 @@ impl Spa {
         if removal.prev_indirect_vdev != state::NONE {
             left.add(PREVIOUS, removal.prev_indirect_vdev);
         }
-        let copies = self.space.copied(vdev).ok_or_else(|| Error::corrupt("the removal is not known"))?;
+        let copies = self.spa.space.copied(vdev).ok_or_else(|| Error::corrupt("the removal is not known"))?;
         let copies = copies.with_births(objects::births(at, births)?);
         let mut change = self.departure(vdev, &old, Some(left))?;
         change.brings.mappings.insert(vdev, Arc::new(copies));
-        self.change_vdevs(change, at.tx)?;
+        self.spa.vdevs().change(change, at.tx)?;
         removal.prev_indirect_vdev = vdev;
-        self.end_removal(at, removal, state::FINISHED)?;
-        self.log("vdev remove completed", "", 0, &format!("{} vdev {vdev}", self.pool.name), at.tx)?;
-        self.notify("vdev_remove_dev");
+        end_removal(self.spa, at, removal, state::FINISHED)?;
+        self.spa.log(
+            "vdev remove completed",
+            "",
+            0,
+            &format!("{} vdev {vdev}", self.spa.pool.name),
+            at.tx,
+        )?;
+        self.spa.reports().notify("vdev_remove_dev");
         Ok(())
     }
 
     /// The change that takes a top-level vdev out of the tree and puts `left` in its place.
-    pub(super) fn departure(&self, vdev: u64, old: &NvList, left: Option<NvList>) -> Result<VdevChange<'_>> {
-        let mut change = VdevChange::of(self);
+    pub(super) fn departure(self, vdev: u64, old: &NvList, left: Option<NvList>) -> Result<VdevChange<'a>> {
+        let mut change = VdevChange::of(self.spa);
         let is_it = |top: &NvList| top.u64("id") == Some(vdev);
         match left {
             Some(left) => {
@@ -79,13 +86,13 @@ impl Spa {
 
     /// Cancels the removal (syncing context): the copies are freed, the vdev is allocated from again.
     #[doc(alias = "spa_vdev_remove_cancel_sync")]
-    pub(super) fn cancel_removal(&self, at: &MosTx<'_>, removal: SpaRemoving) -> Result<()> {
+    pub(super) fn cancel_removal(self, at: &MosTx<'_>, removal: SpaRemoving) -> Result<()> {
         let vdev = removal.removing_vdev;
         let (mapping, births) = self.mapping_objects(vdev)?;
         let list = self.top_config(vdev)?;
         let zap = list.u64(TOP_ZAP).unwrap_or(0);
-        if let Some((what, object)) = self.space.cancel_evacuation(vdev, at.tx.txg())? {
-            SpaceStore::of(self, at.tx).free(&what, object)?;
+        if let Some((what, object)) = self.spa.space.cancel_evacuation(vdev, at.tx.txg())? {
+            SpaceStore::of(self.spa, at.tx).free(&what, object)?;
         }
         if at.zap_word(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?.is_some() {
             at.zap_remove(zap, vdev_top::OBSOLETE_COUNTS_ARE_PRECISE)?;
@@ -101,32 +108,32 @@ impl Spa {
                 top.remove(NON_ALLOCATING);
             }
         };
-        self.edit_top(vdev, &mut edit, at.tx)?;
+        self.spa.vdevs().edit_top(vdev, &mut edit, at.tx)?;
         self.reopen_top(vdev);
-        self.end_removal(at, removal, state::CANCELED)?;
+        end_removal(self.spa, at, removal, state::CANCELED)?;
         let path = list.str("path").unwrap_or("-");
-        let details = format!("{} vdev {vdev} {path}", self.pool.name);
-        self.log("vdev remove canceled", "", 0, &details, at.tx)
+        let details = format!("{} vdev {vdev} {path}", self.spa.pool.name);
+        self.spa.log("vdev remove canceled", "", 0, &details, at.tx)
     }
 
     /// Allocates on a vdev again, if nothing else forbids it.
-    pub(super) fn reopen_top(&self, vdev: u64) {
-        if let Some(top) = self.pool.zio.tree().top(vdev) {
-            let closed = vdev_props::is_closed(&top, &self.config.lock());
-            self.space.set_closed(vdev, closed);
+    pub(super) fn reopen_top(self, vdev: u64) {
+        if let Some(top) = self.spa.pool.zio.tree().top(vdev) {
+            let closed = vdev_props::is_closed(&top, &self.spa.config.lock());
+            self.spa.space.set_closed(vdev, closed);
         }
     }
+}
 
-    fn end_removal(&self, at: &MosTx<'_>, mut removal: SpaRemoving, how: u64) -> Result<()> {
-        removal.state = how;
-        removal.end_time = at.seconds();
-        state::store(at, &removal)?;
-        self.removing.active.store(false, Ordering::Release);
-        self.removing.births.lock().clear();
-        // Copies that a leaf missed can be found by a resilver from now on.
-        self.scanning.look_again();
-        Ok(())
-    }
+fn end_removal(spa: &Spa, at: &MosTx<'_>, mut removal: SpaRemoving, how: u64) -> Result<()> {
+    removal.state = how;
+    removal.end_time = at.seconds();
+    state::store(at, &removal)?;
+    spa.removing.active.store(false, Ordering::Release);
+    spa.removing.births.lock().clear();
+    // Copies that a leaf missed can be found by a resilver from now on.
+    spa.scanning.look_again();
+    Ok(())
 }
 
 /// Guids of the leaves at or below a vdev.

@@ -8,10 +8,10 @@
 
 use super::REMOVING;
 use crate::error::Result;
-use crate::spa::Spa;
 use crate::spa::config::PoolConfig;
 use crate::spa::layout::config::{TOP_ZAP, edit};
 use crate::spa::pool::Pool;
+use crate::spa::subjects::Removal;
 use crate::spa::vdev_props::NON_ALLOCATING;
 use crate::vdev::config::AllocBias;
 use crate::zap::Zap;
@@ -44,28 +44,28 @@ pub(in crate::spa) fn settle_interrupted(pool: &Pool, config: &mut PoolConfig) -
     Ok(())
 }
 
-impl Spa {
+impl Removal<'_> {
     /// Ends removals of log vdevs that another implementation began.
     ///
     /// # Errors
     /// When the MOS cannot be read or written.
     #[doc(alias = "spa_vdev_remove_log")]
-    pub(super) fn end_log_removals(&self) -> Result<()> {
-        let tree = self.pool.zio.tree();
+    pub(super) fn end_of_logs(self) -> Result<()> {
+        let tree = self.spa.pool.zio.tree();
         let half = |id: &u64| {
-            let config = self.config.lock();
+            let config = self.spa.config.lock();
             config.top(*id).is_some_and(|top| top.u64(REMOVING).unwrap_or(0) != 0)
         };
         let logs = tree.tops().filter(|top| top.bias == AllocBias::Log).map(|top| top.id).filter(half);
         // From the end, where no hole is left.
-        let mut logs: Vec<u64> = logs.filter(|id| self.space.bytes_in_use(*id) == 0).collect();
+        let mut logs: Vec<u64> = logs.filter(|id| self.spa.space.bytes_in_use(*id) == 0).collect();
         logs.reverse();
         if logs.is_empty() {
             return Ok(());
         }
-        self.sync_task(move |spa, tx| {
+        self.spa.sync_task(move |spa, tx| {
             let at = spa.datasets.at(tx, spa);
-            logs.iter().try_for_each(|log| spa.leave_hole(&at, *log))
+            logs.iter().try_for_each(|log| spa.removal().leave_hole(&at, *log))
         })
     }
 }

@@ -53,6 +53,7 @@ use parking_lot::Mutex;
 use super::Spa;
 use super::activity::{Activity, Due, SyncPoint};
 use super::copy_pass::{CopyPace, CopyPass};
+use super::subjects::Removal;
 use super::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
 use crate::dsl::write::MosView;
@@ -99,7 +100,7 @@ impl Activity for Removing {
             true if spa.limits().is_on(Limit::RemovalSuspend) => Due::Soon,
             true if spa.limits().get(Limit::CondenseDelay) > 0 => Due::Soon,
             true => Due::Now,
-            false if spa.to_condense().is_some() => Due::Soon,
+            false if spa.removal().to_condense().is_some() => Due::Soon,
             false => Due::No,
         }
     }
@@ -109,8 +110,8 @@ impl Activity for Removing {
             return Ok(());
         }
         self.copied.lock().clear();
-        spa.evacuate(tx)?;
-        spa.condense(tx)
+        spa.removal().evacuate(tx)?;
+        spa.removal().condense(tx)
     }
 
     fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
@@ -123,31 +124,25 @@ impl Activity for Removing {
 
     fn command(&self, spa: &Spa, work: WaitActivity, command: ActivityCommand) -> Option<Result<()>> {
         let cancels = work == WaitActivity::Remove && command == ActivityCommand::Cancel;
-        cancels.then(|| spa.cancel_remove())
+        cancels.then(|| spa.removal().cancel())
     }
 }
 
-impl Spa {
+impl Removal<'_> {
     /// Bytes that the removal under way has copied since this import.
-    pub fn removal_pass(&self) -> Option<CopyPass> {
-        self.removing.active.load(Ordering::Acquire).then(|| self.removing.pace.pass())
+    pub fn pass(self) -> Option<CopyPass> {
+        self.spa.removing.active.load(Ordering::Acquire).then(|| self.spa.removing.pace.pass())
     }
 
     /// Whether a top-level vdev is being removed, or about to be.
-    pub(super) fn is_removing(&self) -> bool {
-        self.removing.active.load(Ordering::Acquire) || self.removing.starting.load(Ordering::Acquire)
+    pub(super) fn is_active(self) -> bool {
+        self.spa.removing.active.load(Ordering::Acquire) || self.spa.removing.starting.load(Ordering::Acquire)
     }
 
     /// Txgs that made copies for the removal under way: no scan finds the writes of these that a leaf missed
     /// before the removal ends.
-    pub(super) fn copied_in(&self) -> BTreeSet<u64> {
-        self.removing.births.lock().clone()
-    }
-
-    fn births_of(&self, vdev: u64) -> Result<BTreeSet<u64>> {
-        let (_, births) = self.mapping_objects(vdev)?;
-        let births = load_births(&self.mos.view().object(births)?)?;
-        Ok(births.iter().map(|birth| birth.txg).collect())
+    pub(super) fn copied_in(self) -> BTreeSet<u64> {
+        self.spa.removing.births.lock().clone()
     }
 
     /// Continues a removal that an earlier import began.
@@ -155,17 +150,23 @@ impl Spa {
     /// # Errors
     /// When the MOS cannot be read.
     #[doc(alias("spa_restart_removal", "spa_remove_init", "spa_condense_init"))]
-    pub(super) fn remove_at_import(&self) -> Result<()> {
-        let view = MosView { mos: &self.mos };
+    pub(super) fn load(self) -> Result<()> {
+        let view = MosView { mos: &self.spa.mos };
         if let Some(removal) = state::running(&view)? {
-            let births = self.births_of(removal.removing_vdev)?;
-            *self.removing.births.lock() = births;
-            self.removing.pace.begins(self.pool.env.now(), removal.copied);
-            self.removing.active.store(true, Ordering::Release);
+            let births = births_of(self.spa, removal.removing_vdev)?;
+            *self.spa.removing.births.lock() = births;
+            self.spa.removing.pace.begins(self.spa.pool.env.now(), removal.copied);
+            self.spa.removing.active.store(true, Ordering::Release);
         }
-        self.end_log_removals()?;
+        self.end_of_logs()?;
         let condensing = condense::state(&view)?.is_some();
-        self.removing.condensing.store(condensing, Ordering::Release);
+        self.spa.removing.condensing.store(condensing, Ordering::Release);
         Ok(())
     }
+}
+
+fn births_of(spa: &Spa, vdev: u64) -> Result<BTreeSet<u64>> {
+    let (_, births) = spa.removal().mapping_objects(vdev)?;
+    let births = load_births(&spa.mos.view().object(births)?)?;
+    Ok(births.iter().map(|birth| birth.txg).collect())
 }

@@ -16,7 +16,7 @@ use crate::dsl::write::scan_moves::DatasetMove;
 use crate::dsl::write::{MosTx, MosView, scan_state};
 use crate::error::Result;
 use crate::memory::{Limit, Memory};
-use crate::spa::Spa;
+use crate::spa::subjects::Scans;
 
 /// The work of a scan at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -124,15 +124,15 @@ impl Scanning {
     }
 }
 
-impl Spa {
+impl Scans<'_> {
     /// Progress of the scan under way; `None` when there is none.
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn scan_progress(&self) -> Result<Option<ScanProgress>> {
-        let Some(scan) = scan_state::running(&MosView { mos: &self.mos })? else { return Ok(None) };
+    pub fn progress(self) -> Result<Option<ScanProgress>> {
+        let Some(scan) = scan_state::running(&MosView { mos: &self.spa.mos })? else { return Ok(None) };
         let issued = scan.examined.saturating_sub(scan.skipped);
-        let shown = self.scanning.shown.lock().filter(|shown| shown.scan.start_time == scan.start_time);
+        let shown = self.spa.scanning.shown.lock().filter(|shown| shown.scan.start_time == scan.start_time);
         Ok(Some(shown.unwrap_or(ScanProgress { scan, issued })))
     }
 
@@ -140,14 +140,14 @@ impl Spa {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub(in crate::spa) fn running_scan(&self, at: &MosView<'_>) -> Result<Option<DslScan>> {
-        let live = self.scanning.live.lock().as_ref().map(|live| live.scan);
+    pub(in crate::spa) fn running(self, at: &MosView<'_>) -> Result<Option<DslScan>> {
+        let live = self.spa.scanning.live.lock().as_ref().map(|live| live.scan);
         Ok(scan_state::running(at)?.map(|scan| live.unwrap_or(scan)))
     }
 
     /// Bytes that the scan has read and checked.
-    pub(super) fn scan_issued(&self, scan: &DslScan) -> u64 {
-        let live = self.scanning.live.lock().as_ref().map(|live| live.issued);
+    pub(super) fn issued(self, scan: &DslScan) -> u64 {
+        let live = self.spa.scanning.live.lock().as_ref().map(|live| live.issued);
         live.unwrap_or_else(|| scan.examined.saturating_sub(scan.skipped))
     }
 
@@ -155,7 +155,7 @@ impl Spa {
     ///
     /// # Errors
     /// When the MOS cannot be read or written.
-    pub(super) fn set_scan_paused(&self, at: &MosTx<'_>, paused: bool) -> Result<()> {
+    pub(super) fn set_paused(self, at: &MosTx<'_>, paused: bool) -> Result<()> {
         let change = |scan: &mut DslScan| {
             scan.flags &= !scan_state::PAUSED;
             scan.flags |= if paused { scan_state::PAUSED } else { 0 };
@@ -164,24 +164,24 @@ impl Spa {
             change(&mut scan);
             scan_state::store(at, &scan)?;
         }
-        self.scanning.change_live(change);
-        self.scanning.active.store(!paused, Ordering::Release);
+        self.spa.scanning.change_live(change);
+        self.spa.scanning.active.store(!paused, Ordering::Release);
         Ok(())
     }
 
     /// A block was freed: a scan that has met it does not read it any more.
-    pub(in crate::spa) fn scan_freed(&self, bp: &ondisk::Blkptr) {
-        self.scanning.gathered.forget(bp);
+    pub(in crate::spa) fn freed(self, bp: &ondisk::Blkptr) {
+        self.spa.scanning.gathered.forget(bp);
     }
 
     /// Maximum bytes that gathered blocks of this pool may take: a twentieth of its data, as in OpenZFS.
-    pub(super) fn gathered_most(&self) -> u64 {
+    pub(super) fn gathered_most(self) -> u64 {
         (self.allocated_bytes() / 20).max(LEAST)
     }
 
     /// Seconds between two saved positions.
-    pub(super) fn scan_save_interval(&self) -> u64 {
-        self.limits().get(Limit::ScanCheckpoint)
+    pub(super) fn save_interval(self) -> u64 {
+        self.spa.limits().get(Limit::ScanCheckpoint)
     }
 }
 

@@ -46,6 +46,7 @@ use parking_lot::Mutex;
 use self::errors::ErrorScrub;
 use super::Spa;
 use super::activity::{Activity, Due, SyncPoint};
+use super::subjects::{ErrorLog, Scans};
 use super::{ActivityCommand, WaitActivity};
 use crate::dmu::Tx;
 use crate::dsl::write::{MosView, scan_state};
@@ -171,9 +172,9 @@ impl Activity for Scanning {
                 Due::Soon
             }
             true => Due::Now,
-            false if spa.is_rebuilding() => Due::No,
+            false if spa.rebuilds().is_rebuilding() => Due::No,
             false if self.restart.load(Ordering::Acquire) != 0 => Due::Now,
-            false if spa.is_resilver_due() => Due::Soon,
+            false if spa.scans().is_resilver_due() => Due::Soon,
             false => Due::No,
         }
     }
@@ -182,63 +183,50 @@ impl Activity for Scanning {
         if moment != SyncPoint::Last {
             return Ok(());
         }
-        spa.resilver_if_due(tx)?;
+        spa.scans().resilver_if_due(tx)?;
         if spa.limits().is_on(Limit::ScanSuspend) {
-            return spa.defer_while_suspended(tx);
+            return spa.scans().defer_while_suspended(tx);
         }
-        spa.scan_slice(tx)?;
-        spa.error_slice(tx)
+        spa.scans().slice(tx)?;
+        spa.error_log().slice(tx)
     }
 
     fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
         match work {
             WaitActivity::Scrub => {
                 // The number of bytes of the blocks in the error log is not known.
-                let errors = spa.error_scrub_left()?.map(|_| 0);
-                Ok(spa.scan_left(ScanFunc::Scrub)?.or(errors))
+                let errors = spa.error_log().scrub_left()?.map(|_| 0);
+                Ok(scan_left(spa, ScanFunc::Scrub)?.or(errors))
             }
             WaitActivity::Resilver => {
-                let due = spa.is_resilver_due().then_some(0);
-                Ok(spa.scan_left(ScanFunc::Resilver)?.or(due))
+                let due = spa.scans().is_resilver_due().then_some(0);
+                Ok(scan_left(spa, ScanFunc::Resilver)?.or(due))
             }
             _ => Ok(None),
         }
     }
 
     fn command(&self, spa: &Spa, work: WaitActivity, command: ActivityCommand) -> Option<Result<()>> {
-        matches!(work, WaitActivity::Scrub | WaitActivity::Resilver).then(|| spa.stop_scan(command))
+        matches!(work, WaitActivity::Scrub | WaitActivity::Resilver).then(|| spa.scans().stop(command))
     }
 }
 
-impl Spa {
+impl Scans<'_> {
     /// Whether a scan is under way and not paused.
-    pub fn is_scanning(&self) -> bool {
-        self.scanning.is_active()
-    }
-
-    /// Whether a scrub of the error log is under way and not paused.
-    pub fn is_scrubbing_errors(&self) -> bool {
-        self.scanning.errors.is_active()
+    pub fn is_scanning(self) -> bool {
+        self.spa.scanning.is_active()
     }
 
     /// Progress of the scan during this run of the program.
-    pub fn scan_pass(&self) -> ScanPass {
-        *self.scanning.pass.lock()
-    }
-
-    /// Bytes that a scan under way has still to read; `None` when no such scan runs, or it is paused.
-    fn scan_left(&self, func: ScanFunc) -> Result<Option<u64>> {
-        let runs = self
-            .scan_progress()?
-            .filter(|now| now.scan.func == func.number() && now.scan.flags & scan_state::PAUSED == 0);
-        Ok(runs.map(|now| now.scan.to_examine.saturating_sub(now.scan.skipped).saturating_sub(now.issued)))
+    pub fn pass(self) -> ScanPass {
+        *self.spa.scanning.pass.lock()
     }
 
     /// Whether a resilver is under way or waits for its turn.
     #[doc(alias("dsl_scan_resilvering", "dsl_scan_resilver_scheduled"))]
-    pub(super) fn is_resilvering(&self) -> bool {
-        let running = scan_state::running(&MosView { mos: &self.mos }).ok().flatten();
-        self.scanning.restart.load(Ordering::Acquire) != 0
+    pub(super) fn is_resilvering(self) -> bool {
+        let running = scan_state::running(&MosView { mos: &self.spa.mos }).ok().flatten();
+        self.spa.scanning.restart.load(Ordering::Acquire) != 0
             || running.is_some_and(|scan| ScanFunc::of(&scan) == Some(ScanFunc::Resilver))
     }
 
@@ -247,24 +235,40 @@ impl Spa {
     /// # Errors
     /// When the MOS cannot be read.
     #[doc(alias = "dsl_scan_init")]
-    pub(super) fn scan_at_import(&self) -> Result<()> {
-        let scan = scan_state::running(&MosView { mos: &self.mos })?;
+    pub(super) fn load(self) -> Result<()> {
+        let scan = scan_state::running(&MosView { mos: &self.spa.mos })?;
         let known = scan.filter(|scan| ScanFunc::of(scan).is_some());
         if let Some(scan) = known {
-            let now = self.pool.env.now();
+            let now = self.spa.pool.env.now();
             let paused = scan.flags & scan_state::PAUSED != 0;
-            *self.scanning.pass.lock() =
+            *self.spa.scanning.pass.lock() =
                 ScanPass { start: now, paused_at: if paused { now } else { 0 }, ..ScanPass::default() };
-            self.scanning.active.store(!paused, Ordering::Release);
+            self.spa.scanning.active.store(!paused, Ordering::Release);
             // The reason for its start is unknown.
-            self.scanning.ranged.store(true, Ordering::Release);
+            self.spa.scanning.ranged.store(true, Ordering::Release);
             if ScanFunc::of(&scan) == Some(ScanFunc::Resilver) && scan.errors > 0 {
-                self.scanning.blind.store(true, Ordering::Release);
+                self.spa.scanning.blind.store(true, Ordering::Release);
                 self.restart_resilver_at(1);
             }
         }
-        self.error_scrub_at_import()?;
-        self.continue_rebuilds();
+        self.spa.error_log().load_scrub()?;
+        self.spa.rebuilds().resume();
         Ok(())
     }
+}
+
+impl ErrorLog<'_> {
+    /// Whether a scrub of the error log is under way and not paused.
+    pub fn is_scrubbing(self) -> bool {
+        self.spa.scanning.errors.is_active()
+    }
+}
+
+/// Bytes that a scan under way has still to read; `None` when no such scan runs, or it is paused.
+fn scan_left(spa: &Spa, func: ScanFunc) -> Result<Option<u64>> {
+    let runs = spa
+        .scans()
+        .progress()?
+        .filter(|now| now.scan.func == func.number() && now.scan.flags & scan_state::PAUSED == 0);
+    Ok(runs.map(|now| now.scan.to_examine.saturating_sub(now.scan.skipped).saturating_sub(now.issued)))
 }

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::memory::Limit;
 use crate::spa::Spa;
 use crate::spa::pacing::JobTurn;
+use crate::spa::subjects::Scans;
 use crate::traverse::reader::{Reader, Request};
 use crate::traverse::{Stop, Visit, Visitor};
 use crate::types::Bookmark;
@@ -129,9 +130,9 @@ impl<'a> Slice<'a> {
             least: Duration::from_millis(spa.limits().get(least)),
             most: Duration::from_secs(spa.limits().get(Limit::TxgTimeout)),
             is_sorted: !spa.limits().is_on(Limit::ScanLegacy),
-            turn: spa.turn(),
+            turn: spa.jobs().turn(),
             txg,
-            gathered_most: spa.gathered_most(),
+            gathered_most: spa.scans().gathered_most(),
             met: 0,
             next_look: 0,
             over: false,
@@ -163,7 +164,7 @@ impl<'a> Slice<'a> {
         }
         let spa = self.spa;
         let (reader, zio) = (&self.reader, &spa.pool.zio);
-        spa.pace_job(&mut self.turn, || {
+        spa.jobs().pace(&mut self.turn, || {
             reader.drain(|_| {});
             zio.wait_mended();
         });
@@ -181,7 +182,7 @@ impl<'a> Slice<'a> {
 
     fn has_worked_enough(&self) -> bool {
         let elapsed = self.now().saturating_sub(self.started);
-        elapsed >= self.most || elapsed >= self.least && self.spa.is_txg_awaited()
+        elapsed >= self.most || elapsed >= self.least && self.spa.jobs().is_txg_awaited()
     }
 
     /// Whether the scan reads the block: a resilver reads only blocks that some leaf may lack.
@@ -375,63 +376,63 @@ impl Visitor for Slice<'_> {
     }
 }
 
-impl Spa {
+impl Scans<'_> {
     /// Does a slice of the scan under way (syncing context).
     ///
     /// # Errors
     /// When the MOS cannot be read or written.
     #[doc(alias = "dsl_scan_sync")]
-    pub(super) fn scan_slice(&self, tx: &Tx) -> Result<()> {
-        if !self.scanning.is_active() {
+    pub(super) fn slice(self, tx: &Tx) -> Result<()> {
+        if !self.spa.scanning.is_active() {
             return Ok(());
         }
-        let at = self.datasets.at(tx, self);
+        let at = self.spa.datasets.at(tx, self.spa);
         // Trees under destruction are in no dataset: they are freed first, or the scan would miss their indirect blocks. A
         // destroy that is stuck frees nothing and is not waited for.
-        if self.freeing.is_waiting() && freeing::is_waiting(&at)? {
-            self.scanning.stalled.store(false, Ordering::Release);
+        if self.spa.freeing.is_waiting() && freeing::is_waiting(&at)? {
+            self.spa.scanning.stalled.store(false, Ordering::Release);
             return Ok(());
         }
         // The logs of dedup tables are flushed first, as in OpenZFS.
-        if self.shared.is_flush_forced() {
-            self.scanning.stalled.store(false, Ordering::Release);
+        if self.spa.shared.is_flush_forced() {
+            self.spa.scanning.stalled.store(false, Ordering::Release);
             return Ok(());
         }
         let running = scan_state::running(&at)?.filter(|scan| scan.flags & scan_state::PAUSED == 0);
         let Some((scan, func)) = running.and_then(|scan| Some((scan, ScanFunc::of(&scan)?))) else {
-            self.scanning.active.store(false, Ordering::Release);
+            self.spa.scanning.active.store(false, Ordering::Release);
             return Ok(());
         };
-        let now = self.pool.env.clock.monotonic();
-        let live = self.scanning.live.lock().take();
+        let now = self.spa.pool.env.clock.monotonic();
+        let live = self.spa.scanning.live.lock().take();
         let mut live = live.map_or_else(|| LiveScan::load(&at, scan, now), Ok)?;
-        let done = self.scan_on(&at, func, &mut live);
+        let done = scan_on(self.spa, &at, func, &mut live);
         if let Ok(Walked::Ended) = done {
-            return self.finish_scan(&at, &mut live.scan, func, true);
+            return self.finish(&at, &mut live.scan, func, true);
         }
-        *self.scanning.live.lock() = Some(live);
+        *self.spa.scanning.live.lock() = Some(live);
         done.map(|_| ())
     }
+}
 
-    /// Does a slice of a scan.
-    fn scan_on(&self, at: &MosTx<'_>, func: ScanFunc, live: &mut LiveScan) -> Result<Walked> {
-        if func == ScanFunc::Resilver {
-            self.defer_resilvers(at, &live.scan)?;
-        }
-        forget_tables(&mut live.scan);
-        let mut slice = Slice::new(self, func, at.tx.txg(), live.progress());
-        let is_due = live.is_save_due(slice.now(), self.scan_save_interval());
-        if is_due && !self.scanning.gathered().is_empty() {
-            live.phase = Phase::Reading;
-        }
-        let done = slice.run(at, live)?;
-        slice.settle(live);
-        self.scanning.stalled.store(done == Walked::Paused && slice.met == 0, Ordering::Release);
-        if done == Walked::Paused && self.scanning.gathered().is_empty() {
-            live.save(at, slice.now())?;
-        }
-        Ok(done)
+/// Does a slice of a scan.
+fn scan_on(spa: &Spa, at: &MosTx<'_>, func: ScanFunc, live: &mut LiveScan) -> Result<Walked> {
+    if func == ScanFunc::Resilver {
+        spa.scans().defer_resilvers(at, &live.scan)?;
     }
+    forget_tables(&mut live.scan);
+    let mut slice = Slice::new(spa, func, at.tx.txg(), live.progress());
+    let is_due = live.is_save_due(slice.now(), spa.scans().save_interval());
+    if is_due && !spa.scanning.gathered().is_empty() {
+        live.phase = Phase::Reading;
+    }
+    let done = slice.run(at, live)?;
+    slice.settle(live);
+    spa.scanning.stalled.store(done == Walked::Paused && slice.met == 0, Ordering::Release);
+    if done == Walked::Paused && spa.scanning.gathered().is_empty() {
+        live.save(at, slice.now())?;
+    }
+    Ok(done)
 }
 
 /// A scan that OpenZFS began may be about to read dedup tables first, and to skip their blocks later.

@@ -9,6 +9,7 @@ use crate::dsl::write::Hooks as _;
 use crate::error::Result;
 use crate::memory::Limit;
 use crate::spa::Spa;
+use crate::spa::subjects::FreeSpace;
 use crate::vdev::leaf::Leaf;
 use crate::vdev::top::{Top, VdevLayout};
 
@@ -73,7 +74,7 @@ pub(super) fn supports(leaf: &Leaf, options: TrimOptions) -> bool {
     known.is_some_and(|known| if options.secure { known.erase } else { known.trim })
 }
 
-impl Spa {
+impl FreeSpace<'_> {
     /// Carries out a command on the sweeps of leaves; returns, when it is on disk, the leaves that it could not be done on. The
     /// others are done all the same.
     ///
@@ -81,24 +82,24 @@ impl Spa {
     /// When the pool cannot be read or written.
     #[doc(alias("spa_vdev_initialize", "spa_vdev_trim"))]
     pub fn sweep(
-        &self,
+        self,
         kind: SweepKind,
         command: SweepCommand,
         options: TrimOptions,
         leaves: &[u64],
     ) -> Result<BTreeMap<u64, SweepRefusal>> {
-        let skips = kind == SweepKind::Trim && self.limits().is_on(Limit::TrimMetaslabSkip);
+        let skips = kind == SweepKind::Trim && self.spa.limits().is_on(Limit::TrimMetaslabSkip);
         let options = TrimOptions { partial: options.partial || skips, ..options };
         let mut refused = BTreeMap::new();
         let mut sweeps = Vec::new();
         for leaf in leaves {
-            match self.check_sweep((kind, options), command, *leaf)? {
+            match check_sweep(self.spa, (kind, options), command, *leaf)? {
                 Ok(sweep) => sweeps.push(sweep),
                 Err(why) => drop(refused.insert(*leaf, why)),
             }
         }
         let changed = sweeps.clone();
-        self.sync_task(move |spa, tx| {
+        self.spa.sync_task(move |spa, tx| {
             let to = match command {
                 SweepCommand::Start => SweepState::Active,
                 SweepCommand::Cancel => SweepState::Canceled,
@@ -109,7 +110,7 @@ impl Spa {
         })?;
         for sweep in sweeps {
             match command {
-                SweepCommand::Start => sweep.start(self),
+                SweepCommand::Start => sweep.start(self.spa),
                 // The step under way ends first.
                 _ => drop(sweep.step.lock()),
             }
@@ -118,42 +119,42 @@ impl Spa {
     }
 
     /// Whether the vdev is being removed or expanded: its sweeps rest.
-    pub(in crate::spa) fn is_reshaped(&self, top: &Top) -> bool {
+    pub(in crate::spa) fn is_reshaped(self, top: &Top) -> bool {
         let is_leaving =
-            self.config.lock().top(top.id).is_some_and(|config| config.u64("removing") == Some(1));
+            self.spa.config.lock().top(top.id).is_some_and(|config| config.u64("removing") == Some(1));
         is_leaving || matches!(&top.layout, VdevLayout::Raidz(geometry) if geometry.is_reflowing())
     }
+}
 
-    fn check_sweep(
-        &self,
-        (kind, options): (SweepKind, TrimOptions),
-        command: SweepCommand,
-        guid: u64,
-    ) -> Result<std::result::Result<Arc<Sweep>, SweepRefusal>> {
-        let tree = self.pool.zio.tree();
-        let Some(leaf) = tree.leaf(guid) else { return Ok(Err(SweepRefusal::NoDevice)) };
-        let top = tree.top_of(guid).filter(|top| top.child_of(guid).is_some());
-        let Some(top) = top.filter(|top| !top.is_removed() && leaf.is_writable()) else {
-            return Ok(Err(SweepRefusal::BadDevice));
-        };
-        let Some(sweep) = self.sweep_of(kind, guid)? else { return Ok(Err(SweepRefusal::BadDevice)) };
-        let state = sweep.progress.lock().state;
-        let refusal = match command {
-            SweepCommand::Start if state == SweepState::Active || self.is_reshaped(&top) => {
-                Some(SweepRefusal::Busy)
-            }
-            SweepCommand::Start if kind == SweepKind::Trim && !supports(leaf, options) => {
-                Some(SweepRefusal::Unsupported)
-            }
-            SweepCommand::Cancel if !matches!(state, SweepState::Active | SweepState::Suspended) => {
-                Some(SweepRefusal::NotActive)
-            }
-            SweepCommand::Suspend if state != SweepState::Active => Some(SweepRefusal::NotActive),
-            SweepCommand::Uninit if state == SweepState::Active => Some(SweepRefusal::Busy),
-            _ => None,
-        };
-        Ok(refusal.map_or(Ok(sweep), Err))
-    }
+fn check_sweep(
+    spa: &Spa,
+    (kind, options): (SweepKind, TrimOptions),
+    command: SweepCommand,
+    guid: u64,
+) -> Result<std::result::Result<Arc<Sweep>, SweepRefusal>> {
+    let tree = spa.pool.zio.tree();
+    let Some(leaf) = tree.leaf(guid) else { return Ok(Err(SweepRefusal::NoDevice)) };
+    let top = tree.top_of(guid).filter(|top| top.child_of(guid).is_some());
+    let Some(top) = top.filter(|top| !top.is_removed() && leaf.is_writable()) else {
+        return Ok(Err(SweepRefusal::BadDevice));
+    };
+    let Some(sweep) = spa.free_space().sweep_of(kind, guid)? else { return Ok(Err(SweepRefusal::BadDevice)) };
+    let state = sweep.progress.lock().state;
+    let refusal = match command {
+        SweepCommand::Start if state == SweepState::Active || spa.free_space().is_reshaped(&top) => {
+            Some(SweepRefusal::Busy)
+        }
+        SweepCommand::Start if kind == SweepKind::Trim && !supports(leaf, options) => {
+            Some(SweepRefusal::Unsupported)
+        }
+        SweepCommand::Cancel if !matches!(state, SweepState::Active | SweepState::Suspended) => {
+            Some(SweepRefusal::NotActive)
+        }
+        SweepCommand::Suspend if state != SweepState::Active => Some(SweepRefusal::NotActive),
+        SweepCommand::Uninit if state == SweepState::Active => Some(SweepRefusal::Busy),
+        _ => None,
+    };
+    Ok(refusal.map_or(Ok(sweep), Err))
 }
 
 impl Sweep {
@@ -204,7 +205,7 @@ impl Sweep {
             SweepState::Complete => ("finish", "complete"),
         };
         if self.kind == SweepKind::Trim {
-            spa.report_leaf(&format!("sysevent.fs.zfs.trim_{event}"), leaf);
+            spa.reports().report_leaf(&format!("sysevent.fs.zfs.trim_{event}"), leaf);
         }
         spa.log(self.kind.word(), "", 0, &format!("vdev={} {done}", leaf.path), tx)
     }

@@ -30,6 +30,7 @@ use super::Spa;
 use super::WaitActivity;
 use super::activity::{Activity, ActivityStep, Due, Pace, SyncPoint};
 use super::layout::config::{LEAF_ZAP, find};
+use super::subjects::FreeSpace;
 use crate::dmu::Tx;
 use crate::dsl::write::{MosTx, MosView};
 use crate::error::Result;
@@ -208,8 +209,8 @@ impl Activity for Sweeps {
 
     fn left(&self, spa: &Spa, work: WaitActivity) -> Result<Option<u64>> {
         Ok(match work {
-            WaitActivity::Initialize => spa.sweep_left(SweepKind::Initialize, &[]),
-            WaitActivity::Trim => spa.sweep_left(SweepKind::Trim, &[]),
+            WaitActivity::Initialize => spa.free_space().left(SweepKind::Initialize, &[]),
+            WaitActivity::Trim => spa.free_space().left(SweepKind::Trim, &[]),
             _ => None,
         })
     }
@@ -240,7 +241,7 @@ impl Sweep {
             progress.changed = false;
             *progress
         };
-        let Some(zap) = spa.leaf_zap(self.leaf()) else { return Ok(()) };
+        let Some(zap) = leaf_zap(spa, self.leaf()) else { return Ok(()) };
         let [state, offset, time] = self.kind.names();
         if progress.state == SweepState::None {
             return [state, offset, time].iter().try_for_each(|name| match at.zap_word(zap, *name)? {
@@ -276,39 +277,34 @@ impl Sweep {
 
     fn start(self: &Arc<Self>, spa: &Spa) {
         if !self.runs.swap(true, Ordering::AcqRel) {
-            spa.start_steps(&(Arc::clone(self) as Arc<dyn Activity>));
+            spa.background().start_steps(&(Arc::clone(self) as Arc<dyn Activity>));
         }
     }
 }
 
-impl Spa {
-    fn leaf_zap(&self, leaf: u64) -> Option<u64> {
-        let config = self.config.lock();
-        find(config.root(), leaf)?.u64(LEAF_ZAP).filter(|zap| *zap != 0)
-    }
-
+impl FreeSpace<'_> {
     /// The sweep of a leaf, read from its ZAP when it is not in memory yet. `None` for a leaf without a ZAP.
-    fn sweep_of(&self, kind: SweepKind, leaf: u64) -> Result<Option<Arc<Sweep>>> {
-        if let Some(known) = self.sweeps.get(kind, leaf) {
+    fn sweep_of(self, kind: SweepKind, leaf: u64) -> Result<Option<Arc<Sweep>>> {
+        if let Some(known) = self.spa.sweeps.get(kind, leaf) {
             return Ok(Some(known));
         }
-        let Some(zap) = self.leaf_zap(leaf) else { return Ok(None) };
-        let progress = Sweep::load(&self.datasets.view(), zap, kind)?;
+        let Some(zap) = leaf_zap(self.spa, leaf) else { return Ok(None) };
+        let progress = Sweep::load(&self.spa.datasets.view(), zap, kind)?;
         let sweep = Arc::new(Sweep {
-            spa: Weak::clone(&self.me),
+            spa: Weak::clone(&self.spa.me),
             kind,
             leaf: AtomicU64::new(leaf),
             progress: Mutex::new(progress),
             runs: AtomicBool::new(false),
             step: Mutex::default(),
         });
-        Ok(Some(Arc::clone(self.sweeps.all.lock().entry((kind, leaf)).or_insert(sweep))))
+        Ok(Some(Arc::clone(self.spa.sweeps.all.lock().entry((kind, leaf)).or_insert(sweep))))
     }
 
     /// Continues the sweeps that an earlier import began.
     #[doc(alias("vdev_initialize_restart", "vdev_trim_restart"))]
-    pub(super) fn sweep_at_import(&self) -> Result<()> {
-        let leaves: Vec<u64> = self.pool.zio.tree().leaves().map(|leaf| leaf.guid).collect();
+    pub(super) fn load(self) -> Result<()> {
+        let leaves: Vec<u64> = self.spa.pool.zio.tree().leaves().map(|leaf| leaf.guid).collect();
         for leaf in leaves {
             for kind in SweepKind::ALL {
                 let sweep = self.sweep_of(kind, leaf)?;
@@ -317,14 +313,14 @@ impl Spa {
                 if progress.state != SweepState::Active {
                     continue;
                 }
-                let leaf = self.pool.zio.tree().leaf(leaf).cloned();
+                let leaf = self.spa.pool.zio.tree().leaf(leaf).cloned();
                 if progress.options.secure && !leaf.is_some_and(|leaf| supports(&leaf, progress.options)) {
                     // The device can't erase, or not here: on disk it stays active, for a system where it can.
                     progress.state = SweepState::Suspended;
                     continue;
                 }
                 drop(progress);
-                sweep.start(self);
+                sweep.start(self.spa);
             }
         }
         Ok(())
@@ -332,17 +328,17 @@ impl Spa {
 
     /// State as a number, offset where it goes on and time of the last command of a leaf's sweep, as they are in memory; `None`
     /// when only the leaf's ZAP has them.
-    pub fn sweep_progress(&self, kind: SweepKind, leaf: u64) -> Option<[u64; 3]> {
-        let sweep = self.sweeps.get(kind, leaf)?;
+    pub fn progress(self, kind: SweepKind, leaf: u64) -> Option<[u64; 3]> {
+        let sweep = self.spa.sweeps.get(kind, leaf)?;
         let progress = *sweep.progress.lock();
         Some([progress.state.number(), progress.offset, progress.time])
     }
 
     /// Bytes that the sweeps under way of a kind have still to walk over, of these leaves or of all; `None` when none is under
     /// way.
-    pub fn sweep_left(&self, kind: SweepKind, leaves: &[u64]) -> Option<u64> {
-        let tree = self.pool.zio.tree();
-        let active = self.sweeps.list().into_iter().filter(|sweep| {
+    pub fn left(self, kind: SweepKind, leaves: &[u64]) -> Option<u64> {
+        let tree = self.spa.pool.zio.tree();
+        let active = self.spa.sweeps.list().into_iter().filter(|sweep| {
             let counts = leaves.is_empty() || leaves.contains(&sweep.leaf());
             sweep.kind == kind && counts && sweep.progress.lock().state == SweepState::Active
         });
@@ -352,4 +348,9 @@ impl Spa {
         });
         left.reduce(u64::saturating_add)
     }
+}
+
+fn leaf_zap(spa: &Spa, leaf: u64) -> Option<u64> {
+    let config = spa.config.lock();
+    find(config.root(), leaf)?.u64(LEAF_ZAP).filter(|zap| *zap != 0)
 }

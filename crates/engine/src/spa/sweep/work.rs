@@ -50,19 +50,19 @@ impl Sweep {
             self.end(spa, SweepState::Canceled)?;
             return Ok(self.stop());
         }
-        let may_go_on = leaf.is_writable() && !spa.is_reshaped(&top);
+        let may_go_on = leaf.is_writable() && !spa.free_space().is_reshaped(&top);
         let Some(child) = top.child_of(guid).filter(|_| may_go_on) else {
             return Ok(ActivityStep::Later);
         };
         self.meet_freed(spa)?;
         let clock = || spa.pool.env.clock.monotonic();
-        let (began, mut turn) = (clock(), spa.turn());
+        let (began, mut turn) = (clock(), spa.jobs().turn());
         for _ in 0..RANGES {
             if self.is_too_fast(clock()) {
                 return Ok(ActivityStep::Later);
             }
             match self.range(spa, (leaf, &top, child)) {
-                Some(Done::On) => spa.pace_job(&mut turn, || {}),
+                Some(Done::On) => spa.jobs().pace(&mut turn, || {}),
                 Some(Done::Away) => return Ok(ActivityStep::Later),
                 None => {
                     self.end(spa, SweepState::Complete)?;

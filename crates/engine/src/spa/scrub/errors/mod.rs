@@ -28,6 +28,7 @@ use zcommon::features::Feature;
 use crate::dsl::write::{Hooks as _, MosTx, MosView, scan_state};
 use crate::error::{Error, Kind, Result};
 use crate::spa::Spa;
+use crate::spa::subjects::ErrorLog;
 use crate::zap::Value;
 
 /// `pool_scan_func_t`.
@@ -87,11 +88,11 @@ pub(super) fn busy(state: &DslErrorscrub) -> Error {
     Error::new(Kind::Busy, what)
 }
 
-impl Spa {
+impl ErrorLog<'_> {
     /// When the scrub of the error log was paused, in seconds since 1970; 0: it is not paused.
     #[doc(alias = "pss_pass_error_scrub_pause")]
-    pub fn error_scrub_paused(&self) -> u64 {
-        *self.scanning.errors.paused_at.lock()
+    pub fn scrub_paused(self) -> u64 {
+        *self.spa.scanning.errors.paused_at.lock()
     }
 
     /// Begins a scrub of the error log, or resumes a paused one (syncing context). With an empty log nothing happens.
@@ -99,16 +100,16 @@ impl Spa {
     /// # Errors
     /// `Busy` when a scan runs or is paused; `Unsupported` in pools without `head_errlog`.
     #[doc(alias = "dsl_errorscrub_setup_sync")]
-    pub(super) fn scrub_errors(&self, at: &MosTx<'_>) -> Result<()> {
+    pub(super) fn scrub(self, at: &MosTx<'_>) -> Result<()> {
         if !at.enabled(Feature::HeadErrlog) {
             return Err(Error::new(Kind::Unsupported, "operation not supported on this type of pool"));
         }
         match running(at)? {
-            Some(state) if state.paused_flags != 0 => return self.resume_error_scrub(at, state),
+            Some(state) if state.paused_flags != 0 => return resume_error_scrub(self.spa, at, state),
             Some(state) => return Err(busy(&state)),
             None => {}
         }
-        let to_examine = self.logged_blocks(at, mos::ERRLOG_LAST)?;
+        let to_examine = logged_blocks(at, mos::ERRLOG_LAST)?;
         if to_examine == 0 {
             return Ok(());
         }
@@ -120,73 +121,64 @@ impl Spa {
             ..DslErrorscrub::default()
         };
         store(at, &state)?;
-        *self.scanning.errors.within.lock() = None;
-        *self.scanning.errors.paused_at.lock() = 0;
-        self.scanning.errors.active.store(true, Ordering::Release);
-        self.config.lock().change_root(|_| ());
+        *self.spa.scanning.errors.within.lock() = None;
+        *self.spa.scanning.errors.paused_at.lock() = 0;
+        self.spa.scanning.errors.active.store(true, Ordering::Release);
+        self.spa.config.lock().change_root(|_| ());
         let details = format!("func={ERROR_SCRUB} mintxg=0 maxtxg={}", at.tx.txg());
-        self.log("error scrub setup", "", 0, &details, at.tx)?;
-        self.notify("errorscrub_start");
-        Ok(())
-    }
-
-    fn resume_error_scrub(&self, at: &MosTx<'_>, mut state: DslErrorscrub) -> Result<()> {
-        state.paused_flags = 0;
-        store(at, &state)?;
-        *self.scanning.errors.paused_at.lock() = 0;
-        self.scanning.errors.active.store(true, Ordering::Release);
-        self.notify("errorscrub_resume");
+        self.spa.log("error scrub setup", "", 0, &details, at.tx)?;
+        self.spa.reports().notify("errorscrub_start");
         Ok(())
     }
 
     /// Pauses the scrub of the error log (syncing context).
     #[doc(alias = "dsl_errorscrub_pause_resume_sync")]
-    pub(super) fn pause_error_scrub(&self, at: &MosTx<'_>, mut state: DslErrorscrub) -> Result<()> {
+    pub(super) fn pause_scrub(self, at: &MosTx<'_>, mut state: DslErrorscrub) -> Result<()> {
         if state.paused_flags != 0 {
             return Err(busy(&state));
         }
         state.paused_flags = 1;
         store(at, &state)?;
-        *self.scanning.errors.paused_at.lock() = at.seconds();
-        self.scanning.errors.active.store(false, Ordering::Release);
-        self.notify("errorscrub_paused");
+        *self.spa.scanning.errors.paused_at.lock() = at.seconds();
+        self.spa.scanning.errors.active.store(false, Ordering::Release);
+        self.spa.reports().notify("errorscrub_paused");
         Ok(())
     }
 
     /// Stops the scrub of the error log (syncing context).
     #[doc(alias = "dsl_errorscrub_cancel_sync")]
-    pub(super) fn stop_error_scrub(&self, at: &MosTx<'_>, mut state: DslErrorscrub) -> Result<()> {
+    pub(super) fn stop_scrub(self, at: &MosTx<'_>, mut state: DslErrorscrub) -> Result<()> {
         self.finish_error_scrub(at, &mut state, false)
     }
 
     /// A scan of the pool begins: the state of the last scrub of the error log goes, and one under way ends.
-    pub(super) fn forget_error_scrub(&self, at: &MosTx<'_>) -> Result<()> {
+    pub(super) fn forget_scrub(self, at: &MosTx<'_>) -> Result<()> {
         if let Some(state) = running(at)? {
-            self.stop_error_scrub(at, state)?;
+            self.stop_scrub(at, state)?;
         }
         store(at, &DslErrorscrub::default())
     }
 
     #[doc(alias = "dsl_errorscrub_done")]
-    fn finish_error_scrub(&self, at: &MosTx<'_>, state: &mut DslErrorscrub, complete: bool) -> Result<()> {
-        let errors = self.log_size(at)?;
+    fn finish_error_scrub(self, at: &MosTx<'_>, state: &mut DslErrorscrub, complete: bool) -> Result<()> {
+        let errors = self.size(at)?;
         match complete {
-            true => self.rotate_errlog(at)?,
-            false => self.join_errlogs(at)?,
+            true => self.rotate(at)?,
+            false => self.join(at)?,
         }
         state.state = if complete { FINISHED } else { CANCELED };
         state.paused_flags = 0;
         state.end_time = at.seconds();
         store(at, state)?;
-        self.scanning.errors.active.store(false, Ordering::Release);
-        *self.scanning.errors.within.lock() = None;
-        *self.scanning.errors.paused_at.lock() = 0;
+        self.spa.scanning.errors.active.store(false, Ordering::Release);
+        *self.spa.scanning.errors.within.lock() = None;
+        *self.spa.scanning.errors.paused_at.lock() = 0;
         let (what, event) = match complete {
             true => ("error scrub done", "errorscrub_finish"),
             false => ("error scrub canceled", "errorscrub_abort"),
         };
-        self.log(what, "", 0, &format!("errors={errors}"), at.tx)?;
-        self.notify(event);
+        self.spa.log(what, "", 0, &format!("errors={errors}"), at.tx)?;
+        self.spa.reports().notify(event);
         Ok(())
     }
 
@@ -194,11 +186,11 @@ impl Spa {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub(super) fn error_scrub_at_import(&self) -> Result<()> {
-        let Some(state) = running(&MosView { mos: &self.mos })? else { return Ok(()) };
+    pub(super) fn load_scrub(self) -> Result<()> {
+        let Some(state) = running(&MosView { mos: &self.spa.mos })? else { return Ok(()) };
         let paused = state.paused_flags != 0;
-        *self.scanning.errors.paused_at.lock() = if paused { self.pool.env.now() } else { 0 };
-        self.scanning.errors.active.store(!paused, Ordering::Release);
+        *self.spa.scanning.errors.paused_at.lock() = if paused { self.spa.pool.env.now() } else { 0 };
+        self.spa.scanning.errors.active.store(!paused, Ordering::Release);
         Ok(())
     }
 
@@ -206,29 +198,36 @@ impl Spa {
     ///
     /// # Errors
     /// When the MOS cannot be read.
-    pub fn error_scrub_left(&self) -> Result<Option<u64>> {
-        let state = running(&MosView { mos: &self.mos })?;
+    pub fn scrub_left(self) -> Result<Option<u64>> {
+        let state = running(&MosView { mos: &self.spa.mos })?;
         Ok(state.filter(|state| state.paused_flags == 0).map(|state| state.to_examine))
     }
 
     /// Number of blocks in both error logs, as far as they can be read.
     #[doc(alias = "spa_approx_errlog_size")]
-    pub(super) fn log_size(&self, at: &MosTx<'_>) -> Result<u64> {
-        Ok(self
-            .logged_blocks(at, mos::ERRLOG_LAST)?
-            .saturating_add(self.logged_blocks(at, mos::ERRLOG_SCRUB)?))
+    pub(super) fn size(self, at: &MosTx<'_>) -> Result<u64> {
+        Ok(logged_blocks(at, mos::ERRLOG_LAST)?.saturating_add(logged_blocks(at, mos::ERRLOG_SCRUB)?))
     }
+}
 
-    /// Number of blocks in an error log, as far as it can be read.
-    #[doc(alias = "spa_get_last_errlog_size")]
-    fn logged_blocks(&self, at: &MosTx<'_>, log: &str) -> Result<u64> {
-        let Some(log) = at.zap_word(MOS_DIRECTORY_OBJECT, log)?.filter(|&log| log != 0) else { return Ok(0) };
-        if !at.active(Feature::HeadErrlog) {
-            return Ok(at.zap_count(log).unwrap_or(0));
-        }
-        let lists = at.zap_entries(log).unwrap_or_default().into_iter().filter_map(|head| head.value.first());
-        Ok(lists.map(|list| at.zap_count(list).unwrap_or(0)).fold(0, u64::saturating_add))
+fn resume_error_scrub(spa: &Spa, at: &MosTx<'_>, mut state: DslErrorscrub) -> Result<()> {
+    state.paused_flags = 0;
+    store(at, &state)?;
+    *spa.scanning.errors.paused_at.lock() = 0;
+    spa.scanning.errors.active.store(true, Ordering::Release);
+    spa.reports().notify("errorscrub_resume");
+    Ok(())
+}
+
+/// Number of blocks in an error log, as far as it can be read.
+#[doc(alias = "spa_get_last_errlog_size")]
+fn logged_blocks(at: &MosTx<'_>, log: &str) -> Result<u64> {
+    let Some(log) = at.zap_word(MOS_DIRECTORY_OBJECT, log)?.filter(|&log| log != 0) else { return Ok(0) };
+    if !at.active(Feature::HeadErrlog) {
+        return Ok(at.zap_count(log).unwrap_or(0));
     }
+    let lists = at.zap_entries(log).unwrap_or_default().into_iter().filter_map(|head| head.value.first());
+    Ok(lists.map(|list| at.zap_count(list).unwrap_or(0)).fold(0, u64::saturating_add))
 }
 
 /// Whether the state of a scan of the pool forbids a scrub of the error log, and why.

@@ -18,6 +18,7 @@ use crate::spa::Spa;
 use crate::spa::errlog::LoggedError;
 use crate::spa::faults::{is_errlog, log_entry, log_of};
 use crate::spa::scrub::slice::is_any_vdev_away;
+use crate::spa::subjects::ErrorLog;
 use crate::traverse::reader::{Reader, Request};
 use crate::types::Bookmark;
 use crate::vdev::plan::Depth;
@@ -180,95 +181,37 @@ fn scrub(spa: &Spa, at: &MosTx<'_>, entries: &[Named]) -> Vec<Outcome> {
     births.into_iter().zip(results.iter()).map(outcome).collect()
 }
 
-impl Spa {
+impl ErrorLog<'_> {
     /// Does a slice of the scrub of the error log under way (syncing context).
     ///
     /// # Errors
     /// When the MOS cannot be read or written.
     #[doc(alias = "dsl_errorscrub_sync")]
-    pub(in crate::spa) fn error_slice(&self, tx: &Tx) -> Result<()> {
-        let errors = &self.scanning.errors;
+    pub(in crate::spa) fn slice(self, tx: &Tx) -> Result<()> {
+        let errors = &self.spa.scanning.errors;
         if !errors.is_active() {
             return Ok(());
         }
-        let at = self.datasets.at(tx, self);
+        let at = self.spa.datasets.at(tx, self.spa);
         let Some(mut state) = running(&at)?.filter(|state| state.paused_flags == 0) else {
             errors.active.store(false, Ordering::Release);
             return Ok(());
         };
         // Blocks of a vdev that is away are not lost: they can be read when it is back.
-        let away = is_any_vdev_away(&self.pool.zio.tree());
-        self.scanning.stalled.store(away, Ordering::Release);
-        if away || self.is_suspended() {
+        let away = is_any_vdev_away(&self.spa.pool.zio.tree());
+        self.spa.scanning.stalled.store(away, Ordering::Release);
+        if away || self.spa.is_suspended() {
             return Ok(());
         }
-        if self.scrub_logged(&at, &mut state)? {
+        if scrub_logged(self.spa, &at, &mut state)? {
             self.finish_error_scrub(&at, &mut state, true)
         } else {
             store(&at, &state)
         }
     }
 
-    /// Scrubs logged blocks until the txg has done its part. Returns whether the end of the log was reached.
-    fn scrub_logged(&self, at: &MosTx<'_>, state: &mut DslErrorscrub) -> Result<bool> {
-        let started = self.pool.env.clock.monotonic();
-        let least = Duration::from_millis(self.limits().get(Limit::ScrubMinTime));
-        let most = Duration::from_secs(self.limits().get(Limit::TxgTimeout));
-        let mut left = usize::try_from(self.limits().get(Limit::ScrubErrorBlocks)).unwrap_or(BATCH);
-        let mut turn = self.turn();
-        loop {
-            let within = *self.scanning.errors.within.lock();
-            let mut batch = next_batch(at, state.cursor, within, BATCH.min(left))?;
-            let outcomes = scrub(self, at, &batch.entries);
-            batch.cut(outcomes.len());
-            let found = u64::try_from(outcomes.iter().filter(|outcome| !outcome.intact).count()).unwrap_or(0);
-            self.settle(at, &batch.entries, &outcomes)?;
-            let done = u64::try_from(batch.entries.len()).unwrap_or(0);
-            state.examined = state.examined.saturating_add(done);
-            state.to_examine = state.to_examine.saturating_sub(done);
-            state.errors = state.errors.saturating_add(found);
-            state.cursor = batch.cursor;
-            *self.scanning.errors.within.lock() = batch.within;
-            if batch.ended {
-                state.to_examine = 0;
-                return Ok(true);
-            }
-            left = left.saturating_sub(batch.entries.len());
-            // The batch has no requests under way.
-            self.pace_job(&mut turn, || {});
-            let elapsed = self.pool.env.clock.monotonic().saturating_sub(started);
-            let enough = elapsed >= most || elapsed >= least && self.is_txg_awaited();
-            if left == 0 || enough || !self.is_threaded() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Removes blocks that are intact or gone from the older log, and enters the others into the newer one. An entry without
-    /// a birth gets that of its block, under which the read has logged it, and moves.
-    fn settle(&self, at: &MosTx<'_>, entries: &[Named], outcomes: &[Outcome]) -> Result<()> {
-        let mut log = None;
-        for (named, Outcome { intact, birth }) in entries.iter().zip(outcomes) {
-            // A malformed name stays until the log goes.
-            let Some(error) = &named.error else { continue };
-            let is_born_now = error.birth == Some(0) && *birth != 0;
-            if (*intact || is_born_now) && at.zap_get(named.list, &named.name)?.is_some() {
-                at.zap_remove(named.list, &named.name)?;
-            }
-            if !*intact {
-                let error = if is_born_now { LoggedError { birth: Some(*birth), ..*error } } else { *error };
-                let log = match log {
-                    Some(log) => log,
-                    None => *log.insert(log_of(at, mos::ERRLOG_SCRUB)?),
-                };
-                log_entry(at, log, &error)?;
-            }
-        }
-        Ok(())
-    }
-
     /// The entries of the newer log enter the older one: the scrub that found them was stopped.
-    pub(super) fn join_errlogs(&self, at: &MosTx<'_>) -> Result<()> {
+    pub(super) fn join(self, at: &MosTx<'_>) -> Result<()> {
         let newer = at.zap_word(MOS_DIRECTORY_OBJECT, mos::ERRLOG_SCRUB)?.filter(|&log| log != 0);
         let Some(newer) = newer.filter(|&log| is_errlog(at, log)) else { return Ok(()) };
         let older = log_of(at, mos::ERRLOG_LAST)?;
@@ -286,7 +229,65 @@ impl Spa {
                 error.map_or(Ok(()), |error| log_entry(at, older, &error))?;
             }
         }
-        self.free_errlog(at, newer)?;
+        self.free(at, newer)?;
         at.zap_set(MOS_DIRECTORY_OBJECT, mos::ERRLOG_SCRUB, 0u64)
     }
+}
+
+/// Scrubs logged blocks until the txg has done its part. Returns whether the end of the log was reached.
+fn scrub_logged(spa: &Spa, at: &MosTx<'_>, state: &mut DslErrorscrub) -> Result<bool> {
+    let started = spa.pool.env.clock.monotonic();
+    let least = Duration::from_millis(spa.limits().get(Limit::ScrubMinTime));
+    let most = Duration::from_secs(spa.limits().get(Limit::TxgTimeout));
+    let mut left = usize::try_from(spa.limits().get(Limit::ScrubErrorBlocks)).unwrap_or(BATCH);
+    let mut turn = spa.jobs().turn();
+    loop {
+        let within = *spa.scanning.errors.within.lock();
+        let mut batch = next_batch(at, state.cursor, within, BATCH.min(left))?;
+        let outcomes = scrub(spa, at, &batch.entries);
+        batch.cut(outcomes.len());
+        let found = u64::try_from(outcomes.iter().filter(|outcome| !outcome.intact).count()).unwrap_or(0);
+        settle(at, &batch.entries, &outcomes)?;
+        let done = u64::try_from(batch.entries.len()).unwrap_or(0);
+        state.examined = state.examined.saturating_add(done);
+        state.to_examine = state.to_examine.saturating_sub(done);
+        state.errors = state.errors.saturating_add(found);
+        state.cursor = batch.cursor;
+        *spa.scanning.errors.within.lock() = batch.within;
+        if batch.ended {
+            state.to_examine = 0;
+            return Ok(true);
+        }
+        left = left.saturating_sub(batch.entries.len());
+        // The batch has no requests under way.
+        spa.jobs().pace(&mut turn, || {});
+        let elapsed = spa.pool.env.clock.monotonic().saturating_sub(started);
+        let enough = elapsed >= most || elapsed >= least && spa.jobs().is_txg_awaited();
+        if left == 0 || enough || !spa.is_threaded() {
+            return Ok(false);
+        }
+    }
+}
+
+/// Removes blocks that are intact or gone from the older log, and enters the others into the newer one. An entry without
+/// a birth gets that of its block, under which the read has logged it, and moves.
+fn settle(at: &MosTx<'_>, entries: &[Named], outcomes: &[Outcome]) -> Result<()> {
+    let mut log = None;
+    for (named, Outcome { intact, birth }) in entries.iter().zip(outcomes) {
+        // A malformed name stays until the log goes.
+        let Some(error) = &named.error else { continue };
+        let is_born_now = error.birth == Some(0) && *birth != 0;
+        if (*intact || is_born_now) && at.zap_get(named.list, &named.name)?.is_some() {
+            at.zap_remove(named.list, &named.name)?;
+        }
+        if !*intact {
+            let error = if is_born_now { LoggedError { birth: Some(*birth), ..*error } } else { *error };
+            let log = match log {
+                Some(log) => log,
+                None => *log.insert(log_of(at, mos::ERRLOG_SCRUB)?),
+            };
+            log_entry(at, log, &error)?;
+        }
+    }
+    Ok(())
 }
