@@ -393,7 +393,7 @@ impl FsWriter {
     fn resized_bytes(&self, node: &Node, size: u64) -> u64 {
         let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz().max(1), dnode.maxblkid));
         match size.cmp(&node.word(self.fields.size)) {
-            cmp::Ordering::Less if size % block != 0 => block,
+            cmp::Ordering::Less if !size.is_multiple_of(block) => block,
             cmp::Ordering::Greater if last == 0 => {
                 let record = size.min(self.options.read().recordsize);
                 block.next_power_of_two().max(record.next_multiple_of(ondisk::MIN_BLOCK_SIZE))
