@@ -147,7 +147,10 @@ impl Scans<'_> {
     pub fn is_left_incomplete(self) -> bool {
         let lacking = self.mendable();
         let has_checkpoint = self.spa.features.is_active(Feature::ZpoolCheckpoint);
-        lacking.is_some() && lacking == *self.spa.scanning.kept.lock() && !self.is_scanning() && !has_checkpoint
+        lacking.is_some()
+            && lacking == *self.spa.scanning.kept.lock()
+            && !self.is_scanning()
+            && !has_checkpoint
     }
 
     /// A device is back while a scan is under way, which may have passed blocks that it lacks: the end of the scan does not
