@@ -71,7 +71,7 @@ impl SitOut {
 pub(crate) struct Peer {
     /// Its guid.
     pub(crate) guid: u64,
-    /// Mean latency of its reads since the last judgement; `None`: there were none.
+    /// Mean latency of its reads since it was last asked for; `None`: there were none.
     pub(crate) latency: Option<u64>,
     /// It sits out already, or does not work as it should.
     pub(crate) is_out: bool,
@@ -86,6 +86,8 @@ pub(crate) struct Peers {
     #[doc(alias = "vdev_outlier_count")]
     findings: u64,
     counts: BTreeMap<u64, u64>,
+    /// Sums and numbers of latencies that wait until all children have been read.
+    waiting: BTreeMap<u64, (u64, u64)>,
 }
 
 impl Peers {
@@ -103,15 +105,33 @@ impl Peers {
         self.counts.remove(&guid);
     }
 
+    /// The children with the latencies since all of them were read last; `None` until all have been read again, but for those
+    /// that are out. Few reads meet each disk: parity is not read, and a block may have fewer columns than there are children.
+    fn all_read(&mut self, peers: &[Peer]) -> Option<Vec<Peer>> {
+        for (guid, time) in peers.iter().filter_map(|peer| Some((peer.guid, peer.latency?))) {
+            let (sum, count) = self.waiting.entry(guid).or_default();
+            (*sum, *count) = (sum.saturating_add(time), count.saturating_add(1));
+        }
+        let mean = |guid| self.waiting.get(&guid).and_then(|(sum, count)| sum.checked_div(*count));
+        let all: Vec<Peer> = peers.iter().map(|peer| Peer { latency: mean(peer.guid), ..*peer }).collect();
+        let is_missing = |peer: &Peer| !peer.is_out && peer.latency.is_none_or(|time| time == 0);
+        if all.iter().any(is_missing) {
+            return None;
+        }
+        self.waiting.clear();
+        Some(all)
+    }
+
     /// Compares the children; returns the guid of one that has been slow too often. `factor` is the distance from the upper
     /// quartile, in interquartile ranges, from which on a child is slow.
     #[doc(alias = "vdev_child_slow_outlier")]
     pub(crate) fn judge(&mut self, peers: &[Peer], parity: usize, factor: u64) -> Option<u64> {
         let out = peers.iter().filter(|peer| peer.is_out).count();
-        let unread = peers.iter().any(|peer| !peer.is_out && peer.latency.is_none_or(|time| time == 0));
-        if peers.len() < FEWEST || out >= parity || unread {
+        if peers.len() < FEWEST || out >= parity {
+            self.waiting.clear();
             return None;
         }
+        let peers = &self.all_read(peers)?[..];
         let slowest = peers.iter().max_by_key(|peer| peer.latency.unwrap_or(0))?;
         let (fence, range) = fence(peers.iter().map(|peer| peer.latency.unwrap_or(0)).collect(), factor)?;
         let beyond = slowest.latency?.checked_sub(fence).filter(|beyond| *beyond > 0 && !slowest.is_out)?;
@@ -192,6 +212,18 @@ mod tests {
         assert_eq!((judge(&unread, 2), judge(&near, 2)), (None, None));
         // With more parity a second one may sit out.
         assert_eq!(judge(&out, 2), Some(7));
+    }
+
+    #[test]
+    fn reads_that_meet_some_children_count_once_all_have_been_read() {
+        let slow = peers([1000, 1100, 900, 1000, 1000, 1000, 200_000]);
+        let mut known = Peers::default();
+        let read = |even: bool| -> Vec<Peer> {
+            let met = |peer: &Peer| (peer.guid % 2 == 0) == even;
+            slow.iter().map(|peer| Peer { latency: peer.latency.filter(|_| met(peer)), ..*peer }).collect()
+        };
+        let found = (0..20).find(|turn| known.judge(&read(turn % 2 == 0), 1, 50) == Some(7));
+        assert_eq!(found, Some(9), "the fifth time that all have been read");
     }
 
     #[test]
