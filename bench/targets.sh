@@ -16,6 +16,7 @@ nothing=${NOTHING:-$root/target/release/examples/nothing}
 fuse=${ZFS_FUSE:-/opt/zfs-fuse}
 runs=${RUNS:-3} mib=${MIB:-1024}
 aquifer=$(realpath -m "$aquifer") nothing=$(realpath -m "$nothing")
+svg=${SVG:+$(realpath -m "$SVG")}
 
 say() { echo "bench: $*" >&2; }
 skip() { say "SKIPPED: $*"; exit 0; }
@@ -96,7 +97,7 @@ start() {
       "$fuse/sbin/zfs" set recordsize="$record" btpeer ;;
     btrfs)
       for i in "${disks[@]}"; do loops+=("$(losetup --find --show "$i")"); done
-      mkfs.btrfs -q -f -d "${profiles[$layout]}" -m raid1 "${loops[@]}"
+      mkfs.btrfs -q -f -d "${profiles[$layout]}" -m raid1 "${loops[@]}" >/dev/null
       btrfs device scan >/dev/null
       mount -t btrfs "${loops[0]}" "$dir/mnt/btrfs" ;;
     ext4)
@@ -269,11 +270,11 @@ draw() {
       printf "<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n%s</svg>\n", body
     }'
 }
-[ -z "${SVG:-}" ] || {
+[ -z "$svg" ] || {
   echo "row ${all[*]}"
   for row in $(measured); do
     printf '%s' "$row"
     for where in "${all[@]}"; do printf ' %s' "$(median "results/$row.$where")"; done
     echo
   done
-} | draw > "$SVG"
+} | draw > "$svg"
