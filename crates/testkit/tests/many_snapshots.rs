@@ -6,7 +6,8 @@
 use std::sync::Arc;
 
 use engine::dsl::write::Encryption;
-use engine::spa::Spa;
+use engine::env::Env;
+use engine::spa::{OpenOptions, Spa};
 use testkit::{pools, zdb};
 use zpl::FileKind;
 use zpl::write::{FsWriter, NewNode, Overrides, mount};
@@ -81,4 +82,28 @@ fn ranges_of_snapshots_are_destroyed() {
         run(count, false);
         run(count, true);
     }
+}
+
+/// Blocks that an import of a pool with `count` snapshots asks the cache for.
+fn blocks_of_import(count: usize) -> u64 {
+    let dir = tempfile::tempdir().unwrap();
+    let spa = pools::create_fs_dir(dir.path(), POOL, 1 << 30, Encryption::default()).unwrap();
+    let names: Vec<String> = (0..count).map(|n| format!("{POOL}@s{n}")).collect();
+    for name in names {
+        spa.dsl_task(move |tasks| tasks.snapshot(&[&name], &[])).unwrap();
+    }
+    spa.export().unwrap();
+    drop(spa);
+    let env = Env::system(64 << 20).unwrap();
+    let spa = pools::import_in(&env, dir.path(), POOL, OpenOptions::default()).unwrap();
+    let stats = &env.memory.stats;
+    let asked = stats.hits.total() + stats.misses.total();
+    spa.export().unwrap();
+    asked
+}
+
+#[test]
+fn an_import_does_not_look_at_each_snapshot() {
+    let [few, many] = [2, 400].map(blocks_of_import);
+    assert!(many < few * 2, "{few} and {many} blocks");
 }

@@ -11,6 +11,7 @@ mod dataset;
 pub mod deadlist;
 mod delta;
 mod dir;
+mod heads;
 #[cfg(test)]
 mod lists_tests;
 pub(crate) mod lookup;

@@ -17,7 +17,6 @@
 //! Differs from OpenZFS, which does so with datasets of any size; here one of less than 16 MiB is destroyed in one task.
 
 use ondisk::Dnode;
-use ondisk::ObjectType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::dsl_dataset;
 use zcommon::features::Feature;
@@ -88,17 +87,9 @@ impl PoolDatasets<'_> {
     /// resumed stays, and so does one that can't be destroyed: the next import tries again.
     #[doc(alias = "dsl_destroy_inconsistent")]
     pub(super) fn destroy_inconsistent(self) -> Result<()> {
-        let mut found = Vec::new();
-        for object in self.spa.mos.view().objects() {
-            let object = object?;
-            if object.dnode.bonustype != ObjectType::DSL_DATASET {
-                continue;
-            }
-            let Ok(phys) = DslDataset::from_bytes(object.dnode.bonus()) else { continue };
-            if phys.flags & DslDataset::FLAG_INCONSISTENT != 0 && !phys.is_snapshot() {
-                found.push(object.number);
-            }
-        }
+        let heads = self.spa.pool.dsl.heads(&self.spa.mos.view())?;
+        let is_inconsistent = |phys: &DslDataset| phys.flags & DslDataset::FLAG_INCONSISTENT != 0;
+        let found = heads.into_iter().filter(|(_, phys)| is_inconsistent(phys)).map(|(number, _)| number);
         let freed_later = self.spa.feature(Feature::AsyncDestroy).is_some();
         for number in found {
             if self.spa.datasets.view().extra(number, dsl_dataset::RESUME_TOGUID)?.is_some() {

@@ -13,11 +13,11 @@
 use std::sync::Arc;
 
 use nvpair::NvList;
+use ondisk::CompressType;
 use ondisk::dsl::DslDataset;
 use ondisk::names::mos;
 use ondisk::objset::ZilHeader;
 use ondisk::zil::LogBlock;
-use ondisk::{CompressType, ObjectType};
 use parking_lot::Mutex;
 use zcommon::features::Feature;
 use zcommon::vdev::{PoolState, VdevState};
@@ -334,27 +334,23 @@ pub fn check_logs(pool: &Pool) -> Result<()> {
 }
 
 /// Object sets of file systems and volumes whose intent log was never claimed.
-fn unclaimed_logs(mos: &Arc<Objset>) -> Result<Vec<Arc<Objset>>> {
-    Ok(all_logs(mos)?.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect())
+fn unclaimed_logs(spa: &Spa) -> Result<Vec<Arc<Objset>>> {
+    Ok(all_logs(spa)?.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect())
 }
 
 /// Object sets of file systems and volumes that name an intent log of their own.
-fn all_logs(mos: &Arc<Objset>) -> Result<Vec<Arc<Objset>>> {
+fn all_logs(spa: &Spa) -> Result<Vec<Arc<Objset>>> {
+    let mos = spa.mos.view();
     let mut found = Vec::new();
-    for object in mos.objects() {
-        let object = object?;
-        if object.dnode.bonustype != ObjectType::DSL_DATASET {
-            continue;
-        }
-        let phys = DslDataset::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
+    for (number, phys) in spa.pool.dsl.heads(&mos)? {
         // Datasets that were being received or destroyed have no log.
-        if phys.is_snapshot() || phys.bp.is_hole() || phys.flags & DslDataset::FLAG_INCONSISTENT != 0 {
+        if phys.bp.is_hole() || phys.flags & DslDataset::FLAG_INCONSISTENT != 0 {
             continue;
         }
         // A dataset whose root block is lost has no log that could be found, and must not keep the others from being used.
-        let Ok(objset) = Objset::open(mos.arc(), object.number, &phys.bp, Form::NoKey) else { continue };
+        let Ok(objset) = Objset::open(mos.arc(), number, &phys.bp, Form::NoKey) else { continue };
         let header = &objset.phys.zil_header;
-        if !header.log.is_hole() && LogBlock::objset(&header.log) == object.number {
+        if !header.log.is_hole() && LogBlock::objset(&header.log) == number {
             found.push(objset);
         }
     }
@@ -373,7 +369,7 @@ fn claim_logs(spa: &Spa, needs_logs: bool, derived: Option<Derived>, back_to: Op
         let is_gone = header.log.dvas().next().is_some_and(|dva| gone.contains(&u64::from(dva.vdev)));
         is_gone || (back_to.is_some() && claim::is_due(header))
     };
-    let (lost, logs): (Vec<_>, Vec<_>) = all_logs(&spa.mos.view())?.into_iter().partition(is_lost);
+    let (lost, logs): (Vec<_>, Vec<_>) = all_logs(spa)?.into_iter().partition(is_lost);
     let logs: Vec<_> = logs.into_iter().filter(|log| claim::is_due(&log.phys.zil_header)).collect();
     if needs_logs {
         logs.iter().try_for_each(|log| check_chain(spa, log))?;
@@ -415,7 +411,7 @@ fn check_chain(spa: &Spa, log: &Arc<Objset>) -> Result<()> {
 /// Records that the pool was rewound to its checkpoint of the txg `until`, and drops the intent logs, which postdate it. Of
 /// their blocks, those up to that txg are recorded as allocated.
 fn note_rewind(spa: &Spa, until: u64) -> Result<()> {
-    let logs = unclaimed_logs(&spa.mos.view())?;
+    let logs = unclaimed_logs(spa)?;
     spa.sync_task(move |spa, tx| {
         logs.iter().try_for_each(|log| drop_log(spa, tx, log, until))?;
         spa.log("checkpoint rewind", "", 0, &format!("rewound state to txg={until}"), tx)

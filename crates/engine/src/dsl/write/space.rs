@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_reserved_is_charged_already() {
+    fn reserved_space_is_charged_at_once() {
         assert_eq!(charged(10, 0, 5), 5);
         assert_eq!(charged(10, 100, 5), 0);
         assert_eq!(charged(90, 100, 20), 10);

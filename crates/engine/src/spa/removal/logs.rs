@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use ondisk::dsl::DslDataset;
+use ondisk::ObjsetType;
 use ondisk::objset::ZilHeader;
-use ondisk::{ObjectType, ObjsetType};
 
 use crate::dmu::Objset;
 use crate::dsl::props::names::dataset_name;
@@ -50,19 +49,12 @@ impl IntentLogs<'_> {
 
     /// Object sets of file systems and volumes that name a log.
     pub(in crate::spa) fn logged(self) -> Result<Vec<Arc<Objset>>> {
-        let view = self.spa.mos.view();
         let mut found = Vec::new();
-        for object in view.objects() {
-            let object = object?;
-            if object.dnode.bonustype != ObjectType::DSL_DATASET {
+        for (number, phys) in self.spa.pool.dsl.heads(&self.spa.mos.view())? {
+            if phys.bp.is_hole() {
                 continue;
             }
-            let phys =
-                DslDataset::from_bytes(object.dnode.bonus()).map_err(|e| Error::corrupt(e.to_string()))?;
-            if phys.is_snapshot() || phys.bp.is_hole() {
-                continue;
-            }
-            let Ok(objset) = Objset::open(&self.spa.pool.arc, object.number, &phys.bp, Form::NoKey) else {
+            let Ok(objset) = Objset::open(&self.spa.pool.arc, number, &phys.bp, Form::NoKey) else {
                 continue;
             };
             if !objset.phys.zil_header.log.is_hole() {
