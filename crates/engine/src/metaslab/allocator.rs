@@ -247,6 +247,12 @@ impl SpaceAllocator {
         set.unwrap_or(Limit::SpecialReserve.info().plain)
     }
 
+    /// Whether all metaslabs are loaded, and stay loaded.
+    #[doc(alias = "metaslab_debug_load")]
+    fn loads_all(&self) -> bool {
+        self.memory.get().is_some_and(|memory| memory.limits.is_on(Limit::LoadMetaslabs))
+    }
+
     /// Whether the settings force a block to become a gang.
     #[doc(alias = "metaslab_force_ganging_pct")]
     pub(super) fn is_forced(&self, psize: u64) -> bool {
@@ -523,13 +529,18 @@ impl SpaceAllocator {
     pub(crate) fn preload(&self, txg: u64) {
         let tables = self.tables();
         let groups: Vec<&Arc<Group>> = tables.vdevs.values().flat_map(|vdev| &vdev.groups).collect();
+        let all = self.loads_all();
         for group in &groups {
             let mut best: Vec<_> =
-                group.metaslabs.iter().filter(|metaslab| metaslab.may_hold(1, false)).collect();
+                group.metaslabs.iter().filter(|metaslab| all || metaslab.may_hold(1, false)).collect();
             best.sort_by_key(|metaslab| (std::cmp::Reverse(metaslab.weight()), metaslab.id));
-            for metaslab in best.into_iter().take(PRELOAD).filter(|metaslab| !metaslab.is_loaded()) {
+            let most = if all { usize::MAX } else { PRELOAD };
+            for metaslab in best.into_iter().take(most).filter(|metaslab| !metaslab.is_loaded()) {
                 self.load(metaslab);
             }
+        }
+        if all {
+            return;
         }
         let metaslabs = || groups.iter().flat_map(|group| group.metaslabs.iter());
         let ranges =

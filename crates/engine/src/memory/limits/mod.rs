@@ -241,6 +241,9 @@ pub enum Limit {
     MaxMissingTops,
     /// Percent of the time that jobs in the background work beside others.
     JobShare,
+    /// Whether all metaslabs are loaded as soon as a pool is imported, and stay so.
+    #[doc(alias = "metaslab_debug_load")]
+    LoadMetaslabs,
 }
 
 /// The description of a setting.

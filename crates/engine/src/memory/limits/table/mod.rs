@@ -46,7 +46,7 @@ const SUBJECTS: [&[Info]; 7] =
     [&cache::ROWS, &datasets::ROWS, &dedup::ROWS, &jobs::ROWS, &pools::ROWS, &txgs::ROWS, &vdevs::ROWS];
 
 /// Number of settings, from the last one.
-const COUNT: usize = Limit::JobShare as usize + 1;
+const COUNT: usize = Limit::LoadMetaslabs as usize + 1;
 
 /// All settings, in the order of [`Limit`].
 pub const LIMITS: [Info; COUNT] = in_order();

@@ -4,7 +4,7 @@ use super::{bytes, number, switch};
 use crate::memory::limits::{Info, Limit, MIB};
 
 /// Their rows.
-pub(super) const ROWS: [Info; 13] = [
+pub(super) const ROWS: [Info; 14] = [
     bytes(
         Limit::DirtyMax,
         "zfs_dirty_data_max",
@@ -111,5 +111,11 @@ pub(super) const ROWS: [Info; 13] = [
         40,
         "Percent of the time for which scrubs, resilvers, reconstructions, removals, expansions, trims and initializations work while \
                 others use the pool's devices: 100 never rests. Default: 40.",
+    ),
+    switch(
+        Limit::LoadMetaslabs,
+        "metaslab_debug_load",
+        false,
+        "1: the space maps of all metaslabs are read before the first allocation of an imported pool, and stay in memory. Default: 0.",
     ),
 ];
