@@ -326,3 +326,43 @@ fn a_suspended_pool_is_not_destroyed() {
     live.ok("zpool clear tank");
     live.ok("zpool destroy tank");
 }
+
+#[test]
+fn imports_and_exports_are_delayed_and_all_pools_are_opened_side_by_side() {
+    let live = Live::new();
+    let pools = ["a", "b", "c", "d"];
+    for name in pools {
+        let disk = live.disk(name, 96);
+        live.ok(&format!("zpool create -O mountpoint=none {name} {disk}"));
+        fails(&live, &format!("zinject -P import -s 3 {name}"));
+        live.ok(&format!("zpool export {name}"));
+        let said = live.ok(&format!("zinject -P import -s 3 {name}"));
+        assert!(said.ends_with(&format!("  pool: {name}\n time: 3 seconds\n")), "{said}");
+    }
+    for line in [
+        "-P import -s 3 a",
+        "-P frob -s 3 e",
+        "-P import e",
+        "-s 3 e",
+        "-P import -s 0 e",
+        "-P export -s 3 e",
+    ] {
+        fails(&live, &format!("zinject {line}"));
+    }
+    let list = live.ok("zinject");
+    assert!(list.contains("  a                    3            import\n"), "{list}");
+    let began = Instant::now();
+    live.ok(&format!("zpool import -a -d {}", live.disks().display()));
+    let took = began.elapsed();
+    // One after the other they would take 12 s.
+    assert!((3..12).contains(&took.as_secs()), "{took:?}");
+    assert_eq!(live.ok("zpool list -H -o name"), "a\nb\nc\nd\n");
+    assert!(live.ok("zinject").starts_with("No handlers registered.\n"));
+    live.ok("zinject -q -P export -s 2 a");
+    let began = Instant::now();
+    live.ok("zpool export a");
+    assert!(began.elapsed() >= Duration::from_secs(2));
+    live.ok("zinject -q -P export -s 3600 b");
+    live.ok("zinject -c all");
+    live.ok("zpool export b");
+}

@@ -35,6 +35,7 @@ pub mod ops;
 pub mod parallel;
 pub mod partitions;
 pub mod paths;
+pub mod pool_delays;
 mod recorded;
 pub mod registry;
 mod rings;

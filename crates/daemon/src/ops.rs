@@ -29,6 +29,7 @@ use zutil::tree::VdevNode;
 use crate::cache::Cache;
 use crate::devices::{self, candidate_at};
 use crate::imported::{Imported, Manner, leaf_paths};
+use crate::pool_delays::PoolCommand;
 use crate::recorded;
 use crate::registry::{Registry, Reservation};
 use crate::server::Caller;
@@ -256,6 +257,7 @@ impl Registry {
         place: Reservation,
         mut new: ImportPool,
     ) -> Result<Arc<Imported>> {
+        let began = Instant::now();
         let env = self.env()?;
         if new.open.txg.is_some() {
             new.candidate.readmit();
@@ -296,6 +298,7 @@ impl Registry {
                 Imported::live(spa, new.candidate, new.manner)
             }
         };
+        self.delays.serve(place.name(), PoolCommand::Import, began);
         let pool = Arc::new(held);
         place.fill(Arc::clone(&pool));
         self.open_aux(&pool);
@@ -386,20 +389,27 @@ impl Registry {
 
     /// Exports a pool: everything is written, and other systems may import it.
     pub fn export(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
-        self.let_go(name, force, Keep::Nothing, |spa| match spa.export() {
-            // Nothing can be written any more; all synced data is on the disks.
-            Err(e) if force && e.kind() == Kind::Suspended => {
-                spa.suspending().abandon();
-                Ok(())
+        let began = Instant::now();
+        self.let_go(name, force, Keep::Nothing, |spa| {
+            match spa.export() {
+                // Nothing can be written any more; all synced data is on the disks.
+                Err(e) if force && e.kind() == Kind::Suspended => spa.suspending().abandon(),
+                done => done?,
             }
-            done => done,
+            self.delays.serve(name, PoolCommand::Export, began);
+            Ok(())
         })
     }
 
     /// Like [`Registry::export`], but the pool's labels and the cache file that its property names still say that it is in use.
     #[doc(alias = "hardforce")]
     pub fn leave(self: &Arc<Self>, name: &str, force: bool) -> Result<()> {
-        self.let_go(name, force, Keep::Named, Spa::leave)
+        let began = Instant::now();
+        self.let_go(name, force, Keep::Named, |spa| {
+            spa.leave()?;
+            self.delays.serve(name, PoolCommand::Export, began);
+            Ok(())
+        })
     }
 
     /// Destroys a pool: its labels are marked, and searches no longer find it.

@@ -17,6 +17,7 @@ use crate::lending::Promised;
 use crate::located::Unavailable;
 use crate::mounts::Mounter;
 use crate::paths::RunPaths;
+use crate::pool_delays::PoolDelays;
 use crate::rings::Rings;
 
 /// Why a command cannot have a pool yet.
@@ -66,6 +67,8 @@ pub struct Registry {
     events: Rings,
     /// The hot spares that pools are taking.
     pub(crate) promised: Promised,
+    /// Delays of imports and exports that `zinject` asked for.
+    pub delays: PoolDelays,
 }
 
 /// Nanoseconds since 1970.
@@ -89,6 +92,7 @@ impl Registry {
             unwritten: Mutex::default(),
             events: Rings::default(),
             promised: Promised::default(),
+            delays: PoolDelays::default(),
         }))
     }
 
@@ -163,9 +167,9 @@ impl Registry {
         Env::with_memory(Arc::clone(&self.memory))
     }
 
-    /// Whether there is no pool, and none is being imported or exported.
+    /// Whether there is no pool, none is being imported or exported, and no import is to be delayed.
     pub fn is_empty(&self) -> bool {
-        self.pools.lock().is_empty()
+        self.pools.lock().is_empty() && self.delays.is_empty()
     }
 
     /// All pools in the order of their names, without those being imported or exported.
@@ -263,6 +267,11 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// The name.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Registers a pool under the name.
     pub fn fill(self, pool: Arc<Imported>) {
         self.registry.failed.lock().remove(&self.name);

@@ -4,12 +4,13 @@
 //! imported with `-o readonly=on`.
 
 use std::io::Write;
+use std::sync::Arc;
 
 use clikit::ctx::Ctx;
 use clikit::output::time;
 use clikit::settings::{self, PoolSetting, When, of_pool};
 use clikit::verb::{Exit, Failure, Outcome, Verb};
-use daemon::imported::Manner;
+use daemon::imported::{Imported, Manner};
 use daemon::ops::ImportPool;
 use engine::Kind;
 use engine::dsl::props::PropValue;
@@ -24,6 +25,12 @@ use zutil::names::vdev_name;
 use zutil::tree::VdevNode;
 
 use super::import::{Import, REWINDS};
+
+/// Pools that `-a` opens at once.
+const AT_ONCE: usize = 4;
+
+/// The result of opening a pool.
+type Opened = engine::Result<Arc<Imported>>;
 
 /// Settings from the options.
 #[derive(Debug, Clone)]
@@ -69,7 +76,7 @@ impl Import {
                 let why = ctx.why_no_pool_of(wanted, "no such pool available");
                 Err(Failure::cannot("import", wanted, why))
             }
-            ([one], _) => self.one(one, self.new_name.clone(), &wishes, ctx),
+            ([one], _) => self.one(one, self.new_name.clone(), None, &wishes, ctx),
             _ => {
                 let what = "more than one matching pool\nimport by numeric ID instead";
                 Err(Failure::cannot("import", wanted, what))
@@ -82,9 +89,16 @@ impl Import {
             ctx.warn("no pools available to import");
             return Ok(Exit::OK);
         }
+        // Pools are opened side by side; the rest follows one after the other, as it prints and mounts.
+        let mut opened = match self.dry || found.len() < 2 {
+            true => Vec::new(),
+            false => self.open_all(&found, wishes, ctx)?,
+        }
+        .into_iter();
         let mut exit = Exit::OK;
         for candidate in &found {
-            match self.one(candidate, None, wishes, ctx) {
+            let opened = opened.next().flatten();
+            match self.one(candidate, None, opened, wishes, ctx) {
                 Ok(done) => exit = exit.worse(done),
                 Err(failure) => {
                     ctx.warn(failure.message().unwrap_or_default());
@@ -95,10 +109,30 @@ impl Import {
         Ok(exit)
     }
 
+    /// Opens pools, several at once. `None` where [`Import::one`] is to refuse it, or to say why it fails.
+    fn open_all(
+        &self,
+        found: &[PoolCandidate],
+        wishes: &Wishes,
+        ctx: &mut Ctx,
+    ) -> Result<Vec<Option<Opened>>, Failure> {
+        let registry = ctx.registry()?;
+        let open = |candidate: &PoolCandidate| {
+            let is_free = registry.get(&candidate.name).is_none();
+            if !is_free || (!self.force && check_host(candidate).is_err()) {
+                return None;
+            }
+            Some(registry.import(self.asked_for(candidate, None, wishes, None)))
+        };
+        Ok(daemon::parallel::map(found, AT_ONCE, open))
+    }
+
+    /// Imports a pool, or takes over the result where that has been tried already.
     fn one(
         &self,
         candidate: &PoolCandidate,
         rename: Option<String>,
+        opened: Option<Opened>,
         wishes: &Wishes,
         ctx: &mut Ctx,
     ) -> Outcome {
@@ -111,7 +145,7 @@ impl Import {
             check_host(candidate)?;
         }
         let registry = ctx.registry()?;
-        if registry.get(&name).is_some() {
+        if opened.is_none() && registry.get(&name).is_some() {
             let what = "a pool with that name already exists\nuse the form 'zpool import <pool | id> <newpool>' to give it a new name";
             return Err(Failure::cannot("import", &name, what));
         }
@@ -128,7 +162,8 @@ impl Import {
             false => Vec::new(),
         };
         let is_rebuilt = derived.is_some();
-        let imported = registry.import(self.asked_for(candidate, rename, wishes, derived));
+        let imported =
+            opened.unwrap_or_else(|| registry.import(self.asked_for(candidate, rename, wishes, derived)));
         if matches!(&imported, Err(e) if e.kind() == Kind::NoDevice) && !self.missing_log {
             self.name_missing_logs(candidate, ctx)?;
         }

@@ -21,6 +21,7 @@ usage:
 		[-T <read|write|free|claim|flush|trim|probe|all>] [-f frequency] [-aq] pool
 	zinject -d device -A <degrade|fault> pool
 	zinject -d device -D latency:lanes [-T <read|write>] [-f frequency] pool
+	zinject -P <import|export> -s seconds pool
 	zinject -b objset:object:level:start[-end] [-e errno] [-f frequency] [-aq] pool
 	zinject <-t type> [-C dvas] [-e errno] [-l level] [-r range] [-f frequency] [-amq] <object>
 	zinject -a
@@ -53,10 +54,11 @@ pub(super) fn all(pools: &[Arc<Imported>], ctx: &mut Ctx) -> Outcome {
         known.extend(handlers.into_iter().map(|handler| (pool.name(), handler)));
     }
     known.sort_by_key(|(_, handler)| handler.id);
-    if known.is_empty() {
+    let delays = super::pool_delay::table(&ctx.registry()?.delays.list());
+    if known.is_empty() && delays.is_empty() {
         writeln!(ctx.out, "No handlers registered.\nRun 'zinject -h' for usage information.")?;
     }
-    write!(ctx.out, "{}", table(&known))?;
+    write!(ctx.out, "{}{delays}", table(&known))?;
     Ok(Exit::OK)
 }
 

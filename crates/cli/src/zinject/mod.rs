@@ -3,11 +3,12 @@
 //! The handlers live in the daemon ([`engine::inject`]). The client adds the object number of a file to the command line and
 //! drops the kernel's cached pages of it, because the daemon never looks into its own mounts.
 //!
-//! Differs from OpenZFS: panics (`-p`), ignored writes (`-I`), delays of the pipeline (`-E`) and of import and export (`-P`)
-//! are refused; handlers end with the export of their pool instead of preventing it.
+//! Differs from OpenZFS: panics (`-p`), ignored writes (`-I`) and delays of the pipeline (`-E`) are refused; `zpool destroy`
+//! removes the handlers of its pool instead of failing.
 
 mod data;
 mod list;
+mod pool_delay;
 mod words;
 
 use std::ffi::OsString;
@@ -85,8 +86,8 @@ pub struct Zinject {
     /// Panic in a function: not supported.
     #[arg(short = 'p', value_name = "FUNCTION", hide = true)]
     pub panic: Option<String>,
-    /// Delay import or export: not supported.
-    #[arg(short = 'P', value_name = "COMMAND", hide = true)]
+    /// Delay the next import or export of a pool: import or export.
+    #[arg(short = 'P', value_name = "COMMAND")]
     pub pool_delay: Option<String>,
     /// Print only the number of the handler.
     #[arg(short = 'q')]
@@ -94,8 +95,8 @@ pub struct Zinject {
     /// Bytes of the object: start[,end].
     #[arg(short = 'r', value_name = "RANGE")]
     pub range: Option<String>,
-    /// Seconds of a delay: not supported.
-    #[arg(short = 's', value_name = "SECONDS", hide = true)]
+    /// Seconds that the import or export takes at least.
+    #[arg(short = 's', value_name = "SECONDS")]
     pub seconds: Option<String>,
     /// The failing blocks: data, dnode, mos, mosdir, metaslab, config, bpobj, spacemap or errlog.
     #[arg(short = 't', value_name = "TYPE")]
@@ -115,11 +116,10 @@ pub struct Zinject {
 }
 
 /// Refused options.
-const UNSUPPORTED: [(&str, &str); 4] = [
+const UNSUPPORTED: [(&str, &str); 3] = [
     ("-p", "panics are not injected: the daemon serves other pools, too"),
     ("-I", "ignored writes are not supported by this build"),
     ("-E", "delays of the pipeline are not supported by this build; -D delays a device"),
-    ("-P", "delays of import and export are not supported by this build"),
 ];
 
 impl Zinject {
@@ -150,8 +150,7 @@ impl Zinject {
     }
 
     fn refuse(&self) -> Result<(), Failure> {
-        let given =
-            [self.panic.is_some(), self.ignored, self.ready_delay.is_some(), self.pool_delay.is_some()];
+        let given = [self.panic.is_some(), self.ignored, self.ready_delay.is_some()];
         match UNSUPPORTED.iter().zip(given).find(|(_, given)| *given) {
             Some(((option, why), _)) => Err(Failure::failed(format!("invalid option '{option}': {why}"))),
             None => Ok(()),
@@ -253,12 +252,14 @@ impl Zinject {
                     spa.injections().cancel(handler.id);
                 });
             }
+            pool_delay::cancel_all(ctx)?;
             writeln!(ctx.out, "removed all registered handlers")?;
             return Ok(Exit::OK);
         }
         let invalid = || Failure::usage(format!("invalid handle id '{id}': must be an integer or 'all'"));
         let number: u64 = id.parse().map_err(|_| invalid())?;
-        if !spas.iter().any(|spa| spa.injections().cancel(number)) {
+        let is_delay = ctx.registry()?.delays.cancel(number);
+        if !is_delay && !spas.iter().any(|spa| spa.injections().cancel(number)) {
             return Err(Failure::failed(format!(
                 "failed to remove handler {number}: No such file or directory"
             )));
@@ -270,7 +271,16 @@ impl Zinject {
     fn has_work(&self) -> bool {
         let words =
             [&self.action, &self.bookmark, &self.cancel, &self.dvas, &self.device, &self.delay, &self.error];
-        let more = [&self.frequency, &self.level, &self.label, &self.range, &self.kind, &self.io];
+        let more = [
+            &self.frequency,
+            &self.level,
+            &self.label,
+            &self.range,
+            &self.kind,
+            &self.io,
+            &self.pool_delay,
+            &self.seconds,
+        ];
         words.iter().chain(&more).any(|word| word.is_some())
             || self.flush
             || self.unload
@@ -308,6 +318,12 @@ impl Verb for Zinject {
         }
         if let Some(id) = self.cancel.clone() {
             return self.cancel(&id, ctx);
+        }
+        if let Some(command) = self.pool_delay.clone() {
+            return self.on_pool(&command, ctx);
+        }
+        if self.seconds.is_some() {
+            return Err(Failure::usage("a duration (-s) needs an import|export delay (-P)"));
         }
         if let Some(device) = self.device.clone() {
             return self.on_device(&device, ctx);

@@ -8,7 +8,7 @@
 //! Handlers live in memory only and end with the export of the pool.
 //!
 //! Format source: the behaviour of `zio_inject`, OpenZFS 2.4. Differs from OpenZFS: a write that fails by injection does
-//! not reach the device; handlers do not prevent the export of the pool.
+//! not reach the device; the command line, not the engine, refuses to export a pool with handlers.
 
 pub(crate) mod block;
 mod delay;
@@ -30,6 +30,11 @@ pub const ALWAYS: u64 = 1_000_000;
 
 /// Numbers handlers across all pools of the process, from 1.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+
+/// The number of a new handler.
+pub fn next_id() -> u64 {
+    NEXT_ID.fetch_add(1, Ordering::Relaxed)
+}
 
 /// Which requests of a device a handler matches.
 #[doc(alias = "zinject_iotype_t")]
@@ -139,7 +144,7 @@ impl Handler {
             _ => 0,
         };
         Arc::new(Self {
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            id: next_id(),
             guid,
             action,
             frequency,
