@@ -19,8 +19,8 @@
 //! nothing, with empty settings. The daemon of the pools itself faults disks and takes spares, while the suite's event daemon
 //! runs.
 //!
-//! The group `l2arc` counts on reads that reach the pool's devices: it has a small cache, and `fio` drops the kernel's caches
-//! before it reads.
+//! The groups `l2arc` and `trim` count on reads that reach the pool's devices: they have a small cache, and `fio` drops the
+//! kernel's caches before it reads.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -83,7 +83,8 @@ cat "$root/zts/shim.ksh" >> "$lib/libtest.shlib"
 if [ -e "$lib/kstat.shlib" ]; then
 	sed -i 's|path="/proc/spl/kstat/zfs/|path="/run/zts-kstat/|; s|^\tif \[\[ ! -r "$path" \]\] ; then|\tzts_kstat "$path"\n&|' "$lib/kstat.shlib"
 fi
-if [ "$1" = l2arc ] && [ -x "$root/usr/bin/fio" ]; then
+case $1 in l2arc | trim) rereads=yes ;; *) rereads= ;; esac
+if [ "$rereads" ] && [ -x "$root/usr/bin/fio" ]; then
 	mkdir -p "$root/etc/aquifer"
 	echo 'zfs_arc_max = 134217728' > "$root/etc/aquifer/aquifer.conf"
 	mv "$root/usr/bin/fio" "$root/usr/bin/fio.real"
