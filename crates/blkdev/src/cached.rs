@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_just_written_is_cached_and_beyond_the_end_is_not() {
+    fn written_bytes_are_cached_and_bytes_beyond_the_end_are_not() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[1; 100_000]).unwrap();
         if is_cached(&file, 0, 1) {

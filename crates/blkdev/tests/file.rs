@@ -175,7 +175,7 @@ fn a_caller_that_waits_is_served_on_its_own_thread() {
 }
 
 #[test]
-fn what_is_in_memory_is_read_at_once_and_nothing_past_the_end_is() {
+fn bytes_in_memory_are_read_at_once_and_bytes_past_the_end_are_not() {
     let (file, bytes) = file(200_000);
     let dev = FileDevice::open(file.path(), options(OpenMode::ReadOnly, CacheMode::Auto)).unwrap();
     let me = std::thread::current().id();

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_archive_holds_nothing() {
+    fn files_that_are_no_archive_hold_nothing() {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(&[9; 2000]).unwrap();
         assert_eq!(scan(&mut file).unwrap(), (HashSet::new(), 0));

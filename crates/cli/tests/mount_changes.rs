@@ -99,7 +99,7 @@ fn a_refused_rename_leaves_all_mounted() {
 }
 
 #[test]
-fn what_inherits_from_a_child_is_no_concern_of_its_parent() {
+fn inheritance_from_a_child_does_not_concern_its_parent() {
     let live = Live::new();
     let Some(at) = live.mounted() else { return };
     let own = live.dir.path().join("own");

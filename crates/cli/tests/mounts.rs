@@ -60,7 +60,7 @@ fn default_mountpoint_directories_are_removed_at_unmount() {
 }
 
 #[test]
-fn what_properties_say_holds_at_once() {
+fn property_changes_apply_to_mounts_at_once() {
     let live = Live::new();
     let Some(at) = live.mounted() else { return };
     let (source, kind, _) = in_kernel(&at);

@@ -68,7 +68,7 @@ fn links_act(bin: &Path) {
 }
 
 #[test]
-fn what_is_installed_acts_by_its_name_and_goes_again() {
+fn installed_commands_act_by_their_names_and_are_removed_again() {
     let dest = tempfile::tempdir().unwrap();
     let install = |action: &str| script("install.sh", &[action], &[("DESTDIR", dest.path())]);
     ok(install("install"));

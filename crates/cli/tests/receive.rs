@@ -136,7 +136,7 @@ fn sent(live: &Live, line: &str, to: &Path) {
 /// Keys need not be loaded for raw streams, streams with properties are not encrypted by where they arrive, a slight excess
 /// of the refquota is kept, and the END of a package has sums of any kind.
 #[test]
-fn what_openzfs_receives_is_received() {
+fn streams_that_openzfs_receives_are_received() {
     let live = Live::new(Path::new(env!("CARGO_BIN_EXE_aquifer")));
     let dir = tempfile::tempdir().expect("a folder");
     let (key, stream) = (dir.path().join("key"), dir.path().join("stream"));

@@ -161,7 +161,7 @@ fn blocks_that_are_read_are_copied() {
 }
 
 #[test]
-fn what_was_read_is_told_of_each_vdev() {
+fn bytes_read_are_printed_for_each_vdev() {
     let Some(pool) = golden::get("classes") else { return };
     let dir = pool.dir.display().to_string();
     let ours = aquifer(&[&["zdb"], &on_pool(&pool, &dir, "-s")[..]].concat()).out;

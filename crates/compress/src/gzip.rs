@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_zlib_shrinks_is_tried_with_it() {
+    fn blocks_that_zlib_shrinks_are_tried_with_it() {
         // Numbers in decimal, and noise: so many bytes of a block are noise.
         let block = |len: usize, noise: usize| -> Vec<u8> {
             let mut word = 1_u64;

@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_target_would_lose_is_a_problem_or_forced() {
+    fn losses_of_the_target_are_a_problem_or_forced() {
         let source = tree("s/a", vec![("", dataset(&ABC)), ("/x", dataset(&[("b", 22)]))]);
         let mut changed = dataset(&ABC[..2]);
         changed.written = 512;

@@ -166,7 +166,7 @@ mod tests {
     use blkdev::{FileDevice, MemDevice, flush, read_at};
 
     #[test]
-    fn what_was_flushed_stays_and_nothing_comes_after_the_end() {
+    fn flushed_bytes_stay_and_nothing_comes_after_the_end() {
         let inner: Device = Arc::new(MemDevice::new("m", vec![0; 1 << 20]));
         let switch = Arc::new(Switch::default());
         let device = Volatile::new(Arc::clone(&inner), &switch);

@@ -29,7 +29,7 @@ fn plain(machine: Machine, recordsize: u64) -> Case {
 /// Blocks that once were not charged: spill blocks, a growing first block, indirect blocks, blocks of dnodes,
 /// and blocks freed just before.
 #[test]
-fn what_is_no_data_counts_too() {
+fn bytes_that_are_no_data_count_too() {
     let wide = Machine { ashift: Some(12), ..Shape::Raidz(3).into() };
     let cases = [
         (plain(Shape::Single.into(), 128 << 10), vec![Kind::Tiny, Kind::Xattrs, Kind::Truncate], 4000),

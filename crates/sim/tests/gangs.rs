@@ -111,7 +111,7 @@ fn the_pointer_of_a_gang_counts_all_of_its_space() {
 /// A commit holds a transaction while it places a block: a block that would be a gang goes into the log instead, as its
 /// pieces would wait for devices.
 #[test]
-fn what_must_not_wait_is_no_gang() {
+fn blocks_that_must_not_wait_are_no_gangs() {
     let (spa, _disks) = new_pool(&env(7), Shape::Single.into(), &Arc::new(Record::default())).unwrap();
     spa.space.force_ganging(SMALLEST);
     let hold = spa.begin().unwrap();

@@ -141,7 +141,7 @@ fn zdb(path: &Path) -> Option<String> {
 }
 
 #[test]
-fn what_was_read_comes_from_the_cache_device_also_after_an_import_and_a_kill() {
+fn blocks_come_from_the_cache_device_also_after_an_import_and_a_kill() {
     let bench = Bench::new();
     bench.read_all();
     assert!(bench.feed() > 0);

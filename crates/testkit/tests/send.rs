@@ -97,7 +97,7 @@ fn a_raw_stream_is_openzfs_byte_for_byte() {
 /// OpenZFS received `tank/r` from these streams of `src/e` (the one that is not raw was made of `src/e`, too). The name is the
 /// only difference; with it, the checksums of all records.
 #[test]
-fn what_openzfs_received_raw_is_sent_as_it_came() {
+fn streams_that_openzfs_received_raw_are_sent_as_they_came() {
     let Some(pool) = golden::get("raw-received") else { return };
     let raw = SendFlags { raw: true, ..SendFlags::default() };
     let compressed = SendFlags { compressed: true, ..SendFlags::default() };

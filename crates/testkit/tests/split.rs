@@ -171,7 +171,7 @@ fn power_lost_before_the_old_pool_knows_leaves_both_whole() {
 }
 
 #[test]
-fn what_is_no_half_is_refused() {
+fn devices_that_are_no_half_are_refused() {
     let bench = Bench::new();
     let refused = |disks: &[&str], wanted: &str| {
         let why = bench.spa.vdevs().split(bench.wish(disks)).unwrap_err();

@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_environment_can_have_is_left_out() {
+    fn variables_that_no_environment_can_have_are_left_out() {
         let mut list = NvList::new();
         list.add("long", "x".repeat(MAX).as_str()).add("1st", 1u64).add("", 1u64);
         list.add("many", NvValue::Uint64Array(vec![u64::MAX; 100_000]));

@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_arrives_and_no_reader_is_waited_for_for_ever() {
+    fn written_bytes_arrive_and_no_reader_is_waited_for_for_ever() {
         let (mut reader, writer) = io::pipe().unwrap();
         let gone = Arc::new(AtomicBool::new(false));
         let mut out = StreamOut::new(File::from(OwnedFd::from(writer)), Arc::clone(&gone), None);

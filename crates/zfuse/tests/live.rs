@@ -126,7 +126,7 @@ fn a_mount_answers_as_a_directory_of_this_machine_does() {
 }
 
 #[test]
-fn what_is_open_lives_on_and_snapshots_show_what_was() {
+fn open_files_live_on_and_snapshots_show_the_state_before() {
     let Some(bench) = Bench::new() else { return };
     let at = bench.mnt();
     fs::write(at.join("file"), b"first").unwrap();
@@ -244,7 +244,7 @@ fn new_files_inherit_posix_access_control_lists() {
 }
 
 #[test]
-fn what_the_kernel_keeps_is_right() {
+fn entries_that_the_kernel_keeps_are_right() {
     use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
     let Some(bench) = Bench::new() else { return };
     let path = bench.mnt().join("file");

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_follows_from_the_disks() {
+    fn omitted_numbers_follow_from_the_disks() {
         assert_eq!(name("draid", 3), Ok("draid1:2d:3c:0s".into()));
         assert_eq!(name("draid2", 14), Ok("draid2:8d:14c:0s".into()));
         assert_eq!(name("draid2:4d:1s:11c", 11), Ok("draid2:4d:11c:1s".into()));

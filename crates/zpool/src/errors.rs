@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_has_a_number() {
+    fn files_without_a_name_have_a_number() {
         let Some(golden) = testkit::golden::get("basic") else { return };
         let pool = golden.open().unwrap();
         let head = pool.dsl.dataset("tank").unwrap().number;

@@ -228,7 +228,7 @@ fn a_volume_has_large_blocks_where_the_pool_has_their_feature() {
 }
 
 #[test]
-fn what_no_stream_brings_is_not_taken_back_to_what_was_received() {
+fn settings_that_no_stream_has_are_not_reset_to_received_ones() {
     let live = tank();
     let key = live.dir.path().join("key");
     std::fs::write(&key, "correct horse battery").unwrap();

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hidden_leaves_its_heading_and_the_width() {
+    fn hidden_columns_leave_their_heading_and_the_width() {
         let hidden = StatusVdev { is_hidden: true, ..disk("a-rather-long-name") };
         let report = StatusReport {
             pool: "tank".into(),

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_counts_until_its_transaction_ends() {
+    fn reserved_bytes_count_until_their_transaction_ends() {
         let dirty = Arc::new(DirtyData::default());
         let (mut one, before) = dirty.reserve(100);
         let (mut other, others) = dirty.reserve(50);

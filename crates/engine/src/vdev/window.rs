@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_not_answered_from_a_window() {
+    fn written_bytes_are_not_answered_from_a_window() {
         let windows = Windows::default();
         let (size, bytes) = (1 << 20, Buf::from(vec![1; WINDOW as usize].as_slice()));
         assert!(matches!(windows.find(waiter(0, 512), size), WindowHit::Read(0)));

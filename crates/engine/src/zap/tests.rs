@@ -286,7 +286,7 @@ fn counters_and_sets_of_integers() {
 }
 
 #[test]
-fn what_can_not_be_stored_is_refused() {
+fn values_that_cannot_be_stored_are_refused() {
     let mut object = micro();
     let mut edit = ZapEdit::open(&mut object).unwrap();
     assert_eq!(edit.insert("", 1).unwrap_err().kind(), Kind::Invalid);

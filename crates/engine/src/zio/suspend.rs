@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_next_txg_wrote_is_not_settled_with_this_one() {
+    fn writes_of_the_next_txg_are_not_settled_with_this_one() {
         let queue = SuspendedIo::default();
         queue.open(Arc::new(|_| ()));
         for (txg, offset) in [(5, 0), (6, 4096)] {

@@ -107,7 +107,7 @@ fn threads() -> usize {
 }
 
 #[test]
-fn what_waits_delays_nothing_else_and_threads_are_bounded() {
+fn waiting_requests_delay_no_others_and_threads_are_bounded() {
     let files = Slow::default();
     let (kernel, line) = Kernel::mount(&files);
     let mut write = [[0; 40].as_slice(), &[1; 64]].concat();

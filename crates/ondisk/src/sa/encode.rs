@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_stays_in_the_bonus_buffer() {
+    fn attributes_that_fit_stay_in_the_bonus_buffer() {
         let split = SaSplit::of(&values(&[8, 8, 5]), 320).unwrap();
         assert_eq!((split.bonus_header, split.bonus_len, split.spill_at), (8, 29, None));
         // The pointer's space may be used as long as there is no pointer.
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_pointer_touches_goes_to_the_spill_block() {
+    fn attributes_that_the_pointer_touches_go_to_the_spill_block() {
         let split = SaSplit::of(&values(&[8; 40]), 320).unwrap();
         assert_eq!((split.bonus_len, split.spill_at), (192, Some(23)));
         assert_eq!((split.spill_header, split.spill_len), (8, 8 + 17 * 8));
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_stored_is_refused() {
+    fn values_that_cannot_be_stored_are_refused() {
         let wrong = SaValue { attr: WORD, bytes: &BYTES[..7] };
         assert!(SaSplit::of(&[wrong], 320).is_err());
         assert!(SaSplit::of(&values(&[66_000]), 320).is_err());

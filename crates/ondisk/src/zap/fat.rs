@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_written() {
+    fn decoded_leaves_are_encoded_alike() {
         let block = header(2, 12);
         let mut again = vec![0; block.len()];
         FatHeader::from_bytes(&block).unwrap().write_to(&mut again);

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_synced_must_be_there_and_what_came_after_may_be() {
+    fn synced_changes_must_be_there_and_later_ones_may_be() {
         let dir = tempfile::tempdir().unwrap();
         let lines: String = (1..=60).map(|n| format!("begun {n}\ndone {n}\n")).collect();
         let ledger = noted(dir.path(), &lines);

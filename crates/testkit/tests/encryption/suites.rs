@@ -128,7 +128,7 @@ fn change(spa: &Arc<Spa>, name: &str) {
 }
 
 #[test]
-fn what_openzfs_encrypted_goes_on_with_us() {
+fn datasets_encrypted_by_openzfs_are_carried_on() {
     let Some(golden) = golden::get("encrypted") else { return };
     let dir = tempfile::tempdir().unwrap();
     pools::copy(&golden.dir, dir.path());

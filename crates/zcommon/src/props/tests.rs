@@ -57,7 +57,7 @@ fn zfs_get_prints_in_our_order() {
 }
 
 #[test]
-fn what_has_a_property_says_so() {
+fn kinds_with_a_property_list_it() {
     use DatasetTypes as T;
     let datasets = [
         ("tank", T::FILESYSTEM),

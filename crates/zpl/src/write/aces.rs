@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn what_files_inherit_depends_on_the_rules() {
+    fn inherited_entries_depend_on_the_rules() {
         let user = Ace { who: 7, ..entry(t::ALLOW, fl::FILE_INHERIT | fl::DIRECTORY_INHERIT, 0x1f_01ff) };
         let new = |kind, rule| for_new(Some(&[user]), 0o644, kind, (rule, AclMode::Discard), (1, 2));
         let (file, mode) = new(Inheriting::Regular, AclInherit::Restricted);

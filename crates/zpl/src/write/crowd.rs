@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_use_goes_beyond_the_share() {
+    fn unused_entries_may_exceed_the_share() {
         let mut crowd = Crowd::default();
         for number in 0..1000 {
             crowd.make_room(100, 0, |value| match **value {

@@ -130,7 +130,7 @@ fn histograms_count_what_is_free() {
 }
 
 #[test]
-fn what_is_taken_back_can_be_used_at_once() {
+fn space_taken_back_can_be_used_at_once() {
     let store = SharedObjects::default();
     let all = create(&[Shape::disk(12, 20, 1)], SpaceMapFeatures::NEW, &store);
     let dvas: Vec<Dva> = (0..256).map(|_| one(&all, want(4096, 4))).collect();
