@@ -125,7 +125,8 @@ impl Bench {
         self.files += 1;
         let name = format!("file{}", self.files);
         let fs = &self.pool.fs;
-        let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
+        let number =
+            fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
         let (mut piece, first) = (vec![0; PIECE], self.records);
         for at in (0..bytes).step_by(PIECE) {
             let shift = usize::try_from(self.rng.below(3 * PIECE as u64)).unwrap_or(0);
@@ -143,7 +144,7 @@ impl Bench {
                 }
                 self.records += 1;
             }
-            fs.write(number, at, &piece, false)?;
+            fs.data().write(number, at, &piece, false)?;
         }
         self.pool.spa.sync()?;
         Ok(name)
@@ -187,7 +188,7 @@ impl Bench {
             let used = self.pool.spa.space.class_stats(MetaslabClass::Normal).allocated;
             let (start, cpu) = (Instant::now(), processor());
             let fs = &self.pool.fs;
-            fs.unlink(fs.root, name.as_bytes())?;
+            fs.dirs().unlink(fs.root, name.as_bytes())?;
             let returned = start.elapsed();
             let mut txgs = 0;
             while self.pool.spa.space.class_stats(MetaslabClass::Normal).allocated + bytes * 9 / 10 > used

@@ -39,7 +39,7 @@ pub fn run(dir: &Path, files: u64) -> Result<()> {
     Rng::new(1).fill(&mut random);
     let (fs, root) = (&*pool.fs, pool.fs.root);
     let names: Vec<String> = (1..=files).map(|n| format!("f{n}")).collect();
-    let big = fs.create(root, b"big", &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
+    let big = fs.dirs().create(root, b"big", &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
     row("create", files, || creates(fs, &names, &random))?;
     pool.spa.sync()?;
     row("lookup", files, || lookups(fs, &names))?;
@@ -65,23 +65,24 @@ fn row(what: &str, count: u64, work: impl FnOnce() -> Result<()>) -> Result<()> 
 #[inline(never)]
 fn creates(fs: &FsWriter, names: &[String], data: &[u8]) -> Result<()> {
     for name in names {
-        if fs.lookup(fs.root, name.as_bytes())?.is_some() {
+        if fs.dirs().lookup(fs.root, name.as_bytes())?.is_some() {
             return Err(Error::new(Kind::Exists, name.clone()));
         }
-        let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
+        let number =
+            fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
         fs.open_file(number)?;
-        fs.attr(number)?;
-        fs.write(number, 0, data.get(..SMALL).unwrap_or(data), false)?;
-        fs.attr(fs.root)?;
+        fs.attrs().get(number)?;
+        fs.data().write(number, 0, data.get(..SMALL).unwrap_or(data), false)?;
+        fs.attrs().get(fs.root)?;
         fs.close_file(number)?;
     }
     Ok(())
 }
 
 fn found(fs: &FsWriter, name: &str) -> Result<u64> {
-    let entry = fs.lookup(fs.root, name.as_bytes())?;
+    let entry = fs.dirs().lookup(fs.root, name.as_bytes())?;
     let number = entry.map(|e| e.object).ok_or_else(|| Error::not_found(name.to_owned()))?;
-    fs.attr(number)?;
+    fs.attrs().get(number)?;
     Ok(number)
 }
 
@@ -94,23 +95,23 @@ fn lookups(fs: &FsWriter, names: &[String]) -> Result<()> {
 fn unlinks(fs: &FsWriter, names: &[String]) -> Result<()> {
     for name in names {
         found(fs, name)?;
-        fs.unlink(fs.root, name.as_bytes())?;
-        fs.attr(fs.root)?;
+        fs.dirs().unlink(fs.root, name.as_bytes())?;
+        fs.attrs().get(fs.root)?;
     }
     Ok(())
 }
 
 #[inline(never)]
 fn writes(fs: &FsWriter, number: u64, count: u64, data: &[u8]) -> Result<()> {
-    (0..count).try_for_each(|at| fs.write(number, at * PIECE as u64, data, false))
+    (0..count).try_for_each(|at| fs.data().write(number, at * PIECE as u64, data, false))
 }
 
 #[inline(never)]
 fn synced(fs: &FsWriter, caller: u64, count: u64, data: &[u8]) -> Result<()> {
     let name = format!("log{caller}");
-    let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
+    let number = fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
     for _ in 0..count {
-        fs.append(number, data, false)?;
+        fs.data().append(number, data, false)?;
         fs.fsync(number)?;
     }
     Ok(())

@@ -29,7 +29,7 @@ pub struct Load {
 pub type Work = fn(&FilePool, &Load) -> Result<u64>;
 
 fn file(pool: &FilePool, dir: u64, name: &str, kind: FileKind) -> Result<u64> {
-    pool.fs.create(dir, name.as_bytes(), &NewNode::new(kind, 0o644, 0, 0))
+    pool.fs.dirs().create(dir, name.as_bytes(), &NewNode::new(kind, 0o644, 0, 0))
 }
 
 fn write_large(pool: &FilePool, load: &Load, name: &str, source: &[u8]) -> Result<u64> {
@@ -38,7 +38,7 @@ fn write_large(pool: &FilePool, load: &Load, name: &str, source: &[u8]) -> Resul
         // A window that moves by bytes, so that no two blocks are equal.
         let shift = usize::try_from(at / PIECE * 4099 % PIECE).unwrap_or(0);
         let piece = source.get(shift..shift + (1 << 20)).unwrap_or(source);
-        pool.fs.write(number, at, piece, false)?;
+        pool.fs.data().write(number, at, piece, false)?;
     }
     pool.spa.sync()?;
     Ok(load.large)
@@ -63,7 +63,7 @@ pub fn small_files(pool: &FilePool, load: &Load) -> Result<u64> {
         }
         let len = usize::try_from(1024 + random.below(15 << 10)).unwrap_or(1024);
         let made = file(pool, dir, &format!("file{number}"), FileKind::Regular)?;
-        pool.fs.write(made, 0, load.random.get(..len).unwrap_or(&load.random), false)?;
+        pool.fs.data().write(made, 0, load.random.get(..len).unwrap_or(&load.random), false)?;
         total += len as u64;
     }
     pool.spa.sync()?;
@@ -79,7 +79,7 @@ pub fn rewrite(pool: &FilePool, load: &Load) -> Result<u64> {
         let at = random.below(load.large / RECORD) * RECORD;
         let shift = usize::try_from(random.below(PIECE)).unwrap_or(0);
         let piece = load.random.get(shift..shift + (128 << 10)).unwrap_or(&load.random);
-        pool.fs.write(number, at, piece, false)?;
+        pool.fs.data().write(number, at, piece, false)?;
     }
     pool.spa.sync()?;
     Ok(load.rewrites * RECORD)
@@ -92,7 +92,7 @@ pub fn patch(pool: &FilePool, load: &Load) -> Result<u64> {
     let mut random = Rng::new(11);
     for _ in 0..load.rewrites {
         let at = random.below(load.large / PATCH) * PATCH;
-        pool.fs.write(number, at, load.random.get(..8 << 10).unwrap_or(&load.random), false)?;
+        pool.fs.data().write(number, at, load.random.get(..8 << 10).unwrap_or(&load.random), false)?;
     }
     pool.spa.sync()?;
     Ok(load.rewrites * PATCH)
@@ -120,7 +120,7 @@ fn append_synced(pool: &FilePool, load: &Load, name: &str, times: u64) -> Result
     let number = file(pool, pool.fs.root, name, FileKind::Regular)?;
     let piece = load.random.get(..4 << 10).unwrap_or(&load.random);
     for _ in 0..times {
-        pool.fs.append(number, piece, false)?;
+        pool.fs.data().append(number, piece, false)?;
         pool.fs.fsync(number)?;
     }
     Ok(times * piece.len() as u64)

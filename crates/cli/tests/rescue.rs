@@ -23,8 +23,8 @@ const POOL: &str = "hurt";
 
 fn file(spa: &Arc<Spa>, name: &[u8], byte: u8) {
     let fs = mount(spa, POOL, Overrides::default()).unwrap();
-    let number = fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(number, 0, &vec![byte; 1 << 20], true).unwrap();
+    let number = fs.dirs().create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(number, 0, &vec![byte; 1 << 20], true).unwrap();
     spa.sync().unwrap();
     fs.unmount().unwrap();
 }

@@ -28,7 +28,7 @@ fn written(dir: &Path, shape: Shape) {
             tasks.clone_snapshot("tank@first", "tank/clone")
         })
         .unwrap();
-    pool.fs.unlink(pool.fs.root, b"status.rs").unwrap();
+    pool.fs.dirs().unlink(pool.fs.root, b"status.rs").unwrap();
     pool.export().unwrap();
 }
 

@@ -85,19 +85,19 @@ impl EnginePool {
         let (dataset, rest) = path.split_once('/').ok_or_else(missing)?;
         let fs = self.systems.get(dataset).ok_or_else(missing)?;
         let Some((dir, name)) = rest.split_once('/') else { return Ok((fs, fs.root, rest)) };
-        let dir = fs.lookup(fs.root, dir.as_bytes()).map_err(os)?.ok_or_else(missing)?;
+        let dir = fs.dirs().lookup(fs.root, dir.as_bytes()).map_err(os)?.ok_or_else(missing)?;
         Ok((fs, dir.object, name))
     }
 
     fn make(&self, path: &str, kind: FileKind, perm: u64) -> io::Result<EngineFile<'_>> {
         let (fs, dir, name) = self.place(path)?;
-        let number = fs.create(dir, name.as_bytes(), &NewNode::new(kind, perm, 0, 0)).map_err(os)?;
+        let number = fs.dirs().create(dir, name.as_bytes(), &NewNode::new(kind, perm, 0, 0)).map_err(os)?;
         Ok(EngineFile { fs, number })
     }
 
     fn find(&self, path: &str) -> io::Result<EngineFile<'_>> {
         let (fs, dir, name) = self.place(path)?;
-        let entry = fs.lookup(dir, name.as_bytes()).map_err(os)?;
+        let entry = fs.dirs().lookup(dir, name.as_bytes()).map_err(os)?;
         let entry = entry.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(EngineFile { fs, number: entry.object })
     }
@@ -119,17 +119,17 @@ impl Store for EnginePool {
     fn stat(&self, path: &str) -> io::Result<u64> {
         let file = self.find(path)?;
         // As st_blocks: units of 512 bytes.
-        file.fs.attr(file.number).map(|attr| attr.blocks * 512).map_err(os)
+        file.fs.attrs().get(file.number).map(|attr| attr.blocks * 512).map_err(os)
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
         let (fs, dir, name) = self.place(path)?;
-        fs.unlink(dir, name.as_bytes()).map_err(os)
+        fs.dirs().unlink(dir, name.as_bytes()).map_err(os)
     }
 
     fn rmdir(&self, path: &str) -> io::Result<()> {
         let (fs, dir, name) = self.place(path)?;
-        fs.rmdir(dir, name.as_bytes()).map_err(os)
+        fs.dirs().rmdir(dir, name.as_bytes()).map_err(os)
     }
 }
 
@@ -141,15 +141,15 @@ struct EngineFile<'a> {
 
 impl Opened for EngineFile<'_> {
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<usize> {
-        self.fs.read(self.number, at, out).map_err(os)
+        self.fs.data().read(self.number, at, out).map_err(os)
     }
 
     fn write_at(&self, at: u64, data: &[u8]) -> io::Result<()> {
-        self.fs.write(self.number, at, data, false).map_err(os)
+        self.fs.data().write(self.number, at, data, false).map_err(os)
     }
 
     fn append(&self, data: &[u8]) -> io::Result<()> {
-        self.fs.append(self.number, data, false).map(drop).map_err(os)
+        self.fs.data().append(self.number, data, false).map(drop).map_err(os)
     }
 
     fn fsync(&self) -> io::Result<()> {

@@ -272,8 +272,9 @@ impl Actor {
         let number = match self.tree(POOL).get(root, MARK) {
             Some(number) => number,
             None => {
-                let number = writer.create(root, MARK, &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
-                let acl = writer.acl(number)?;
+                let number =
+                    writer.dirs().create(root, MARK, &NewNode::new(FileKind::Regular, 0o644, 0, 0))?;
+                let acl = writer.acls().get(number)?;
                 self.edit(POOL, |tree| {
                     tree.set(root, MARK, number);
                     tree.items.insert(number, Arc::new(Item { acl, ..Item::new(FileKind::Regular, 0o644) }));
@@ -282,7 +283,7 @@ impl Actor {
             }
         };
         let bytes = step.to_le_bytes();
-        writer.write(number, 0, &bytes, true)?;
+        writer.data().write(number, 0, &bytes, true)?;
         self.edit(POOL, |tree| tree.change(number, |item| item.bytes = Arc::new(Content::of(&bytes))));
         Ok(())
     }

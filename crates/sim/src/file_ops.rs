@@ -135,13 +135,13 @@ impl Actor {
         let (perm, group) = match tree.items.get(&place.dir) {
             Some(dir) => (dir.perm, dir.ids.1),
             // The model has no item for the root, which is never changed.
-            None => fs.attr(place.dir).map(|root| (root.perm, root.group))?,
+            None => fs.attrs().get(place.dir).map(|root| (root.perm, root.group))?,
         };
         if perm & SETGID != 0 {
             item.ids.1 = group;
             item.perm |= if item.kind == FileKind::Directory { SETGID } else { 0 };
         }
-        item.acl = fs.acl(number)?;
+        item.acl = fs.acls().get(number)?;
         self.edit(dataset, |tree| {
             tree.set(place.dir, &place.name, number);
             if item.kind == FileKind::Directory {
@@ -155,7 +155,7 @@ impl Actor {
     fn create(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
         let owner = self.random.below(3);
         let new = NewNode::new(FileKind::Regular, 0o644, owner, 0);
-        let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "create")?;
+        let made = expected(fs.dirs().create(place.dir, &place.name, &new), place.there.is_none(), "create")?;
         let Some(number) = made else { return Ok(()) };
         self.add(dataset, place, number, Item { ids: (owner, 0), ..Item::new(FileKind::Regular, 0o644) })?;
         let len = self.random.below(SPAN);
@@ -166,7 +166,7 @@ impl Actor {
 
     fn write(&mut self, dataset: &str, fs: &FsWriter, number: u64, offset: u64, len: u64) -> Result<()> {
         let bytes = self.bytes(len);
-        if expected(fs.write(number, offset, &bytes, true), true, "write")?.is_some() && len > 0 {
+        if expected(fs.data().write(number, offset, &bytes, true), true, "write")?.is_some() && len > 0 {
             self.edit(dataset, |tree| tree.change(number, |item| overlay(item, offset, &bytes)));
         }
         Ok(())
@@ -192,7 +192,7 @@ impl Actor {
     }
 
     fn cut(&mut self, dataset: &str, fs: &FsWriter, number: u64, size: u64) -> Result<()> {
-        if expected(fs.truncate(number, size), true, "truncate")?.is_some() {
+        if expected(fs.data().truncate(number, size), true, "truncate")?.is_some() {
             self.edit(dataset, |tree| {
                 tree.change(number, |item| Arc::make_mut(&mut item.bytes).resize(size))
             });
@@ -202,7 +202,7 @@ impl Actor {
 
     fn punch(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
         let (offset, len) = (self.random.below(SPAN), self.random.below(SPAN) + 1);
-        if expected(fs.punch(number, offset, len), true, "punch")?.is_some() {
+        if expected(fs.data().punch(number, offset, len), true, "punch")?.is_some() {
             self.edit(dataset, |tree| {
                 tree.change(number, |item| Arc::make_mut(&mut item.bytes).zero(offset, offset + len))
             });
@@ -228,7 +228,7 @@ impl Actor {
         let mut offset = || if self.random.below(3) == 0 { self.random.below(3) * block } else { 0 };
         let (at, to) = (offset(), offset());
         let len = if self.random.below(2) == 0 { self.random.below(4) * block } else { LARGE };
-        let cloned = fs.clone_range((CloneFrom::File(&theirs, source), at), (number, to), len, true);
+        let cloned = fs.clones().clone_range((CloneFrom::File(&theirs, source), at), (number, to), len, true);
         let left_to_us = |e: &engine::Error| {
             matches!(e.kind(), Kind::Invalid | Kind::OtherDevice | Kind::Unsupported | Kind::Busy)
         };
@@ -247,7 +247,7 @@ impl Actor {
     /// Writes a file's blocks again, which changes nothing.
     fn rewrite(&mut self, _: &str, fs: &FsWriter, number: u64) -> Result<()> {
         let how = if self.random.below(2) == 0 { Rewriting::Logical } else { Rewriting::Physical };
-        match fs.rewrite(number, self.random.below(SPAN), self.random.below(SPAN), how) {
+        match fs.rewrites().rewrite(number, self.random.below(SPAN), self.random.below(SPAN), how) {
             // An old pool.
             Err(e) if how == Rewriting::Physical && e.kind() == Kind::Unsupported => Ok(()),
             done => expected(done, true, "rewrite").map(drop),
@@ -256,7 +256,7 @@ impl Actor {
 
     fn make_dir(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
         let new = NewNode::new(FileKind::Directory, 0o755, 0, 0);
-        let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "mkdir")?;
+        let made = expected(fs.dirs().create(place.dir, &place.name, &new), place.there.is_none(), "mkdir")?;
         if let Some(number) = made {
             self.add(dataset, place, number, Item::new(FileKind::Directory, 0o755))?;
         }
@@ -266,7 +266,8 @@ impl Actor {
     fn symlink(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
         let target = "t".repeat(usize::try_from(self.random.below(200)).unwrap_or(0) + 1).into_bytes();
         let new = NewNode::symlink(&target, 0, 0);
-        let made = expected(fs.create(place.dir, &place.name, &new), place.there.is_none(), "symlink")?;
+        let made =
+            expected(fs.dirs().create(place.dir, &place.name, &new), place.there.is_none(), "symlink")?;
         if let Some(number) = made {
             let item = Item { bytes: Arc::new(Content::of(&target)), ..Item::new(FileKind::Symlink, 0o777) };
             self.add(dataset, place, number, item)?;
@@ -275,7 +276,7 @@ impl Actor {
     }
 
     fn link(&mut self, dataset: &str, fs: &FsWriter, place: &Place, number: u64) -> Result<()> {
-        let done = expected(fs.link(number, place.dir, &place.name), place.there.is_none(), "link")?;
+        let done = expected(fs.dirs().link(number, place.dir, &place.name), place.there.is_none(), "link")?;
         if done.is_some() {
             self.edit(dataset, |tree| {
                 tree.set(place.dir, &place.name, number);
@@ -297,7 +298,7 @@ impl Actor {
             fs.open_file(number)?;
             self.open.push((dataset.to_owned(), number));
         }
-        if expected(fs.unlink(place.dir, &place.name), file.is_some(), "unlink")?.is_some() {
+        if expected(fs.dirs().unlink(place.dir, &place.name), file.is_some(), "unlink")?.is_some() {
             self.edit(dataset, |tree| tree.unlink(place.dir, &place.name));
         }
         Ok(())
@@ -314,7 +315,7 @@ impl Actor {
     fn rmdir(&mut self, dataset: &str, fs: &FsWriter, place: &Place) -> Result<()> {
         let tree = self.tree(dataset);
         let empty = place.there.is_some_and(|n| tree.names.get(&n).is_some_and(|names| names.is_empty()));
-        if expected(fs.rmdir(place.dir, &place.name), empty, "rmdir")?.is_some() {
+        if expected(fs.dirs().rmdir(place.dir, &place.name), empty, "rmdir")?.is_some() {
             self.edit(dataset, |tree| tree.unlink(place.dir, &place.name));
         }
         Ok(())
@@ -327,7 +328,7 @@ impl Actor {
         let Some(kind) = self.pick(&kinds) else { return Ok(()) };
         let allowed = may_rename(&tree, from, &to, kind);
         self.tell(format!("{kind:?} to {}/{}={:?}", to.dir, String::from_utf8_lossy(&to.name), to.there));
-        let done = fs.rename((from.dir, &from.name), (to.dir, &to.name), kind, (0, 0));
+        let done = fs.dirs().rename((from.dir, &from.name), (to.dir, &to.name), kind, (0, 0));
         let Some(moved) = from.there.filter(|_| allowed) else {
             return expected(done, false, "rename").map(|_| ());
         };
@@ -360,7 +361,7 @@ impl Actor {
             _ => Some(self.random.below(60)),
         };
         let value = value.map(|len| self.bytes(len));
-        let done = fs.set_xattr(number, &name, value.as_deref(), XattrMode::Set);
+        let done = fs.xattrs().set(number, &name, value.as_deref(), XattrMode::Set);
         if expected(done, true, "set an attribute")?.is_some() {
             let set = |all: &mut BTreeMap<Name, Vec<u8>>| match value {
                 Some(value) => all.insert(name, value),
@@ -378,8 +379,8 @@ impl Actor {
     fn chmod(&mut self, dataset: &str, fs: &FsWriter, number: u64) -> Result<()> {
         let perm = u32::try_from(self.random.below(0o1000)).unwrap_or(0);
         let settings = Settings { mode: Some(perm.into()), ..Settings::default() };
-        if expected(fs.setattr(number, &settings), true, "chmod")?.is_some() {
-            let acl = fs.acl(number)?;
+        if expected(fs.attrs().set(number, &settings), true, "chmod")?.is_some() {
+            let acl = fs.acls().get(number)?;
             self.edit(dataset, |tree| tree.change(number, |item| (item.perm, item.acl) = (perm, acl)));
         }
         Ok(())
@@ -399,8 +400,8 @@ impl Actor {
             let access_mask = self.pick(&masks).unwrap_or(0);
             list.push(Ace { ace_type, flags, access_mask, who, object: None });
         }
-        if expected(fs.set_acl(number, &list), true, "set a list")?.is_some() {
-            let perm = fs.attr(number)?.perm;
+        if expected(fs.acls().set(number, &list), true, "set a list")?.is_some() {
+            let perm = fs.attrs().get(number)?.perm;
             self.edit(dataset, |tree| tree.change(number, |item| (item.perm, item.acl) = (perm, list)));
         }
         Ok(())
@@ -409,7 +410,7 @@ impl Actor {
     fn set_quota(&mut self, dataset: &str, fs: &FsWriter) -> Result<()> {
         // Not for the owner of the mark.
         let (id, limit) = (self.random.below(2) + 1, self.pick(&QUOTAS).unwrap_or(0));
-        if expected(fs.set_quota(QuotaKind::User, id, limit), true, "set a quota")?.is_some() {
+        if expected(fs.quotas().set(QuotaKind::User, id, limit), true, "set a quota")?.is_some() {
             self.edit(dataset, |tree| match limit {
                 0 => drop(tree.quotas.remove(&id)),
                 limit => drop(tree.quotas.insert(id, limit)),
@@ -426,10 +427,10 @@ impl Actor {
         for number in 0..MOST_FILLERS {
             let name = format!("filler{number}").into_bytes();
             let bytes = self.bytes_at_random(FILLER);
-            let done = fs.create(fs.root, &name, &NewNode::new(FileKind::Regular, 0o600, 0, 0));
+            let done = fs.dirs().create(fs.root, &name, &NewNode::new(FileKind::Regular, 0o600, 0, 0));
             let Some(file) = expected(done, true, "create")? else { break };
             made.push(name);
-            if expected(fs.write(file, 0, &bytes, true), true, "write")?.is_none() {
+            if expected(fs.data().write(file, 0, &bytes, true), true, "write")?.is_none() {
                 refused = true;
                 break;
             }
@@ -439,7 +440,7 @@ impl Actor {
         }
         self.spa.sync()?;
         for name in made {
-            fs.unlink(fs.root, &name)?;
+            fs.dirs().unlink(fs.root, &name)?;
         }
         // Freed space is available to others after some txgs.
         (0..4).try_for_each(|_| self.spa.sync())?;
@@ -461,8 +462,9 @@ impl Actor {
         let (fs, tree) = (self.writer(dataset)?, self.tree(dataset));
         let Some(number) = self.some_file(&tree) else { return Ok(()) };
         let Some(item) = tree.items.get(&number) else { return Ok(()) };
-        let next = |at| fs.seek(number, at, Seek::Data);
-        let found = Content::read(fs.attr(number)?.size, next, |at, out| fs.read(number, at, out))?;
+        let next = |at| fs.data().seek(number, at, Seek::Data);
+        let found =
+            Content::read(fs.attrs().get(number)?.size, next, |at, out| fs.data().read(number, at, out))?;
         crate::model::same_bytes(&found, &item.bytes)
             .map_err(|why| engine::Error::new(Kind::Corrupt, format!("object {number} of {dataset}: {why}")))
     }

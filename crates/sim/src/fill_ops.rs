@@ -159,7 +159,7 @@ impl Files {
 
     fn create(&mut self, fs: &FsWriter, dir: u64, new: &NewNode<'_>) -> Result<u64> {
         let name = self.name(false);
-        let number = fs.create(dir, &name, new)?;
+        let number = fs.dirs().create(dir, &name, new)?;
         let is_dir = new.kind == FileKind::Directory;
         if is_dir {
             self.dirs.push(number);
@@ -183,20 +183,20 @@ impl Files {
             Kind::Scatter => {
                 let (number, records) = self.long(fs, random)?;
                 let at = random.below(records.max(1)) * self.record;
-                fs.write(number, at, &bytes(random, self.record), true)
+                fs.data().write(number, at, &bytes(random, self.record), true)
             }
             Kind::Sparse => self.sparse(fs, random),
             Kind::Reflink => self.reflink(fs, random),
             Kind::Unshare => {
                 let Some((number, records)) = self.clone else { return self.reflink(fs, random) };
                 let at = random.below(records.max(1)) * self.record;
-                fs.write(number, at, &bytes(random, self.record), true)
+                fs.data().write(number, at, &bytes(random, self.record), true)
             }
             Kind::Tiny => {
                 let dir = self.dir(random);
                 let number = self.create(fs, dir, &NewNode::new(FileKind::Regular, 0o600, 0, 0))?;
                 let len = random.below(200);
-                fs.write(number, 0, &bytes(random, len), true)
+                fs.data().write(number, 0, &bytes(random, len), true)
             }
             Kind::Dirs => {
                 let dir = self.dir(random);
@@ -223,15 +223,15 @@ impl Files {
             Kind::Xattrs => {
                 let name = format!("user.{}", random.below(4)).into_bytes();
                 let len = if random.below(2) == 0 { 200 } else { 12_000 };
-                fs.set_xattr(file.number, &name, Some(&bytes(random, len)), XattrMode::Set)
+                fs.xattrs().set(file.number, &name, Some(&bytes(random, len)), XattrMode::Set)
             }
             Kind::Chmod => {
                 let mode = Some(random.below(0o1000));
-                fs.setattr(file.number, &Settings { mode, ..settings })
+                fs.attrs().set(file.number, &Settings { mode, ..settings })
             }
             Kind::Chown => {
                 let uid = Some(random.below(100_000));
-                fs.setattr(file.number, &Settings { uid, ..settings })
+                fs.attrs().set(file.number, &Settings { uid, ..settings })
             }
             Kind::Acls => {
                 let entry = |who| Ace {
@@ -242,26 +242,26 @@ impl Files {
                     object: None,
                 };
                 let list: Vec<Ace> = (0..random.below(400) + 1).map(|n| entry(n + 5)).collect();
-                fs.set_acl(file.number, &list)
+                fs.acls().set(file.number, &list)
             }
             Kind::Rename => self.rename(fs, &file, random),
             Kind::Punch => {
                 let (number, records) = self.long(fs, random)?;
                 let (from, len) = (random.below(records.max(1)), random.below(8) + 1);
-                fs.punch(number, from * self.record, len * self.record)
+                fs.data().punch(number, from * self.record, len * self.record)
             }
             _ if file.is_dir || self.is_symlink(fs, &file) => Ok(()),
-            _ => fs.truncate(file.number, random.below(1 << 20)),
+            _ => fs.data().truncate(file.number, random.below(1 << 20)),
         }
     }
 
     fn is_symlink(&self, fs: &FsWriter, file: &File) -> bool {
-        fs.attr(file.number).is_ok_and(|attr| attr.kind != FileKind::Regular)
+        fs.attrs().get(file.number).is_ok_and(|attr| attr.kind != FileKind::Regular)
     }
 
     fn rename(&mut self, fs: &FsWriter, file: &File, random: &mut Rng) -> Result<()> {
         let (to, name) = (if file.is_dir { file.dir } else { self.dir(random) }, self.name(true));
-        fs.rename((file.dir, &file.name), (to, &name), RenameKind::Plain, (0, 0))?;
+        fs.dirs().rename((file.dir, &file.name), (to, &name), RenameKind::Plain, (0, 0))?;
         let was = |f: &&mut File| f.dir == file.dir && f.name == file.name;
         if let Some(moved) = self.made.iter_mut().find(was) {
             (moved.dir, moved.name) = (to, name);
@@ -275,7 +275,7 @@ impl Files {
             None => self.file(fs)?,
         };
         let (dir, name) = (self.dir(random), self.name(true));
-        fs.link(number, dir, &name)?;
+        fs.dirs().link(number, dir, &name)?;
         self.made.push(File { dir, name, number, is_dir: false });
         Ok(())
     }
@@ -290,7 +290,7 @@ impl Files {
         let most = (LONG * self.record).min(LONGEST);
         while end < most {
             let piece = bytes(random, self.record.max(64 << 10));
-            match fs.write(number, end, &piece, true) {
+            match fs.data().write(number, end, &piece, true) {
                 Ok(()) => end += piece.len() as u64,
                 Err(e) if is_refusal(&e) => break,
                 Err(e) => return Err(e),
@@ -305,7 +305,7 @@ impl Files {
             None => (self.file(fs)?, 0),
         };
         self.growing = Some((number, end));
-        fs.write(number, end, &bytes(random, len), true)?;
+        fs.data().write(number, end, &bytes(random, len), true)?;
         self.growing = Some((number, end + len));
         Ok(number)
     }
@@ -316,14 +316,14 @@ impl Files {
             None => {
                 let number = self.file(fs)?;
                 // So that its blocks are records.
-                fs.write(number, 0, &bytes(random, self.record * 2), true)?;
+                fs.data().write(number, 0, &bytes(random, self.record * 2), true)?;
                 (number, 1)
             }
         };
         self.sparse = Some((number, count));
         // Each has indirect blocks of its own, several levels of them.
         let at = (count << 44).min(1 << 61) | random.below(1 << 17) << 40;
-        fs.write(number, at, &bytes(random, self.record), true)?;
+        fs.data().write(number, at, &bytes(random, self.record), true)?;
         self.sparse = Some((number, count + 1));
         Ok(())
     }
@@ -338,10 +338,15 @@ impl Files {
         self.clone = Some((number, cloned));
         let count = random.below(records.max(1)) + 1;
         let (from, to) = (random.below(records.max(1)) * self.record, cloned * self.record);
-        match fs.clone_range((CloneFrom::File(fs, source), from), (number, to), count * self.record, true) {
+        match fs.clones().clone_range(
+            (CloneFrom::File(fs, source), from),
+            (number, to),
+            count * self.record,
+            true,
+        ) {
             // The kernel copies ranges that cannot be cloned: here they are written.
             Err(e) if matches!(e.kind(), ErrorKind::Invalid | ErrorKind::Busy) => {
-                fs.write(number, to, &bytes(random, self.record), true)?;
+                fs.data().write(number, to, &bytes(random, self.record), true)?;
                 self.clone = Some((number, cloned + 1));
             }
             done => self.clone = Some((number, cloned + done? / self.record)),
@@ -365,8 +370,8 @@ impl Files {
                 continue;
             }
             let done = match file.is_dir {
-                true => fs.rmdir(file.dir, &file.name),
-                false => fs.unlink(file.dir, &file.name),
+                true => fs.dirs().rmdir(file.dir, &file.name),
+                false => fs.dirs().unlink(file.dir, &file.name),
             };
             match done {
                 Ok(()) => drop(gone.insert(file.number)),

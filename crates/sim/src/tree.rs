@@ -48,10 +48,10 @@ fn copy_one(fs: &FsWriter, path: &Path, dir: u64, name: &[u8], total: &mut Copie
     let ids = (u64::from(meta.uid()), u64::from(meta.gid()));
     if meta.is_symlink() {
         let target = fs::read_link(path)?;
-        return fs.create(dir, name, &NewNode::symlink(target.as_os_str().as_bytes(), ids.0, ids.1));
+        return fs.dirs().create(dir, name, &NewNode::symlink(target.as_os_str().as_bytes(), ids.0, ids.1));
     }
     let kind = if meta.is_dir() { FileKind::Directory } else { FileKind::Regular };
-    let number = fs.create(dir, name, &NewNode::new(kind, perm, ids.0, ids.1))?;
+    let number = fs.dirs().create(dir, name, &NewNode::new(kind, perm, ids.0, ids.1))?;
     if meta.is_file() {
         total.bytes += fill(fs, number, path)?;
     }
@@ -65,7 +65,7 @@ pub fn fill(fs: &FsWriter, number: u64, path: &Path) -> Result<u64> {
     loop {
         let got = source.read(&mut piece)?;
         let Some(bytes) = piece.get(..got).filter(|b| !b.is_empty()) else { return Ok(at) };
-        fs.write(number, at, bytes, false)?;
+        fs.data().write(number, at, bytes, false)?;
         at += got as u64;
     }
 }
@@ -74,7 +74,7 @@ pub fn fill(fs: &FsWriter, number: u64, path: &Path) -> Result<u64> {
 pub fn find(fs: &FsWriter, path: &Path) -> Result<u64> {
     let mut at = fs.root;
     for part in path {
-        let found = fs.lookup(at, part.as_bytes())?;
+        let found = fs.dirs().lookup(at, part.as_bytes())?;
         at = found.ok_or_else(|| Error::new(Kind::NotFound, format!("no file {}", path.display())))?.object;
     }
     Ok(at)

@@ -133,9 +133,11 @@ fn env(seed: u64) -> Env {
 }
 
 fn file(fs: &FsWriter, name: &str) -> u64 {
-    match fs.lookup(fs.root, name.as_bytes()).unwrap() {
+    match fs.dirs().lookup(fs.root, name.as_bytes()).unwrap() {
         Some(entry) => entry.object,
-        None => fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap(),
+        None => {
+            fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap()
+        }
     }
 }
 
@@ -175,7 +177,7 @@ impl Bed {
     fn write(&mut self, head: &'static str, name: &'static str, at: usize, tags: &[u64]) {
         let fs = &self.heads[head];
         let bytes: Vec<u8> = tags.iter().flat_map(|tag| block(*tag)).collect();
-        fs.write(file(fs, name), (at * BLOCK) as u64, &bytes, true).unwrap();
+        fs.data().write(file(fs, name), (at * BLOCK) as u64, &bytes, true).unwrap();
         let pointers: Vec<Pointer> = tags
             .iter()
             .map(|tag| {
@@ -192,13 +194,13 @@ impl Bed {
 
     fn punch(&mut self, head: &'static str, name: &'static str, at: usize) {
         let fs = &self.heads[head];
-        fs.punch(file(fs, name), (at * BLOCK) as u64, BLOCK as u64).unwrap();
+        fs.data().punch(file(fs, name), (at * BLOCK) as u64, BLOCK as u64).unwrap();
         self.model.now.trees.get_mut(head).unwrap().get_mut(name).unwrap()[at] = 0;
     }
 
     fn unlink(&mut self, head: &'static str, name: &'static str) {
         let fs = &self.heads[head];
-        fs.unlink(fs.root, name.as_bytes()).unwrap();
+        fs.dirs().unlink(fs.root, name.as_bytes()).unwrap();
         self.model.now.trees.get_mut(head).unwrap().remove(name);
     }
 
@@ -207,7 +209,8 @@ impl Bed {
         let fs = &self.heads[head];
         let source = self.model.now.trees[head][from].clone();
         let len = (source.len() * BLOCK) as u64;
-        let done = fs.clone_range((CloneFrom::File(fs, file(fs, from)), 0), (file(fs, to), 0), len, true);
+        let done =
+            fs.clones().clone_range((CloneFrom::File(fs, file(fs, from)), 0), (file(fs, to), 0), len, true);
         assert_eq!(done.unwrap(), len);
         let cloned = source.iter().map(|pointer| match *pointer {
             0 => 0,
@@ -308,9 +311,9 @@ fn counts(spa: &Spa) -> (u64, u64) {
 /// Files of a head.
 fn content(fs: &FsWriter) -> BTreeMap<String, Vec<u8>> {
     let mut all = BTreeMap::new();
-    for entry in fs.entries(fs.root).unwrap() {
-        let mut bytes = vec![0; fs.attr(entry.object).unwrap().size as usize];
-        fs.read(entry.object, 0, &mut bytes).unwrap();
+    for entry in fs.dirs().entries(fs.root).unwrap() {
+        let mut bytes = vec![0; fs.attrs().get(entry.object).unwrap().size as usize];
+        fs.data().read(entry.object, 0, &mut bytes).unwrap();
         all.insert(String::from_utf8_lossy(&entry.name).into_owned(), bytes);
     }
     all
@@ -372,8 +375,8 @@ impl Model {
             spa.dsl_task(move |tasks| tasks.destroy(name, false)).map_err(|e| format!("{name}: {e}"))?;
         }
         let fs = mount(&spa, POOL, Overrides::default()).map_err(|e| format!("mount: {e}"))?;
-        for entry in fs.entries(fs.root).unwrap() {
-            fs.unlink(fs.root, &entry.name).map_err(|e| format!("unlink: {e}"))?;
+        for entry in fs.dirs().entries(fs.root).unwrap() {
+            fs.dirs().unlink(fs.root, &entry.name).map_err(|e| format!("unlink: {e}"))?;
         }
         (0..SETTLED).try_for_each(|_| spa.sync()).map_err(|e| e.to_string())?;
         let (left, fast) = (counts(&spa), spa.features.count(Feature::FastDedup));

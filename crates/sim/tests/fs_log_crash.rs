@@ -34,25 +34,27 @@ struct Step {
 
 fn place(fs: &FsWriter, name: &'static str) -> (u64, &'static [u8]) {
     match name.split_once('/') {
-        Some((dir, name)) => (fs.lookup(fs.root, dir.as_bytes()).unwrap().unwrap().object, name.as_bytes()),
+        Some((dir, name)) => {
+            (fs.dirs().lookup(fs.root, dir.as_bytes()).unwrap().unwrap().object, name.as_bytes())
+        }
         None => (fs.root, name.as_bytes()),
     }
 }
 
 fn find(fs: &FsWriter, name: &'static str) -> Option<u64> {
     let (dir, last) = place(fs, name);
-    fs.lookup(dir, last).unwrap().map(|entry| entry.object)
+    fs.dirs().lookup(dir, last).unwrap().map(|entry| entry.object)
 }
 
 fn see(fs: &FsWriter) -> State {
     let one = |name: &'static str| {
         let number = find(fs, name)?;
-        let attr = fs.attr(number).unwrap();
+        let attr = fs.attrs().get(number).unwrap();
         let mut bytes = vec![0; attr.size as usize];
-        fs.read(number, 0, &mut bytes).unwrap();
-        let names = fs.xattr_names(number).unwrap();
+        fs.data().read(number, 0, &mut bytes).unwrap();
+        let names = fs.xattrs().names(number).unwrap();
         let xattrs = names.into_iter().map(|name| {
-            let value = fs.xattr(number, &name).unwrap().unwrap();
+            let value = fs.xattrs().get(number, &name).unwrap().unwrap();
             (name, value)
         });
         Some((name, Seen(attr.perm, attr.links, Arc::new(bytes), xattrs.collect())))
@@ -77,14 +79,14 @@ fn change(fs: &FsWriter, random: &mut Rng) -> zpl::Result<BTreeSet<&'static str>
         let new = NewNode::new(FileKind::Regular, 0o640, 0, 0);
         if random.below(3) == 0 {
             // One that gets its name when it is written.
-            let made = fs.create_unnamed(from.0, &new)?;
-            fs.write(made, 0, &bytes(random), true)?;
-            fs.link(made, from.0, from.1)?;
+            let made = fs.dirs().create_unnamed(from.0, &new)?;
+            fs.data().write(made, 0, &bytes(random), true)?;
+            fs.dirs().link(made, from.0, from.1)?;
             fs.close_file(made)?;
             return Ok(touched);
         }
-        let made = fs.create(from.0, from.1, &new)?;
-        fs.write(made, 0, &bytes(random), true)?;
+        let made = fs.dirs().create(from.0, from.1, &new)?;
+        fs.data().write(made, 0, &bytes(random), true)?;
         return Ok(touched);
     };
     // Other names of the file change with it.
@@ -95,29 +97,29 @@ fn change(fs: &FsWriter, random: &mut Rng) -> zpl::Result<BTreeSet<&'static str>
         12.. => {
             let mut same = vec![0; 1 + random.below(200_000) as usize];
             let at = (at / 2) & !0x3fff;
-            let len = fs.read(number, at, &mut same)?;
-            fs.write(number, at, &same[..len], true)?;
+            let len = fs.data().read(number, at, &mut same)?;
+            fs.data().write(number, at, &same[..len], true)?;
         }
-        0..4 => fs.write(number, at, &bytes(random), true)?,
-        4 => fs.append(number, &bytes(random), true).map(drop)?,
-        5 => fs.truncate(number, at)?,
-        6 => fs.punch(number, at, 70_000)?,
+        0..4 => fs.data().write(number, at, &bytes(random), true)?,
+        4 => fs.data().append(number, &bytes(random), true).map(drop)?,
+        5 => fs.data().truncate(number, at)?,
+        6 => fs.data().punch(number, at, 70_000)?,
         7 => {
             touched.extend(NAMES.into_iter().filter(|name| find(fs, name) == find(fs, other)));
             touched.insert(other);
-            fs.rename(from, to, RenameKind::Plain, (0, 0))?;
+            fs.dirs().rename(from, to, RenameKind::Plain, (0, 0))?;
         }
         8 if find(fs, other).is_none() => {
             touched.insert(other);
-            fs.link(number, to.0, to.1)?;
+            fs.dirs().link(number, to.0, to.1)?;
         }
-        9 => fs.unlink(from.0, from.1)?,
+        9 => fs.dirs().unlink(from.0, from.1)?,
         10 => {
             let value = bytes(random);
             let value = &value[..value.len().min(40_000)];
-            fs.set_xattr(number, b"user.x", Some(value), XattrMode::Set)?;
+            fs.xattrs().set(number, b"user.x", Some(value), XattrMode::Set)?;
         }
-        _ => fs.setattr(number, &Settings { mode: Some(random.below(0o1000)), ..Settings::default() })?,
+        _ => fs.attrs().set(number, &Settings { mode: Some(random.below(0o1000)), ..Settings::default() })?,
     }
     Ok(touched)
 }
@@ -151,7 +153,7 @@ fn run(spa: &Arc<Spa>, record: &Record, gate: &Gate, work: Work) -> Vec<Step> {
     let Work { steps, seed, overlap, .. } = work;
     let always = work.settings.contains(&("sync", 1));
     let fs = mount(spa, POOL, quiet()).unwrap();
-    fs.create(fs.root, b"d", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    fs.dirs().create(fs.root, b"d", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
     spa.sync().unwrap();
     record.mark(0);
     let mut random = Rng::new(seed);
@@ -204,7 +206,7 @@ fn checked(image: &[Pages], promised: u64, next: u64, all: &[Step]) -> Result<u6
     }
     // The log works on, and nothing leaks.
     if let Some(number) = find(&fs, "a") {
-        fs.write(number, 0, b"more", true).map_err(|e| e.to_string())?;
+        fs.data().write(number, 0, b"more", true).map_err(|e| e.to_string())?;
         fs.fsync(number).map_err(|e| format!("fsync: {e}"))?;
     }
     fs.unmount().map_err(|e| format!("unmount: {e}"))?;

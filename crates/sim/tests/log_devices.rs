@@ -25,10 +25,10 @@ fn killed_after(between: impl FnOnce(&Arc<Spa>)) -> Vec<Pages> {
     let disks = world::disks_of(&machine.blank());
     let spa = world::create_pool(&world::env(1), machine, &world::as_devices(&disks)).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     fs.fsync(file).unwrap();
     between(&spa);
-    fs.write(file, 0, BYTES, true).unwrap();
+    fs.data().write(file, 0, BYTES, true).unwrap();
     fs.fsync(file).unwrap();
     disks.iter().map(|disk| disk.pages()).collect()
 }
@@ -64,9 +64,9 @@ fn fail(disk: &FaultyDevice) {
 /// Checks the file, and its content.
 fn holds_what_was_synced(spa: &Arc<Spa>) {
     let fs = mount(spa, POOL, Overrides::default()).unwrap();
-    let file = fs.lookup(fs.root, b"file").unwrap().unwrap().object;
+    let file = fs.dirs().lookup(fs.root, b"file").unwrap().unwrap().object;
     let mut bytes = vec![0; BYTES.len()];
-    assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), BYTES.len());
+    assert_eq!(fs.data().read(file, 0, &mut bytes).unwrap(), BYTES.len());
     assert_eq!(bytes, BYTES);
 }
 
@@ -109,7 +109,7 @@ fn a_log_whose_device_is_gone_is_given_up_with_its_head() {
     let header = spa.pool.dsl.dataset(POOL).unwrap().objset().unwrap().phys.zil_header;
     assert_eq!(header, ZilHeader::default());
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     fs.fsync(file).unwrap();
 }
 
@@ -127,7 +127,7 @@ fn a_claimed_log_whose_device_is_gone_is_given_up_and_its_device_leaves() {
     spa.removal().remove(log_leaf(&spa)).unwrap();
     assert!(spa.pool.tree().tops().all(|top| top.bias != AllocBias::Log || top.leaves().next().is_none()));
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     fs.fsync(file).unwrap();
     fs.unmount().unwrap();
     spa.export().unwrap();

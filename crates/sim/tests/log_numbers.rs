@@ -15,14 +15,14 @@ use zpl::write::{FsWriter, NewNode, Overrides, RenameKind, mount};
 type Going = fn(&FsWriter, u64);
 
 fn written_and_replaced(fs: &FsWriter, file: u64) {
-    fs.write(file, 0, b"nobody asked for these", true).unwrap();
-    fs.rename((fs.root, b"b"), (fs.root, b"a"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.data().write(file, 0, b"nobody asked for these", true).unwrap();
+    fs.dirs().rename((fs.root, b"b"), (fs.root, b"a"), RenameKind::Plain, (0, 0)).unwrap();
 }
 
 fn resized_without_a_name(fs: &FsWriter, file: u64) {
     fs.open_file(file).unwrap();
-    fs.unlink(fs.root, b"a").unwrap();
-    fs.truncate(file, 5000).unwrap();
+    fs.dirs().unlink(fs.root, b"a").unwrap();
+    fs.data().truncate(file, 5000).unwrap();
     fs.close_file(file).unwrap();
 }
 
@@ -39,7 +39,7 @@ fn number_is_used_again(going: Going, writes: u64) -> Option<bool> {
     let spa = world::create_pool(&env, machine, &devices).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     let create =
-        |name: &[u8]| fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o640, 0, 0)).unwrap();
+        |name: &[u8]| fs.dirs().create(fs.root, name, &NewNode::new(FileKind::Regular, 0o640, 0, 0)).unwrap();
     let (old, other) = (create(b"a"), create(b"b"));
     fs.fsync(0).unwrap();
     spa.sync().unwrap();
@@ -57,8 +57,8 @@ fn number_is_used_again(going: Going, writes: u64) -> Option<bool> {
     let spa = import(&world::env(2), source, &options).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     assert!(fs.replayed().unwrap().error.is_none());
-    let found = fs.lookup(fs.root, b"c").unwrap().unwrap().object;
-    let size = fs.attr(found).unwrap().size;
+    let found = fs.dirs().lookup(fs.root, b"c").unwrap().unwrap().object;
+    let size = fs.attrs().get(found).unwrap().size;
     assert_eq!(size, 0, "object {new} came after object {old}, at write {writes}");
     is_held.then_some(new == old)
 }

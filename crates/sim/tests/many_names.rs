@@ -18,11 +18,11 @@ fn a_directory_of_many_names_is_made_and_counted() {
     let disks = files::disks(&dir, 1, (256 << 20) + count * 1500).unwrap();
     let pool = FilePool::create(&Env::system(64 << 20).unwrap(), Shape::Single, disks).unwrap();
     let fs = &pool.fs;
-    let names = fs.create(fs.root, b"names", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    let names = fs.dirs().create(fs.root, b"names", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
     for number in 0..count {
         let name = format!("a file with number {number}");
-        fs.create(names, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+        fs.dirs().create(names, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     }
-    assert_eq!(fs.attr(names).unwrap().size, count + 2);
+    assert_eq!(fs.attrs().get(names).unwrap().size, count + 2);
     pool.export().unwrap();
 }

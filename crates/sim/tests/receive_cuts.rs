@@ -175,7 +175,7 @@ fn cut(name: &str, case: &Case, seed: u64, images: u64, shown: u64) {
             let fs = mount(&spa, POOL, Overrides::default()).unwrap();
             for n in 0..case.files {
                 let new = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-                fs.create(fs.root, format!("file{n}").as_bytes(), &new).unwrap();
+                fs.dirs().create(fs.root, format!("file{n}").as_bytes(), &new).unwrap();
             }
             fs.unmount().unwrap();
             spa.dsl_task(|tasks| tasks.snapshot(&[&format!("{POOL}@o")], &[])).unwrap();

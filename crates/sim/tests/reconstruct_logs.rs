@@ -22,11 +22,11 @@ fn a_reconstruction_goes_on_after_an_import_that_claims_a_log() {
     let disks = world::disks_of(&blank);
     let spa = world::create_pool(&world::env(1), machine, &world::as_devices(&disks[..2])).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     let mut random = Rng::new(5);
     for at in (0..BYTES).step_by(1 << 20) {
         let bytes: Vec<u8> = (0..1 << 17).flat_map(|_| random.next_u64().to_le_bytes()).collect();
-        fs.write(file, at, &bytes, true).unwrap();
+        fs.data().write(file, at, &bytes, true).unwrap();
         spa.sync().unwrap();
     }
     let device = Arc::clone(&disks[2]) as Device;
@@ -38,7 +38,7 @@ fn a_reconstruction_goes_on_after_an_import_that_claims_a_log() {
     assert!(spa.rebuilds().is_rebuilding());
     // The first commit makes the log and waits for its txg; what the second writes is in the log alone.
     for bytes in [b"these make the log, ", b"these are in the log"] {
-        fs.write(file, 0, bytes, true).unwrap();
+        fs.data().write(file, 0, bytes, true).unwrap();
         fs.fsync(file).unwrap();
     }
     // The power fails.

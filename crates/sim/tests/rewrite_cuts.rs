@@ -146,12 +146,12 @@ impl Bed {
             // Two are equal.
             let content = bytes(n.min(FILES - 2) as u64 + 1, BLOCKS * BLOCK);
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let file = self.fs.create(self.fs.root, &name(n), &node).unwrap();
-            self.fs.write(file, 0, &content, true).unwrap();
+            let file = self.fs.dirs().create(self.fs.root, &name(n), &node).unwrap();
+            self.fs.data().write(file, 0, &content, true).unwrap();
             state.push(content);
         }
         // A file with a hole changes its record size by way of a hidden file.
-        self.fs.punch(self.file(0), 3 * BLOCK, 2 * BLOCK).unwrap();
+        self.fs.data().punch(self.file(0), 3 * BLOCK, 2 * BLOCK).unwrap();
         state[0][3 * BLOCK as usize..][..2 * BLOCK as usize].fill(0);
         self.spa.sync().unwrap();
         if matches!(form, Form::Some(Which::Undedup, _)) {
@@ -159,7 +159,7 @@ impl Bed {
         }
         if case.clones {
             let from = CloneFrom::File(&self.fs, self.file(1));
-            self.fs.clone_range((from, 0), (self.file(2), 0), BLOCKS * BLOCK / 2, true).unwrap();
+            self.fs.clones().clone_range((from, 0), (self.file(2), 0), BLOCKS * BLOCK / 2, true).unwrap();
             let half = (BLOCKS * BLOCK / 2) as usize;
             let (one, two) = state.split_at_mut(2);
             two[0][..half].copy_from_slice(&one[1][..half]);
@@ -170,7 +170,7 @@ impl Bed {
             self.spa.dsl_task(|tasks| tasks.clone_snapshot("sim/fs@a", COPY).map(drop)).unwrap();
             // Some blocks that only the head has.
             let content = bytes(77, 6 * BLOCK);
-            self.fs.write(self.file(3), BLOCK, &content, true).unwrap();
+            self.fs.data().write(self.file(3), BLOCK, &content, true).unwrap();
             state[3][BLOCK as usize..][..content.len()].copy_from_slice(&content);
             self.spa.sync().unwrap();
         }
@@ -178,7 +178,7 @@ impl Bed {
     }
 
     fn file(&self, n: usize) -> u64 {
-        self.fs.lookup(self.fs.root, &name(n)).unwrap().unwrap().object
+        self.fs.dirs().lookup(self.fs.root, &name(n)).unwrap().unwrap().object
     }
 
     /// Brings the disk for which the run is made.
@@ -216,17 +216,19 @@ impl Bed {
         }
         if case.full {
             let root = mount(&self.spa, POOL, Overrides::default()).unwrap();
-            let ballast =
-                root.create(root.root, b"ballast", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+            let ballast = root
+                .dirs()
+                .create(root.root, b"ballast", &NewNode::new(FileKind::Regular, 0o644, 0, 0))
+                .unwrap();
             let mut at = 0;
             for len in [1 << 20, 128 << 10, 16 << 10] {
-                while root.write(ballast, at, &bytes(at, len), true).is_ok() {
+                while root.data().write(ballast, at, &bytes(at, len), true).is_ok() {
                     at += len;
                 }
                 self.spa.sync().unwrap();
             }
             // Some space for the run.
-            root.truncate(ballast, at.saturating_sub(600 << 10)).unwrap();
+            root.data().truncate(ballast, at.saturating_sub(600 << 10)).unwrap();
             root.unmount().unwrap();
             (0..4).for_each(|_| self.spa.sync().unwrap());
         }
@@ -240,18 +242,19 @@ fn rewritten(fs: &FsWriter, file: u64, form: Form, between: &mut dyn FnMut()) ->
         Form::Some(which, births) => {
             for at in (0..BLOCKS * BLOCK).step_by(STEP as usize) {
                 let how = RewriteHow { births, which, dry: false };
-                written += fs.rewrite_some(file, at, STEP, how)?.written;
+                written += fs.rewrites().rewrite_some(file, at, STEP, how)?.written;
                 between();
             }
         }
-        Form::Record(record) => match fs.reblock_at_once(file, record)? {
+        Form::Record(record) => match fs.reblocking().at_once(file, record)? {
             Reblocked::Already => {}
             Reblocked::Done(bytes) => {
                 written += bytes;
                 between();
             }
             Reblocked::NeedsHidden => {
-                let help = fs.create_unnamed(fs.root, &NewNode::new(FileKind::Regular, 0o600, 0, 0))?;
+                let help =
+                    fs.dirs().create_unnamed(fs.root, &NewNode::new(FileKind::Regular, 0o600, 0, 0))?;
                 let done = with_hidden(fs, (file, help), record, between);
                 fs.close_file(help)?;
                 written += done?;
@@ -267,18 +270,18 @@ fn with_hidden(
     record: u64,
     between: &mut dyn FnMut(),
 ) -> Result<u64> {
-    let Some(mut as_of) = fs.reblock_begin(file, help, record)? else { return Ok(0) };
+    let Some(mut as_of) = fs.reblocking().begin(file, help, record)? else { return Ok(0) };
     let mut written = 0;
     for at in (0..BLOCKS * BLOCK).step_by(STEP as usize) {
-        written += fs.reblock_copy(file, help, at..at + STEP)?;
+        written += fs.reblocking().copy(file, help, at..at + STEP)?;
         between();
     }
     for round in 0.. {
-        match fs.reblock_finish(file, help, as_of, round < 2)? {
+        match fs.reblocking().finish(file, help, as_of, round < 2)? {
             Finish::Done => break,
             Finish::Again(ranges, txg) => {
                 for (start, end) in ranges {
-                    written += fs.reblock_copy(file, help, start..end)?;
+                    written += fs.reblocking().copy(file, help, start..end)?;
                 }
                 as_of = txg;
             }
@@ -289,8 +292,8 @@ fn with_hidden(
 }
 
 fn read(fs: &FsWriter, file: u64) -> Vec<u8> {
-    let mut bytes = vec![0; fs.attr(file).unwrap().size as usize];
-    fs.read(file, 0, &mut bytes).unwrap();
+    let mut bytes = vec![0; fs.attrs().get(file).unwrap().size as usize];
+    fs.data().read(file, 0, &mut bytes).unwrap();
     bytes
 }
 
@@ -318,7 +321,7 @@ impl Written {
         }
         let fs = mount(&spa, CHILD, Overrides::default()).map_err(|e| format!("mount: {e}"))?;
         let file = |n: usize| -> std::result::Result<u64, String> {
-            Ok(fs.lookup(fs.root, &name(n)).unwrap().ok_or("a file is missing")?.object)
+            Ok(fs.dirs().lookup(fs.root, &name(n)).unwrap().ok_or("a file is missing")?.object)
         };
         let mut state = State::new();
         for n in 0..FILES {
@@ -396,7 +399,7 @@ fn survives(form: Form, case: Case, images: u64) {
                 let at = random.below(BLOCKS * BLOCK / SMALL) * SMALL;
                 let new = bytes(random.next_u64(), 1 + random.below(SMALL));
                 let file = bed.file(which);
-                match bed.fs.write(file, at, &new, true) {
+                match bed.fs.data().write(file, at, &new, true) {
                     Err(e) if is_refusal(e.kind()) => return,
                     done => done.unwrap(),
                 }

@@ -49,7 +49,7 @@ impl Watch for Writer {
         let mut next = self.states.last().unwrap().clone();
         let (n, at) = (self.random.below(FILES as u64) as usize, self.random.below(BLOCKS as u64) as usize);
         let bytes = block(self.random.below(12));
-        self.fs.write(self.files[n], (at * BLOCK) as u64, &bytes, true).unwrap();
+        self.fs.data().write(self.files[n], (at * BLOCK) as u64, &bytes, true).unwrap();
         next[n][at * BLOCK..][..BLOCK].copy_from_slice(&bytes);
         self.states.push(next);
         self.fs.fsync(self.files[n]).unwrap();
@@ -59,8 +59,8 @@ impl Watch for Writer {
 }
 
 fn content(fs: &FsWriter, file: u64) -> Vec<u8> {
-    let mut bytes = vec![0; fs.attr(file).unwrap().size as usize];
-    fs.read(file, 0, &mut bytes).unwrap();
+    let mut bytes = vec![0; fs.attrs().get(file).unwrap().size as usize];
+    fs.data().read(file, 0, &mut bytes).unwrap();
     bytes
 }
 
@@ -71,7 +71,7 @@ fn checked(image: &[Pages], promised: usize, states: &[State]) -> Result<(), Str
     let spa = import(&world::env(2), source, &options).map_err(|e| format!("import: {e}"))?;
     let fs = mount(&spa, POOL, Overrides::default()).map_err(|e| format!("mount: {e}"))?;
     for n in 0..FILES {
-        let file = fs.lookup(fs.root, &name(n)).unwrap().ok_or("a file is missing")?.object;
+        let file = fs.dirs().lookup(fs.root, &name(n)).unwrap().ok_or("a file is missing")?.object;
         let have = content(&fs, file);
         let fits = |state: Option<&State>| state.is_some_and(|state| state[n] == have);
         if !fits(states.get(promised)) && !fits(states.get(promised + 1)) {
@@ -100,9 +100,10 @@ fn survives(machine: Machine, checksum: u64, seed: u64) {
     let mut random = Rng::new(seed);
     let (mut files, mut state) = (Vec::new(), Vec::new());
     for n in 0..FILES {
-        let file = fs.create(fs.root, &name(n), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+        let file =
+            fs.dirs().create(fs.root, &name(n), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
         let bytes: Vec<u8> = (0..BLOCKS).flat_map(|_| block(random.below(12))).collect();
-        fs.write(file, 0, &bytes, true).unwrap();
+        fs.data().write(file, 0, &bytes, true).unwrap();
         files.push(file);
         state.push(bytes);
     }

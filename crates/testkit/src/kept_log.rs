@@ -21,9 +21,9 @@ pub fn forge(dir: &Path, name: &str) -> u64 {
     let spa = pools::create_fs_dir(own.path(), name, 128 << 20, Encryption::default()).expect("a pool");
     let fs = mount(&spa, name, Overrides::default()).expect("a mount");
     let new = NewNode::new(FileKind::Regular, 0o600, 0, 0);
-    let file = fs.create(fs.root, b"file", &new).expect("a file");
+    let file = fs.dirs().create(fs.root, b"file", &new).expect("a file");
     let root = fs.root;
-    fs.write(file, 0, &[1; 3000], true).expect("a write");
+    fs.data().write(file, 0, &[1; 3000], true).expect("a write");
     fs.unmount().expect("an unmount");
     drop(fs);
     let other = format!("{name}/other");

@@ -23,8 +23,8 @@ fn body(seed: u64) -> Vec<u8> {
 
 fn write(fs: &FsWriter, name: &str, seed: u64) {
     let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-    let file = fs.create(fs.root, name.as_bytes(), &node).unwrap();
-    fs.write(file, 0, &body(seed), true).unwrap();
+    let file = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
+    fs.data().write(file, 0, &body(seed), true).unwrap();
 }
 
 fn check(spa: &Spa, name: &str, seed: u64) {

@@ -39,8 +39,8 @@ fn with_mount(spa: &Arc<Spa>, change: impl FnOnce(&FsWriter)) {
 
 fn write(fs: &FsWriter, name: &str, seed: u64) {
     let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-    let file = fs.create(fs.root, name.as_bytes(), &node).unwrap();
-    fs.write(file, 0, &body(seed), true).unwrap();
+    let file = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
+    fs.data().write(file, 0, &body(seed), true).unwrap();
 }
 
 /// Seeds of the files that are there and whole.
@@ -81,7 +81,7 @@ fn with_checkpoint(dir: &Path) -> Arc<Spa> {
     spa.checkpoint().take().unwrap();
     with_mount(&spa, |fs| {
         for seed in 0..FILES {
-            fs.unlink(fs.root, format!("file-{seed}").as_bytes()).unwrap();
+            fs.dirs().unlink(fs.root, format!("file-{seed}").as_bytes()).unwrap();
             write(fs, &format!("file-{}", FILES + seed), FILES + seed);
             spa.sync().unwrap();
         }

@@ -66,14 +66,14 @@ fn noise(random: &mut Rng, len: usize) -> Vec<u8> {
 }
 
 fn content(fs: &FsWriter, file: u64) -> Vec<u8> {
-    let mut bytes = vec![0; fs.attr(file).unwrap().size as usize];
-    assert_eq!(fs.read(file, 0, &mut bytes).unwrap(), bytes.len());
+    let mut bytes = vec![0; fs.attrs().get(file).unwrap().size as usize];
+    assert_eq!(fs.data().read(file, 0, &mut bytes).unwrap(), bytes.len());
     bytes
 }
 
 fn clone_all(from: (&FsWriter, u64), to: (&FsWriter, u64)) -> u64 {
-    let len = from.0.attr(from.1).unwrap().size;
-    to.0.clone_range((CloneFrom::File(from.0, from.1), 0), (to.1, 0), len, true).unwrap()
+    let len = from.0.attrs().get(from.1).unwrap().size;
+    to.0.clones().clone_range((CloneFrom::File(from.0, from.1), 0), (to.1, 0), len, true).unwrap()
 }
 
 /// Used and saved bytes, and entries, as both the tables and the pool say.
@@ -115,11 +115,13 @@ fn a_cloned_file_shares_its_blocks_until_the_last_reference_ends() {
     let (a, b) = (open(&spa, "cloned/a"), open(&spa, "cloned/b"));
     let mut bytes = noise(&mut Rng::new(1), 100 * 4096 + 700);
     bytes[8 * 4096..12 * 4096].fill(0);
-    let one = a.create(a.root, b"one", &node()).unwrap();
-    a.write(one, 0, &bytes, true).unwrap();
-    a.punch(one, 8 * 4096, 4 * 4096).unwrap();
-    let (two, three) =
-        (a.create(a.root, b"two", &node()).unwrap(), b.create(b.root, b"three", &node()).unwrap());
+    let one = a.dirs().create(a.root, b"one", &node()).unwrap();
+    a.data().write(one, 0, &bytes, true).unwrap();
+    a.data().punch(one, 8 * 4096, 4 * 4096).unwrap();
+    let (two, three) = (
+        a.dirs().create(a.root, b"two", &node()).unwrap(),
+        b.dirs().create(b.root, b"three", &node()).unwrap(),
+    );
     // Cloning waits for blocks that are not on disk yet.
     assert_eq!(clone_all((&a, one), (&a, two)), bytes.len() as u64);
     // A clone that is not on disk yet is one, too.
@@ -128,26 +130,29 @@ fn a_cloned_file_shares_its_blocks_until_the_last_reference_ends() {
     assert_eq!(counted(&spa), (97, 194));
     assert!(content(&a, two) == bytes && content(&b, three) == bytes);
     // A block over itself.
-    assert_eq!(a.clone_range((CloneFrom::File(&a, two), 0), (one, 0), 4096 * 3, true).unwrap(), 4096 * 3);
+    assert_eq!(
+        a.clones().clone_range((CloneFrom::File(&a, two), 0), (one, 0), 4096 * 3, true).unwrap(),
+        4096 * 3
+    );
     assert_eq!(counted(&spa), (97, 194));
     // Clones that are overwritten, truncated or removed in the same txg are never counted.
-    let four = a.create(a.root, b"four", &node()).unwrap();
-    let five = a.create(a.root, b"five", &node()).unwrap();
+    let four = a.dirs().create(a.root, b"four", &node()).unwrap();
+    let five = a.dirs().create(a.root, b"five", &node()).unwrap();
     clone_all((&a, one), (&a, four));
     clone_all((&a, one), (&a, five));
-    a.write(four, 4096 + 100, b"part of a block", true).unwrap();
-    a.write(four, 2 * 4096, &bytes[..4096], true).unwrap();
-    a.truncate(four, 5 * 4096 + 7).unwrap();
-    a.unlink(a.root, b"five").unwrap();
+    a.data().write(four, 4096 + 100, b"part of a block", true).unwrap();
+    a.data().write(four, 2 * 4096, &bytes[..4096], true).unwrap();
+    a.data().truncate(four, 5 * 4096 + 7).unwrap();
+    a.dirs().unlink(a.root, b"five").unwrap();
     let mut expected = bytes[..5 * 4096 + 7].to_vec();
     expected[4096 + 100..][..15].copy_from_slice(b"part of a block");
     expected[2 * 4096..3 * 4096].copy_from_slice(&bytes[..4096]);
     assert!(content(&a, four) == expected);
     assert_eq!(counted(&spa), (97, 194 + 3));
     assert!(content(&a, four) == expected);
-    a.unlink(a.root, b"one").unwrap();
+    a.dirs().unlink(a.root, b"one").unwrap();
     assert_eq!(counted(&spa), (97, 97 + 3));
-    a.unlink(a.root, b"four").unwrap();
+    a.dirs().unlink(a.root, b"four").unwrap();
     assert!(content(&a, two) == bytes && content(&b, three) == bytes);
     a.unmount().unwrap();
     b.unmount().unwrap();
@@ -157,7 +162,7 @@ fn a_cloned_file_shares_its_blocks_until_the_last_reference_ends() {
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
     let (a, b) = (open(&spa, "cloned/a"), open(&spa, "cloned/b"));
     assert!(content(&a, two) == bytes && content(&b, three) == bytes);
-    b.unlink(b.root, b"three").unwrap();
+    b.dirs().unlink(b.root, b"three").unwrap();
     is_over(&spa);
     assert!(content(&a, two) == bytes);
     a.unmount().unwrap();
@@ -172,12 +177,12 @@ fn ranges_that_do_not_fit_are_left_to_the_caller() {
     let dir = tempfile::tempdir().unwrap();
     let spa = new_pool(dir.path(), 1);
     let a = open(&spa, "cloned/a");
-    let one = a.create(a.root, b"one", &node()).unwrap();
+    let one = a.dirs().create(a.root, b"one", &node()).unwrap();
     let bytes = noise(&mut Rng::new(2), 10 * 4096);
-    a.write(one, 0, &bytes, true).unwrap();
-    let clone = |from, to, len| a.clone_range((CloneFrom::File(&a, one), from), to, len, true);
+    a.data().write(one, 0, &bytes, true).unwrap();
+    let clone = |from, to, len| a.clones().clone_range((CloneFrom::File(&a, one), from), to, len, true);
     let kind = |result: engine::Result<u64>| result.unwrap_err().kind();
-    let two = a.create(a.root, b"two", &node()).unwrap();
+    let two = a.dirs().create(a.root, b"two", &node()).unwrap();
     assert_eq!(kind(clone(1, (two, 0), 4096)), engine::Kind::Invalid);
     assert_eq!(kind(clone(0, (two, 512), 8192)), engine::Kind::Invalid);
     assert_eq!(kind(clone(0, (two, 0), 100)), engine::Kind::Invalid);
@@ -212,7 +217,7 @@ impl Run {
         let key = (self.random.below(2) as usize, self.random.below(5) as u8);
         if !self.files.contains_key(&key) {
             let fs = &self.fs[key.0];
-            let file = fs.create(fs.root, &[b'f', b'0' + key.1], &node()).unwrap();
+            let file = fs.dirs().create(fs.root, &[b'f', b'0' + key.1], &node()).unwrap();
             self.files.insert(key, file);
             self.model.insert(key, Vec::new());
         }
@@ -227,7 +232,7 @@ impl Run {
         if self.random.below(4) == 0 {
             bytes.fill(7);
         }
-        self.fs[key.0].write(self.files[&key], at as u64, &bytes, true).unwrap();
+        self.fs[key.0].data().write(self.files[&key], at as u64, &bytes, true).unwrap();
         let model = self.model.get_mut(&key).unwrap();
         model.resize(model.len().max(at + len), 0);
         model[at..at + len].copy_from_slice(&bytes);
@@ -239,7 +244,7 @@ impl Run {
         let (at, put) = if self.random.below(2) == 0 { (0, 0) } else { (at, put) };
         let len = (1 + self.random.below(40)) * BLOCK;
         let source = CloneFrom::File(&self.fs[from.0], self.files[&from]);
-        let done = self.fs[to.0].clone_range((source, at), (self.files[&to], put), len, true);
+        let done = self.fs[to.0].clones().clone_range((source, at), (self.files[&to], put), len, true);
         let done = match done {
             Ok(done) => done as usize,
             Err(e) => return assert_eq!(e.kind(), engine::Kind::Invalid, "{e}"),
@@ -256,14 +261,14 @@ impl Run {
     fn cut(&mut self) {
         let key = self.file();
         let size = self.random.below(70 * 4096);
-        self.fs[key.0].truncate(self.files[&key], size).unwrap();
+        self.fs[key.0].data().truncate(self.files[&key], size).unwrap();
         self.model.get_mut(&key).unwrap().resize(size as usize, 0);
     }
 
     fn punch(&mut self) {
         let key = self.file();
         let (at, len) = (self.random.below(50 * 4096), 1 + self.random.below(50_000));
-        self.fs[key.0].punch(self.files[&key], at, len).unwrap();
+        self.fs[key.0].data().punch(self.files[&key], at, len).unwrap();
         let model = self.model.get_mut(&key).unwrap();
         let end = model.len().min((at + len) as usize);
         model[(at as usize).min(end)..end].fill(0);
@@ -272,7 +277,7 @@ impl Run {
     fn remove(&mut self) {
         let key = self.file();
         let fs = &self.fs[key.0];
-        fs.unlink(fs.root, &[b'f', b'0' + key.1]).unwrap();
+        fs.dirs().unlink(fs.root, &[b'f', b'0' + key.1]).unwrap();
         self.files.remove(&key);
         self.model.remove(&key);
     }
@@ -361,7 +366,7 @@ fn random_work(seed: u64, prepare: impl Fn(&Arc<Spa>), judge: Judge) {
     let kept: Vec<String> = std::mem::take(&mut run.snapshots);
     for key in run.files.keys() {
         let fs = &run.fs[key.0];
-        fs.unlink(fs.root, &[b'f', b'0' + key.1]).unwrap();
+        fs.dirs().unlink(fs.root, &[b'f', b'0' + key.1]).unwrap();
     }
     for name in kept {
         run.spa.dsl_task(move |tasks| tasks.destroy_snapshots(&[&name], false)).unwrap();
@@ -402,18 +407,18 @@ fn golden_clones_are_cloned_and_freed() {
     let before: Vec<Vec<u8>> = names.iter().map(|(_, file)| content(&fs, *file)).collect();
     let mut copies = Vec::new();
     for (n, (_, file)) in names.iter().enumerate() {
-        let copy = fs.create(fs.root, format!("copy{n}").as_bytes(), &node()).unwrap();
-        let len = fs.attr(*file).unwrap().size;
-        match fs.clone_range((CloneFrom::File(&fs, *file), 0), (copy, 0), len, true) {
+        let copy = fs.dirs().create(fs.root, format!("copy{n}").as_bytes(), &node()).unwrap();
+        let len = fs.attrs().get(*file).unwrap().size;
+        match fs.clones().clone_range((CloneFrom::File(&fs, *file), 0), (copy, 0), len, true) {
             Ok(done) => assert_eq!(done, len),
             Err(e) => panic!("{e}"),
         }
         copies.push(copy);
     }
-    names.iter().for_each(|(name, _)| fs.unlink(fs.root, name).unwrap());
+    names.iter().for_each(|(name, _)| fs.dirs().unlink(fs.root, name).unwrap());
     spa.sync().unwrap();
     assert!(copies.iter().zip(&before).all(|(copy, bytes)| content(&fs, *copy) == *bytes));
-    (0..copies.len()).for_each(|n| fs.unlink(fs.root, format!("copy{n}").as_bytes()).unwrap());
+    (0..copies.len()).for_each(|n| fs.dirs().unlink(fs.root, format!("copy{n}").as_bytes()).unwrap());
     fs.unmount().unwrap();
     is_over(&spa);
     spa.export().unwrap();

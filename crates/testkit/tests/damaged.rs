@@ -41,8 +41,8 @@ fn mounted(spa: &Arc<Spa>) -> Arc<FsWriter> {
 }
 
 fn create(fs: &FsWriter, name: &[u8], len: usize) -> u64 {
-    let number = fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(number, 0, &vec![7; len], true).unwrap();
+    let number = fs.dirs().create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(number, 0, &vec![7; len], true).unwrap();
     number
 }
 
@@ -74,22 +74,22 @@ fn a_file_that_lost_an_indirect_block_does_not_stop_the_pool() {
     let fs = mounted(&spa);
     let refused = |result: Result<()>| assert_eq!(result.unwrap_err().kind(), Kind::Checksum);
     let beyond = u64::from(1024 * 4096_u32);
-    refused(fs.write(file, beyond, &[1; 4096], true));
-    refused(fs.write(file, beyond + 5, &[1; 10], true));
-    refused(fs.punch(file, beyond, 8192));
-    refused(fs.truncate(file, 0));
-    fs.write(file, 0, &[1; 4096], true).unwrap();
+    refused(fs.data().write(file, beyond, &[1; 4096], true));
+    refused(fs.data().write(file, beyond + 5, &[1; 10], true));
+    refused(fs.data().punch(file, beyond, 8192));
+    refused(fs.data().truncate(file, 0));
+    fs.data().write(file, 0, &[1; 4096], true).unwrap();
     let other = create(&fs, b"other", 100);
     // It has no name any more, but blocks that can't be found can't be freed.
-    fs.unlink(fs.root, b"file").unwrap();
+    fs.dirs().unlink(fs.root, b"file").unwrap();
     fs.fsync(0).unwrap();
     spa.sync().unwrap();
     leave(spa, fs);
 
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
     let fs = mounted(&spa);
-    assert!(fs.lookup(fs.root, b"file").unwrap().is_none());
-    assert_eq!(fs.attr(other).unwrap().size, 100);
+    assert!(fs.dirs().lookup(fs.root, b"file").unwrap().is_none());
+    assert_eq!(fs.attrs().get(other).unwrap().size, 100);
     spa.sync().unwrap();
     leave(spa, fs);
 }

@@ -61,7 +61,7 @@ impl Bed {
 
     fn create(&self, name: &str) -> u64 {
         let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-        self.fs.create(self.fs.root, name.as_bytes(), &node).unwrap()
+        self.fs.dirs().create(self.fs.root, name.as_bytes(), &node).unwrap()
     }
 
     fn write(&self, name: &str, tags: Range<u64>) -> (u64, Range<u64>) {
@@ -71,7 +71,7 @@ impl Bed {
     /// Writes to a file and commits each of its blocks.
     fn fill(&self, number: u64, tags: Range<u64>) -> (u64, Range<u64>) {
         for (i, tag) in tags.clone().enumerate() {
-            self.fs.write(number, (i * BLOCK) as u64, &block(tag), true).unwrap();
+            self.fs.data().write(number, (i * BLOCK) as u64, &block(tag), true).unwrap();
             self.fs.fsync(number).unwrap();
         }
         (number, tags)
@@ -80,7 +80,7 @@ impl Bed {
     fn check(&self, (number, tags): &(u64, Range<u64>)) {
         let mut out = vec![0; BLOCK];
         for (i, tag) in tags.clone().enumerate() {
-            self.fs.read(*number, (i * BLOCK) as u64, &mut out).unwrap();
+            self.fs.data().read(*number, (i * BLOCK) as u64, &mut out).unwrap();
             assert!(out == block(tag), "file {number} block {i}");
         }
     }
@@ -107,8 +107,8 @@ impl Bed {
 
     /// Removes all files; nothing is left of the tables.
     fn empty(self) {
-        for entry in self.fs.entries(self.fs.root).unwrap() {
-            self.fs.unlink(self.fs.root, &entry.name).unwrap();
+        for entry in self.fs.dirs().entries(self.fs.root).unwrap() {
+            self.fs.dirs().unlink(self.fs.root, &entry.name).unwrap();
         }
         (0..30).for_each(|_| self.spa.dsl_task(|_| Ok(())).unwrap());
         assert_eq!(self.counts(), (0, 0));

@@ -61,11 +61,11 @@ fn write(spa: &Arc<Spa>, name: &str, bytes: usize) {
     let node = NewNode::new(FileKind::Regular, 0o600, 0, 0);
     let mut noise = vec![0; bytes];
     Rng::new(7).fill(&mut noise);
-    let file = fs.create(fs.root, format!("long{bytes}").as_bytes(), &node).unwrap();
-    fs.write(file, 0, &noise, true).unwrap();
+    let file = fs.dirs().create(fs.root, format!("long{bytes}").as_bytes(), &node).unwrap();
+    fs.data().write(file, 0, &noise, true).unwrap();
     for n in 0..60 {
-        let file = fs.create(fs.root, format!("small{bytes}-{n}").as_bytes(), &node).unwrap();
-        fs.write(file, 0, &noise[n * 5000..][..5000], true).unwrap();
+        let file = fs.dirs().create(fs.root, format!("small{bytes}-{n}").as_bytes(), &node).unwrap();
+        fs.data().write(file, 0, &noise[n * 5000..][..5000], true).unwrap();
     }
     fs.unmount().unwrap();
     spa.sync().unwrap();

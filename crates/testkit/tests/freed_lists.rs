@@ -26,14 +26,16 @@ const BOTH: &[Judge] = &[Judge::USUAL, Judge::NEWEST];
 /// Changes a file of so many blocks.
 fn write(spa: &Arc<Spa>, dataset: &str, blocks: usize) {
     let fs = mount(spa, dataset, Overrides::default()).unwrap();
-    let file = match fs.lookup(fs.root, b"file").unwrap() {
+    let file = match fs.dirs().lookup(fs.root, b"file").unwrap() {
         Some(found) => found.object,
-        None => fs.create(fs.root, b"file", &NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0)).unwrap(),
+        None => {
+            fs.dirs().create(fs.root, b"file", &NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0)).unwrap()
+        }
     };
     let seed = u32::try_from(spa.uberblock().txg).unwrap();
     let word = |n: u32| (n ^ seed).wrapping_mul(2_654_435_761).to_le_bytes();
     let bytes: Vec<u8> = (0..u32::try_from(blocks << 15).unwrap()).flat_map(word).collect();
-    fs.write(file, 0, &bytes, true).unwrap();
+    fs.data().write(file, 0, &bytes, true).unwrap();
     spa.sync().unwrap();
     fs.unmount().unwrap();
 }
@@ -162,9 +164,10 @@ fn freeing_stops_where_its_list_cannot_be_read() {
     let small = [("recordsize", Some(PropValue::Number(512)))];
     spa.dsl_task(move |tasks| tasks.set("freed/clone", &small, SettingSource::Local)).unwrap();
     let fs = mount(&spa, "freed/clone", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"small", &NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file =
+        fs.dirs().create(fs.root, b"small", &NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0)).unwrap();
     let bytes: Vec<u8> = (0..1_u32 << 19).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
-    fs.write(file, 0, &bytes[..1_500_000], true).unwrap();
+    fs.data().write(file, 0, &bytes[..1_500_000], true).unwrap();
     fs.unmount().unwrap();
     spa.export().unwrap();
     drop(spa);

@@ -122,8 +122,8 @@ fn snapshots_leave_what_is_reserved() {
         let live = spa.datasets.open(&*spa, number).unwrap();
         let clock = Arc::clone(&spa.pool.env.clock);
         let fs = FsWriter::open(&live.objset, Arc::clone(&spa) as _, clock, Options::default(), 3).unwrap();
-        let file = fs.create(fs.root, b"f", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
-        fs.write(file, 0, &noise(4 << 20), true).unwrap();
+        let file = fs.dirs().create(fs.root, b"f", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
+        fs.data().write(file, 0, &noise(4 << 20), true).unwrap();
     }
     spa.sync().unwrap();
     create(&spa, "held/rest");

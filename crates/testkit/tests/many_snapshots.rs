@@ -34,7 +34,7 @@ fn destroy(spa: &Arc<Spa>, first: usize, end: usize) {
 
 fn change(fs: &FsWriter, file: u64, round: usize) {
     let at = u64::try_from(round % 64).unwrap() * 4096;
-    fs.write(file, at, &vec![u8::try_from(round % 251).unwrap() + 1; 4096], true).unwrap();
+    fs.data().write(file, at, &vec![u8::try_from(round % 251).unwrap() + 1; 4096], true).unwrap();
 }
 
 /// Makes `count` snapshots, each different from the one before when `changed`; destroys half of them in the middle, then the
@@ -43,7 +43,7 @@ fn run(count: usize, changed: bool) {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_fs_dir(dir.path(), POOL, 8 << 30, Encryption::default()).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
     let began = cpu();
     for round in 0..count {
         if changed {

@@ -99,13 +99,13 @@ fn write_on(spa: &Arc<Spa>, name: &str) {
         .unwrap();
         let fs = zpl::write::mount(spa, new, zpl::write::Overrides::default()).unwrap();
         let node = zpl::write::NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0);
-        let file = fs.create(fs.root, b"file", &node).unwrap();
+        let file = fs.dirs().create(fs.root, b"file", &node).unwrap();
         let bytes: Vec<u8> =
             (0..1_u32 << 18).flat_map(|n| (n.wrapping_mul(2_654_435_761)).to_le_bytes()).collect();
-        fs.write(file, 0, &bytes, true).unwrap();
+        fs.data().write(file, 0, &bytes, true).unwrap();
         spa.sync().unwrap();
         if round == 1 {
-            fs.truncate(file, 4096).unwrap();
+            fs.data().truncate(file, 4096).unwrap();
         }
         fs.unmount().unwrap();
     }
@@ -314,13 +314,13 @@ fn a_clone_made_beside_a_damaged_dedup_table_is_counted_once() {
     assert!(hurt(dir.path(), &name, "dedup") > 0);
     let spa = pools::import_dir(dir.path(), &name).unwrap();
     let fs = zpl::write::mount(&spa, "tank/d-sha512", zpl::write::Overrides::default()).unwrap();
-    let found = |dir: u64, name: &[u8]| fs.lookup(dir, name).unwrap().unwrap().object;
+    let found = |dir: u64, name: &[u8]| fs.dirs().lookup(dir, name).unwrap().unwrap().object;
     let file = found(found(fs.root, b"x"), b"t128k-plus-1");
     let node = zpl::write::NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0);
-    let copy = fs.create(fs.root, b"copy", &node).unwrap();
-    let len = fs.attr(file).unwrap().size;
+    let copy = fs.dirs().create(fs.root, b"copy", &node).unwrap();
+    let len = fs.attrs().get(file).unwrap().size;
     assert_eq!(
-        fs.clone_range((zpl::write::CloneFrom::File(&fs, file), 0), (copy, 0), len, true).unwrap(),
+        fs.clones().clone_range((zpl::write::CloneFrom::File(&fs, file), 0), (copy, 0), len, true).unwrap(),
         len
     );
     fs.unmount().unwrap();
@@ -346,19 +346,19 @@ fn a_pruned_block_that_was_cloned_and_written_again_is_rebuilt() {
     let bytes: Vec<u8> = (0..1_u32 << 17).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
     let new = |name: &[u8]| {
         let node = zpl::write::NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0);
-        fs.create(fs.root, name, &node).unwrap()
+        fs.dirs().create(fs.root, name, &node).unwrap()
     };
     // The log of the table goes to its ZAPs.
     let flush = || (0..30).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
     let first = new(b"first");
-    fs.write(first, 0, &bytes, true).unwrap();
+    fs.data().write(first, 0, &bytes, true).unwrap();
     flush();
     spa.sharing().prune_ddt(Prune::Percentage(100)).unwrap();
     let (clone, len) = (new(b"clone"), bytes.len() as u64);
     let source = zpl::write::CloneFrom::File(&fs, first);
-    assert_eq!(fs.clone_range((source, 0), (clone, 0), len, true).unwrap(), len);
+    assert_eq!(fs.clones().clone_range((source, 0), (clone, 0), len, true).unwrap(), len);
     let same = [first, clone, new(b"again"), new(b"more")];
-    same[2..].iter().for_each(|file| fs.write(*file, 0, &bytes, true).unwrap());
+    same[2..].iter().for_each(|file| fs.data().write(*file, 0, &bytes, true).unwrap());
     flush();
     fs.unmount().unwrap();
     spa.export().unwrap();
@@ -375,7 +375,7 @@ fn a_pruned_block_that_was_cloned_and_written_again_is_rebuilt() {
     let fs = zpl::write::mount(&spa, "pruned", zpl::write::Overrides::default()).unwrap();
     for (file, name) in same.iter().zip(["first", "clone", "again", "more"]) {
         assert!(content(&fs, *file) == bytes, "{name}");
-        fs.unlink(fs.root, name.as_bytes()).unwrap();
+        fs.dirs().unlink(fs.root, name.as_bytes()).unwrap();
     }
     fs.unmount().unwrap();
     spa.export().unwrap();
@@ -393,9 +393,9 @@ fn files_of(fs: &zpl::write::FsWriter) -> Vec<(Vec<u8>, u64)> {
 }
 
 fn content(fs: &zpl::write::FsWriter, file: u64) -> Vec<u8> {
-    let size = usize::try_from(fs.attr(file).unwrap().size).unwrap();
+    let size = usize::try_from(fs.attrs().get(file).unwrap().size).unwrap();
     let mut bytes = vec![0; size];
-    fs.read(file, 0, &mut bytes).unwrap();
+    fs.data().read(file, 0, &mut bytes).unwrap();
     bytes
 }
 
@@ -417,17 +417,23 @@ fn a_lost_leaf_of_a_clone_table_frees_nothing_twice() {
     let dataset = spa.pool.dsl.dataset("tank/live").map(|_| "tank/live").unwrap_or("tank");
     let fs = zpl::write::mount(&spa, dataset, zpl::write::Overrides::default()).unwrap();
     let mut files = files_of(&fs);
-    files.sort_by_key(|(_, file)| fs.attr(*file).unwrap().size);
+    files.sort_by_key(|(_, file)| fs.attrs().get(*file).unwrap().size);
     let kept = files.split_off(files.len() - 1);
     let before: Vec<Vec<u8>> = kept.iter().map(|(_, file)| content(&fs, *file)).collect();
 
     let node = zpl::write::NewNode::new(zpl::FileKind::Regular, 0o644, 0, 0);
-    let copy = fs.create(fs.root, b"copy", &node).unwrap();
-    let (large, len) =
-        kept.iter().map(|(_, file)| (*file, fs.attr(*file).unwrap().size)).max_by_key(|f| f.1).unwrap();
-    let why = fs.clone_range((zpl::write::CloneFrom::File(&fs, large), 0), (copy, 0), len, true).unwrap_err();
+    let copy = fs.dirs().create(fs.root, b"copy", &node).unwrap();
+    let (large, len) = kept
+        .iter()
+        .map(|(_, file)| (*file, fs.attrs().get(*file).unwrap().size))
+        .max_by_key(|f| f.1)
+        .unwrap();
+    let why = fs
+        .clones()
+        .clone_range((zpl::write::CloneFrom::File(&fs, large), 0), (copy, 0), len, true)
+        .unwrap_err();
     assert_eq!(why.kind(), Kind::Unsupported, "{why}");
-    files.iter().for_each(|(name, _)| fs.unlink(fs.root, name).unwrap());
+    files.iter().for_each(|(name, _)| fs.dirs().unlink(fs.root, name).unwrap());
     // New blocks would take the place of blocks that were freed too early.
     write_on(&spa, &name);
     fs.unmount().unwrap();

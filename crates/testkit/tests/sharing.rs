@@ -86,9 +86,9 @@ impl Files {
         for n in 0..12 {
             let (at, fs) = (n % 2, &files.fs[n % 2]);
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let file = fs.create(fs.root, format!("file{n}").as_bytes(), &node).unwrap();
+            let file = fs.dirs().create(fs.root, format!("file{n}").as_bytes(), &node).unwrap();
             let bytes: Vec<u8> = (0..40).flat_map(|_| block(random.next_u64() % palette)).collect();
-            fs.write(file, 0, &bytes, true).unwrap();
+            fs.data().write(file, 0, &bytes, true).unwrap();
             files.all.push((at, file, bytes));
         }
         files
@@ -97,14 +97,14 @@ impl Files {
     fn check(&self) {
         for (at, file, bytes) in &self.all {
             let mut have = vec![0; bytes.len()];
-            assert_eq!(self.fs[*at].read(*file, 0, &mut have).unwrap(), bytes.len());
+            assert_eq!(self.fs[*at].data().read(*file, 0, &mut have).unwrap(), bytes.len());
             assert!(have == *bytes, "file {file} of {}", NAMES[*at]);
         }
     }
 
     fn write(&mut self, n: usize, blkid: usize, bytes: &[u8]) {
         let (at, file, content) = &mut self.all[n];
-        self.fs[*at].write(*file, (blkid * BLOCK) as u64, bytes, true).unwrap();
+        self.fs[*at].data().write(*file, (blkid * BLOCK) as u64, bytes, true).unwrap();
         content[blkid * BLOCK..][..bytes.len()].copy_from_slice(bytes);
     }
 }
@@ -136,7 +136,7 @@ fn ends(spa: Arc<Spa>, mut files: Files, dir: &Path, snapshots: &[&'static str])
     files.check();
     for n in 0..files.all.len() {
         let fs = &files.fs[n % 2];
-        fs.unlink(fs.root, format!("file{n}").as_bytes()).unwrap();
+        fs.dirs().unlink(fs.root, format!("file{n}").as_bytes()).unwrap();
     }
     for &name in snapshots {
         spa.dsl_task(move |tasks| tasks.destroy_snapshots(&[name], false)).unwrap();
@@ -243,8 +243,8 @@ fn writers_between_the_steps_win() {
                     );
                 }
                 let (at, file, bytes) = &mut files.all[round % 12];
-                files.fs[*at].truncate(*file, 20 * BLOCK as u64).unwrap();
-                files.fs[*at].truncate(*file, bytes.len() as u64).unwrap();
+                files.fs[*at].data().truncate(*file, 20 * BLOCK as u64).unwrap();
+                files.fs[*at].data().truncate(*file, bytes.len() as u64).unwrap();
                 bytes[20 * BLOCK..].fill(0);
                 round += 1;
                 if round % 2 == 0 {

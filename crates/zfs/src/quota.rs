@@ -61,12 +61,12 @@ pub fn check(quotas: &[Quota], version: u64) -> Result<(), String> {
 /// Sets a quota; 0: none.
 pub fn set(target: &Target, kind: UserQuotaProp, who: &str, limit: u64, _: &mut Ctx) -> Result<(), String> {
     let (quota, id) = resolve(kind, who)?;
-    change(target, |fs| fs.set_quota(quota, id, limit))
+    change(target, |fs| fs.quotas().set(quota, id, limit))
 }
 
 /// Sets the quota of those without one of their own; 0: none.
 pub fn set_default(target: &Target, kind: QuotaKind, limit: u64) -> Result<(), String> {
-    change(target, |fs| fs.set_default_quota(kind, limit))
+    change(target, |fs| fs.quotas().set_default(kind, limit))
 }
 
 fn change(target: &Target, work: impl FnOnce(&FsWriter) -> engine::Result<()>) -> Result<(), String> {

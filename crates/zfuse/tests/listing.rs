@@ -183,10 +183,10 @@ fn files_that_were_read_do_not_stay_in_memory() {
     let pool = FilePool::create_with(&Env::system(64 << 20).unwrap(), Shape::Mirror, devices, |new| new);
     let pool = pool.unwrap();
     let new = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-    let make = |n| pool.fs.create(pool.fs.root, format!("{n}").as_bytes(), &new).unwrap();
+    let make = |n| pool.fs.dirs().create(pool.fs.root, format!("{n}").as_bytes(), &new).unwrap();
     let files: Vec<u64> = (0..FILES).map(make).collect();
     pool.spa.sync().unwrap();
-    files.iter().for_each(|file| assert_eq!(pool.fs.attr(*file).unwrap().links, 1));
+    files.iter().for_each(|file| assert_eq!(pool.fs.attrs().get(*file).unwrap().links, 1));
     let objects = pool.fs.objset.arc().memory().objects.count();
     assert!(objects < FILES / 2, "{objects} of {FILES}");
     pool.export().unwrap();

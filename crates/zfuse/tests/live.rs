@@ -519,7 +519,7 @@ fn dos_attributes_are_set_and_shown() {
     assert_eq!(dos(set, hidden | reparse), Err(libc::EPERM));
     assert_eq!(dos(get, 0).unwrap() & !archive, hidden);
     // The kernel passes on four bytes of the generation (FS_IOC_GETVERSION).
-    let generation = bench.pool.fs.generation(fs::metadata(&path).unwrap().ino()).unwrap();
+    let generation = bench.pool.fs.attrs().generation(fs::metadata(&path).unwrap().ino()).unwrap();
     assert_eq!(dos(0x8008_7601, u64::MAX).unwrap(), u64::MAX << 32 | generation);
     // Files of snapshots keep theirs, and refuse others.
     bench.pool.spa.dsl_task(|tasks| tasks.snapshot(&["tank@kept"], &[])).unwrap();

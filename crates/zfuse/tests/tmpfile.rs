@@ -49,7 +49,7 @@ fn a_file_without_a_name_gets_one_or_goes() {
     let objects = [&closed, &exclusive].map(|file| file.metadata().unwrap().ino());
     drop((closed, exclusive));
     // The kernel tells of the last close later.
-    let gone = |object: &u64| bench.pool.fs.attr(*object).is_err();
+    let gone = |object: &u64| bench.pool.fs.attrs().get(*object).is_err();
     for _ in 0..200 {
         if objects.iter().all(gone) {
             break;
@@ -72,7 +72,7 @@ fn the_time_of_birth_is_told() {
     };
     let first = born();
     let object = fs::metadata(&path).unwrap().ino();
-    let stored = bench.pool.fs.attr(object).unwrap().crtime;
+    let stored = bench.pool.fs.attrs().get(object).unwrap().crtime;
     assert_eq!(first, (stored.sec, stored.nsec));
     std::thread::sleep(std::time::Duration::from_millis(20));
     fs::write(&path, b"other").unwrap();

@@ -22,8 +22,8 @@ fn old_pool(dir: &Path, version: u64, count: usize) -> (Arc<Spa>, Vec<u64>) {
     let fs = writer(&spa, false);
     let make = |i: usize| {
         let new = NewNode::new(FileKind::Regular, 0o600, 7, 8);
-        let file = fs.create(fs.root, format!("f{i}").as_bytes(), &new).unwrap();
-        fs.write(file, 0, &vec![1; 3000 * (i % 5)], true).unwrap();
+        let file = fs.dirs().create(fs.root, format!("f{i}").as_bytes(), &new).unwrap();
+        fs.data().write(file, 0, &vec![1; 3000 * (i % 5)], true).unwrap();
         file
     };
     let files = (0..count).map(make).collect();
@@ -79,7 +79,7 @@ fn accounts_that_begin_late_are_right_after_a_power_cut() {
         // Files of before weigh nothing for projects; the root directory counts, too.
         assert_eq!(used(&spa, AccountKind::Project, 0), (None, Some(151)));
         let fs = writer(&spa, true);
-        fs.setattr(files[3], &Settings { projid: Some(5), ..Settings::default() }).unwrap();
+        fs.attrs().set(files[3], &Settings { projid: Some(5), ..Settings::default() }).unwrap();
         spa.sync().unwrap();
         let (moved, one) = used(&spa, AccountKind::Project, 5);
         assert_eq!(used(&spa, AccountKind::Project, 0), (Some(0u64.wrapping_sub(moved.unwrap())), Some(150)));

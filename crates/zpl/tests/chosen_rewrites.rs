@@ -141,10 +141,11 @@ impl Bed {
     /// Rewrites a file, after a dry run, which must say the same.
     fn rewrite(&self, fs: &FsWriter, file: u64, which: Which, births: Rewriting) -> Tally {
         let before = pointers(fs, file);
-        let planned = fs.rewrite_some(file, 0, 0, RewriteHow { births, which, dry: true }).unwrap();
+        let planned =
+            fs.rewrites().rewrite_some(file, 0, 0, RewriteHow { births, which, dry: true }).unwrap();
         self.spa.sync().unwrap();
         assert!(pointers(fs, file) == before, "a dry run changes nothing");
-        let done = fs.rewrite_some(file, 0, 0, RewriteHow { births, which, dry: false }).unwrap();
+        let done = fs.rewrites().rewrite_some(file, 0, 0, RewriteHow { births, which, dry: false }).unwrap();
         self.spa.sync().unwrap();
         // A dry run does not know how even the vdevs become.
         assert!(planned == done || which == Which::Balance && planned.written >= done.written);
@@ -162,14 +163,15 @@ fn content(seed: u64) -> Vec<u8> {
 }
 
 fn make(fs: &FsWriter, name: &str, bytes: &[u8]) -> u64 {
-    let file = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(file, 0, bytes, true).unwrap();
+    let file =
+        fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(file, 0, bytes, true).unwrap();
     file
 }
 
 fn is(fs: &FsWriter, file: u64, bytes: &[u8]) {
     let mut have = vec![0xee; bytes.len() + 5];
-    assert_eq!(fs.read(file, 0, &mut have).unwrap(), bytes.len());
+    assert_eq!(fs.data().read(file, 0, &mut have).unwrap(), bytes.len());
     assert!(have[..bytes.len()] == *bytes, "file {file}");
 }
 
@@ -192,7 +194,7 @@ fn compact_saves_sectors_of_an_expanded_raidz() {
     bed.spa.sync().unwrap();
     let clone = make(&fs, "clone", b"");
     let from = CloneFrom::File(&fs, cloned);
-    assert_eq!(fs.clone_range((from, 0), (clone, 0), SIZE, true).unwrap(), SIZE);
+    assert_eq!(fs.clones().clone_range((from, 0), (clone, 0), SIZE, true).unwrap(), SIZE);
     bed.spa.sync().unwrap();
     let compact = |file, births| bed.rewrite(&fs, file, Which::Compact, births);
     assert_eq!(compact(new, Rewriting::Logical), Tally { passed: SIZE, ..Tally::default() });
@@ -205,7 +207,7 @@ fn compact_saves_sectors_of_an_expanded_raidz() {
     // New blocks have the new width from a later txg on. Until it is open the pool has work, however idle it is.
     (0..9).take_while(|_| bed.spa.expansion().is_widening()).for_each(|_| bed.spa.sync().unwrap());
     let plan = RewriteHow { births: Rewriting::Logical, which: Which::Compact, dry: true };
-    assert_eq!(fs.rewrite_some(new, 0, 0, plan).unwrap().written, SIZE);
+    assert_eq!(fs.rewrites().rewrite_some(new, 0, 0, plan).unwrap().written, SIZE);
     bed.settle();
     let sectors = |file: u64| -> Vec<u64> {
         let mut all: Vec<_> =
@@ -233,7 +235,7 @@ fn compact_saves_sectors_of_an_expanded_raidz() {
     assert_eq!(compact(new, Rewriting::Logical).passed, SIZE, "a second run");
     bed.judge("compacted");
     bed.destroy("a");
-    fs.unlink(fs.root, b"clone").unwrap();
+    fs.dirs().unlink(fs.root, b"clone").unwrap();
     bed.settle();
     assert_eq!(compact(kept, Rewriting::Logical), whole(SIZE));
     assert_eq!(compact(cloned, Rewriting::Logical), whole(SIZE));
@@ -257,7 +259,7 @@ fn balance_fills_a_vdev_that_was_added() {
     bed.spa.sync().unwrap();
     bed.set("dedup", OFF);
     let clone = make(&fs, "clone", b"");
-    fs.clone_range((CloneFrom::File(&fs, files[0]), 0), (clone, 0), SIZE, true).unwrap();
+    fs.clones().clone_range((CloneFrom::File(&fs, files[0]), 0), (clone, 0), SIZE, true).unwrap();
     bed.spa.sync().unwrap();
     let balance = |file| bed.rewrite(&fs, file, Which::Balance, Rewriting::Physical);
     assert_eq!(balance(files[1]).passed, SIZE, "one vdev is even");
@@ -295,7 +297,7 @@ fn dedup_and_undedup_count_what_there_is() {
         let (one, two) = (make(&fs, "one", &content(1)), make(&fs, "two", &content(1)));
         let (source, clone) = (make(&fs, "source", &content(2)), make(&fs, "clone", b""));
         bed.spa.sync().unwrap();
-        fs.clone_range((CloneFrom::File(&fs, source), 0), (clone, 0), SIZE, true).unwrap();
+        fs.clones().clone_range((CloneFrom::File(&fs, source), 0), (clone, 0), SIZE, true).unwrap();
         bed.snapshot("before");
         let all = [(one, 1), (two, 1), (source, 2), (clone, 2)];
         let rewrite = |file, which| bed.rewrite(&fs, file, which, births);
@@ -309,7 +311,7 @@ fn dedup_and_undedup_count_what_there_is() {
         assert!(all.iter().all(|(file, _)| rewrite(*file, Which::Dedup).passed == SIZE), "a second run");
         assert!(pointers(&fs, one).iter().zip(pointers(&fs, two)).all(|(a, b)| a.dva(0) == b.dva(0)));
         // The property says where later writes go: out of the table.
-        fs.write(one, 3 * RECORD, &content(3)[..RECORD as usize], true).unwrap();
+        fs.data().write(one, 3 * RECORD, &content(3)[..RECORD as usize], true).unwrap();
         bed.spa.sync().unwrap();
         assert_eq!(bed.listed(), (2 * BLOCKS, 4 * BLOCKS - 1));
         bed.snapshot("within");
@@ -336,7 +338,7 @@ fn dedup_and_undedup_count_what_there_is() {
         bed.destroy("before");
         [b"one".as_slice(), b"two", b"source", b"clone"]
             .iter()
-            .for_each(|name| fs.unlink(fs.root, name).unwrap());
+            .for_each(|name| fs.dirs().unlink(fs.root, name).unwrap());
         bed.settle();
         bed.judge("removed");
         fs.unmount().unwrap();

@@ -84,8 +84,8 @@ fn judge(dir: &Path, leaked: u64) {
 
 fn write(fs: &FsWriter, name: &str, letters: &str) {
     let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-    let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
-    fs.write(number, 0, &blocks(letters), true).unwrap();
+    let number = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
+    fs.data().write(number, 0, &blocks(letters), true).unwrap();
 }
 
 /// Works on the pool; it is upgraded at first, in the middle, or never.
@@ -115,7 +115,7 @@ fn work(upgraded: Option<bool>) {
     assert_eq!(table(&spa).1, 5, "A, B and its copy, C, D");
     judge(dir.path(), COPIES / 2);
     upgrade(false);
-    fs.unlink(fs.root, b"second").unwrap();
+    fs.dirs().unlink(fs.root, b"second").unwrap();
     spa.sync().unwrap();
     // The snapshot has them.
     judge(dir.path(), COPIES / 2);
@@ -124,7 +124,7 @@ fn work(upgraded: Option<bool>) {
     assert_eq!(table(&spa).2, 281 + 3 - 120);
     judge(dir.path(), 0);
     for name in ["first", "third", "fourth"] {
-        fs.unlink(fs.root, name.as_bytes()).unwrap();
+        fs.dirs().unlink(fs.root, name.as_bytes()).unwrap();
     }
     (0..30).for_each(|_| spa.sync().unwrap());
     assert_eq!(table(&spa), (Vec::new(), 0, 0));
@@ -149,7 +149,7 @@ fn ditto_copies_are_freed() {
     spa.dsl_task(|tasks| tasks.destroy("ditto@kept", false)).unwrap();
     let fs = mount(&spa, POOL, Overrides::default()).unwrap();
     for (name, _) in contents() {
-        fs.unlink(fs.root, name.as_bytes()).unwrap();
+        fs.dirs().unlink(fs.root, name.as_bytes()).unwrap();
     }
     (0..8).for_each(|_| spa.sync().unwrap());
     assert_eq!(table(&spa), (Vec::new(), 0, 0));

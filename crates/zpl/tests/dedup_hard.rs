@@ -47,16 +47,17 @@ fn block(tag: u64) -> Vec<u8> {
 }
 
 fn write(fs: &FsWriter, name: &str, tags: std::ops::Range<u64>) -> (u64, std::ops::Range<u64>) {
-    let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let number =
+        fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     let bytes: Vec<u8> = tags.clone().flat_map(block).collect();
-    fs.write(number, 0, &bytes, true).unwrap();
+    fs.data().write(number, 0, &bytes, true).unwrap();
     (number, tags)
 }
 
 fn check(fs: &FsWriter, (number, tags): &(u64, std::ops::Range<u64>)) {
     let mut out = vec![0; BLOCK];
     for (i, tag) in tags.clone().enumerate() {
-        fs.read(*number, (i * BLOCK) as u64, &mut out).unwrap();
+        fs.data().read(*number, (i * BLOCK) as u64, &mut out).unwrap();
         assert!(out == block(tag), "file {number} block {i}");
     }
 }
@@ -83,7 +84,7 @@ fn gangs_are_shared() {
     files.iter().for_each(|file| check(&fs, file));
     judge(dir.path());
     for name in [b"a", b"c", b"b"] {
-        fs.unlink(fs.root, name).unwrap();
+        fs.dirs().unlink(fs.root, name).unwrap();
         (0..4).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
     }
     (0..20).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
@@ -107,9 +108,12 @@ fn tables_are_on_dedup_vdevs() {
     let plain = write(&fs, "plain", 0..40);
     set(&spa, "dedup", SHA256_VERIFY);
     write(&fs, "shared", 100..140);
-    let copy = fs.create(fs.root, b"copy", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let copy = fs.dirs().create(fs.root, b"copy", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     let len = (40 * BLOCK) as u64;
-    assert_eq!(fs.clone_range((CloneFrom::File(&fs, plain.0), 0), (copy, 0), len, true).unwrap(), len);
+    assert_eq!(
+        fs.clones().clone_range((CloneFrom::File(&fs, plain.0), 0), (copy, 0), len, true).unwrap(),
+        len
+    );
     spa.sync().unwrap();
 
     let view = spa.mos.view();

@@ -37,10 +37,11 @@ fn env(cache: u64) -> Env {
 }
 
 fn write(spa: &Arc<Spa>, fs: &FsWriter, name: &str, (seed, blocks): (u64, usize)) -> u64 {
-    let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let number =
+        fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     let mut bytes = vec![0; blocks * BLOCK];
     Rng::new(seed).fill(&mut bytes);
-    fs.write(number, 0, &bytes, true).unwrap();
+    fs.data().write(number, 0, &bytes, true).unwrap();
     spa.sync().unwrap();
     number
 }
@@ -109,7 +110,7 @@ fn keys_are_looked_up_in_batches() {
     // Most of the log's entries are written to the table.
     (0..8).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
     since("the log's flush");
-    fs.unlink(fs.root, b"first").unwrap();
+    fs.dirs().unlink(fs.root, b"first").unwrap();
     spa.sync().unwrap();
     assert_eq!(entries(&spa), (blocks, blocks));
     let (keys, batches, leaves, reads) = since("frees");
@@ -126,9 +127,9 @@ fn keys_are_looked_up_in_batches() {
     assert!(counter("log_active_entries") + counter("log_flushing_entries") <= blocks);
     assert!(counter("log_ingest_rate") > 0);
     let mut out = vec![0; BLOCKS * BLOCK];
-    fs.read(second, 0, &mut out).unwrap();
+    fs.data().read(second, 0, &mut out).unwrap();
     judge(dir.path());
-    fs.unlink(fs.root, b"second").unwrap();
+    fs.dirs().unlink(fs.root, b"second").unwrap();
     (0..10).for_each(|_| spa.dsl_task(|_| Ok(())).unwrap());
     assert_eq!(entries(&spa), (0, 0));
     judge(dir.path());
@@ -173,7 +174,7 @@ fn read_after_an_import(dedup: u64, rooms: &[(u64, bool)]) {
         write(&spa, &fs, "third", (3, BLOCKS));
         let [keys, ..] = counts(&spa);
         assert!(if all { keys == 0 } else { keys > 0 }, "{keys} look-ups");
-        fs.unlink(fs.root, b"third").unwrap();
+        fs.dirs().unlink(fs.root, b"third").unwrap();
         (0..8).for_each(|_| spa.sync_deferred().unwrap());
         assert_eq!(entries(&spa), (2 * BLOCKS as u64, 3 * BLOCKS as u64));
         fs.unmount().unwrap();
@@ -204,7 +205,7 @@ fn read_while_tables_change(dedup: u64, rounds: u64) {
                 if part == round {
                     write(&spa, &fs, &kept, (200 + round, FEW));
                 }
-                fs.unlink(fs.root, gone.as_bytes()).unwrap();
+                fs.dirs().unlink(fs.root, gone.as_bytes()).unwrap();
                 spa.sync_deferred().unwrap();
             }
             ended.store(true, Ordering::Relaxed);
@@ -215,10 +216,10 @@ fn read_while_tables_change(dedup: u64, rounds: u64) {
         let before = counts(&spa)[0];
         write(&spa, &fs, &gone, (300 + round, FEW));
         assert_eq!(counts(&spa)[0], before);
-        fs.unlink(fs.root, gone.as_bytes()).unwrap();
+        fs.dirs().unlink(fs.root, gone.as_bytes()).unwrap();
         for seed in [1, 200 + round] {
             write(&spa, &fs, &gone, (seed, FEW));
-            fs.unlink(fs.root, gone.as_bytes()).unwrap();
+            fs.dirs().unlink(fs.root, gone.as_bytes()).unwrap();
         }
         (0..8).for_each(|_| spa.sync_deferred().unwrap());
         assert_eq!(entries(&spa), ((2 + round) * blocks, (2 + round) * blocks), "round {round}");

@@ -27,8 +27,9 @@ fn files(spa: &Arc<Spa>, dataset: &str) -> Vec<(u64, Blkptr)> {
 }
 
 fn new(fs: &FsWriter, name: &str, bytes: &[u8]) -> u64 {
-    let number = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(number, 0, bytes, true).unwrap();
+    let number =
+        fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(number, 0, bytes, true).unwrap();
     number
 }
 
@@ -44,8 +45,9 @@ fn shares(pool: &str) {
     let ours: Vec<u64> = theirs
         .iter()
         .map(|(number, _)| {
-            let mut bytes = vec![0; usize::try_from(fs.attr(*number).unwrap().size).unwrap().min(16 << 20)];
-            fs.read(*number, 0, &mut bytes).unwrap();
+            let mut bytes =
+                vec![0; usize::try_from(fs.attrs().get(*number).unwrap().size).unwrap().min(16 << 20)];
+            fs.data().read(*number, 0, &mut bytes).unwrap();
             new(&fs, &format!("copy-{number}"), &bytes)
         })
         .collect();

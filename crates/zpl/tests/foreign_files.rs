@@ -13,18 +13,18 @@ use zpl::write::{FsWriter, NewNode, Options, RenameKind, Settings, XattrMode};
 use zpl::{CaseSensitivity, FileKind, pflags};
 
 fn make(fs: &FsWriter, kind: FileKind, name: &str) -> u64 {
-    fs.create(fs.root, name.as_bytes(), &NewNode::new(kind, 0o700, 0, 0)).unwrap()
+    fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(kind, 0o700, 0, 0)).unwrap()
 }
 
 fn content(fs: &FsWriter, file: u64) -> Vec<u8> {
-    let mut out = vec![0xee; usize::try_from(fs.attr(file).unwrap().size).unwrap()];
-    let len = fs.read(file, 0, &mut out).unwrap();
+    let mut out = vec![0xee; usize::try_from(fs.attrs().get(file).unwrap().size).unwrap()];
+    let len = fs.data().read(file, 0, &mut out).unwrap();
     out.truncate(len);
     out
 }
 
 fn replay(fs: &Arc<FsWriter>, txtype: u64, record: &LogRecord<'_>, data: Option<(u64, &[u8])>) {
-    fs.replay(TxType(txtype), record, Endian::Little, data).unwrap();
+    fs.replay().record(TxType(txtype), record, Endian::Little, data).unwrap();
 }
 
 /// A kernel logs several writes to a block as one record with the whole block and others without bytes.
@@ -58,7 +58,7 @@ fn a_freed_range_beyond_the_end_extends_the_file() {
         [(2048, 8192, 10240), (4096, 8192, 12288), (8192, 8192, 16384), (1024, 1024, 4096), (3000, 0, 3000)]
     {
         let file = make(&fs, FileKind::Regular, &format!("{offset}"));
-        fs.write(file, 0, &[7; 4096], true).unwrap();
+        fs.data().write(file, 0, &[7; 4096], true).unwrap();
         let record = LogRecord::Truncate(LrTruncate { foid: file, offset, length });
         replay(&fs, TxType::TRUNCATE, &record, None);
         let mut expected = vec![7; 4096];
@@ -77,20 +77,23 @@ fn attributes_without_a_prefix_are_user_attributes() {
         let bench = Bench::new(256 << 20, |_| {});
         let fs = bench.writer(Options { xattr_sa, ..Options::default() });
         let file = make(&fs, FileKind::Regular, "file");
-        let set = |name: &[u8], value: Option<&[u8]>, mode| fs.set_xattr(file, name, value, mode);
+        let set = |name: &[u8], value: Option<&[u8]>, mode| fs.xattrs().set(file, name, value, mode);
         set(b"foo", Some(b"1"), XattrMode::Set).unwrap();
         set(b"freebsd:x", Some(b"2"), XattrMode::Set).unwrap();
-        assert!(fs.xattr_names(file).unwrap().contains(&b"user.foo".to_vec()));
-        assert_eq!(fs.xattr(file, b"user.foo").unwrap().unwrap(), b"1");
-        assert_eq!(fs.xattr(file, b"user.freebsd:x").unwrap(), None);
+        assert!(fs.xattrs().names(file).unwrap().contains(&b"user.foo".to_vec()));
+        assert_eq!(fs.xattrs().get(file, b"user.foo").unwrap().unwrap(), b"1");
+        assert_eq!(fs.xattrs().get(file, b"user.freebsd:x").unwrap(), None);
         let twice = set(b"user.foo", Some(b"3"), XattrMode::Create).unwrap_err();
         assert_eq!(twice.kind(), Kind::Exists);
         set(b"user.foo", Some(b"4"), XattrMode::Replace).unwrap();
-        assert_eq!(fs.xattr(file, b"foo").unwrap(), None, "only one form stays");
-        assert_eq!(fs.xattr(file, b"user.foo").unwrap().unwrap(), b"4");
+        assert_eq!(fs.xattrs().get(file, b"foo").unwrap(), None, "only one form stays");
+        assert_eq!(fs.xattrs().get(file, b"user.foo").unwrap().unwrap(), b"4");
         set(b"bar", Some(b"5"), XattrMode::Set).unwrap();
         set(b"user.bar", None, XattrMode::Set).unwrap();
-        assert_eq!((fs.xattr(file, b"bar").unwrap(), fs.xattr(file, b"user.bar").unwrap()), (None, None));
+        assert_eq!(
+            (fs.xattrs().get(file, b"bar").unwrap(), fs.xattrs().get(file, b"user.bar").unwrap()),
+            (None, None)
+        );
         assert_eq!(set(b"user.bar", None, XattrMode::Set).unwrap_err().kind(), Kind::NotFound);
     }
 }
@@ -100,12 +103,12 @@ fn without_case_attributes_in_a_directory_have_none() {
     let bench = Bench::new(256 << 20, |new| new.case = CaseSensitivity::Insensitive);
     let fs = bench.writer(Options { xattr_sa: false, ..Options::default() });
     let file = make(&fs, FileKind::Regular, "file");
-    fs.set_xattr(file, b"user.Foo", Some(b"1"), XattrMode::Set).unwrap();
-    fs.set_xattr(file, b"user.foo", Some(b"2"), XattrMode::Set).unwrap();
-    assert_eq!(fs.xattr_names(file).unwrap(), [b"user.Foo"]);
-    assert_eq!(fs.xattr(file, b"user.FOO").unwrap().unwrap(), b"2");
-    fs.set_xattr(file, b"user.FOO", None, XattrMode::Set).unwrap();
-    assert!(fs.xattr_names(file).unwrap().is_empty());
+    fs.xattrs().set(file, b"user.Foo", Some(b"1"), XattrMode::Set).unwrap();
+    fs.xattrs().set(file, b"user.foo", Some(b"2"), XattrMode::Set).unwrap();
+    assert_eq!(fs.xattrs().names(file).unwrap(), [b"user.Foo"]);
+    assert_eq!(fs.xattrs().get(file, b"user.FOO").unwrap().unwrap(), b"2");
+    fs.xattrs().set(file, b"user.FOO", None, XattrMode::Set).unwrap();
+    assert!(fs.xattrs().names(file).unwrap().is_empty());
 }
 
 /// As a copy of a read-only file from Windows: the attribute comes first, then the bytes.
@@ -115,14 +118,14 @@ fn a_read_only_file_takes_writes_but_is_not_cut() {
     let fs = bench.writer(Options::default());
     let file = make(&fs, FileKind::Regular, "file");
     let flags = Some((pflags::READONLY, pflags::READONLY));
-    fs.setattr(file, &Settings { flags, ..Settings::default() }).unwrap();
-    fs.write(file, 0, b"bytes", true).unwrap();
-    fs.append(file, b"more", true).unwrap();
+    fs.attrs().set(file, &Settings { flags, ..Settings::default() }).unwrap();
+    fs.data().write(file, 0, b"bytes", true).unwrap();
+    fs.data().append(file, b"more", true).unwrap();
     assert_eq!(content(&fs, file), b"bytesmore");
-    assert_eq!(fs.truncate(file, 2).unwrap_err().kind(), Kind::NotPermitted);
-    assert_eq!(fs.punch(file, 0, 2).unwrap_err().kind(), Kind::NotPermitted);
+    assert_eq!(fs.data().truncate(file, 2).unwrap_err().kind(), Kind::NotPermitted);
+    assert_eq!(fs.data().punch(file, 0, 2).unwrap_err().kind(), Kind::NotPermitted);
     let cut = Settings { size: Some(2), ..Settings::default() };
-    assert_eq!(fs.setattr(file, &cut).unwrap_err().kind(), Kind::NotPermitted);
+    assert_eq!(fs.attrs().set(file, &cut).unwrap_err().kind(), Kind::NotPermitted);
 }
 
 #[test]
@@ -131,10 +134,10 @@ fn a_directory_that_moves_to_a_project_hands_it_on() {
     let fs = bench.writer(Options::default());
     let (to, dir) = (make(&fs, FileKind::Directory, "to"), make(&fs, FileKind::Directory, "dir"));
     for (object, flags) in [(to, Some((pflags::PROJINHERIT, pflags::PROJINHERIT))), (dir, None)] {
-        fs.setattr(object, &Settings { flags, projid: Some(5), ..Settings::default() }).unwrap();
+        fs.attrs().set(object, &Settings { flags, projid: Some(5), ..Settings::default() }).unwrap();
     }
-    fs.rename((fs.root, b"dir"), (to, b"dir"), RenameKind::Plain, (0, 0)).unwrap();
-    assert_ne!(fs.attr(dir).unwrap().flags & pflags::PROJINHERIT, 0);
+    fs.dirs().rename((fs.root, b"dir"), (to, b"dir"), RenameKind::Plain, (0, 0)).unwrap();
+    assert_ne!(fs.attrs().get(dir).unwrap().flags & pflags::PROJINHERIT, 0);
 }
 
 /// Names in a fat directory are found by their hashes, so both sides must fold them alike.
@@ -150,7 +153,7 @@ fn openzfs_finds_names_without_case_in_any_script() {
     ];
     for name in names {
         let file = make(&fs, FileKind::Regular, name);
-        fs.write(file, 0, name.as_bytes(), true).unwrap();
+        fs.data().write(file, 0, name.as_bytes(), true).unwrap();
     }
     bench.spa.export().unwrap();
     for name in names {
@@ -166,7 +169,7 @@ fn records_without_regard_to_case_find_their_names() {
     let fs = bench.writer(Options::default());
     make(&fs, FileKind::Regular, "Name");
     let remove = LogRecord::Remove(Remove { lr: LrRemove { doid: fs.root }, name: b"NAME" });
-    assert!(fs.replay(TxType(TxType::REMOVE), &remove, Endian::Little, None).is_err());
-    fs.replay(TxType(TxType::REMOVE | 1 << 63), &remove, Endian::Little, None).unwrap();
-    assert!(fs.lookup(fs.root, b"Name").unwrap().is_none());
+    assert!(fs.replay().record(TxType(TxType::REMOVE), &remove, Endian::Little, None).is_err());
+    fs.replay().record(TxType(TxType::REMOVE | 1 << 63), &remove, Endian::Little, None).unwrap();
+    assert!(fs.dirs().lookup(fs.root, b"Name").unwrap().is_none());
 }

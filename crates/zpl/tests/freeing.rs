@@ -50,18 +50,18 @@ fn a_long_file_is_freed_in_pieces() {
     bench.env.memory.set(Limit::AsyncBlockMax, 5_000).unwrap();
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let empty = fs.space().unwrap().referenced;
-    let new = |name: &[u8]| fs.create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
+    let new = |name: &[u8]| fs.dirs().create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
     let (long, cut) = (new(b"long"), new(b"cut"));
     for (file, blocks) in [(long, 40_000), (cut, 30_000)] {
-        fs.write(file, 0, &random(&mut Rng::new(5), blocks * 512), true).unwrap();
+        fs.data().write(file, 0, &random(&mut Rng::new(5), blocks * 512), true).unwrap();
     }
     bench.spa.sync().unwrap();
     for (cuts, least) in [(true, 1), (false, 2)] {
         bench.spa.sync().unwrap();
         let begin = bench.spa.txgs.open();
         match cuts {
-            true => fs.truncate(cut, 5000).unwrap(),
-            false => fs.unlink(fs.root, b"long").unwrap(),
+            true => fs.data().truncate(cut, 5000).unwrap(),
+            false => fs.dirs().unlink(fs.root, b"long").unwrap(),
         }
         let groups = bench.spa.txgs.open() - begin;
         assert!(groups >= least, "{groups} groups free it");
@@ -70,7 +70,7 @@ fn a_long_file_is_freed_in_pieces() {
         let spa = pools::import_dir(crashed.path(), "wpool").unwrap();
         let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
         spa.sync().unwrap();
-        let left = fs.entries(fs.root).unwrap().len();
+        let left = fs.dirs().entries(fs.root).unwrap().len();
         assert_eq!(left, if cuts { 2 } else { 1 });
         if !cuts {
             assert!(fs.space().unwrap().referenced < empty + (1 << 20));
@@ -83,7 +83,7 @@ fn a_long_file_is_freed_in_pieces() {
         }
     }
     let mut start = vec![0; 5000];
-    assert_eq!(fs.read(cut, 0, &mut start).unwrap(), 5000);
+    assert_eq!(fs.data().read(cut, 0, &mut start).unwrap(), 5000);
     assert!(start == random(&mut Rng::new(5), 5000));
 }
 
@@ -104,8 +104,9 @@ fn a_destroyed_dataset_is_freed_in_pieces() {
     let fs = mount(spa, "wpool/child", Overrides::default()).unwrap();
     let mut rng = Rng::new(7);
     for n in 0..300 {
-        let file = fs.create(fs.root, format!("f{n}").as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
-        fs.write(file, 0, &random(&mut rng, 512 * (n % 40)), true).unwrap();
+        let file =
+            fs.dirs().create(fs.root, format!("f{n}").as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+        fs.data().write(file, 0, &random(&mut rng, 512 * (n % 40)), true).unwrap();
     }
     fs.unmount().unwrap();
     drop(fs);
@@ -143,8 +144,8 @@ fn long_files(names: &[&str]) -> (Bench, Arc<FsWriter>) {
     bench.env.memory.set(Limit::AsyncBlockMax, 4000).unwrap();
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     for name in names {
-        let file = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
-        fs.write(file, 0, &random(&mut Rng::new(5), 60_000 * 512), true).unwrap();
+        let file = fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+        fs.data().write(file, 0, &random(&mut Rng::new(5), 60_000 * 512), true).unwrap();
     }
     bench.spa.sync().unwrap();
     bench.spa.start_thread().unwrap();
@@ -157,16 +158,16 @@ fn long_files(names: &[&str]) -> (Bench, Arc<FsWriter>) {
 fn a_removed_file_is_freed_behind_its_users() {
     let (bench, fs) = long_files(&["a", "open"]);
     let all = referenced(&fs);
-    let open = fs.lookup(fs.root, b"open").unwrap().unwrap().object;
+    let open = fs.dirs().lookup(fs.root, b"open").unwrap().unwrap().object;
     fs.open_file(open).unwrap();
-    fs.unlink(fs.root, b"open").unwrap();
-    fs.unlink(fs.root, b"a").unwrap();
+    fs.dirs().unlink(fs.root, b"open").unwrap();
+    fs.dirs().unlink(fs.root, b"a").unwrap();
     assert!(referenced(&fs) > all / 4 * 3, "unlink waits for the blocks");
-    assert_eq!(fs.entries(fs.root).unwrap().len(), 0);
-    let other = fs.create(fs.root, b"a", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.write(other, 0, b"new", true).unwrap();
+    assert_eq!(fs.dirs().entries(fs.root).unwrap().len(), 0);
+    let other = fs.dirs().create(fs.root, b"a", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.data().write(other, 0, b"new", true).unwrap();
     let mut kept = vec![0; 60_000 * 512];
-    assert_eq!(fs.read(open, 0, &mut kept).unwrap(), kept.len());
+    assert_eq!(fs.data().read(open, 0, &mut kept).unwrap(), kept.len());
     assert!(kept == random(&mut Rng::new(5), kept.len()), "an open file stays whole");
     fs.close_file(open).unwrap();
     fs.unmount().unwrap();
@@ -198,12 +199,12 @@ fn a_removed_file_is_freed_behind_its_users() {
 fn a_full_pool_has_room_as_files_are_freed() {
     let (bench, fs) = long_files(&["long"]);
     bench.set("recordsize", 128 << 10);
-    let full = fs.create(fs.root, b"full", &node(FileKind::Regular, 0o600)).unwrap();
+    let full = fs.dirs().create(fs.root, b"full", &node(FileKind::Regular, 0o600)).unwrap();
     let bytes = random(&mut Rng::new(9), 1 << 20);
-    let end = (0_u64..).find(|n| fs.write(full, n << 20, &bytes, true).is_err()).unwrap();
-    fs.unlink(fs.root, b"long").unwrap();
+    let end = (0_u64..).find(|n| fs.data().write(full, n << 20, &bytes, true).is_err()).unwrap();
+    fs.dirs().unlink(fs.root, b"long").unwrap();
     for n in end..end + 10 {
-        fs.write(full, n << 20, &bytes, true).unwrap();
+        fs.data().write(full, n << 20, &bytes, true).unwrap();
     }
     fs.unmount().unwrap();
     drop(fs);
@@ -218,16 +219,16 @@ fn many_attributes_of_a_file_go_in_pieces() {
     let bench = Bench::new(256 << 20, |_| {});
     bench.set("xattr", 1);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
     let name = |n: u64| format!("user.attribute-{n}").into_bytes();
-    (0..COUNT).for_each(|n| fs.set_xattr(file, &name(n), Some(b"value"), XattrMode::Set).unwrap());
-    fs.setattr(file, &Settings { uid: Some(7), ..Settings::default() }).unwrap();
-    let names = fs.xattr_names(file).unwrap();
+    (0..COUNT).for_each(|n| fs.xattrs().set(file, &name(n), Some(b"value"), XattrMode::Set).unwrap());
+    fs.attrs().set(file, &Settings { uid: Some(7), ..Settings::default() }).unwrap();
+    let names = fs.xattrs().names(file).unwrap();
     assert_eq!(names.len() as u64, COUNT);
     bench.spa.sync().unwrap();
     let objects = |fs: &FsWriter| fs.space().unwrap().objects;
     let before = objects(&fs);
-    fs.unlink(fs.root, b"file").unwrap();
+    fs.dirs().unlink(fs.root, b"file").unwrap();
     for _ in 0..1000 {
         bench.spa.sync().unwrap();
         if objects(&fs) + COUNT < before {

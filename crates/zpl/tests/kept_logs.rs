@@ -22,7 +22,7 @@ fn forged() -> (tempfile::TempDir, u64) {
 fn start_of(spa: &Arc<Spa>, file: u64) -> Vec<u8> {
     let fs = mount(spa, "wpool", Overrides::default()).unwrap();
     let mut bytes = vec![0; 3000];
-    fs.read(file, 0, &mut bytes).unwrap();
+    fs.data().read(file, 0, &mut bytes).unwrap();
     fs.unmount().unwrap();
     [0, 1000, 2000].map(|at| bytes[at]).to_vec()
 }
@@ -39,8 +39,8 @@ fn a_log_with_a_bad_record_is_kept_until_it_is_given_up() {
         assert!(said.contains("REMOVE") && e.kind() == Kind::NotFound, "{said}");
         // Others are not concerned.
         let other = mount(&spa, "wpool/other", Overrides::default()).unwrap();
-        other.create(other.root, b"new", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
-        other.unlink(other.root, b"new").unwrap();
+        other.dirs().create(other.root, b"new", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
+        other.dirs().unlink(other.root, b"new").unwrap();
         other.unmount().unwrap();
         drop(other);
         if round == 1 {
@@ -153,7 +153,7 @@ fn a_pool_that_goes_back_drops_the_logs_of_what_it_leaves() {
     let (dir, crashed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let spa = pools::create_fs_dir(dir.path(), "wpool", 128 << 20, Encryption::default()).unwrap();
     let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
     let commits = |fs: &FsWriter, byte: u8| commit(fs, file, byte);
     let mut back = 0;
     for byte in 1..6 {
@@ -167,7 +167,7 @@ fn a_pool_that_goes_back_drops_the_logs_of_what_it_leaves() {
     let spa = pools::import_at(crashed.path(), "wpool", open).unwrap();
     let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
     let mut bytes = vec![0; 20 * 4096];
-    fs.read(file, 0, &mut bytes).unwrap();
+    fs.data().read(file, 0, &mut bytes).unwrap();
     assert!(bytes.iter().all(|byte| *byte == 2), "{}", bytes[0]);
     commits(&fs, 7);
     fs.unmount().unwrap();
@@ -182,7 +182,7 @@ fn a_pool_that_goes_back_drops_the_logs_of_what_it_leaves() {
 /// Overwrites the file's 80 KiB, and commits that often.
 fn commit(fs: &FsWriter, file: u64, byte: u8) {
     for at in 0..20 {
-        fs.write(file, at * 4096, &[byte; 4096], true).unwrap();
+        fs.data().write(file, at * 4096, &[byte; 4096], true).unwrap();
         fs.fsync(file).unwrap();
     }
 }
@@ -204,7 +204,7 @@ fn a_pool_that_returns_to_its_checkpoint_has_the_logs_of_then() {
         let dir = tempfile::tempdir().unwrap();
         let spa = pools::create_fs_dir(dir.path(), "wpool", 128 << 20, Encryption::default()).unwrap();
         let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
-        let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
+        let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap();
         commit(&fs, file, 1);
         spa.sync().unwrap();
         commit(&fs, file, 2);
@@ -235,7 +235,7 @@ fn a_pool_that_returns_to_its_checkpoint_has_the_logs_of_then() {
         let (dir, spa) = after_cut(&dir, OpenOptions { checkpoint: true, ..OpenOptions::default() });
         let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
         let mut bytes = vec![0; 20 * 4096];
-        fs.read(file, 0, &mut bytes).unwrap();
+        fs.data().read(file, 0, &mut bytes).unwrap();
         // The txg of the checkpoint wrote the second round, by whichever way.
         assert!(bytes.iter().all(|byte| *byte == 2), "{claimed} {is_replayed}: {}", bytes[0]);
         commit(&fs, file, 11);

@@ -26,13 +26,15 @@ fn flags_and_projects_do_not_refuse_records() {
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let flags = |file: u64, value: u64| {
         let which = pflags::IMMUTABLE | pflags::PROJINHERIT;
-        fs.setattr(file, &Settings { flags: Some((value, which)), ..Settings::default() }).unwrap();
+        fs.attrs().set(file, &Settings { flags: Some((value, which)), ..Settings::default() }).unwrap();
     };
     let project = |file: u64, projid: u64| {
-        fs.setattr(file, &Settings { projid: Some(projid), ..Settings::default() }).unwrap();
+        fs.attrs().set(file, &Settings { projid: Some(projid), ..Settings::default() }).unwrap();
     };
-    let make = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
-    let folder = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Directory, 0o700)).unwrap();
+    let make =
+        |name: &str| fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    let folder =
+        |name: &str| fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Directory, 0o700)).unwrap();
     make("prime");
     fs.fsync(0).unwrap();
     let [removed, target, linked] = ["removed", "target", "linked"].map(make);
@@ -45,16 +47,16 @@ fn flags_and_projects_do_not_refuse_records() {
     }
     bench.spa.sync().unwrap();
     [removed, target, empty].iter().for_each(|file| flags(*file, 0));
-    fs.unlink(fs.root, b"removed").unwrap();
-    fs.rmdir(fs.root, b"empty").unwrap();
-    fs.rename((fs.root, b"moved"), (fs.root, b"target"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.dirs().unlink(fs.root, b"removed").unwrap();
+    fs.dirs().rmdir(fs.root, b"empty").unwrap();
+    fs.dirs().rename((fs.root, b"moved"), (fs.root, b"target"), RenameKind::Plain, (0, 0)).unwrap();
     flags(into_dir, 0);
-    fs.rename((fs.root, b"into"), (into_dir, b"into"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.dirs().rename((fs.root, b"into"), (into_dir, b"into"), RenameKind::Plain, (0, 0)).unwrap();
     project(linked, 5);
-    fs.link(linked, link_dir, b"link").unwrap();
+    fs.dirs().link(linked, link_dir, b"link").unwrap();
     let _ = (moved, into);
     let acked = make("acked");
-    fs.write(acked, 0, b"precious", true).unwrap();
+    fs.data().write(acked, 0, b"precious", true).unwrap();
     fs.fsync(acked).unwrap();
     let after = crashed(&bench);
     let spa = pools::import_dir(after.path(), "wpool").unwrap();
@@ -62,8 +64,8 @@ fn flags_and_projects_do_not_refuse_records() {
     let replayed = again.replayed().unwrap();
     assert!(replayed.error.is_none() && replayed.done >= 6, "{replayed:?}");
     let mut bytes = [0; 8];
-    let found = again.lookup(again.root, b"acked").unwrap().unwrap().object;
-    assert_eq!(again.read(found, 0, &mut bytes).unwrap(), 8);
+    let found = again.dirs().lookup(again.root, b"acked").unwrap().unwrap().object;
+    assert_eq!(again.data().read(found, 0, &mut bytes).unwrap(), 8);
     assert_eq!(&bytes, b"precious");
     for (dir, name, is) in [
         (again.root, "removed", false),
@@ -73,7 +75,7 @@ fn flags_and_projects_do_not_refuse_records() {
         (into_dir, "into", true),
         (link_dir, "link", true),
     ] {
-        assert_eq!(again.lookup(dir, name.as_bytes()).unwrap().is_some(), is, "{name}");
+        assert_eq!(again.dirs().lookup(dir, name.as_bytes()).unwrap().is_some(), is, "{name}");
     }
     again.unmount().unwrap();
 }
@@ -83,18 +85,18 @@ fn flags_and_projects_do_not_refuse_records() {
 fn set_id_bits_that_a_write_clears_are_cleared_by_the_log() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"suid", &node(FileKind::Regular, 0o4777)).unwrap();
+    let file = fs.dirs().create(fs.root, b"suid", &node(FileKind::Regular, 0o4777)).unwrap();
     fs.fsync(0).unwrap();
     bench.spa.sync().unwrap();
-    fs.write(file, 0, b"#!evil", false).unwrap();
+    fs.data().write(file, 0, b"#!evil", false).unwrap();
     fs.fsync(file).unwrap();
     let after = crashed(&bench);
     let spa = pools::import_dir(after.path(), "wpool").unwrap();
     let again = mount(&spa, "wpool", Overrides::default()).unwrap();
     assert!(again.replayed().unwrap().done >= 2);
     let mut bytes = [0; 6];
-    assert_eq!(again.read(file, 0, &mut bytes).unwrap(), 6);
-    assert_eq!((&bytes, again.attr(file).unwrap().mode() & 0o7777), (b"#!evil", 0o777));
+    assert_eq!(again.data().read(file, 0, &mut bytes).unwrap(), 6);
+    assert_eq!((&bytes, again.attrs().get(file).unwrap().mode() & 0o7777), (b"#!evil", 0o777));
     again.unmount().unwrap();
 }
 
@@ -104,18 +106,18 @@ fn an_attribute_that_moves_is_not_lost_in_a_crash() {
     let bench = Bench::new(256 << 20, |_| {});
     bench.set("xattr", 2);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.set_xattr(file, b"user.a", Some(&[1; 50_000]), XattrMode::Set).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.xattrs().set(file, b"user.a", Some(&[1; 50_000]), XattrMode::Set).unwrap();
     fs.fsync(0).unwrap();
     bench.spa.sync().unwrap();
-    fs.set_xattr(file, b"user.a", Some(b"new"), XattrMode::Set).unwrap();
-    let other = fs.create(fs.root, b"other", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.write(other, 0, b"x", true).unwrap();
+    fs.xattrs().set(file, b"user.a", Some(b"new"), XattrMode::Set).unwrap();
+    let other = fs.dirs().create(fs.root, b"other", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.data().write(other, 0, b"x", true).unwrap();
     fs.fsync(other).unwrap();
     let after = crashed(&bench);
     let spa = pools::import_dir(after.path(), "wpool").unwrap();
     let again = mount(&spa, "wpool", Overrides::default()).unwrap();
-    assert!(again.xattr(file, b"user.a").unwrap().is_some());
+    assert!(again.xattrs().get(file, b"user.a").unwrap().is_some());
     again.unmount().unwrap();
 }
 
@@ -124,17 +126,17 @@ fn an_attribute_that_moves_is_not_lost_in_a_crash() {
 fn an_unmount_right_after_a_freeze_logs_the_last_changes() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let make = |name: &[u8]| fs.create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
+    let make = |name: &[u8]| fs.dirs().create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
     fs.fsync(make(b"prime")).unwrap();
     bench.spa.freeze().unwrap();
-    fs.write(make(b"late"), 0, b"hello", true).unwrap();
+    fs.data().write(make(b"late"), 0, b"hello", true).unwrap();
     fs.unmount().unwrap();
     bench.spa.export().unwrap();
     let spa = pools::import_dir(bench.dir.path(), "wpool").unwrap();
     let again = mount(&spa, "wpool", Overrides::default()).unwrap();
-    let found = again.lookup(again.root, b"late").unwrap().expect("the file is replayed").object;
+    let found = again.dirs().lookup(again.root, b"late").unwrap().expect("the file is replayed").object;
     let mut bytes = [0; 5];
-    assert_eq!((again.read(found, 0, &mut bytes).unwrap(), &bytes), (5, b"hello"));
+    assert_eq!((again.data().read(found, 0, &mut bytes).unwrap(), &bytes), (5, b"hello"));
     again.unmount().unwrap();
 }
 
@@ -143,31 +145,32 @@ fn an_unmount_right_after_a_freeze_logs_the_last_changes() {
 fn records_of_a_frozen_pool_are_replayed() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let make = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    let make =
+        |name: &str| fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
     make("prime");
     // A chain must be there already.
     fs.fsync(0).unwrap();
     bench.spa.freeze().unwrap();
     for at in 0..20_u8 {
         let file = make(&format!("{at}"));
-        fs.write(file, 0, &[at; 5000], true).unwrap();
+        fs.data().write(file, 0, &[at; 5000], true).unwrap();
         if at % 3 == 0 {
             fs.fsync(file).unwrap();
         }
         bench.spa.sync().unwrap();
     }
     // The unmount commits what no fsync asked for.
-    fs.unlink(fs.root, b"prime").unwrap();
+    fs.dirs().unlink(fs.root, b"prime").unwrap();
     fs.unmount().unwrap();
     bench.spa.export().unwrap();
     let spa = pools::import_dir(bench.dir.path(), "wpool").unwrap();
     let again = mount(&spa, "wpool", Overrides::default()).unwrap();
     assert!(again.replayed().unwrap().error.is_none());
-    assert!(again.lookup(again.root, b"prime").unwrap().is_none());
+    assert!(again.dirs().lookup(again.root, b"prime").unwrap().is_none());
     for at in 0..20_u8 {
-        let found = again.lookup(again.root, format!("{at}").as_bytes()).unwrap().unwrap().object;
+        let found = again.dirs().lookup(again.root, format!("{at}").as_bytes()).unwrap().unwrap().object;
         let mut bytes = [0; 5000];
-        assert_eq!(again.read(found, 0, &mut bytes).unwrap(), 5000);
+        assert_eq!(again.data().read(found, 0, &mut bytes).unwrap(), 5000);
         assert!(bytes.iter().all(|byte| *byte == at));
     }
     again.unmount().unwrap();
@@ -181,16 +184,16 @@ fn the_first_attribute_of_a_frozen_pool_is_replayed() {
     let bench = Bench::new(256 << 20, |_| {});
     bench.set("xattr", 2);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let make = |name: &[u8]| fs.create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
+    let make = |name: &[u8]| fs.dirs().create(fs.root, name, &node(FileKind::Regular, 0o600)).unwrap();
     fs.fsync(make(b"prime")).unwrap();
     bench.spa.freeze().unwrap();
     let file = make(b"file");
-    fs.set_xattr(file, b"user.a", Some(b"value"), XattrMode::Set).unwrap();
+    fs.xattrs().set(file, b"user.a", Some(b"value"), XattrMode::Set).unwrap();
     fs.unmount().unwrap();
     bench.spa.export().unwrap();
     let spa = pools::import_dir(bench.dir.path(), "wpool").unwrap();
     let again = mount(&spa, "wpool", Overrides::default()).unwrap();
-    let found = again.lookup(again.root, b"file").unwrap().expect("the file is replayed").object;
-    assert_eq!(again.xattr(found, b"user.a").unwrap().as_deref(), Some(&b"value"[..]));
+    let found = again.dirs().lookup(again.root, b"file").unwrap().expect("the file is replayed").object;
+    assert_eq!(again.xattrs().get(found, b"user.a").unwrap().as_deref(), Some(&b"value"[..]));
     again.unmount().unwrap();
 }

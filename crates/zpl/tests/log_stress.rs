@@ -28,9 +28,9 @@ fn file() -> NewNode<'static> {
 /// content.
 fn writer(fs: &FsWriter, seed: u64, steps: u64) -> (u64, Vec<u8>) {
     let mut rng = Rng::new(seed);
-    let number = fs.create(fs.root, format!("file{seed}").as_bytes(), &file()).unwrap();
+    let number = fs.dirs().create(fs.root, format!("file{seed}").as_bytes(), &file()).unwrap();
     let mut model = vec![0; SPAN];
-    fs.truncate(number, SPAN as u64).unwrap();
+    fs.data().truncate(number, SPAN as u64).unwrap();
     for _ in 0..steps {
         let at = rng.below(SPAN as u64 - 1) as usize;
         let most = if rng.below(3) == 0 { 200_000 } else { 3000 };
@@ -38,11 +38,11 @@ fn writer(fs: &FsWriter, seed: u64, steps: u64) -> (u64, Vec<u8>) {
         match rng.below(5) {
             0 => {
                 model[at..end].fill(0);
-                fs.punch(number, at as u64, (end - at) as u64).unwrap();
+                fs.data().punch(number, at as u64, (end - at) as u64).unwrap();
             }
             _ => {
                 rng.fill(&mut model[at..end]);
-                fs.write(number, at as u64, &model[at..end], true).unwrap();
+                fs.data().write(number, at as u64, &model[at..end], true).unwrap();
             }
         }
         if rng.below(4) > 0 {
@@ -56,14 +56,16 @@ fn writer(fs: &FsWriter, seed: u64, steps: u64) -> (u64, Vec<u8>) {
 fn namer(fs: &FsWriter, seed: u64, steps: u64) {
     for step in 0..steps {
         let (one, two) = (format!("n{seed}-{step}"), format!("m{seed}-{}", step % 3));
-        let number = fs.create(fs.root, one.as_bytes(), &file()).unwrap();
-        fs.write(number, 0, &[7; 30_000], true).unwrap();
-        fs.rename((fs.root, one.as_bytes()), (fs.root, two.as_bytes()), RenameKind::Plain, (0, 0)).unwrap();
+        let number = fs.dirs().create(fs.root, one.as_bytes(), &file()).unwrap();
+        fs.data().write(number, 0, &[7; 30_000], true).unwrap();
+        fs.dirs()
+            .rename((fs.root, one.as_bytes()), (fs.root, two.as_bytes()), RenameKind::Plain, (0, 0))
+            .unwrap();
         if step % 2 == 0 {
             fs.fsync(number).unwrap();
         }
         if step % 5 == 0 {
-            fs.unlink(fs.root, two.as_bytes()).unwrap();
+            fs.dirs().unlink(fs.root, two.as_bytes()).unwrap();
         }
     }
 }
@@ -81,7 +83,7 @@ fn snapshots(spa: &Arc<Spa>, count: u64) {
 
 fn content(fs: &FsWriter, number: u64) -> Vec<u8> {
     let mut out = vec![0; SPAN];
-    assert_eq!(fs.read(number, 0, &mut out).unwrap(), SPAN);
+    assert_eq!(fs.data().read(number, 0, &mut out).unwrap(), SPAN);
     out
 }
 
@@ -159,9 +161,9 @@ fn commits_wait_for_groups_while_the_log_device_fails() {
     let new = NewFs { projects: false, ..NewFs::new(Time { sec: 1_700_000_000, nsec: 0 }, 3) };
     let spa = pools::create_pool(&env, "wpool", tops, &|objset, tx| create_fs(objset, tx, &new)).unwrap();
     let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
-    let number = fs.create(fs.root, b"file", &file()).unwrap();
+    let number = fs.dirs().create(fs.root, b"file", &file()).unwrap();
     let step = |byte: u8| {
-        fs.write(number, 0, &[byte; 50_000], true).unwrap();
+        fs.data().write(number, 0, &[byte; 50_000], true).unwrap();
         fs.fsync(number).unwrap();
         spa.txgs.synced()
     };
@@ -186,7 +188,7 @@ fn commits_wait_for_groups_while_the_log_device_fails() {
     let again = pools::import_dir(crashed.path(), "wpool").unwrap();
     let fs = mount(&again, "wpool", Overrides::default()).unwrap();
     let mut out = vec![0; 50_000];
-    fs.read(number, 0, &mut out).unwrap();
+    fs.data().read(number, 0, &mut out).unwrap();
     assert!(out.iter().all(|&b| b == 9));
     fs.unmount().unwrap();
     drop(fs);
@@ -217,9 +219,9 @@ fn a_commit_does_not_trust_what_a_failed_flush_has_lost() {
     let dir = tempfile::tempdir().unwrap();
     let (spa, faulty) = on_a_faulty_disk(dir.path());
     let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
-    let number = fs.create(fs.root, b"file", &file()).unwrap();
+    let number = fs.dirs().create(fs.root, b"file", &file()).unwrap();
     let step = |byte: u8| {
-        fs.write(number, 0, &[byte; 128 << 10], true).unwrap();
+        fs.data().write(number, 0, &[byte; 128 << 10], true).unwrap();
         fs.fsync(number).unwrap();
     };
     (0..3).for_each(step);
@@ -230,7 +232,7 @@ fn a_commit_does_not_trust_what_a_failed_flush_has_lost() {
     let again = pools::import_dir(crashed.path(), "wpool").unwrap();
     let found = mount(&again, "wpool", Overrides::default()).unwrap();
     let mut out = vec![0; 128 << 10];
-    found.read(number, 0, &mut out).unwrap();
+    found.data().read(number, 0, &mut out).unwrap();
     assert!(out.iter().all(|&b| b == 3), "an acknowledged write is gone");
     found.unmount().unwrap();
     fs.unmount().unwrap();
@@ -244,9 +246,9 @@ fn commits_go_on_with_a_pool_that_was_suspended() {
     let (spa, faulty) = on_a_faulty_disk(dir.path());
     spa.start_thread().unwrap();
     let fs = mount(&spa, "wpool", Overrides::default()).unwrap();
-    let number = fs.create(fs.root, b"file", &file()).unwrap();
+    let number = fs.dirs().create(fs.root, b"file", &file()).unwrap();
     let step = |byte: u8, len: usize| {
-        fs.write(number, 0, &vec![byte; len], true)?;
+        fs.data().write(number, 0, &vec![byte; len], true)?;
         fs.fsync(number)
     };
     for (round, len) in [(1, 5000), (3, 128 << 10)] {
@@ -262,7 +264,7 @@ fn commits_go_on_with_a_pool_that_was_suspended() {
         let again = pools::import_dir(crashed.path(), "wpool").unwrap();
         let found = mount(&again, "wpool", Overrides::default()).unwrap();
         let mut out = vec![0; len];
-        found.read(number, 0, &mut out).unwrap();
+        found.data().read(number, 0, &mut out).unwrap();
         assert!(
             out.iter().all(|&b| b == round + 1),
             "what failed first is on disk when a later commit returned"

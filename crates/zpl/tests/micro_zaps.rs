@@ -232,18 +232,18 @@ fn large_directories_stay_micro_where_that_is_set() {
     limits.set(Limit::MicroZapMax, 1 << 20).unwrap();
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let make = |dir: u64, name: String| {
-        fs.create(dir, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap()
+        fs.dirs().create(dir, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap()
     };
-    let dir = fs.create(fs.root, b"dir", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    let dir = fs.dirs().create(fs.root, b"dir", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
     for number in 0..3000 {
         make(dir, format!("name-{number}"));
     }
-    fs.unlink(dir, b"name-77").unwrap();
+    fs.dirs().unlink(dir, b"name-77").unwrap();
     let handle = fs.objset.handle(dir).unwrap();
     assert!(handle.block_size() > 128 << 10 && handle.max_block() == 0, "{}", handle.block_size());
     limits.set(Limit::MicroZapMax, 128 << 10).unwrap();
     let last = make(dir, "one-more".into());
-    let found = |name: &[u8]| fs.lookup(dir, name).unwrap().map(|entry| entry.object);
+    let found = |name: &[u8]| fs.dirs().lookup(dir, name).unwrap().map(|entry| entry.object);
     assert_eq!(
         (found(b"one-more"), found(b"name-77"), found(b"name-78").is_some()),
         (Some(last), None, true)

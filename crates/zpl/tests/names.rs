@@ -100,12 +100,13 @@ fn directory() -> NewNode<'static> {
 fn everything(fs: &FsWriter) -> Vec<String> {
     let mut all = Vec::new();
     for number in 1..2000 {
-        let Ok(mut attr) = fs.attr(number) else { continue };
+        let Ok(mut attr) = fs.attrs().get(number) else { continue };
         // A ZAP that grew for a name stays longer.
         (attr.blksize, attr.blocks) = (0, 0);
-        let names = fs.xattr_names(number).unwrap();
-        let values: Vec<_> = names.iter().map(|name| (name, fs.xattr(number, name).unwrap())).collect();
-        let mut entries = fs.entries(number).unwrap_or_default();
+        let names = fs.xattrs().names(number).unwrap();
+        let values: Vec<_> =
+            names.iter().map(|name| (name, fs.xattrs().get(number, name).unwrap())).collect();
+        let mut entries = fs.dirs().entries(number).unwrap_or_default();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         if attr.kind == FileKind::Directory {
             assert_eq!(attr.size, entries.len() as u64 + 2, "directory {number}");
@@ -125,13 +126,13 @@ fn assert_clean(bench: &Bench) {
 
 /// A directory whose ZAP has no space for one more name that is equal but for case.
 fn full_directory(fs: &FsWriter) -> (u64, impl Iterator<Item = Vec<u8>> + use<>) {
-    let dir = fs.create(fs.root, b"full", &directory()).unwrap();
+    let dir = fs.dirs().create(fs.root, b"full", &directory()).unwrap();
     let mut names = (0..1 << 10).map(|bits| {
         let flip = |(at, c): (usize, &u8)| if bits >> at & 1 == 1 { c.to_ascii_uppercase() } else { *c };
         b"abcdefghij".iter().enumerate().map(flip).collect::<Vec<u8>>()
     });
     for name in names.by_ref() {
-        if let Err(e) = fs.create(dir, &name, &file()) {
+        if let Err(e) = fs.dirs().create(dir, &name, &file()) {
             assert_eq!(e.kind(), Kind::NoSpace, "{e}");
             break;
         }
@@ -143,30 +144,30 @@ fn full_directory(fs: &FsWriter) -> (u64, impl Iterator<Item = Vec<u8>> + use<>)
 fn a_directory_without_space_for_a_name_loses_nothing() {
     let bench = Bench::new(256 << 20, |new| new.case = CaseSensitivity::Mixed);
     let fs = bench.writer(Options::default());
-    let moved = fs.create(fs.root, b"moved", &file()).unwrap();
-    fs.create(fs.root, b"sub", &directory()).unwrap();
+    let moved = fs.dirs().create(fs.root, b"moved", &file()).unwrap();
+    fs.dirs().create(fs.root, b"sub", &directory()).unwrap();
     let (dir, mut names) = full_directory(&fs);
-    let unnamed = fs.create_unnamed(fs.root, &file()).unwrap();
+    let unnamed = fs.dirs().create_unnamed(fs.root, &file()).unwrap();
     let before = everything(&fs);
     let mut next = || names.next().unwrap();
     let refused = |what: &str, done: Result<()>| {
         assert_eq!(done.unwrap_err().kind(), Kind::NoSpace, "{what}");
         assert_eq!(everything(&fs), before, "{what}");
     };
-    refused("create", fs.create(dir, &next(), &file()).map(drop));
-    refused("mkdir", fs.create(dir, &next(), &directory()).map(drop));
-    refused("symlink", fs.create(dir, &next(), &NewNode::symlink(b"target", 0, 0)).map(drop));
-    refused("link", fs.link(moved, dir, &next()));
-    refused("link of an unnamed file", fs.link(unnamed, dir, &next()));
+    refused("create", fs.dirs().create(dir, &next(), &file()).map(drop));
+    refused("mkdir", fs.dirs().create(dir, &next(), &directory()).map(drop));
+    refused("symlink", fs.dirs().create(dir, &next(), &NewNode::symlink(b"target", 0, 0)).map(drop));
+    refused("link", fs.dirs().link(moved, dir, &next()));
+    refused("link of an unnamed file", fs.dirs().link(unnamed, dir, &next()));
     for kind in [RenameKind::Plain, RenameKind::NoReplace, RenameKind::NoReplaceWhiteout] {
         for name in [b"moved".as_slice(), b"sub"] {
-            let done = fs.rename((fs.root, name), (dir, &next()), kind, (0, 0));
+            let done = fs.dirs().rename((fs.root, name), (dir, &next()), kind, (0, 0));
             refused(&format!("rename {kind:?}"), done);
         }
     }
     // There is space for a name that is there.
-    fs.rename((fs.root, b"moved"), (dir, b"abcdefghij"), RenameKind::Plain, (0, 0)).unwrap();
-    assert_eq!(fs.lookup(dir, b"abcdefghij").unwrap().unwrap().object, moved);
+    fs.dirs().rename((fs.root, b"moved"), (dir, b"abcdefghij"), RenameKind::Plain, (0, 0)).unwrap();
+    assert_eq!(fs.dirs().lookup(dir, b"abcdefghij").unwrap().unwrap().object, moved);
     fs.close_file(unnamed).unwrap();
     drop(fs);
     assert_clean(&bench);
@@ -196,38 +197,38 @@ fn steps_fail(version: u64, commit: bool) {
     let bench = Bench::new(256 << 20, |new| new.version = version);
     let fs = bench.writer(Options { xattr_sa: false, ..Options::default() });
     let root = fs.root;
-    let at = |name: &str| fs.lookup(root, name.as_bytes()).unwrap().unwrap().object;
+    let at = |name: &str| fs.dirs().lookup(root, name.as_bytes()).unwrap().unwrap().object;
     let does = |what: &str, work: &dyn Fn() -> Result<()>| {
         with_each_step_failing(&fs, what, work);
         if commit {
             bench.spa.sync().unwrap();
         }
     };
-    let rename = |from: &[u8], to: (u64, &[u8]), kind| fs.rename((root, from), to, kind, (0, 0));
+    let rename = |from: &[u8], to: (u64, &[u8]), kind| fs.dirs().rename((root, from), to, kind, (0, 0));
     let long = [b'n'; 4000];
     for name in ["a", "b", "c", "d"] {
-        does("create", &|| fs.create(root, name.as_bytes(), &file()).map(drop));
+        does("create", &|| fs.dirs().create(root, name.as_bytes(), &file()).map(drop));
     }
     for name in ["dir", "sub", "empty"] {
-        does("mkdir", &|| fs.create(root, name.as_bytes(), &directory()).map(drop));
+        does("mkdir", &|| fs.dirs().create(root, name.as_bytes(), &directory()).map(drop));
     }
-    does("symlink", &|| fs.create(root, b"s", &NewNode::symlink(&long, 0, 0)).map(drop));
-    does("link", &|| fs.link(at("a"), at("dir"), b"a2"));
-    does("unlink of one name", &|| fs.unlink(at("dir"), b"a2"));
-    does("xattr", &|| fs.set_xattr(at("a"), b"user.x", Some(b"old"), XattrMode::Set));
-    does("xattr again", &|| fs.set_xattr(at("a"), b"user.x", Some(&long), XattrMode::Set));
-    does("second xattr", &|| fs.set_xattr(at("a"), b"user.y", Some(b"y"), XattrMode::Set));
-    does("xattr goes", &|| fs.set_xattr(at("a"), b"user.y", None, XattrMode::Set));
+    does("symlink", &|| fs.dirs().create(root, b"s", &NewNode::symlink(&long, 0, 0)).map(drop));
+    does("link", &|| fs.dirs().link(at("a"), at("dir"), b"a2"));
+    does("unlink of one name", &|| fs.dirs().unlink(at("dir"), b"a2"));
+    does("xattr", &|| fs.xattrs().set(at("a"), b"user.x", Some(b"old"), XattrMode::Set));
+    does("xattr again", &|| fs.xattrs().set(at("a"), b"user.x", Some(&long), XattrMode::Set));
+    does("second xattr", &|| fs.xattrs().set(at("a"), b"user.y", Some(b"y"), XattrMode::Set));
+    does("xattr goes", &|| fs.xattrs().set(at("a"), b"user.y", None, XattrMode::Set));
     if version == 5 {
         fs.set_options(Options::default());
-        does("xattr is packed", &|| fs.set_xattr(at("a"), b"user.x", Some(b"x"), XattrMode::Set));
+        does("xattr is packed", &|| fs.xattrs().set(at("a"), b"user.x", Some(b"x"), XattrMode::Set));
         let large = vec![1; 40 << 10];
-        does("xattr is not packed", &|| fs.set_xattr(at("a"), b"user.x", Some(&large), XattrMode::Set));
+        does("xattr is not packed", &|| fs.xattrs().set(at("a"), b"user.x", Some(&large), XattrMode::Set));
         for (name, len) in [(b"user.x", 10), (b"user.y", 30_000), (b"user.z", 30_000)] {
-            fs.set_xattr(at("a"), name, Some(&vec![2; len]), XattrMode::Set).unwrap();
+            fs.xattrs().set(at("a"), name, Some(&vec![2; len]), XattrMode::Set).unwrap();
         }
         let value = [3; 20_000];
-        does("xattr has no room", &|| fs.set_xattr(at("a"), b"user.x", Some(&value), XattrMode::Set));
+        does("xattr has no room", &|| fs.xattrs().set(at("a"), b"user.x", Some(&value), XattrMode::Set));
     }
     does("rename", &|| rename(b"a", (at("dir"), b"a"), RenameKind::Plain));
     does("rename over a file", &|| rename(b"b", (at("dir"), b"a"), RenameKind::Plain));
@@ -236,13 +237,13 @@ fn steps_fail(version: u64, commit: bool) {
     does("rename over a directory", &|| rename(b"empty", (root, b"c"), RenameKind::Plain));
     does("whiteout", &|| rename(b"d", (at("dir"), b"d"), RenameKind::Whiteout));
     does("whiteout of a directory", &|| rename(b"c", (at("dir"), b"c"), RenameKind::Whiteout));
-    does("rmdir", &|| fs.rmdir(at("dir"), b"c"));
-    does("unlink", &|| fs.unlink(root, b"s"));
-    let open = fs.lookup(at("dir"), b"a").unwrap().unwrap().object;
+    does("rmdir", &|| fs.dirs().rmdir(at("dir"), b"c"));
+    does("unlink", &|| fs.dirs().unlink(root, b"s"));
+    let open = fs.dirs().lookup(at("dir"), b"a").unwrap().unwrap().object;
     fs.open_file(open).unwrap();
-    does("unlink of an open file", &|| fs.unlink(at("dir"), b"a"));
-    let unnamed = fs.create_unnamed(root, &file()).unwrap();
-    does("link of an unnamed file", &|| fs.link(unnamed, root, b"named"));
+    does("unlink of an open file", &|| fs.dirs().unlink(at("dir"), b"a"));
+    let unnamed = fs.dirs().create_unnamed(root, &file()).unwrap();
+    does("link of an unnamed file", &|| fs.dirs().link(unnamed, root, b"named"));
     fs.close_file(unnamed).unwrap();
     fs.close_file(open).unwrap();
     drop(fs);

@@ -32,31 +32,31 @@ fn list(fs: &FsWriter, file: u64, users: u64) -> Vec<Ace> {
         who,
         object: None,
     };
-    (0..users).map(|n| user(500 + n)).chain(fs.acl(file).unwrap()).collect()
+    (0..users).map(|n| user(500 + n)).chain(fs.acls().get(file).unwrap()).collect()
 }
 
 /// Files of all kinds.
 fn fill(fs: &FsWriter) {
     let root = fs.root;
-    let dir = fs.create(root, b"dir", &node(FileKind::Directory)).unwrap();
-    let file = fs.create(dir, b"first", &node(FileKind::Regular)).unwrap();
-    fs.write(file, 0, &[3; 300_000], true).unwrap();
-    fs.rename((dir, b"first"), (root, b"file"), RenameKind::Plain, (0, 0)).unwrap();
-    fs.link(file, dir, b"second").unwrap();
+    let dir = fs.dirs().create(root, b"dir", &node(FileKind::Directory)).unwrap();
+    let file = fs.dirs().create(dir, b"first", &node(FileKind::Regular)).unwrap();
+    fs.data().write(file, 0, &[3; 300_000], true).unwrap();
+    fs.dirs().rename((dir, b"first"), (root, b"file"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.dirs().link(file, dir, b"second").unwrap();
     let set = Settings { mode: Some(0o4711), uid: Some(9), ..Settings::default() };
-    fs.setattr(file, &set).unwrap();
-    fs.create(dir, b"short", &NewNode::symlink(b"../file", 7, 8)).unwrap();
-    fs.create(dir, b"long", &NewNode::symlink(&[b'x'; 700], 7, 8)).unwrap();
-    fs.create(dir, b"dev", &node(FileKind::BlockDevice).device(7 << 20 | 3)).unwrap();
+    fs.attrs().set(file, &set).unwrap();
+    fs.dirs().create(dir, b"short", &NewNode::symlink(b"../file", 7, 8)).unwrap();
+    fs.dirs().create(dir, b"long", &NewNode::symlink(&[b'x'; 700], 7, 8)).unwrap();
+    fs.dirs().create(dir, b"dev", &node(FileKind::BlockDevice).device(7 << 20 | 3)).unwrap();
     for (name, users) in [(b"few", 1), (b"lot", 40)] {
-        let made = fs.create(root, name, &node(FileKind::Regular)).unwrap();
-        fs.set_acl(made, &list(fs, made, users)).unwrap();
+        let made = fs.dirs().create(root, name, &node(FileKind::Regular)).unwrap();
+        fs.acls().set(made, &list(fs, made, users)).unwrap();
     }
-    fs.set_xattr(file, b"user.a", Some(b"value"), XattrMode::Set).unwrap();
+    fs.xattrs().set(file, b"user.a", Some(b"value"), XattrMode::Set).unwrap();
     for name in [&b"gone"[..], b"gone with list"] {
-        let gone = fs.create(root, name, &node(FileKind::Regular)).unwrap();
-        fs.set_acl(gone, &list(fs, gone, 30)).unwrap();
-        fs.unlink(root, name).unwrap();
+        let gone = fs.dirs().create(root, name, &node(FileKind::Regular)).unwrap();
+        fs.acls().set(gone, &list(fs, gone, 30)).unwrap();
+        fs.dirs().unlink(root, name).unwrap();
     }
 }
 
@@ -101,8 +101,8 @@ fn old_file_systems_are_written_replayed_and_upgraded() {
         fill(&fs);
         // A log's worth of it, and the power goes.
         fs.fsync(0).unwrap();
-        let late = fs.create(fs.root, b"late", &node(FileKind::Regular)).unwrap();
-        fs.write(late, 0, b"late bytes", true).unwrap();
+        let late = fs.dirs().create(fs.root, b"late", &node(FileKind::Regular)).unwrap();
+        fs.data().write(late, 0, b"late bytes", true).unwrap();
         fs.fsync(late).unwrap();
         let cut = tempfile::tempdir().unwrap();
         pools::copy(dir.path(), cut.path());
@@ -111,8 +111,8 @@ fn old_file_systems_are_written_replayed_and_upgraded() {
         let spa = pools::import_dir(cut.path(), "old").unwrap();
         let fs = mount(&spa, "old", Overrides::default()).unwrap();
         let mut bytes = [0; 10];
-        let late = fs.lookup(fs.root, b"late").unwrap().unwrap().object;
-        assert_eq!((fs.read(late, 0, &mut bytes).unwrap(), &bytes), (10, b"late bytes"));
+        let late = fs.dirs().lookup(fs.root, b"late").unwrap().unwrap().object;
+        assert_eq!((fs.data().read(late, 0, &mut bytes).unwrap(), &bytes), (10, b"late bytes"));
         fs.unmount().unwrap();
         drop(fs);
         spa.export().unwrap();
@@ -149,8 +149,8 @@ fn stored_values_that_came_later_reach_no_block() {
         ("dedup", ChecksumType::Sha512.raw()),
     ] {
         set(name, value);
-        let file = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular)).unwrap();
-        fs.write(file, 0, &[3; 100_000], true).unwrap();
+        let file = fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular)).unwrap();
+        fs.data().write(file, 0, &[3; 100_000], true).unwrap();
         made.push(file);
     }
     spa.sync().unwrap();
@@ -179,22 +179,22 @@ fn upgrade(dir: &Path) {
     assert!(fs.set_version(3).is_err() && fs.set_version(6).is_err());
     fs.set_version(5).unwrap();
     let kind = |number: u64| fs.objset.handle(number).unwrap().dnode().bonustype;
-    let new = fs.create(fs.root, b"new", &node(FileKind::Regular)).unwrap();
-    let lot = fs.lookup(fs.root, b"lot").unwrap().unwrap().object;
+    let new = fs.dirs().create(fs.root, b"new", &node(FileKind::Regular)).unwrap();
+    let lot = fs.dirs().lookup(fs.root, b"lot").unwrap().unwrap().object;
     assert_eq!((kind(new), kind(lot)), (ObjectType::SA, ObjectType::ZNODE));
-    let (before, acl) = (fs.attr(lot).unwrap(), fs.acl(lot).unwrap());
+    let (before, acl) = (fs.attrs().get(lot).unwrap(), fs.acls().get(lot).unwrap());
     fs.set_options(zpl::write::Options { xattr_sa: true, ..fs.options() });
-    fs.set_xattr(lot, b"user.b", Some(b"packed"), XattrMode::Set).unwrap();
+    fs.xattrs().set(lot, b"user.b", Some(b"packed"), XattrMode::Set).unwrap();
     assert_eq!(kind(lot), ObjectType::SA);
-    let after = fs.attr(lot).unwrap();
+    let after = fs.attrs().get(lot).unwrap();
     assert_eq!((after.mode(), after.crtime, after.flags), (before.mode(), before.crtime, before.flags));
-    assert_eq!(fs.acl(lot).unwrap(), acl);
+    assert_eq!(fs.acls().get(lot).unwrap(), acl);
     // A long link keeps its target in a block, which OpenZFS reads only from a znode.
-    let folder = fs.lookup(fs.root, b"dir").unwrap().unwrap().object;
-    let long = fs.lookup(folder, b"long").unwrap().unwrap().object;
-    fs.set_xattr(long, b"trusted.x", Some(b"1"), XattrMode::Set).unwrap();
-    assert_eq!((kind(long), fs.readlink(long).unwrap()), (ObjectType::ZNODE, vec![b'x'; 700]));
-    assert_eq!(fs.xattr(long, b"trusted.x").unwrap().unwrap(), b"1");
+    let folder = fs.dirs().lookup(fs.root, b"dir").unwrap().unwrap().object;
+    let long = fs.dirs().lookup(folder, b"long").unwrap().unwrap().object;
+    fs.xattrs().set(long, b"trusted.x", Some(b"1"), XattrMode::Set).unwrap();
+    assert_eq!((kind(long), fs.data().readlink(long).unwrap()), (ObjectType::ZNODE, vec![b'x'; 700]));
+    assert_eq!(fs.xattrs().get(long, b"trusted.x").unwrap().unwrap(), b"1");
     fs.unmount().unwrap();
     drop(fs);
     spa.export().unwrap();

@@ -123,8 +123,9 @@ fn content(seed: u64, blocks: usize) -> Vec<u8> {
 }
 
 fn make(fs: &FsWriter, name: &str, bytes: &[u8]) -> u64 {
-    let file = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(file, 0, bytes, true).unwrap();
+    let file =
+        fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(file, 0, bytes, true).unwrap();
     file
 }
 
@@ -135,7 +136,7 @@ fn pointers(fs: &FsWriter, file: u64, level: u8, count: usize) -> Vec<Blkptr> {
 
 fn is(fs: &FsWriter, file: u64, bytes: &[u8]) {
     let mut have = vec![0; bytes.len()];
-    assert_eq!(fs.read(file, 0, &mut have).unwrap(), bytes.len());
+    assert_eq!(fs.data().read(file, 0, &mut have).unwrap(), bytes.len());
     assert!(have == bytes, "file {file}");
 }
 
@@ -163,11 +164,11 @@ fn a_moved_block_keeps_its_logical_birth_and_is_not_sent() {
     let referenced = |name: &str| bed.spa.pool.dsl.dataset(name).unwrap().phys;
     assert_eq!(bed.uses(), 0);
 
-    assert_eq!(fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap(), bytes.len() as u64);
-    assert_eq!(fs.rewrite(one, 0, 0, Rewriting::Physical).unwrap(), 1024);
+    assert_eq!(fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap(), bytes.len() as u64);
+    assert_eq!(fs.rewrites().rewrite(one, 0, 0, Rewriting::Physical).unwrap(), 1024);
     // A block that waits to be written is left out, and one that is written afterwards is new.
-    assert_eq!(fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap(), 0);
-    fs.write(file, 3 * BLOCK as u64 + 5, b"new", true).unwrap();
+    assert_eq!(fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap(), 0);
+    fs.data().write(file, 3 * BLOCK as u64 + 5, b"new", true).unwrap();
     bed.spa.sync().unwrap();
     let mut bytes = bytes;
     bytes[3 * BLOCK + 5..][..3].copy_from_slice(b"new");
@@ -194,16 +195,16 @@ fn a_moved_block_keeps_its_logical_birth_and_is_not_sent() {
     assert_eq!(bed.uses(), 2, "its snapshot, too");
     let moved = stream(&bed, "moved@a", "moved@b");
     assert!(moved < data as usize / 4, "{moved} bytes are sent");
-    fs.rewrite(file, 0, 0, Rewriting::Logical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Logical).unwrap();
     bed.snapshot("moved@c");
     let last = births(&pointers(&fs, file, 0, BLOCKS));
     assert!(last.iter().all(|(logical, physical, moved)| logical == physical && !moved && *logical > txg));
     let sent = stream(&bed, "moved@b", "moved@c");
     assert!(sent > data as usize, "{sent} bytes are sent");
     // A block that was moved twice.
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     let twice = births(&pointers(&fs, file, 0, BLOCKS));
     assert!(twice.iter().zip(&last).all(|(now, then)| now.0 == then.0 && now.1 > then.1 && now.2));
@@ -229,9 +230,9 @@ fn a_pool_without_the_feature_moves_nothing() {
     let fs = bed.mount(POOL);
     let file = make(&fs, "file", &content(1, 4));
     bed.spa.sync().unwrap();
-    let refused = fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap_err();
+    let refused = fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap_err();
     assert_eq!(refused.kind(), engine::Kind::Unsupported);
-    assert_eq!(fs.rewrite(file, 0, 0, Rewriting::Logical).unwrap(), 4 * BLOCK as u64);
+    assert_eq!(fs.rewrites().rewrite(file, 0, 0, Rewriting::Logical).unwrap(), 4 * BLOCK as u64);
     fs.unmount().unwrap();
 }
 
@@ -263,18 +264,18 @@ fn shared(bed: &Bed, name: &str, bytes: &[u8]) -> (Arc<FsWriter>, u64) {
     let (file, one) = (make(&fs, "file", bytes), make(&fs, "one", &bytes[..BLOCK]));
     let quarter = (BLOCK * BLOCKS / 4) as u64;
     bed.snapshot(&format!("{name}@a"));
-    fs.rewrite(file, 0, 2 * quarter, Rewriting::Physical).unwrap();
-    fs.rewrite(one, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 2 * quarter, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(one, 0, 0, Rewriting::Physical).unwrap();
     bed.snapshot(&format!("{name}@b"));
     let clone = format!("{name}-clone");
     bed.clone(&format!("{name}@b"), &clone);
     let theirs = bed.mount(&clone);
-    theirs.rewrite(file, quarter, 2 * quarter, Rewriting::Physical).unwrap();
-    theirs.rewrite(one, 0, 0, Rewriting::Physical).unwrap();
-    fs.rewrite(file, quarter, 3 * quarter, Rewriting::Physical).unwrap();
+    theirs.rewrites().rewrite(file, quarter, 2 * quarter, Rewriting::Physical).unwrap();
+    theirs.rewrites().rewrite(one, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, quarter, 3 * quarter, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     // Blocks that only the livelist of the clone knows die again.
-    theirs.rewrite(file, quarter, quarter, Rewriting::Physical).unwrap();
+    theirs.rewrites().rewrite(file, quarter, quarter, Rewriting::Physical).unwrap();
     bed.snapshot(&format!("{name}@c"));
     is(&theirs, file, bytes);
     is(&theirs, one, &bytes[..BLOCK]);
@@ -308,8 +309,8 @@ fn datasets_that_share_moved_blocks_go_in_any_order() {
     }
     assert_eq!(bed.uses(), 12, "the heads are left");
     for (n, (fs, _)) in all.iter().enumerate() {
-        fs.unlink(fs.root, b"file").unwrap();
-        fs.unlink(fs.root, b"one").unwrap();
+        fs.dirs().unlink(fs.root, b"file").unwrap();
+        fs.dirs().unlink(fs.root, b"one").unwrap();
         bed.settle();
         let head = bed.spa.pool.dsl.dataset(&name(n)).unwrap().phys;
         assert!(head.referenced_bytes < 1 << 20 && head.unique_bytes == head.referenced_bytes, "{head:?}");
@@ -327,19 +328,19 @@ fn rollback_and_promote_keep_count_of_moved_blocks() {
     let fs = bed.mount(POOL);
     let file = make(&fs, "file", &bytes);
     bed.snapshot("moved@a");
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     fs.unmount().unwrap();
     drop(fs);
     bed.spa.dsl_task(|tasks| tasks.rollback(POOL, None)).unwrap();
     bed.settle();
     assert_eq!(bed.uses(), 0);
     let fs = bed.mount(POOL);
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.snapshot("moved@b");
     bed.clone("moved@b", CLONE);
     let theirs = bed.mount(CLONE);
-    theirs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    theirs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     bed.spa.dsl_task(|tasks| tasks.promote(CLONE)).unwrap();
     bed.judge("promoted");
@@ -361,9 +362,10 @@ fn cloned_and_deduplicated_blocks_move() {
     let bytes = content(5, BLOCKS);
     let (file, copy) = (make(&fs, "file", &bytes), make(&fs, "copy", b""));
     bed.spa.sync().unwrap();
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
-    let clone = || fs.clone_range((CloneFrom::File(&fs, file), 0), (copy, 0), bytes.len() as u64, true);
+    let clone =
+        || fs.clones().clone_range((CloneFrom::File(&fs, file), 0), (copy, 0), bytes.len() as u64, true);
     assert_eq!(clone().unwrap(), bytes.len() as u64);
     bed.spa.sync().unwrap();
     let (source, cloned) = (pointers(&fs, file, 0, BLOCKS), pointers(&fs, copy, 0, BLOCKS));
@@ -372,7 +374,7 @@ fn cloned_and_deduplicated_blocks_move() {
         assert_eq!((source.dva(0), source.physical_birth()), (cloned.dva(0), cloned.physical_birth()));
         assert!(cloned.logical_birth() > cloned.physical_birth());
     }
-    fs.rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     let moved = pointers(&fs, copy, 0, BLOCKS);
     assert!(moved.iter().zip(&cloned).all(|(new, old)| new.logical_birth() == old.logical_birth()));
@@ -382,14 +384,14 @@ fn cloned_and_deduplicated_blocks_move() {
     // The table has nothing yet: the blocks are new.
     bed.set("checksum", SHA256);
     bed.set("dedup", SHA256);
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     let listed = pointers(&fs, file, 0, BLOCKS);
     assert!(
         listed.iter().all(|bp| bp.dedup() && !bp.is_rewritten() && bp.logical_birth() == bp.physical_birth())
     );
     // Blocks that the table has: they are shared, with the physical birth of the stored copy.
-    fs.rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     let shared = pointers(&fs, copy, 0, BLOCKS);
     for (stored, shared) in listed.iter().zip(&shared) {
@@ -397,15 +399,15 @@ fn cloned_and_deduplicated_blocks_move() {
         assert!(shared.dedup() && !shared.is_rewritten() && shared.logical_birth() > shared.physical_birth());
     }
     // A block that is the stored copy already stays as it is.
-    fs.rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
-    fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     assert!(pointers(&fs, copy, 0, BLOCKS) == shared && pointers(&fs, file, 0, BLOCKS) == listed);
     bed.judge("kept");
     // Out of the table.
     bed.set("dedup", 2);
     bed.set("compression", LZ4);
-    fs.rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(copy, 0, 0, Rewriting::Physical).unwrap();
     bed.spa.sync().unwrap();
     let out = pointers(&fs, copy, 0, BLOCKS);
     assert!(out.iter().zip(&shared).all(|(new, old)| new.logical_birth() == old.logical_birth()));
@@ -413,8 +415,8 @@ fn cloned_and_deduplicated_blocks_move() {
     is(&fs, file, &bytes);
     is(&fs, copy, &bytes);
     bed.judge("out of the table");
-    fs.unlink(fs.root, b"file").unwrap();
-    fs.unlink(fs.root, b"copy").unwrap();
+    fs.dirs().unlink(fs.root, b"file").unwrap();
+    fs.dirs().unlink(fs.root, b"copy").unwrap();
     bed.settle();
     bed.judge("removed");
     fs.unmount().unwrap();
@@ -428,10 +430,10 @@ fn blocks_move_beside_a_checkpoint() {
     let bytes = content(6, BLOCKS);
     let file = make(&fs, "file", &bytes);
     bed.spa.sync().unwrap();
-    fs.rewrite(file, 0, (BLOCK * BLOCKS / 2) as u64, Rewriting::Physical).unwrap();
+    fs.rewrites().rewrite(file, 0, (BLOCK * BLOCKS / 2) as u64, Rewriting::Physical).unwrap();
     bed.spa.checkpoint().take().unwrap();
     for _ in 0..2 {
-        fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap();
+        fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap();
         bed.settle();
     }
     bed.judge("beside the checkpoint");
@@ -454,7 +456,7 @@ fn equal_content_stays_in_its_place() {
     let file = make(&fs, "file", &content(1, BLOCKS));
     bed.spa.sync().unwrap();
     let before = pointers(&fs, file, 0, BLOCKS);
-    fs.rewrite(file, 0, 0, Rewriting::Logical).unwrap();
+    fs.rewrites().rewrite(file, 0, 0, Rewriting::Logical).unwrap();
     bed.spa.sync().unwrap();
     assert_eq!(pointers(&fs, file, 0, BLOCKS), before);
     bed.judge("edonr");
@@ -470,7 +472,7 @@ fn a_full_pool_refuses_to_move_more() {
     let bytes = content(7, (36 << 20) / BLOCK);
     let file = make(&fs, "file", &bytes);
     bed.snapshot("moved@a");
-    let refused = fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap_err();
+    let refused = fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap_err();
     assert_eq!(refused.kind(), engine::Kind::NoSpace);
     bed.settle();
     is(&fs, file, &bytes);
@@ -478,7 +480,7 @@ fn a_full_pool_refuses_to_move_more() {
     assert!(moved > 0 && moved < bytes.len() >> 17, "{moved}");
     bed.judge("full");
     bed.destroy("moved@a");
-    assert_eq!(fs.rewrite(file, 0, 0, Rewriting::Physical).unwrap(), bytes.len() as u64);
+    assert_eq!(fs.rewrites().rewrite(file, 0, 0, Rewriting::Physical).unwrap(), bytes.len() as u64);
     bed.settle();
     is(&fs, file, &bytes);
     bed.judge("moved");
@@ -495,7 +497,7 @@ fn the_same_content_gets_the_copies_that_are_set_today() {
     bed.spa.sync().unwrap();
     for copies in [2, 3, 1] {
         bed.set("copies", copies);
-        fs.rewrite(file, 0, 0, Rewriting::Logical).unwrap();
+        fs.rewrites().rewrite(file, 0, 0, Rewriting::Logical).unwrap();
         bed.spa.sync().unwrap();
         let have = pointers(&fs, file, 0, BLOCKS);
         assert!(have.iter().all(|bp| bp.ndvas() as u64 == copies), "{copies} copies are asked for");

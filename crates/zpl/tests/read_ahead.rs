@@ -27,9 +27,9 @@ impl Reads {
     fn new() -> Self {
         let bench = Bench::new(256 << 20, |_| ());
         let fs = bench.writer(Options { recordsize: RECORD, ..Options::default() });
-        let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+        let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
         for record in 0..RECORDS {
-            fs.write(file, record * RECORD, &content(record * RECORD, RECORD as usize), true).unwrap();
+            fs.data().write(file, record * RECORD, &content(record * RECORD, RECORD as usize), true).unwrap();
         }
         bench.spa.sync().unwrap();
         Self { bench, fs, file }
@@ -57,7 +57,7 @@ impl Reads {
         };
         let before = (misses(false), misses(true));
         for (offset, len) in ranges {
-            let pieces = self.fs.read_pieces(self.file, offset, len, HOW).unwrap();
+            let pieces = self.fs.data().read_pieces(self.file, offset, len, HOW).unwrap();
             assert_eq!(pieces.iter().map(|piece| piece.len()).sum::<usize>(), len);
             assert_eq!(
                 pieces.iter().flat_map(|piece| piece.to_vec()).collect::<Vec<u8>>(),
@@ -101,13 +101,13 @@ fn nothing_is_read_ahead_where_that_is_off() {
 fn pieces_end_with_the_file_and_include_what_is_not_written_yet() {
     let reads = Reads::new();
     let end = RECORDS * RECORD;
-    reads.fs.write(reads.file, end - 100, &[9; 300], true).unwrap();
-    let pieces = reads.fs.read_pieces(reads.file, end - RECORD - 50, 1 << 20, HOW).unwrap();
+    reads.fs.data().write(reads.file, end - 100, &[9; 300], true).unwrap();
+    let pieces = reads.fs.data().read_pieces(reads.file, end - RECORD - 50, 1 << 20, HOW).unwrap();
     let bytes: Vec<u8> = pieces.iter().flat_map(|piece| piece.to_vec()).collect();
     let mut good = content(end - RECORD - 50, RECORD as usize - 50);
     good.extend([9; 300]);
     assert_eq!(bytes, good);
-    assert!(reads.fs.read_pieces(reads.file, end + 200, 10, HOW).unwrap().is_empty());
+    assert!(reads.fs.data().read_pieces(reads.file, end + 200, 10, HOW).unwrap().is_empty());
 }
 
 /// Blocks that the page cache has as well take only their part of the memory, whether they were written or read; all of the file would fit.
@@ -125,32 +125,33 @@ fn blocks_in_the_page_cache_are_not_kept_twice() {
     assert!(others <= 6 << 20 && (PART / 2..=PART).contains(&paged), "{others} {paged}");
     // Random reads of the same blocks are answered from memory and keep them there.
     let last = (RECORDS - 1) * RECORD;
-    reads.fs.read_pieces(reads.file, last + 5, 10, HOW).unwrap();
+    reads.fs.data().read_pieces(reads.file, last + 5, 10, HOW).unwrap();
     assert_eq!(kept(), (others + RECORD, paged - RECORD));
 
     // Whole blocks at random places. The first is asked for again when it has left: the page cache does not keep it.
     reads.forget();
     let places = || (0..=u8::MAX).map(|n| u64::from(n.reverse_bits()) * RECORD);
     for offset in places().chain([0]) {
-        reads.fs.read_pieces(reads.file, offset, RECORD as usize, HOW).unwrap();
+        reads.fs.data().read_pieces(reads.file, offset, RECORD as usize, HOW).unwrap();
     }
     assert_eq!(kept(), (RECORD, PART));
 
     let direct = ReadHow { paged: false, ..HOW };
     reads.forget();
     for (offset, len) in pieces() {
-        reads.fs.read_pieces(reads.file, offset, len, direct).unwrap();
+        reads.fs.data().read_pieces(reads.file, offset, len, direct).unwrap();
     }
     assert_eq!(kept(), (RECORDS * RECORD, 0));
 
-    let new = reads.fs.create(reads.fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let new =
+        reads.fs.dirs().create(reads.fs.root, b"new", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     reads.forget();
     let write = |from: u64, paged: bool| {
         for record in from..from + RECORDS {
             let (at, bytes) = (record * RECORD, content(record * RECORD, RECORD as usize));
             match paged {
-                true => reads.fs.write_paged(new, at, &bytes, true).unwrap(),
-                false => reads.fs.write(new, at, &bytes, true).unwrap(),
+                true => reads.fs.data().write_paged(new, at, &bytes, true).unwrap(),
+                false => reads.fs.data().write(new, at, &bytes, true).unwrap(),
             }
         }
         reads.bench.spa.sync().unwrap();

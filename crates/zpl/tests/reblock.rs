@@ -82,14 +82,15 @@ fn content(seed: u64, len: u64) -> Vec<u8> {
 }
 
 fn make(fs: &FsWriter, name: &str, bytes: &[u8]) -> u64 {
-    let file = fs.create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 7, 8)).unwrap();
-    fs.write(file, 0, bytes, true).unwrap();
+    let file =
+        fs.dirs().create(fs.root, name.as_bytes(), &NewNode::new(FileKind::Regular, 0o644, 7, 8)).unwrap();
+    fs.data().write(file, 0, bytes, true).unwrap();
     file
 }
 
 fn is(fs: &FsWriter, file: u64, bytes: &[u8]) {
     let mut have = vec![0xee; bytes.len() + 5];
-    assert_eq!(fs.read(file, 0, &mut have).unwrap(), bytes.len());
+    assert_eq!(fs.data().read(file, 0, &mut have).unwrap(), bytes.len());
     let at = have.iter().zip(bytes).position(|(a, b)| a != b);
     assert!(at.is_none(), "file {file} differs at {at:?}");
 }
@@ -99,7 +100,7 @@ fn block(fs: &FsWriter, file: u64) -> u64 {
 }
 
 fn hidden(fs: &FsWriter) -> u64 {
-    fs.create_unnamed(fs.root, &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap()
+    fs.dirs().create_unnamed(fs.root, &NewNode::new(FileKind::Regular, 0o600, 0, 0)).unwrap()
 }
 
 #[test]
@@ -109,32 +110,36 @@ fn short_files_change_at_once_and_keep_what_they_are() {
     let sizes = [0, 1, 700, 4096, 4097, 5000, 300_000, (1 << 20) + 1];
     let all: Vec<_> = sizes.iter().map(|&size| (content(size, size), size)).collect();
     let files: Vec<_> = all.iter().map(|(bytes, size)| make(&fs, &format!("f{size}"), bytes)).collect();
-    fs.set_xattr(files[5], b"user.long", Some(&content(1, 3000)), XattrMode::Set).unwrap();
+    fs.xattrs().set(files[5], b"user.long", Some(&content(1, 3000)), XattrMode::Set).unwrap();
     bed.spa.sync().unwrap();
-    let value = fs.xattr(files[5], b"user.long").unwrap();
-    let before: Vec<_> = files.iter().map(|f| fs.attr(*f).unwrap()).collect();
+    let value = fs.xattrs().get(files[5], b"user.long").unwrap();
+    let before: Vec<_> = files.iter().map(|f| fs.attrs().get(*f).unwrap()).collect();
     for record in [128 * K, 1024 * K, 512, 16 * K] {
         for (file, (bytes, size)) in files.iter().zip(&all) {
-            fs.reblock(*file, record).unwrap();
+            fs.reblocking().reblock(*file, record).unwrap();
             is(&fs, *file, bytes);
             let got = block(&fs, *file);
             assert!(got == record || got <= record && got >= (*size).min(512), "{size} {record}: {got}");
-            assert_eq!(fs.reblock(*file, record).unwrap(), 0, "a second run finds nothing to do");
+            assert_eq!(
+                fs.reblocking().reblock(*file, record).unwrap(),
+                0,
+                "a second run finds nothing to do"
+            );
         }
         bed.settle();
         all.iter().zip(&files).for_each(|((bytes, _), file)| is(&fs, *file, bytes));
         bed.judge(&format!("records of {record}"));
     }
     for (file, before) in files.iter().zip(&before) {
-        let now = fs.attr(*file).unwrap();
+        let now = fs.attrs().get(*file).unwrap();
         assert_eq!(
             (now.mtime, now.ctime, now.uid, now.links),
             (before.mtime, before.ctime, before.uid, before.links)
         );
     }
-    assert_eq!(fs.xattr(files[5], b"user.long").unwrap(), value);
-    assert!(fs.record_of(3000).is_err() && fs.record_of(32 << 20).is_err());
-    assert_eq!(fs.record_of(0).unwrap(), 4 * K);
+    assert_eq!(fs.xattrs().get(files[5], b"user.long").unwrap(), value);
+    assert!(fs.reblocking().record_of(3000).is_err() && fs.reblocking().record_of(32 << 20).is_err());
+    assert_eq!(fs.reblocking().record_of(0).unwrap(), 4 * K);
     fs.unmount().unwrap();
 }
 
@@ -146,9 +151,9 @@ fn a_long_file_changes_in_one_txg_and_its_snapshots_and_clones_stay() {
     let file = make(&fs, "file", &bytes);
     bed.spa.sync().unwrap();
     let clone = make(&fs, "clone", b"");
-    fs.clone_range((CloneFrom::File(&fs, file), 0), (clone, 0), 4 << 20, true).unwrap();
+    fs.clones().clone_range((CloneFrom::File(&fs, file), 0), (clone, 0), 4 << 20, true).unwrap();
     bed.snapshot("wpool@a");
-    let written = fs.reblock(file, 1024 * K).unwrap();
+    let written = fs.reblocking().reblock(file, 1024 * K).unwrap();
     assert!(written >= bytes.len() as u64, "{written}");
     assert_eq!(block(&fs, file), 1024 * K);
     is(&fs, file, &bytes);
@@ -157,9 +162,9 @@ fn a_long_file_changes_in_one_txg_and_its_snapshots_and_clones_stay() {
     is(&fs, clone, &bytes[..4 << 20]);
     bed.judge("records of 1M");
     // A file in use: the file's writes before the exchange and after it.
-    fs.write(file, 123, b"written", true).unwrap();
-    fs.reblock(file, 8 * K).unwrap();
-    fs.write(file, 5 << 20, b"again", true).unwrap();
+    fs.data().write(file, 123, b"written", true).unwrap();
+    fs.reblocking().reblock(file, 8 * K).unwrap();
+    fs.data().write(file, 5 << 20, b"again", true).unwrap();
     let mut now = bytes.clone();
     now[123..130].copy_from_slice(b"written");
     now[5 << 20..(5 << 20) + 5].copy_from_slice(b"again");
@@ -203,16 +208,16 @@ fn incremental_streams_have_all_of_a_changed_file() {
         let file = make(&fs, "file", &bytes);
         bed.snapshot("wpool@a");
         // A hole that was there before the change begins, and one that comes while it goes on.
-        fs.punch(file, 2 << 20, 1 << 20).unwrap();
+        fs.data().punch(file, 2 << 20, 1 << 20).unwrap();
         bed.spa.sync().unwrap();
         let help = hidden(&fs);
-        let as_of = fs.reblock_begin(file, help, 1024 * K).unwrap().unwrap();
-        fs.reblock_copy(file, help, 0..u64::MAX).unwrap();
-        fs.punch(file, 6 << 20, 1 << 20).unwrap();
+        let as_of = fs.reblocking().begin(file, help, 1024 * K).unwrap().unwrap();
+        fs.reblocking().copy(file, help, 0..u64::MAX).unwrap();
+        fs.data().punch(file, 6 << 20, 1 << 20).unwrap();
         bed.spa.sync().unwrap();
         // The hidden file's blocks are older than this snapshot: all are copied again.
         bed.snapshot("wpool@b");
-        assert_eq!(fs.reblock_finish(file, help, as_of, false).unwrap(), Finish::Done);
+        assert_eq!(fs.reblocking().finish(file, help, as_of, false).unwrap(), Finish::Done);
         fs.close_file(help).unwrap();
         bed.snapshot("wpool@c");
         for hole in [2, 6] {
@@ -224,12 +229,12 @@ fn incremental_streams_have_all_of_a_changed_file() {
         received(&bed, n, Some("wpool@a"), "wpool@b", flags);
         received(&bed, n, Some("wpool@b"), "wpool@c", flags);
         let copy = bed.mount(&format!("wpool/copy{n}"));
-        let there = copy.lookup(copy.root, b"file").unwrap().unwrap().object;
+        let there = copy.dirs().lookup(copy.root, b"file").unwrap().unwrap().object;
         is(&copy, there, &bytes);
         received(&bed, n + 10, None, "wpool@a", flags);
         received(&bed, n + 10, Some("wpool@a"), "wpool@c", flags);
         let copy2 = bed.mount(&format!("wpool/copy{}", n + 10));
-        let there = copy2.lookup(copy2.root, b"file").unwrap().unwrap().object;
+        let there = copy2.dirs().lookup(copy2.root, b"file").unwrap().unwrap().object;
         is(&copy2, there, &bytes);
         bed.settle();
         bed.judge("streams");
@@ -244,7 +249,7 @@ fn a_full_pool_refuses_with_a_reason_and_keeps_the_file() {
     let bytes = content(9, 40 << 20);
     let file = make(&fs, "file", &bytes);
     bed.settle();
-    let refused = fs.reblock(file, 128 * K).unwrap_err();
+    let refused = fs.reblocking().reblock(file, 128 * K).unwrap_err();
     assert_eq!(refused.kind(), Kind::NoSpace);
     assert!(refused.to_string().contains("beside the old ones"), "{refused}");
     is(&fs, file, &bytes);
@@ -260,25 +265,28 @@ fn a_hidden_file_takes_nothing_else_and_goes_with_its_user() {
     let fs = bed.mount(POOL);
     let bytes = content(4, 10 << 20);
     let (file, other) = (make(&fs, "file", &bytes), make(&fs, "other", b"x"));
-    assert_eq!(fs.reblock_begin(file, other, 8 * K).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(fs.reblocking().begin(file, other, 8 * K).unwrap_err().kind(), Kind::Invalid);
     let help = hidden(&fs);
-    fs.setattr(help, &Settings { mode: Some(0o4755), ..Settings::default() }).unwrap();
-    fs.setattr(file, &Settings { uid: Some(7), ..Settings::default() }).unwrap();
-    assert!(fs.reblock_copy(file, help, 0..1 << 20).is_err(), "it has not begun");
-    let as_of = fs.reblock_begin(file, help, 8 * K).unwrap().unwrap();
-    assert_eq!(fs.write(help, 0, b"x", true).unwrap_err().kind(), Kind::Busy);
-    assert_eq!(fs.truncate(help, 4).unwrap_err().kind(), Kind::Busy);
-    assert_eq!((fs.attr(help).unwrap().uid, fs.attr(help).unwrap().mode() & 0o7777), (7, 0o755));
+    fs.attrs().set(help, &Settings { mode: Some(0o4755), ..Settings::default() }).unwrap();
+    fs.attrs().set(file, &Settings { uid: Some(7), ..Settings::default() }).unwrap();
+    assert!(fs.reblocking().copy(file, help, 0..1 << 20).is_err(), "it has not begun");
+    let as_of = fs.reblocking().begin(file, help, 8 * K).unwrap().unwrap();
+    assert_eq!(fs.data().write(help, 0, b"x", true).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.data().truncate(help, 4).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(
+        (fs.attrs().get(help).unwrap().uid, fs.attrs().get(help).unwrap().mode() & 0o7777),
+        (7, 0o755)
+    );
     // It belongs to the owner of the file now: it gets no name, no rights, no reader, and no other file's content.
-    assert_eq!(fs.link(help, fs.root, b"named").unwrap_err().kind(), Kind::Busy);
-    assert_eq!(fs.read(help, 0, &mut [0; 10]).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.dirs().link(help, fs.root, b"named").unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.data().read(help, 0, &mut [0; 10]).unwrap_err().kind(), Kind::Busy);
     let mode = Settings { mode: Some(0o4755), ..Settings::default() };
-    assert_eq!(fs.setattr(help, &mode).unwrap_err().kind(), Kind::Busy);
-    assert_eq!(fs.set_xattr(help, b"user.a", Some(b"x"), XattrMode::Set).unwrap_err().kind(), Kind::Busy);
-    assert_eq!(fs.reblock_finish(other, help, as_of, true).unwrap_err().kind(), Kind::Invalid);
-    fs.reblock_copy(file, help, 0..4 << 20).unwrap();
+    assert_eq!(fs.attrs().set(help, &mode).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.xattrs().set(help, b"user.a", Some(b"x"), XattrMode::Set).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(fs.reblocking().finish(other, help, as_of, true).unwrap_err().kind(), Kind::Invalid);
+    fs.reblocking().copy(file, help, 0..4 << 20).unwrap();
     fs.close_file(help).unwrap();
-    assert!(fs.reblock_finish(file, help, as_of, true).is_err());
+    assert!(fs.reblocking().finish(file, help, as_of, true).is_err());
     bed.settle();
     is(&fs, file, &bytes);
     bed.judge("given up");
@@ -292,18 +300,18 @@ fn change(fs: &FsWriter, file: u64, model: &mut Vec<u8>, rng: &mut Rng) {
     match rng.below(10) {
         0..6 => {
             let bytes = content(rng.next_u64(), 1 + rng.below(300_000));
-            fs.write(file, at, &bytes, true).unwrap();
+            fs.data().write(file, at, &bytes, true).unwrap();
             let end = at as usize + bytes.len();
             model.resize(model.len().max(end), 0);
             model[at as usize..end].copy_from_slice(&bytes);
         }
         6..8 => {
             let (from, to) = (at.min(len), (at + rng.below(3 << 20)).min(len));
-            fs.punch(file, from, to - from).unwrap();
+            fs.data().punch(file, from, to - from).unwrap();
             model[from as usize..to as usize].fill(0);
         }
         _ => {
-            fs.truncate(file, at).unwrap();
+            fs.data().truncate(file, at).unwrap();
             model.resize(at as usize, 0);
         }
     }
@@ -325,12 +333,12 @@ fn changes_between_all_steps_are_kept() {
         for round in 0..6 {
             let record = 512 << rng.below(12);
             let help = hidden(&fs);
-            let begun = fs.reblock_begin(file, help, record).unwrap();
+            let begun = fs.reblocking().begin(file, help, record).unwrap();
             if let Some(mut as_of) = begun {
                 let mut at = 0;
                 while at < model.len() as u64 + (1 << 20) {
                     let step = 1 + rng.below(4 << 20);
-                    fs.reblock_copy(file, help, at..at + step).unwrap();
+                    fs.reblocking().copy(file, help, at..at + step).unwrap();
                     at += step;
                     if rng.below(2) == 0 {
                         change(&fs, file, &mut model, &mut rng);
@@ -340,11 +348,11 @@ fn changes_between_all_steps_are_kept() {
                     }
                 }
                 for _ in 0..20 {
-                    match fs.reblock_finish(file, help, as_of, rng.below(3) > 0).unwrap() {
+                    match fs.reblocking().finish(file, help, as_of, rng.below(3) > 0).unwrap() {
                         Finish::Done => break,
                         Finish::Again(ranges, txg) => {
                             for (start, end) in ranges {
-                                fs.reblock_copy(file, help, start..end).unwrap();
+                                fs.reblocking().copy(file, help, start..end).unwrap();
                             }
                             as_of = txg;
                         }
@@ -385,14 +393,14 @@ fn writers_beside_it_lose_nothing() {
                 while !stop.load(Ordering::Relaxed) {
                     let at = rng.below(PART - 1);
                     let bytes = content(rng.next_u64(), 1 + rng.below((PART - at).min(70_000)));
-                    fs.write(file, n * PART + at, &bytes, true).unwrap();
+                    fs.data().write(file, n * PART + at, &bytes, true).unwrap();
                     model[at as usize..][..bytes.len()].copy_from_slice(&bytes);
                     if rng.below(40) == 0 {
                         fs.fsync(file).unwrap();
                     }
                     let mut back = vec![0; 5000];
                     let from = rng.below(PART - 5000);
-                    fs.read(file, n * PART + from, &mut back).unwrap();
+                    fs.data().read(file, n * PART + from, &mut back).unwrap();
                     assert!(back == model[from as usize..][..5000], "writer {n} at {from}");
                 }
                 model
@@ -400,7 +408,7 @@ fn writers_beside_it_lose_nothing() {
         };
         let writers: Vec<_> = (0..WRITERS).map(|n| scope.spawn(writer(n))).collect();
         for record in [64 * K, 1024 * K, 2 * K, 128 * K] {
-            fs.reblock(file, record).unwrap();
+            fs.reblocking().reblock(file, record).unwrap();
             assert_eq!(block(fs, file), record);
         }
         stop.store(true, Ordering::Relaxed);
@@ -422,10 +430,10 @@ fn a_hidden_file_is_kept_until_the_exchange_has_ended() {
     let bytes = content(5, (8 << 20) + (64 << 10));
     let file = make(&fs, "file", &bytes);
     let help = hidden(&fs);
-    let as_of = fs.reblock_begin(file, help, 512).unwrap().unwrap();
-    fs.reblock_copy(file, help, 0..u64::MAX).unwrap();
+    let as_of = fs.reblocking().begin(file, help, 512).unwrap().unwrap();
+    fs.reblocking().copy(file, help, 0..u64::MAX).unwrap();
     std::thread::scope(|scope| {
-        let finish = scope.spawn(|| fs.reblock_finish(file, help, as_of, false));
+        let finish = scope.spawn(|| fs.reblocking().finish(file, help, as_of, false));
         fs.close_file(help).unwrap();
         let _ = finish.join().unwrap();
     });

@@ -25,7 +25,7 @@ fn cut(model: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 fn bytes_of_a_file(seed: u64, recordsize: u64, (span, most): (u64, u64), steps: u64) {
     let bench = Bench::new(512 << 20, |_| {});
     let fs = bench.writer(Options { recordsize, ..Options::default() });
-    let number = fs.create(fs.root, b"f", &file()).unwrap();
+    let number = fs.dirs().create(fs.root, b"f", &file()).unwrap();
     let mut rng = Rng::new(seed);
     let mut model: Vec<u8> = Vec::new();
     for step in 0..steps {
@@ -35,53 +35,53 @@ fn bytes_of_a_file(seed: u64, recordsize: u64, (span, most): (u64, u64), steps: 
             0..4 => {
                 let mut bytes = vec![0; size];
                 rng.fill(&mut bytes);
-                fs.write(number, at, &bytes, true).unwrap();
+                fs.data().write(number, at, &bytes, true).unwrap();
                 cut(&mut model, from, &bytes);
             }
             4 => {
                 let mut bytes = vec![0; size];
                 rng.fill(&mut bytes);
-                assert_eq!(fs.append(number, &bytes, true).unwrap(), model.len() as u64);
+                assert_eq!(fs.data().append(number, &bytes, true).unwrap(), model.len() as u64);
                 if model.len() < 4 * span as usize {
                     model.extend(bytes);
                 } else {
-                    fs.truncate(number, model.len() as u64).unwrap();
+                    fs.data().truncate(number, model.len() as u64).unwrap();
                 }
             }
             5 => {
-                fs.truncate(number, at).unwrap();
+                fs.data().truncate(number, at).unwrap();
                 model.resize(from, 0);
             }
             6..8 => {
-                fs.punch(number, at, len).unwrap();
+                fs.data().punch(number, at, len).unwrap();
                 let end = (from + size).min(model.len());
                 model[from.min(end)..end].fill(0);
             }
             8 => bench.spa.sync().unwrap(),
             9 => {
-                fs.allocate(number, at, len).unwrap();
+                fs.data().allocate(number, at, len).unwrap();
                 let end = (from + size).max(model.len());
                 model.resize(end, 0);
             }
             10 => {
-                fs.zero_range(number, at, len).unwrap();
+                fs.data().zero_range(number, at, len).unwrap();
                 let end = (from + size).max(model.len());
                 model.resize(end, 0);
                 model[from..from + size].fill(0);
             }
             11 => {
-                let data = fs.seek(number, at, Seek::Data).unwrap();
+                let data = fs.data().seek(number, at, Seek::Data).unwrap();
                 let skipped = model.get(from..data.map_or(model.len(), |d| d as usize)).unwrap_or_default();
                 assert!(skipped.iter().all(|b| *b == 0), "seed {seed} step {step}: data in what is no data");
             }
             _ => {
                 let mut out = vec![1; size];
-                let got = fs.read(number, at, &mut out).unwrap();
+                let got = fs.data().read(number, at, &mut out).unwrap();
                 let want = model.get(from..(from + size).min(model.len())).unwrap_or_default();
                 assert!(&out[..got] == want, "seed {seed} step {step}: read at {at} of {len}");
             }
         }
-        assert_eq!(fs.attr(number).unwrap().size, model.len() as u64, "seed {seed} step {step}");
+        assert_eq!(fs.attrs().get(number).unwrap().size, model.len() as u64, "seed {seed} step {step}");
     }
     for _ in 0..2 {
         bench.spa.sync().unwrap();
@@ -113,16 +113,16 @@ fn bytes_of_files_with_several_indirect_blocks() {
 fn several_holes_in_one_txg() {
     let bench = Bench::new(512 << 20, |_| {});
     let fs = bench.writer(Options { recordsize: 512, ..Options::default() });
-    let number = fs.create(fs.root, b"f", &file()).unwrap();
-    fs.write(number, 0, &[1; 4096], true).unwrap();
-    fs.write(number, 800 << 10, &[1; 512], true).unwrap();
+    let number = fs.dirs().create(fs.root, b"f", &file()).unwrap();
+    fs.data().write(number, 0, &[1; 4096], true).unwrap();
+    fs.data().write(number, 800 << 10, &[1; 512], true).unwrap();
     bench.spa.sync().unwrap();
     for at in 1..6 {
-        fs.punch(number, at * 40_000, 4096).unwrap();
+        fs.data().punch(number, at * 40_000, 4096).unwrap();
     }
     bench.spa.sync().unwrap();
     let mut out = [0; 512];
-    assert_eq!(fs.read(number, 800 << 10, &mut out).unwrap(), 512);
+    assert_eq!(fs.data().read(number, 800 << 10, &mut out).unwrap(), 512);
     assert_eq!(out, [1; 512]);
 }
 
@@ -176,18 +176,18 @@ fn step(fs: &FsWriter, model: &mut Model, rng: &mut Rng) {
     let there = model.names[&dir].get(&name).copied();
     match rng.below(10) {
         0..3 => {
-            let made = fs.create(dir, &name, &file());
+            let made = fs.dirs().create(dir, &name, &file());
             assert_eq!(made.is_err(), there.is_some());
             if let Ok(number) = made {
                 let mut content = vec![0; rng.below(3000) as usize];
                 rng.fill(&mut content);
-                fs.write(number, 0, &content, true).unwrap();
+                fs.data().write(number, 0, &content, true).unwrap();
                 model.items.insert(number, Item { dir: false, links: 1, mode: 0o644, content });
                 model.names.get_mut(&dir).unwrap().insert(name, number);
             }
         }
         3 => {
-            let made = fs.create(dir, &name, &NewNode::new(FileKind::Directory, 0o755, 0, 0));
+            let made = fs.dirs().create(dir, &name, &NewNode::new(FileKind::Directory, 0o755, 0, 0));
             assert_eq!(made.is_err(), there.is_some());
             if let Ok(number) = made {
                 model.items.insert(number, Item { dir: true, links: 1, mode: 0o755, content: Vec::new() });
@@ -198,7 +198,7 @@ fn step(fs: &FsWriter, model: &mut Model, rng: &mut Rng) {
         4 => {
             let files: Vec<u64> = model.items.iter().filter(|(_, i)| !i.dir).map(|(&n, _)| n).collect();
             let Some(&number) = files.get(rng.below(files.len() as u64) as usize) else { return };
-            let done = fs.link(number, dir, &name);
+            let done = fs.dirs().link(number, dir, &name);
             assert_eq!(done.is_err(), there.is_some());
             if done.is_ok() {
                 model.items.get_mut(&number).unwrap().links += 1;
@@ -207,14 +207,14 @@ fn step(fs: &FsWriter, model: &mut Model, rng: &mut Rng) {
         }
         5 => {
             let is_file = there.is_some_and(|n| !model.items[&n].dir);
-            assert_eq!(fs.unlink(dir, &name).is_ok(), is_file);
+            assert_eq!(fs.dirs().unlink(dir, &name).is_ok(), is_file);
             if is_file {
                 model.unlink(dir, &name);
             }
         }
         6 => {
             let empty = there.is_some_and(|n| model.items[&n].dir && model.names[&n].is_empty());
-            assert_eq!(fs.rmdir(dir, &name).is_ok(), empty);
+            assert_eq!(fs.dirs().rmdir(dir, &name).is_ok(), empty);
             if empty {
                 model.unlink(dir, &name);
             }
@@ -222,7 +222,7 @@ fn step(fs: &FsWriter, model: &mut Model, rng: &mut Rng) {
         7 => {
             let Some(number) = there else { return };
             let mode = rng.below(0o1000);
-            fs.setattr(number, &Settings { mode: Some(mode), ..Settings::default() }).unwrap();
+            fs.attrs().set(number, &Settings { mode: Some(mode), ..Settings::default() }).unwrap();
             model.items.get_mut(&number).unwrap().mode = mode as u32;
         }
         _ => rename(fs, model, rng, (dir, name)),
@@ -250,7 +250,7 @@ fn rename(fs: &FsWriter, model: &mut Model, rng: &mut Rng, (dir, name): (u64, Ve
                 }
             }
     });
-    let done = fs.rename((dir, &name), (to, &target), kind, (0, 0));
+    let done = fs.dirs().rename((dir, &name), (to, &target), kind, (0, 0));
     assert_eq!(done.is_ok(), allowed, "{kind:?} {from:?} {old:?} {done:?}");
     let Some(from) = from.filter(|_| allowed) else { return };
     if old == Some(from) {
@@ -318,22 +318,26 @@ fn many_threads_at_once() {
     let bench = Bench::new(512 << 20, |_| {});
     bench.spa.start_thread().unwrap();
     let fs = bench.writer(Options::default());
-    let shared = fs.create(fs.root, b"shared", &file()).unwrap();
+    let shared = fs.dirs().create(fs.root, b"shared", &file()).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let fs = &fs;
             scope.spawn(move || {
                 let name = |i: u64| format!("t{thread}-{i}").into_bytes();
-                let dir =
-                    fs.create(fs.root, &name(99), &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+                let dir = fs
+                    .dirs()
+                    .create(fs.root, &name(99), &NewNode::new(FileKind::Directory, 0o755, 0, 0))
+                    .unwrap();
                 for i in 0..60 {
-                    let number = fs.create(dir, &name(i), &file()).unwrap();
-                    fs.write(number, 0, &vec![thread as u8; 5000], true).unwrap();
-                    fs.write(shared, (thread * 60 + i) * 1000, &[thread as u8; 1000], true).unwrap();
+                    let number = fs.dirs().create(dir, &name(i), &file()).unwrap();
+                    fs.data().write(number, 0, &vec![thread as u8; 5000], true).unwrap();
+                    fs.data().write(shared, (thread * 60 + i) * 1000, &[thread as u8; 1000], true).unwrap();
                     if i % 3 == 0 {
-                        fs.rename((dir, &name(i)), (fs.root, &name(i)), RenameKind::Plain, (0, 0)).unwrap();
+                        fs.dirs()
+                            .rename((dir, &name(i)), (fs.root, &name(i)), RenameKind::Plain, (0, 0))
+                            .unwrap();
                     } else if i % 3 == 1 {
-                        fs.unlink(dir, &name(i)).unwrap();
+                        fs.dirs().unlink(dir, &name(i)).unwrap();
                     }
                 }
             });
@@ -356,8 +360,8 @@ fn parts_of_one_block_are_written_at_once() {
     const ROUNDS: u64 = 300;
     let bench = Bench::new(512 << 20, |_| {});
     let fs = bench.writer(Options::default());
-    let number = fs.create(fs.root, b"file", &file()).unwrap();
-    fs.write(number, ROUNDS * BLOCK, b"end", true).unwrap();
+    let number = fs.dirs().create(fs.root, b"file", &file()).unwrap();
+    fs.data().write(number, ROUNDS * BLOCK, b"end", true).unwrap();
     let barrier = std::sync::Barrier::new(4);
     std::thread::scope(|scope| {
         for thread in 0..4_u64 {
@@ -366,13 +370,13 @@ fn parts_of_one_block_are_written_at_once() {
                 for round in 0..ROUNDS {
                     barrier.wait();
                     let part = vec![thread as u8 + 1; 32 << 10];
-                    fs.write(number, round * BLOCK + thread * (32 << 10), &part, true).unwrap();
+                    fs.data().write(number, round * BLOCK + thread * (32 << 10), &part, true).unwrap();
                 }
             });
         }
     });
     let mut out = vec![0; (ROUNDS * BLOCK) as usize];
-    fs.read(number, 0, &mut out).unwrap();
+    fs.data().read(number, 0, &mut out).unwrap();
     let parts = out.chunks(32 << 10).enumerate();
     let lost = parts.filter(|(i, part)| part.iter().any(|b| *b != (i % 4) as u8 + 1)).count();
     assert_eq!(lost, 0);
@@ -382,7 +386,7 @@ fn parts_of_one_block_are_written_at_once() {
 fn an_object_set_can_be_marked_in_the_open_txg_while_the_txg_before_is_written() {
     let bench = Bench::new(128 << 20, |_| {});
     let fs = bench.writer(Options::default());
-    fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     bench.spa.txgs.close();
     bench.objset.touch(&bench.spa.begin().unwrap()).unwrap();
     bench.spa.sync().unwrap();

@@ -36,36 +36,38 @@ fn files_of_all_kinds() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = bench.writer(Options::default());
     let root = fs.root;
-    let dir = fs.create(root, b"dir", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
-    let plain = fs.create(dir, b"plain", &file(0o644)).unwrap();
+    let dir = fs.dirs().create(root, b"dir", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    let plain = fs.dirs().create(dir, b"plain", &file(0o644)).unwrap();
     let body: Vec<u8> = (0..700_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
-    fs.write(plain, 0, &body, true).unwrap();
-    fs.create(dir, b"link", &NewNode::symlink(b"plain", 0, 0)).unwrap();
-    fs.create(dir, b"long", &NewNode::symlink(&[b'x'; 3000], 0, 0)).unwrap();
-    fs.create(dir, b"fifo", &NewNode::new(FileKind::Fifo, 0o600, 0, 0)).unwrap();
-    fs.create(dir, b"dev", &NewNode::new(FileKind::BlockDevice, 0o600, 0, 0).device(7 << 20 | 3)).unwrap();
-    fs.link(plain, root, b"hard").unwrap();
-    fs.set_xattr(plain, b"user.small", Some(b"value"), XattrMode::Set).unwrap();
-    fs.set_xattr(plain, b"user.big", Some(&[5; 20_000]), XattrMode::Set).unwrap();
+    fs.data().write(plain, 0, &body, true).unwrap();
+    fs.dirs().create(dir, b"link", &NewNode::symlink(b"plain", 0, 0)).unwrap();
+    fs.dirs().create(dir, b"long", &NewNode::symlink(&[b'x'; 3000], 0, 0)).unwrap();
+    fs.dirs().create(dir, b"fifo", &NewNode::new(FileKind::Fifo, 0o600, 0, 0)).unwrap();
+    fs.dirs()
+        .create(dir, b"dev", &NewNode::new(FileKind::BlockDevice, 0o600, 0, 0).device(7 << 20 | 3))
+        .unwrap();
+    fs.dirs().link(plain, root, b"hard").unwrap();
+    fs.xattrs().set(plain, b"user.small", Some(b"value"), XattrMode::Set).unwrap();
+    fs.xattrs().set(plain, b"user.big", Some(&[5; 20_000]), XattrMode::Set).unwrap();
     let mut options = fs.options();
     options.xattr_sa = false;
     fs.set_options(options);
-    fs.set_xattr(dir, b"user.dir", Some(b"in a file"), XattrMode::Create).unwrap();
+    fs.xattrs().set(dir, b"user.dir", Some(b"in a file"), XattrMode::Create).unwrap();
     bench.spa.sync().unwrap();
-    let gone = fs.create(root, b"gone", &file(0o600)).unwrap();
-    fs.write(gone, 5, b"abc", true).unwrap();
+    let gone = fs.dirs().create(root, b"gone", &file(0o600)).unwrap();
+    fs.data().write(gone, 5, b"abc", true).unwrap();
     fs.open_file(gone).unwrap();
     bench.spa.sync().unwrap();
-    fs.unlink(root, b"gone").unwrap();
+    fs.dirs().unlink(root, b"gone").unwrap();
     let mut out = [0; 3];
-    assert_eq!((fs.read(gone, 5, &mut out).unwrap(), &out), (3, b"abc"));
+    assert_eq!((fs.data().read(gone, 5, &mut out).unwrap(), &out), (3, b"abc"));
     fs.close_file(gone).unwrap();
-    assert!(fs.attr(gone).is_err());
+    assert!(fs.attrs().get(gone).is_err());
     let set = Settings { mode: Some(0o4711), uid: Some(5), projid: Some(9), ..Settings::default() };
-    fs.setattr(plain, &set).unwrap();
-    fs.rename((dir, b"fifo"), (root, b"dev"), RenameKind::Plain, (0, 0)).unwrap();
-    fs.rename((dir, b"dev"), (root, b"dev"), RenameKind::Exchange, (0, 0)).unwrap();
-    fs.rename((root, b"dev"), (root, b"dev2"), RenameKind::Whiteout, (0, 0)).unwrap();
+    fs.attrs().set(plain, &set).unwrap();
+    fs.dirs().rename((dir, b"fifo"), (root, b"dev"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.dirs().rename((dir, b"dev"), (root, b"dev"), RenameKind::Exchange, (0, 0)).unwrap();
+    fs.dirs().rename((root, b"dev"), (root, b"dev2"), RenameKind::Whiteout, (0, 0)).unwrap();
     for _ in 0..3 {
         bench.spa.sync().unwrap();
     }
@@ -101,22 +103,26 @@ fn files_of_all_kinds() {
 fn a_value_without_room_in_the_packed_list_replaces_the_older_one() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = bench.writer(Options::default());
-    let one = fs.create(fs.root, b"one", &file(0o644)).unwrap();
-    let set = |name: &[u8], value: &[u8]| fs.set_xattr(one, name, Some(value), XattrMode::Set).unwrap();
-    let is = |name: &[u8], value: &[u8]| fs.xattr(one, name).unwrap().unwrap() == value;
+    let one = fs.dirs().create(fs.root, b"one", &file(0o644)).unwrap();
+    let set = |name: &[u8], value: &[u8]| fs.xattrs().set(one, name, Some(value), XattrMode::Set).unwrap();
+    let is = |name: &[u8], value: &[u8]| fs.xattrs().get(one, name).unwrap().unwrap() == value;
     set(b"user.a", b"old");
     set(b"user.b", &[1; 30_000]);
     set(b"user.c", &[2; 30_000]);
     set(b"user.a", &[3; 20_000]);
-    assert!(is(b"user.a", &[3; 20_000]), "{:?}", fs.xattr(one, b"user.a").unwrap().map(|value| value.len()));
+    assert!(
+        is(b"user.a", &[3; 20_000]),
+        "{:?}",
+        fs.xattrs().get(one, b"user.a").unwrap().map(|value| value.len())
+    );
     set(b"user.a", b"new");
     assert!(is(b"user.a", b"new"));
     // A list of 64 KiB is too long by one byte.
-    let two = fs.create(fs.root, b"two", &file(0o644)).unwrap();
-    fs.set_xattr(two, b"user.b", Some(&[1; 32_700]), XattrMode::Set).unwrap();
+    let two = fs.dirs().create(fs.root, b"two", &file(0o644)).unwrap();
+    fs.xattrs().set(two, b"user.b", Some(&[1; 32_700]), XattrMode::Set).unwrap();
     for len in (32_500..32_768).step_by(4) {
-        fs.set_xattr(two, b"user.c", Some(&vec![2; len]), XattrMode::Set).unwrap();
-        assert_eq!(fs.xattr(two, b"user.c").unwrap().unwrap().len(), len);
+        fs.xattrs().set(two, b"user.c", Some(&vec![2; len]), XattrMode::Set).unwrap();
+        assert_eq!(fs.xattrs().get(two, b"user.c").unwrap().unwrap().len(), len);
     }
     set(b"user.a", &[4; 20_000]);
     bench.spa.sync().unwrap();
@@ -131,29 +137,35 @@ fn a_value_without_room_in_the_packed_list_replaces_the_older_one() {
 fn quotas_are_kept_and_accounts_follow() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = bench.writer(Options::default());
-    let one = fs.create(fs.root, b"one", &file(0o644)).unwrap();
+    let one = fs.dirs().create(fs.root, b"one", &file(0o644)).unwrap();
     let mut body = vec![0; 300_000];
     stdx::rng::Rng::new(3).fill(&mut body);
-    fs.write(one, 0, &body, true).unwrap();
+    fs.data().write(one, 0, &body, true).unwrap();
     bench.spa.sync().unwrap();
-    let used = fs.used_by(QuotaKind::User, 1000).unwrap();
+    let used = fs.quotas().used_by(QuotaKind::User, 1000).unwrap();
     assert!(used > 300_000 && used < 500_000, "{used}");
-    assert_eq!(fs.used_by(QuotaKind::GroupObjects, 100).unwrap(), 1);
-    fs.set_quota(QuotaKind::User, 1000, 100_000).unwrap();
-    assert_eq!(fs.write(one, 0, b"x", true).unwrap_err().kind(), zpl::Kind::Quota);
-    assert_eq!(fs.create(fs.root, b"two", &file(0o644)).unwrap_err().kind(), zpl::Kind::Quota);
-    fs.set_quota(QuotaKind::User, 1000, 0).unwrap();
-    fs.setattr(one, &Settings { uid: Some(7), projid: Some(12), ..Settings::default() }).unwrap();
+    assert_eq!(fs.quotas().used_by(QuotaKind::GroupObjects, 100).unwrap(), 1);
+    fs.quotas().set(QuotaKind::User, 1000, 100_000).unwrap();
+    assert_eq!(fs.data().write(one, 0, b"x", true).unwrap_err().kind(), zpl::Kind::Quota);
+    assert_eq!(fs.dirs().create(fs.root, b"two", &file(0o644)).unwrap_err().kind(), zpl::Kind::Quota);
+    fs.quotas().set(QuotaKind::User, 1000, 0).unwrap();
+    fs.attrs().set(one, &Settings { uid: Some(7), projid: Some(12), ..Settings::default() }).unwrap();
     bench.spa.sync().unwrap();
-    assert_eq!(fs.used_by(QuotaKind::User, 1000).unwrap(), 0);
+    assert_eq!(fs.quotas().used_by(QuotaKind::User, 1000).unwrap(), 0);
     assert_eq!(
-        (fs.used_by(QuotaKind::User, 7).unwrap(), fs.used_by(QuotaKind::Project, 12).unwrap()),
+        (
+            fs.quotas().used_by(QuotaKind::User, 7).unwrap(),
+            fs.quotas().used_by(QuotaKind::Project, 12).unwrap()
+        ),
         (used, used)
     );
-    fs.unlink(fs.root, b"one").unwrap();
+    fs.dirs().unlink(fs.root, b"one").unwrap();
     bench.spa.sync().unwrap();
     assert_eq!(
-        (fs.used_by(QuotaKind::User, 7).unwrap(), fs.used_by(QuotaKind::UserObjects, 7).unwrap()),
+        (
+            fs.quotas().used_by(QuotaKind::User, 7).unwrap(),
+            fs.quotas().used_by(QuotaKind::UserObjects, 7).unwrap()
+        ),
         (0, 0)
     );
 }
@@ -166,14 +178,14 @@ fn names_without_case() {
         fs.utf8only = true;
     });
     let fs = bench.writer(Options::default());
-    fs.create(fs.root, "Größe".as_bytes(), &file(0o644)).unwrap();
+    fs.dirs().create(fs.root, "Größe".as_bytes(), &file(0o644)).unwrap();
     for i in 0..3000 {
-        fs.create(fs.root, format!("File-{i}").as_bytes(), &file(0o644)).unwrap();
+        fs.dirs().create(fs.root, format!("File-{i}").as_bytes(), &file(0o644)).unwrap();
     }
-    assert!(fs.create(fs.root, b"FILE-77", &file(0o644)).is_err());
-    assert!(fs.create(fs.root, b"\xff", &file(0o644)).is_err());
-    fs.unlink(fs.root, b"fILE-5").unwrap();
-    fs.rename((fs.root, b"file-6"), (fs.root, b"FILE-6"), RenameKind::Plain, (0, 0)).unwrap();
+    assert!(fs.dirs().create(fs.root, b"FILE-77", &file(0o644)).is_err());
+    assert!(fs.dirs().create(fs.root, b"\xff", &file(0o644)).is_err());
+    fs.dirs().unlink(fs.root, b"fILE-5").unwrap();
+    fs.dirs().rename((fs.root, b"file-6"), (fs.root, b"FILE-6"), RenameKind::Plain, (0, 0)).unwrap();
     bench.spa.sync().unwrap();
     let read = bench.reader();
     let root = read.root().unwrap();

@@ -114,7 +114,7 @@ fn make(dir: &Path, tree: &Path, seed: u64) -> Result<()> {
 }
 
 fn dir_in(fs: &FsWriter, name: &str) -> Result<u64> {
-    fs.create(fs.root, name.as_bytes(), &zpl::write::NewNode::new(FileKind::Directory, 0o755, 0, 0))
+    fs.dirs().create(fs.root, name.as_bytes(), &zpl::write::NewNode::new(FileKind::Directory, 0o755, 0, 0))
 }
 
 /// A copy on this machine.
@@ -170,23 +170,23 @@ fn change_one(fs: &FsWriter, twin: &Path, path: &Path, how: usize) -> Result<()>
     match how {
         0 => {
             fs::remove_file(&here)?;
-            fs.unlink(dir, name)
+            fs.dirs().unlink(dir, name)
         }
         1 => {
             let line = b"appended before the power went\n";
             fs::OpenOptions::new().append(true).open(&here)?.write_all(line)?;
-            fs.append(object, line, false).map(drop)
+            fs.data().append(object, line, false).map(drop)
         }
         2 => {
             let middle = fs::metadata(&here)?.len() / 2;
             let file = fs::OpenOptions::new().write(true).open(&here)?;
             std::os::unix::fs::FileExt::write_all_at(&file, &new_name, middle)?;
-            fs.write(object, middle, &new_name, false)
+            fs.data().write(object, middle, &new_name, false)
         }
         _ => {
             let renamed = here.with_file_name(std::ffi::OsStr::new(&*String::from_utf8_lossy(&new_name)));
             fs::rename(&here, renamed)?;
-            fs.rename((dir, name), (dir, &new_name), zpl::write::RenameKind::Plain, (0, 0))
+            fs.dirs().rename((dir, name), (dir, &new_name), zpl::write::RenameKind::Plain, (0, 0))
         }
     }
 }

@@ -108,9 +108,10 @@ fn damage_that_the_kernel_knew_is_found_again_and_forgotten_when_it_is_gone() {
     assert_eq!(scrub(&bench), (2, known), "they are damaged still");
     let fs = zpl::write::mount(&bench.spa, pool, zpl::write::Overrides::default()).unwrap();
     let names = ["d", "many"];
-    let dir =
-        names.iter().fold(fs.root, |dir, name| fs.lookup(dir, name.as_bytes()).unwrap().unwrap().object);
-    fs.unlink(dir, b"f11").unwrap();
+    let dir = names
+        .iter()
+        .fold(fs.root, |dir, name| fs.dirs().lookup(dir, name.as_bytes()).unwrap().unwrap().object);
+    fs.dirs().unlink(dir, b"f11").unwrap();
     fs.unmount().unwrap();
     assert_eq!(scrub(&bench).0, 2, "the snapshot has both");
     bench.spa.dsl_task(move |t| t.destroy(&format!("{pool}@s"), false)).unwrap();

@@ -113,8 +113,8 @@ fn a_resilver_brings_encrypted_blocks_without_their_keys() {
     bench.spa.disks().offline(bench.guid(2), false).unwrap();
     for (seed, name) in NAMES.into_iter().enumerate() {
         let (fs, file) = (writer(&bench.spa, name), number_of(&bench.spa, name));
-        fs.write(file, 0, &body(7 + seed as u64, 3 << 20), true).unwrap();
-        fs.write(file, 0, &body(seed as u64, 3 << 20), true).unwrap();
+        fs.data().write(file, 0, &body(7 + seed as u64, 3 << 20), true).unwrap();
+        fs.data().write(file, 0, &body(seed as u64, 3 << 20), true).unwrap();
     }
     bench.spa.sync().unwrap();
     bench.spa.dsl().unload_key(NAMES[1]).unwrap();

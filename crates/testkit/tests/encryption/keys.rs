@@ -134,7 +134,7 @@ fn datasets_move_between_encryption_roots_as_their_keys_allow() {
     names(&spa, ["a/kid"], |t, [kid]| t.rollback(kid, None)).unwrap_err();
     names(&spa, ["a/kid@t"], |t, all| t.snapshot(&all, &[])).unwrap();
     let fs = writer(&spa, &at("a/kid"));
-    fs.unlink(fs.root, b"large").unwrap();
+    fs.dirs().unlink(fs.root, b"large").unwrap();
     drop(fs);
     spa.sync().unwrap();
     names(&spa, ["a/kid"], |t, [kid]| t.rollback(kid, None)).unwrap();

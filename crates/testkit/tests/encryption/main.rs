@@ -87,15 +87,15 @@ fn body(seed: u64, len: usize) -> Vec<u8> {
 fn fill(fs: &FsWriter, seed: u64) {
     for (name, len) in [("tiny", 20), ("block", 9000), ("large", 3 << 20)] {
         let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-        let file = fs.create(fs.root, name.as_bytes(), &node).unwrap();
-        fs.write(file, 0, &body(seed, len), true).unwrap();
-        fs.set_xattr(file, b"user.note", Some(b"a note"), XattrMode::Set).unwrap();
-        fs.set_xattr(file, b"user.long", Some(&[9; 3000]), XattrMode::Set).unwrap();
+        let file = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
+        fs.data().write(file, 0, &body(seed, len), true).unwrap();
+        fs.xattrs().set(file, b"user.note", Some(b"a note"), XattrMode::Set).unwrap();
+        fs.xattrs().set(file, b"user.long", Some(&[9; 3000]), XattrMode::Set).unwrap();
     }
-    fs.create(fs.root, b"link", &NewNode::symlink(b"tiny", 0, 0)).unwrap();
+    fs.dirs().create(fs.root, b"link", &NewNode::symlink(b"tiny", 0, 0)).unwrap();
     for i in 0..200 {
         let node = NewNode::new(FileKind::Regular, 0o600, 5, 6);
-        fs.create(fs.root, format!("file-{i}").as_bytes(), &node).unwrap();
+        fs.dirs().create(fs.root, format!("file-{i}").as_bytes(), &node).unwrap();
     }
 }
 

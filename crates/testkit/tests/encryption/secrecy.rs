@@ -16,35 +16,35 @@ fn occurrences(dir: &Path, what: &[u8]) -> usize {
 
 fn needle_in(fs: &FsWriter, needle: &[u8]) {
     let file = || NewNode::new(FileKind::Regular, 0o644, 0, 0);
-    let tiny = fs.create(fs.root, needle, &file()).unwrap();
-    fs.write(tiny, 0, needle, true).unwrap();
-    fs.set_xattr(tiny, b"user.small", Some(needle), XattrMode::Set).unwrap();
-    fs.set_xattr(tiny, b"user.large", Some(&needle.repeat(200)), XattrMode::Set).unwrap();
-    fs.set_xattr(tiny, &[b"user.", needle].concat(), Some(b"x"), XattrMode::Set).unwrap();
-    let large = fs.create(fs.root, b"large", &file()).unwrap();
+    let tiny = fs.dirs().create(fs.root, needle, &file()).unwrap();
+    fs.data().write(tiny, 0, needle, true).unwrap();
+    fs.xattrs().set(tiny, b"user.small", Some(needle), XattrMode::Set).unwrap();
+    fs.xattrs().set(tiny, b"user.large", Some(&needle.repeat(200)), XattrMode::Set).unwrap();
+    fs.xattrs().set(tiny, &[b"user.", needle].concat(), Some(b"x"), XattrMode::Set).unwrap();
+    let large = fs.dirs().create(fs.root, b"large", &file()).unwrap();
     for i in 0..40 {
-        fs.write(large, i * 100_000, &[&body(i, 3000)[..], needle].concat(), true).unwrap();
+        fs.data().write(large, i * 100_000, &[&body(i, 3000)[..], needle].concat(), true).unwrap();
     }
-    fs.create(fs.root, b"link", &NewNode::symlink(needle, 0, 0)).unwrap();
-    fs.create(fs.root, b"long link", &NewNode::symlink(&needle.repeat(30), 0, 0)).unwrap();
-    let many = fs.create(fs.root, b"many", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    fs.dirs().create(fs.root, b"link", &NewNode::symlink(needle, 0, 0)).unwrap();
+    fs.dirs().create(fs.root, b"long link", &NewNode::symlink(&needle.repeat(30), 0, 0)).unwrap();
+    let many = fs.dirs().create(fs.root, b"many", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
     for i in 0..3000 {
-        fs.create(many, &[needle, format!("{i}").as_bytes()].concat(), &file()).unwrap();
+        fs.dirs().create(many, &[needle, format!("{i}").as_bytes()].concat(), &file()).unwrap();
     }
     let mut options = fs.options();
     options.xattr_sa = false;
     fs.set_options(options);
-    fs.set_xattr(many, &[b"user.", needle].concat(), Some(needle), XattrMode::Set).unwrap();
+    fs.xattrs().set(many, &[b"user.", needle].concat(), Some(needle), XattrMode::Set).unwrap();
     // A file that is unlinked while it is open waits in the delete queue.
-    let open = fs.create(fs.root, b"open", &file()).unwrap();
-    fs.write(open, 0, needle, true).unwrap();
+    let open = fs.dirs().create(fs.root, b"open", &file()).unwrap();
+    fs.data().write(open, 0, needle, true).unwrap();
     fs.open_file(open).unwrap();
-    fs.unlink(fs.root, b"open").unwrap();
+    fs.dirs().unlink(fs.root, b"open").unwrap();
     // Through the log, as far as there is one: a record with its data, and one that points to a block.
     fs.fsync(0).unwrap();
-    fs.write(tiny, 9, needle, true).unwrap();
+    fs.data().write(tiny, 9, needle, true).unwrap();
     let block = [needle, &body(1, (128 << 10) - needle.len())[..]].concat();
-    fs.write(large, 40 << 17, &block, true).unwrap();
+    fs.data().write(large, 40 << 17, &block, true).unwrap();
     fs.fsync(0).unwrap();
 }
 
@@ -81,8 +81,8 @@ fn nothing_is_written_in_the_clear() {
         needle_in(&fs, NEEDLE);
         // A block written twice in one txg is written in place.
         spa.sync().unwrap();
-        let large = fs.lookup(fs.root, b"large").unwrap().unwrap().object;
-        (0..5).for_each(|i| fs.write(large, i * 7777, NEEDLE, true).unwrap());
+        let large = fs.dirs().lookup(fs.root, b"large").unwrap().unwrap().object;
+        (0..5).for_each(|i| fs.data().write(large, i * 7777, NEEDLE, true).unwrap());
         mounted.push(fs);
     }
     let name = format!("{POOL}/log");
@@ -115,9 +115,9 @@ fn nothing_is_written_in_the_clear() {
     }
     // Data that only the log has at the power cut.
     for fs in &mounted {
-        let last = fs.create(fs.root, b"last", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-        fs.write(last, 0, &[NEEDLE, &body(2, 200_000)[..]].concat(), true).unwrap();
-        fs.set_xattr(last, b"user.last", Some(NEEDLE), XattrMode::Set).unwrap();
+        let last = fs.dirs().create(fs.root, b"last", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+        fs.data().write(last, 0, &[NEEDLE, &body(2, 200_000)[..]].concat(), true).unwrap();
+        fs.xattrs().set(last, b"user.last", Some(NEEDLE), XattrMode::Set).unwrap();
         fs.fsync(last).unwrap();
     }
     let crashed = tempfile::tempdir().unwrap();
@@ -141,11 +141,11 @@ fn nothing_is_written_in_the_clear() {
         let fs = mount(&spa, name, Overrides::default()).unwrap();
         let done = fs.replayed().unwrap();
         assert!(done.error.is_none() && done.done >= 3, "{done:?}");
-        let last = fs.lookup(fs.root, b"last").unwrap().unwrap().object;
+        let last = fs.dirs().lookup(fs.root, b"last").unwrap().unwrap().object;
         let mut have = vec![0; 200_000 + NEEDLE.len()];
-        assert_eq!(fs.read(last, 0, &mut have).unwrap(), have.len());
+        assert_eq!(fs.data().read(last, 0, &mut have).unwrap(), have.len());
         assert!(have == [NEEDLE, &body(2, 200_000)[..]].concat());
-        assert_eq!(fs.xattr(last, b"user.last").unwrap().unwrap(), NEEDLE);
+        assert_eq!(fs.xattrs().get(last, b"user.last").unwrap().unwrap(), NEEDLE);
         fs.unmount().unwrap();
     }
     spa.export().unwrap();
@@ -170,8 +170,8 @@ fn without_a_key_nothing_is_written_at_all() {
     spa.sync().unwrap();
     let root = spa.pool.dsl.keys.root_of(&spa.pool.dsl.dir(POOL).unwrap()).unwrap().unwrap();
     let fs = writer(&spa, POOL);
-    let file = fs.create(fs.root, NEEDLE, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(file, 0, NEEDLE, true).unwrap();
+    let file = fs.dirs().create(fs.root, NEEDLE, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(file, 0, NEEDLE, true).unwrap();
     // While the dataset is in use.
     spa.pool.dsl.keys.unload(root.dir).unwrap();
     refused(spa.sync(), Kind::Suspended);
@@ -180,5 +180,5 @@ fn without_a_key_nothing_is_written_at_all() {
     let spa = pools::import_dir(dir.path(), POOL).unwrap();
     spa.dsl().load_key(POOL, &raw()).unwrap();
     let fs = writer(&spa, POOL);
-    assert!(fs.entries(fs.root).unwrap().is_empty());
+    assert!(fs.dirs().entries(fs.root).unwrap().is_empty());
 }

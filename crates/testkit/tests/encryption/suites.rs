@@ -19,8 +19,8 @@ fn zdb_reads_every_suite() {
         let snap = format!("{name}@snap");
         spa.dsl_task(move |t| t.snapshot(&[&snap], &[])).unwrap();
         let fs = writer(&spa, name);
-        let tiny = fs.lookup(fs.root, b"tiny").unwrap().unwrap().object;
-        fs.write(tiny, 3, b"other", true).unwrap();
+        let tiny = fs.dirs().lookup(fs.root, b"tiny").unwrap().unwrap().object;
+        fs.data().write(tiny, 3, b"other", true).unwrap();
     }
     spa.export().unwrap();
     drop(spa);
@@ -71,10 +71,10 @@ fn gangs_of_encrypted_blocks() {
     spa.space.force_ganging(100_000);
     let fs = writer(&spa, &name);
     fill(&fs, 7);
-    let file = fs.create(fs.root, b"noise", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"noise", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     let mut noise = vec![0; 128 << 10];
     Rng::new(8).fill(&mut noise);
-    fs.write(file, 0, &noise, true).unwrap();
+    fs.data().write(file, 0, &noise, true).unwrap();
     drop(fs);
     spa.sync().unwrap();
     spa.space.force_ganging(u64::MAX);
@@ -89,7 +89,7 @@ fn gangs_of_encrypted_blocks() {
     assert!(bp.is_gang() && bp.is_encrypted() && bp.ndvas() <= 2, "{bp:?}");
     assert!(object.read_vec(0, noise.len()).unwrap() == noise);
     let fs = writer(&spa, &name);
-    fs.unlink(fs.root, b"block").unwrap();
+    fs.dirs().unlink(fs.root, b"block").unwrap();
     drop(fs);
     spa.sync().unwrap();
     spa.export().unwrap();
@@ -111,19 +111,19 @@ fn sha256(bytes: &[u8]) -> String {
 /// Our changes in each of OpenZFS' datasets.
 fn change(spa: &Arc<Spa>, name: &str) {
     let fs = mount(spa, name, Overrides::default()).unwrap();
-    let dir = fs.create(fs.root, b"ours", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
-    let file = fs.create(dir, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(file, 0, &body(77, 700_000), true).unwrap();
-    fs.set_xattr(file, b"user.ours", Some(b"value"), XattrMode::Set).unwrap();
+    let dir = fs.dirs().create(fs.root, b"ours", &NewNode::new(FileKind::Directory, 0o755, 0, 0)).unwrap();
+    let file = fs.dirs().create(dir, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(file, 0, &body(77, 700_000), true).unwrap();
+    fs.xattrs().set(file, b"user.ours", Some(b"value"), XattrMode::Set).unwrap();
     fs.fsync(file).unwrap();
-    let theirs = fs.lookup(fs.root, b"d").unwrap().unwrap().object;
-    let many = fs.lookup(theirs, b"many").unwrap().unwrap().object;
-    fs.unlink(many, b"f6").unwrap();
-    fs.rename((many, b"f7"), (dir, b"moved"), RenameKind::Plain, (0, 0)).unwrap();
+    let theirs = fs.dirs().lookup(fs.root, b"d").unwrap().unwrap().object;
+    let many = fs.dirs().lookup(theirs, b"many").unwrap().unwrap().object;
+    fs.dirs().unlink(many, b"f6").unwrap();
+    fs.dirs().rename((many, b"f7"), (dir, b"moved"), RenameKind::Plain, (0, 0)).unwrap();
     spa.sync().unwrap();
     let snap = format!("{name}@ours");
     spa.dsl_task(move |t| t.snapshot(&[&snap], &[])).unwrap();
-    fs.write(file, 5, b"after the snapshot", true).unwrap();
+    fs.data().write(file, 5, b"after the snapshot", true).unwrap();
     fs.unmount().unwrap();
 }
 
@@ -203,10 +203,10 @@ fn blocks_that_are_sealed_anew_keep_no_birth() {
     fill(&fs, 5);
     spa.sync().unwrap();
     for file in ["tiny", "block", "large"] {
-        let number = fs.lookup(fs.root, file.as_bytes()).unwrap().unwrap().object;
+        let number = fs.dirs().lookup(fs.root, file.as_bytes()).unwrap().unwrap().object;
         let pointer = || fs.objset.handle(number).unwrap().synced().blkptr(0, 0).unwrap().unwrap();
         let before = pointer();
-        assert!(fs.rewrite(number, 0, 0, Rewriting::Physical).unwrap() > 0);
+        assert!(fs.rewrites().rewrite(number, 0, 0, Rewriting::Physical).unwrap() > 0);
         spa.sync().unwrap();
         let after = pointer();
         assert!(after.is_encrypted() && !after.is_rewritten(), "{after}");

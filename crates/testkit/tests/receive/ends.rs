@@ -27,8 +27,8 @@ fn make(spa: &Arc<Spa>, name: &'static str) {
 fn write(spa: &Arc<Spa>, name: &str, file: &str, len: usize) {
     let fs = mount(spa, name, Overrides::default()).unwrap();
     let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-    let file = fs.create(fs.root, file.as_bytes(), &node).unwrap();
-    fs.write(file, 0, &vec![7; len], true).unwrap();
+    let file = fs.dirs().create(fs.root, file.as_bytes(), &node).unwrap();
+    fs.data().write(file, 0, &vec![7; len], true).unwrap();
     fs.unmount().unwrap();
 }
 

@@ -22,9 +22,9 @@ fn raw_streams_keep_block_sizes_of_files_that_are_one_hole() {
         .unwrap();
     let fs = mount(spa, SOURCE, Overrides::default()).unwrap();
     let create =
-        |name: &[u8]| fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(create(b"text"), 0, b"precious", true).unwrap();
-    fs.truncate(create(b"image"), 10 << 20).unwrap();
+        |name: &[u8]| fs.dirs().create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(create(b"text"), 0, b"precious", true).unwrap();
+    fs.data().truncate(create(b"image"), 10 << 20).unwrap();
     fs.unmount().unwrap();
     spa.dsl_task(move |tasks| tasks.snapshot(&["ours/from@a"], &[])).unwrap();
     let raw =

@@ -55,18 +55,18 @@ fn arrives(encrypted: bool, flags: SendFlags) -> usize {
     let files: Vec<u64> = (0..3)
         .map(|n| {
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let file = fs.create(fs.root, format!("file{n}").as_bytes(), &node).unwrap();
-            fs.write(file, 0, &content(n), true).unwrap();
+            let file = fs.dirs().create(fs.root, format!("file{n}").as_bytes(), &node).unwrap();
+            fs.data().write(file, 0, &content(n), true).unwrap();
             file
         })
         .collect();
     let snapshot = |name: &'static str| spa.dsl_task(move |tasks| tasks.snapshot(&[name], &[])).unwrap();
     snapshot("ours/from@a");
     for file in &files[..2] {
-        fs.rewrite(*file, 0, 0, Rewriting::Physical).unwrap();
+        fs.rewrites().rewrite(*file, 0, 0, Rewriting::Physical).unwrap();
     }
     spa.sync().unwrap();
-    fs.write(files[1], 7, b"new", true).unwrap();
+    fs.data().write(files[1], 7, b"new", true).unwrap();
     snapshot("ours/from@b");
     fs.unmount().unwrap();
     let full = stream(&spa.view().unwrap(), "ours/from@a", None, flags);

@@ -20,14 +20,19 @@ impl Live {
     /// Clones `len` bytes of file or snapshot's file `from` into file `to` and returns how many bytes it cloned.
     ///
     /// # Errors
-    /// As [`zpl::write::FsWriter::clone_range`].
+    /// As [`zpl::write::Clones::clone_range`].
     pub(super) fn clone_range(&self, (from, at): (u64, u64), to: (u64, u64), len: u64) -> Result<u64> {
         if let Some(object) = self.object(from) {
-            return self.files.clone_range((CloneFrom::File(&self.files, object), at), to, len, true);
+            return self.files.clones().clone_range(
+                (CloneFrom::File(&self.files, object), at),
+                to,
+                len,
+                true,
+            );
         }
         let inode = self.frozen.inode(Node::decode(from))?;
         let source =
             inode.stored().ok_or_else(|| Error::unsupported("the file is changed by an intent log"))?;
-        self.files.clone_range((CloneFrom::Snapshot(source, inode.attr().size), at), to, len, true)
+        self.files.clones().clone_range((CloneFrom::Snapshot(source, inode.attr().size), at), to, len, true)
     }
 }

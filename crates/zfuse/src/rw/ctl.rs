@@ -24,7 +24,7 @@ impl Live {
     pub(super) fn lookup_any(&self, dir: u64, name: &[u8]) -> Result<Entry> {
         match name {
             b"." => self.entry(dir),
-            b".." => self.entry(self.files.attr(dir)?.parent),
+            b".." => self.entry(self.files.attrs().get(dir)?.parent),
             b".zfs" if dir == self.files.root && self.options.read().snapdir != Snapdir::Disabled => {
                 self.below_ctl(Node { slot: 0, what: What::Ctl })
             }
@@ -34,7 +34,7 @@ impl Live {
 
     /// Whether only the kernel can create or remove a name, so that it may cache the answer.
     pub(super) fn is_kept(&self, name: &[u8]) -> bool {
-        self.files.names_are_exact() && name != b".zfs"
+        self.files.dirs().names_are_exact() && name != b".zfs"
     }
 
     /// Snapshots are created and destroyed without the kernel: names are looked up each time.

@@ -23,7 +23,7 @@ impl Live {
         if wanted & !DOS_FLAGS != 0 {
             return Err(Error::unsupported("a flag that is no DOS attribute"));
         }
-        let attr = self.files.attr(object)?;
+        let attr = self.files.attrs().get(object)?;
         // Only what changes reaches the intent log: OpenZFS refuses a record that names REPARSE.
         let changed = (wanted ^ attr.flags) & DOS_FLAGS;
         if changed & (pflags::IMMUTABLE | pflags::APPENDONLY) != 0 && !may_change_immutable(req) {
@@ -41,6 +41,6 @@ impl Live {
         if changed == 0 {
             return Ok(());
         }
-        self.files.setattr(object, &Settings { flags: Some((wanted, changed)), ..Settings::default() })
+        self.files.attrs().set(object, &Settings { flags: Some((wanted, changed)), ..Settings::default() })
     }
 }

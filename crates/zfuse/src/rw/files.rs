@@ -105,7 +105,7 @@ impl Live {
 
     /// Bytes and objects in use and left, where a directory's project has quotas of them.
     pub(super) fn project_limits(&self, ino: u64) -> Result<[Option<(u64, u64)>; 2]> {
-        self.object(ino).map_or(Ok([None; 2]), |object| self.files.project_limits(object))
+        self.object(ino).map_or(Ok([None; 2]), |object| self.files.quotas().project_limits(object))
     }
 
     pub(super) fn ino(&self, object: u64) -> Result<u64> {
@@ -116,14 +116,14 @@ impl Live {
 
     /// Attributes of a file.
     pub(super) fn entry(&self, object: u64) -> Result<Entry> {
-        let (attr, is_clean) = self.files.attr_and_state(object)?;
+        let (attr, is_clean) = self.files.attrs().get_with_state(object)?;
         let keep_attr = if is_clean { NAMES } else { CHANGED };
         if attr.is_xattr() {
             return Err(Error::not_found("not a file of this tree"));
         }
         self.past.met(object);
         // Several names may mean one file: the kernel does not notice its removal under another name.
-        let keep = if self.files.names_are_exact() { NAMES } else { Duration::ZERO };
+        let keep = if self.files.dirs().names_are_exact() { NAMES } else { Duration::ZERO };
         let generation = Generation(attr.generation);
         Ok(Entry { attr: self.file_attr(object, &attr)?, generation, keep, keep_attr })
     }
@@ -144,7 +144,7 @@ impl Live {
     pub(super) fn open_with(&self, object: u64, flags: OpenFlags) -> Result<FileHandle> {
         let mode = flags.acc_mode();
         if mode != OpenAccMode::O_RDONLY {
-            self.files.check_open_for_writing(object, flags.0 & libc::O_APPEND != 0)?;
+            self.files.restrictions().check_open_for_writing(object, flags.0 & libc::O_APPEND != 0)?;
         }
         self.files.open_file(object)?;
         if mode != OpenAccMode::O_WRONLY && !keeps_access_time(flags) {
@@ -161,7 +161,7 @@ impl Live {
             return;
         }
         // An unchangeable file can still be read.
-        if let (Ok(true), Ok(ino)) = (self.files.note_access(object), self.ino(object)) {
+        if let (Ok(true), Ok(ino)) = (self.files.data().note_access(object), self.ino(object)) {
             self.tell_changed(INodeNo(ino));
         }
     }
@@ -171,7 +171,7 @@ impl Live {
         if name.len() > self.files.options().max_name {
             return Err(Error::new(Kind::TooLong, "the name is too long"));
         }
-        let found = self.files.lookup(dir, name)?;
+        let found = self.files.dirs().lookup(dir, name)?;
         self.entry(found.ok_or_else(|| Error::not_found("no such file or directory"))?.object)
     }
 
@@ -183,14 +183,14 @@ impl Live {
         let inherited = self.inherit(dir, is_dir, perm, who.umask)?;
         let new = NewNode::new(kind, inherited.perm, who.uid.into(), who.gid.into());
         let new = if kind.is_device() { new.device(convert::rdev(rdev)) } else { new };
-        let object = self.files.create(dir, name, &new)?;
+        let object = self.files.dirs().create(dir, name, &new)?;
         for (list, value) in &inherited.lists {
-            if let Err(e) = self.files.set_xattr(object, list, Some(value), XattrMode::Set) {
+            if let Err(e) = self.files.xattrs().set(object, list, Some(value), XattrMode::Set) {
                 // No file is better than one with wrong permissions.
                 if is_dir {
-                    self.files.rmdir(dir, name)?
+                    self.files.dirs().rmdir(dir, name)?
                 } else {
-                    self.files.unlink(dir, name)?
+                    self.files.dirs().unlink(dir, name)?
                 }
                 return Err(e);
             }
@@ -202,10 +202,10 @@ impl Live {
     pub(super) fn make_unnamed(&self, dir: u64, mode: u32, caller: Caller) -> Result<Entry> {
         let inherited = self.inherit(dir, false, u64::from(mode & 0o7777), caller.umask)?;
         let new = NewNode::new(FileKind::Regular, inherited.perm, caller.uid.into(), caller.gid.into());
-        let object = self.files.create_unnamed(dir, &new)?;
+        let object = self.files.dirs().create_unnamed(dir, &new)?;
         let mut lists = inherited.lists.iter();
         let set = lists
-            .try_for_each(|(list, value)| self.files.set_xattr(object, list, Some(value), XattrMode::Set));
+            .try_for_each(|(list, value)| self.files.xattrs().set(object, list, Some(value), XattrMode::Set));
         let made = set.and_then(|()| self.entry(object));
         if made.is_err() {
             self.files.close_file(object)?;
@@ -216,7 +216,7 @@ impl Live {
     /// Creates a symbolic link.
     pub(super) fn symlink(&self, dir: u64, name: &[u8], target: &[u8], who: Caller) -> Result<Entry> {
         let new = NewNode::symlink(target, who.uid.into(), who.gid.into());
-        self.entry(self.files.create(dir, name, &new)?)
+        self.entry(self.files.dirs().create(dir, name, &new)?)
     }
 
     /// Sets attributes.
@@ -228,7 +228,7 @@ impl Live {
         let one = change.size.is_none() && given.iter().filter(|time| time.is_some()).count() == 1;
         let times = one || given.into_iter().flatten().any(moment);
         if change.mode.is_some() || change.uid.is_some() || change.gid.is_some() || times {
-            self.files.check_settable(object)?;
+            self.files.restrictions().check_settable(object)?;
         }
         let given = change.mode.map(|mode| u64::from(mode & 0o7777));
         let owner = change.uid.is_some() || change.gid.is_some();
@@ -247,7 +247,7 @@ impl Live {
             ..Settings::default()
         };
         if settings != Settings::default() {
-            self.files.setattr(object, &settings)?;
+            self.files.attrs().set(object, &settings)?;
         }
         if let Some(mode) = given {
             self.acl_follows(object, mode)?;
@@ -257,17 +257,20 @@ impl Live {
 
     /// Entries of a directory from `offset` on; 0 is the beginning, with `.` and `..`.
     pub(super) fn list(&self, dir: u64, offset: u64) -> Result<impl Iterator<Item = Result<Item>>> {
-        let mut others =
-            vec![directory(b".", self.ino(dir)?), directory(b"..", self.ino(self.files.attr(dir)?.parent)?)];
+        let mut others = vec![
+            directory(b".", self.ino(dir)?),
+            directory(b"..", self.ino(self.files.attrs().get(dir)?.parent)?),
+        ];
         if dir == self.files.root && self.options.read().snapdir == Snapdir::Visible {
             let ctl = Node { slot: 0, what: What::Ctl }.encode().unwrap_or(UNKNOWN);
             others.push(directory(b".zfs", ctl));
         }
-        let stored = self.files.entries_from(dir, cookie(offset))?;
+        let stored = self.files.dirs().entries_from(dir, cookie(offset))?;
         let stored = stored.map(|entry| {
             let (next, entry) = entry?;
             // Old file systems store no types in directories. An unreadable file shows its name all the same.
-            let stored = entry.kind.or_else(|| self.files.attr(entry.object).ok().map(|attr| attr.kind));
+            let stored =
+                entry.kind.or_else(|| self.files.attrs().get(entry.object).ok().map(|attr| attr.kind));
             let kind = file_type(stored.unwrap_or(FileKind::Regular));
             Ok(Item { name: entry.name, ino: self.ino(entry.object)?, kind, next })
         });
@@ -305,7 +308,7 @@ impl Live {
     pub(super) fn read(&self, object: u64, offset: u64, size: u32, flags: OpenFlags) -> Result<Vec<Buf>> {
         let len = usize::try_from(size).unwrap_or(0);
         let how = ReadHow { noticed: !keeps_access_time(flags), paged: flags.0 & libc::O_DIRECT == 0 };
-        self.files.read_pieces(object, offset, len, how)
+        self.files.data().read_pieces(object, offset, len, how)
     }
 
     /// Writes bytes of a file: whether set-id bits stay, and whether the write goes past the kernel's page cache.
@@ -317,8 +320,8 @@ impl Live {
         (keep, is_direct): (bool, bool),
     ) -> Result<()> {
         match is_direct {
-            true => self.files.write(object, offset, data, keep),
-            false => self.files.write_paged(object, offset, data, keep),
+            true => self.files.data().write(object, offset, data, keep),
+            false => self.files.data().write_paged(object, offset, data, keep),
         }
     }
 
@@ -328,12 +331,12 @@ impl Live {
         const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
         const ZERO_INSIDE: i32 = ZERO | libc::FALLOC_FL_KEEP_SIZE;
         match mode {
-            0 => self.files.allocate(object, offset, len),
+            0 => self.files.data().allocate(object, offset, len),
             // No space is reserved: blocks are never overwritten in place.
-            libc::FALLOC_FL_KEEP_SIZE => self.files.reserve(object, offset, len),
-            PUNCH => self.files.punch(object, offset, len),
-            ZERO => self.files.zero_range(object, offset, len),
-            ZERO_INSIDE => self.files.punch(object, offset, len),
+            libc::FALLOC_FL_KEEP_SIZE => self.files.data().reserve(object, offset, len),
+            PUNCH => self.files.data().punch(object, offset, len),
+            ZERO => self.files.data().zero_range(object, offset, len),
+            ZERO_INSIDE => self.files.data().punch(object, offset, len),
             _ => Err(Error::unsupported("ranges of files cannot be collapsed or inserted")),
         }
     }

@@ -99,13 +99,13 @@ impl Live {
             }
             FSSETXATTR => {
                 let project = u64::from(word(input, PROJECT_AT)?);
-                let changed = self.files.attr(object)?.projid != project;
+                let changed = self.files.attrs().get(object)?.projid != project;
                 self.set_flags(object, word(input, 0)?, |(_, xfs, _)| xfs, changed.then_some(project))?;
                 Ok(Some(Vec::new()))
             }
             dos_flags::SET => self.set_dos_flags(req, object, input).map(|()| Some(Vec::new())),
             REWRITE => self.rewrite(object, input).map(|()| Some(Vec::new())),
-            _ => Ok(file_flags::answer(&self.files.attr(object)?, command)),
+            _ => Ok(file_flags::answer(&self.files.attrs().get(object)?, command)),
         }
     }
 
@@ -116,7 +116,7 @@ impl Live {
             return Err(Error::new(Kind::Invalid, "unknown flags of a rewrite"));
         }
         let how = if flags == PHYSICAL { Rewriting::Physical } else { Rewriting::Logical };
-        self.files.rewrite(object, offset, len, how).map(drop)
+        self.files.rewrites().rewrite(object, offset, len, how).map(drop)
     }
 
     fn set_flags(
@@ -132,6 +132,6 @@ impl Live {
         }
         let set = FLAGS.iter().filter(|flag| wanted & name(**flag) != 0).fold(0, |all, flag| all | flag.2);
         let mask = FLAGS.iter().fold(0, |all, flag| all | flag.2);
-        self.files.setattr(object, &Settings { flags: Some((set, mask)), projid, ..Settings::default() })
+        self.files.attrs().set(object, &Settings { flags: Some((set, mask)), projid, ..Settings::default() })
     }
 }

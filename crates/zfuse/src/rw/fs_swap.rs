@@ -98,12 +98,12 @@ impl Live {
     /// Whether a handle counts as an open of the present file of the number. A file's number may have been reused before
     /// its handle is released.
     pub(super) fn opened(&self, handle: FileHandle, object: u64) -> bool {
-        self.files.generation(object).is_ok_and(|now| (now ^ handle.0) & !(WRITES | BLIND) == 0)
+        self.files.attrs().generation(object).is_ok_and(|now| (now ^ handle.0) & !(WRITES | BLIND) == 0)
     }
 
     /// A handle of a file that was opened with these flags.
     pub(super) fn handle(&self, object: u64, flags: OpenFlags) -> FileHandle {
-        handle_of(self.files.generation(object).unwrap_or(0), flags)
+        handle_of(self.files.attrs().generation(object).unwrap_or(0), flags)
     }
 
     fn is_stale(&self, ino: INodeNo) -> bool {

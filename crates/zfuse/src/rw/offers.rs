@@ -56,19 +56,24 @@ impl Source {
         }
     }
 
-    /// Clones from this file into file `to` of `files`: see [`FsWriter::clone_range`].
+    /// Clones from this file into file `to` of `files`: see [`zpl::write::Clones::clone_range`].
     fn clone_into(&self, files: &FsWriter, from: u64, to: (u64, u64), len: u64) -> Result<u64> {
         match self {
             Self::File(source, object) => {
                 let source = source.upgrade().ok_or_else(gone)?;
-                files.clone_range((CloneFrom::File(&source, *object), from), to, len, true)
+                files.clones().clone_range((CloneFrom::File(&source, *object), from), to, len, true)
             }
             Self::Snapshot(slot, object) => {
                 let slot = slot.upgrade().ok_or_else(gone)?;
                 let Content::Filesystem(fs) = slot.content() else { return Err(gone()) };
                 let inode = fs.inode(*object)?;
                 let source = inode.stored().ok_or_else(gone)?;
-                files.clone_range((CloneFrom::Snapshot(source, inode.attr().size), from), to, len, true)
+                files.clones().clone_range(
+                    (CloneFrom::Snapshot(source, inode.attr().size), from),
+                    to,
+                    len,
+                    true,
+                )
             }
         }
     }
@@ -123,7 +128,7 @@ impl Live {
     /// many.
     ///
     /// # Errors
-    /// `NotFound` for an unknown token; otherwise as [`FsWriter::clone_range`].
+    /// `NotFound` for an unknown token; otherwise as [`zpl::write::Clones::clone_range`].
     pub(super) fn clone_offered(
         &self,
         (token, from): (u64, u64),

@@ -37,7 +37,7 @@ impl Search {
                 // The kernel writes the changed pages before it drops them.
                 let _ = self.notifier.inval_inode(self.ino, from, len);
             }
-            let found = self.files.seek_hole(self.object, self.from, self.what)?;
+            let found = self.files.data().seek_hole(self.object, self.from, self.what)?;
             match &found.hole {
                 // All of that one was filled.
                 Some(next) if next.start >= hole.end => hole = next.clone(),
@@ -60,7 +60,7 @@ impl Live {
     /// shared mapping, so a hole of a file that is open for writing may have data there.
     #[doc(alias = "zfs_holey_common")]
     pub(super) fn seek(&self, ino: INodeNo, object: u64, (from, what): (u64, Seek), reply: ReplyLseek) {
-        let found = self.files.seek_hole(object, from, what);
+        let found = self.files.data().seek_hole(object, from, what);
         let hole = found.as_ref().ok().and_then(|found| found.hole.clone());
         let (Some(hole), Some(notifier)) = (hole.filter(|_| self.writers.has(object)), self.notifier.get())
         else {

@@ -140,7 +140,7 @@ impl Live {
         if !self.options.read().posix_acl {
             return Ok(None);
         }
-        self.files.xattr(object, name)?.as_deref().map(PosixAcl::parse).transpose()
+        self.files.xattrs().get(object, name)?.as_deref().map(PosixAcl::parse).transpose()
     }
 
     /// The inheritance of a file created in `dir` with `perm`. The umask applies only without a default list.
@@ -164,28 +164,28 @@ impl Live {
     /// After `chmod`: makes the list match the mode.
     pub(super) fn acl_follows(&self, object: u64, mode: u64) -> Result<()> {
         let Some(acl) = self.acl(object, ACCESS)? else { return Ok(()) };
-        self.files.set_xattr(object, ACCESS, Some(&acl.chmod(mode).encode()), XattrMode::Set)
+        self.files.xattrs().set(object, ACCESS, Some(&acl.chmod(mode).encode()), XattrMode::Set)
     }
 
     /// Sets or removes a list, and makes the mode match.
     #[doc(alias = "zpl_set_acl")]
     pub(super) fn set_acl(&self, object: u64, name: &[u8], value: Option<&[u8]>, who: &Setter) -> Result<()> {
-        self.files.check_settable(object)?;
+        self.files.restrictions().check_settable(object)?;
         let acl = value.map(PosixAcl::parse).transpose()?;
         let kept = match (&acl, name) {
             (Some(acl), ACCESS) => {
-                let attr = self.files.attr(object)?;
+                let attr = self.files.attrs().get(object)?;
                 let old = u64::from(attr.perm);
                 let keeps = old & SETGID == 0 || who.is_member(attr.gid);
                 let mode = old & !0o777 & !(if keeps { 0 } else { SETGID }) | acl.perm();
                 if mode != old {
-                    self.files.setattr(object, &Settings { mode: Some(mode), ..Settings::default() })?;
+                    self.files.attrs().set(object, &Settings { mode: Some(mode), ..Settings::default() })?;
                 }
                 value.filter(|_| acl.is_more_than_mode())
             }
             _ => value,
         };
-        match self.files.set_xattr(object, name, kept, XattrMode::Set) {
+        match self.files.xattrs().set(object, name, kept, XattrMode::Set) {
             Err(e) if kept.is_none() && e.kind() == Kind::NotFound => Ok(()),
             done => done,
         }

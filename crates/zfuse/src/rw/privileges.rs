@@ -82,7 +82,7 @@ impl Live {
     /// The mode of a file after a change by `setter`; `None` if it is unchanged.
     #[doc(alias = "setattr_should_drop_suidgid")]
     pub(super) fn without_set_ids(&self, object: u64, setter: &Setter) -> Result<Option<u64>> {
-        let attr = self.files.attr(object)?;
+        let attr = self.files.attrs().get(object)?;
         let mut perm = attr.perm & !SETUID;
         // Without execute permission the bit means mandatory locking, and members of the group keep it.
         if perm & SETGID != 0 && (perm & GROUP_EXEC != 0 || !setter.is_member(attr.gid)) {
@@ -96,8 +96,8 @@ impl Live {
     /// before it changes the content, whatever rights the caller has.
     #[doc(alias = "cap_inode_killpriv")]
     pub(super) fn drop_capabilities(&self, object: u64) -> Result<()> {
-        match self.files.xattr(object, CAPABILITY)? {
-            Some(_) => self.files.set_xattr(object, CAPABILITY, None, XattrMode::Set),
+        match self.files.xattrs().get(object, CAPABILITY)? {
+            Some(_) => self.files.xattrs().set(object, CAPABILITY, None, XattrMode::Set),
             None => Ok(()),
         }
     }
@@ -112,12 +112,12 @@ impl Live {
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         // They are not set meanwhile: the kernel serialises changes of a file.
-        let has_any = || Ok::<_, Error>(self.files.perm(object)? & u64::from(SETUID | SETGID) != 0);
+        let has_any = || Ok::<_, Error>(self.files.attrs().perm(object)? & u64::from(SETUID | SETGID) != 0);
         let Some(setter) = setter.filter(|_| has_any().unwrap_or(true)) else { return work() };
         let done = work().and_then(|done| {
             let mode = self.without_set_ids(object, setter)?;
             if mode.is_some() {
-                self.files.setattr(object, &Settings { mode, ..Settings::default() })?;
+                self.files.attrs().set(object, &Settings { mode, ..Settings::default() })?;
             }
             Ok(done)
         });

@@ -37,7 +37,7 @@ impl Removed {
 impl Live {
     /// Removes a file's name.
     pub(super) fn remove_file(&self, dir: u64, name: &[u8]) -> Result<()> {
-        if let Some((object, attr)) = self.files.unlink_and_look(dir, name)? {
+        if let Some((object, attr)) = self.files.dirs().unlink_and_look(dir, name)? {
             self.keep_removed(self.file_attr(object, &attr)?);
         }
         Ok(())
@@ -45,12 +45,12 @@ impl Live {
 
     /// Removes a directory.
     pub(super) fn remove_dir(&self, dir: u64, name: &[u8]) -> Result<()> {
-        self.removing(dir, name, || self.files.rmdir(dir, name))
+        self.removing(dir, name, || self.files.dirs().rmdir(dir, name))
     }
 
     /// Runs `work`, after which a name is gone or names another file.
     pub(super) fn removing(&self, dir: u64, name: &[u8], work: impl FnOnce() -> Result<()>) -> Result<()> {
-        let found = self.files.lookup(dir, name).ok().flatten();
+        let found = self.files.dirs().lookup(dir, name).ok().flatten();
         let before = found.and_then(|found| self.entry(found.object).ok()).map(|entry| entry.attr);
         let last = before.filter(|attr| attr.kind == FileType::Directory || attr.nlink <= 1);
         work()?;

@@ -152,7 +152,7 @@ impl Filesystem for Live {
 
     fn readlink(&self, req: &Request, ino: INodeNo, reply: ReplyData) {
         let Some(object) = self.object(ino.0) else { return self.frozen.readlink(req, ino, reply) };
-        match self.files.readlink(object) {
+        match self.files.data().readlink(object) {
             Ok(target) => reply.data(&target),
             Err(e) => reply.error(errno(&e)),
         }
@@ -218,7 +218,7 @@ impl Filesystem for Live {
             let kind = convert::rename(flags).ok_or_else(excluded)?;
             let ids = (req.uid().into(), req.gid().into());
             let (name, newname) = (name.as_bytes(), newname.as_bytes());
-            let work = || self.files.rename((from, name), (to, newname), kind, ids);
+            let work = || self.files.dirs().rename((from, name), (to, newname), kind, ids);
             if kind == RenameKind::Exchange { work() } else { self.removing(to, newname, work) }
         };
         empty(rename(), reply);
@@ -228,7 +228,7 @@ impl Filesystem for Live {
         let link = || {
             self.check_same_tree(ino.0, newparent.0)?;
             let (object, dir) = (self.writable(ino.0)?, self.writable(newparent.0)?);
-            self.files.link(object, dir, newname.as_bytes())?;
+            self.files.dirs().link(object, dir, newname.as_bytes())?;
             self.entry(object)
         };
         entry(link(), reply);
@@ -433,7 +433,7 @@ impl Filesystem for Live {
                 true => self.set_acl(object, name.as_bytes(), Some(value), &Setter::of(req)),
                 false => {
                     let mode = convert::xattr_mode(flags);
-                    self.files.set_xattr(object, name.as_bytes(), Some(value), mode)
+                    self.files.xattrs().set(object, name.as_bytes(), Some(value), mode)
                 }
             }
         };
@@ -450,7 +450,7 @@ impl Filesystem for Live {
         let value = match self.check_xattr(name.as_bytes()) {
             // The kernel asks before granting access, and would take any other error for a failure of the access.
             Err(_) if posix_acl::is_list(name.as_bytes()) => Ok(None),
-            allowed => allowed.and_then(|()| self.files.xattr(object, name.as_bytes())),
+            allowed => allowed.and_then(|()| self.files.xattrs().get(object, name.as_bytes())),
         };
         match value {
             Ok(Some(value)) => reply_xattr(reply, size, &value),
@@ -461,7 +461,7 @@ impl Filesystem for Live {
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let Some(object) = self.object(ino.0) else { return self.frozen.listxattr(req, ino, size, reply) };
-        match self.files.xattr_names(object) {
+        match self.files.xattrs().names(object) {
             Ok(names) => {
                 let seen = |name: &Vec<u8>| self.check_xattr(name).is_ok() && is_shown(req, name);
                 let shown = names.into_iter().filter(seen);
@@ -479,7 +479,7 @@ impl Filesystem for Live {
             self.check_xattr(name)?;
             match posix_acl::is_list(name) {
                 true => self.set_acl(object, name, None, &Setter::Privileged),
-                false => self.files.set_xattr(object, name, None, XattrMode::Set),
+                false => self.files.xattrs().set(object, name, None, XattrMode::Set),
             }
         };
         match remove() {

@@ -174,11 +174,12 @@ impl Live {
                 let which = *which.ok_or_else(|| Error::new(Kind::Invalid, "an unknown choice of blocks"))?;
                 let how = RewriteHow { births, which, dry: op == 1 };
                 let len = if asks { len } else { len.clamp(1, PIECE) };
-                let tally = self.files.rewrite_some(object, offset, len, how)?;
+                let tally = self.files.rewrites().rewrite_some(object, offset, len, how)?;
                 Ok(Answer { tally, ..Answer::default() })
             }
             3 => {
-                let done = self.files.reblock_at_once(object, self.files.record_of(record)?)?;
+                let done =
+                    self.files.reblocking().at_once(object, self.files.reblocking().record_of(record)?)?;
                 let (state, written) = match done {
                     Reblocked::Already => (ALREADY, 0),
                     Reblocked::Done(written) => (DONE, written),
@@ -186,13 +187,13 @@ impl Live {
                 };
                 Ok(Answer { state, tally: Tally { written, ..Tally::default() }, ..Answer::default() })
             }
-            4 => self.files.lend(object, token).map(|()| Answer::default()),
+            4 => self.files.reblocking().lend(object, token).map(|()| Answer::default()),
             _ => self.with_hidden(object, (op, hidden, token), (offset, len), (record, txg, patience != 0)),
         }
     }
 
     fn plan_record(&self, object: u64, record: u64) -> Result<Answer> {
-        let plan = self.files.reblock_plan(object, self.files.record_of(record)?)?;
+        let plan = self.files.reblocking().plan(object, self.files.reblocking().record_of(record)?)?;
         let state = if plan.is_some() { DONE } else { ALREADY };
         Ok(Answer { state, tally: plan.unwrap_or_default(), ..Answer::default() })
     }
@@ -205,20 +206,24 @@ impl Live {
         (record, txg, patience): (u64, u64, bool),
     ) -> Result<Answer> {
         let hidden = self.writable(hidden)?;
-        if !self.files.is_lent(hidden, token) {
+        if !self.files.reblocking().is_lent(hidden, token) {
             return Err(Error::new(Kind::Denied, "the hidden file is another user's"));
         }
         match op {
             5 => {
-                let begun = self.files.reblock_begin(object, hidden, self.files.record_of(record)?)?;
+                let begun = self.files.reblocking().begin(
+                    object,
+                    hidden,
+                    self.files.reblocking().record_of(record)?,
+                )?;
                 Ok(Answer { state: begun.unwrap_or(0), ..Answer::default() })
             }
             6 => {
                 let end = offset.saturating_add(len.min(PIECE));
-                let written = self.files.reblock_copy(object, hidden, offset..end)?;
+                let written = self.files.reblocking().copy(object, hidden, offset..end)?;
                 Ok(Answer { tally: Tally { written, ..Tally::default() }, ..Answer::default() })
             }
-            7 => match self.files.reblock_finish(object, hidden, txg, patience)? {
+            7 => match self.files.reblocking().finish(object, hidden, txg, patience)? {
                 Finish::Done => Ok(Answer::default()),
                 Finish::Again(ranges, txg) => {
                     Ok(Answer { state: txg, ranges: joined(ranges), ..Answer::default() })

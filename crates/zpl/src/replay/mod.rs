@@ -93,13 +93,13 @@ impl LogReplay {
         }
         if let LogRecord::Write(write) = record
             && write.data.is_none()
-            && self.fs.replay_pointer(write)?
+            && self.fs.replay().pointer(write)?
         {
             return Ok(());
         }
         let data = data_of(&self.plain, record)?;
         let data = data.as_ref().map(|(offset, bytes)| (*offset, &**bytes));
-        self.fs.replay(txtype, record, endian, data)
+        self.fs.replay().record(txtype, record, endian, data)
     }
 
     /// Replays the log of `dataset`, as of txg `synced`.

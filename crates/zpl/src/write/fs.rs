@@ -1,4 +1,5 @@
-//! A file system open for writing.
+//! A file system open for writing: opening, transactions, files in memory, the intent log. All else is a method of a subject
+//! ([`subjects`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -7,7 +8,6 @@ use std::time::Duration;
 use engine::dmu::{LiveObjset, Object, SpecialObject, Tx};
 use engine::sa::{SaAttrs, SaTables};
 use engine::spa::Spa;
-use engine::zap::{Match, TOUPPER};
 use engine::{Error, Kind, Result};
 use ondisk::ObjectType;
 use ondisk::dnode::DNODE_SHIFT;
@@ -22,9 +22,16 @@ use super::fields::Fields;
 use super::mount::Mounted;
 use super::node::{Node, NodeState};
 use super::sink::{LogOp, LogSink};
-use crate::attr::{Attr, FileKind, Time};
+use crate::attr::{FileKind, Time};
 use crate::filesystem::{CaseSensitivity, VERSION_SA};
 use crate::master::Master;
+
+mod subjects;
+
+pub use self::subjects::{
+    Acls, Clones, DeleteQueue, Directories, FileAttrs, FileData, OwnerQuotas, Reblocking, RecordReplay,
+    Restrictions, Rewrites, Xattrs,
+};
 
 /// Begins transactions, and refuses when there is no space.
 pub trait Transactions: Send + Sync + std::fmt::Debug {
@@ -98,6 +105,8 @@ impl Default for Options {
 }
 
 /// A file system open for writing. See the module's text for the order of locks.
+///
+/// Files are read and changed by the methods of its subjects, as in `fs.data().write(number, 0, b"bytes", false)`.
 #[derive(Debug)]
 pub struct FsWriter {
     /// Its object set.
@@ -117,7 +126,7 @@ pub struct FsWriter {
     pub(super) utf8only: bool,
     pub(super) normalization: u64,
     pub(super) options: RwLock<Options>,
-    pub(super) quotas: RwLock<super::quota::Quotas>,
+    pub(super) quota_tables: RwLock<super::quota::Quotas>,
     /// Bytes that open txgs add to the usage of owners.
     pub(super) owed: super::owed::Owed,
     /// The group on disk when tables of quotas were last looked for.
@@ -155,7 +164,7 @@ impl FsWriter {
         seed: u64,
     ) -> Result<Arc<Self>> {
         let fs = Self::load(objset, txs, clock, options, seed)?;
-        fs.drain_queue()?;
+        fs.delete_queue().drain()?;
         Ok(fs)
     }
 
@@ -198,7 +207,7 @@ impl FsWriter {
             utf8only: master.utf8only,
             normalization: master.normalization,
             options: RwLock::new(options),
-            quotas: RwLock::new(quotas),
+            quota_tables: RwLock::new(quotas),
             owed: super::owed::Owed::default(),
             quotas_as_of: AtomicU64::new(0),
             names: RwLock::default(),
@@ -236,11 +245,6 @@ impl FsWriter {
     /// Settings from properties.
     pub fn options(&self) -> Options {
         *self.options.read()
-    }
-
-    /// Whether each file of a directory has one name there: neither case nor normal form are looked over.
-    pub fn names_are_exact(&self) -> bool {
-        self.case == CaseSensitivity::Sensitive && self.normalization == 0
     }
 
     /// Sets the receiver of operations; `None`: none.
@@ -340,23 +344,6 @@ impl FsWriter {
         }
     }
 
-    /// How directories hash names.
-    pub(super) fn normflags(&self) -> u64 {
-        let fold = if self.case == CaseSensitivity::Sensitive { 0 } else { TOUPPER };
-        self.normalization | fold
-    }
-
-    /// How a name is looked up.
-    pub(super) fn matching(&self) -> Match {
-        match (self.case, self.normflags()) {
-            (_, 0) => Match::Exact,
-            (CaseSensitivity::Mixed, _) if !self.ignores_case.load(Ordering::Relaxed) => {
-                Match::NormalizedCase
-            }
-            _ => Match::Normalized,
-        }
-    }
-
     /// The file of that object.
     pub fn node(&self, number: u64) -> Result<Arc<Node>> {
         loop {
@@ -367,60 +354,17 @@ impl FsWriter {
                 }
                 nodes.looks()
             };
-            let fresh = self.read_node(number)?;
-            if let Some(node) = self.keep_if(fresh, Some(looks)) {
+            let fresh = read_node(self, number)?;
+            if let Some(node) = keep_if(self, fresh, Some(looks)) {
                 return Ok(node);
             }
         }
     }
 
-    fn read_node(&self, number: u64) -> Result<Arc<Node>> {
-        let handle = self.objset.handle(number)?;
-        let spill = handle.spill()?;
-        let tables = self.tables.lock();
-        let attrs = handle.with_dnode(|dnode| match dnode.bonustype {
-            ObjectType::SA => SaAttrs::decode(&tables, dnode.bonus(), spill.as_deref()),
-            ObjectType::ZNODE => SaAttrs::decode_znode(dnode.bonus()),
-            _ => Err(Error::corrupt(format!("object {number} is not a file"))),
-        })?;
-        drop(tables);
-        let mode = attrs.word(self.fields.mode).unwrap_or(0);
-        let kind = FileKind::from_mode(mode);
-        let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} names no known file type")))?;
-        let state = NodeState { attrs: attrs.into(), spill: spill.map(|s| s.to_vec()), encoded: false };
-        Ok(Node::new(handle, state, kind))
-    }
-
     /// Puts a node among those in memory; the one that is there already wins.
     pub(super) fn keep(&self, fresh: Arc<Node>) -> Arc<Node> {
-        let kept = self.keep_if(Arc::clone(&fresh), None);
+        let kept = keep_if(self, Arc::clone(&fresh), None);
         kept.unwrap_or(fresh)
-    }
-
-    /// As [`FsWriter::keep`]; `None` when nodes have gone since there had been so many `looks`: the node may have been read
-    /// before one with a newer state went.
-    fn keep_if(&self, fresh: Arc<Node>, looks: Option<u64>) -> Option<Arc<Node>> {
-        let mut nodes = self.nodes.lock();
-        if let Some(node) = nodes.map.get(&fresh.number) {
-            return Some(Arc::clone(node));
-        }
-        if looks.is_some_and(|looks| looks != nodes.looks()) {
-            return None;
-        }
-        let looked = nodes.make_room(self.objset.share(), self.spilled.load(Ordering::Relaxed), Node::fate);
-        if looked > 0 {
-            let beside = nodes.map.values().map(|node| node.spilled.load(Ordering::Relaxed)).sum();
-            nodes.has_beside(beside);
-            self.spilled.store(beside, Ordering::Relaxed);
-        }
-        self.spilled.fetch_add(fresh.spilled.load(Ordering::Relaxed), Ordering::Relaxed);
-        fresh.opens.fetch_add(nodes.take_left(fresh.number), Ordering::SeqCst);
-        nodes.map.insert(fresh.number, Arc::clone(&fresh));
-        drop(nodes);
-        if looked > 0 {
-            self.objset.forget_unused();
-        }
-        Some(fresh)
     }
 
     pub(super) fn forget(&self, number: u64) {
@@ -434,43 +378,6 @@ impl FsWriter {
         self.objset.object(&self.objset.view(), node.number)
     }
 
-    /// A file's attributes.
-    pub fn attr(&self, number: u64) -> Result<Attr> {
-        self.attr_of(&*self.node(number)?)
-    }
-
-    pub(super) fn attr_of(&self, node: &Node) -> Result<Attr> {
-        self.attr_now(node).map(|(attr, _)| attr)
-    }
-
-    /// A file's attributes, and whether they stay the same until the next change: its allocated space is known only once it
-    /// is written.
-    pub fn attr_and_state(&self, number: u64) -> Result<(Attr, bool)> {
-        self.attr_now(&*self.node(number)?)
-    }
-
-    fn attr_now(&self, node: &Node) -> Result<(Attr, bool)> {
-        let state = node.state.read();
-        node.handle.with_waiting(|dnode, waiting| {
-            if dnode.is_free() {
-                return Err(Error::not_found("the file was removed"));
-            }
-            let mut attr = crate::inode::attr(&self.fields.words(&state.attrs)?, dnode)?;
-            if let Some(bytes) = waiting.filter(|_| node.kind == FileKind::Regular) {
-                // A file without its unwritten blocks would look sparse, and programs copy a sparse file without cloning it.
-                let whole = attr.size.div_ceil(ondisk::MIN_BLOCK_SIZE);
-                let more = attr.blocks.saturating_add(bytes / ondisk::MIN_BLOCK_SIZE);
-                attr.blocks = attr.blocks.max(more.min(whole));
-            }
-            Ok((attr, waiting.is_none()))
-        })
-    }
-
-    /// Permission, set-id and sticky bits of a file.
-    pub fn perm(&self, number: u64) -> Result<u64> {
-        Ok(self.node(number)?.word(self.fields.mode) & 0o7777)
-    }
-
     /// A file is open: it stays readable when its last name goes.
     pub fn open_file(&self, number: u64) -> Result<Arc<Node>> {
         let node = self.node(number)?;
@@ -480,12 +387,6 @@ impl FsWriter {
             return Err(Error::not_found("the file was removed"));
         }
         Ok(node)
-    }
-
-    /// The number that distinguishes a file from earlier and later files of the same number.
-    #[doc(alias = "z_gen")]
-    pub fn generation(&self, number: u64) -> Result<u64> {
-        Ok(self.node(number)?.word(self.fields.r#gen))
     }
 
     /// No object has a higher number than this.
@@ -527,17 +428,18 @@ impl FsWriter {
             if node.handle.is_free() || node.word(self.fields.links) > 0 {
                 return Ok(());
             }
-            if node.is_long() || self.has_many_xattrs(&node) {
-                self.doom(&node);
+            if node.is_long() || self.xattrs().are_many(&node) {
+                self.delete_queue().doom(&node);
             } else if node.doom_unless_open() {
                 drop(_names);
-                return self.free_unlinked(&node);
+                return self.delete_queue().free_unlinked(&node);
             }
         }
-        self.free_doomed();
+        self.delete_queue().free_doomed();
         Ok(())
     }
 
+    /// The directory of that object.
     pub(super) fn dir(&self, number: u64) -> Result<Arc<Node>> {
         let node = self.node(number)?;
         if !node.is_dir() {
@@ -545,4 +447,63 @@ impl FsWriter {
         }
         Ok(node)
     }
+
+    /// The regular file of that object.
+    pub(super) fn file(&self, number: u64) -> Result<Arc<Node>> {
+        let node = self.node(number)?;
+        match node.kind {
+            FileKind::Regular => Ok(node),
+            FileKind::Directory => Err(Error::new(Kind::IsDirectory, "is a directory")),
+            _ => Err(Error::new(Kind::Invalid, "not a regular file")),
+        }
+    }
+
+    /// Whether a record of the intent log is being replayed. Its call was permitted: a flag that would refuse it now was set
+    /// later, or the change that cleared the flag is in no record before it.
+    pub(super) fn is_replay(&self) -> bool {
+        self.replaying.load(Ordering::Acquire)
+    }
+}
+
+fn read_node(fs: &FsWriter, number: u64) -> Result<Arc<Node>> {
+    let handle = fs.objset.handle(number)?;
+    let spill = handle.spill()?;
+    let tables = fs.tables.lock();
+    let attrs = handle.with_dnode(|dnode| match dnode.bonustype {
+        ObjectType::SA => SaAttrs::decode(&tables, dnode.bonus(), spill.as_deref()),
+        ObjectType::ZNODE => SaAttrs::decode_znode(dnode.bonus()),
+        _ => Err(Error::corrupt(format!("object {number} is not a file"))),
+    })?;
+    drop(tables);
+    let mode = attrs.word(fs.fields.mode).unwrap_or(0);
+    let kind = FileKind::from_mode(mode);
+    let kind = kind.ok_or_else(|| Error::corrupt(format!("mode {mode:o} names no known file type")))?;
+    let state = NodeState { attrs: attrs.into(), spill: spill.map(|s| s.to_vec()), encoded: false };
+    Ok(Node::new(handle, state, kind))
+}
+
+/// As [`FsWriter::keep`]; `None` when nodes have gone since there had been so many `looks`: the node may have been read
+/// before one with a newer state went.
+fn keep_if(fs: &FsWriter, fresh: Arc<Node>, looks: Option<u64>) -> Option<Arc<Node>> {
+    let mut nodes = fs.nodes.lock();
+    if let Some(node) = nodes.map.get(&fresh.number) {
+        return Some(Arc::clone(node));
+    }
+    if looks.is_some_and(|looks| looks != nodes.looks()) {
+        return None;
+    }
+    let looked = nodes.make_room(fs.objset.share(), fs.spilled.load(Ordering::Relaxed), Node::fate);
+    if looked > 0 {
+        let beside = nodes.map.values().map(|node| node.spilled.load(Ordering::Relaxed)).sum();
+        nodes.has_beside(beside);
+        fs.spilled.store(beside, Ordering::Relaxed);
+    }
+    fs.spilled.fetch_add(fresh.spilled.load(Ordering::Relaxed), Ordering::Relaxed);
+    fresh.opens.fetch_add(nodes.take_left(fresh.number), Ordering::SeqCst);
+    nodes.map.insert(fresh.number, Arc::clone(&fresh));
+    drop(nodes);
+    if looked > 0 {
+        fs.objset.forget_unused();
+    }
+    Some(fresh)
 }

@@ -12,7 +12,7 @@ use ondisk::znode::pflags;
 
 use super::aces::{self, AclDraft, Inheriting};
 use super::fields::NewAttrs;
-use super::fs::FsWriter;
+use super::fs::{Directories, FsWriter};
 use super::node::{Node, NodeState};
 use super::sink::{Created, LogOp, NewFile, Settings};
 use super::steps::Steps;
@@ -88,35 +88,16 @@ pub(super) enum Birth {
     Hidden,
 }
 
-impl FsWriter {
+impl Directories<'_> {
     /// Creates a file of any type, for create, mkdir, mknod and symlink. Returns its object.
     #[doc(alias("zfs_create", "zfs_mkdir", "zfs_symlink"))]
-    pub fn create(&self, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
-        self.settled(0, || self.create_now(dir, name, new))
-    }
-
-    fn create_now(&self, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
-        self.check_name(name)?;
-        let dir = self.dir(dir)?;
-        let tx = self.begin()?;
-        let _names = self.names.read();
-        let _entries = dir.entries.lock();
-        let (node, file, acl) =
-            self.attempt(&tx, |steps| self.make_in(steps, &dir, name, new, Birth::Named))?;
-        super::fault::break_off(name);
-        let what = match new.kind {
-            FileKind::Directory => Created::Directory,
-            FileKind::Symlink => Created::Symlink,
-            _ => Created::File,
-        };
-        let acl = acl.as_deref().filter(|_| what != Created::Symlink);
-        self.log(&tx, &LogOp::Create { what, dir: dir.number, file, name, target: new.target, acl });
-        Ok(node.number)
+    pub fn create(self, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
+        self.fs.settled(0, || create_now(self.fs, dir, name, new))
     }
 
     /// Creates a file with a name in `dir`, whose entries are locked. Also returns the values for the log.
     pub(super) fn make_in(
-        &self,
+        self,
         steps: &Steps<'_>,
         dir: &Arc<Node>,
         name: &[u8],
@@ -126,28 +107,28 @@ impl FsWriter {
         if self.find(dir, name)?.is_some() {
             return Err(Error::new(Kind::Exists, "a file of that name exists"));
         }
-        if dir.word(self.fields.links) == 0 {
+        if dir.word(self.fs.fields.links) == 0 {
             return Err(Error::not_found("the directory was removed"));
         }
-        self.check_names(dir, false)?;
+        self.fs.restrictions().check_names(dir, false)?;
         let (node, file, acl) = self.make(steps, dir, new, birth)?;
         if let Some(settings) = &new.settings {
-            self.apply(steps, &node, settings)?;
+            self.fs.attrs().apply(steps, &node, settings)?;
         }
         self.add_entry(steps, dir, name, (node.number, new.kind))?;
         Ok((node, file, acl))
     }
 
-    /// Makes a file without a name (O_TMPFILE), open once: [`FsWriter::link`] can name it, closing it removes it.
+    /// Makes a file without a name (O_TMPFILE), open once: [`Directories::link`] can name it, closing it removes it.
     #[doc(alias = "zfs_tmpfile")]
-    pub fn create_unnamed(&self, dir: u64, new: &NewNode<'_>) -> Result<u64> {
-        let dir = self.dir(dir)?;
-        self.check_names(&dir, false)?;
-        let tx = self.begin()?;
-        let _names = self.names.read();
-        self.attempt(&tx, |steps| {
+    pub fn create_unnamed(self, dir: u64, new: &NewNode<'_>) -> Result<u64> {
+        let dir = self.fs.dir(dir)?;
+        self.fs.restrictions().check_names(&dir, false)?;
+        let tx = self.fs.begin()?;
+        let _names = self.fs.names.read();
+        self.fs.attempt(&tx, |steps| {
             let (node, ..) = self.make(steps, &dir, new, Birth::Unnamed)?;
-            self.enqueue(steps, node.number)?;
+            self.fs.delete_queue().add(steps, node.number)?;
             node.opens.fetch_add(1, std::sync::atomic::Ordering::AcqRel);
             Ok(node.number)
         })
@@ -156,7 +137,7 @@ impl FsWriter {
     /// Creates the object. Also returns the list when it is not trivial.
     #[doc(alias = "zfs_mknode")]
     pub(super) fn make(
-        &self,
+        self,
         steps: &Steps<'_>,
         dir: &Arc<Node>,
         new: &NewNode<'_>,
@@ -167,23 +148,23 @@ impl FsWriter {
         }
         let tx: &Tx = steps;
         let is_dir = new.kind == FileKind::Directory;
-        let (parent_mode, parent_flags) = (dir.word(self.fields.mode), dir.word(self.fields.flags));
+        let (parent_mode, parent_flags) = (dir.word(self.fs.fields.mode), dir.word(self.fs.fields.flags));
         let (mut gid, mut mode) = (new.gid, u64::from(new.kind.mode_bits()) | new.perm & 0o7777);
         if parent_mode & SETGID != 0 && new.given.is_none() && birth != Birth::Hidden {
-            gid = dir.word(self.fields.gid);
+            gid = dir.word(self.fs.fields.gid);
             mode |= if is_dir { SETGID } else { 0 };
         }
-        let projid = self.inherited_project(dir);
-        self.check_owner_quota(new.uid, gid, projid)?;
-        let (acl, mode) = self.first_acl(dir, new, mode, (new.uid, gid), birth)?;
-        let version = self.version();
+        let projid = self.fs.attrs().inherited_project(dir);
+        self.fs.quotas().check_owners(new.uid, gid, projid)?;
+        let (acl, mode) = first_acl(self.fs, dir, new, mode, (new.uid, gid), birth)?;
+        let version = self.fs.version();
         let is_znode = version < VERSION_SA;
-        let has_project = self.options().projects
+        let has_project = self.fs.options().projects
             && !is_znode
             && matches!(new.kind, FileKind::Regular | FileKind::Directory);
         let flags = acl.hints | first_flags(version, birth, parent_flags, has_project);
-        let now = new.given.map(|given| given.crtime).or_else(|| self.now()).unwrap_or_default();
-        let handle = self.make_object(steps, new, is_znode)?;
+        let now = new.given.map(|given| given.crtime).or_else(|| self.fs.now()).unwrap_or_default();
+        let handle = make_object(self.fs, steps, new, is_znode)?;
         let attrs = NewAttrs {
             mode,
             size: if is_dir { 2 } else { 0 },
@@ -199,17 +180,17 @@ impl FsWriter {
             acl: aces::encode(&acl.aces),
         };
         let mut built: SaAttrs = match is_znode {
-            false => attrs.build(&self.fields)?,
-            true => attrs.build_znode(&self.fields)?,
+            false => attrs.build(&self.fs.fields)?,
+            true => attrs.build_znode(&self.fs.fields)?,
         };
         if is_znode {
-            self.put_list(tx, &mut built, &acl.aces)?;
-            if let Some(list) = self.list_object_of(&built)? {
+            self.fs.acls().put_list(tx, &mut built, &acl.aces)?;
+            if let Some(list) = self.fs.acls().list_object_of(&built)? {
                 steps.inverse(move |fs, tx| fs.objset.free_object(tx, list));
             }
         }
         if let Some(target) = new.target {
-            self.put_link(tx, &handle, &mut built, target)?;
+            put_link(self.fs, tx, &handle, &mut built, target)?;
         }
         let slots = u8::try_from(handle.slots()).unwrap_or(1);
         let file = NewFile {
@@ -222,129 +203,147 @@ impl FsWriter {
             crtime: now,
             rdev: attrs.rdev.unwrap_or(0),
         };
-        self.forget(handle.number);
-        self.may_fail()?;
+        self.fs.forget(handle.number);
+        self.fs.may_fail()?;
         let node =
             Node::new(handle, NodeState { attrs: built.into(), spill: None, encoded: false }, new.kind);
-        self.store(tx, &node, &mut node.state.write())?;
+        self.fs.store(tx, &node, &mut node.state.write())?;
         // A record has entries of the newer form; in an older file system the replay inherits the list again.
         let tells = acl.hints & pflags::ACL_TRIVIAL == 0 && version >= VERSION_FUID;
         let told = tells.then_some(acl.aces);
-        Ok((self.keep(node), file, told))
-    }
-
-    /// Creates the object itself: at the number that a replay gives, otherwise at any.
-    fn make_object(&self, steps: &Steps<'_>, new: &NewNode<'_>, is_znode: bool) -> Result<Arc<Handle>> {
-        let tx: &Tx = steps;
-        let is_dir = new.kind == FileKind::Directory;
-        let kind = if is_dir { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
-        let dnode_size = new.given.map_or(self.options().dnodesize, |g| g.slots * 512);
-        let object = NewObject { dnode_size, ..znode::object(kind, ondisk::MIN_BLOCK_SIZE, is_znode) };
-        self.may_fail()?;
-        let handle = match new.given {
-            Some(given) => self.objset.create_object_at(tx, given.object, object)?,
-            None => self.objset.create_object(tx, object)?,
-        };
-        let number = handle.number;
-        steps.inverse(move |fs, tx| fs.free_object(tx, number));
-        self.may_fail()?;
-        if is_dir {
-            let salt = self.random.lock().next_u64();
-            let zap = NewZap { normflags: self.normflags(), salt, ..NewZap::default() };
-            ZapEdit::create(&mut handle.edit(tx), &zap)?;
-        }
-        Ok(handle)
-    }
-
-    /// Stores the target of a symbolic link, and its size.
-    fn put_link(&self, tx: &Tx, handle: &Arc<Handle>, built: &mut SaAttrs, target: &[u8]) -> Result<()> {
-        match self.version() < VERSION_SA {
-            false => built.set(self.fields.symlink, target)?,
-            true => put_target(tx, handle, built, target)?,
-        }
-        built.set_word(self.fields.size, u64::try_from(target.len()).unwrap_or(0))
-    }
-
-    /// The first list of a file, and its mode.
-    fn first_acl(
-        &self,
-        dir: &Node,
-        new: &NewNode<'_>,
-        mode: u64,
-        ids: (u64, u64),
-        birth: Birth,
-    ) -> Result<(AclDraft, u64)> {
-        if let Some(given) = new.acl {
-            return Ok(aces::for_given(given, mode, ids));
-        }
-        let flags = dir.word(self.fields.flags);
-        let inherits =
-            flags & pflags::INHERIT_ACE != 0 && flags & pflags::XATTR == 0 && birth != Birth::Hidden;
-        let parent = if inherits { Some(self.aces(dir)?) } else { None };
-        let kind = match new.kind {
-            FileKind::Regular => Inheriting::Regular,
-            FileKind::Directory => Inheriting::Directory,
-            FileKind::Symlink => Inheriting::Symlink,
-            _ => Inheriting::Other,
-        };
-        let options = self.options();
-        let rules = (options.aclinherit, options.aclmode);
-        Ok(aces::for_new(parent.as_deref(), mode, kind, rules, ids))
+        Ok((self.fs.keep(node), file, told))
     }
 
     /// Adds a name to a file.
     #[doc(alias = "zfs_link")]
-    pub fn link(&self, object: u64, dir: u64, name: &[u8]) -> Result<()> {
-        self.settled(0, || self.link_now(object, dir, name))
+    pub fn link(self, object: u64, dir: u64, name: &[u8]) -> Result<()> {
+        self.fs.settled(0, || link_now(self.fs, object, dir, name))
     }
+}
 
-    fn link_now(&self, object: u64, dir: u64, name: &[u8]) -> Result<()> {
-        self.check_name(name)?;
-        let (dir, node) = (self.dir(dir)?, self.node(object)?);
-        if node.is_dir() {
-            return Err(Error::new(Kind::NotPermitted, "a directory has one name only"));
-        }
-        self.check_changeable(&node)?;
-        self.check_projects(&node, &dir)?;
-        let tx = self.begin()?;
-        let _names = self.names.read();
-        let _entries = dir.entries.lock();
-        // Again, under the lock: a file that gets the content of another never gets a name.
-        self.check_unreserved(&node)?;
-        if self.find(&dir, name)?.is_some() {
-            return Err(Error::new(Kind::Exists, "a file of that name exists"));
-        }
-        if dir.word(self.fields.links) == 0 {
-            return Err(Error::not_found("the directory was removed"));
-        }
-        self.check_names(&dir, false)?;
-        let unnamed = self.in_queue(&tx, object)?;
-        if unnamed && !node.is_open() {
-            return Err(Error::not_found("the file was removed"));
-        }
-        let (f, now) = (&self.fields, self.now());
-        self.attempt(&tx, |steps| {
-            if unnamed {
-                self.dequeue(steps, object)?;
-            }
-            self.change_step(steps, &node, [f.links, f.parent, f.ctime], |state| {
-                // An unlink in another directory may have removed the last name since.
-                if !unnamed && state.word(f.links) == 0 {
-                    return Err(Error::not_found("the file was removed"));
-                }
-                state.add(f.links, 1)?;
-                state.attrs.set_word(f.parent, dir.number)?;
-                state.time(f.ctime, now)
-            })?;
-            self.add_entry(steps, &dir, name, (object, node.kind))
-        })?;
-        match unnamed {
-            // The log knows nothing of a file that was made without a name.
-            true => self.log_nothing(&tx),
-            false => self.log(&tx, &LogOp::Link { dir: dir.number, object, name }),
-        }
-        Ok(())
+fn create_now(fs: &FsWriter, dir: u64, name: &[u8], new: &NewNode<'_>) -> Result<u64> {
+    fs.dirs().check_name(name)?;
+    let dir = fs.dir(dir)?;
+    let tx = fs.begin()?;
+    let _names = fs.names.read();
+    let _entries = dir.entries.lock();
+    let (node, file, acl) =
+        fs.attempt(&tx, |steps| fs.dirs().make_in(steps, &dir, name, new, Birth::Named))?;
+    super::fault::break_off(name);
+    let what = match new.kind {
+        FileKind::Directory => Created::Directory,
+        FileKind::Symlink => Created::Symlink,
+        _ => Created::File,
+    };
+    let acl = acl.as_deref().filter(|_| what != Created::Symlink);
+    fs.log(&tx, &LogOp::Create { what, dir: dir.number, file, name, target: new.target, acl });
+    Ok(node.number)
+}
+
+/// Creates the object itself: at the number that a replay gives, otherwise at any.
+fn make_object(fs: &FsWriter, steps: &Steps<'_>, new: &NewNode<'_>, is_znode: bool) -> Result<Arc<Handle>> {
+    let tx: &Tx = steps;
+    let is_dir = new.kind == FileKind::Directory;
+    let kind = if is_dir { ObjectType::DIRECTORY_CONTENTS } else { ObjectType::PLAIN_FILE_CONTENTS };
+    let dnode_size = new.given.map_or(fs.options().dnodesize, |g| g.slots * 512);
+    let object = NewObject { dnode_size, ..znode::object(kind, ondisk::MIN_BLOCK_SIZE, is_znode) };
+    fs.may_fail()?;
+    let handle = match new.given {
+        Some(given) => fs.objset.create_object_at(tx, given.object, object)?,
+        None => fs.objset.create_object(tx, object)?,
+    };
+    let number = handle.number;
+    steps.inverse(move |fs, tx| fs.free_object(tx, number));
+    fs.may_fail()?;
+    if is_dir {
+        let salt = fs.random.lock().next_u64();
+        let zap = NewZap { normflags: fs.dirs().normflags(), salt, ..NewZap::default() };
+        ZapEdit::create(&mut handle.edit(tx), &zap)?;
     }
+    Ok(handle)
+}
+
+/// Stores the target of a symbolic link, and its size.
+fn put_link(fs: &FsWriter, tx: &Tx, handle: &Arc<Handle>, built: &mut SaAttrs, target: &[u8]) -> Result<()> {
+    match fs.version() < VERSION_SA {
+        false => built.set(fs.fields.symlink, target)?,
+        true => put_target(tx, handle, built, target)?,
+    }
+    built.set_word(fs.fields.size, u64::try_from(target.len()).unwrap_or(0))
+}
+
+/// The first list of a file, and its mode.
+fn first_acl(
+    fs: &FsWriter,
+    dir: &Node,
+    new: &NewNode<'_>,
+    mode: u64,
+    ids: (u64, u64),
+    birth: Birth,
+) -> Result<(AclDraft, u64)> {
+    if let Some(given) = new.acl {
+        return Ok(aces::for_given(given, mode, ids));
+    }
+    let flags = dir.word(fs.fields.flags);
+    let inherits = flags & pflags::INHERIT_ACE != 0 && flags & pflags::XATTR == 0 && birth != Birth::Hidden;
+    let parent = if inherits { Some(fs.acls().of(dir)?) } else { None };
+    let kind = match new.kind {
+        FileKind::Regular => Inheriting::Regular,
+        FileKind::Directory => Inheriting::Directory,
+        FileKind::Symlink => Inheriting::Symlink,
+        _ => Inheriting::Other,
+    };
+    let options = fs.options();
+    let rules = (options.aclinherit, options.aclmode);
+    Ok(aces::for_new(parent.as_deref(), mode, kind, rules, ids))
+}
+
+fn link_now(fs: &FsWriter, object: u64, dir: u64, name: &[u8]) -> Result<()> {
+    fs.dirs().check_name(name)?;
+    let (dir, node) = (fs.dir(dir)?, fs.node(object)?);
+    if node.is_dir() {
+        return Err(Error::new(Kind::NotPermitted, "a directory has one name only"));
+    }
+    fs.restrictions().check_changeable(&node)?;
+    fs.restrictions().check_projects(&node, &dir)?;
+    let tx = fs.begin()?;
+    let _names = fs.names.read();
+    let _entries = dir.entries.lock();
+    // Again, under the lock: a file that gets the content of another never gets a name.
+    fs.restrictions().check_unreserved(&node)?;
+    if fs.dirs().find(&dir, name)?.is_some() {
+        return Err(Error::new(Kind::Exists, "a file of that name exists"));
+    }
+    if dir.word(fs.fields.links) == 0 {
+        return Err(Error::not_found("the directory was removed"));
+    }
+    fs.restrictions().check_names(&dir, false)?;
+    let unnamed = fs.delete_queue().contains(&tx, object)?;
+    if unnamed && !node.is_open() {
+        return Err(Error::not_found("the file was removed"));
+    }
+    let (f, now) = (&fs.fields, fs.now());
+    fs.attempt(&tx, |steps| {
+        if unnamed {
+            fs.delete_queue().remove(steps, object)?;
+        }
+        fs.change_step(steps, &node, [f.links, f.parent, f.ctime], |state| {
+            // An unlink in another directory may have removed the last name since.
+            if !unnamed && state.word(f.links) == 0 {
+                return Err(Error::not_found("the file was removed"));
+            }
+            state.add(f.links, 1)?;
+            state.attrs.set_word(f.parent, dir.number)?;
+            state.time(f.ctime, now)
+        })?;
+        fs.dirs().add_entry(steps, &dir, name, (object, node.kind))
+    })?;
+    match unnamed {
+        // The log knows nothing of a file that was made without a name.
+        true => fs.log_nothing(&tx),
+        false => fs.log(&tx, &LogOp::Link { dir: dir.number, object, name }),
+    }
+    Ok(())
 }
 
 /// The flags of a new file that do not follow from its access control list.

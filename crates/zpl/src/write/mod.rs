@@ -3,12 +3,16 @@
 //! ```text
 //!  FsWriter ── nodes: files in use ([`node`]), each with its attributes and its object's handle
 //!     │           attributes are written back with every change, so nothing is lost with a node
-//!     ├ names     create, link, unlink, rename; the delete queue
-//!     ├ data      read, write, truncate, holes; range locks
-//!     ├ setattr, xattr, acl, quota
 //!     ├ steps     operations of several steps happen whole or not at all
 //!     ├ sink      what each operation did, for the intent log ([`log`])
-//!     └ mount     properties, the intent log, space
+//!     ├ mount     properties, the intent log, space
+//!     └ subjects ([`fs`]), each a borrowed view with the methods of the files in brackets
+//!         ├ dirs(), delete_queue()         [dirs make remove rename] [delete_queue drain]
+//!         ├ data(), clones()               [data holes] [clone]; range locks
+//!         ├ rewrites(), reblocking()       [rewrite] [reblock]
+//!         ├ attrs(), acls(), xattrs()      [getattr setattr znode] [acls znode] [xattr]
+//!         ├ restrictions(), quotas()       [restrictions] [quota]
+//!         └ replay()                       [replay data_replay]
 //! ```
 //!
 //! **Lock order**: range lock of a file → transaction → [names of the file system → entries of one directory →
@@ -22,17 +26,21 @@
 //! operation that is refused has held one for nothing.
 
 pub mod aces;
+mod acls;
 mod clone;
 mod counting;
 pub mod create;
 mod crowd;
 mod data;
 mod data_replay;
+mod delete_queue;
 mod dirs;
 mod drain;
 mod fault;
 pub mod fields;
 mod fs;
+mod getattr;
+mod holes;
 mod log;
 mod make;
 mod mount;
@@ -44,6 +52,7 @@ mod reblock;
 mod remove;
 mod rename;
 mod replay;
+mod restrictions;
 mod rewrite;
 mod setattr;
 pub mod sink;
@@ -54,8 +63,12 @@ mod znode;
 pub use aces::{AclInherit, AclMode};
 pub use clone::CloneFrom;
 pub use create::{NewFs, create_fs};
-pub use data::{Found, ReadHow, Seek};
-pub use fs::{FsWriter, Options, Transactions};
+pub use data::ReadHow;
+pub use fs::{
+    Acls, Clones, DeleteQueue, Directories, FileAttrs, FileData, FsWriter, Options, OwnerQuotas, Reblocking,
+    RecordReplay, Restrictions, Rewrites, Transactions, Xattrs,
+};
+pub use holes::{Found, Seek};
 pub use make::{Given, NewNode};
 pub use mount::{Overrides, Space, mount, mount_after};
 pub use node::Node;

@@ -126,7 +126,7 @@ impl Replayer for FsReplay<'_> {
         if let LogRecord::Write(Write { lr, data: None }) = &record.record {
             self.blocks.insert(lr.foid);
         }
-        self.fs.replay(record.txtype, &record.record, record.endian, data)
+        self.fs.replay().record(record.txtype, &record.record, record.endian, data)
     }
 }
 
@@ -180,7 +180,7 @@ fn mount_some(
         done.complete()
     };
     let note = zil.needs_replay().then(|| spa.logs().note_replay(name, &place.dataset.objset)).transpose();
-    let done = note.and_then(|_note| fs.replay_log(&zil).and_then(told));
+    let done = note.and_then(|_note| replay_log(&fs, &zil).and_then(told));
     let replayed = match done {
         Ok(replayed) => replayed,
         Err(e) => {
@@ -207,7 +207,7 @@ fn mount_some(
     }
     fs.count_what_is_there();
     // Unreadable parts of the delete queue do not prevent the mount.
-    let _ = fs.drain_queue();
+    let _ = fs.delete_queue().drain();
     Ok(fs)
 }
 
@@ -255,20 +255,6 @@ impl FsWriter {
         if let Some(Mounted { place, counting, .. }) = self.mounted.get() {
             counting.lock().start(&place.spa, &place.dataset);
         }
-    }
-
-    fn replay_log(&self, zil: &Arc<Zil>) -> Result<Replayed> {
-        self.replaying.store(true, Ordering::Release);
-        let mut replayer = FsReplay { fs: self, blocks: BTreeSet::new() };
-        let done = replay(zil, &mut replayer);
-        if done.as_ref().is_ok_and(|done| done.error.is_none()) {
-            for file in replayer.blocks {
-                // The file may be gone; what stays behind an end is no part of the file.
-                let _ = self.clear_behind_end(file);
-            }
-        }
-        self.replaying.store(false, Ordering::Release);
-        done
     }
 
     fn mounted(&self) -> Result<&Mounted> {
@@ -351,4 +337,18 @@ impl FsWriter {
         }
         Ok(())
     }
+}
+
+fn replay_log(fs: &FsWriter, zil: &Arc<Zil>) -> Result<Replayed> {
+    fs.replaying.store(true, Ordering::Release);
+    let mut replayer = FsReplay { fs, blocks: BTreeSet::new() };
+    let done = replay(zil, &mut replayer);
+    if done.as_ref().is_ok_and(|done| done.error.is_none()) {
+        for file in replayer.blocks {
+            // The file may be gone; what stays behind an end is no part of the file.
+            let _ = fs.replay().clear_behind_end(file);
+        }
+    }
+    fs.replaying.store(false, Ordering::Release);
+    done
 }

@@ -265,7 +265,7 @@ impl FsWriter {
         node.handle.patch_bonus(tx, |bonus| attrs.patch(before, bonus))?;
         #[cfg(debug_assertions)]
         {
-            let space = self.bonus_space(node);
+            let space = bonus_space(node);
             let built = attrs.encode(&mut self.tables.lock(), space)?;
             let same = node.handle.with_dnode(|dnode| dnode.bonus() == built.bonus);
             assert!(same && built.spill.is_none(), "the bonus buffer of object {} differs", node.number);
@@ -273,18 +273,10 @@ impl FsWriter {
         Ok(())
     }
 
-    /// Bytes that a file's bonus buffer may have.
-    fn bonus_space(&self, node: &Node) -> usize {
-        let (pointers, size) = node.handle.with_dnode(|dnode| (dnode.nblkptr(), dnode.size()));
-        // A file that had a znode may have more than the one pointer of others.
-        let more = pointers.saturating_sub(1) * BLKPTR_SIZE;
-        size.saturating_sub(super::create::BONUS_LESS + more)
-    }
-
     /// Writes attributes to bonus buffer and spill block.
     pub(super) fn store(&self, tx: &Tx, node: &Node, state: &mut NodeState) -> Result<()> {
         let is_znode = state.attrs.znode_tail().is_some();
-        let space = self.bonus_space(node);
+        let space = bonus_space(node);
         let mut tables = self.tables.lock();
         let built = state.attrs.encode(&mut tables, space)?;
         if !is_znode && !tables.is_stored() {
@@ -308,4 +300,12 @@ impl FsWriter {
         self.spilled.fetch_add(now.saturating_sub(before), Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Bytes that a file's bonus buffer may have.
+fn bonus_space(node: &Node) -> usize {
+    let (pointers, size) = node.handle.with_dnode(|dnode| (dnode.nblkptr(), dnode.size()));
+    // A file that had a znode may have more than the one pointer of others.
+    let more = pointers.saturating_sub(1) * BLKPTR_SIZE;
+    size.saturating_sub(super::create::BONUS_LESS + more)
 }

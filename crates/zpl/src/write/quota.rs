@@ -13,7 +13,7 @@ use ondisk::ObjectType;
 use ondisk::names::{MASTER_NODE_OBJECT, OBJACCT_PREFIX};
 use ondisk::znode::pflags;
 
-use super::fs::FsWriter;
+use super::fs::{FsWriter, OwnerQuotas};
 use super::node::Node;
 use super::owed::{Account, Reserved};
 use super::quota_kind::QuotaKind;
@@ -49,25 +49,25 @@ impl Quotas {
     }
 }
 
-impl FsWriter {
+impl<'a> OwnerQuotas<'a> {
     /// The quota of an id, or that of ids without one of their own; `None`: none is set.
-    pub fn quota(&self, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
+    pub fn get(self, kind: QuotaKind, id: u64) -> Result<Option<u64>> {
         let (object, default) = {
-            let quotas = self.quotas.read();
+            let quotas = self.fs.quota_tables.read();
             (quotas.tables.get(&kind).copied(), quotas.defaults.get(&kind).copied())
         };
         let Some(object) = object else { return Ok(default) };
-        let zap = Zap::open(&self.objset.view().object(object)?)?;
+        let zap = Zap::open(&self.fs.objset.view().object(object)?)?;
         Ok(zap.u64(&int_name(id))?.filter(|limit| *limit != 0).or(default))
     }
 
     /// Sets the quota of ids without one of their own; 0 removes it.
     #[doc(alias = "zfs_set_default_quota")]
-    pub fn set_default_quota(&self, kind: QuotaKind, limit: u64) -> Result<()> {
-        self.check_accounts()?;
-        let tx = self.begin()?;
-        let mut quotas = self.quotas.write();
-        let master = self.objset.handle(MASTER_NODE_OBJECT)?;
+    pub fn set_default(self, kind: QuotaKind, limit: u64) -> Result<()> {
+        check_accounts(self.fs)?;
+        let tx = self.fs.begin()?;
+        let mut quotas = self.fs.quota_tables.write();
+        let master = self.fs.objset.handle(MASTER_NODE_OBJECT)?;
         let mut edit = master.edit(&tx);
         let mut zap = ZapEdit::open(&mut edit)?;
         if limit != 0 {
@@ -82,19 +82,9 @@ impl FsWriter {
         }
     }
 
-    /// Refuses quotas in a file system whose version has no accounts.
-    fn check_accounts(&self) -> Result<()> {
-        match self.version() < VERSION_USERSPACE {
-            true => {
-                Err(Error::unsupported("pool and or dataset must be upgraded to set this property or value"))
-            }
-            false => Ok(()),
-        }
-    }
-
     /// Usage of an id, as of the last txg on disk.
-    pub fn used_by(&self, kind: QuotaKind, id: u64) -> Result<u64> {
-        let Some(object) = self.objset.view().special(kind.account()) else { return Ok(0) };
+    pub fn used_by(self, kind: QuotaKind, id: u64) -> Result<u64> {
+        let Some(object) = self.fs.objset.view().special(kind.account()) else { return Ok(0) };
         let prefix = if kind.counts_objects() { OBJACCT_PREFIX } else { "" };
         Ok(Zap::open(&object)?.u64(&format!("{prefix}{}", int_name(id)))?.unwrap_or(0))
     }
@@ -102,13 +92,13 @@ impl FsWriter {
     /// Bytes and objects in use by the project of a directory that passes it on, or of a file in one, and left of its quotas;
     /// `None` where it has none.
     #[doc(alias = "zfs_statfs_project")]
-    pub fn project_limits(&self, number: u64) -> Result<[Option<(u64, u64)>; 2]> {
-        self.find_tables()?;
-        let attr = self.attr(number)?;
+    pub fn project_limits(self, number: u64) -> Result<[Option<(u64, u64)>; 2]> {
+        find_tables(self.fs)?;
+        let attr = self.fs.attrs().get(number)?;
         if attr.flags & pflags::PROJINHERIT == 0 || attr.projid == 0 {
             return Ok([None; 2]);
         }
-        let of = |kind| match self.quota(kind, attr.projid)? {
+        let of = |kind| match self.get(kind, attr.projid)? {
             Some(limit) => {
                 let used = self.used_by(kind, attr.projid)?;
                 Ok::<_, Error>(Some((used, limit.saturating_sub(used))))
@@ -120,24 +110,24 @@ impl FsWriter {
 
     /// Sets the quota of an id; 0 removes it.
     #[doc(alias = "zfs_set_userquota")]
-    pub fn set_quota(&self, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
-        self.check_accounts()?;
-        let tx = self.begin()?;
-        let mut quotas = self.quotas.write();
+    pub fn set(self, kind: QuotaKind, id: u64, limit: u64) -> Result<()> {
+        check_accounts(self.fs)?;
+        let tx = self.fs.begin()?;
+        let mut quotas = self.fs.quota_tables.write();
         let object = match quotas.tables.get(&kind) {
             Some(object) => *object,
             None => {
                 let new = engine::dmu::NewObject::plain(ObjectType::USERGROUP_QUOTA, ondisk::MIN_BLOCK_SIZE);
-                let handle = self.objset.create_object(&tx, new)?;
-                let salt = self.random.lock().next_u64();
+                let handle = self.fs.objset.create_object(&tx, new)?;
+                let salt = self.fs.random.lock().next_u64();
                 ZapEdit::create(&mut handle.edit(&tx), &NewZap { salt, ..NewZap::default() })?;
-                let master = self.objset.handle(MASTER_NODE_OBJECT)?;
+                let master = self.fs.objset.handle(MASTER_NODE_OBJECT)?;
                 ZapEdit::open(&mut master.edit(&tx))?.insert(kind.name(), handle.number)?;
                 quotas.tables.insert(kind, handle.number);
                 handle.number
             }
         };
-        let handle = self.objset.handle(object)?;
+        let handle = self.fs.objset.handle(object)?;
         let mut edit = handle.edit(&tx);
         let mut zap = ZapEdit::open(&mut edit)?;
         match limit {
@@ -149,72 +139,22 @@ impl FsWriter {
         }
     }
 
-    /// Once after each txg: finds tables that others made, as commands set quotas of mounted file systems, too, and counts
-    /// existing files where that accounting is new.
-    fn find_tables(&self) -> Result<()> {
-        let Some(synced) = self.synced() else { return Ok(()) };
-        if self.quotas_as_of.swap(synced, Ordering::AcqRel) != synced {
-            self.count_what_is_there();
-            let master = Master::read(&self.objset.view())?;
-            self.adopt_version(&master)?;
-            let found = Quotas::load(&master.zap)?;
-            let mut quotas = self.quotas.write();
-            quotas.tables.extend(found.tables);
-            quotas.defaults = found.defaults;
-        }
-        Ok(())
-    }
-
-    /// The rest of the quotas of these owners on disk; fails where nothing is left.
-    fn left(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<Vec<(Account, u64)>> {
-        self.find_tables()?;
-        let mut all = Vec::new();
-        if !self.has_quotas() {
-            return Ok(all);
-        }
-        for (kind, id) in kinds.into_iter().zip(ids) {
-            let no_project = id == 0 && kind.account() == SpecialObject::ProjectUsed;
-            let limit = if no_project { None } else { self.quota(kind, id)? };
-            let Some(limit) = limit else { continue };
-            match limit.saturating_sub(self.used_by(kind, id)?) {
-                0 => return Err(Error::new(Kind::Quota, format!("{}{id} is reached", kind.name()))),
-                left => all.push(((kind, id), left)),
-            }
-        }
-        Ok(all)
-    }
-
     /// Whether quotas are to be respected.
-    pub(super) fn has_quotas(&self) -> bool {
-        !self.quotas.read().is_empty() && !self.replaying.load(Ordering::Acquire)
-    }
-
-    fn check(&self, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
-        self.left(kinds, ids).map(drop)
+    pub(super) fn are_respected(self) -> bool {
+        !self.fs.quota_tables.read().is_empty() && !self.fs.replaying.load(Ordering::Acquire)
     }
 
     /// Fails when a new file of these owners is one too many, or they have no space left.
     #[doc(alias = "zfs_acl_ids_overquota")]
-    pub(super) fn check_owner_quota(&self, uid: u64, gid: u64, project: u64) -> Result<()> {
+    pub(super) fn check_owners(self, uid: u64, gid: u64, project: u64) -> Result<()> {
         let ids = [uid, gid, project];
-        self.check([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)?;
-        self.check([QuotaKind::UserObjects, QuotaKind::GroupObjects, QuotaKind::ProjectObjects], ids)
+        check_ids(self.fs, [QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)?;
+        check_ids(self.fs, [QuotaKind::UserObjects, QuotaKind::GroupObjects, QuotaKind::ProjectObjects], ids)
     }
 
     /// Fails when a file's owners have no space left.
-    pub(super) fn check_quota(&self, node: &Node) -> Result<()> {
-        self.quota_left(node).map(drop)
-    }
-
-    /// The bytes that are left of the quotas of a file's owners.
-    ///
-    /// # Errors
-    /// `Quota` where none is.
-    #[doc(alias = "zfs_id_overblockquota")]
-    pub(super) fn quota_left(&self, node: &Node) -> Result<Vec<(Account, u64)>> {
-        let f = &self.fields;
-        let ids = [node.word(f.uid), node.word(f.gid), node.word(f.projid)];
-        self.left([QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
+    pub(super) fn check(self, node: &Node) -> Result<()> {
+        quota_left(self.fs, node).map(drop)
     }
 
     /// Reserves up to `most` bytes, and at least `least`, that a file's owners may add; waits for txgs while others that are
@@ -222,22 +162,80 @@ impl FsWriter {
     ///
     /// # Errors
     /// `Quota` when a quota of an owner is reached.
-    pub(super) fn reserve_bytes(&self, node: &Node, (least, most): (u64, u64)) -> Result<Reserved<'_>> {
+    pub(super) fn reserve_bytes(self, node: &Node, (least, most): (u64, u64)) -> Result<Reserved<'a>> {
         let mut tries = 0;
         loop {
-            let synced = self.synced();
-            let left = self.quota_left(node)?;
+            let synced = self.fs.synced();
+            let left = quota_left(self.fs, node)?;
             let Some(synced) = synced.filter(|_| !left.is_empty() && most > 0) else {
-                return Ok(self.owed.reserve_anyway(&[], most));
+                return Ok(self.fs.owed.reserve_anyway(&[], most));
             };
-            if let Some(reserved) = self.owed.reserve(synced, &left, (least, most)) {
+            if let Some(reserved) = self.fs.owed.reserve(synced, &left, (least, most)) {
                 return Ok(reserved);
             }
             tries += 1;
             if tries > PATIENCE {
-                return Ok(self.owed.reserve_anyway(&left, least));
+                return Ok(self.fs.owed.reserve_anyway(&left, least));
             }
-            self.txs.sync()?;
+            self.fs.txs.sync()?;
         }
     }
+}
+
+/// Refuses quotas in a file system whose version has no accounts.
+fn check_accounts(fs: &FsWriter) -> Result<()> {
+    match fs.version() < VERSION_USERSPACE {
+        true => Err(Error::unsupported("pool and or dataset must be upgraded to set this property or value")),
+        false => Ok(()),
+    }
+}
+
+/// Once after each txg: finds tables that others made, as commands set quotas of mounted file systems, too, and counts
+/// existing files where that accounting is new.
+fn find_tables(fs: &FsWriter) -> Result<()> {
+    let Some(synced) = fs.synced() else { return Ok(()) };
+    if fs.quotas_as_of.swap(synced, Ordering::AcqRel) != synced {
+        fs.count_what_is_there();
+        let master = Master::read(&fs.objset.view())?;
+        fs.adopt_version(&master)?;
+        let found = Quotas::load(&master.zap)?;
+        let mut quotas = fs.quota_tables.write();
+        quotas.tables.extend(found.tables);
+        quotas.defaults = found.defaults;
+    }
+    Ok(())
+}
+
+/// The rest of the quotas of these owners on disk; fails where nothing is left.
+fn left(fs: &FsWriter, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<Vec<(Account, u64)>> {
+    find_tables(fs)?;
+    let mut all = Vec::new();
+    if !fs.quotas().are_respected() {
+        return Ok(all);
+    }
+    for (kind, id) in kinds.into_iter().zip(ids) {
+        let no_project = id == 0 && kind.account() == SpecialObject::ProjectUsed;
+        let limit = if no_project { None } else { fs.quotas().get(kind, id)? };
+        let Some(limit) = limit else { continue };
+        match limit.saturating_sub(fs.quotas().used_by(kind, id)?) {
+            0 => return Err(Error::new(Kind::Quota, format!("{}{id} is reached", kind.name()))),
+            left => all.push(((kind, id), left)),
+        }
+    }
+    Ok(all)
+}
+
+fn check_ids(fs: &FsWriter, kinds: [QuotaKind; 3], ids: [u64; 3]) -> Result<()> {
+    left(fs, kinds, ids).map(drop)
+}
+
+/// The bytes that are left of the quotas of a file's owners.
+///
+/// # Errors
+/// `Quota` where none is.
+#[doc(alias = "zfs_id_overblockquota")]
+fn quota_left(fs: &FsWriter, node: &Node) -> Result<Vec<(Account, u64)>> {
+    let f = &fs.fields;
+    let ids = [node.word(f.uid), node.word(f.gid), node.word(f.projid)];
+    left(fs, [QuotaKind::User, QuotaKind::Group, QuotaKind::Project], ids)
 }

@@ -35,7 +35,7 @@ use engine::{Error, Kind, Result};
 use stdx::{AlignedBuf, Buf, RangeSet};
 use zcommon::features::Feature;
 
-use super::fs::FsWriter;
+use super::fs::{FsWriter, Reblocking};
 use super::node::Node;
 use super::rewrite::{RewriteHow, Rewriting, Tally, Which};
 
@@ -93,32 +93,21 @@ fn len64(len: usize) -> u64 {
     u64::try_from(len).unwrap_or(u64::MAX)
 }
 
-impl FsWriter {
-    /// The block size that a file gets for `record`; `None` when it has that already.
-    pub(super) fn wanted_block(&self, node: &Node, record: u64) -> Option<u64> {
-        let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid));
-        let size = node.word(self.fields.size);
-        let only = size.next_multiple_of(ondisk::MIN_BLOCK_SIZE).max(ondisk::MIN_BLOCK_SIZE);
-        let wanted = if only <= record { only } else { record };
-        // A single block grows with the file.
-        let fits = block == record || last == 0 && block <= record;
-        (!fits && wanted != block).then_some(wanted)
-    }
-
+impl Reblocking<'_> {
     /// The record size that `asked` (0: the property) means.
     ///
     /// # Errors
     /// `Invalid` for one that is no power of two from 512 bytes to 16 MiB; `Unsupported` for one that the pool has no feature
     /// for.
-    pub fn record_of(&self, asked: u64) -> Result<u64> {
+    pub fn record_of(self, asked: u64) -> Result<u64> {
         if asked == 0 {
-            return Ok(self.options().recordsize);
+            return Ok(self.fs.options().recordsize);
         }
         if !asked.is_power_of_two() || !(ondisk::MIN_BLOCK_SIZE..=16 << 20).contains(&asked) {
             return Err(Error::new(Kind::Invalid, "a record size is a power of two from 512 to 16M"));
         }
         let large = asked > 128 << 10;
-        if large && self.spa().is_some_and(|spa| spa.feature(Feature::LargeBlocks).is_none()) {
+        if large && self.fs.spa().is_some_and(|spa| spa.feature(Feature::LargeBlocks).is_none()) {
             return Err(Error::unsupported(
                 "the feature large_blocks is not enabled: the largest record has 128K",
             ));
@@ -126,37 +115,29 @@ impl FsWriter {
         Ok(asked)
     }
 
-    /// Waits until nothing of the file's blocks waits to be written. The file is locked.
-    fn settle_blocks(&self, node: &Node) -> Result<()> {
-        while node.handle.has_waiting_blocks() {
-            self.txs.sync()?;
-        }
-        Ok(())
-    }
-
     /// Gives file `number` blocks of `record` bytes, if it is short.
     ///
     /// # Errors
     /// The errors of reads and writes; the file is as it was.
-    pub fn reblock_at_once(&self, number: u64, record: u64) -> Result<Reblocked> {
-        let node = self.file(number)?;
-        if self.wanted_block(&node, record).is_none() {
+    pub fn at_once(self, number: u64, record: u64) -> Result<Reblocked> {
+        let node = self.fs.file(number)?;
+        if wanted_block(self.fs, &node, record).is_none() {
             return Ok(Reblocked::Already);
         }
         let _range = node.ranges.lock(0..u64::MAX, true);
-        self.settle_blocks(&node)?;
-        let Some(block) = self.wanted_block(&node, record) else { return Ok(Reblocked::Already) };
-        let object = self.object(&node)?;
-        let end = node.word(self.fields.size).next_multiple_of(block);
+        settle_blocks(self.fs, &node)?;
+        let Some(block) = wanted_block(self.fs, &node, record) else { return Ok(Reblocked::Already) };
+        let object = self.fs.object(&node)?;
+        let end = node.word(self.fs.fields.size).next_multiple_of(block);
         let dense =
             object.next_extent(0, end)?.is_none_or(|e| e.start == 0 && e.end >= end.min(object.max_offset()));
         if end > AT_ONCE.max(block) || !dense {
             return Ok(Reblocked::NeedsHidden);
         }
-        self.check_quota(&node)?;
+        self.fs.quotas().check(&node)?;
         let blocks = blocks_of(&object, block, 0..end)?;
         drop(object);
-        let tx = self.begin_for(end, false)?;
+        let tx = self.fs.begin_for(end, false)?;
         if node.handle.is_free() {
             return Err(Error::not_found("the file was removed"));
         }
@@ -164,65 +145,37 @@ impl FsWriter {
         for (blkid, bytes) in blocks {
             node.handle.write_block(&tx, blkid, bytes)?;
         }
-        self.log_nothing(&tx);
+        self.fs.log_nothing(&tx);
         Ok(Reblocked::Done(end))
-    }
-
-    fn pool(&self) -> Result<&Arc<Spa>> {
-        self.spa().ok_or_else(|| Error::unsupported("the file system is not mounted"))
-    }
-
-    /// The two files of a change, which has begun. The hidden one is kept until the caller is done with it: its blocks must
-    /// not be freed when its user closes it meanwhile.
-    fn two(&self, number: u64, hidden: u64) -> Result<(Arc<Node>, Kept<'_>)> {
-        let (node, hidden) = (self.file(number)?, self.file(hidden)?);
-        let is_hidden = hidden.word(self.fields.links) == 0 && hidden.is_open();
-        if !hidden.is_reserved_for(number) || !is_hidden || Arc::ptr_eq(&node, &hidden) {
-            return Err(Error::new(Kind::Invalid, "the change of the record size has not begun"));
-        }
-        let node_of_hidden = self.open_file(hidden.number)?;
-        Ok((node, Kept { fs: self, node: node_of_hidden }))
     }
 
     /// A user who has the new file `hidden` open lends it for a change of another file's blocks; `token` permits its use.
     ///
     /// # Errors
     /// `Invalid` for a file with a name or content.
-    pub fn lend(&self, hidden: u64, token: u64) -> Result<()> {
-        let hidden = self.file(hidden)?;
-        self.check_hidden(&hidden)?;
+    pub fn lend(self, hidden: u64, token: u64) -> Result<()> {
+        let hidden = self.fs.file(hidden)?;
+        check_hidden(self.fs, &hidden)?;
         hidden.lend(token);
         Ok(())
     }
 
     /// Whether a file was lent with this token.
-    pub fn is_lent(&self, hidden: u64, token: u64) -> bool {
-        self.file(hidden).is_ok_and(|hidden| hidden.is_lent(token))
-    }
-
-    fn check_hidden(&self, hidden: &Node) -> Result<()> {
-        let is_new = hidden.word(self.fields.links) == 0
-            && hidden.word(self.fields.size) == 0
-            && hidden.handle.max_block() == 0
-            && hidden.is_open()
-            && !hidden.is_reserved();
-        match is_new {
-            true => Ok(()),
-            false => Err(Error::new(Kind::Invalid, "the hidden file has a name or content")),
-        }
+    pub fn is_lent(self, hidden: u64, token: u64) -> bool {
+        self.fs.file(hidden).is_ok_and(|hidden| hidden.is_lent(token))
     }
 
     /// The bytes that a change of file `number` to blocks of `record` bytes writes; `None`: nothing.
     ///
     /// # Errors
     /// Errors of reading indirect blocks.
-    pub fn reblock_plan(&self, number: u64, record: u64) -> Result<Option<Tally>> {
-        let node = self.file(number)?;
-        if self.wanted_block(&node, record).is_none() {
+    pub fn plan(self, number: u64, record: u64) -> Result<Option<Tally>> {
+        let node = self.fs.file(number)?;
+        if wanted_block(self.fs, &node, record).is_none() {
             return Ok(None);
         }
         let how = RewriteHow { births: Rewriting::Logical, which: Which::All, dry: true };
-        self.rewrite_some(number, 0, 0, how).map(Some)
+        self.fs.rewrites().rewrite_some(number, 0, 0, how).map(Some)
     }
 
     /// Begins to give file `number` blocks of `record` bytes with the help of `hidden`, a new file that has no name and is open.
@@ -231,9 +184,9 @@ impl FsWriter {
     /// # Errors
     /// `NoSpace` when there is no space for both contents; `Unsupported` where holes have no births, or dnodes differ;
     /// `Invalid` for another hidden file.
-    pub fn reblock_begin(&self, number: u64, hidden: u64, record: u64) -> Result<Option<u64>> {
-        let (node, hidden) = (self.file(number)?, self.file(hidden)?);
-        let spa = self.pool()?;
+    pub fn begin(self, number: u64, hidden: u64, record: u64) -> Result<Option<u64>> {
+        let (node, hidden) = (self.fs.file(number)?, self.fs.file(hidden)?);
+        let spa = pool(self.fs)?;
         if spa.feature(Feature::HoleBirth).is_none() {
             return Err(Error::unsupported(
                 "the feature hole_birth is not enabled: changed holes could not be told",
@@ -242,14 +195,14 @@ impl FsWriter {
         if Arc::ptr_eq(&node, &hidden) {
             return Err(Error::new(Kind::Invalid, "source and target are the same file"));
         }
-        self.check_hidden(&hidden)?;
+        check_hidden(self.fs, &hidden)?;
         let pointers = |node: &Node| node.handle.with_dnode(ondisk::Dnode::nblkptr);
         if pointers(&node) != pointers(&hidden) {
             return Err(Error::unsupported("a file of an older version: copy it to change its record size"));
         }
-        let Some(block) = self.wanted_block(&node, record) else { return Ok(None) };
+        let Some(block) = wanted_block(self.fs, &node, record) else { return Ok(None) };
         let needs = node.handle.with_dnode(ondisk::Dnode::used_bytes);
-        if let Some(room) = self.available()?.filter(|room| *room < needs) {
+        if let Some(room) = self.fs.available()?.filter(|room| *room < needs) {
             let what = format!(
                 "the new blocks need up to {needs} bytes beside the old ones, and {room} are available"
             );
@@ -257,97 +210,28 @@ impl FsWriter {
         }
         {
             // A file gets a name under this lock only.
-            let _names = self.names.write();
-            self.check_hidden(&hidden)?;
+            let _names = self.fs.names.write();
+            check_hidden(self.fs, &hidden)?;
             hidden.reserve_for(number);
         }
         let as_of = spa.txgs.synced();
         {
-            let tx = self.begin()?;
-            self.own_as(&tx, &hidden, &node)?;
+            let tx = self.fs.begin()?;
+            own_as(self.fs, &tx, &hidden, &node)?;
             hidden.handle.set_block_size(&tx, block)?;
         }
         // Holes are marked in a tree on disk.
-        self.txs.sync()?;
+        self.fs.txs.sync()?;
         Ok(Some(as_of))
-    }
-
-    fn owners(&self, node: &Node) -> [u64; 3] {
-        [self.fields.uid, self.fields.gid, self.fields.projid].map(|attr| node.word(attr))
-    }
-
-    /// Gives the hidden file the owners of the file, and no right to act for them.
-    fn own_as(&self, tx: &engine::dmu::Tx, hidden: &Node, node: &Node) -> Result<()> {
-        let [uid, gid, projid] = self.owners(node);
-        if self.owners(hidden) == [uid, gid, projid] {
-            return Ok(());
-        }
-        self.change(tx, hidden, |state| {
-            let mode = state.word(self.fields.mode) & !0o6000;
-            state.attrs.set_word(self.fields.mode, mode)?;
-            state.attrs.set_word(self.fields.uid, uid)?;
-            state.attrs.set_word(self.fields.gid, gid)?;
-            if self.owners(node).last() == Some(&state.word(self.fields.projid)) {
-                return Ok(());
-            }
-            self.set_project(tx, state, projid)?;
-            let flags = state.word(self.fields.flags) | ondisk::znode::pflags::PROJID;
-            state.attrs.set_word(self.fields.flags, flags)
-        })
     }
 
     /// Copies bytes of `range` of the file, as far as it is long, to the hidden file. Returns how many bytes it wrote.
     ///
     /// # Errors
     /// The errors of reads and writes.
-    pub fn reblock_copy(&self, number: u64, hidden: u64, range: Range<u64>) -> Result<u64> {
-        let (node, hidden) = self.two(number, hidden)?;
-        self.copy_range(&node, &hidden, range, false)
-    }
-
-    fn copy_range(&self, node: &Node, hidden: &Node, range: Range<u64>, is_locked: bool) -> Result<u64> {
-        let block = hidden.handle.block_size().max(1);
-        let piece = (CHUNK / block).max(1).saturating_mul(block);
-        let (mut at, mut written) = (range.start / block * block, 0_u64);
-        loop {
-            let size = node.word(self.fields.size);
-            let end = range.end.min(size).next_multiple_of(block);
-            if at >= end {
-                return Ok(written);
-            }
-            let _range = (!is_locked).then(|| node.ranges.lock(at..at.saturating_add(piece), false));
-            let object = self.object(node)?;
-            let stored = object.next_extent(at, end)?;
-            let first = stored.map_or(end, |extent| extent.start / block * block).max(at);
-            let stop = if first > at { first } else { end.min(at.saturating_add(piece)) };
-            written = written.saturating_add(self.copy_piece(node, hidden, &object, at..stop)?);
-            at = stop;
-        }
-    }
-
-    /// Copies whole blocks in one transaction.
-    fn copy_piece(&self, node: &Node, hidden: &Node, object: &Object, range: Range<u64>) -> Result<u64> {
-        self.check_quota(hidden)?;
-        let block = hidden.handle.block_size().max(1);
-        let mut blocks = match object.next_extent(range.start, range.end)? {
-            Some(_) => blocks_of(object, block, range.clone())?,
-            None => Vec::new(),
-        };
-        // A compressed block of zeros would be a hole without a birth.
-        blocks.retain(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
-        let bytes = block.saturating_mul(len64(blocks.len()));
-        let tx = self.begin_for(bytes, false)?;
-        if node.handle.is_free() || hidden.handle.is_free() {
-            return Err(Error::not_found("the file was removed"));
-        }
-        let mut at = range.start / block;
-        for (blkid, bytes) in blocks {
-            hidden.handle.mark_holes(&tx, at, blkid)?;
-            hidden.handle.write_anew(&tx, blkid, bytes)?;
-            at = blkid.saturating_add(1);
-        }
-        hidden.handle.mark_holes(&tx, at, range.end / block)?;
-        Ok(bytes)
+    pub fn copy(self, number: u64, hidden: u64, range: Range<u64>) -> Result<u64> {
+        let (node, hidden) = two(self.fs, number, hidden)?;
+        copy_range(self.fs, &node, &hidden, range, false)
     }
 
     /// Exchanges the blocks of the two files, if what changed after txg `as_of` can be copied in a short time; without
@@ -356,101 +240,217 @@ impl FsWriter {
     ///
     /// # Errors
     /// The errors of reads and writes; `Busy` when snapshots come faster than blocks are copied. The file is as it was.
-    pub fn reblock_finish(&self, number: u64, hidden: u64, as_of: u64, patience: bool) -> Result<Finish> {
-        let (node, hidden) = self.two(number, hidden)?;
-        let spa = self.pool()?;
+    pub fn finish(self, number: u64, hidden: u64, as_of: u64, patience: bool) -> Result<Finish> {
+        let (node, hidden) = two(self.fs, number, hidden)?;
+        let spa = pool(self.fs)?;
         let most = if patience { LAST } else { u64::MAX };
         let _range = node.ranges.lock(0..u64::MAX, true);
-        self.settle_blocks(&node)?;
+        settle_blocks(self.fs, &node)?;
         let block = hidden.handle.block_size();
-        if !block.is_power_of_two() && node.word(self.fields.size) > block {
+        if !block.is_power_of_two() && node.word(self.fs.fields.size) > block {
             return Err(Error::new(Kind::Busy, "the file has grown past its only block: begin again"));
         }
-        let mut changed = self.changed_since(&node, as_of)?;
+        let mut changed = changed_since(&node, as_of)?;
         for _ in 0..TRIES {
             if changed.covered() > most {
                 return Ok(Finish::Again(ranges_of(&changed), spa.txgs.synced()));
             }
             for (start, end) in changed.iter() {
-                self.copy_range(&node, &hidden, start..end, true)?;
+                copy_range(self.fs, &node, &hidden, start..end, true)?;
             }
-            self.end_hidden(&node, &hidden)?;
-            self.txs.sync()?;
-            let tx = self.begin()?;
-            let age = spa.dsl().tree_age(self.objset.id, tx.txg())?;
+            end_hidden(self.fs, &node, &hidden)?;
+            self.fs.txs.sync()?;
+            let tx = self.fs.begin()?;
+            let age = spa.dsl().tree_age(self.fs.objset.id, tx.txg())?;
             if node.handle.is_free() || hidden.handle.is_free() {
                 return Err(Error::not_found("the file was removed"));
             }
             changed = too_old(&hidden.handle, age)?;
             // Nothing is behind the end of the file.
             changed.remove(
-                node.word(self.fields.size).next_multiple_of(hidden.handle.block_size().max(1)),
+                node.word(self.fs.fields.size).next_multiple_of(hidden.handle.block_size().max(1)),
                 u64::MAX,
             );
-            let same = self.owners(&node) == self.owners(&hidden);
+            let same = owners(self.fs, &node) == owners(self.fs, &hidden);
             if same && changed.is_empty() && node.handle.exchange(&hidden.handle, &tx)? {
-                self.log_nothing(&tx);
+                self.fs.log_nothing(&tx);
                 return Ok(Finish::Done);
             }
             drop(tx);
-            self.settle_blocks(&node)?;
+            settle_blocks(self.fs, &node)?;
         }
         Err(Error::new(Kind::Busy, "snapshots or owners of the file change all the time"))
-    }
-
-    /// The ranges of bytes whose blocks on disk are newer than txg `as_of`.
-    fn changed_since(&self, node: &Node, as_of: u64) -> Result<RangeSet> {
-        let synced = node.handle.synced();
-        Ok(bytes_of(&synced.born_after(as_of)?, synced.dnode.datablksz()))
-    }
-
-    /// Cuts what the hidden file has behind the file's end, and gives it the file's owners.
-    fn end_hidden(&self, node: &Node, hidden: &Node) -> Result<()> {
-        let block = hidden.handle.block_size().max(1);
-        let blocks = node.word(self.fields.size).div_ceil(block);
-        self.free_in_pieces(hidden, blocks, u64::MAX)?;
-        let tx = self.begin()?;
-        self.own_as(&tx, hidden, node)?;
-        if blocks == 0 {
-            // The first block is one of the tree, even of an empty file.
-            hidden.handle.mark_holes(&tx, 0, 1)?;
-        }
-        hidden.handle.free_blocks(&tx, blocks, u64::MAX)
     }
 
     /// Gives file `number` blocks of `record` bytes, whatever that takes. Returns how many bytes were written.
     ///
     /// # Errors
     /// The errors of the parts.
-    pub fn reblock(&self, number: u64, record: u64) -> Result<u64> {
-        match self.reblock_at_once(number, record)? {
+    pub fn reblock(self, number: u64, record: u64) -> Result<u64> {
+        match self.at_once(number, record)? {
             Reblocked::Already => return Ok(0),
             Reblocked::Done(bytes) => return Ok(bytes),
             Reblocked::NeedsHidden => {}
         }
         let new = super::NewNode::new(crate::FileKind::Regular, 0o600, 0, 0);
-        let hidden = self.create_unnamed(self.root, &new)?;
-        let done = self.reblock_with(number, hidden, record);
-        self.close_file(hidden)?;
+        let hidden = self.fs.dirs().create_unnamed(self.fs.root, &new)?;
+        let done = reblock_with(self.fs, number, hidden, record);
+        self.fs.close_file(hidden)?;
         done
     }
+}
 
-    fn reblock_with(&self, number: u64, hidden: u64, record: u64) -> Result<u64> {
-        let Some(mut as_of) = self.reblock_begin(number, hidden, record)? else { return Ok(0) };
-        let mut written = self.reblock_copy(number, hidden, 0..u64::MAX)?;
-        for round in 0_u32.. {
-            match self.reblock_finish(number, hidden, as_of, round < 4)? {
-                Finish::Done => break,
-                Finish::Again(ranges, txg) => {
-                    for (start, end) in ranges {
-                        written = written.saturating_add(self.reblock_copy(number, hidden, start..end)?);
-                    }
-                    as_of = txg;
+/// The block size that a file gets for `record`; `None` when it has that already.
+fn wanted_block(fs: &FsWriter, node: &Node, record: u64) -> Option<u64> {
+    let (block, last) = node.handle.with_dnode(|dnode| (dnode.datablksz(), dnode.maxblkid));
+    let size = node.word(fs.fields.size);
+    let only = size.next_multiple_of(ondisk::MIN_BLOCK_SIZE).max(ondisk::MIN_BLOCK_SIZE);
+    let wanted = if only <= record { only } else { record };
+    // A single block grows with the file.
+    let fits = block == record || last == 0 && block <= record;
+    (!fits && wanted != block).then_some(wanted)
+}
+
+/// Waits until nothing of the file's blocks waits to be written. The file is locked.
+fn settle_blocks(fs: &FsWriter, node: &Node) -> Result<()> {
+    while node.handle.has_waiting_blocks() {
+        fs.txs.sync()?;
+    }
+    Ok(())
+}
+
+fn pool(fs: &FsWriter) -> Result<&Arc<Spa>> {
+    fs.spa().ok_or_else(|| Error::unsupported("the file system is not mounted"))
+}
+
+/// The two files of a change, which has begun. The hidden one is kept until the caller is done with it: its blocks must
+/// not be freed when its user closes it meanwhile.
+fn two(fs: &FsWriter, number: u64, hidden: u64) -> Result<(Arc<Node>, Kept<'_>)> {
+    let (node, hidden) = (fs.file(number)?, fs.file(hidden)?);
+    let is_hidden = hidden.word(fs.fields.links) == 0 && hidden.is_open();
+    if !hidden.is_reserved_for(number) || !is_hidden || Arc::ptr_eq(&node, &hidden) {
+        return Err(Error::new(Kind::Invalid, "the change of the record size has not begun"));
+    }
+    let node_of_hidden = fs.open_file(hidden.number)?;
+    Ok((node, Kept { fs, node: node_of_hidden }))
+}
+
+fn check_hidden(fs: &FsWriter, hidden: &Node) -> Result<()> {
+    let is_new = hidden.word(fs.fields.links) == 0
+        && hidden.word(fs.fields.size) == 0
+        && hidden.handle.max_block() == 0
+        && hidden.is_open()
+        && !hidden.is_reserved();
+    match is_new {
+        true => Ok(()),
+        false => Err(Error::new(Kind::Invalid, "the hidden file has a name or content")),
+    }
+}
+
+fn owners(fs: &FsWriter, node: &Node) -> [u64; 3] {
+    [fs.fields.uid, fs.fields.gid, fs.fields.projid].map(|attr| node.word(attr))
+}
+
+/// Gives the hidden file the owners of the file, and no right to act for them.
+fn own_as(fs: &FsWriter, tx: &engine::dmu::Tx, hidden: &Node, node: &Node) -> Result<()> {
+    let [uid, gid, projid] = owners(fs, node);
+    if owners(fs, hidden) == [uid, gid, projid] {
+        return Ok(());
+    }
+    fs.change(tx, hidden, |state| {
+        let mode = state.word(fs.fields.mode) & !0o6000;
+        state.attrs.set_word(fs.fields.mode, mode)?;
+        state.attrs.set_word(fs.fields.uid, uid)?;
+        state.attrs.set_word(fs.fields.gid, gid)?;
+        if owners(fs, node).last() == Some(&state.word(fs.fields.projid)) {
+            return Ok(());
+        }
+        fs.attrs().set_project(tx, state, projid)?;
+        let flags = state.word(fs.fields.flags) | ondisk::znode::pflags::PROJID;
+        state.attrs.set_word(fs.fields.flags, flags)
+    })
+}
+
+fn copy_range(fs: &FsWriter, node: &Node, hidden: &Node, range: Range<u64>, is_locked: bool) -> Result<u64> {
+    let block = hidden.handle.block_size().max(1);
+    let piece = (CHUNK / block).max(1).saturating_mul(block);
+    let (mut at, mut written) = (range.start / block * block, 0_u64);
+    loop {
+        let size = node.word(fs.fields.size);
+        let end = range.end.min(size).next_multiple_of(block);
+        if at >= end {
+            return Ok(written);
+        }
+        let _range = (!is_locked).then(|| node.ranges.lock(at..at.saturating_add(piece), false));
+        let object = fs.object(node)?;
+        let stored = object.next_extent(at, end)?;
+        let first = stored.map_or(end, |extent| extent.start / block * block).max(at);
+        let stop = if first > at { first } else { end.min(at.saturating_add(piece)) };
+        written = written.saturating_add(copy_piece(fs, node, hidden, &object, at..stop)?);
+        at = stop;
+    }
+}
+
+/// Copies whole blocks in one transaction.
+fn copy_piece(fs: &FsWriter, node: &Node, hidden: &Node, object: &Object, range: Range<u64>) -> Result<u64> {
+    fs.quotas().check(hidden)?;
+    let block = hidden.handle.block_size().max(1);
+    let mut blocks = match object.next_extent(range.start, range.end)? {
+        Some(_) => blocks_of(object, block, range.clone())?,
+        None => Vec::new(),
+    };
+    // A compressed block of zeros would be a hole without a birth.
+    blocks.retain(|(_, bytes)| bytes.iter().any(|byte| *byte != 0));
+    let bytes = block.saturating_mul(len64(blocks.len()));
+    let tx = fs.begin_for(bytes, false)?;
+    if node.handle.is_free() || hidden.handle.is_free() {
+        return Err(Error::not_found("the file was removed"));
+    }
+    let mut at = range.start / block;
+    for (blkid, bytes) in blocks {
+        hidden.handle.mark_holes(&tx, at, blkid)?;
+        hidden.handle.write_anew(&tx, blkid, bytes)?;
+        at = blkid.saturating_add(1);
+    }
+    hidden.handle.mark_holes(&tx, at, range.end / block)?;
+    Ok(bytes)
+}
+
+/// The ranges of bytes whose blocks on disk are newer than txg `as_of`.
+fn changed_since(node: &Node, as_of: u64) -> Result<RangeSet> {
+    let synced = node.handle.synced();
+    Ok(bytes_of(&synced.born_after(as_of)?, synced.dnode.datablksz()))
+}
+
+/// Cuts what the hidden file has behind the file's end, and gives it the file's owners.
+fn end_hidden(fs: &FsWriter, node: &Node, hidden: &Node) -> Result<()> {
+    let block = hidden.handle.block_size().max(1);
+    let blocks = node.word(fs.fields.size).div_ceil(block);
+    fs.data().free_in_pieces(hidden, blocks, u64::MAX)?;
+    let tx = fs.begin()?;
+    own_as(fs, &tx, hidden, node)?;
+    if blocks == 0 {
+        // The first block is one of the tree, even of an empty file.
+        hidden.handle.mark_holes(&tx, 0, 1)?;
+    }
+    hidden.handle.free_blocks(&tx, blocks, u64::MAX)
+}
+
+fn reblock_with(fs: &FsWriter, number: u64, hidden: u64, record: u64) -> Result<u64> {
+    let Some(mut as_of) = fs.reblocking().begin(number, hidden, record)? else { return Ok(0) };
+    let mut written = fs.reblocking().copy(number, hidden, 0..u64::MAX)?;
+    for round in 0_u32.. {
+        match fs.reblocking().finish(number, hidden, as_of, round < 4)? {
+            Finish::Done => break,
+            Finish::Again(ranges, txg) => {
+                for (start, end) in ranges {
+                    written = written.saturating_add(fs.reblocking().copy(number, hidden, start..end)?);
                 }
+                as_of = txg;
             }
         }
-        Ok(written)
     }
+    Ok(written)
 }
 
 /// The blocks of `block` bytes of a range that have stored bytes.

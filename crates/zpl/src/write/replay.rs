@@ -15,7 +15,7 @@ use ondisk::{Blkptr, Endian};
 use engine::{Error, Kind, Result};
 use stdx::{AlignedBuf, Buf};
 
-use super::fs::FsWriter;
+use super::fs::{FsWriter, RecordReplay};
 use super::make::{Given, NewNode};
 use super::sink::{RenameKind, Settings};
 use crate::attr::{FileKind, Time};
@@ -39,130 +39,30 @@ fn new_node<'a>(lr: &LrCreate, attr: Option<&LrAttr>, endian: Endian) -> Result<
     Ok(NewNode { given: Some(given), settings, ..node })
 }
 
-impl FsWriter {
+impl RecordReplay<'_> {
     /// Replays a record. `data`: for a write, its bytes and their offset; they may be a whole block around
     /// the written range.
     ///
     /// # Errors
     /// `Unsupported` for types that are not known.
     #[doc(alias = "zfs_replay_vector")]
-    pub fn replay(
-        &self,
+    pub fn record(
+        self,
         txtype: TxType,
         said: &LogRecord<'_>,
         endian: Endian,
         data: Option<(u64, &[u8])>,
     ) -> Result<()> {
         // On file systems of mixed case a record may be of a request without regard to case, of an SMB server in a kernel.
-        self.ignores_case.store(txtype.is_case_insensitive(), Ordering::Relaxed);
-        let done = self.replay_record(txtype, said, endian, data);
-        self.ignores_case.store(false, Ordering::Relaxed);
+        self.fs.ignores_case.store(txtype.is_case_insensitive(), Ordering::Relaxed);
+        let done = replay_record(self.fs, txtype, said, endian, data);
+        self.fs.ignores_case.store(false, Ordering::Relaxed);
         done
-    }
-
-    fn replay_record(
-        &self,
-        txtype: TxType,
-        said: &LogRecord<'_>,
-        endian: Endian,
-        data: Option<(u64, &[u8])>,
-    ) -> Result<()> {
-        let aces = |bytes: &[u8]| decode_log_aces(bytes, endian).map_err(|e| Error::corrupt(e.to_string()));
-        match said {
-            LogRecord::Commit => Ok(()),
-            LogRecord::Create(c) if txtype.raw() == TxType::MKXATTR => {
-                self.make_xattr_dir_at(c.lr.doid, &new_node(&c.lr, None, endian)?)
-            }
-            LogRecord::Create(c) => {
-                let new = NewNode { target: c.link, ..new_node(&c.lr, c.attr.as_ref(), endian)? };
-                self.create(c.lr.doid, c.name, &new).map(drop)
-            }
-            LogRecord::CreateAcl(c) => {
-                let list = aces(c.acl.aces)?;
-                let acl = Some(&*list).filter(|list| !list.is_empty());
-                let new = NewNode { acl, ..new_node(&c.lr, c.attr.as_ref(), endian)? };
-                self.create(c.lr.doid, c.name, &new).map(drop)
-            }
-            LogRecord::Remove(r) if txtype.raw() == TxType::RMDIR => self.rmdir(r.lr.doid, r.name),
-            LogRecord::Remove(r) => self.unlink(r.lr.doid, r.name),
-            LogRecord::Link(l) => self.link(l.lr.link_obj, l.lr.doid, l.name),
-            LogRecord::Rename(r) => self.replay_rename(&r.lr, (r.source, r.target), RenameKind::Plain, None),
-            LogRecord::RenameExchange(r) => {
-                self.replay_rename(&r.lr, (r.source, r.target), RenameKind::Exchange, None)
-            }
-            LogRecord::RenameWhiteout(w) => {
-                let (r, lr) = (&w.rename, &w.whiteout);
-                let given = Given {
-                    object: lr.wfoid & OBJECT_MASK,
-                    slots: record::slots(lr.wfoid),
-                    r#gen: lr.wgen,
-                    crtime: Time::from_words(lr.wcrtime),
-                };
-                let made = Some((given, (lr.wuid, lr.wgid)));
-                self.replay_rename(&r.lr, (r.source, r.target), RenameKind::Whiteout, made)
-            }
-            LogRecord::Write(w) | LogRecord::Write2(w) => {
-                let end = w.lr.offset.saturating_add(w.lr.length);
-                let data = data.or(w.data.map(|bytes| (w.lr.offset, bytes)));
-                self.replay_write(w.lr.foid, end, data)
-            }
-            LogRecord::Truncate(t) => self.replay_truncate(t.foid, t.offset, t.length),
-            LogRecord::Setattr(s) => self.setattr(s.lr.foid, &record::settings(s, endian)),
-            LogRecord::Setsaxattr(s) => {
-                let node = self.node(s.lr.foid)?;
-                let tx = self.begin()?;
-                let value = Some(s.value).filter(|v| !v.is_empty());
-                match self.attempt(&tx, |steps| self.pack(steps, &node, s.name, value))? {
-                    true => Ok(()),
-                    false => Err(Error::new(Kind::TooLong, "more extended attributes than a file can have")),
-                }
-            }
-            LogRecord::AclV0(a) => self.set_acl(a.lr.foid, &aces(a.aces)?),
-            LogRecord::Acl(a) => self.set_acl(a.foid, &aces(a.aces)?),
-            LogRecord::CloneRange(c) => self.replay_clones(c),
-            LogRecord::Unknown(_) => {
-                Err(Error::unsupported(format!("record type {} is not known", txtype.raw())))
-            }
-        }
-    }
-
-    fn replay_rename(
-        &self,
-        lr: &LrRename,
-        (source, target): (&[u8], &[u8]),
-        kind: RenameKind,
-        whiteout: Option<(Given, (u64, u64))>,
-    ) -> Result<()> {
-        let (given, ids) = whiteout.unzip();
-        self.rename_given((lr.sdoid, source), (lr.tdoid, target), kind, ids.unwrap_or_default(), given)
-    }
-
-    /// A write extends the file only to its own end, however long the block of the record is. The bytes of the block behind
-    /// that end are written, too: a record without data (TX_WRITE2) may follow, whose bytes they are.
-    #[doc(alias("zfs_replay_write", "zfs_replay_write2"))]
-    fn replay_write(&self, object: u64, end: u64, data: Option<(u64, &[u8])>) -> Result<()> {
-        match data {
-            Some((offset, bytes)) => self.write_block(object, offset, bytes, end),
-            None => self.extend(object, end),
-        }
-    }
-
-    /// A freed range that reaches beyond the end of the file moves the end.
-    #[doc(alias("zfs_replay_truncate", "zfs_freesp"))]
-    fn replay_truncate(&self, object: u64, offset: u64, length: u64) -> Result<()> {
-        let size = self.node(object)?.word(self.fields.size);
-        let end = offset.saturating_add(length);
-        match () {
-            () if length == 0 => self.truncate(object, offset),
-            () if end <= size => self.punch(object, offset, length),
-            () if offset >= size => self.truncate(object, end),
-            () => self.cut_and_extend(object, offset, end),
-        }
     }
 
     /// Makes the block of a write record that has only a pointer to it the file's, without reading it; false where it does not
     /// fit. That is for changes that are never written: the reference is not counted.
-    pub(crate) fn replay_pointer(&self, w: &Write<'_>) -> Result<bool> {
+    pub(crate) fn pointer(self, w: &Write<'_>) -> Result<bool> {
         let LrWrite { foid, offset, length, blkptr, .. } = w.lr;
         let (start, blksz) = w.block_range();
         if blkptr.is_hole() {
@@ -170,49 +70,149 @@ impl FsWriter {
         }
         let length = offset.saturating_add(length).saturating_sub(start);
         let lr = LrCloneRange { foid, offset: start, length, blksz, nbps: 1 };
-        self.replay_clone(&CloneRange { lr, bps: vec![blkptr] })
+        self.fs.clones().replay(&CloneRange { lr, bps: vec![blkptr] })
     }
+}
 
-    /// Clones the blocks, to which the log has references of its own; where they do not fit their bytes are written.
-    fn replay_clones(&self, c: &CloneRange) -> Result<()> {
-        if self.replay_clone(c)? {
-            return Ok(());
+fn replay_record(
+    fs: &FsWriter,
+    txtype: TxType,
+    said: &LogRecord<'_>,
+    endian: Endian,
+    data: Option<(u64, &[u8])>,
+) -> Result<()> {
+    let aces = |bytes: &[u8]| decode_log_aces(bytes, endian).map_err(|e| Error::corrupt(e.to_string()));
+    match said {
+        LogRecord::Commit => Ok(()),
+        LogRecord::Create(c) if txtype.raw() == TxType::MKXATTR => {
+            make_xattr_dir_at(fs, c.lr.doid, &new_node(&c.lr, None, endian)?)
         }
-        let (lr, mut at) = (c.lr, c.lr.offset);
-        let end = lr.offset.saturating_add(lr.length);
-        if lr.blksz > MAX_BLOCK {
-            return Err(Error::corrupt("blocks of a clone are larger than any block"));
+        LogRecord::Create(c) => {
+            let new = NewNode { target: c.link, ..new_node(&c.lr, c.attr.as_ref(), endian)? };
+            fs.dirs().create(c.lr.doid, c.name, &new).map(drop)
         }
-        let mut left = c.bps.iter().peekable();
-        while let Some(bp) = left.next() {
-            let len = usize::try_from(lr.blksz.min(end.saturating_sub(at))).unwrap_or(0);
-            let bytes = match bp.is_hole() {
-                true => AlignedBuf::zeroed(len).into(),
-                false => self.cloned(bp, lr.foid, at)?,
+        LogRecord::CreateAcl(c) => {
+            let list = aces(c.acl.aces)?;
+            let acl = Some(&*list).filter(|list| !list.is_empty());
+            let new = NewNode { acl, ..new_node(&c.lr, c.attr.as_ref(), endian)? };
+            fs.dirs().create(c.lr.doid, c.name, &new).map(drop)
+        }
+        LogRecord::Remove(r) if txtype.raw() == TxType::RMDIR => fs.dirs().rmdir(r.lr.doid, r.name),
+        LogRecord::Remove(r) => fs.dirs().unlink(r.lr.doid, r.name),
+        LogRecord::Link(l) => fs.dirs().link(l.lr.link_obj, l.lr.doid, l.name),
+        LogRecord::Rename(r) => replay_rename(fs, &r.lr, (r.source, r.target), RenameKind::Plain, None),
+        LogRecord::RenameExchange(r) => {
+            replay_rename(fs, &r.lr, (r.source, r.target), RenameKind::Exchange, None)
+        }
+        LogRecord::RenameWhiteout(w) => {
+            let (r, lr) = (&w.rename, &w.whiteout);
+            let given = Given {
+                object: lr.wfoid & OBJECT_MASK,
+                slots: record::slots(lr.wfoid),
+                r#gen: lr.wgen,
+                crtime: Time::from_words(lr.wcrtime),
             };
-            let bytes = bytes.get(..len).ok_or_else(|| Error::corrupt("a cloned block is too short"))?;
-            match left.peek() {
-                Some(_) => self.write_part(lr.foid, at, bytes)?,
-                None => self.write_once(lr.foid, at, bytes)?,
+            let made = Some((given, (lr.wuid, lr.wgid)));
+            replay_rename(fs, &r.lr, (r.source, r.target), RenameKind::Whiteout, made)
+        }
+        LogRecord::Write(w) | LogRecord::Write2(w) => {
+            let end = w.lr.offset.saturating_add(w.lr.length);
+            let data = data.or(w.data.map(|bytes| (w.lr.offset, bytes)));
+            replay_write(fs, w.lr.foid, end, data)
+        }
+        LogRecord::Truncate(t) => replay_truncate(fs, t.foid, t.offset, t.length),
+        LogRecord::Setattr(s) => fs.attrs().set(s.lr.foid, &record::settings(s, endian)),
+        LogRecord::Setsaxattr(s) => {
+            let node = fs.node(s.lr.foid)?;
+            let tx = fs.begin()?;
+            let value = Some(s.value).filter(|v| !v.is_empty());
+            match fs.attempt(&tx, |steps| fs.xattrs().pack(steps, &node, s.name, value))? {
+                true => Ok(()),
+                false => Err(Error::new(Kind::TooLong, "more extended attributes than a file can have")),
             }
-            at = at.saturating_add(lr.blksz);
         }
-        Ok(())
-    }
-
-    fn cloned(&self, bp: &Blkptr, object: u64, offset: u64) -> Result<Buf> {
-        let blkid = offset.checked_div(bp.lsize()).unwrap_or(0);
-        let place = Bookmark::new(self.objset.id, object, 0, blkid);
-        self.objset.arc().zio().read_wait(bp, place, ReadOptions::default()).data
-    }
-
-    fn make_xattr_dir_at(&self, object: u64, new: &NewNode<'_>) -> Result<()> {
-        let node = self.node(object)?;
-        if node.word(self.fields.xattr) != 0 {
-            return Err(Error::new(Kind::Exists, "the file has a directory of attributes"));
+        LogRecord::AclV0(a) => fs.acls().set(a.lr.foid, &aces(a.aces)?),
+        LogRecord::Acl(a) => fs.acls().set(a.foid, &aces(a.aces)?),
+        LogRecord::CloneRange(c) => replay_clones(fs, c),
+        LogRecord::Unknown(_) => {
+            Err(Error::unsupported(format!("record type {} is not known", txtype.raw())))
         }
-        let tx = self.begin()?;
-        let _names = self.names.read();
-        self.attempt(&tx, |steps| self.make_xattr_dir(steps, &node, new)).map(drop)
     }
+}
+
+fn replay_rename(
+    fs: &FsWriter,
+    lr: &LrRename,
+    (source, target): (&[u8], &[u8]),
+    kind: RenameKind,
+    whiteout: Option<(Given, (u64, u64))>,
+) -> Result<()> {
+    let (given, ids) = whiteout.unzip();
+    fs.dirs().rename_given((lr.sdoid, source), (lr.tdoid, target), kind, ids.unwrap_or_default(), given)
+}
+
+/// A write extends the file only to its own end, however long the block of the record is. The bytes of the block behind
+/// that end are written, too: a record without data (TX_WRITE2) may follow, whose bytes they are.
+#[doc(alias("zfs_replay_write", "zfs_replay_write2"))]
+fn replay_write(fs: &FsWriter, object: u64, end: u64, data: Option<(u64, &[u8])>) -> Result<()> {
+    match data {
+        Some((offset, bytes)) => fs.replay().write_block(object, offset, bytes, end),
+        None => fs.replay().extend(object, end),
+    }
+}
+
+/// A freed range that reaches beyond the end of the file moves the end.
+#[doc(alias("zfs_replay_truncate", "zfs_freesp"))]
+fn replay_truncate(fs: &FsWriter, object: u64, offset: u64, length: u64) -> Result<()> {
+    let size = fs.node(object)?.word(fs.fields.size);
+    let end = offset.saturating_add(length);
+    match () {
+        () if length == 0 => fs.data().truncate(object, offset),
+        () if end <= size => fs.data().punch(object, offset, length),
+        () if offset >= size => fs.data().truncate(object, end),
+        () => fs.replay().cut_and_extend(object, offset, end),
+    }
+}
+
+/// Clones the blocks, to which the log has references of its own; where they do not fit their bytes are written.
+fn replay_clones(fs: &FsWriter, c: &CloneRange) -> Result<()> {
+    if fs.clones().replay(c)? {
+        return Ok(());
+    }
+    let (lr, mut at) = (c.lr, c.lr.offset);
+    let end = lr.offset.saturating_add(lr.length);
+    if lr.blksz > MAX_BLOCK {
+        return Err(Error::corrupt("blocks of a clone are larger than any block"));
+    }
+    let mut left = c.bps.iter().peekable();
+    while let Some(bp) = left.next() {
+        let len = usize::try_from(lr.blksz.min(end.saturating_sub(at))).unwrap_or(0);
+        let bytes = match bp.is_hole() {
+            true => AlignedBuf::zeroed(len).into(),
+            false => cloned(fs, bp, lr.foid, at)?,
+        };
+        let bytes = bytes.get(..len).ok_or_else(|| Error::corrupt("a cloned block is too short"))?;
+        match left.peek() {
+            Some(_) => fs.replay().write_part(lr.foid, at, bytes)?,
+            None => fs.replay().write_once(lr.foid, at, bytes)?,
+        }
+        at = at.saturating_add(lr.blksz);
+    }
+    Ok(())
+}
+
+fn cloned(fs: &FsWriter, bp: &Blkptr, object: u64, offset: u64) -> Result<Buf> {
+    let blkid = offset.checked_div(bp.lsize()).unwrap_or(0);
+    let place = Bookmark::new(fs.objset.id, object, 0, blkid);
+    fs.objset.arc().zio().read_wait(bp, place, ReadOptions::default()).data
+}
+
+fn make_xattr_dir_at(fs: &FsWriter, object: u64, new: &NewNode<'_>) -> Result<()> {
+    let node = fs.node(object)?;
+    if node.word(fs.fields.xattr) != 0 {
+        return Err(Error::new(Kind::Exists, "the file has a directory of attributes"));
+    }
+    let tx = fs.begin()?;
+    let _names = fs.names.read();
+    fs.attempt(&tx, |steps| fs.xattrs().make_dir(steps, &node, new)).map(drop)
 }

@@ -24,7 +24,7 @@ use stdx::Buf;
 use zcommon::features::Feature;
 use zcommon::version::SPA_VERSION_DEDUP;
 
-use super::fs::FsWriter;
+use super::fs::{FsWriter, Rewrites};
 use super::node::Node;
 
 /// Most bytes that one transaction rewrites, if they are more than a block.
@@ -159,7 +159,7 @@ impl Chooser<'_> {
     }
 }
 
-impl FsWriter {
+impl Rewrites<'_> {
     /// Writes the stored blocks of `len` bytes (0: all) of file `number` from `offset` on again. Returns how many bytes
     /// it wrote; the part past the end of the file is skipped.
     ///
@@ -167,29 +167,29 @@ impl FsWriter {
     /// The errors of reads and writes; the blocks before are rewritten. `Unsupported` for a physical rewrite where the feature
     /// `physical_rewrite` is not enabled, or the file system is not mounted.
     #[doc(alias = "zfs_rewrite")]
-    pub fn rewrite(&self, number: u64, offset: u64, len: u64, births: Rewriting) -> Result<u64> {
+    pub fn rewrite(self, number: u64, offset: u64, len: u64, births: Rewriting) -> Result<u64> {
         let how = RewriteHow { births, which: Which::All, dry: false };
         self.rewrite_some(number, offset, len, how).map(|tally| tally.written)
     }
 
-    /// As [`FsWriter::rewrite`], for chosen blocks.
+    /// As [`Rewrites::rewrite`], for chosen blocks.
     ///
     /// # Errors
-    /// As [`FsWriter::rewrite`].
-    pub fn rewrite_some(&self, number: u64, offset: u64, len: u64, how: RewriteHow) -> Result<Tally> {
-        let node = self.file(number)?;
-        self.check_rewrite(how)?;
+    /// As [`Rewrites::rewrite`].
+    pub fn rewrite_some(self, number: u64, offset: u64, len: u64, how: RewriteHow) -> Result<Tally> {
+        let node = self.fs.file(number)?;
+        check_rewrite(self.fs, how)?;
         // Data that waits to be written has no blocks yet that could be counted.
         if how.dry && node.handle.has_waiting_blocks() {
-            self.txs.sync()?;
+            self.fs.txs.sync()?;
         }
         let end = if len == 0 { u64::MAX } else { offset.saturating_add(len) };
         let (mut at, mut tally) = (offset, Tally::default());
         loop {
             let span = node.handle.block_size().saturating_add(CHUNK);
             let _range = node.ranges.lock(at..at.saturating_add(span), true);
-            let end = end.min(node.word(self.fields.size));
-            let object = self.object(&node)?;
+            let end = end.min(node.word(self.fs.fields.size));
+            let object = self.fs.object(&node)?;
             let block = object.dnode.datablksz().max(1);
             let next = object.next_block(at / block).map_err(|(_, e)| e)?;
             let Some(first) = next.filter(|blkid| blkid.saturating_mul(block) < end) else {
@@ -201,107 +201,106 @@ impl FsWriter {
                 continue;
             }
             let stop = first.saturating_add((CHUNK / block).max(1)).min(end.div_ceil(block));
-            tally += self.rewrite_locked(&node, &object, first..stop, how)?;
+            tally += rewrite_locked(self.fs, &node, &object, first..stop, how)?;
             at = stop.saturating_mul(block);
         }
     }
+}
 
-    fn check_rewrite(&self, how: RewriteHow) -> Result<()> {
-        if how.which.is_for_places() && self.spa().is_none() {
-            return Err(Error::unsupported("the file system is not mounted"));
-        }
-        if how.which == Which::Dedup && self.spa().is_some_and(|spa| spa.version() < SPA_VERSION_DEDUP) {
-            return Err(Error::unsupported("pool must be upgraded to have dedup tables"));
-        }
-        let feature = Feature::PhysicalRewrite;
-        if how.births == Rewriting::Logical || self.spa().is_some_and(|spa| spa.feature(feature).is_some()) {
-            return Ok(());
-        }
-        let what = "the feature physical_rewrite of the pool is not enabled: blocks are rewritten with a new birth only";
-        Err(Error::unsupported(what))
+fn check_rewrite(fs: &FsWriter, how: RewriteHow) -> Result<()> {
+    if how.which.is_for_places() && fs.spa().is_none() {
+        return Err(Error::unsupported("the file system is not mounted"));
     }
+    if how.which == Which::Dedup && fs.spa().is_some_and(|spa| spa.version() < SPA_VERSION_DEDUP) {
+        return Err(Error::unsupported("pool must be upgraded to have dedup tables"));
+    }
+    let feature = Feature::PhysicalRewrite;
+    if how.births == Rewriting::Logical || fs.spa().is_some_and(|spa| spa.feature(feature).is_some()) {
+        return Ok(());
+    }
+    let what =
+        "the feature physical_rewrite of the pool is not enabled: blocks are rewritten with a new birth only";
+    Err(Error::unsupported(what))
+}
 
-    fn chooser(&self, which: Which) -> Result<Chooser<'_>> {
-        let spa = self.spa().map(AsRef::as_ref);
-        let snapshot = match spa {
-            Some(spa) => spa.datasets.view().dataset(self.objset.id)?.prev_snap_txg,
-            None => 0,
+fn chooser(fs: &FsWriter, which: Which) -> Result<Chooser<'_>> {
+    let spa = fs.spa().map(AsRef::as_ref);
+    let snapshot = match spa {
+        Some(spa) => spa.datasets.view().dataset(fs.objset.id)?.prev_snap_txg,
+        None => 0,
+    };
+    let surplus =
+        spa.filter(|_| which == Which::Balance).map(|spa| spa.space_facts().surplus()).unwrap_or_default();
+    // Blocks that the tables refuse would stay outside of them, and be written again by each run.
+    let is_full = which == Which::Dedup && spa.is_some_and(|spa| spa.sharing().is_over_quota());
+    Ok(Chooser { which, spa, snapshot, is_full, surplus, txg: spa.map_or(0, |spa| spa.txgs.open()) })
+}
+
+/// The blocks to be rewritten, with their pointers.
+fn choose(
+    fs: &FsWriter,
+    node: &Node,
+    object: &Object,
+    blocks: Range<u64>,
+    which: Which,
+) -> Result<(Vec<(u64, Blkptr)>, Tally)> {
+    let (size, mut tally) = (object.dnode.datablksz(), Tally::default());
+    let mut chooser = chooser(fs, which)?;
+    let mut chosen = Vec::new();
+    for blkid in blocks {
+        match node.handle.pending(blkid) {
+            None => chosen.extend(object.blkptr(0, blkid)?.map(|bp| (blkid, bp))),
+            Some(stored) => tally.passed = tally.passed.saturating_add(if stored { size } else { 0 }),
+        }
+    }
+    let cloned = match chooser.spa.filter(|_| which.is_for_places()) {
+        Some(spa) => spa.sharing().are_cloned(&chosen.iter().map(|(_, bp)| *bp).collect::<Vec<_>>())?,
+        None => vec![false; chosen.len()],
+    };
+    let mut taken = Vec::new();
+    for ((blkid, bp), is_cloned) in chosen.into_iter().zip(cloned) {
+        let of_snapshot = chooser.is_of_snapshot(&bp);
+        let count = if !chooser.wants(&bp) {
+            &mut tally.passed
+        } else if which.is_for_places() && (of_snapshot || is_cloned || bp.dedup()) {
+            &mut tally.shared
+        } else {
+            chooser.takes(&bp);
+            taken.push((blkid, bp));
+            tally.kept = tally.kept.saturating_add(if of_snapshot { size } else { 0 });
+            &mut tally.written
         };
-        let surplus = spa
-            .filter(|_| which == Which::Balance)
-            .map(|spa| spa.space_facts().surplus())
-            .unwrap_or_default();
-        // Blocks that the tables refuse would stay outside of them, and be written again by each run.
-        let is_full = which == Which::Dedup && spa.is_some_and(|spa| spa.sharing().is_over_quota());
-        Ok(Chooser { which, spa, snapshot, is_full, surplus, txg: spa.map_or(0, |spa| spa.txgs.open()) })
+        *count = count.saturating_add(size);
     }
+    Ok((taken, tally))
+}
 
-    /// The blocks to be rewritten, with their pointers.
-    fn choose(
-        &self,
-        node: &Node,
-        object: &Object,
-        blocks: Range<u64>,
-        which: Which,
-    ) -> Result<(Vec<(u64, Blkptr)>, Tally)> {
-        let (size, mut tally) = (object.dnode.datablksz(), Tally::default());
-        let mut chooser = self.chooser(which)?;
-        let mut chosen = Vec::new();
-        for blkid in blocks {
-            match node.handle.pending(blkid) {
-                None => chosen.extend(object.blkptr(0, blkid)?.map(|bp| (blkid, bp))),
-                Some(stored) => tally.passed = tally.passed.saturating_add(if stored { size } else { 0 }),
-            }
-        }
-        let cloned = match chooser.spa.filter(|_| which.is_for_places()) {
-            Some(spa) => spa.sharing().are_cloned(&chosen.iter().map(|(_, bp)| *bp).collect::<Vec<_>>())?,
-            None => vec![false; chosen.len()],
-        };
-        let mut taken = Vec::new();
-        for ((blkid, bp), is_cloned) in chosen.into_iter().zip(cloned) {
-            let of_snapshot = chooser.is_of_snapshot(&bp);
-            let count = if !chooser.wants(&bp) {
-                &mut tally.passed
-            } else if which.is_for_places() && (of_snapshot || is_cloned || bp.dedup()) {
-                &mut tally.shared
-            } else {
-                chooser.takes(&bp);
-                taken.push((blkid, bp));
-                tally.kept = tally.kept.saturating_add(if of_snapshot { size } else { 0 });
-                &mut tally.written
-            };
-            *count = count.saturating_add(size);
-        }
-        Ok((taken, tally))
+fn rewrite_locked(
+    fs: &FsWriter,
+    node: &Node,
+    object: &Object,
+    blocks: Range<u64>,
+    how: RewriteHow,
+) -> Result<Tally> {
+    let (chosen, tally) = choose(fs, node, object, blocks, how.which)?;
+    if chosen.is_empty() || how.dry {
+        return Ok(tally);
     }
-
-    fn rewrite_locked(
-        &self,
-        node: &Node,
-        object: &Object,
-        blocks: Range<u64>,
-        how: RewriteHow,
-    ) -> Result<Tally> {
-        let (chosen, tally) = self.choose(node, object, blocks, how.which)?;
-        if chosen.is_empty() || how.dry {
-            return Ok(tally);
-        }
-        self.check_quota(node)?;
-        let read = |(blkid, bp): (u64, Blkptr)| Ok((blkid, bp, object.block(blkid)?));
-        let read: Vec<(u64, Blkptr, Buf)> = chosen.into_iter().map(read).collect::<Result<_>>()?;
-        let tx = self.begin_for(tally.written, false)?;
-        if node.handle.is_free() {
-            return Err(Error::not_found("the file was removed"));
-        }
-        for (blkid, bp, bytes) in read {
-            match (how.which, how.births) {
-                (Which::All, Rewriting::Logical) => node.handle.write_block(&tx, blkid, bytes)?,
-                (which, births) => node.handle.move_block(&tx, blkid, bytes, which.again(births))?,
-            }
-            if let Some(spa) = self.spa().filter(|_| how.which == Which::Balance) {
-                spa.space_facts().note_leaving(&bp, tx.txg());
-            }
-        }
-        Ok(tally)
+    fs.quotas().check(node)?;
+    let read = |(blkid, bp): (u64, Blkptr)| Ok((blkid, bp, object.block(blkid)?));
+    let read: Vec<(u64, Blkptr, Buf)> = chosen.into_iter().map(read).collect::<Result<_>>()?;
+    let tx = fs.begin_for(tally.written, false)?;
+    if node.handle.is_free() {
+        return Err(Error::not_found("the file was removed"));
     }
+    for (blkid, bp, bytes) in read {
+        match (how.which, how.births) {
+            (Which::All, Rewriting::Logical) => node.handle.write_block(&tx, blkid, bytes)?,
+            (which, births) => node.handle.move_block(&tx, blkid, bytes, which.again(births))?,
+        }
+        if let Some(spa) = fs.spa().filter(|_| how.which == Which::Balance) {
+            spa.space_facts().note_leaving(&bp, tx.txg());
+        }
+    }
+    Ok(tally)
 }

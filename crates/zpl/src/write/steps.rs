@@ -78,7 +78,7 @@ impl FsWriter {
     pub(super) fn attempt<T>(&self, tx: &Tx, work: impl FnOnce(&Steps<'_>) -> Result<T>) -> Result<T> {
         let steps =
             Steps { tx, inverses: RefCell::default(), frees: RefCell::default(), last: RefCell::default() };
-        let done = work(&steps).and_then(|done| self.free_at_end(&steps).map(|()| done));
+        let done = work(&steps).and_then(|done| free_at_end(self, &steps).map(|()| done));
         match &done {
             Ok(_) => steps.last.take().into_iter().for_each(|last| last(self, tx)),
             Err(_) => {
@@ -88,22 +88,6 @@ impl FsWriter {
             }
         }
         done
-    }
-
-    fn free_at_end(&self, steps: &Steps<'_>) -> Result<()> {
-        for (at, object) in steps.frees.take().into_iter().enumerate() {
-            if at == 0 {
-                // The log must not forget the writes to a file that stays.
-                self.may_fail()?;
-                self.objset.handle(object)?.check_readable(0, u64::MAX)?;
-            }
-            match (self.free_object(steps, object), at) {
-                (Err(e), 0) => return Err(e),
-                (Err(e), _) => tear(&e),
-                (Ok(()), _) => {}
-            }
-        }
-        Ok(())
     }
 
     /// Changes a file's attributes as a step; it changes only those in `attrs`.
@@ -136,32 +120,48 @@ impl FsWriter {
         let node = Arc::clone(node);
         steps.inverse(move |fs, tx| {
             fs.change(tx, &node, |state| {
-                let put_back = |&attr: &SaAttr| fs.put_back(state, attr, before.get(attr), after.get(attr));
+                let put_back = |&attr: &SaAttr| put_back(fs, state, attr, before.get(attr), after.get(attr));
                 attrs.iter().try_for_each(put_back)
             })
         });
         Ok(done)
     }
+}
 
-    fn put_back(
-        &self,
-        state: &mut NodeState,
-        attr: SaAttr,
-        before: Option<&[u8]>,
-        after: Option<&[u8]>,
-    ) -> Result<()> {
-        if attr == self.fields.links || attr == self.fields.size {
-            let delta = word(before).wrapping_sub(word(after));
-            let now = state.word(attr).wrapping_add(delta);
-            return state.attrs.set_word(attr, now);
+fn free_at_end(fs: &FsWriter, steps: &Steps<'_>) -> Result<()> {
+    for (at, object) in steps.frees.take().into_iter().enumerate() {
+        if at == 0 {
+            // The log must not forget the writes to a file that stays.
+            fs.may_fail()?;
+            fs.objset.handle(object)?.check_readable(0, u64::MAX)?;
         }
-        match before {
-            _ if state.attrs.get(attr) != after => Ok(()),
-            Some(before) => state.attrs.set(attr, before),
-            None => {
-                state.attrs.remove(attr);
-                Ok(())
-            }
+        match (fs.free_object(steps, object), at) {
+            (Err(e), 0) => return Err(e),
+            (Err(e), _) => tear(&e),
+            (Ok(()), _) => {}
+        }
+    }
+    Ok(())
+}
+
+fn put_back(
+    fs: &FsWriter,
+    state: &mut NodeState,
+    attr: SaAttr,
+    before: Option<&[u8]>,
+    after: Option<&[u8]>,
+) -> Result<()> {
+    if attr == fs.fields.links || attr == fs.fields.size {
+        let delta = word(before).wrapping_sub(word(after));
+        let now = state.word(attr).wrapping_add(delta);
+        return state.attrs.set_word(attr, now);
+    }
+    match before {
+        _ if state.attrs.get(attr) != after => Ok(()),
+        Some(before) => state.attrs.set(attr, before),
+        None => {
+            state.attrs.remove(attr);
+            Ok(())
         }
     }
 }

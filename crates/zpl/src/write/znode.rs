@@ -25,7 +25,7 @@ use ondisk::{ObjectType, ZnodePhys};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use super::aces;
-use super::fs::FsWriter;
+use super::fs::{Acls, FileAttrs, FsWriter};
 use super::node::NodeState;
 use crate::attr::FileKind;
 use crate::filesystem::{MAX_VERSION, VERSION_FUID, VERSION_SA};
@@ -87,121 +87,6 @@ impl FsWriter {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The head of the list in a znode; `None` for a file with system attributes.
-    fn list_head(&self, attrs: &SaAttrs) -> Result<Option<AclPhys>> {
-        let Some(_) = attrs.znode_tail() else { return Ok(None) };
-        let bytes = attrs.get(self.fields.znode_acl).unwrap_or_default();
-        AclPhys::read_from_bytes(bytes).map(Some).map_err(|_| Error::corrupt("a znode is too short"))
-    }
-
-    /// The access control entries of a file.
-    pub(super) fn list_of(&self, attrs: &SaAttrs) -> Result<Vec<Ace>> {
-        let (version, count, bytes) = match self.list_head(attrs)? {
-            None => {
-                let bytes = attrs.get(self.fields.dacl_aces).unwrap_or_default().to_vec();
-                let count = u32::try_from(attrs.word(self.fields.dacl_count).unwrap_or(0));
-                (ACL_VERSION_FUID, count.unwrap_or(u32::MAX), bytes)
-            }
-            Some(head) => {
-                let bytes = match head.extern_obj.get() {
-                    0 => head.ace_data.to_vec(),
-                    number => {
-                        let object = self.objset.object(&self.objset.view(), number)?;
-                        let len = head.ace_bytes().min(MAX_LIST).min(object.max_offset());
-                        object.read_vec(0, usize::try_from(len).unwrap_or(0))?
-                    }
-                };
-                (head.version.get(), head.ace_count(), bytes)
-            }
-        };
-        decode_aces(&bytes, version, count).map_err(|e| Error::corrupt(e.to_string()))
-    }
-
-    /// Replaces the access control entries of a file, in the form that it has.
-    #[doc(alias = "zfs_aclset_common")]
-    pub(super) fn put_list(&self, tx: &Tx, attrs: &mut SaAttrs, list: &[Ace]) -> Result<()> {
-        if self.list_head(attrs)?.is_none() {
-            let (count, bytes) = aces::encode(list);
-            attrs.set_word(self.fields.dacl_count, count)?;
-            return attrs.set(self.fields.dacl_aces, bytes);
-        }
-        self.free_list(tx, attrs)?;
-        let (mut head, bytes) = head_of(list, self.version())?;
-        match head.ace_data.get_mut(..bytes.len()) {
-            Some(place) => place.copy_from_slice(&bytes),
-            None => head.extern_obj = self.list_object(tx, &bytes)?.into(),
-        }
-        attrs.set(self.fields.znode_acl, head.as_bytes())
-    }
-
-    /// An object for a list that is longer than the znode has room for.
-    fn list_object(&self, tx: &Tx, bytes: &[u8]) -> Result<u64> {
-        debug_assert!(bytes.len() > ACE_SPACE, "others lie in the znode");
-        let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        let block = len.next_multiple_of(ondisk::MIN_BLOCK_SIZE);
-        let new = match self.version() < VERSION_FUID {
-            true => NewObject::plain(ObjectType::OLDACL, block),
-            false => NewObject::with_bonus(ObjectType::ACL, block, ObjectType::SYSACL, OLD_MAX_BONUS),
-        };
-        let handle = self.objset.create_object(tx, new)?;
-        handle.write(tx, 0, bytes)?;
-        Ok(handle.number)
-    }
-
-    /// The object that holds the list, if there is one.
-    pub(super) fn list_object_of(&self, attrs: &SaAttrs) -> Result<Option<u64>> {
-        let number = self.list_head(attrs)?.map_or(0, |head| head.extern_obj.get());
-        Ok((number != 0).then_some(number))
-    }
-
-    /// Frees the object that holds the list, if there is one; the znode is to be changed or to go.
-    pub(super) fn free_list(&self, tx: &Tx, attrs: &SaAttrs) -> Result<()> {
-        self.list_object_of(attrs)?.map_or(Ok(()), |number| self.objset.free_object(tx, number))
-    }
-
-    /// Makes system attributes of a znode.
-    ///
-    /// # Errors
-    /// `Unsupported` in file systems older than version 5.
-    #[doc(alias = "zfs_sa_upgrade")]
-    pub(super) fn to_attributes(&self, tx: &Tx, state: &mut NodeState) -> Result<()> {
-        let Some(tail) = state.attrs.znode_tail().map(<[u8]>::to_vec) else { return Ok(()) };
-        if self.version() < VERSION_SA {
-            return Err(Error::unsupported("files of a file system this old have no such attribute"));
-        }
-        let f = &self.fields;
-        let mut new = SaAttrs::new();
-        let head = [
-            f.mode, f.size, f.r#gen, f.uid, f.gid, f.parent, f.flags, f.atime, f.mtime, f.ctime, f.crtime,
-            f.links,
-        ];
-        for attr in head {
-            new.set(attr, state.attrs.get(attr).unwrap_or_default())?;
-        }
-        let kind = FileKind::from_mode(state.word(f.mode));
-        if kind.is_some_and(FileKind::is_device) {
-            new.set_word(f.rdev, state.word(f.rdev))?;
-        }
-        let (count, bytes) = aces::encode(&self.list_of(&state.attrs)?);
-        new.set_word(f.dacl_count, count)?;
-        new.set(f.dacl_aces, bytes)?;
-        if state.word(f.xattr) != 0 {
-            new.set_word(f.xattr, state.word(f.xattr))?;
-        }
-        if kind == Some(FileKind::Symlink) {
-            let target = usize::try_from(state.word(f.size)).ok().and_then(|len| tail.get(..len));
-            let outside = || Error::unsupported("the link's target stands in a block of its own");
-            new.set(f.symlink, target.ok_or_else(outside)?)?;
-        }
-        if let Some(stamp) = tail.get(..32).filter(|_| state.word(f.flags) & pflags::BONUS_SCANSTAMP != 0) {
-            new.set(f.scanstamp, stamp)?;
-            new.set_word(f.flags, state.word(f.flags) & !pflags::BONUS_SCANSTAMP)?;
-        }
-        self.free_list(tx, &state.attrs)?;
-        state.attrs = new.into();
-        Ok(())
-    }
-
     /// Upgrades the file system to a newer version.
     ///
     /// # Errors
@@ -241,4 +126,123 @@ impl FsWriter {
         self.version.store(master.version, Ordering::Release);
         Ok(())
     }
+}
+
+impl Acls<'_> {
+    /// The access control entries of a file.
+    pub(super) fn list_of(self, attrs: &SaAttrs) -> Result<Vec<Ace>> {
+        let (version, count, bytes) = match list_head(self.fs, attrs)? {
+            None => {
+                let bytes = attrs.get(self.fs.fields.dacl_aces).unwrap_or_default().to_vec();
+                let count = u32::try_from(attrs.word(self.fs.fields.dacl_count).unwrap_or(0));
+                (ACL_VERSION_FUID, count.unwrap_or(u32::MAX), bytes)
+            }
+            Some(head) => {
+                let bytes = match head.extern_obj.get() {
+                    0 => head.ace_data.to_vec(),
+                    number => {
+                        let object = self.fs.objset.object(&self.fs.objset.view(), number)?;
+                        let len = head.ace_bytes().min(MAX_LIST).min(object.max_offset());
+                        object.read_vec(0, usize::try_from(len).unwrap_or(0))?
+                    }
+                };
+                (head.version.get(), head.ace_count(), bytes)
+            }
+        };
+        decode_aces(&bytes, version, count).map_err(|e| Error::corrupt(e.to_string()))
+    }
+
+    /// Replaces the access control entries of a file, in the form that it has.
+    #[doc(alias = "zfs_aclset_common")]
+    pub(super) fn put_list(self, tx: &Tx, attrs: &mut SaAttrs, list: &[Ace]) -> Result<()> {
+        if list_head(self.fs, attrs)?.is_none() {
+            let (count, bytes) = aces::encode(list);
+            attrs.set_word(self.fs.fields.dacl_count, count)?;
+            return attrs.set(self.fs.fields.dacl_aces, bytes);
+        }
+        self.free_list(tx, attrs)?;
+        let (mut head, bytes) = head_of(list, self.fs.version())?;
+        match head.ace_data.get_mut(..bytes.len()) {
+            Some(place) => place.copy_from_slice(&bytes),
+            None => head.extern_obj = list_object(self.fs, tx, &bytes)?.into(),
+        }
+        attrs.set(self.fs.fields.znode_acl, head.as_bytes())
+    }
+
+    /// The object that holds the list, if there is one.
+    pub(super) fn list_object_of(self, attrs: &SaAttrs) -> Result<Option<u64>> {
+        let number = list_head(self.fs, attrs)?.map_or(0, |head| head.extern_obj.get());
+        Ok((number != 0).then_some(number))
+    }
+
+    /// Frees the object that holds the list, if there is one; the znode is to be changed or to go.
+    pub(super) fn free_list(self, tx: &Tx, attrs: &SaAttrs) -> Result<()> {
+        self.list_object_of(attrs)?.map_or(Ok(()), |number| self.fs.objset.free_object(tx, number))
+    }
+}
+
+impl FileAttrs<'_> {
+    /// Makes system attributes of a znode.
+    ///
+    /// # Errors
+    /// `Unsupported` in file systems older than version 5.
+    #[doc(alias = "zfs_sa_upgrade")]
+    pub(super) fn to_attributes(self, tx: &Tx, state: &mut NodeState) -> Result<()> {
+        let Some(tail) = state.attrs.znode_tail().map(<[u8]>::to_vec) else { return Ok(()) };
+        if self.fs.version() < VERSION_SA {
+            return Err(Error::unsupported("files of a file system this old have no such attribute"));
+        }
+        let f = &self.fs.fields;
+        let mut new = SaAttrs::new();
+        let head = [
+            f.mode, f.size, f.r#gen, f.uid, f.gid, f.parent, f.flags, f.atime, f.mtime, f.ctime, f.crtime,
+            f.links,
+        ];
+        for attr in head {
+            new.set(attr, state.attrs.get(attr).unwrap_or_default())?;
+        }
+        let kind = FileKind::from_mode(state.word(f.mode));
+        if kind.is_some_and(FileKind::is_device) {
+            new.set_word(f.rdev, state.word(f.rdev))?;
+        }
+        let (count, bytes) = aces::encode(&self.fs.acls().list_of(&state.attrs)?);
+        new.set_word(f.dacl_count, count)?;
+        new.set(f.dacl_aces, bytes)?;
+        if state.word(f.xattr) != 0 {
+            new.set_word(f.xattr, state.word(f.xattr))?;
+        }
+        if kind == Some(FileKind::Symlink) {
+            let target = usize::try_from(state.word(f.size)).ok().and_then(|len| tail.get(..len));
+            let outside = || Error::unsupported("the link's target stands in a block of its own");
+            new.set(f.symlink, target.ok_or_else(outside)?)?;
+        }
+        if let Some(stamp) = tail.get(..32).filter(|_| state.word(f.flags) & pflags::BONUS_SCANSTAMP != 0) {
+            new.set(f.scanstamp, stamp)?;
+            new.set_word(f.flags, state.word(f.flags) & !pflags::BONUS_SCANSTAMP)?;
+        }
+        self.fs.acls().free_list(tx, &state.attrs)?;
+        state.attrs = new.into();
+        Ok(())
+    }
+}
+
+/// The head of the list in a znode; `None` for a file with system attributes.
+fn list_head(fs: &FsWriter, attrs: &SaAttrs) -> Result<Option<AclPhys>> {
+    let Some(_) = attrs.znode_tail() else { return Ok(None) };
+    let bytes = attrs.get(fs.fields.znode_acl).unwrap_or_default();
+    AclPhys::read_from_bytes(bytes).map(Some).map_err(|_| Error::corrupt("a znode is too short"))
+}
+
+/// An object for a list that is longer than the znode has room for.
+fn list_object(fs: &FsWriter, tx: &Tx, bytes: &[u8]) -> Result<u64> {
+    debug_assert!(bytes.len() > ACE_SPACE, "others lie in the znode");
+    let len = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let block = len.next_multiple_of(ondisk::MIN_BLOCK_SIZE);
+    let new = match fs.version() < VERSION_FUID {
+        true => NewObject::plain(ObjectType::OLDACL, block),
+        false => NewObject::with_bonus(ObjectType::ACL, block, ObjectType::SYSACL, OLD_MAX_BONUS),
+    };
+    let handle = fs.objset.create_object(tx, new)?;
+    handle.write(tx, 0, bytes)?;
+    Ok(handle.number)
 }

@@ -10,9 +10,9 @@ fn tables_are_pruned_and_limited() {
     let fs = bed.mount(POOL);
     let write = |name: &str, tags: std::ops::Range<u64>| {
         let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-        let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+        let number = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
         let bytes: Vec<u8> = tags.clone().flat_map(block).collect();
-        fs.write(number, 0, &bytes, true).unwrap();
+        fs.data().write(number, 0, &bytes, true).unwrap();
         (number, tags.map(Some).collect::<Vec<_>>())
     };
     let txgs = || (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
@@ -47,8 +47,8 @@ fn tables_are_pruned_and_limited() {
     check(&fs, &model);
     assert_eq!(bed.counts(), (20, 50), "no entries are made, those there are used");
     bed.judge();
-    for entry in fs.entries(fs.root).unwrap() {
-        fs.unlink(fs.root, &entry.name).unwrap();
+    for entry in fs.dirs().entries(fs.root).unwrap() {
+        fs.dirs().unlink(fs.root, &entry.name).unwrap();
     }
     txgs();
     assert_eq!(bed.counts(), (0, 0));
@@ -77,10 +77,10 @@ fn settings_pace_the_log() {
     };
     set(Limit::DedupFlushMax, 1);
     let fs = bed.mount(POOL);
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     let mut bytes = vec![0; 256 * BLOCK];
     Rng::new(77).fill(&mut bytes);
-    fs.write(file, 0, &bytes, true).unwrap();
+    fs.data().write(file, 0, &bytes, true).unwrap();
     for _ in 0..20 {
         bed.spa.sync().unwrap();
     }
@@ -94,7 +94,7 @@ fn settings_pace_the_log() {
     // Without a wait for the log's age an entry is in its table when zpool sync ends.
     set(Limit::DedupLogTxgMax, 1);
     bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
-    fs.write(file, 0, &bytes[..100 * BLOCK], true).unwrap();
+    fs.data().write(file, 0, &bytes[..100 * BLOCK], true).unwrap();
     bed.spa.sync_deferred().unwrap();
     assert_eq!((in_log(), bed.counts()), (0, (256, 256)));
     fs.unmount().unwrap();
@@ -129,8 +129,9 @@ fn two_pools_share_the_memory_for_keys() {
     let mut most_held = 0;
     for name in [b"one", b"two"] {
         for (bed, fs) in beds.iter().zip(&mounted) {
-            let file = fs.create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-            fs.write(file, 0, &bytes, true).unwrap();
+            let file =
+                fs.dirs().create(fs.root, name, &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+            fs.data().write(file, 0, &bytes, true).unwrap();
             bed.spa.sync_deferred().unwrap();
         }
         beds.iter().for_each(|bed| bed.spa.sync_deferred().unwrap());
@@ -179,8 +180,8 @@ fn each_log_has_its_own_limit() {
                 bed.set("dedup", dedup);
                 let name = format!("{round} {table}");
                 let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-                let file = fs.create(fs.root, name.as_bytes(), &node).unwrap();
-                fs.write(file, 0, &bytes, true).unwrap();
+                let file = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
+                fs.data().write(file, 0, &bytes, true).unwrap();
                 bed.spa.sync().unwrap();
                 let tables = ddt::tables(&bed.spa.mos.view(), &mut Vec::new());
                 for (most, table) in most[pool].iter_mut().zip(&tables) {
@@ -215,14 +216,14 @@ fn copies_that_came_later_are_no_leak() {
         for copies in [1, 3, 2] {
             bed.set("copies", copies);
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let number = fs.create(fs.root, format!("f{copies}").as_bytes(), &node).unwrap();
-            fs.write(number, 0, &bytes, true).unwrap();
+            let number = fs.dirs().create(fs.root, format!("f{copies}").as_bytes(), &node).unwrap();
+            fs.data().write(number, 0, &bytes, true).unwrap();
             bed.spa.sync().unwrap();
         }
         if fast {
             // Only the table names their further copies then.
-            fs.unlink(fs.root, b"f2").unwrap();
-            fs.unlink(fs.root, b"f3").unwrap();
+            fs.dirs().unlink(fs.root, b"f2").unwrap();
+            fs.dirs().unlink(fs.root, b"f3").unwrap();
         }
         fs.unmount().unwrap();
         drop(fs);
@@ -254,16 +255,16 @@ fn entries_with_several_copies_are_not_pruned() {
     let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
     for (copies, tags) in [(1, 0..20), (3, 10..20)] {
         bed.set("copies", copies);
-        let number = fs.create(fs.root, format!("f{copies}").as_bytes(), &node).unwrap();
-        fs.write(number, 0, &tags.flat_map(block).collect::<Vec<u8>>(), true).unwrap();
+        let number = fs.dirs().create(fs.root, format!("f{copies}").as_bytes(), &node).unwrap();
+        fs.data().write(number, 0, &tags.flat_map(block).collect::<Vec<u8>>(), true).unwrap();
         bed.spa.sync().unwrap();
     }
-    fs.unlink(fs.root, b"f3").unwrap();
+    fs.dirs().unlink(fs.root, b"f3").unwrap();
     (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
     assert_eq!(bed.counts(), (20, 20));
     bed.spa.sharing().prune_ddt(Prune::Age(0)).unwrap();
     assert_eq!(bed.counts(), (10, 10));
-    fs.unlink(fs.root, b"f1").unwrap();
+    fs.dirs().unlink(fs.root, b"f1").unwrap();
     (0..8).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
     assert_eq!(bed.counts(), (0, 0));
     fs.unmount().unwrap();

@@ -132,7 +132,7 @@ fn check(fs: &FsWriter, model: &Model) {
     for (number, blocks) in model {
         for (i, tag) in blocks.iter().enumerate() {
             let mut out = vec![9; BLOCK];
-            fs.read(*number, (i * BLOCK) as u64, &mut out).unwrap();
+            fs.data().read(*number, (i * BLOCK) as u64, &mut out).unwrap();
             assert!(out == tag.map_or(vec![0; BLOCK], block), "file {number} block {i} is not {tag:?}");
         }
     }
@@ -147,28 +147,28 @@ fn change(fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &mut u64) {
             *named += 1;
             let name = format!("f{named}");
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+            let number = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
             let tags: Vec<u64> = (0..=random.below(8)).map(|_| random.below(TAGS)).collect();
             let bytes: Vec<u8> = tags.iter().flat_map(|tag| block(*tag)).collect();
-            fs.write(number, 0, &bytes, true).unwrap();
+            fs.data().write(number, 0, &bytes, true).unwrap();
             model.insert(number, tags.into_iter().map(Some).collect());
         }
         (3..=6, Some(number)) => {
             let blocks = model.get_mut(&number).unwrap();
             let (at, tag) = (random.below(blocks.len() as u64) as usize, random.below(TAGS));
-            fs.write(number, (at * BLOCK) as u64, &block(tag), true).unwrap();
+            fs.data().write(number, (at * BLOCK) as u64, &block(tag), true).unwrap();
             blocks[at] = Some(tag);
         }
         (7, Some(number)) => {
             let blocks = model.get_mut(&number).unwrap();
             let at = random.below(blocks.len() as u64) as usize;
-            fs.punch(number, (at * BLOCK) as u64, BLOCK as u64).unwrap();
+            fs.data().punch(number, (at * BLOCK) as u64, BLOCK as u64).unwrap();
             blocks[at] = None;
         }
         (_, Some(number)) => {
-            let names = fs.entries(fs.root).unwrap();
+            let names = fs.dirs().entries(fs.root).unwrap();
             let entry = names.iter().find(|entry| entry.object == number).unwrap();
-            fs.unlink(fs.root, &entry.name).unwrap();
+            fs.dirs().unlink(fs.root, &entry.name).unwrap();
             model.remove(&number);
         }
     }
@@ -203,8 +203,8 @@ fn work(fast: bool, dedup: u64, seed: u64) {
     let cloned = bed.mount(CLONE);
     for n in 0..6 {
         let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-        let number = cloned.create(cloned.root, format!("c{n}").as_bytes(), &node).unwrap();
-        cloned.write(number, 0, &block(n % TAGS), true).unwrap();
+        let number = cloned.dirs().create(cloned.root, format!("c{n}").as_bytes(), &node).unwrap();
+        cloned.data().write(number, 0, &block(n % TAGS), true).unwrap();
     }
     cloned.unmount().unwrap();
     drop(cloned);
@@ -225,8 +225,9 @@ fn work(fast: bool, dedup: u64, seed: u64) {
     }
     while !model.is_empty() {
         let number = *model.keys().next().unwrap();
-        let entry = fs.entries(fs.root).unwrap().into_iter().find(|entry| entry.object == number).unwrap();
-        fs.unlink(fs.root, &entry.name).unwrap();
+        let entry =
+            fs.dirs().entries(fs.root).unwrap().into_iter().find(|entry| entry.object == number).unwrap();
+        fs.dirs().unlink(fs.root, &entry.name).unwrap();
         model.remove(&number);
     }
     // The log is flushed in some txgs.
@@ -264,10 +265,11 @@ fn share(bed: &Bed, fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &
         0 | 1 => {
             *named += 1;
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let number = fs.create(fs.root, format!("f{named}").as_bytes(), &node).unwrap();
+            let number = fs.dirs().create(fs.root, format!("f{named}").as_bytes(), &node).unwrap();
             let blocks = model[&from].clone();
             let len = bytes(blocks.len());
-            let done = fs.clone_range((CloneFrom::File(fs, from), 0), (number, 0), len, true).unwrap();
+            let done =
+                fs.clones().clone_range((CloneFrom::File(fs, from), 0), (number, 0), len, true).unwrap();
             assert_eq!(done, len);
             model.insert(number, blocks);
         }
@@ -280,12 +282,16 @@ fn share(bed: &Bed, fs: &FsWriter, model: &mut Model, random: &mut Rng, named: &
                 return;
             }
             let source_at = (CloneFrom::File(fs, from), bytes(at));
-            assert_eq!(fs.clone_range(source_at, (to, bytes(onto)), bytes(len), true).unwrap(), bytes(len));
+            assert_eq!(
+                fs.clones().clone_range(source_at, (to, bytes(onto)), bytes(len), true).unwrap(),
+                bytes(len)
+            );
             model.get_mut(&to).unwrap()[onto..onto + len].copy_from_slice(&source[at..at + len]);
         }
         4 => {
             let which = [Which::All, Which::Dedup, Which::Undedup][random.below(3) as usize];
-            fs.rewrite_some(from, 0, 0, RewriteHow { births: Rewriting::Logical, which, dry: false })
+            fs.rewrites()
+                .rewrite_some(from, 0, 0, RewriteHow { births: Rewriting::Logical, which, dry: false })
                 .unwrap();
         }
         5 if bed.spa.features.is_enabled(Feature::FastDedup) => {
@@ -323,8 +329,8 @@ fn all_ways_to_share_blocks_end_in_empty_tables() {
                 bed.judge();
             }
         }
-        for entry in fs.entries(fs.root).unwrap() {
-            fs.unlink(fs.root, &entry.name).unwrap();
+        for entry in fs.dirs().entries(fs.root).unwrap() {
+            fs.dirs().unlink(fs.root, &entry.name).unwrap();
         }
         // The log is flushed in some txgs.
         for _ in 0..30 {
@@ -379,9 +385,9 @@ fn blocks_of_damaged_tables_leak() {
         let fs = bed.mount(POOL);
         let write = |fs: &FsWriter, name: &str, tags: std::ops::Range<u64>| {
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+            let number = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
             let bytes: Vec<u8> = tags.clone().flat_map(block).collect();
-            fs.write(number, 0, &bytes, true).unwrap();
+            fs.data().write(number, 0, &bytes, true).unwrap();
             (number, tags.map(Some).collect::<Vec<_>>())
         };
         let (gone, kept) = (write(&fs, "gone", 0..40), write(&fs, "kept", 0..40));
@@ -403,7 +409,7 @@ fn blocks_of_damaged_tables_leak() {
         let fs = bed.mount(POOL);
         let mut model: Model = [gone, kept].into();
         check(&fs, &model);
-        fs.unlink(fs.root, b"gone").unwrap();
+        fs.dirs().unlink(fs.root, b"gone").unwrap();
         let gone = *model.keys().next().unwrap();
         model.remove(&gone);
         // Freed space may be used again some txgs later.
@@ -412,10 +418,12 @@ fn blocks_of_damaged_tables_leak() {
             (0..4).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
         }
         check(&fs, &model);
-        fs.unlink(fs.root, b"kept").unwrap();
-        fs.unlink(fs.root, b"new1").unwrap();
+        fs.dirs().unlink(fs.root, b"kept").unwrap();
+        fs.dirs().unlink(fs.root, b"new1").unwrap();
         (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
-        model.retain(|number, _| fs.entries(fs.root).unwrap().iter().any(|entry| entry.object == *number));
+        model.retain(|number, _| {
+            fs.dirs().entries(fs.root).unwrap().iter().any(|entry| entry.object == *number)
+        });
         check(&fs, &model);
         assert!(!bed.spa.is_suspended(), "fast {fast} part {part}");
         fs.unmount().unwrap();
@@ -440,10 +448,10 @@ fn blocks_of_the_intent_log_are_shared() {
         };
         let write = |name: &str, tags: std::ops::Range<u64>| {
             let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-            let number = fs.create(fs.root, name.as_bytes(), &node).unwrap();
+            let number = fs.dirs().create(fs.root, name.as_bytes(), &node).unwrap();
             fs.fsync(number).unwrap();
             for (i, tag) in tags.clone().enumerate() {
-                fs.write(number, (i * LARGE) as u64, &large(tag), true).unwrap();
+                fs.data().write(number, (i * LARGE) as u64, &large(tag), true).unwrap();
                 fs.fsync(number).unwrap();
             }
             (number, tags)
@@ -457,13 +465,13 @@ fn blocks_of_the_intent_log_are_shared() {
         for (number, tags) in &files {
             for (i, tag) in tags.clone().enumerate() {
                 let mut out = vec![0; LARGE];
-                fs.read(*number, (i * LARGE) as u64, &mut out).unwrap();
+                fs.data().read(*number, (i * LARGE) as u64, &mut out).unwrap();
                 assert!(out == large(tag), "file {number} block {i}");
             }
         }
         bed.judge();
         for name in [b"a", b"b", b"c"] {
-            fs.unlink(fs.root, name).unwrap();
+            fs.dirs().unlink(fs.root, name).unwrap();
         }
         (0..30).for_each(|_| bed.spa.dsl_task(|_| Ok(())).unwrap());
         assert_eq!(bed.counts(), (0, 0));
@@ -479,9 +487,9 @@ fn zeros_have_no_entry() {
     bed.set("dedup", ON);
     bed.set("compression", OFF);
     let fs = bed.mount(POOL);
-    let number = fs.create(fs.root, b"zeros", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
-    fs.write(number, 0, &[0; 16 * BLOCK], true).unwrap();
-    fs.write(number, 16 * BLOCK as u64, &block(1), true).unwrap();
+    let number = fs.dirs().create(fs.root, b"zeros", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    fs.data().write(number, 0, &[0; 16 * BLOCK], true).unwrap();
+    fs.data().write(number, 16 * BLOCK as u64, &block(1), true).unwrap();
     bed.spa.sync().unwrap();
     assert_eq!(bed.counts(), (1, 1));
     fs.unmount().unwrap();
@@ -519,15 +527,15 @@ fn tables_of_openzfs_are_written_on() {
             .collect();
         for head in &heads {
             let Ok(fs) = mount(&spa, head, Overrides::default()) else { continue };
-            let entries = fs.entries(fs.root).unwrap();
+            let entries = fs.dirs().entries(fs.root).unwrap();
             for entry in entries.iter().filter(|entry| entry.kind == Some(FileKind::Regular)) {
-                let size = usize::try_from(fs.attr(entry.object).unwrap().size).unwrap().min(8 << 20);
+                let size = usize::try_from(fs.attrs().get(entry.object).unwrap().size).unwrap().min(8 << 20);
                 let mut bytes = vec![0; size];
-                fs.read(entry.object, 0, &mut bytes).unwrap();
+                fs.data().read(entry.object, 0, &mut bytes).unwrap();
                 let copy = [b"copy of ".as_slice(), &entry.name].concat();
                 let node = NewNode::new(FileKind::Regular, 0o644, 0, 0);
-                let number = fs.create(fs.root, &copy, &node).unwrap();
-                fs.write(number, 0, &bytes, true).unwrap();
+                let number = fs.dirs().create(fs.root, &copy, &node).unwrap();
+                fs.data().write(number, 0, &bytes, true).unwrap();
             }
             spa.sync().unwrap();
             fs.unmount().unwrap();
@@ -539,9 +547,9 @@ fn tables_of_openzfs_are_written_on() {
         verify("some txgs later");
         for head in &heads {
             let Ok(fs) = mount(&spa, head, Overrides::default()) else { continue };
-            for entry in fs.entries(fs.root).unwrap() {
+            for entry in fs.dirs().entries(fs.root).unwrap() {
                 if entry.kind == Some(FileKind::Regular) {
-                    fs.unlink(fs.root, &entry.name).unwrap();
+                    fs.dirs().unlink(fs.root, &entry.name).unwrap();
                 }
             }
             fs.unmount().unwrap();
@@ -563,10 +571,10 @@ fn a_scrub_flushes_the_logs_first() {
     bed.set("dedup", ON);
     bed.spa.pool.env.memory.limits.set(Limit::DedupLogTxgMax, 1 << 30).unwrap();
     let fs = bed.mount(POOL);
-    let file = fs.create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &NewNode::new(FileKind::Regular, 0o644, 0, 0)).unwrap();
     let mut bytes = vec![0; 3000 * BLOCK];
     Rng::new(78).fill(&mut bytes);
-    fs.write(file, 0, &bytes, true).unwrap();
+    fs.data().write(file, 0, &bytes, true).unwrap();
     for _ in 0..20 {
         bed.spa.sync().unwrap();
     }
@@ -580,7 +588,7 @@ fn a_scrub_flushes_the_logs_first() {
     assert!(!bed.spa.scans().is_scanning());
     assert_eq!((in_log(), bed.counts()), (0, (3000, 3000)));
     // Later records wait in the log again.
-    fs.write(file, 0, &block(5), true).unwrap();
+    fs.data().write(file, 0, &block(5), true).unwrap();
     bed.spa.sync().unwrap();
     bed.spa.sync().unwrap();
     assert!(in_log() > 0);

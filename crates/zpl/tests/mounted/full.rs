@@ -11,9 +11,9 @@ fn a_full_pool_can_be_emptied() {
     let mut files = 0;
     let full = loop {
         let name = format!("f{files}");
-        let made = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600));
+        let made = fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600));
         files += 1;
-        let written = made.and_then(|number| fs.write(number, 0, &random(&mut rng, 700_000), true));
+        let written = made.and_then(|number| fs.data().write(number, 0, &random(&mut rng, 700_000), true));
         match written {
             Ok(()) => assert!(files < 200, "more than there is"),
             Err(e) => break e,
@@ -23,17 +23,17 @@ fn a_full_pool_can_be_emptied() {
     assert!(files > 20, "{files}");
     assert!(fs.space().unwrap().available < 8 << 20);
     for n in 0..files / 2 {
-        let _ = fs.unlink(fs.root, format!("f{n}").as_bytes());
+        let _ = fs.dirs().unlink(fs.root, format!("f{n}").as_bytes());
     }
     bench.spa.sync().unwrap();
-    let more = fs.create(fs.root, b"more", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.write(more, 0, &random(&mut rng, 2_000_000), true).unwrap();
+    let more = fs.dirs().create(fs.root, b"more", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.data().write(more, 0, &random(&mut rng, 2_000_000), true).unwrap();
     bench.spa.sync().unwrap();
     bench.set("refquota", fs.space().unwrap().referenced + (1 << 20));
-    let mut grow = || fs.append(more, &random(&mut rng, 300_000), true);
+    let mut grow = || fs.data().append(more, &random(&mut rng, 300_000), true);
     let refused = (0..20).find_map(|_| grow().err()).expect("the quota is refused");
     assert_eq!(refused.kind(), zpl::Kind::Quota);
-    fs.unlink(fs.root, b"more").unwrap();
+    fs.dirs().unlink(fs.root, b"more").unwrap();
     fs.unmount().unwrap();
     drop(fs);
     bench.spa.export().unwrap();
@@ -65,9 +65,9 @@ fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let mut rng = Rng::new(8);
     let mut write = |name: &str, step: u64, most: u64| {
-        let number = fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600))?;
+        let number = fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600))?;
         let bytes = random(&mut rng, step as usize);
-        (0..most).try_for_each(|i| fs.write(number, i * step, &bytes, true))
+        (0..most).try_for_each(|i| fs.data().write(number, i * step, &bytes, true))
     };
     // Records above 1 MiB are written in pieces.
     let piece = recordsize.min(1 << 20);
@@ -75,10 +75,10 @@ fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
     assert_eq!(full.kind(), zpl::Kind::NoSpace, "{what}: {full}");
     // Room for some thousand small ones, scattered and not.
     bench.spa.sync().unwrap();
-    let find = |name: &str| fs.lookup(fs.root, name.as_bytes()).unwrap().map(|entry| entry.object);
+    let find = |name: &str| fs.dirs().lookup(fs.root, name.as_bytes()).unwrap().map(|entry| entry.object);
     let large = find("large").unwrap();
-    let size = fs.attr(large).unwrap().size;
-    fs.truncate(large, size.saturating_sub(6 << 20)).unwrap();
+    let size = fs.attrs().get(large).unwrap().size;
+    fs.data().truncate(large, size.saturating_sub(6 << 20)).unwrap();
     (0..4).for_each(|_| bench.spa.sync().unwrap());
     bench.set("recordsize", recordsize);
     fs.refresh().unwrap();
@@ -87,13 +87,13 @@ fn fill(layout: &str, ashift: u32, recordsize: u64, copies: u64) {
         assert!(full.as_ref().is_err_and(|e| e.kind() == zpl::Kind::NoSpace), "{what}: {full:?}");
         bench.spa.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
         if let Some(number) = find(&format!("small{round}")) {
-            let size = fs.attr(number).unwrap().size;
-            fs.truncate(number, size / 2).unwrap();
+            let size = fs.attrs().get(number).unwrap().size;
+            fs.data().truncate(number, size / 2).unwrap();
         }
         (0..4).for_each(|_| bench.spa.sync().unwrap());
     }
     for name in ["large", "small0", "small1", "small2"] {
-        let gone = fs.unlink(fs.root, name.as_bytes());
+        let gone = fs.dirs().unlink(fs.root, name.as_bytes());
         assert!(gone.as_ref().map_or_else(|e| e.kind() == zpl::Kind::NotFound, |_| true), "{what}: {gone:?}");
     }
     bench.spa.sync().unwrap();
@@ -110,17 +110,17 @@ fn pieces_of_a_large_block_are_written_together() {
     let bench = Bench::new(120 << 20, |_| {});
     bench.set("recordsize", 4 << 20);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let number = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    let number = fs.dirs().create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
     let bytes = random(&mut Rng::new(9), 64 << 10);
     for what in ["new", "rewritten"] {
         let before = bench.spa.txgs.synced();
-        (0..512).for_each(|i| fs.write(number, i * (64 << 10), &bytes, true).unwrap());
+        (0..512).for_each(|i| fs.data().write(number, i * (64 << 10), &bytes, true).unwrap());
         let txgs = bench.spa.txgs.synced() - before;
         assert!((4..80).contains(&txgs), "{what}: {txgs}");
     }
-    let full = (512..4096).find_map(|i| fs.write(number, i * (64 << 10), &bytes, true).err());
+    let full = (512..4096).find_map(|i| fs.data().write(number, i * (64 << 10), &bytes, true).err());
     assert_eq!(full.expect("more than there is").kind(), zpl::Kind::NoSpace);
-    fs.unlink(fs.root, b"file").unwrap();
+    fs.dirs().unlink(fs.root, b"file").unwrap();
     fs.unmount().unwrap();
     drop(fs);
     bench.spa.export().unwrap();
@@ -134,12 +134,13 @@ fn writers_of_large_blocks_at_once_are_refused_at_the_call() {
     let bench = Bench::new(400 << 20, |_| {});
     bench.set("copies", 3);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let make = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    let make =
+        |name: &str| fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
     let fill = make("fill");
     let bytes = random(&mut Rng::new(10), 1 << 20);
     let mut at = 0;
     while fs.space().unwrap().available > 24 << 20 {
-        fs.write(fill, at, &bytes, true).unwrap();
+        fs.data().write(fill, at, &bytes, true).unwrap();
         at += 1 << 20;
         bench.spa.sync().unwrap();
     }
@@ -147,7 +148,7 @@ fn writers_of_large_blocks_at_once_are_refused_at_the_call() {
     fs.refresh().unwrap();
     let files: Vec<u64> = (0..8).map(|n| make(&format!("file{n}"))).collect();
     for file in &files {
-        fs.truncate(*file, 64 << 20).unwrap();
+        fs.data().truncate(*file, 64 << 20).unwrap();
     }
     bench.spa.sync().unwrap();
     let barrier = std::sync::Barrier::new(files.len());
@@ -155,13 +156,13 @@ fn writers_of_large_blocks_at_once_are_refused_at_the_call() {
         for file in &files {
             scope.spawn(|| {
                 barrier.wait();
-                let written = fs.write(*file, 16 << 20, &bytes[..4096], true);
+                let written = fs.data().write(*file, 16 << 20, &bytes[..4096], true);
                 assert!(written.as_ref().err().is_none_or(|e| e.kind() == zpl::Kind::NoSpace), "{written:?}");
             });
         }
     });
     bench.spa.sync().unwrap();
-    fs.unlink(fs.root, b"fill").unwrap();
+    fs.dirs().unlink(fs.root, b"fill").unwrap();
     fs.unmount().unwrap();
     drop(fs);
     bench.spa.export().unwrap();
@@ -193,20 +194,22 @@ fn changed_bytes_are_counted_when_a_block_grows_or_takes_the_place_of_a_clone() 
     let bench = Bench::new(256 << 20, |_| {});
     bench.set("recordsize", RECORD as u64);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
+    let file = fs.dirs().create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
     let bytes = random(&mut Rng::new(13), RECORD);
     bench.spa.sync().unwrap();
     let before = bench.spa.dirty.total();
     for (n, part) in bytes.chunks(64 << 10).enumerate() {
-        fs.write(file, (n as u64) * (64 << 10), part, true).unwrap();
+        fs.data().write(file, (n as u64) * (64 << 10), part, true).unwrap();
     }
     let grown = bench.spa.dirty.total() - before;
     assert!((RECORD as u64..2 * RECORD as u64).contains(&grown), "{grown}");
-    let clone = fs.create(fs.root, b"clone", &node(FileKind::Regular, 0o600)).unwrap();
+    let clone = fs.dirs().create(fs.root, b"clone", &node(FileKind::Regular, 0o600)).unwrap();
     bench.spa.sync().unwrap();
     let before = bench.spa.dirty.total();
-    fs.clone_range((zpl::write::CloneFrom::File(&fs, file), 0), (clone, 0), RECORD as u64, true).unwrap();
-    fs.write(clone, 0, &bytes, true).unwrap();
+    fs.clones()
+        .clone_range((zpl::write::CloneFrom::File(&fs, file), 0), (clone, 0), RECORD as u64, true)
+        .unwrap();
+    fs.data().write(clone, 0, &bytes, true).unwrap();
     let written = bench.spa.dirty.total() - before;
     assert!(written >= RECORD as u64, "{written}");
     fs.unmount().unwrap();
@@ -217,12 +220,12 @@ fn changed_bytes_are_counted_when_a_block_grows_or_takes_the_place_of_a_clone() 
 fn more_than_there_is_cannot_be_allocated() {
     let bench = Bench::new(80 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let number = fs.create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
+    let number = fs.dirs().create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
     let available = fs.space().unwrap().available;
-    assert_eq!(fs.allocate(number, 0, available).unwrap_err().kind(), zpl::Kind::NoSpace);
-    assert_eq!(fs.attr(number).unwrap().size, 0);
-    fs.allocate(number, 0, available / 2).unwrap();
-    assert_eq!(fs.attr(number).unwrap().size, available / 2);
+    assert_eq!(fs.data().allocate(number, 0, available).unwrap_err().kind(), zpl::Kind::NoSpace);
+    assert_eq!(fs.attrs().get(number).unwrap().size, 0);
+    fs.data().allocate(number, 0, available / 2).unwrap();
+    assert_eq!(fs.attrs().get(number).unwrap().size, available / 2);
     fs.unmount().unwrap();
 }
 
@@ -242,9 +245,9 @@ fn unsynced_blocks_count_in_quotas_with_what_they_take_on_disk() {
         let step = recordsize.max(16 << 10);
         bench.set_of(&name, &[("quota", QUOTA), ("recordsize", recordsize), ("copies", copies)]);
         let fs = mount(&bench.spa, &name, Overrides::default()).unwrap();
-        let file = fs.create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
-        let full =
-            (0..5000).find_map(|i| fs.write(file, i * step, &random(&mut rng, step as usize), true).err());
+        let file = fs.dirs().create(fs.root, b"f", &node(FileKind::Regular, 0o600)).unwrap();
+        let full = (0..5000)
+            .find_map(|i| fs.data().write(file, i * step, &random(&mut rng, step as usize), true).err());
         assert_eq!(full.map(|e| e.kind()), Some(zpl::Kind::Quota), "{name}");
         fs.unmount().unwrap();
         let used = bench.used(&name);
@@ -263,15 +266,16 @@ fn a_quota_counts_the_unsynced_blocks_of_all_below_it() {
         .map(|n| mount(&bench.spa, &bench.child(&format!("parent/{n}")), Overrides::default()).unwrap())
         .collect();
     for fs in &all {
-        let file = fs.create(fs.root, b"f", &node(FileKind::Regular, 0o600));
+        let file = fs.dirs().create(fs.root, b"f", &node(FileKind::Regular, 0o600));
         let Ok(file) = file else { continue };
-        let full = (0..19).find_map(|i| fs.write(file, i << 20, &random(&mut rng, 1 << 20), true).err());
+        let full =
+            (0..19).find_map(|i| fs.data().write(file, i << 20, &random(&mut rng, 1 << 20), true).err());
         assert!(full.as_ref().is_none_or(|e| e.kind() == zpl::Kind::Quota), "{full:?}");
     }
     let used = bench.used(&parent);
     assert!((QUOTA..QUOTA + QUOTA / 8).contains(&used), "{used}");
     // The space of one is there for the next as soon as it is free.
-    all[0].unlink(all[0].root, b"f").unwrap();
-    let file = all[5].create(all[5].root, b"g", &node(FileKind::Regular, 0o600)).unwrap();
-    all[5].write(file, 0, &random(&mut rng, 1 << 20), true).unwrap();
+    all[0].dirs().unlink(all[0].root, b"f").unwrap();
+    let file = all[5].dirs().create(all[5].root, b"g", &node(FileKind::Regular, 0o600)).unwrap();
+    all[5].data().write(file, 0, &random(&mut rng, 1 << 20), true).unwrap();
 }

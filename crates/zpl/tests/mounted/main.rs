@@ -56,20 +56,20 @@ impl Seen {
 }
 
 fn see(fs: &FsWriter, dir: u64, at: &str, all: &mut BTreeMap<String, Seen>) {
-    for entry in fs.entries(dir).unwrap() {
+    for entry in fs.dirs().entries(dir).unwrap() {
         let path = format!("{at}/{}", String::from_utf8_lossy(&entry.name));
-        let attr = fs.attr(entry.object).unwrap();
+        let attr = fs.attrs().get(entry.object).unwrap();
         let mut data = vec![0; attr.size as usize];
         match attr.kind {
             FileKind::Regular => {
-                fs.read(entry.object, 0, &mut data).unwrap();
+                fs.data().read(entry.object, 0, &mut data).unwrap();
             }
-            FileKind::Symlink => data = fs.readlink(entry.object).unwrap(),
+            FileKind::Symlink => data = fs.data().readlink(entry.object).unwrap(),
             _ => data.clear(),
         }
-        let names = fs.xattr_names(entry.object).unwrap();
+        let names = fs.xattrs().names(entry.object).unwrap();
         let value = |name: Vec<u8>| {
-            let value = fs.xattr(entry.object, &name).unwrap().unwrap();
+            let value = fs.xattrs().get(entry.object, &name).unwrap().unwrap();
             (name, value)
         };
         let seen = Seen {
@@ -84,7 +84,7 @@ fn see(fs: &FsWriter, dir: u64, at: &str, all: &mut BTreeMap<String, Seen>) {
             crtime: attr.crtime,
             data,
             xattrs: names.into_iter().map(value).collect(),
-            acl: fs.acl(entry.object).unwrap(),
+            acl: fs.acls().get(entry.object).unwrap(),
         };
         if attr.kind == FileKind::Directory {
             see(fs, entry.object, &path, all);
@@ -108,22 +108,22 @@ fn random(rng: &mut Rng, len: usize) -> Vec<u8> {
 /// One of everything that a log can hold.
 fn everything(fs: &FsWriter, rng: &mut Rng) {
     let root = fs.root;
-    let dir = fs.create(root, b"dir", &node(FileKind::Directory, 0o755)).unwrap();
-    let file = fs.create(dir, b"file", &node(FileKind::Regular, 0o640)).unwrap();
+    let dir = fs.dirs().create(root, b"dir", &node(FileKind::Directory, 0o755)).unwrap();
+    let file = fs.dirs().create(dir, b"file", &node(FileKind::Regular, 0o640)).unwrap();
     for (at, len) in
         [(0, 100), (70, 5000), (3000, 200_000), (150_000, 1), (131_072, 131_072), (1 << 20, 300_000)]
     {
-        fs.write(file, at, &random(rng, len), true).unwrap();
+        fs.data().write(file, at, &random(rng, len), true).unwrap();
     }
-    fs.truncate(file, 1_200_000).unwrap();
-    fs.punch(file, 100_000, 70_000).unwrap();
-    fs.link(file, root, b"hard").unwrap();
-    fs.create(dir, b"soft", &NewNode::symlink(b"file", 5, 6)).unwrap();
-    fs.create(dir, b"fifo", &node(FileKind::Fifo, 0o600)).unwrap();
-    fs.create(dir, b"dev", &node(FileKind::BlockDevice, 0o600).device(7 << 20 | 3)).unwrap();
-    fs.rename((dir, b"fifo"), (root, b"pipe"), RenameKind::Plain, (0, 0)).unwrap();
-    fs.rename((dir, b"dev"), (dir, b"soft"), RenameKind::Exchange, (0, 0)).unwrap();
-    fs.rename((root, b"pipe"), (root, b"moved"), RenameKind::Whiteout, (0, 0)).unwrap();
+    fs.data().truncate(file, 1_200_000).unwrap();
+    fs.data().punch(file, 100_000, 70_000).unwrap();
+    fs.dirs().link(file, root, b"hard").unwrap();
+    fs.dirs().create(dir, b"soft", &NewNode::symlink(b"file", 5, 6)).unwrap();
+    fs.dirs().create(dir, b"fifo", &node(FileKind::Fifo, 0o600)).unwrap();
+    fs.dirs().create(dir, b"dev", &node(FileKind::BlockDevice, 0o600).device(7 << 20 | 3)).unwrap();
+    fs.dirs().rename((dir, b"fifo"), (root, b"pipe"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.dirs().rename((dir, b"dev"), (dir, b"soft"), RenameKind::Exchange, (0, 0)).unwrap();
+    fs.dirs().rename((root, b"pipe"), (root, b"moved"), RenameKind::Whiteout, (0, 0)).unwrap();
     let set = Settings {
         mode: Some(0o4711),
         uid: Some(7),
@@ -132,20 +132,20 @@ fn everything(fs: &FsWriter, rng: &mut Rng) {
         crtime: Some(Time { sec: 77, nsec: 1 }),
         ..Settings::default()
     };
-    fs.setattr(file, &set).unwrap();
+    fs.attrs().set(file, &set).unwrap();
     let ace = |who, mask| Ace { ace_type: ace_type::ALLOW, flags: 0, access_mask: mask, who, object: None };
-    let acl = fs.create(dir, b"acl", &node(FileKind::Regular, 0o600)).unwrap();
-    let mut list = fs.acl(acl).unwrap();
+    let acl = fs.dirs().create(dir, b"acl", &node(FileKind::Regular, 0o600)).unwrap();
+    let mut list = fs.acls().get(acl).unwrap();
     list.insert(0, ace(501, ace_mask::READ_DATA));
-    fs.set_acl(acl, &list).unwrap();
-    fs.set_xattr(acl, b"user.small", Some(b"value"), XattrMode::Set).unwrap();
-    fs.set_xattr(acl, b"user.gone", Some(b"value"), XattrMode::Set).unwrap();
-    fs.set_xattr(acl, b"user.gone", None, XattrMode::Set).unwrap();
-    fs.set_xattr(acl, b"user.large", Some(&random(rng, 50_000)), XattrMode::Set).unwrap();
-    let gone = fs.create(dir, b"gone", &node(FileKind::Directory, 0o700)).unwrap();
-    fs.create(gone, b"below", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.unlink(gone, b"below").unwrap();
-    fs.rmdir(dir, b"gone").unwrap();
+    fs.acls().set(acl, &list).unwrap();
+    fs.xattrs().set(acl, b"user.small", Some(b"value"), XattrMode::Set).unwrap();
+    fs.xattrs().set(acl, b"user.gone", Some(b"value"), XattrMode::Set).unwrap();
+    fs.xattrs().set(acl, b"user.gone", None, XattrMode::Set).unwrap();
+    fs.xattrs().set(acl, b"user.large", Some(&random(rng, 50_000)), XattrMode::Set).unwrap();
+    let gone = fs.dirs().create(dir, b"gone", &node(FileKind::Directory, 0o700)).unwrap();
+    fs.dirs().create(gone, b"below", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.dirs().unlink(gone, b"below").unwrap();
+    fs.dirs().rmdir(dir, b"gone").unwrap();
 }
 
 /// The images as they are now, as a power cut would leave them: files are written without a cache of ours.
@@ -178,7 +178,7 @@ fn check(dir: &Path, want: &BTreeMap<String, Seen>, least: u64) {
     println!("{} records done again", replayed.done);
     compare(&tree(&fs), want);
     fs.unmount().unwrap();
-    assert!(fs.create(fs.root, b"late", &node(FileKind::Regular, 0o600)).is_err());
+    assert!(fs.dirs().create(fs.root, b"late", &node(FileKind::Regular, 0o600)).is_err());
     drop(fs);
     spa.export().unwrap();
     drop(spa);
@@ -198,10 +198,10 @@ fn promised(settings: &[(&'static str, u64)], seed: u64) {
     assert_eq!(mount(&bench.spa, "wpool", Overrides::default()).unwrap_err().kind(), zpl::Kind::Busy);
     let always = settings.contains(&("sync", 1));
     // Begins the chain, and the use of features.
-    let first = fs.create(fs.root, b"first", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.set_xattr(first, b"user.x", Some(b"y"), XattrMode::Set).unwrap();
+    let first = fs.dirs().create(fs.root, b"first", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.xattrs().set(first, b"user.x", Some(b"y"), XattrMode::Set).unwrap();
     fs.fsync(0).unwrap();
-    fs.write(first, 0, b"z", true).unwrap();
+    fs.data().write(first, 0, b"z", true).unwrap();
     fs.fsync(first).unwrap();
     bench.spa.sync().unwrap();
     let before = bench.spa.txgs.synced();
@@ -264,15 +264,16 @@ impl LogSink for Told {
 fn the_log_forgets_writes_to_files_that_go() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let create = |name: &str| fs.create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
+    let create =
+        |name: &str| fs.dirs().create(fs.root, name.as_bytes(), &node(FileKind::Regular, 0o600)).unwrap();
     let (replaced, removed, linked) = (create("replaced"), create("removed"), create("linked"));
     create("other");
-    fs.link(linked, fs.root, b"again").unwrap();
+    fs.dirs().link(linked, fs.root, b"again").unwrap();
     let told = Arc::new(Told::default());
     fs.set_sink(Some(Arc::clone(&told) as _));
-    fs.rename((fs.root, b"other"), (fs.root, b"replaced"), RenameKind::Plain, (0, 0)).unwrap();
-    fs.unlink(fs.root, b"removed").unwrap();
-    fs.unlink(fs.root, b"linked").unwrap();
+    fs.dirs().rename((fs.root, b"other"), (fs.root, b"replaced"), RenameKind::Plain, (0, 0)).unwrap();
+    fs.dirs().unlink(fs.root, b"removed").unwrap();
+    fs.dirs().unlink(fs.root, b"linked").unwrap();
     assert_eq!(*told.forgotten.lock().unwrap(), [replaced, removed]);
 }
 
@@ -282,24 +283,24 @@ fn the_log_forgets_writes_to_files_that_go() {
 fn nothing_is_logged_of_a_file_without_names() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
     let told = Arc::new(Told::default());
     fs.set_sink(Some(Arc::clone(&told) as _));
     let change = || {
-        fs.write(file, 0, &[1; 5000], true).unwrap();
-        fs.truncate(file, 4000).unwrap();
-        fs.punch(file, 0, 100).unwrap();
-        fs.setattr(file, &Settings { mode: Some(0o640), ..Settings::default() }).unwrap();
-        fs.set_xattr(file, b"user.short", Some(b"x"), XattrMode::Set).unwrap();
-        fs.set_xattr(file, b"user.long", Some(&[1; 50_000]), XattrMode::Set).unwrap();
-        fs.set_xattr(file, b"user.long", None, XattrMode::Set).unwrap();
-        fs.set_acl(file, &fs.acl(file).unwrap()).unwrap();
+        fs.data().write(file, 0, &[1; 5000], true).unwrap();
+        fs.data().truncate(file, 4000).unwrap();
+        fs.data().punch(file, 0, 100).unwrap();
+        fs.attrs().set(file, &Settings { mode: Some(0o640), ..Settings::default() }).unwrap();
+        fs.xattrs().set(file, b"user.short", Some(b"x"), XattrMode::Set).unwrap();
+        fs.xattrs().set(file, b"user.long", Some(&[1; 50_000]), XattrMode::Set).unwrap();
+        fs.xattrs().set(file, b"user.long", None, XattrMode::Set).unwrap();
+        fs.acls().set(file, &fs.acls().get(file).unwrap()).unwrap();
     };
     let count = || std::mem::take(&mut *told.done.lock().unwrap()).len();
     change();
     assert!(count() >= 10, "with a name all are told");
     fs.open_file(file).unwrap();
-    fs.unlink(fs.root, b"file").unwrap();
+    fs.dirs().unlink(fs.root, b"file").unwrap();
     assert_eq!(count(), 1);
     change();
     fs.close_file(file).unwrap();
@@ -354,20 +355,20 @@ fn the_log_of_an_unclean_pool_is_replayed() {
 fn unlinked_files_are_removed_at_the_next_mount() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.set_xattr(file, b"user.large", Some(&[3; 50_000]), XattrMode::Set).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.xattrs().set(file, b"user.large", Some(&[3; 50_000]), XattrMode::Set).unwrap();
     fs.open_file(file).unwrap();
-    let unnamed = fs.create_unnamed(fs.root, &node(FileKind::Regular, 0o600)).unwrap();
+    let unnamed = fs.dirs().create_unnamed(fs.root, &node(FileKind::Regular, 0o600)).unwrap();
     for number in [file, unnamed] {
-        fs.write(number, 0, &random(&mut Rng::new(5), 300_000), true).unwrap();
+        fs.data().write(number, 0, &random(&mut Rng::new(5), 300_000), true).unwrap();
     }
-    fs.unlink(fs.root, b"file").unwrap();
+    fs.dirs().unlink(fs.root, b"file").unwrap();
     bench.spa.sync().unwrap();
     // A file that gets its name late: the log can't make it, so the commit waits for its txg.
-    let late = fs.create_unnamed(fs.root, &node(FileKind::Regular, 0o600)).unwrap();
-    fs.write(late, 0, b"late", true).unwrap();
-    fs.link(late, fs.root, b"late").unwrap();
-    fs.rename((fs.root, b"late"), (fs.root, b"named"), RenameKind::Plain, (0, 0)).unwrap();
+    let late = fs.dirs().create_unnamed(fs.root, &node(FileKind::Regular, 0o600)).unwrap();
+    fs.data().write(late, 0, b"late", true).unwrap();
+    fs.dirs().link(late, fs.root, b"late").unwrap();
+    fs.dirs().rename((fs.root, b"late"), (fs.root, b"named"), RenameKind::Plain, (0, 0)).unwrap();
     fs.fsync(late).unwrap();
     let want = tree(&fs);
     assert_eq!(want.keys().collect::<Vec<_>>(), ["/named"]);
@@ -385,13 +386,13 @@ fn clones_have_no_log_and_rollback_ends_it() {
         })
     };
     let fs = mount(spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
     for n in 0..4u8 {
-        fs.write(file, 0, &[n; 20_000], true).unwrap();
+        fs.data().write(file, 0, &[n; 20_000], true).unwrap();
         fs.fsync(file).unwrap();
     }
     task(|tasks| tasks.snapshot(&["wpool@snap"], &[])).unwrap();
-    fs.write(file, 0, &[9; 90_000], true).unwrap();
+    fs.data().write(file, 0, &[9; 90_000], true).unwrap();
     fs.fsync(file).unwrap();
     {
         let work = (|t: &Tasks<'_>| t.rollback("wpool", None)) as fn(&Tasks<'_>) -> zpl::Result<()>;
@@ -403,8 +404,8 @@ fn clones_have_no_log_and_rollback_ends_it() {
     task(|tasks| tasks.destroy("wpool/untouched", false)).unwrap();
     let clone = mount(spa, "wpool/clone", Overrides::default()).unwrap();
     assert!(clone.replayed().unwrap().done == 0);
-    assert_eq!(clone.attr(file).unwrap().size, 20_000);
-    clone.write(file, 0, b"clone", true).unwrap();
+    assert_eq!(clone.attrs().get(file).unwrap().size, 20_000);
+    clone.data().write(file, 0, b"clone", true).unwrap();
     clone.fsync(0).unwrap();
     let (want, want_clone) = (tree(&fs), tree(&clone));
     let dir = crashed(&bench);
@@ -425,8 +426,8 @@ fn clones_have_no_log_and_rollback_ends_it() {
     task(|tasks| tasks.rollback("wpool", None)).unwrap();
     task(|tasks| tasks.destroy("wpool/clone", false)).unwrap();
     let fs = mount(spa, "wpool", Overrides::default()).unwrap();
-    assert_eq!(fs.attr(file).unwrap().size, 20_000);
-    fs.write(file, 5, b"more", true).unwrap();
+    assert_eq!(fs.attrs().get(file).unwrap().size, 20_000);
+    fs.data().write(file, 5, b"more", true).unwrap();
     fs.fsync(file).unwrap();
     fs.unmount().unwrap();
     drop(fs);
@@ -444,8 +445,8 @@ fn long_names_use_their_feature() {
     bench.set("longname", 1);
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
     let name = [b'n'; 700];
-    fs.create(fs.root, &name, &node(FileKind::Regular, 0o600)).unwrap();
-    assert!(fs.create(fs.root, &[b'n'; 1024], &node(FileKind::Regular, 0o600)).is_err());
+    fs.dirs().create(fs.root, &name, &node(FileKind::Regular, 0o600)).unwrap();
+    assert!(fs.dirs().create(fs.root, &[b'n'; 1024], &node(FileKind::Regular, 0o600)).is_err());
     fs.fsync(0).unwrap();
     let want = tree(&fs);
     check(crashed(&bench).path(), &want, 0);
@@ -461,24 +462,24 @@ fn long_names_use_their_feature() {
 fn quotas_that_a_command_sets_count_on_its_mount() {
     let bench = Bench::new(256 << 20, |_| {});
     let fs = mount(&bench.spa, "wpool", Overrides::default()).unwrap();
-    let file = fs.create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
-    fs.write(file, 0, &random(&mut Rng::new(1), 300_000), true).unwrap();
+    let file = fs.dirs().create(fs.root, b"file", &node(FileKind::Regular, 0o600)).unwrap();
+    fs.data().write(file, 0, &random(&mut Rng::new(1), 300_000), true).unwrap();
     bench.spa.sync().unwrap();
     let command = bench.writer(Options::default());
     let refused = || {
         bench.spa.sync().unwrap();
-        fs.write(file, 0, b"x", true).err().map(|e| e.kind())
+        fs.data().write(file, 0, b"x", true).err().map(|e| e.kind())
     };
-    command.set_quota(QuotaKind::User, 1000, 100_000).unwrap();
+    command.quotas().set(QuotaKind::User, 1000, 100_000).unwrap();
     assert_eq!(refused(), Some(zpl::Kind::Quota));
     // The quota of those without one of their own holds for them only.
-    command.set_quota(QuotaKind::User, 1000, 0).unwrap();
-    command.set_default_quota(QuotaKind::User, 90_000).unwrap();
+    command.quotas().set(QuotaKind::User, 1000, 0).unwrap();
+    command.quotas().set_default(QuotaKind::User, 90_000).unwrap();
     assert_eq!(refused(), Some(zpl::Kind::Quota));
-    command.set_quota(QuotaKind::User, 1000, 10 << 20).unwrap();
+    command.quotas().set(QuotaKind::User, 1000, 10 << 20).unwrap();
     assert_eq!(refused(), None);
-    command.set_quota(QuotaKind::User, 1000, 0).unwrap();
-    command.set_default_quota(QuotaKind::User, 0).unwrap();
+    command.quotas().set(QuotaKind::User, 1000, 0).unwrap();
+    command.quotas().set_default(QuotaKind::User, 0).unwrap();
     assert_eq!(refused(), None);
     fs.unmount().unwrap();
 }
