@@ -137,3 +137,53 @@ fn counters_of_logs_and_datasets_are_those_of_the_operations() {
     assert!(live.fails("zilstat -p none").contains("does not exist"));
     live.export_and_verify("tank");
 }
+
+/// Writes a file and waits until it is in the log.
+fn put(path: &Path, bytes: &[u8]) {
+    std::fs::write(path, bytes).unwrap();
+    std::fs::File::open(path).unwrap().sync_all().unwrap();
+}
+
+#[test]
+fn an_older_state_is_shown_without_the_log_of_later_ones() {
+    let live = Live::new();
+    let Some(at) = live.mounted() else { return };
+    let (doc, important) = (at.join("doc"), at.join("important"));
+    put(&important, b"important");
+    // The log's chain exists in the state to which the pool goes back.
+    for content in [b"first", b"older"] {
+        put(&doc, content);
+        live.ok("zpool sync tank");
+    }
+    live.ok("zpool checkpoint tank");
+    std::fs::remove_file(&important).unwrap();
+    put(&doc, b"newer");
+    live.ok("zpool export tank");
+    let import = format!("zpool import -d {} -o readonly=on", live.disks().display());
+    live.ok(&format!("{import} --rewind-to-checkpoint tank"));
+    assert!(important.exists());
+    assert_eq!(std::fs::read(&doc).unwrap(), b"older");
+    live.ok("zpool export tank");
+    live.ok(&format!("{import} tank"));
+    assert!(!important.exists());
+    assert_eq!(std::fs::read(&doc).unwrap(), b"newer");
+    live.ok("zpool export tank");
+}
+
+#[test]
+fn a_log_on_a_missing_device_is_mentioned() {
+    let live = Live::new();
+    let disks = format!("{} log {}", live.disk("a", 128), live.disk("l", 128));
+    let Some(at) = live.mounted_on("", &disks) else { return };
+    put(&at.join("first"), b"1");
+    live.ok("zpool sync tank");
+    put(&at.join("second"), b"2");
+    live.signal("-KILL");
+    let _ = std::process::Command::new("umount").arg("-l").arg(&at).status();
+    let list = format!("ls -d {} tank:/", live.disks().display());
+    let whole = live.run(&list);
+    assert!(whole.out.contains("second") && !whole.err.contains("not replayed"), "{}{}", whole.out, whole.err);
+    std::fs::remove_file(live.disks().join("l")).unwrap();
+    let told = live.run(&list).err;
+    assert!(told.contains("tank: not replayed: the devices do not return all of the log"), "{told}");
+}

@@ -162,7 +162,13 @@ pub fn check_complete(dataset: &Dataset) -> Result<()> {
 fn open(dataset: &Dataset) -> Result<Content> {
     check_complete(dataset)?;
     match dataset.kind()? {
-        DatasetKind::Filesystem => Filesystem::open(dataset).map(Content::Filesystem),
+        DatasetKind::Filesystem => {
+            let fs = Filesystem::open(dataset)?;
+            for note in fs.replayed().iter().flat_map(|replayed| &replayed.notes) {
+                eprintln!("{}: not replayed: {note}", dataset.name);
+            }
+            Ok(Content::Filesystem(fs))
+        }
         DatasetKind::Volume => Volume::open(dataset).map(Content::Volume),
     }
 }

@@ -20,6 +20,7 @@ mod walk;
 pub mod write;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use ondisk::Malformed;
@@ -64,6 +65,8 @@ pub struct Dsl {
     /// Names that were looked for by number, by ZAP: see [`props::names`].
     names: Mutex<HashMap<(u64, u64), String>>,
     root_dir: u64,
+    /// The pool was opened in an older state than its newest one.
+    is_rewound: AtomicBool,
 }
 
 impl Dsl {
@@ -82,7 +85,18 @@ impl Dsl {
             writer: OnceLock::new(),
             names: Mutex::default(),
             root_dir,
+            is_rewound: AtomicBool::new(false),
         }))
+    }
+
+    /// Whether the pool was opened in an older state than its newest one: then its intent logs belong to later states.
+    pub fn is_rewound(&self) -> bool {
+        self.is_rewound.load(Ordering::Relaxed)
+    }
+
+    /// Says that the pool was opened in an older state.
+    pub(crate) fn set_rewound(&self) {
+        self.is_rewound.store(true, Ordering::Relaxed);
     }
 
     /// The root directory.

@@ -87,6 +87,10 @@ pub(super) fn open_owned(env: &Env, source: ImportSource, options: OpenOptions) 
                     }
                     failed.insert(0, (txg, why));
                 }
+                let found = source.uberblocks.iter().map(|found| found.uberblock.txg).max();
+                if options.checkpoint || lost.is_some() || found.is_some_and(|found| found > uberblock.txg) {
+                    pool.dsl.set_rewound();
+                }
                 if !failed.is_empty() {
                     let newest = lost.unwrap_or(newest);
                     let rewind = Rewind { newest, opened: uberblock.txg, failed, lost_data };

@@ -132,6 +132,21 @@ fn judge(objset: &Arc<Objset>, bp: &Blkptr, at: Bookmark, why: &Error) -> Result
     }
 }
 
+/// Whether a claim in txg `txg` ends the log at a record: at a write whose block is not on disk, and at a clone of such blocks.
+/// Its commit was never acknowledged.
+pub(super) fn ends_at(objset: &Arc<Objset>, record: &LogRecord<'_>, txg: u64) -> bool {
+    match record {
+        LogRecord::Write(write) if write.data.is_none() => read_placed(objset, &write.lr, txg).is_err(),
+        LogRecord::CloneRange(clone) => names_unwritten(clone, txg),
+        _ => false,
+    }
+}
+
+/// Whether a clone record names a block that was not on disk before txg `txg`.
+fn names_unwritten(clone: &CloneRange, txg: u64) -> bool {
+    super::referenced(clone).any(|bp| bp.physical_birth() >= txg || bp.dva(0).is_none())
+}
+
 /// Reads the block of a write record, if it was born in a txg that never reached the disk; returns whether it was.
 fn read_placed(objset: &Arc<Objset>, lr: &LrWrite, txg: u64) -> Result<bool> {
     if lr.blkptr.is_hole() || lr.blkptr.accounting_birth() < txg {
@@ -200,11 +215,10 @@ impl Walk<'_> {
     /// Takes a reference to each block of a clone record. One that was never on disk ends the log.
     #[doc(alias = "zil_claim_clone_range")]
     fn clone_range(&mut self, clone: &CloneRange) -> Result<()> {
-        let stored = || super::referenced(clone);
-        if stored().any(|bp| bp.physical_birth() >= self.txg || bp.dva(0).is_none()) {
+        if names_unwritten(clone, self.txg) {
             return Err(Error::corrupt("a clone record names a block that is not on disk"));
         }
-        self.clones.extend(stored());
+        self.clones.extend(super::referenced(clone));
         Ok(())
     }
 

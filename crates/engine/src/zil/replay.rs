@@ -26,7 +26,7 @@ use ondisk::zil::{LogRecord, LrCommon, TxType};
 use stdx::{AlignedBuf, Buf};
 
 use super::log::{LogHost, Zil};
-use super::{ChainBlock, chain, write_data};
+use super::{ChainBlock, chain, claim, write_data};
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Kind, Result};
 
@@ -144,18 +144,41 @@ pub struct WaitingRecord<'a> {
 }
 
 /// Calls `visit` with the records that wait, in order, until it returns false. The log need not be claimed: then its records
-/// of txgs after `synced`, the last one on disk, wait.
-pub fn visit_waiting(view: &Arc<Objset>, synced: u64, visit: &mut dyn FnMut(WaitingRecord<'_>) -> bool) {
+/// of txgs after `synced`, the last one on disk, wait, and it ends where a claim would end it.
+///
+/// # Errors
+/// The reason why records that were acknowledged, or may have been, cannot be read; those that can be read have been visited.
+pub fn visit_waiting(
+    view: &Arc<Objset>,
+    synced: u64,
+    visit: &mut dyn FnMut(WaitingRecord<'_>) -> bool,
+) -> Result<()> {
     let header = view.phys.zil_header;
-    let first = if header.claim_txg != 0 { header.claim_txg } else { synced.saturating_add(1) };
-    for block in chain(view) {
+    let is_claimed = header.claim_txg != 0;
+    let first = if is_claimed { header.claim_txg } else { synced.saturating_add(1) };
+    let mut blocks = chain(view);
+    'log: for block in blocks.by_ref() {
         let endian = block.decode().map_or(Endian::Little, |b| b.endian);
         for (head, record) in block.records() {
+            if !is_claimed && record.as_ref().is_ok_and(|record| claim::ends_at(view, record, first)) {
+                break 'log;
+            }
             let one = WaitingRecord { seq: head.seq, txtype: TxType(head.txtype), endian, record };
             if head.txg >= first && head.seq > header.replay_seq && !visit(one) {
-                return;
+                return Ok(());
             }
         }
+    }
+    if !is_claimed {
+        let why = |e: Error| Error::new(e.kind(), "the devices do not return all of the log").because(e);
+        return claim::check(view, first).map_err(why);
+    }
+    match blocks.unreached(header.replay_seq) {
+        Some((why, lost)) if header.flags & ZilHeader::REPLAY_NEEDED != 0 => {
+            let what = format!("a block of the log can no longer be read; {lost} records are missing");
+            Err(Error::new(why.kind(), what).because(why.clone()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Records that count: those of a txg that was not synced (`claim_txg` when an import has claimed the log,
 //! else one past the newest synced), with a sequence number above the highest that an interrupted replay has
-//! done. A snapshot has no log.
+//! done. An unclaimed log ends at a write whose block never reached the disk, as a claim ends it. A snapshot has no log, and
+//! neither has a pool that was opened in an older state: the log belongs to later ones.
 //!
 //! Differs from OpenZFS: a record that can't be replayed is noted and the next one is tried, where an
 //! import stops; the times of a write, which the log does not hold, are those of the state before it
@@ -105,7 +106,7 @@ impl LogReplay {
     /// Replays the log of `dataset`, as of txg `synced`.
     fn replay(self, dataset: &Dataset, synced: u64) -> WithLog {
         let mut replayed = Replayed::default();
-        visit_waiting(&self.plain, synced, &mut |one| {
+        let read = visit_waiting(&self.plain, synced, &mut |one| {
             let applied = one.record.and_then(|record| self.apply(one.txtype, one.endian, &record));
             let Err(e) = applied else {
                 replayed.applied += 1;
@@ -116,6 +117,9 @@ impl LogReplay {
             replayed.note(Error::new(kind, what).in_dataset(&dataset.name));
             kind != Kind::Limit
         });
+        if let Err(e) = read {
+            replayed.note(e.in_dataset(&dataset.name));
+        }
         WithLog { objset: Arc::clone(self.scratch.objset()), replayed }
     }
 }
@@ -141,7 +145,8 @@ fn options(dataset: &Dataset, objset: &Objset) -> Options {
 /// The file system `dataset`, whose object set is `plain`, with what its log holds; `None` when there is nothing to
 /// replay.
 fn with_log(dataset: &Dataset, plain: &Arc<Objset>) -> Option<WithLog> {
-    if dataset.is_snapshot() || plain.phys.zil_header.log.is_hole() {
+    // In an older state of the pool the log belongs to later ones.
+    if dataset.is_snapshot() || plain.phys.zil_header.log.is_hole() || dataset.dsl.is_rewound() {
         return None;
     }
     let synced = dataset.dsl.mos.rootbp.logical_birth();
