@@ -182,7 +182,12 @@ fn a_log_on_a_missing_device_is_mentioned() {
     let _ = std::process::Command::new("umount").arg("-l").arg(&at).status();
     let list = format!("ls -d {} tank:/", live.disks().display());
     let whole = live.run(&list);
-    assert!(whole.out.contains("second") && !whole.err.contains("not replayed"), "{}{}", whole.out, whole.err);
+    assert!(
+        whole.out.contains("second") && !whole.err.contains("not replayed"),
+        "{}{}",
+        whole.out,
+        whole.err
+    );
     std::fs::remove_file(live.disks().join("l")).unwrap();
     let told = live.run(&list).err;
     assert!(told.contains("tank: not replayed: the devices do not return all of the log"), "{told}");
