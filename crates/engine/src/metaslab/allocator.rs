@@ -247,12 +247,6 @@ impl SpaceAllocator {
         set.unwrap_or(Limit::SpecialReserve.info().plain)
     }
 
-    /// Whether all metaslabs are loaded, and stay loaded.
-    #[doc(alias = "metaslab_debug_load")]
-    fn loads_all(&self) -> bool {
-        self.memory.get().is_some_and(|memory| memory.limits.is_on(Limit::LoadMetaslabs))
-    }
-
     /// Whether the settings force a block to become a gang.
     #[doc(alias = "metaslab_force_ganging_pct")]
     pub(super) fn is_forced(&self, psize: u64) -> bool {
@@ -529,7 +523,7 @@ impl SpaceAllocator {
     pub(crate) fn preload(&self, txg: u64) {
         let tables = self.tables();
         let groups: Vec<&Arc<Group>> = tables.vdevs.values().flat_map(|vdev| &vdev.groups).collect();
-        let all = self.loads_all();
+        let all = self.memory.get().is_some_and(|memory| memory.limits.is_on(Limit::LoadMetaslabs));
         for group in &groups {
             let mut best: Vec<_> =
                 group.metaslabs.iter().filter(|metaslab| all || metaslab.may_hold(1, false)).collect();

@@ -66,7 +66,7 @@ pub struct FreeSpace<'a> {
     pub(super) spa: &'a Spa,
 }
 
-/// Background activities of all kinds: what they have left, pause, cancel.
+/// Background activities of all kinds: their remaining work, pause, cancel.
 #[derive(Debug, Clone, Copy)]
 pub struct Background<'a> {
     pub(super) spa: &'a Spa,
@@ -108,7 +108,7 @@ pub struct BlockSharing<'a> {
     pub(super) spa: &'a Spa,
 }
 
-/// Sizes: what datasets may use, what is kept back.
+/// Sizes: space that datasets may use, and reserves.
 #[derive(Debug, Clone, Copy)]
 pub struct SpaceFacts<'a> {
     pub(super) spa: &'a Spa,
@@ -189,7 +189,7 @@ impl Spa {
         FreeSpace { spa: self }
     }
 
-    /// Background activities of all kinds: what they have left, pause, cancel.
+    /// Background activities of all kinds: their remaining work, pause, cancel.
     pub fn background(&self) -> Background<'_> {
         Background { spa: self }
     }
@@ -224,7 +224,7 @@ impl Spa {
         BlockSharing { spa: self }
     }
 
-    /// Sizes: what datasets may use, what is kept back.
+    /// Sizes: space that datasets may use, and reserves.
     pub fn space_facts(&self) -> SpaceFacts<'_> {
         SpaceFacts { spa: self }
     }

@@ -56,8 +56,7 @@ impl Live {
             Ok(made) => {
                 let keep = made.keep_attr.min(made.keep);
                 let handle = handle_of(made.generation.0, flags);
-                let object = self.object(made.attr.ino.0);
-                object.into_iter().for_each(|object| self.writers.opened(object, handle));
+                self.object(made.attr.ino.0).into_iter().for_each(|file| self.writers.opened(file, handle));
                 reply.created(&keep, &made.attr, made.generation, handle, FopenFlags::FOPEN_KEEP_CACHE);
             }
             Err(e) => reply.error(errno(&e)),

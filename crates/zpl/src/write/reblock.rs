@@ -351,7 +351,7 @@ fn owners(fs: &FsWriter, node: &Node) -> [u64; 3] {
     [fs.fields.uid, fs.fields.gid, fs.fields.projid].map(|attr| node.word(attr))
 }
 
-/// Gives the hidden file the owners of the file, and no right to act for them.
+/// Makes the owners of the file those of the hidden file, whose set-id bits are cleared.
 fn own_as(fs: &FsWriter, tx: &engine::dmu::Tx, hidden: &Node, node: &Node) -> Result<()> {
     let [uid, gid, projid] = owners(fs, node);
     if owners(fs, hidden) == [uid, gid, projid] {

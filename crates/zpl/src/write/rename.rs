@@ -118,7 +118,7 @@ fn told(
     Ok(())
 }
 
-/// Gives the file its new name, in place of the file that has it.
+/// Enters the file under its new name, in place of the file that has it.
 fn add_target(
     fs: &FsWriter,
     steps: &Steps<'_>,

@@ -513,7 +513,7 @@ fn excise_rebuilt(spa: &Spa, top: &Recorded) {
     let mut whole = Vec::new();
     for leaf in to_fill(spa, top.id).into_iter().filter_map(|(guid, _)| tree.leaf(guid).cloned()) {
         let end = top.record.max_txg.saturating_add(1);
-        // A leaf that missed writes later was away for a part of the work: a resilver finds what it lacks.
+        // A leaf that missed writes later was away for a part of the work: a resilver finds the blocks that it lacks.
         if leaf.dtl.read().ranges().last().is_some_and(|range| range.1 > end) {
             continue;
         }
