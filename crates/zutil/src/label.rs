@@ -103,10 +103,11 @@ impl DeviceLabels {
     }
 
     /// The configuration of another pool for the same vdev, in as many copies as the chosen one: a change of the pool's guid was
-    /// interrupted.
+    /// interrupted. A vdev that was being split off is none: its newest uberblock is one of the new pool.
     pub fn rival(&self) -> Option<&NvList> {
         let (pool, vdev) = self.owner()?;
-        let is_rival = |id: (u64, u64)| id.0 != 0 && id.0 != pool && id.1 == vdev;
+        let split_from = self.best()?.u64("split_guid");
+        let is_rival = |id: (u64, u64)| id.0 != 0 && id.0 != pool && id.1 == vdev && Some(id.0) != split_from;
         let rivals = || self.usable().filter(|(_, config)| is_rival(identity(config)));
         (pool != 0 && rivals().count() == self.count()).then(|| rivals().next().map(|(_, config)| config))?
     }

@@ -86,6 +86,24 @@ fn a_former_pool_in_the_other_labels_is_noted() {
     assert!(pool.notes.iter().any(|note| matches!(note, Note::OtherLabels(_))));
 }
 
+/// Power failed between the two halves of a disk's labels, in a change of the pool's guid or in a split: in the latter case the
+/// disk's newest uberblock is one of the new pool, which the old one must not follow.
+#[test]
+fn a_disk_amid_a_change_of_guid_stays_and_one_amid_a_split_leaves() {
+    for split in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        raidz(dir.path());
+        let mut new = label("new", 8, 51, 1, 11, &leaf(0, 11, "/old/a"));
+        if split {
+            new.add("split_guid", 7u64);
+        }
+        write_labels(&dir.path().join("a"), &new, &[0, 2]);
+        let found: Vec<(u64, usize)> =
+            pools(dir.path()).iter().map(|pool| (pool.guid, pool.members.len())).collect();
+        assert_eq!(found, if split { vec![(8, 1), (7, 2)] } else { vec![(7, 3)] });
+    }
+}
+
 #[test]
 fn a_copied_disk_is_used_once() {
     let dir = tempfile::tempdir().unwrap();
