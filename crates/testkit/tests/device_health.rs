@@ -6,6 +6,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use blkdev::{Device, Fault, FaultyDevice};
@@ -265,6 +266,23 @@ fn properties_say_how_many_errors_are_too_many() {
     set(&bench, bench.guid(0), 3);
     (0..2).for_each(|_| bench.write());
     assert_eq!(bench.health(0), DEGRADED);
+}
+
+/// A slow disk is degraded; when another one beside it is slow, too, the cause is elsewhere.
+#[test]
+fn disks_that_are_slow_together_are_not_degraded() {
+    for slow in [1, 2] {
+        let mut bench = Bench::mirror();
+        let settings = vec![("slow_io_n".to_owned(), PropValue::Number(5))];
+        let top = bench.spa.pool.tree().config.children[0].guid;
+        bench.spa.sync_task(move |spa, tx| spa.disks().set_props(top, &settings, tx)).unwrap();
+        for disk in 0..slow {
+            bench.leaf(disk).stats.slow.fetch_add(9, Ordering::Relaxed);
+        }
+        bench.write();
+        let first = if slow == 1 { DEGRADED } else { Health::ONLINE };
+        assert_eq!([bench.health(0), bench.health(1)], [first, Health::ONLINE]);
+    }
 }
 
 /// The administrator's word lasts; of a disk that can't be done without it only makes a degraded one.

@@ -2,7 +2,7 @@
 //!
 //! The sync thread checks them between two txgs. A device that failed a request is probed; if nothing can be
 //! read from it or written to it, it is faulted, or removed if there is no device any more. One that works,
-//! but failed too often, is faulted; one that returned wrong bytes too often is degraded, and stays in use. A
+//! but failed too often, is faulted; one that returned wrong bytes or was slow too often is degraded, and stays in use. A
 //! device without which something could not be read is never faulted: it is degraded, and if it does not work
 //! at all the pool is suspended.
 //!
@@ -10,7 +10,8 @@
 //! configuration its state.
 //!
 //! Format source: `vdev_probe`, `vdev_fault`, `spa_async_fault_vdev`, OpenZFS 2.3; the limits are those of its
-//! `zfs-diagnosis` module. Differs from OpenZFS: the daemon that decides there is part of the engine.
+//! `zfs-diagnosis` module. Differs from OpenZFS: the daemon that decides there is part of the engine, and the rule
+//! that devices with one parent are not judged while several of them fail in the same way counts for slow ones only.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
@@ -31,6 +32,7 @@ use crate::vdev::health::record;
 use crate::vdev::leaf::{FailedIo, Leaf};
 use crate::vdev::probe::probe;
 use crate::vdev::top::Top;
+use crate::vdev::tree::Tree;
 
 /// How many in which time are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +111,8 @@ struct Record {
     io: Serd,
     checksum: Serd,
     slow: Serd,
+    /// When slow requests were last seen, if they count at all.
+    slow_at: Option<Duration>,
     reports: Rate,
     slow_reports: Rate,
 }
@@ -151,8 +155,15 @@ fn counts_of(leaf: &Leaf) -> [u64; 4] {
 }
 
 impl Diagnosis {
-    fn judge(&self, leaf: &Leaf, limits: Limits, now: Duration) -> Verdict {
+    /// Judges a device by what happened since the last time. Slow requests speak against it only when no device in `peers`, those
+    /// with the same parent, has any: else their cause is not in the device.
+    fn judge(&self, leaf: &Leaf, peers: &[u64], limits: Limits, now: Duration) -> Verdict {
         let mut all = self.0.lock();
+        let is_slow = |guid, within| {
+            let at = all.get(guid).and_then(|record| record.slow_at);
+            at.is_some_and(|at| now.saturating_sub(at) <= within)
+        };
+        let has_peer = limits.slow.is_some_and(|limit| peers.iter().any(|guid| is_slow(guid, limit.within)));
         let record = all.entry(leaf.guid).or_default();
         let counts = counts_of(leaf);
         let seen = std::mem::replace(&mut record.seen, counts);
@@ -164,7 +175,7 @@ impl Diagnosis {
         let fails = record.io.note(new(0).saturating_add(new(1)), limits.io, now);
         let lies = record.checksum.note(new(2), limits.checksum, now);
         let slow = limits.slow.is_some_and(|limit| record.slow.note(new(3), limit, now));
-        match (fails, lies || slow) {
+        match (fails, lies || slow && !has_peer) {
             (true, _) => Verdict::Fails,
             (false, true) => Verdict::IsPoor,
             (false, false) => Verdict::Fine,
@@ -176,6 +187,14 @@ impl Diagnosis {
         let [.., slow] = counts_of(leaf);
         let seen = self.0.lock().get(&leaf.guid).map_or(0, |record| record.seen[3]);
         slow != seen
+    }
+
+    /// Slow requests of the device count from now on against those of its peers.
+    #[doc(alias = "fmd_serd_active")]
+    fn note_slow(&self, leaf: &Leaf, now: Duration) {
+        if self.was_slow(leaf) {
+            self.0.lock().entry(leaf.guid).or_default().slow_at = Some(now);
+        }
     }
 
     /// The number of `new` slow requests that may be reported: `most` per second.
@@ -215,13 +234,17 @@ impl Disks<'_> {
         let wanting = |leaf: &&Arc<Leaf>| leaf.has_alarm() || self.spa.diagnosis.was_slow(leaf);
         let mut alarmed: Vec<&Arc<Leaf>> = tree.leaves().filter(wanting).collect();
         alarmed.sort_unstable_by_key(|leaf| leaf.guid);
+        // All of them before one is judged.
+        let now = self.spa.pool.env.clock.monotonic();
+        let counts = |leaf: &&&Arc<Leaf>| limits_of(self.spa, leaf).slow.is_some();
+        alarmed.iter().filter(counts).for_each(|leaf| self.spa.diagnosis.note_slow(leaf, now));
         for leaf in alarmed {
             let failures = leaf.take_alarm().unwrap_or_default();
             for failure in failures.iter().filter(|failure| failure.kind != FailedIo::Read) {
                 self.spa.reports().report_failure(leaf, failure);
             }
             let Some(top) = tree.top_of(leaf.guid).filter(|_| leaf.device().is_some()) else { continue };
-            examine(self.spa, leaf, &top, !failures.is_empty());
+            examine(self.spa, leaf, &top, &peers_of(&tree, leaf.guid), !failures.is_empty());
         }
     }
 
@@ -277,7 +300,19 @@ impl Disks<'_> {
     }
 }
 
-fn examine(spa: &Spa, leaf: &Leaf, top: &Top, failed: bool) {
+fn limits_of(spa: &Spa, leaf: &Leaf) -> Limits {
+    Limits::of(spa.disks().set_numbers(leaf.guid, LIMITS))
+}
+
+/// The other vdevs with the same parent.
+fn peers_of(tree: &Tree, leaf: u64) -> Vec<u64> {
+    let all = tree.config.walk();
+    let parent = all.into_iter().find(|vdev| vdev.children.iter().any(|child| child.guid == leaf));
+    let children = parent.into_iter().flat_map(|parent| &parent.children);
+    children.map(|child| child.guid).filter(|guid| *guid != leaf).collect()
+}
+
+fn examine(spa: &Spa, leaf: &Leaf, top: &Top, peers: &[u64], failed: bool) {
     let found = failed.then(|| probe(leaf));
     if let Some(found) = found.filter(|found| !found.is_fine()) {
         spa.reports().report_leaf("ereport.fs.zfs.probe_failure", leaf);
@@ -288,8 +323,7 @@ fn examine(spa: &Spa, leaf: &Leaf, top: &Top, failed: bool) {
         return;
     }
     report_slow(spa, leaf);
-    let limits = Limits::of(spa.disks().set_numbers(leaf.guid, LIMITS));
-    match spa.diagnosis.judge(leaf, limits, spa.pool.env.clock.monotonic()) {
+    match spa.diagnosis.judge(leaf, peers, limits_of(spa, leaf), spa.pool.env.clock.monotonic()) {
         _ if !spa.limits().is_on(crate::memory::Limit::FaultAgents) => {}
         Verdict::Fine => {}
         Verdict::Fails if spa.disks().stays_though_faulty(leaf, top) => {
