@@ -10,6 +10,7 @@ use clikit::verb::Failure;
 use engine::Kind;
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
+use engine::zil::in_memory::Replayed;
 use zpl::{Filesystem, Inode};
 use zvol::Volume;
 
@@ -74,7 +75,7 @@ impl<'a> Access<'a> {
             if path.is_some_and(|p| !p.is_empty()) {
                 return Err(Failure::cannot("open", &target.text, "a volume has no paths inside"));
             }
-            return Ok(Named::Volume(Volume::open(&dataset).map_err(why)?));
+            return Ok(Named::Volume(self.volume(&dataset, ctx).map_err(why)?));
         }
         let fs = self.filesystem(&dataset, ctx).map_err(why)?;
         let path = path.unwrap_or_default();
@@ -101,18 +102,31 @@ impl<'a> Access<'a> {
         if let Some(fs) = self.filesystems.get(&dataset.name) {
             return Ok(Arc::clone(fs));
         }
-        let moment = self.source.txg.is_some() || self.source.rewind_to_checkpoint;
-        let fs = if moment { Filesystem::open_committed(dataset)? } else { Filesystem::open(dataset)? };
-        if let Some(replayed) = fs.replayed() {
-            let (name, n) = (&dataset.name, replayed.applied);
-            ctx.warn(format!(
-                "{name}: the pool was not exported: {n} records of its intent log are included"
-            ));
-            for note in &replayed.notes {
-                ctx.warn(format!("{name}: not replayed: {note}"));
-            }
-        }
+        let fs =
+            if self.is_older() { Filesystem::open_committed(dataset)? } else { Filesystem::open(dataset)? };
+        tell(&dataset.name, fs.replayed(), ctx);
         self.filesystems.insert(dataset.name.clone(), Arc::clone(&fs));
         Ok(fs)
+    }
+
+    /// As [`Access::filesystem`], for a volume.
+    fn volume(&self, dataset: &Dataset, ctx: &mut Ctx) -> engine::Result<Arc<Volume>> {
+        let volume = if self.is_older() { Volume::open_committed(dataset)? } else { Volume::open(dataset)? };
+        tell(&dataset.name, volume.replayed(), ctx);
+        Ok(volume)
+    }
+
+    fn is_older(&self) -> bool {
+        self.source.txg.is_some() || self.source.rewind_to_checkpoint
+    }
+}
+
+/// Says that an intent log was replayed in memory, and its records that were not.
+fn tell(name: &str, replayed: Option<&Replayed>, ctx: &mut Ctx) {
+    let Some(replayed) = replayed else { return };
+    let n = replayed.applied;
+    ctx.warn(format!("{name}: the pool was not exported: {n} records of its intent log are included"));
+    for note in &replayed.notes {
+        ctx.warn(format!("{name}: not replayed: {note}"));
     }
 }

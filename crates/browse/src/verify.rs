@@ -4,6 +4,7 @@
 //! by the user (the findings so far are shown).
 
 mod json;
+mod logs;
 mod places;
 mod text;
 
@@ -16,6 +17,7 @@ use engine::scan::account::WalkEvent;
 use engine::scan::verify::{Report, VerifyOptions, VerifyScope, verify};
 use engine::vdev::plan::Depth;
 
+use logs::BadLog;
 use places::Places;
 
 /// Damage that redundancy covers.
@@ -91,18 +93,37 @@ impl Verb for Verify {
             &mut |_: &WalkEvent<'_>| (),
         );
         bar.finish();
-        let places = Places::new(&pool, &report, &stop);
+        let findings = Findings {
+            places: Places::new(&pool, &report, &stop),
+            logs: logs::bad_logs(&pool, &stop),
+            report,
+        };
         if self.json {
-            json::print(&self, &pool, &report, &places, ctx)?;
+            json::print(&self, &pool, &findings, ctx)?;
         } else {
-            text::print(&self, &pool, &report, &places, ctx)?;
+            text::print(&self, &pool, &findings, ctx)?;
         }
-        Ok(exit(&report))
+        Ok(exit(&findings))
     }
 }
 
-fn exit(report: &Report) -> Exit {
-    if report.is_lost() {
+/// All that a verification found.
+#[derive(Debug)]
+struct Findings {
+    report: Report,
+    places: Places,
+    logs: Vec<BadLog>,
+}
+
+impl Findings {
+    fn is_lost(&self) -> bool {
+        self.report.is_lost() || !self.logs.is_empty()
+    }
+}
+
+fn exit(findings: &Findings) -> Exit {
+    let report = &findings.report;
+    if findings.is_lost() {
         LOST
     } else if report.account.stopped {
         Exit::INTERRUPTED

@@ -188,7 +188,17 @@ fn a_log_on_a_missing_device_is_mentioned() {
         whole.out,
         whole.err
     );
+    let verify = format!("verify -q -d {} tank", live.disks().display());
+    assert!(live.ok(&verify).contains("all is well"));
     std::fs::remove_file(live.disks().join("l")).unwrap();
+    let lost = "the devices do not return all of the log";
     let told = live.run(&list).err;
-    assert!(told.contains("tank: not replayed: the devices do not return all of the log"), "{told}");
+    assert!(told.contains(&format!("tank: not replayed: {lost}")), "{told}");
+    let checked = live.run(&verify);
+    assert!(
+        checked.code == 2 && checked.out.contains(&format!("intent log of tank: {lost}")),
+        "{}",
+        checked.out
+    );
+    assert!(!checked.out.contains("all is well"), "{}", checked.out);
 }

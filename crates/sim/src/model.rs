@@ -332,7 +332,7 @@ fn quotas_of(dataset: &Dataset) -> engine::Result<BTreeMap<u64, u64>> {
 
 /// All bytes of a volume.
 fn device_of(dataset: &Dataset) -> Result<Content, String> {
-    let volume = Volume::open(dataset).map_err(said)?;
+    let volume = Volume::open_committed(dataset).map_err(said)?;
     let next = |at| data_from(volume.span(at, u64::MAX));
     Content::read(volume.size, next, |at, out| volume.read_at(at, out)).map_err(said)
 }

@@ -17,10 +17,12 @@ use engine::spa::attach::{Attach, NewDevice};
 use engine::spa::checkpoint::CheckpointState;
 use engine::spa::scrub::ScanCommand;
 use engine::vdev::config::AllocBias;
+use engine::vdev::leaf::Leaf;
 use engine::vdev::top::VdevLayout;
 use engine::vdev::tree::Tree;
 use ondisk::pool::DslScan;
 use stdx::rng::Rng;
+use zcommon::health::Health;
 
 use crate::actor::{Actor, Ended};
 use crate::check;
@@ -325,11 +327,14 @@ impl Run {
         }
     }
 
-    /// Whether a leaf of a mirror leaves as many behind as the machine had at first.
+    /// Whether a leaf of a mirror leaves as many whole ones behind as the machine had disks at first.
     fn is_spared(&self, tree: &Tree, leaf: u64) -> bool {
         let Some(top) = tree.top_of(leaf) else { return false };
         let least = if self.machine.shape == world::Shape::Mirror { 2 } else { 1 };
-        matches!(top.layout, VdevLayout::Mirror) && top.leaves().count() > least
+        let is_whole = |other: &Arc<Leaf>| {
+            other.guid != leaf && other.health() == Health::ONLINE && other.dtl.read().is_empty()
+        };
+        matches!(top.layout, VdevLayout::Mirror) && top.leaves().filter(is_whole).count() >= least
     }
 
     fn export(&mut self) -> Result<(), String> {

@@ -11,6 +11,7 @@ use engine::dsl::props::settings::{PropRules, Settings};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
 use engine::spa::space::PoolSpace;
+use engine::zil::in_memory::Replayed;
 use engine::{Error, Kind, Result};
 use parking_lot::{Mutex, RwLock};
 use zpl::Filesystem;
@@ -164,12 +165,20 @@ fn open(dataset: &Dataset) -> Result<Content> {
     match dataset.kind()? {
         DatasetKind::Filesystem => {
             let fs = Filesystem::open(dataset)?;
-            for note in fs.replayed().iter().flat_map(|replayed| &replayed.notes) {
-                eprintln!("{}: not replayed: {note}", dataset.name);
-            }
+            tell(dataset, fs.replayed());
             Ok(Content::Filesystem(fs))
         }
-        DatasetKind::Volume => Volume::open(dataset).map(Content::Volume),
+        DatasetKind::Volume => {
+            let volume = Volume::open(dataset)?;
+            tell(dataset, volume.replayed());
+            Ok(Content::Volume(volume))
+        }
+    }
+}
+
+fn tell(dataset: &Dataset, replayed: Option<&Replayed>) {
+    for note in replayed.iter().flat_map(|replayed| &replayed.notes) {
+        eprintln!("{}: not replayed: {note}", dataset.name);
     }
 }
 

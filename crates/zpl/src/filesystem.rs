@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
-use engine::dmu::{LiveObjset, Objset};
+use engine::dmu::Objset;
 use engine::dsl::Dataset;
 use engine::sa::SaTables;
 use engine::types::Bookmark;
 use engine::zap::TOUPPER;
+use engine::zil::in_memory::{Replayed, WithLog};
 use engine::{Error, Kind, Result};
 
 use crate::fuid::FuidTable;
@@ -80,33 +81,6 @@ pub struct Statfs {
     pub referenced: u64,
     /// Objects in use.
     pub objects: u64,
-}
-
-/// Failures that are kept one by one.
-const MAX_NOTES: usize = 1000;
-
-/// Result of a replay in memory.
-#[derive(Debug, Clone, Default)]
-pub struct Replayed {
-    /// Records applied.
-    pub applied: u64,
-    /// Records that could not be applied, and why.
-    pub notes: Vec<Error>,
-}
-
-impl Replayed {
-    pub(crate) fn note(&mut self, e: Error) {
-        if self.notes.len() < MAX_NOTES {
-            self.notes.push(e);
-        }
-    }
-}
-
-/// A file system's object set as its log leaves it.
-#[derive(Debug)]
-pub(crate) struct WithLog {
-    pub objset: Arc<LiveObjset>,
-    pub replayed: Replayed,
 }
 
 /// A file system open for reading.

@@ -39,9 +39,7 @@ pub use attr::{Attr, FileKind, Rdev, Time};
 pub use dir::{Dirent, Entries};
 pub use engine::dmu::{Span, Unreadable};
 pub use file::Reader;
-pub use filesystem::{
-    CaseSensitivity, Filesystem, Replayed, Statfs, VERSION_USERSPACE, pool_version_for, version_for,
-};
+pub use filesystem::{CaseSensitivity, Filesystem, Statfs, VERSION_USERSPACE, pool_version_for, version_for};
 pub use inode::Inode;
 pub use ondisk::znode::pflags;
 pub use path::MAX_SYMLINKS;

@@ -13,9 +13,10 @@ pub use create::{check, create, reservation};
 pub use live::{LiveVolume, open, replay_all};
 
 use engine::dmu::prefetch::Prefetch;
-use engine::dmu::{Content, Object, Span, Unreadable};
+use engine::dmu::{Content, Object, Objset, Span, Unreadable};
 use engine::dsl::Dataset;
 use engine::zap::Zap;
+use engine::zil::in_memory::{Replayed, WithLog};
 use engine::{Error, Result};
 use ondisk::names::{ZVOL_OBJECT, ZVOL_ZAP_OBJECT};
 use stdx::Buf;
@@ -30,24 +31,46 @@ pub struct Volume {
     /// Bytes of the device.
     pub size: u64,
     object: Object,
+    /// The object set with what the intent log holds, which `object` is in.
+    log: Option<WithLog>,
 }
 
 impl Volume {
     /// Opens the volume in `dataset` (a head or a snapshot). `Unsupported` for a file system,
     /// `KeyMissing` for an encrypted one without its key.
+    ///
+    /// Changes in the intent log beyond the newest txg are included, too (see [`engine::zil::in_memory`]);
+    /// [`Volume::open_committed`] leaves them out.
     pub fn open(dataset: &Dataset) -> Result<Arc<Self>> {
-        Self::load(dataset).map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
+        let open = || -> Result<Self> {
+            let objset = dataset.objset()?;
+            match replay::with_log(dataset, &objset) {
+                Some(log) => Self::load(dataset, log.objset.view(), Some(log)),
+                None => Self::load(dataset, objset, None),
+            }
+        };
+        open().map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
     }
 
-    fn load(dataset: &Dataset) -> Result<Self> {
-        let objset = dataset.objset()?;
+    /// As [`Volume::open`], but exactly as the newest txg left it.
+    pub fn open_committed(dataset: &Dataset) -> Result<Arc<Self>> {
+        let open = || Self::load(dataset, dataset.objset()?, None);
+        open().map(Arc::new).map_err(|e| e.in_dataset(&dataset.name))
+    }
+
+    /// The in-memory replay of the intent log; `None` when there was none.
+    pub fn replayed(&self) -> Option<&Replayed> {
+        self.log.as_ref().map(|log| &log.replayed)
+    }
+
+    fn load(dataset: &Dataset, objset: Arc<Objset>, log: Option<WithLog>) -> Result<Self> {
         if objset.phys.objset_type != ondisk::ObjsetType::Zvol {
             return Err(Error::unsupported(format!("not a volume but {}", objset.phys.objset_type.name())));
         }
         let properties = Zap::open(&objset.object(ZVOL_ZAP_OBJECT)?)?;
         let size = properties.need("size")?;
         let object = objset.object(ZVOL_OBJECT)?;
-        Ok(Self { name: dataset.name.clone(), guid: dataset.phys.guid, size, object })
+        Ok(Self { name: dataset.name.clone(), guid: dataset.phys.guid, size, object, log })
     }
 
     /// Bytes of a block (`volblocksize`).

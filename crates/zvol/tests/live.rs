@@ -7,6 +7,7 @@ use std::sync::Arc;
 use engine::dsl::props::PropValue;
 use engine::dsl::write::Tasks;
 use engine::dsl::write::props::SettingSource;
+use engine::env::Env;
 use engine::spa::Spa;
 use engine::zil::{Itx, Zil};
 use ondisk::names::ZVOL_OBJECT;
@@ -14,7 +15,7 @@ use ondisk::zil::{CloneRange, LogRecord, LrCloneRange, TxType};
 use ondisk::{Blkptr, ObjsetType};
 use stdx::rng::Rng;
 use testkit::{pools, zdb};
-use zvol::LiveVolume;
+use zvol::{LiveVolume, Volume};
 
 const SIZE: u64 = 8 << 20;
 
@@ -80,6 +81,24 @@ fn reopened(dir: &Path, model: &[u8], least: u64) {
     }
 }
 
+/// The volume of a pool that is only read: its log is replayed in memory.
+fn read_only(dir: &Path, model: &[u8], least: u64) {
+    let env = Env::system(64 << 20).unwrap();
+    let pool = zutil::import::open_pool(&env, &[dir.to_path_buf()], "tank", Default::default()).unwrap();
+    let dataset = pool.dsl.dataset("tank/vol").unwrap();
+    let volume = Volume::open(&dataset).unwrap();
+    let replayed = volume.replayed().unwrap();
+    assert!(replayed.applied >= least && replayed.notes.is_empty(), "{replayed:?}");
+    let bytes = |volume: &Volume| {
+        let mut out = vec![0; volume.size as usize];
+        assert_eq!(volume.read_at(0, &mut out).unwrap(), out.len());
+        out
+    };
+    assert!(bytes(&volume) == model);
+    let committed = Volume::open_committed(&dataset).unwrap();
+    assert!(committed.replayed().is_none() && bytes(&committed) != model);
+}
+
 fn model(block: u64, settings: &'static [(&'static str, u64)], seed: u64) {
     let dir = tempfile::tempdir().unwrap();
     let spa = pools::create_dir(dir.path(), "tank", 256 << 20).unwrap();
@@ -113,6 +132,7 @@ fn model(block: u64, settings: &'static [(&'static str, u64)], seed: u64) {
     volume.flush().unwrap();
     let crashed = tempfile::tempdir().unwrap();
     pools::copy(dir.path(), crashed.path());
+    read_only(crashed.path(), &model, 8);
     reopened(crashed.path(), &model, 8);
     volume.resize(SIZE * 2).unwrap();
     model.resize(SIZE as usize * 2, 0);

@@ -6,21 +6,16 @@ use clikit::ctx::Ctx;
 use clikit::output::json::{JsonStyle, document, print as print_value};
 use engine::scan::space::SpaceRange;
 use engine::scan::stats::{Row, Sums};
-use engine::scan::verify::{Remedy, Report};
+use engine::scan::verify::Remedy;
 use engine::spa::Pool;
 use serde_json::{Map, Value, json};
 
-use super::Verify;
-use super::places::{Line, Places};
+use super::places::Line;
+use super::{Findings, Verify};
 
 /// Prints the report.
-pub fn print(
-    verify: &Verify,
-    pool: &Pool,
-    report: &Report,
-    places: &Places,
-    ctx: &mut Ctx,
-) -> io::Result<()> {
+pub(super) fn print(verify: &Verify, pool: &Pool, findings: &Findings, ctx: &mut Ctx) -> io::Result<()> {
+    let Findings { report, places, logs } = findings;
     let style = JsonStyle { int: verify.json_int, ..JsonStyle::default() };
     let account = &report.account;
     let number = |n: u64| style.number(n);
@@ -36,12 +31,14 @@ pub fn print(
     let mut doc = document("aquifer verify");
     doc.insert("pool".into(), json!(pool.name));
     doc.insert("pool_guid".into(), number(pool.guid));
-    doc.insert("state".into(), json!(state(report)));
+    doc.insert("state".into(), json!(state(findings)));
     doc.insert("stopped".into(), json!(account.stopped));
     doc.insert("damage".into(), places.lines.iter().map(|l| damaged(style, l)).collect());
     let unreadable =
         account.unreadable.iter().map(|(at, e)| json!({ "at": at.to_string(), "why": e.to_string() }));
     doc.insert("unreadable".into(), unreadable.collect());
+    let logs = logs.iter().map(|log| json!({ "dataset": log.dataset, "why": log.why.to_string() }));
+    doc.insert("logs".into(), logs.collect());
     let derived = report.derived.iter();
     let derived = derived.map(|d| json!({ "what": d.what.to_string(), "why": d.why.to_string() }));
     doc.insert("rebuildable".into(), derived.collect());
@@ -82,8 +79,8 @@ pub fn print(
     print_value(&mut ctx.out, &Value::Object(doc))
 }
 
-fn state(report: &Report) -> &'static str {
-    match (report.is_lost(), report.is_damaged()) {
+fn state(findings: &Findings) -> &'static str {
+    match (findings.is_lost(), findings.report.is_damaged()) {
         (true, _) => "lost",
         (false, true) => "damaged",
         (false, false) => "well",

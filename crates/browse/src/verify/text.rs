@@ -11,20 +11,15 @@ use engine::scan::verify::{Remedy, Report};
 use engine::spa::Pool;
 use zcommon::units::{nicebytes, nicenum};
 
-use super::Verify;
 use super::places::{Line, Places};
+use super::{Findings, Verify};
 
 /// Maximum number of listed ranges of leaked or doubly used space.
 const MAX_RUNS: usize = 20;
 
 /// Prints damage, space and totals.
-pub fn print(
-    verify: &Verify,
-    pool: &Pool,
-    report: &Report,
-    places: &Places,
-    ctx: &mut Ctx,
-) -> io::Result<()> {
+pub(super) fn print(verify: &Verify, pool: &Pool, findings: &Findings, ctx: &mut Ctx) -> io::Result<()> {
+    let Findings { report, places, logs } = findings;
     let parsable = verify.parsable;
     let out = &mut ctx.out;
     if !places.lines.is_empty() {
@@ -33,6 +28,9 @@ pub fn print(
     }
     for (at, error) in &report.account.unreadable {
         writeln!(out, "unreadable, with all below it: {at} {error}")?;
+    }
+    for log in logs {
+        writeln!(out, "intent log of {}: {}", log.dataset, log.why)?;
     }
     for damage in &report.derived {
         writeln!(out, "damaged {}: {}", damage.what, damage.why)?;
@@ -58,7 +56,7 @@ pub fn print(
         writeln!(out)?;
     }
     sums(report, parsable, verify.scripted, out)?;
-    verdict(pool, report, out)
+    verdict(pool, findings, out)
 }
 
 fn damage(verify: &Verify, places: &Places) -> Table {
@@ -168,7 +166,8 @@ fn sums(report: &Report, parsable: bool, scripted: bool, out: &mut dyn Write) ->
     line("bytes read", number(report.bytes_read))
 }
 
-fn verdict(pool: &Pool, report: &Report, out: &mut dyn Write) -> io::Result<()> {
+fn verdict(pool: &Pool, findings: &Findings, out: &mut dyn Write) -> io::Result<()> {
+    let Findings { report, logs, .. } = findings;
     let name = &pool.name;
     if report.more_lines {
         writeln!(out, "{name}: there is more damage than could be listed")?;
@@ -176,11 +175,14 @@ fn verdict(pool: &Pool, report: &Report, out: &mut dyn Write) -> io::Result<()> 
     if report.account.stopped {
         writeln!(out, "{name}: stopped; what was read till then is shown")?;
     }
+    if !logs.is_empty() {
+        writeln!(out, "{name}: intent logs of {} datasets cannot be read whole", logs.len())?;
+    }
     let unreadable = report.account.unreadable_count;
     match (report.lost_blocks, report.repairable_blocks) {
         (0, 0) if unreadable > 0 => writeln!(out, "{name}: {unreadable} metadata blocks cannot be read"),
         (0, 0) if report.is_damaged() => writeln!(out, "{name}: all blocks are readable"),
-        (0, 0) if report.account.stopped => Ok(()),
+        (0, 0) if report.account.stopped || !logs.is_empty() => Ok(()),
         (0, 0) => writeln!(out, "{name}: all is well"),
         (0, n) => writeln!(out, "{name}: {n} damaged blocks, all of which redundancy covers"),
         (lost, n) => writeln!(out, "{name}: {lost} blocks are lost, {n} more are damaged and repairable"),

@@ -16,6 +16,7 @@
 pub(crate) mod claim;
 mod commit_time;
 mod dmu_sync;
+pub mod in_memory;
 mod itx;
 mod log;
 mod policy;

@@ -10,9 +10,6 @@
 //! A record that cannot be replayed ends the replay, and the log stays from that record on: another version of the
 //! program, or the same one after space has been freed, continues with it. [`discard`] discards the log.
 //!
-//! A replay in memory ([`visit_waiting`]) is that of a pool that is read only: its log may not even be claimed, nothing is
-//! noted in it, and the record after one that cannot be replayed is tried.
-//!
 //! Differs from OpenZFS, which frees the log after a record that cannot be replayed, so that all records after it are lost.
 //!
 //! Source: `zil_replay`, zil.c, OpenZFS 2.3.
@@ -26,7 +23,7 @@ use ondisk::zil::{LogRecord, LrCommon, TxType};
 use stdx::{AlignedBuf, Buf};
 
 use super::log::{LogHost, Zil};
-use super::{ChainBlock, chain, claim, write_data};
+use super::{ChainBlock, chain, write_data};
 use crate::dmu::{LiveObjset, Objset};
 use crate::error::{Error, Kind, Result};
 
@@ -128,58 +125,6 @@ pub fn waiting(view: &Arc<Objset>) -> Vec<Unreplayed> {
     let all = chain(view)
         .flat_map(|block| block.records().filter(|(head, _)| due(head)).map(told).collect::<Vec<_>>());
     all.collect()
-}
-
-/// A record of a log that is read only.
-#[derive(Debug)]
-pub struct WaitingRecord<'a> {
-    /// Its number.
-    pub seq: u64,
-    /// Its type, with the flag for case-insensitive names.
-    pub txtype: TxType,
-    /// Order of the integers in its ACL entries.
-    pub endian: Endian,
-    /// The record, unless it is damaged.
-    pub record: Result<LogRecord<'a>>,
-}
-
-/// Calls `visit` with the records that wait, in order, until it returns false. The log need not be claimed: then its records
-/// of txgs after `synced`, the last one on disk, wait, and it ends where a claim would end it.
-///
-/// # Errors
-/// The reason why records that were acknowledged, or may have been, cannot be read; those that can be read have been visited.
-pub fn visit_waiting(
-    view: &Arc<Objset>,
-    synced: u64,
-    visit: &mut dyn FnMut(WaitingRecord<'_>) -> bool,
-) -> Result<()> {
-    let header = view.phys.zil_header;
-    let is_claimed = header.claim_txg != 0;
-    let first = if is_claimed { header.claim_txg } else { synced.saturating_add(1) };
-    let mut blocks = chain(view);
-    'log: for block in blocks.by_ref() {
-        let endian = block.decode().map_or(Endian::Little, |b| b.endian);
-        for (head, record) in block.records() {
-            if !is_claimed && record.as_ref().is_ok_and(|record| claim::ends_at(view, record, first)) {
-                break 'log;
-            }
-            let one = WaitingRecord { seq: head.seq, txtype: TxType(head.txtype), endian, record };
-            if head.txg >= first && head.seq > header.replay_seq && !visit(one) {
-                return Ok(());
-            }
-        }
-    }
-    if !is_claimed {
-        let why = |e: Error| Error::new(e.kind(), "the devices do not return all of the log").because(e);
-        return claim::check(view, first).map_err(why);
-    }
-    match blocks.unreached(header.replay_seq) {
-        Some((why, lost)) if header.flags & ZilHeader::REPLAY_NEEDED != 0 => {
-            let what = format!("a block of the log can no longer be read; {lost} records are missing");
-            Err(Error::new(why.kind(), what).because(why.clone()))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// The range or the name of a record.

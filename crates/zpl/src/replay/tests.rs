@@ -6,6 +6,8 @@ use ondisk::zil::{
     Rename, Setsaxattr, Write,
 };
 
+use engine::Kind;
+
 use super::*;
 use crate::{FileKind, Inode};
 
