@@ -4,7 +4,6 @@
 //! by the user (the findings so far are shown).
 
 mod json;
-mod logs;
 mod places;
 mod text;
 
@@ -16,8 +15,8 @@ use clikit::verb::{Exit, Outcome, Verb};
 use engine::scan::account::WalkEvent;
 use engine::scan::verify::{Report, VerifyOptions, VerifyScope, verify};
 use engine::vdev::plan::Depth;
+use engine::zil::in_memory::{BadLog, bad_logs};
 
-use logs::BadLog;
 use places::Places;
 
 /// Damage that redundancy covers.
@@ -93,11 +92,8 @@ impl Verb for Verify {
             &mut |_: &WalkEvent<'_>| (),
         );
         bar.finish();
-        let findings = Findings {
-            places: Places::new(&pool, &report, &stop),
-            logs: logs::bad_logs(&pool, &stop),
-            report,
-        };
+        let findings =
+            Findings { places: Places::new(&pool, &report, &stop), logs: bad_logs(&pool, &stop), report };
         if self.json {
             json::print(&self, &pool, &findings, ctx)?;
         } else {
@@ -112,6 +108,7 @@ impl Verb for Verify {
 struct Findings {
     report: Report,
     places: Places,
+    /// The walk over the pool's blocks ends each log at its first unreadable block: only here it shows whether the log had more.
     logs: Vec<BadLog>,
 }
 

@@ -201,4 +201,12 @@ fn a_log_on_a_missing_device_is_mentioned() {
         checked.out
     );
     assert!(!checked.out.contains("all is well"), "{}", checked.out);
+    let import = format!("zpool import -N -m -o readonly=on -d {} tank", live.disks().display());
+    let imported = live.run(&import);
+    assert!(
+        imported.code == 0 && imported.err.contains("tank: its intent log cannot be read whole"),
+        "{}",
+        imported.err
+    );
+    live.ok("zpool export tank");
 }

@@ -14,7 +14,7 @@ use testkit::seed;
 use testkit::zdb::Judge;
 
 /// Images of each workload.
-const IMAGES: u64 = 180;
+const IMAGES: u64 = 120;
 /// Workloads of each kind of pool, each from a seed of its own.
 const WORKLOADS: u64 = 1;
 /// Images and workloads of `make test-long`.

@@ -117,6 +117,11 @@ impl Mounted {
         self.line.is_over_rings()
     }
 
+    /// Requests of the kernel that were answered so far.
+    pub fn answered(&self) -> u64 {
+        self.line.answered()
+    }
+
     /// The number of its connection in `/sys/fs/fuse/connections`, derived from the text of `/proc/self/mountinfo`.
     pub fn connection(&self, listed: &[u8]) -> Option<u32> {
         self.seen(listed).map(|seen| seen.connection)

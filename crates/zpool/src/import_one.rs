@@ -16,6 +16,7 @@ use engine::Kind;
 use engine::dsl::props::PropValue;
 use engine::spa::rebuild::Derived;
 use engine::spa::{FoundUberblock, OpenOptions, OpenPurpose, PoolBase, Reach};
+use engine::zil::in_memory::bad_logs;
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zfs::keys::LoadKey;
@@ -189,7 +190,14 @@ impl Import {
             };
             say_rewind(&states, reached, &name, false, ctx)?;
         }
-        if !pool.is_read_only() {
+        if pool.is_read_only() {
+            for log in bad_logs(&*pool.view()?, &ctx.interrupt.flag()) {
+                ctx.warn(format!(
+                    "{}: its intent log cannot be read whole, and its last synchronous writes may be missing: {}",
+                    log.dataset, log.why
+                ));
+            }
+        } else {
             let stored = wishes.stored.clone();
             pool.task(move |tasks, spa| spa.props().set(&stored, tasks.at.tx))?;
             ctx.log(&pool)?;

@@ -13,6 +13,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::Endian;
 use ondisk::objset::ZilHeader;
@@ -23,11 +24,13 @@ use crate::dmu::dirty::scratch::Scratch;
 use crate::dmu::{LiveObjset, Objset, Tx};
 use crate::dsl::Dataset;
 use crate::error::{Error, Kind, Result};
+use crate::spa::Pool;
+use crate::zio::Form;
 
 /// Bytes of memory for the names, attributes and data that a log may change, counted as `zfs_dirty_data_max` counts those of
 /// writers.
 pub const MAX_BYTES: u64 = 512 << 20;
-/// Failures that are kept one by one.
+/// Failures that are kept one by one, and logs that are listed.
 const MAX_NOTES: usize = 1000;
 
 /// Transactions in memory.
@@ -134,6 +137,31 @@ impl<'a> DueLog<'a> {
         }
         replayed
     }
+}
+
+/// A log of which acknowledged records cannot be read, or may be missing.
+#[derive(Debug)]
+pub struct BadLog {
+    /// The dataset.
+    pub dataset: String,
+    /// The reason.
+    pub why: Error,
+}
+
+/// Logs of a pool that is only read that cannot be read whole, at most 1,000. Datasets that cannot be opened are left
+/// out. Ends early when `stop` is set.
+pub fn bad_logs(pool: &Pool, stop: &AtomicBool) -> Vec<BadLog> {
+    let Ok(root) = pool.dsl.root() else { return Vec::new() };
+    let heads = pool.dsl.walk(root).flatten().take_while(|_| !stop.load(Ordering::Relaxed));
+    let heads = heads.filter_map(|dir| dir.head().ok());
+    heads
+        .filter_map(|head| {
+            let objset = head.objset_as(Form::NoKey).ok()?;
+            let why = DueLog::of(&head, &objset)?.check().err()?;
+            Some(BadLog { dataset: head.name, why })
+        })
+        .take(MAX_NOTES)
+        .collect()
 }
 
 /// The result of `apply`; a panic of it is an error of one record.

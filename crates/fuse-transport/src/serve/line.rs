@@ -60,6 +60,8 @@ struct State {
     paused: bool,
     /// The kernel has ended the connection.
     gone: bool,
+    /// Requests that were answered.
+    answered: u64,
 }
 
 #[derive(Debug, Default)]
@@ -196,6 +198,11 @@ impl Line {
         Verdict { now: None, more }
     }
 
+    /// Requests that were answered so far.
+    pub fn answered(&self) -> u64 {
+        self.state.lock().answered
+    }
+
     /// Whether requests may be read: none has exceeded a bound, and the kernel has not ended the connection.
     pub fn may_read(&self) -> bool {
         let state = self.state.lock();
@@ -205,6 +212,7 @@ impl Line {
     /// A request of that length was answered.
     pub fn done(&self, lane: Lane, len: usize, load: &Load) -> After {
         let mut state = self.state.lock();
+        state.answered += 1;
         let cost = len.saturating_add(COST);
         state.bytes = state.bytes.saturating_sub(cost);
         let all = load.bytes.fetch_sub(cost, Ordering::AcqRel).saturating_sub(cost);

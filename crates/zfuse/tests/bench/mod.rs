@@ -31,12 +31,20 @@ impl Bench {
 
     /// `None`, with a notice, where nothing can be mounted.
     pub fn made(options: LiveOptions, change: impl FnOnce(NewFs) -> NewFs) -> Option<Self> {
+        // The name of the test program says over which transport it mounts.
+        Self::over(module_path!().contains("io_uring"), options, change)
+    }
+
+    /// As [`Bench::made`], over io_uring or `/dev/fuse`.
+    pub fn over(
+        over_io_uring: bool,
+        options: LiveOptions,
+        change: impl FnOnce(NewFs) -> NewFs,
+    ) -> Option<Self> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("SKIPPED: no /dev/fuse here");
             return None;
         }
-        // The name of the test program says over which transport it mounts.
-        let over_io_uring = module_path!().contains("io_uring");
         zfuse::use_io_uring(over_io_uring);
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("pool")).unwrap();
