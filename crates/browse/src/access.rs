@@ -10,7 +10,7 @@ use clikit::verb::Failure;
 use engine::Kind;
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
-use engine::zil::in_memory::Replayed;
+use engine::zil::in_memory::MemoryReplay;
 use zpl::{Filesystem, Inode};
 use zvol::Volume;
 
@@ -122,7 +122,7 @@ impl<'a> Access<'a> {
 }
 
 /// Says that an intent log was replayed in memory, and its records that were not.
-fn tell(name: &str, replayed: Option<&Replayed>, ctx: &mut Ctx) {
+fn tell(name: &str, replayed: Option<&MemoryReplay>, ctx: &mut Ctx) {
     let Some(replayed) = replayed else { return };
     let n = replayed.applied;
     ctx.warn(format!("{name}: the pool was not exported: {n} records of its intent log are included"));

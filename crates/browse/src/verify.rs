@@ -12,10 +12,10 @@ use clikit::ctx::Ctx;
 use clikit::progress::Progress;
 use clikit::source::PoolSource;
 use clikit::verb::{Exit, Outcome, Verb};
+use engine::dsl::due_log::{DamagedLog, damaged_logs};
 use engine::scan::account::WalkEvent;
 use engine::scan::verify::{Report, VerifyOptions, VerifyScope, verify};
 use engine::vdev::plan::Depth;
-use engine::zil::in_memory::{BadLog, bad_logs};
 
 use places::Places;
 
@@ -92,8 +92,11 @@ impl Verb for Verify {
             &mut |_: &WalkEvent<'_>| (),
         );
         bar.finish();
-        let findings =
-            Findings { places: Places::new(&pool, &report, &stop), logs: bad_logs(&pool, &stop), report };
+        let findings = Findings {
+            places: Places::new(&pool, &report, &stop),
+            logs: damaged_logs(&pool.dsl, &stop),
+            report,
+        };
         if self.json {
             json::print(&self, &pool, &findings, ctx)?;
         } else {
@@ -109,7 +112,7 @@ struct Findings {
     report: Report,
     places: Places,
     /// The walk over the pool's blocks ends each log at its first unreadable block: only here it shows whether the log had more.
-    logs: Vec<BadLog>,
+    logs: Vec<DamagedLog>,
 }
 
 impl Findings {

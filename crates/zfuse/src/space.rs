@@ -11,7 +11,7 @@ use engine::dsl::props::settings::{PropRules, Settings};
 use engine::dsl::{Dataset, DatasetKind};
 use engine::spa::Pool;
 use engine::spa::space::PoolSpace;
-use engine::zil::in_memory::Replayed;
+use engine::zil::in_memory::MemoryReplay;
 use engine::{Error, Kind, Result};
 use parking_lot::{Mutex, RwLock};
 use zpl::Filesystem;
@@ -176,7 +176,7 @@ fn open(dataset: &Dataset) -> Result<Content> {
     }
 }
 
-fn tell(dataset: &Dataset, replayed: Option<&Replayed>) {
+fn tell(dataset: &Dataset, replayed: Option<&MemoryReplay>) {
     for note in replayed.iter().flat_map(|replayed| &replayed.notes) {
         eprintln!("{}: not replayed: {note}", dataset.name);
     }

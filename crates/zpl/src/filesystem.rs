@@ -7,7 +7,7 @@ use engine::dsl::Dataset;
 use engine::sa::SaTables;
 use engine::types::Bookmark;
 use engine::zap::TOUPPER;
-use engine::zil::in_memory::{Replayed, WithLog};
+use engine::zil::in_memory::{MemoryReplay, WithLog};
 use engine::{Error, Kind, Result};
 
 use crate::fuid::FuidTable;
@@ -121,7 +121,7 @@ impl Filesystem {
     }
 
     /// The in-memory replay of the intent log; `None` when there was none.
-    pub fn replayed(&self) -> Option<&Replayed> {
+    pub fn replayed(&self) -> Option<&MemoryReplay> {
         self.log.as_ref().map(|log| &log.replayed)
     }
 

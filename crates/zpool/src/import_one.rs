@@ -13,10 +13,10 @@ use clikit::verb::{Exit, Failure, Outcome, Verb};
 use daemon::imported::{Imported, Manner};
 use daemon::ops::ImportPool;
 use engine::Kind;
+use engine::dsl::due_log::damaged_logs;
 use engine::dsl::props::PropValue;
 use engine::spa::rebuild::Derived;
 use engine::spa::{FoundUberblock, OpenOptions, OpenPurpose, PoolBase, Reach};
-use engine::zil::in_memory::bad_logs;
 use zcommon::names::check_new_pool;
 use zcommon::vdev::PoolState;
 use zfs::keys::LoadKey;
@@ -191,7 +191,7 @@ impl Import {
             say_rewind(&states, reached, &name, false, ctx)?;
         }
         if pool.is_read_only() {
-            for log in bad_logs(&*pool.view()?, &ctx.interrupt.flag()) {
+            for log in damaged_logs(&pool.view()?.dsl, &ctx.interrupt.flag()) {
                 ctx.warn(format!(
                     "{}: its intent log cannot be read whole, and its last synchronous writes may be missing: {}",
                     log.dataset, log.why

@@ -16,7 +16,7 @@ use engine::dmu::prefetch::Prefetch;
 use engine::dmu::{Content, Object, Objset, Span, Unreadable};
 use engine::dsl::Dataset;
 use engine::zap::Zap;
-use engine::zil::in_memory::{Replayed, WithLog};
+use engine::zil::in_memory::{MemoryReplay, WithLog};
 use engine::{Error, Result};
 use ondisk::names::{ZVOL_OBJECT, ZVOL_ZAP_OBJECT};
 use stdx::Buf;
@@ -59,7 +59,7 @@ impl Volume {
     }
 
     /// The in-memory replay of the intent log; `None` when there was none.
-    pub fn replayed(&self) -> Option<&Replayed> {
+    pub fn replayed(&self) -> Option<&MemoryReplay> {
         self.log.as_ref().map(|log| &log.replayed)
     }
 

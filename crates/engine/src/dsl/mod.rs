@@ -11,6 +11,7 @@ mod dataset;
 pub mod deadlist;
 mod delta;
 mod dir;
+pub mod due_log;
 mod heads;
 #[cfg(test)]
 mod lists_tests;

@@ -11,9 +11,7 @@
 //!
 //! Differs from OpenZFS: a record that can't be replayed is noted and the next one is tried, where an import stops.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use ondisk::Endian;
 use ondisk::objset::ZilHeader;
@@ -22,15 +20,12 @@ use ondisk::zil::{LogRecord, TxType};
 use super::{chain, claim};
 use crate::dmu::dirty::scratch::Scratch;
 use crate::dmu::{LiveObjset, Objset, Tx};
-use crate::dsl::Dataset;
 use crate::error::{Error, Kind, Result};
-use crate::spa::Pool;
-use crate::zio::Form;
 
 /// Bytes of memory for the names, attributes and data that a log may change, counted as `zfs_dirty_data_max` counts those of
 /// writers.
 pub const MAX_BYTES: u64 = 512 << 20;
-/// Failures that are kept one by one, and logs that are listed.
+/// Failures that are kept one by one.
 const MAX_NOTES: usize = 1000;
 
 /// Transactions in memory.
@@ -62,20 +57,20 @@ impl InMemory {
 
 /// Result of a replay in memory.
 #[derive(Debug, Clone, Default)]
-pub struct Replayed {
+pub struct MemoryReplay {
     /// Records applied.
     pub applied: u64,
     /// Records that could not be applied, and why.
     pub notes: Vec<Error>,
 }
 
-impl Replayed {
+impl MemoryReplay {
     /// That of a log of which nothing could be applied.
     pub fn failed(why: Error) -> Self {
         Self { applied: 0, notes: vec![why] }
     }
 
-    fn note(&mut self, e: Error) {
+    pub(crate) fn note(&mut self, e: Error) {
         if self.notes.len() < MAX_NOTES {
             self.notes.push(e);
         }
@@ -88,86 +83,7 @@ pub struct WithLog {
     /// The object set.
     pub objset: Arc<LiveObjset>,
     /// The replay.
-    pub replayed: Replayed,
-}
-
-/// The log of a dataset that is to be replayed in memory.
-#[derive(Debug)]
-pub struct DueLog<'a> {
-    dataset: &'a Dataset,
-    plain: &'a Arc<Objset>,
-    /// The last txg on disk.
-    pub synced: u64,
-}
-
-impl<'a> DueLog<'a> {
-    /// The log of `dataset`, whose object set is `plain`; `None` when it has none, or one of later states of the pool.
-    pub fn of(dataset: &'a Dataset, plain: &'a Arc<Objset>) -> Option<Self> {
-        if dataset.is_snapshot() || plain.phys.zil_header.log.is_hole() || dataset.dsl.is_rewound() {
-            return None;
-        }
-        Some(Self { dataset, plain, synced: dataset.dsl.mos.rootbp.logical_birth() })
-    }
-
-    /// Checks that it can be read whole. Needs no key if the object set was opened without.
-    ///
-    /// # Errors
-    /// The reason why records that were acknowledged, or may have been, cannot be read.
-    pub fn check(&self) -> Result<()> {
-        let read = visit_waiting(self.plain, self.synced, &mut |_| true);
-        read.map_err(|e| e.in_dataset(&self.dataset.name))
-    }
-
-    /// Has `apply` apply each record.
-    pub fn replay(&self, apply: &mut dyn FnMut(TxType, Endian, &LogRecord<'_>) -> Result<()>) -> Replayed {
-        let mut replayed = Replayed::default();
-        let read = visit_waiting(self.plain, self.synced, &mut |one| {
-            let applied = one.record.and_then(|record| guarded(|| apply(one.txtype, one.endian, &record)));
-            let Err(e) = applied else {
-                replayed.applied += 1;
-                return true;
-            };
-            let kind = e.kind();
-            let what = format!("log record {}: {e}", one.seq);
-            replayed.note(Error::new(kind, what).in_dataset(&self.dataset.name));
-            kind != Kind::Limit
-        });
-        if let Err(e) = read {
-            replayed.note(e.in_dataset(&self.dataset.name));
-        }
-        replayed
-    }
-}
-
-/// A log of which acknowledged records cannot be read, or may be missing.
-#[derive(Debug)]
-pub struct BadLog {
-    /// The dataset.
-    pub dataset: String,
-    /// The reason.
-    pub why: Error,
-}
-
-/// Logs of a pool that is only read that cannot be read whole, at most 1,000. Datasets that cannot be opened are left
-/// out. Ends early when `stop` is set.
-pub fn bad_logs(pool: &Pool, stop: &AtomicBool) -> Vec<BadLog> {
-    let Ok(root) = pool.dsl.root() else { return Vec::new() };
-    let heads = pool.dsl.walk(root).flatten().take_while(|_| !stop.load(Ordering::Relaxed));
-    let heads = heads.filter_map(|dir| dir.head().ok());
-    heads
-        .filter_map(|head| {
-            let objset = head.objset_as(Form::NoKey).ok()?;
-            let why = DueLog::of(&head, &objset)?.check().err()?;
-            Some(BadLog { dataset: head.name, why })
-        })
-        .take(MAX_NOTES)
-        .collect()
-}
-
-/// The result of `apply`; a panic of it is an error of one record.
-fn guarded(apply: impl FnOnce() -> Result<()>) -> Result<()> {
-    catch_unwind(AssertUnwindSafe(apply))
-        .unwrap_or_else(|_| Err(Error::new(Kind::Invalid, "this program has a fault")))
+    pub replayed: MemoryReplay,
 }
 
 /// A record of a log that is read only.

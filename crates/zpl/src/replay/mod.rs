@@ -13,8 +13,9 @@ use std::sync::Arc;
 use engine::dmu::dirty::scratch::Scratch;
 use engine::dmu::{Objset, Tx};
 use engine::dsl::Dataset;
+use engine::dsl::due_log::DueLog;
 use engine::dsl::props::settings::{PropRules, Settings};
-use engine::zil::in_memory::{DueLog, InMemory, MAX_BYTES, Replayed, WithLog};
+use engine::zil::in_memory::{InMemory, MAX_BYTES, MemoryReplay, WithLog};
 use engine::zil::replay::{data_of, is_gone};
 use engine::{Error, Result};
 use ondisk::Endian;
@@ -106,7 +107,7 @@ fn with_log(dataset: &Dataset, plain: &Arc<Objset>) -> Option<WithLog> {
         // Without a writer the files are as they were synced, if they can be read at all.
         Err(e) => {
             let objset = Arc::clone(Scratch::over(plain, due.synced).objset());
-            WithLog { objset, replayed: Replayed::failed(e.in_dataset(&dataset.name)) }
+            WithLog { objset, replayed: MemoryReplay::failed(e.in_dataset(&dataset.name)) }
         }
     };
     (done.replayed.applied > 0 || !done.replayed.notes.is_empty()).then_some(done)

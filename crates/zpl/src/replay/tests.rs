@@ -45,7 +45,7 @@ fn apply(log: &LogReplay, (txtype, record): (u64, LogRecord<'_>)) -> Result<()> 
 fn end(bench: &Bench, log: &LogReplay) -> Arc<Filesystem> {
     let objset = Arc::clone(log.scratch.objset());
     let view = objset.view();
-    let log = WithLog { objset, replayed: Replayed::default() };
+    let log = WithLog { objset, replayed: MemoryReplay::default() };
     Arc::new(Filesystem::load(&bench.dataset, view, Some(log)).unwrap())
 }
 
